@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,17 +14,13 @@ from ltr.analysis.report import FORMS, NO_TEST, Block, Report, terminal
 from ltr.analysis.systems import folds_of, named_queries, runs_frame, values_of
 from ltr.analysis.values import SystemValues, align
 from ltr.analysis.verdicts import (
-    BETTER,
-    DIFFER,
-    EQUIVALENT,
-    WORSE,
     Comparison,
     SystemInterval,
     compare_seeds,
     compare_systems,
     interval_of,
     rule,
-)
+)  # fmt: skip
 from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.console.compose import composed
 from ltr.console.keys import number, text, texts, whole
@@ -35,13 +31,6 @@ _COVERS = {
     "seeds": "queries and seeds",
     "folds": "queries and trainings, by folds",
     "queries": "queries only",
-}
-_WHERE = {"covers": "covers", "above": "is above", "below": "is below"}
-_JOINT = {
-    BETTER: "is better than",
-    WORSE: "is worse than",
-    DIFFER: "differs from",
-    EQUIVALENT: "is equivalent to",
 }
 
 
@@ -92,7 +81,10 @@ def _write(found: Findings, place: Path) -> str:
 
 def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
     """Compare ``runs`` as ``cfg`` asks."""
-    metric = text(cfg, "metric") or _selected_on(runs)
+    selected = sorted({str(run.results["select_on"]) for run in runs})
+    metric = text(cfg, "metric") or selected[0]
+    if cfg.metric is None and selected[1:]:
+        raise ConfigError(f"the runs were selected on {' and '.join(selected)}: give metric=NAME")
     cells = runs_frame(runs, metric)
     groups = {str(name): of.droplevel(0) for name, of in cells.groupby(level=0, sort=False)}
     values = {name: values_of(of, metric) for name, of in groups.items()}
@@ -108,7 +100,14 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
     }
     margin, (first, *others) = number(cfg, "margin"), values.values()
     if others:
-        baseline = None if cfg.baseline is None else _baseline(str(cfg.baseline), list(values))
+        baseline = given = text(cfg, "baseline")
+        if given is not None and given not in values:
+            baseline, *more = [name for name in values if given in name] or [""]
+            if more or not baseline:
+                raise ConfigError(
+                    f"baseline={given} is {len(more) + 1 if more else 'no'} system"
+                    f"{'s' * bool(more)}: choose of {' | '.join(values)}, or a part of one alone"
+                )
         pairs = compare_systems(values, margin=margin, baseline=baseline, **draws)
     elif len(first.values) > 1:
         pairs = compare_seeds(first, margin=margin, **draws)
@@ -118,23 +117,18 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
     aligned, folds = align(values), [fold for fold in cells if fold]
     where = f" of {len(folds)} folds" if len(folds) > 1 else "".join(f", {f}" for f in folds)
     usual, places = composed("compare"), ("runs", "write", "data_dir", "cache_dir")
-    given = [
-        f"{key}={cfg[key]}"
-        for key in map(str, usual)
-        if key not in places and cfg[key] != usual[key]
-    ]
-    published = None if cfg.published is None else number(cfg, "published")
-    sure = f"{1 - pairs[0].alpha:.0%} interval"
-    notes = _notes(systems, pairs, published, one_system=not others)
+    changed = [str(key) for key in usual if key not in places and cfg[key] != usual[key]]
+    words = [*texts(cfg, "runs"), *(f"{key}={cfg[key]}" for key in changed)]
+    notes = _notes(systems, pairs, None if cfg.published is None else number(cfg, "published"))
     if aligned.dropped:
         notes.append(f"{aligned.dropped} queries that the convention skips are left out")
     report = Report(
         name="compare",
         title=f"{metric} on {runs[0].results['dataset']}, test: {aligned.queries:,} queries{where}",
-        command=f"{as_started('compare')} {shlex.join([*texts(cfg, 'runs'), *given])}",
+        command=f"{as_started('compare')} {shlex.join(words)}",
         facts=[*_facts(groups),
                *(("scores", f"{name} of {', '.join(files)}") for name, files in scores.items())],
-        blocks=[_system_block(systems, metric, sure), _pair_block(pairs, sure)],
+        blocks=_blocks(systems, pairs, metric),
         notes=[*notes, runs[0].convention],
     )  # fmt: skip
     return Findings(report, systems, pairs)
@@ -164,108 +158,84 @@ def _facts(groups: Mapping[str, pd.DataFrame]) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _system_block(systems: Mapping[str, SystemInterval], metric: str, sure: str) -> Block:
+def _blocks(
+    systems: Mapping[str, SystemInterval], pairs: Sequence[Comparison], metric: str
+) -> list[Block]:
+    """The table of the systems, and that of the pairs."""
+    sure = f"{1 - pairs[0].alpha:.0%} interval"
     head = ["", "seeds", metric, sure, "sd of seeds", "interval covers"]
     rows = [
         [
-            name,
-            str(of.seeds),
-            f"{of.mean:.4f}",
-            f"{of.low:.4f} to {of.high:.4f}",
-            "" if math.isnan(of.deviation) else f"{of.deviation:.4f}",
-            _COVERS[of.spread.covers],
+            name, str(of.seeds), f"{of.mean:.4f}", f"{of.low:.4f} to {of.high:.4f}",
+            "" if math.isnan(of.deviation) else f"{of.deviation:.4f}", _COVERS[of.spread.covers],
         ]
         for name, of in systems.items()
-    ]
-    return Block("Systems", "", head, rows).mark_best(systems, [metric])
-
-
-def _pair_block(pairs: Sequence[Comparison], sure: str) -> Block:
+    ]  # fmt: skip
+    first = Block("Systems", "", head, rows).mark_best(systems, [metric])
     head = ["", "is", "than/to", "difference", sure, "p", "d_z", "wins/ties/losses", "resolves"]
     rows = [
         [
-            pair.first,
-            pair.word,
-            pair.second,
-            f"{pair.difference:+.4f}",
-            f"{pair.interval[0]:+.4f} to {pair.interval[1]:+.4f}",
+            pair.first, pair.word, pair.second, f"{pair.difference:+.4f}",
+            "{:+.4f} to {:+.4f}".format(*pair.interval),
             "<0.0001" if pair.p_holm < 0.0001 else f"{pair.p_holm:.4f}",
-            f"{pair.effect.value:+.2f} ({pair.effect.low:+.2f} to {pair.effect.high:+.2f})",
-            f"{pair.wins}/{pair.ties}/{pair.losses}",
-            f"{pair.resolvable():.4f}",
+            "{:+.2f} ({:+.2f} to {:+.2f})".format(*pair.effect),
+            f"{pair.wins}/{pair.ties}/{pair.losses}", f"{pair.resolvable():.4f}",
         ]
         for pair in pairs
-    ]
+    ]  # fmt: skip
     note = f"p after Holm; equivalent: within ±{pairs[0].margin:g}"
-    return Block("Differences", note, head, rows)
+    return [first, Block("Differences", note, head, rows)]
 
 
 def _notes(
-    systems: Mapping[str, SystemInterval],
-    pairs: Sequence[Comparison],
-    published: float | None,
-    *,
-    one_system: bool,
+    systems: Mapping[str, SystemInterval], pairs: Sequence[Comparison], published: float | None
 ) -> list[str]:
     """What the words leave out, the rule, what the queries resolve, what is not covered."""
-    first = pairs[0]
+    first, count = pairs[0], len(pairs)
     notes = [
-        f"{pair.first} {_JOINT.get(pair.word, 'is undecided beside')} {pair.second}: {pair.note}"
-        for pair in pairs
-        if pair.note
+        f"{pair.first}, {pair.word}, {pair.second}: {pair.note}" for pair in pairs if pair.note
     ]
     if published is not None:
         notes += [
             f"{name}: ours {of.mean:.4f} ({of.low:.4f} to {of.high:.4f}) "
-            f"{_WHERE[of.covers(published)]} {published:.4f}"
+            f"{of.covers(published)} {published:.4f}"
             for name, of in systems.items()
         ]
         notes.append(NO_TEST)
-    notes.append(rule(first.margin, first.alpha))
-    count = len(pairs)
-    one, all_pairs = (_span(pair.resolvable(pairs=n) for pair in pairs) for n in (1, count))
-    notes.append(
+    resolved = [max(pair.resolvable(pairs=n) for pair in pairs) for n in (1, count)]
+    notes += [
+        rule(first.margin, first.alpha),
         f"{first.queries} queries resolve (80% power, alpha {first.alpha:g}) a true difference of "
-        f"{one}" + (f"; at Holm's first step of {count} pairs {all_pairs}" if count > 1 else "")
-    )
+        f"{resolved[0]:.4f} in each pair, {resolved[1]:.4f} at Holm's first step of {count}",
+    ]
     single = dict.fromkeys(name for pair in pairs for name in pair.spread.uncovered)
-    if one_system:
+    if first.one_system:
         notes.append("these are seeds of one system, of which none can be better or worse")
     elif single:
         folds = any(pair.spread.covers == "folds" for pair in pairs)
+        what = "what the folds have in common" if folds else "what another training would give"
         notes.append(
-            f"NOT COVERED, one seed only of {', '.join(single)}: "
-            + ("what the folds have in common, their first weights and most of their training lists"
-               if folds else "what another training would give")
-            + "; the words are about these trained models, not the methods; train 3 seeds or more"
-        )  # fmt: skip
+            f"NOT COVERED, one seed only of {', '.join(single)}: {what}; the words are about these "
+            "trained models, not the methods; train 3 seeds or more"
+        )
     return [*notes, "not covered: other data, and settings chosen by looking at these queries"]
-
-
-def _span(values: Iterable[float]) -> str:
-    """The least and the largest of ``values``."""
-    ends = sorted(values)
-    return " to ".join(dict.fromkeys(f"{end:.4f}" for end in (ends[0], ends[-1])))
 
 
 def frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """A row per pair with every figure, for ``compare.csv``."""
-    nested = ("interval", "inner", "effect", "spread", "p_queries", "one_system")
     rows = []
     for pair in pairs:
-        row: dict[str, Any] = {
-            "first": pair.first,
-            "second": pair.second,
-            "word": pair.word,
-            "note": pair.note,
-        }
-        row |= {key: value for key, value in vars(pair).items() if key not in nested}
-        named = {"": pair.interval, "inner_": pair.inner, "effect_": pair.effect[1:]}
-        row |= {f"{a}{b}": x for a, ends in named.items()
-                for b, x in zip(("low", "high"), ends, strict=True)}  # fmt: skip
-        row |= {"effect": pair.effect.value, "error": pair.spread.error, "df": pair.spread.df}
-        rows.append(row | {"covers": pair.spread.covers, "resolves": pair.resolvable()})
-    return pd.DataFrame(rows)
+        (low, high), (inner_low, inner_high) = pair.interval, pair.inner
+        row = vars(pair) | {
+            "word": pair.word, "note": pair.note, "low": low, "high": high,
+            "inner_low": inner_low, "inner_high": inner_high, "effect": pair.effect.value,
+            "effect_low": pair.effect.low, "effect_high": pair.effect.high,
+            "error": pair.spread.error, "df": pair.spread.df, "covers": pair.spread.covers,
+            "resolves": pair.resolvable(),
+        }  # fmt: skip
+        rows.append(row)
+    nested = ["interval", "inner", "spread", "p_queries", "one_system"]
+    return pd.DataFrame(rows).drop(columns=nested)
 
 
 def _scores(cfg: DictConfig) -> dict[str, tuple[str, ...]]:
@@ -277,15 +247,6 @@ def _scores(cfg: DictConfig) -> dict[str, tuple[str, ...]]:
     if len(named) < len(files):
         raise ConfigError("scores: two files of one name: name them, 'scores={a:FILE,b:FILE}'")
     return named
-
-
-def _selected_on(runs: Sequence[RunFolder]) -> str:
-    metrics = sorted({str(run.results["select_on"]) for run in runs})
-    if len(metrics) > 1:
-        raise ConfigError(
-            f"the runs were selected on {' and '.join(metrics)}: give metric=NAME, one of theirs"
-        )
-    return metrics[0]
 
 
 def _measured(
@@ -316,14 +277,3 @@ def _measured(
         blocks.append(values_of_scores(Path(file), run, metric, data=scored, places=places))
         queries += named_queries(fold, run.queries["qid"].tolist())
     return SystemValues(np.concatenate(blocks)[None], queries)
-
-
-def _baseline(given: str, names: Sequence[str]) -> str:
-    found = [name for name in names if name == given] or [name for name in names if given in name]
-    if len(found) != 1:
-        what = "no system" if not found else f"{len(found)} systems"
-        raise ConfigError(
-            f"baseline={given} is {what}: choose of {' | '.join(names)}, or a part that only one "
-            "of them has"
-        )
-    return found[0]

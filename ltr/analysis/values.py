@@ -89,15 +89,10 @@ class Aligned:
     def seed_variances(self) -> list[SeedVariance | None]:
         """The variance that its seeds add to the mean of each system; None with one seed.
 
-        In each fold y[seed, query] = mean + seed + query + rest, a crossed layout with one value
-        per cell. The variance of the run means over seeds is that of ``seed`` plus var(rest) /
-        queries; the latter, from the residual mean square, is in the variance over queries already
-        and is taken off, but not below 0.
-
-        With several folds a seed may add something different in each, or the same in all, as its
-        runs begin from the same weights. The runs of all folds give the variance of the mean in
-        the first case, the seeds' means over folds in the second; the larger is taken, with the
-        degrees of freedom of the second, seeds - 1, which hold in both.
+        In each fold y[seed, query] = mean + seed + query + rest, a crossed layout. From the variance
+        of the run means var(rest) / queries is taken off, as that over queries has it already. A
+        seed may add something else in each fold, or the same in all: the larger estimate is taken,
+        with the degrees of freedom of the second, seeds - 1, which hold in both.
         """
         return [self._seed_variance(values) for values in self.values]
 
@@ -163,19 +158,16 @@ def spread_of(aligned: Aligned, first: int, second: int | None = None) -> Spread
 
     variance = var over queries of the (paired) values / queries + what the seeds of either add,
 
-    as each system draws its own seeds. Degrees of freedom after Satterthwaite,
+    with Satterthwaite's degrees of freedom, at least the least among the seeds,
 
         df = variance^2 / (queries^2 / (n - 1) + sum of raw^2 / its df)
 
     as Hillis (2007), "A comparison of denominator degrees of freedom methods for multiple observer
-    ROC analysis", Statistics in Medicine 26, for random readers (here: seeds) and cases (queries);
-    the model is Obuchowski and Rockette's (1995). It is never below the least df among the seeds:
-    where their variance is 0 by chance, it would go to 0.
+    ROC analysis", Statistics in Medicine 26, for random readers (here: seeds) and cases (queries).
 
     One seed says nothing of a system's training. With ``FOLDS_AS_REPEATS`` folds the differences
-    between folds, of models trained apart, stand in for it (leaving aside that their training lists
-    overlap, Bengio and Grandvalet, 2004, and that all begin from the same weights); else the
-    training is not covered. In both cases the estimate is about these models.
+    between folds, of models trained apart, stand in for it; else the training is not covered. In
+    both cases the estimate is about these models.
     """
     systems = [first] if second is None else [first, second]
     values = aligned.by_query[first] - (0 if second is None else aligned.by_query[second])

@@ -48,19 +48,14 @@ def t_p(difference: float, error: float, df: float) -> float:
 
 
 def sign_flip_p(by_query: Array, pairs: NDArray[np.int64], *, samples: int, seed: int = 0) -> Array:
-    """Two-sided p values, ``[pairs]``, of the hypothesis that a pair's systems are exchangeable.
+    """Two-sided p, ``[pairs]``, of the hypothesis that a pair's systems are exchangeable.
 
-    With d the differences of a pair and s signs drawn at random:
+    With d the differences of a pair and s signs drawn at random (exact for few differences):
 
         p = (1 + #{b: |sum_q s_bq d_q| >= |sum_q d_q|}) / (samples + 1)
 
-    Where at most ``EXACT_UP_TO`` differences are not 0, it is exact. The hypothesis is about these
-    models over queries, not about other trainings (see ``Spread``).
-
-    Sources: Fisher (1935); Smucker, Allan and Carterette (2007), "A comparison of statistical
-    significance tests for information retrieval evaluation", CIKM; Urbano, Lima and Hanjalic
-    (2019), "Statistical significance testing in information retrieval", SIGIR; the added 1 after
-    Phipson and Smyth (2010), without which p could be 0.
+    Smucker, Allan and Carterette (2007), "A comparison of statistical significance tests for
+    information retrieval evaluation", CIKM; the added 1 after Phipson and Smyth (2010).
 
     ``by_query`` is ``[systems, queries]``, mean over seeds (weighted); ``pairs`` ``[pairs, 2]`` are
     rows of it; ``samples`` sign patterns are drawn by ``seed``, the same for all pairs.
@@ -102,13 +97,9 @@ def _exact_p(moving: Array) -> float:
 def equivalence_p(difference: float, error: float, df: float, margin: float) -> float:
     """p of the hypothesis |difference| >= ``margin``; small: the systems are equivalent.
 
-    Two one-sided t tests (TOST), p the larger of
-
-        P(T_df >= (difference + margin) / error)  and  P(T_df <= (difference - margin) / error)
-
-    so that p < alpha just where the 1 - 2 alpha interval lies within the margin. Schuirmann (1987),
-    "A comparison of the two one-sided tests procedure and the power approach", Journal of
-    Pharmacokinetics and Biopharmaceutics 15. With one seed it is statsmodels' ``ttost_paired``.
+    The larger p of two one-sided t tests (TOST); it is below alpha just where the 1 - 2 alpha
+    interval lies within the margin. Schuirmann (1987), Journal of Pharmacokinetics and
+    Biopharmaceutics 15.
 
     >>> round(equivalence_p(0.005, 0.001, 99, margin=0.005), 3)  # at the margin's edge
     0.5
@@ -127,16 +118,10 @@ class Effect(NamedTuple):
 
 
 def effect_size(differences: Array, *, alpha: float = 0.05) -> Effect:
-    """d_z = mean(d) / sd(d) over queries, which does not grow with their number as t does.
+    """d_z = mean(d) / sd(d) of ``[queries]`` and its interval d_z -+ z sqrt(v / n) over queries.
 
-    The interval is d_z -+ z sqrt(v / n) with the delta method's
-
-        v = 1 - skewness d_z + (kurtosis - 1) d_z^2 / 4
-
-    which for normal d (skewness 0, kurtosis 3) is Hedges and Olkin's 1 + d_z^2 / 2; per-query
-    differences of a ranking metric are far from normal. It is over queries only. Sakai (2018),
-    "Laboratory Experiments in Information Retrieval", chapter 5, on effect sizes beside p values.
-    Where d, ``[queries]``, does not vary the value is 0 or infinite, with one query NaN.
+    The delta method's v = 1 - skewness d_z + (kurtosis - 1) d_z^2 / 4 is, for normal d, Hedges and
+    Olkin's 1 + d_z^2 / 2. Where d does not vary the value is 0 or infinite, with one query NaN.
 
     >>> round(effect_size(np.array([0.1, 0.3, 0.2, 0.2])).value, 3)  # 0.2 / 0.0816
     2.449
@@ -157,10 +142,9 @@ def resolvable_difference(
 ) -> float:
     """The true difference at which the two-sided t test rejects with probability ``power``.
 
-    From the noncentral t distribution (as statsmodels' ``TTestPower``), with the observed standard
-    ``error`` of ``df`` degrees of freedom taken for the true one; for many queries and one pair
-    about 2.8 errors. The chance of a significant difference in the wrong direction is left out.
-    Cohen (1988), chapter 2; Sakai (2016), "Topic set size design", Information Retrieval Journal.
+    From the noncentral t distribution, with the observed standard ``error`` of ``df`` degrees of
+    freedom taken for the true one. Sakai (2016), "Topic set size design", Information Retrieval
+    Journal.
 
     >>> round(resolvable_difference(0.17 / 784**0.5, 783), 4)
     0.017
@@ -204,9 +188,7 @@ class Comparison:
         """The verdict: better, worse, differ, equivalent or undecided.
 
         ``equivalent`` goes before ``better``: a difference below the margin was said beforehand not
-        to matter, even where so many queries show that it is not 0 (Lakens, 2017, "Equivalence
-        tests", Social Psychological and Personality Science 8: different, but practically
-        equivalent). With one seed of either the models may differ where the methods do not.
+        to matter (Lakens, 2017, Social Psychological and Personality Science 8).
         """
         low, high = self.inner
         if self.p_equivalence < self.alpha and -self.margin < low and high < self.margin:
@@ -237,10 +219,7 @@ class Comparison:
         return "; ".join(notes)
 
     def resolvable(self, *, power: float = 0.8, pairs: int = 1) -> float:
-        """The true difference that would be found with probability ``power``.
-
-        Alpha is divided by ``pairs``, as in Holm's first step.
-        """
+        """The true difference found with probability ``power`` at alpha / ``pairs``."""
         spread, alpha = self.spread, self.alpha / pairs
         return resolvable_difference(spread.error, spread.df, alpha=alpha, power=power)
 
@@ -257,20 +236,16 @@ def compare_systems(
 ) -> list[Comparison]:
     """Compare every pair of ``systems``, or each with ``baseline``.
 
-    With several seeds of both systems the word is about the methods. With one seed of either it is
-    about the trained models, in which a method can be lucky: "differ", never "better" or "worse".
-    Runs that differ in the seed alone are one system; ``compare_seeds`` compares those.
-
-    Holm (1979), "A simple sequentially rejective multiple test procedure", Scandinavian Journal
-    of Statistics 6, keeps the chance of any wrong "better" or "worse" among all pairs below alpha.
+    With one seed of either the word is about the trained models, in which a method can be lucky.
+    Holm (1979), "A simple sequentially rejective multiple test procedure", Scandinavian Journal of
+    Statistics 6, keeps the chance of any wrong "better" or "worse" among all pairs below alpha.
 
     Args:
         systems: by name, at least two, on the same queries.
         margin: the largest difference that does not matter, in units of the metric.
         alpha: of every test; intervals cover 1 - alpha.
         seed: of all draws.
-        samples: of the bootstrap; of the randomisation test at least ``20 pairs / alpha``: fewer
-            could not pass Holm's smallest threshold.
+        samples: of the bootstrap; of the randomisation test at least ``20 pairs / alpha``.
         baseline: the system that the others are compared with, second in each pair.
         one_system: the systems are runs of one, see ``compare_seeds``.
 
@@ -308,37 +283,26 @@ def compare_systems(
     for n, ((i, j), difference, spread) in enumerate(zip(pairs, differences, spreads, strict=True)):
         off = draws[:, i] - draws[:, j]
         signs = np.sign(aligned.by_query[i] - aligned.by_query[j])
+        losses, ties, wins = (int((signs == sign).sum()) for sign in (-1, 0, 1))
         found.append(
             Comparison(
-                first=names[i],
-                second=names[j],
-                difference=difference,
+                first=names[i], second=names[j], difference=difference,
                 interval=interval(difference, off, spread, alpha=alpha),
                 inner=interval(difference, off, spread, alpha=2 * alpha),
                 p_randomisation=float(p_randomisation[n]),
                 p_t=t_p(difference, math.sqrt(spread.queries), spread.df_queries),
-                p_training=p_training[n],
-                p_holm=float(p_holm[n]),
-                p_queries=float(p_queries[n]),
+                p_training=p_training[n], p_holm=float(p_holm[n]), p_queries=float(p_queries[n]),
                 p_equivalence=equivalence_p(difference, spread.error, spread.df, margin),
                 effect=effect_size(weighted[i] - weighted[j], alpha=alpha),
-                **{word: int((signs == sign).sum())
-                   for word, sign in (("wins", 1), ("ties", 0), ("losses", -1))},
-                queries=aligned.queries,
-                spread=spread,
-                margin=margin,
-                alpha=alpha,
-                one_system=one_system,
+                wins=wins, ties=ties, losses=losses, queries=aligned.queries,
+                spread=spread, margin=margin, alpha=alpha, one_system=one_system,
             )
         )  # fmt: skip
     return found
 
 
 def compare_seeds(system: SystemValues, **settings: float) -> list[Comparison]:
-    """Compare the runs of one system with each other: "equivalent" or "undecided".
-
-    Two seeds differ by chance, so that neither can be better, however sure it is that these two
-    models differ on these queries.
+    """Compare the runs of one system, of which none can be better: they differ by chance.
 
     ``settings`` are margin, alpha, seed and samples of ``compare_systems``.
     """
@@ -361,11 +325,10 @@ def _holm(p: Array) -> Array:
 def draw(aligned: Aligned, *, samples: int, seed: int = 0) -> Array:
     """The error of each system's mean in samples of the queries, ``[samples, systems]``.
 
-    Queries are drawn with replacement, jointly for all systems, so that differences stay paired,
-    and from the means over seeds: drawing seeds as well would count the chance agreement of a seed
-    with a query three times (Owen, 2007, "The pigeonhole bootstrap", Annals of Applied Statistics
-    1), and two or three seeds are no distribution; ``interval`` adds their variance. A weight w of
-    n drawn becomes 1 + sqrt(n / (n - 1)) (w - 1), as a sample varies less than its population (Rao
+    Queries are drawn with replacement, jointly for all systems, from the means over seeds: drawing
+    seeds as well would count the chance agreement of a seed with a query three times (Owen, 2007,
+    "The pigeonhole bootstrap", Annals of Applied Statistics 1); ``interval`` adds their variance. A
+    weight w becomes 1 + sqrt(n / (n - 1)) (w - 1), as a sample varies less than its population (Rao
     and Wu, 1988). A system's draws do not depend on the other systems.
     """
     n = aligned.queries
@@ -386,14 +349,11 @@ def draw(aligned: Aligned, *, samples: int, seed: int = 0) -> Array:
 def interval(estimate: float, off: Array, spread: Spread, *, alpha: float) -> tuple[float, float]:
     """The 1 - ``alpha`` interval: over queries by percentiles, with the training added.
 
-    The percentiles' distances from the estimate are stretched by t_df / z over the queries' n - 1
-    df (Hesterberg, 2015, "What teachers should know about the bootstrap", The American Statistician
-    69). The distance of the training is t_df times its standard error with the seeds' df, and on
-    each side the two add up as the root of their squares (Howe, 1974, "Approximate confidence
-    limits on the mean of X + Y where X and Y are two tabled independent random variables", Journal
-    of the American Statistical Association 69). One t for the sum, with Satterthwaite's df, covers
-    too little with two or three seeds: where they agree by chance, the error is too small and its
-    df too large at once.
+    The percentiles' distances from the estimate are stretched by t / z (Hesterberg, 2015, "What
+    teachers should know about the bootstrap", The American Statistician 69). That of the training
+    is t with the seeds' df times its standard error; the two add up as the root of their squares
+    (Howe, 1974, Journal of the American Statistical Association 69), as one t with Satterthwaite's
+    df covers too little with two or three seeds.
 
     ``off``, ``[samples]``, is the column of a system in ``draw``, or the difference of two.
     """
@@ -421,11 +381,7 @@ class SystemInterval:
     spread: Spread
 
     def covers(self, number: float) -> str:
-        """Where the interval is: it ``covers`` a published ``number``, is ``above`` or ``below``.
-
-        The number is taken as printed, without its own uncertainty: this says whether ours is in
-        line with it, not whether the systems differ.
-        """
+        """Whether the interval ``covers`` a number, or is ``above`` or ``below`` it."""
         if self.low <= number <= self.high:
             return "covers"
         return "above" if self.mean > number else "below"
