@@ -89,10 +89,10 @@ class Aligned:
     def seed_variances(self) -> list[SeedVariance | None]:
         """The variance that its seeds add to the mean of each system; None with one seed.
 
-        In each fold y[seed, query] = mean + seed + query + rest, a crossed layout. From the variance
-        of the run means var(rest) / queries is taken off, as that over queries has it already. A
-        seed may add something else in each fold, or the same in all: the larger estimate is taken,
-        with the degrees of freedom of the second, seeds - 1, which hold in both.
+        In each fold y[seed, query] = mean + seed + query + rest, a crossed layout. From the
+        variance of the run means var(rest) / queries is taken off, as that over queries has it
+        already. A seed may add something else in each fold, or the same in all: the larger
+        estimate is taken, with the degrees of freedom of the second, seeds - 1, for both.
         """
         return [self._seed_variance(values) for values in self.values]
 
