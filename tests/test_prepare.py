@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import processes
 import pytest
 from folders import read_folder, refused, sha256, write_folder
 from omegaconf import OmegaConf
@@ -17,7 +16,7 @@ from test_unpack import write_zip
 from ltr.data.files import LetorFiles
 from ltr.data.lists import Lists
 from ltr.data.public_sets import Known, PublicSet, public_sets
-from ltr.errors import ConfigError
+from ltr.errors import LTRError
 from ltr.experiment import prepare_data as room
 from ltr.experiment.prepare_data import count_items, differences, prepared, table
 
@@ -78,17 +77,6 @@ def test_prepare_from_archive_to_table(tmp_path: Path, ask) -> None:
     assert ask(public=exact, archive=archive) == text  # in place already
 
 
-def test_prepare_only_some_folds(tmp_path: Path, ask) -> None:
-    write_folder(tmp_path / "data/SMALL", {k: v for k, v in FILES.items() if "Fold2" in k})
-    for folds in (2, [2]):
-        assert len(ask(folds=folds).splitlines()) == 2 + 3 + 2
-    for folds in (0, 3, [1, 3], [], "two"):
-        message = refused(lambda folds=folds: ask(folds=folds), ConfigError)
-        assert message == f"folds={folds}: give all, or some of 1 to 2 as in 'folds=[1,2]'"
-    message = refused(lambda: ask(GIVEN | {"folds": 0}, folds=1), ConfigError)
-    assert message == "folds=1: give all"
-
-
 def test_prepare_names_every_difference(tmp_path: Path, ask) -> None:
     files = FILES | {
         "Fold1/train.txt": TEXT["train"] + "1 qid:9 1:1\n",
@@ -107,18 +95,24 @@ def test_prepare_names_every_difference(tmp_path: Path, ask) -> None:
     ]
 
 
-def test_empty_lists_and_unknown_grades_are_differences() -> None:
-    labels, offsets = np.array([0, 0, 3], np.float32), np.array([0, 2, 3])
-    lists = Lists(np.zeros((3, 1), np.float32), labels, offsets, np.array(["a", "b"]))
-    known = [Known(("test",), empty=0, labels=(3,)), Known(("vali",), rows=1)]
-    assert differences([count_items(lists, None, "test")], known) == [
-        "test has 1 empty lists, not 0",
-        "test has 2 items of grade 0, not 3",
-        "test has 1 items of grade 3, not 0",
-    ]
+def test_folds_are_chosen_and_own_lists_are_counted(tmp_path: Path, ask) -> None:
+    write_folder(tmp_path / "data/SMALL", {k: v for k, v in FILES.items() if "Fold2" in k})
+    for folds in (2, [2]):
+        assert len(ask(folds=folds).splitlines()) == 2 + 3 + 2
+    write_folder(tmp_path / "data/mine", FLAT)
+    assert "published" not in ask(OWN)
+    write_folder(tmp_path / "data/folds", FILES | {"Fold9/x": "", "Folder/x": ""})
+    assert len(ask(OWN | {"folder": "folds"}).splitlines()) == 2 + 6
+    for given, folds, found in (
+        *((GIVEN, one, "some of 1 to 2") for one in (0, 3, [1, 3], [], "two")),
+        (GIVEN | {"folds": 0}, 1, "folds=1: give all"),
+        (OWN | {"folder": None}, "all", "give dataset.folder=NAME"),
+        (OWN | {"folder": "no"}, "all", f"no folder {tmp_path}/data/no; put train.txt, vali.txt"),
+    ):
+        assert found in refused(lambda g=given, f=folds: ask(g, folds=f), LTRError)
 
 
-def test_many_different_labels_are_not_listed() -> None:
+def test_many_labels_are_not_listed_and_unknown_grades_are_differences() -> None:
     labels = np.arange(12, dtype=np.float32) / 8
     features = np.full((12, 2), np.nan, np.float32)
     features[3:5, 0] = (1, 2)
@@ -126,6 +120,13 @@ def test_many_different_labels_are_not_listed() -> None:
     text = table([count_items(lists, None, "test")])
     cells = text.splitlines()[-1].split()
     assert " ".join(cells) == "test 12 1 0 12 12 12 1 22 12 0 1.375"
+    labels, offsets = np.array([0, 0, 3], np.float32), np.array([0, 2, 3])
+    lists = Lists(np.zeros((3, 1), np.float32), labels, offsets, np.array(["a", "b"]))
+    known = [Known(("test",), empty=0, labels=(3,)), Known(("vali",), rows=1)]
+    assert differences([count_items(lists, None, "test")], known) == [
+        *("test has 1 empty lists, not 0", "test has 2 items of grade 0, not 3"),
+        "test has 1 items of grade 3, not 0",
+    ]
 
 
 def test_vali_is_cut_from_train_where_there_is_none(tmp_path: Path, ask) -> None:
@@ -143,9 +144,7 @@ def test_vali_is_cut_from_train_where_there_is_none(tmp_path: Path, ask) -> None
     assert {*cut["train"].qids}.isdisjoint(cut["vali"].qids)
     for lists in cut.values():
         assert lists.features[:, 0].tolist() == lists.rows.tolist(), "rows of the file"
-    assert cut["train"].digest != cut["vali"].digest
-    other = LetorFiles(**knobs, seed=2).split("vali")
-    assert {*other.qids} != {*cut["vali"].qids}
+    assert {*LetorFiles(**knobs, seed=2).split("vali").qids} != {*cut["vali"].qids}
     write_folder(tmp_path / "data/SMALL", {"vali.txt": TEXT["vali"]})
     assert len(LetorFiles(**knobs).split("train")) == 20, "a vali.txt of its own is taken"
 
@@ -160,17 +159,6 @@ def test_a_folder_that_is_there_is_never_touched(tmp_path: Path, ask) -> None:
     write_folder(tmp_path / "data/SMALL", FILES | {"Fold1/vali.txt": "0 qid:1 1:7\n"})
     assert "Fold1/vali.txt is not the official file" in refused(lambda: ask(archive=archive))
     assert (tmp_path / "data/SMALL/Fold1/vali.txt").read_text() == "0 qid:1 1:7\n"
-
-
-def test_own_lists_are_counted(tmp_path: Path, ask) -> None:
-    write_folder(tmp_path / "data/mine", FLAT)
-    assert "published" not in ask(OWN)
-    write_folder(tmp_path / "data/folds", FILES | {"Fold9/x": "", "Folder/x": ""})
-    assert len(ask(OWN | {"folder": "folds"}).splitlines()) == 2 + 6
-    message = refused(lambda: ask(OWN | {"folder": None}), ConfigError)
-    assert message.startswith("give dataset.folder=NAME")
-    message = refused(lambda: ask(OWN | {"folder": "no"}))
-    assert message.startswith(f"there is no folder {tmp_path}/data/no; put train.txt, vali.txt")
 
 
 def test_names_may_be_numbers(tmp_path: Path, monkeypatch, ask) -> None:
@@ -207,22 +195,3 @@ def test_real_mq2008_is_as_published(ask, monkeypatch) -> None:
     given = {"name": "mq2008", "folder": "MQ2008", "folds": 5, "width": 46, "max_grade": 2}
     monkeypatch.setattr(room, "public_sets", public_sets)
     assert "as published" in ask(given, data_dir=os.environ["LTR_DATA_DIR"])
-
-
-@pytest.mark.slow
-def test_command_line(tmp_path: Path) -> None:
-    def command(*arguments: str):
-        return processes.run("scripts/prepare_data.py", *arguments, cwd=tmp_path)
-
-    write_folder(tmp_path / "data/mine", FLAT)
-    own = ["dataset=letor", "dataset.folder=mine"]
-    done = command(*own)
-    assert done.returncode == 0, done.stderr
-    assert "longest list" in done.stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
-    assert command(*own, "dataset.max_grade=1").returncode == 2
-    done = command("dataset=web10k")
-    assert (done.returncode, done.stdout) == (2, "")
-    remedy = "scripts/prepare_data.py dataset=web10k archive=PATH/MSLR-WEB10K.zip data_dir=data"
-    assert done.stderr.splitlines()[-1].endswith(remedy)
-    assert "give dataset=..." in command().stderr

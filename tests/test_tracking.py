@@ -11,7 +11,6 @@ from omegaconf import OmegaConf
 
 from ltr.console.process import is_full
 from ltr.errors import ConfigError
-from ltr.experiment.identity import identity_without_data
 from ltr.experiment.run import run
 from ltr.experiment.start import resumed
 from ltr.scorers.parts import make_tracking
@@ -112,11 +111,6 @@ def test_another_id_is_told_all_epochs_and_none_is_ended_that_was_not_begun(tmp_
         tracking.epoch({"epoch": epoch})
         assert TOLD[1:] == told
     assert json.loads((tmp_path / KEPT).read_text()) == {"Told": {"id": "an id", "epoch": 0}}
-
-
-def test_tracking_is_no_part_of_a_run_s_identity() -> None:
-    tracked_elsewhere = compose(*MINE, "tracking.experiment=mine")
-    assert identity_without_data(tracked_elsewhere) == identity_without_data(compose())
 
 
 def test_a_missing_package_is_named_with_the_remedy(monkeypatch) -> None:

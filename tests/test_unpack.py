@@ -49,16 +49,11 @@ def test_unpack_takes_the_wanted_files_from_any_folder(
     there = {f"{prefix}{name}": text for name, text in FILES.items()}
     archive = write(tmp_path / "archive", there | {"README": "hello", f"{prefix}S1.txt": "no"})
     before = archive.read_bytes() if archive.is_file() else read_folder(archive)
+    of_a_killed_one = {f"files/{name}": "hal" for name in FILES} | {"x": "y"}
+    write_folder(tmp_path / "data" / ".SMALL.unpacking", of_a_killed_one)
     unpack(archive, tmp_path / "data" / "SMALL", list(FILES))
     assert read_folder(tmp_path / "data") == {f"SMALL/{name}": t for name, t in FILES.items()}
     assert before == (archive.read_bytes() if archive.is_file() else read_folder(archive))
-
-
-def test_what_a_killed_unpacking_left_goes(tmp_path: Path) -> None:
-    write_folder(tmp_path / ".SMALL.unpacking", {f"files/{n}": "hal" for n in FILES} | {"x": "y"})
-    unpack(write_zip(tmp_path / "archive", FILES), tmp_path / "SMALL", list(FILES))
-    assert read_folder(tmp_path / "SMALL") == FILES
-    assert not (tmp_path / ".SMALL.unpacking").exists()
 
 
 def link(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
