@@ -185,7 +185,7 @@ def test_a_row_brings_its_teacher_along(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_a_table_trains_teachers_first_and_says_what_is_kept(tmp_path, monkeypatch, capsys) -> None:
+def test_a_table_trains_teachers_first(tmp_path, monkeypatch) -> None:
     (tmp_path / "taught.yaml").write_text(TEXT)
     waves = []
 
@@ -200,7 +200,6 @@ def test_a_table_trains_teachers_first_and_says_what_is_kept(tmp_path, monkeypat
     ]  # fmt: skip
     assert make_table(table_of(arguments))
     assert waves == [["student"] * 2 + ["big one"] * 2, ["pupil"] * 2]
-    assert "kept gain, ndcg@5" in capsys.readouterr().out
     learned = {}
     for results in (tmp_path / "out" / "runs").glob("*/results.json"):
         protocol = json.loads(results.read_text())["protocol"]

@@ -154,7 +154,7 @@ def test_the_head_names_everything() -> None:
         "runs": "9 of 9 runs are done",
         "commit": "a" * 12,
         "±": "standard deviation over seeds",
-        "interval": "95%, for other queries and other seeds",
+        "interval": "95%, over queries and seeds",
         "baseline": "bad",
         "published": "a book",
     }
@@ -203,7 +203,7 @@ def test_one_seed_is_about_the_models_and_the_table_says_so() -> None:
     assert "good: these models, not the methods: one seed" in blocks(results)[1].note
     assert "one seed" not in blocks(results_of())[1].note
     known = dict(facts(results))
-    assert known["interval"].endswith("but these trained models: there is one seed")
+    assert known["interval"] == "95%, over queries only"
     assert known["±"] == "no deviation: one seed"
 
 

@@ -14,6 +14,7 @@ from ltr.analysis.report import FORMS, NO_TEST, Block, Report, terminal
 from ltr.analysis.systems import folds_of, named_queries, runs_frame, values_of
 from ltr.analysis.values import SystemValues, align
 from ltr.analysis.verdicts import (
+    COVERS,
     Comparison,
     SystemInterval,
     compare_seeds,
@@ -26,12 +27,6 @@ from ltr.console.compose import composed
 from ltr.console.keys import number, text, texts, whole
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.run_folder import RunFolder, find_runs, mixed, short_commit
-
-_COVERS = {
-    "seeds": "queries and seeds",
-    "folds": "queries and trainings, by folds",
-    "queries": "queries only",
-}
 
 
 class Findings(NamedTuple):
@@ -167,7 +162,7 @@ def _blocks(
     rows = [
         [
             name, str(of.seeds), f"{of.mean:.4f}", f"{of.low:.4f} to {of.high:.4f}",
-            "" if math.isnan(of.deviation) else f"{of.deviation:.4f}", _COVERS[of.spread.covers],
+            "" if math.isnan(of.deviation) else f"{of.deviation:.4f}", COVERS[of.spread.covers],
         ]
         for name, of in systems.items()
     ]  # fmt: skip

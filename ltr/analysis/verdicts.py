@@ -20,6 +20,11 @@ from ltr.errors import ConfigError
 BETTER, WORSE, DIFFER = "better", "worse", "differ"
 EQUIVALENT, UNDECIDED = "equivalent", "undecided"
 WORDS = (BETTER, WORSE, DIFFER, EQUIVALENT, UNDECIDED)
+COVERS = {  # Spread.covers in words
+    "seeds": "queries and seeds",
+    "folds": "queries and trainings, by folds",
+    "queries": "queries only",
+}
 
 EXACT_UP_TO = 14  # differences other than 0: all 2^n sign patterns are tried
 _BLOCK = 1 << 22  # signs at a time: 32 MiB

@@ -131,15 +131,8 @@ class Budget:
 def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget | None:
     """Find the settings of the rows, by the searches that are not done; None where none has any.
 
-    Args:
-        table: without the rows that cannot run here.
-        order: has a budget; a ``dry_run`` searches nothing.
-        output_dir: its folder ``search`` keeps the searches.
-
-    Raises:
-        ConfigError: an override or a space is wrong, or the file of settings holds something else.
-        DataError: the data are not there.
-        OutputError: the file cannot be written.
+    ``table`` is without the rows that cannot run here; a ``dry_run`` searches nothing; the folder
+    ``search`` of ``output_dir`` keeps the searches.
     """
     searches = plan_searches(table, order, output_dir)
     if not searches:
@@ -177,11 +170,7 @@ def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget |
 
 
 def read_settings(path: Path) -> dict[Place, Best]:
-    """The settings in a file of ``configs/found``; nothing where it is not there.
-
-    Raises:
-        ConfigError: it is not such a file.
-    """
+    """The settings in a file of ``configs/found``; ``ConfigError`` where it holds others."""
     try:
         raw: Any = yaml.safe_load(path.read_text()) if path.exists() else {}
         return {
@@ -199,10 +188,6 @@ def add_settings(path: Path, command: str, best: Mapping[Place, Best]) -> None:
     """Add ``best`` to what ``read_settings`` reads, over what stands there of the same places.
 
     Commands for other rows share the file and may write at the same time.
-
-    Raises:
-        ConfigError: ``path`` holds something else.
-        OutputError: the folder cannot be made or written.
     """
     before = read_settings(path)
     if all(before.get(place) == one for place, one in best.items()):
@@ -220,8 +205,7 @@ def plan_searches(table: Table, order: TableConfig, output_dir: Path) -> list[Ro
     """The searches of ``table``, row by row; none for a row that is not trained, or has a teacher.
 
     Raises:
-        ConfigError: an override or a space is wrong.
-        DataError: the data are not there, and it is no ``dry_run``.
+        ConfigError, DataError: an override or a space is wrong; the data are not there.
     """
     searches = []
     for label, row in table.rows.items():
@@ -244,13 +228,8 @@ def plan_searches(table: Table, order: TableConfig, output_dir: Path) -> list[Ro
             except DataError:
                 if not order.dry_run:
                     raise
-            words = [
-                table.name,
-                label,
-                str(config.dataset.name),
-                str(one.repeats[0]),
-                known[:SHOWN],
-            ]
+            data = str(config.dataset.name)
+            words = [table.name, label, data, str(one.repeats[0]), known[:SHOWN]]
             name = "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)
             own = [*arguments, *[f"folds={fold}"] * (fold is not None)]
             own += [f"name={name}", f"output_dir={output_dir}"]

@@ -5,13 +5,11 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ltr.analysis.report import NO_TEST, PUBLISHED, Block, Picture, Report
 from ltr.analysis.style import INK, Looks, Panel, interval_picture, looks
-from ltr.analysis.values import align
-from ltr.analysis.verdicts import BETTER, DIFFER, WORSE, draw, rule
+from ltr.analysis.verdicts import BETTER, COVERS, DIFFER, WORSE, rule
 from ltr.data.lists import SPLITS
 from ltr.data.public_sets import public_sets
 from ltr.errors import DataError
@@ -24,11 +22,6 @@ from ltr.tables.spec import Table
 
 MARK = "†"  # of a row that differs from the baseline
 _COVERED = {"covers": "covered", "above": "ours above", "below": "ours below"}
-_OTHERS = {  # what an interval allows for
-    "seeds": "other queries and other seeds",
-    "folds": "other queries and, as far as the folds differ, other trainings",
-    "queries": "other queries, but these trained models: there is one seed",
-}
 Text = Callable[..., str]
 
 
@@ -144,16 +137,16 @@ def facts(results: Results) -> list[tuple[str, str]]:
         deviation = f"standard deviation over seeds{' of the mean over folds' * (len(folds) > 1)}"
     else:
         deviation = "standard deviation over folds" if folds[1:] else "no deviation: one seed"
+    best = "best epoch by {} of vali (select=best)".format
     weights = [
-        (f"best epoch by {run.config.select_on} of vali (select=best)", run.label)
-        if run.config.select == "best"
-        else ("last epoch (select=last)", run.label)
+        (best(cfg.select_on) if cfg.select == "best" else "last epoch (select=last)", run.label)
         for run in runs
+        if (cfg := run.config)
     ]
     commits = dict.fromkeys(str(one.results.get("commit") or "unknown") for one in measured)
     judged = next(iter(results.verdicts.values()), None)
     intervals, against = (judged.intervals, judged.against) if judged else ({}, {})
-    spreads = [(_OTHERS[of.spread.covers], label) for label, of in intervals.items()]
+    spreads = [(COVERS[of.spread.covers], label) for label, of in intervals.items()]
     not_there = "" if against else " is not finished: no row is compared with it"
     ensembles = [f"{label}: {row.describe()}" for label, row in table.ensembles.items()]
     found = {
@@ -168,13 +161,12 @@ def facts(results: Results) -> list[tuple[str, str]]:
         "±": deviation,
         "ensembles": "; ".join(ensembles),
         "incomplete": "; ".join(f"{row} has {done}" for row, done in unfinished(runs).items()),
-        "interval": spreads and f"{1 - ALPHA:.0%}, for {_most_and_others(spreads)}",
+        "interval": spreads and f"{1 - ALPHA:.0%}, over {_most_and_others(spreads)}",
         "baseline": f"{results.baseline}{not_there}" if len(intervals) > 1 else "",
         "verdict": against and rule(results.margin * (100 if results.percent else 1), ALPHA),
         PUBLISHED: results.published and " ".join(results.published.source.split()),
     }
-    gains = [(f"kept gain, {metric}", _kept_gains(results, metric)) for metric in results.verdicts]
-    return [(key, str(value)) for key, value in [*found.items(), *gains] if value]
+    return [(key, str(value)) for key, value in found.items() if value]
 
 
 def _most_and_others(texts: Sequence[tuple[str, str]]) -> str:
@@ -230,31 +222,6 @@ def data_counts(runs: Sequence[Run]) -> tuple[str, str | None]:
     return ", ".join(words), unlike
 
 
-def _kept_gains(results: Results, metric: str) -> str:
-    """(row - baseline) / (teacher - baseline) of each row with a teacher, and its interval.
-
-    That is of the ratio over samples of the queries, which all three rows share. Where the teacher
-    is not better than the baseline there is no gain to keep.
-    """
-    baseline, (systems, _, against) = results.baseline, results.verdicts[metric]
-    parts = []
-    for row, teacher in results.table.teachers.items():
-        if row not in against or teacher not in systems:
-            continue
-        if teacher not in against or against[teacher].word != BETTER:
-            parts.append(f"{row}: {teacher} is not better than {baseline}, no gain to keep")
-            continue
-        aligned = align({name: systems[name] for name in (row, teacher, baseline)})
-        means = np.vstack([aligned.means, aligned.means + draw(aligned, samples=10_000)])
-        shares = (means[:, 0] - means[:, 2]) / (means[:, 1] - means[:, 2])
-        low, high = np.quantile(shares[1:], [ALPHA / 2, 1 - ALPHA / 2])
-        parts.append(
-            f"{row} keeps {shares[0]:.0%} of what {teacher} gains over {baseline} "
-            f"({low:.0%} to {high:.0%} over queries)"
-        )
-    return "; ".join(parts)
-
-
 def pictures(results: Results) -> list[Picture]:
     """The intervals of each metric of verdicts."""
     baseline, found, metrics = results.baseline, results.numbers, list(results.verdicts)
@@ -286,9 +253,8 @@ def fold_report(
     published = table.published[str(runs[0].config.dataset.name)]
     groups: dict[tuple[str, int, int], list[Run]] = {}
     for run in runs:
-        groups.setdefault((table.rows[run.label].choice_of, run.fold or 1, run.seed), []).append(
-            run
-        )
+        place = table.rows[run.label].choice_of, run.fold or 1, run.seed
+        groups.setdefault(place, []).append(run)
     lines = []
     for (row, fold, seed), tried in groups.items():
         every = {run.label: RunFolder(run.folder).results for run in tried}

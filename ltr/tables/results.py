@@ -37,19 +37,13 @@ _COLUMNS = [
 
 @dataclass(frozen=True)
 class Measured:
-    """A finished run and its metrics of each test query.
-
-    Attributes:
-        run, results: the run and its ``results.json``.
-        per_query: convention -> metric -> ``[queries]``, in the order of ``qids``.
-        means: columns of ``runs.csv``: "letor4 ndcg@10", ..., and those of ``table.history``.
-    """
+    """A finished run and its metrics of each test query."""
 
     run: Run
-    results: Mapping[str, Any]
-    per_query: Mapping[str, PerQuery]
-    means: Mapping[str, float]
-    qids: NDArray[np.str_]
+    results: Mapping[str, Any]  # its results.json
+    per_query: Mapping[str, PerQuery]  # convention -> metric -> [queries]
+    means: Mapping[str, float]  # by column of runs.csv, as "letor4 ndcg@10"
+    qids: NDArray[np.str_]  # [queries]
 
     def values(self, metric: str) -> tuple[list[str], NDArray[np.float64]]:
         """The ids of the test queries, and ``metric`` of each under the first convention."""
@@ -110,27 +104,16 @@ class Verdicts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The runs of a table.
-
-    Attributes:
-        table: the rows, and the metrics and conventions that are printed.
-        runs: all that are planned.
-        measured: the finished ones.
-        margin: differences smaller than this count as none, in units of the metric.
-        percent: whether metrics are printed times 100.
-        missing: why a row has no numbers.
-        lists: how many the data have, in words.
-        unlike: why the published numbers are of other data.
-    """
+    """The runs of a table."""
 
     table: Table
-    runs: Sequence[Run]
-    measured: Sequence[Measured]
-    margin: float = MARGIN
-    percent: bool = False
-    missing: Mapping[str, str] = field(default_factory=dict)
-    lists: str = ""
-    unlike: str | None = None
+    runs: Sequence[Run]  # all that are planned
+    measured: Sequence[Measured]  # the finished ones
+    margin: float = MARGIN  # differences smaller than this count as none
+    percent: bool = False  # metrics are printed times 100
+    missing: Mapping[str, str] = field(default_factory=dict)  # why a row has no numbers
+    lists: str = ""  # how many the data have, in words
+    unlike: str | None = None  # why the published numbers are of other data
 
     @property
     def baseline(self) -> str:
@@ -150,17 +133,12 @@ class Results:
         """
         rows = [
             {
-                "row": one.run.label,
-                "fold": one.run.fold,
-                "seed": one.run.seed,
-                "epoch": one.results.get("selected_epoch"),
-                "seconds": one.results["wall_seconds"],
-                "run": str(one.run.folder),
-                CROSSFIT: one.results.get("crossfit"),
-                **one.means,
+                "row": one.run.label, "fold": one.run.fold, "seed": one.run.seed,
+                "epoch": one.results.get("selected_epoch"), "seconds": one.results["wall_seconds"],
+                "run": str(one.run.folder), CROSSFIT: one.results.get("crossfit"), **one.means,
             }
             for one in self.measured
-        ]
+        ]  # fmt: skip
         columns = list(rows[0]) if rows else ["row", "fold", "seed", "epoch", CROSSFIT]
         frame = pd.DataFrame(rows, columns=columns).astype({CROSSFIT: float})
         return frame.assign(epoch=pd.Series([row["epoch"] for row in rows], dtype=object))
@@ -197,11 +175,8 @@ class Results:
     def numbers(self) -> pd.DataFrame:
         """All numbers of the finished rows, in full precision, of each convention and metric.
 
-        Returns:
-            Columns row, convention, metric, runs, ours, deviation, low and high (the interval of
-            ours), beside (the label of the published number), published, difference, covered
-            (``covers``, or where ours is: ``above``, ``below``), baseline, less_baseline, less_low,
-            less_high, p (after Holm), verdict, note; empty where nothing is known or asked.
+        The columns are ``_COLUMNS``: low and high are the interval of ours, beside the label of the
+        published number, p is after Holm; empty where nothing is known or asked.
         """
         conventions, published = self.table.conventions, self.published
         ours, runs = over_repeats(self.whole), self.whole["row"].value_counts()
@@ -228,10 +203,9 @@ class Results:
 
 
 def over_repeats(values: pd.DataFrame) -> dict[Any, dict[Any, float]]:
-    """Mean and standard deviation of each column, by row: ``[row][column, "mean" or "std"]``.
+    """Mean and standard deviation of each column: ``[row][column, "mean" or "std"]``.
 
-    The deviation is that of the seeds, of their means over folds; with one seed that of the folds;
-    NaN for one.
+    The deviation is that of the seeds' means over folds; with one seed that of the folds.
     """
     only_folds = values["seed"].nunique() == 1 and values["fold"].nunique() > 1
     repeat = "fold" if only_folds else "seed"

@@ -32,12 +32,7 @@ from ltr.tables.spec import Table
 from ltr.training.device import on_threads
 
 _POLL_SECONDS = 0.5
-_LIBRARIES = {
-    "lightgbm": "lightgbm",
-    "xgboost": "xgboost",
-    "catboost": "catboost",
-    "stumps": "lightgbm",
-}
+_LIBRARIES = {name: name for name in ("lightgbm", "xgboost", "catboost")} | {"stumps": "lightgbm"}
 
 
 def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
@@ -61,9 +56,7 @@ class Run:
     seed: int  # of the training
     overrides: tuple[str, ...]  # its command line for train.py
     config: DictConfig  # the composed config
-    # its identity, by which a finished run is found again whatever its folder; that of no run
-    # while its teacher is not trained
-    known: str
+    known: str  # its identity; that of no run while its teacher is not trained
     folder: Path  # of the run; rows that compute the same share it
     members: tuple["Run", ...] = ()  # of an ensemble
     weights: str | tuple[float, ...] = "equal"  # of its members
@@ -125,13 +118,9 @@ def plan(
         table: its rows and folds.
         given: overrides of the user; they replace the table's settings, not those of a row.
         seeds: of the training, for every row and fold.
-        output_dir: its folder ``runs`` keeps them; finished runs of other tables there are reused.
-        absent_ok: plan also for data that are not here.
+        output_dir: its folder ``runs`` keeps them; finished runs there are reused.
+        absent_ok: plan also for data that are not here (else ``DataError``).
         settings: overrides by row and fold, over all others.
-
-    Raises:
-        ConfigError: an override is wrong.
-        DataError: the data are not there.
     """
     runs: dict[tuple[str, int | None, int], Run] = {}
     home = output_dir / "runs"
@@ -204,10 +193,7 @@ def execute(
 
 
 def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
-    """Make the ensembles ``runs`` of their finished members; return why one is not done, by folder.
-
-    ``threads`` are of the CPU; None: as PyTorch chooses.
-    """
+    """Make the ensembles ``runs`` on ``threads``; return why one is not done, by folder."""
     failures = {}
     with on_threads(threads):
         for run in runs:
@@ -274,8 +260,8 @@ def launch(
 ) -> dict[Path, str]:
     """Do ``jobs`` as one sweep; return why a job is not done, by folder.
 
-    The launcher decides where they run and how many at a time. When one of its processes is killed,
-    the jobs that are left are launched again, until two launches in a row finish none.
+    When a process of the launcher is killed, the jobs that are left are launched again, until two
+    launches in a row finish none.
 
     Args:
         config_name: of the root config.
