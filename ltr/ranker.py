@@ -55,37 +55,28 @@ _SPLIT_QUERIES = (
 
 
 class Ranker(BaseEstimator):
-    """A ranker of this project that is fitted on arrays and tables, as scikit-learn's estimators.
+    """An estimator of scikit-learn that trains as ``train.py`` does, to the same numbers.
 
-    It trains as ``train.py`` does, to the same numbers, and leaves no file unless ``save`` is
-    called. Each row of ``X`` is an item; ``qid`` says which query it is of. The rows of a query may
-    be apart.
+    Each row of ``X`` is an item, ``qid`` its query; the rows of a query may be apart.
 
     Args:
-        model: a choice of ``model=``, such as ``"mlp"`` or ``"lightgbm"``; None: that of
-            ``experiment=``, else ``"transformer"``.
-        loss: a choice of ``loss=``; None: that of ``experiment=``, else ``"neuralndcg"``, and for
-            boosted trees the library's own objective.
+        model, loss: a choice of ``model=`` and of ``loss=``; None: as the command line has it.
         epochs: of training, of trees rounds; None: as the config has it.
-        categories: the columns of a table whose values are categories, besides those of a type of
-            categories (pandas' category, Enum, an Arrow dictionary). Other texts are refused.
-        vali_fraction: the part of the queries that ``fit`` cuts from train to choose the epoch,
-            where it is given no ``eval_set``. ``results_["protocol"]["dataset"]["cut"]`` keeps it.
-        one_list: whether rows without ``qid`` are all of one query. Fitted on such rows the epoch
-            is chosen on train itself.
-        random_state: the seed, a whole number or a ``RandomState`` that draws it; None: as the
-            config has it, which is 1.
+        categories: the columns of a table that are categories, besides those of such a type.
+        vali_fraction: the part of the queries cut from train to choose the epoch, where ``fit`` is
+            given no ``eval_set``.
+        one_list: whether rows without ``qid`` are all of one query; then the epoch is chosen on
+            train itself.
+        random_state: the seed, or a ``RandomState`` that draws it; None: 1.
         verbose: 0: nothing is shown; 1: progress bars and, in a notebook, a table of the epochs;
             2: a line for each epoch outside a notebook too.
         config: any other key of ``configs/train.yaml``, as on the command line
-            (``**{"optimizer.lr": 0.01}``, ``patience=5``) or nested (``optimizer={"lr": 0.01}``).
+            (``**{"optimizer.lr": 0.01}``) or nested (``optimizer={"lr": 0.01}``).
 
     Attributes:
         results_: what ``results.json`` of a run holds: metrics, convention, every choice.
         history_: a row for each epoch.
         n_features_in_, feature_names_in_: the features; names only of tables.
-
-    A parameter is checked by ``fit``, which says the same of a wrong one as the command line does.
 
     >>> Ranker("mlp", "listnet", epochs=2, **{"optimizer.lr": 0.01})
     Ranker(epochs=2, loss='listnet', model='mlp', optimizer.lr=0.01)
@@ -140,27 +131,26 @@ class Ranker(BaseEstimator):
         """Train on ``X`` and select the epoch on vali.
 
         Args:
-            X: ``[rows, features]``: NumPy, a sparse matrix, pandas, polars, Arrow. NaN and null are
-                missing values. Of a table, texts are refused unless they are ``categories``, and
-                the columns that are ``y``, ``qid`` or ``sample_weight`` are no features.
+            X: ``[rows, features]``: NumPy, sparse, pandas, polars, Arrow; NaN and null are missing.
+                The columns of a table that are ``y``, ``qid`` or ``sample_weight`` are no features.
             y: ``[rows]``, graded relevance, 0 = not relevant.
             qid: the query of each row, ``[rows]``; None: the column ``qid`` of the table.
-            eval_set: ``(X, y, qid)`` or ``(X, y, qid, position)`` of vali, and perhaps of test. The
-                test metrics are then in ``results_``. None: vali is cut from train by query.
+            eval_set: ``(X, y, qid)`` or ``(X, y, qid, position)`` of vali, and perhaps of test.
+                None: vali is cut from train by query.
             sample_weight: > 0, how much each query counts: one for each row, equal within a query,
                 or one for each query in the order of appearance.
-            position: the rank at which each item was shown, ``[rows]``; ``model.position`` reads
-                it. None: the items of a query were shown in the order of the rows.
+            position: the rank at which each item was shown, ``[rows]``, for ``model.position``;
+                None: the order of the rows.
 
         Raises:
             ValueError, TypeError: the input, or a parameter, in one line.
         """
         entries = eval_set or ()
-        sound = all(isinstance(one, (tuple, list)) and 2 <= len(one) <= 4 for one in entries)
-        if len(entries) > 2 or not sound:
+        if len(entries) > 2 or not all(
+            isinstance(one, (tuple, list)) and 2 <= len(one) <= 4 for one in entries
+        ):
             raise DataError(
-                f"eval_set has {len(entries)} entries: give (X, y, qid) or (X, y, qid, position) "
-                "of vali, or one of vali and one of test"
+                "eval_set: give [(X, y, qid)] or (X, y, qid, position), vali, then test"
             )
         overrides = overrides_of(self.get_params(deep=False))
         cfg, choices = run_config(overrides)
@@ -207,12 +197,8 @@ class Ranker(BaseEstimator):
     def predict(self, X: Any, qid: Any = None, position: Any = None) -> Floats:
         """The score of each row, higher first, ``[rows]`` in the order of ``X``.
 
-        Args:
-            X, qid, position: as for ``fit``; a table is read by the names of its columns, and may
-                have others. A model that scores each item alone needs no ``qid``.
-
-        Raises:
-            ValueError: ``X`` lacks features, or ``qid`` is missing.
+        A table is read by the names of its columns. A model that scores each item alone needs no
+        ``qid``. ``ValueError``: ``X`` lacks features, or ``qid`` is missing.
         """
         check_is_fitted(self)
         alone = getattr(self._trained.scorer.model, "pointwise", False)
@@ -238,9 +224,7 @@ class Ranker(BaseEstimator):
     ) -> float:
         """The mean of ``select_on`` over the lists, by their weights where there are any.
 
-        Args:
-            X, y, qid, sample_weight, position: as for ``fit``.
-            metrics_as: the convention, such as ``"trec"``; None: that of the fit.
+        ``metrics_as`` is the convention, such as ``"trec"``; None: that of the fit.
         """
         check_is_fitted(self)
         name = str(self._trained.config.select_on)
@@ -265,13 +249,8 @@ class Ranker(BaseEstimator):
     ) -> pd.DataFrame:
         """Every metric of each query, with its number of items and whether none is relevant.
 
-        Args:
-            X, y, qid, metrics_as, position: as for ``score``.
-            metrics: such as ``["ndcg@10", "mrr"]``; None: those of the fit.
-
-        Returns:
-            A row for each query in the order of appearance; a list that the convention leaves out
-            is NaN.
+        ``metrics`` are such as ``["ndcg@10", "mrr"]``; None: those of the fit. Queries are in the
+        order of appearance; a list that the convention leaves out is NaN.
         """
         check_is_fitted(self)
         names = as_list(self._trained.config.metrics if metrics is None else metrics)
@@ -308,10 +287,7 @@ class Ranker(BaseEstimator):
     def load(cls, path: str | Path, *, device: str = "auto", trust: Sequence[str] = ()) -> Self:
         """The fitted ranker in a run folder, of ``save`` or of ``train.py``.
 
-        Args:
-            path: the folder.
-            device: of the model.
-            trust: your own modules whose models and metrics the folder may name.
+        ``trust`` names your own modules whose models and metrics the folder may name.
 
         Raises:
             CheckpointError, ConfigError, DataError: it holds no model that can be read.
@@ -347,13 +323,9 @@ class Ranker(BaseEstimator):
 
 
 class Trained:
-    """A model of a run folder, which itself may be gone.
-
-    A copy and a pickle hold the files as bytes, and load the model again.
-    """
+    """A model of a run folder, whose files it holds; a copy and a pickle load them again."""
 
     def __init__(self, folder: Path, device: str, trust: Sequence[str] = ()) -> None:
-        """Read the run folder; arguments and errors as of ``load_model``."""
         found = [path for name in _FILES for path in sorted(folder.glob(name))]
         self.files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
         self.trust, run = tuple(trust), RunFolder(folder)
@@ -373,7 +345,7 @@ class Trained:
             self.__init__(Path(folder), device, state["trust"])  # type: ignore[misc]
 
     def write(self, folder: Path) -> None:
-        """Write the files of the run into ``folder``."""
+        """Write them into ``folder``."""
         for name, content in self.files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             atomic_write(folder / name, content)
@@ -431,8 +403,7 @@ def overrides_of(params: Mapping[str, Any]) -> list[str]:
     """What the command line would be given for the parameters of a ``Ranker``.
 
     Raises:
-        ConfigError: one is wrong, or a key is not for an estimator.
-        ValueError: ``random_state`` is no seed.
+        ConfigError, ValueError: one is wrong, or not for an estimator.
 
     >>> overrides_of(Ranker("mlp", epochs=5, optimizer={"lr": 0.01}, patience=None).get_params())
     ['dataset=memory', 'epochs=5', 'model=mlp', 'optimizer.lr=0.01', 'patience=null']
@@ -448,10 +419,7 @@ def overrides_of(params: Mapping[str, Any]) -> list[str]:
             seed = check_random_state(seed).randint(2**31 - 1)
         given["seed"] = seed
     if wrong := [key for key in given if _group(key) in _OF_COMMAND]:
-        raise ConfigError(
-            f"{wrong[0]}: a Ranker takes its lists from fit and keeps files by save alone; leave "
-            "it out"
-        )
+        raise ConfigError(f"{wrong[0]}: a Ranker takes its lists from fit; leave it out")
     plain = {key: getattr(value, "tolist", lambda v=value: v)() for key, value in given.items()}
     # options are the library's: no config has them all
     texts = [f"{'++' * ('.options.' in key)}{key}={as_text(plain[key])}" for key in plain]
@@ -463,11 +431,7 @@ def _group(key: str) -> str:
 
 
 def params_of(trained: Trained) -> dict[str, Any]:
-    """The parameters with which the run of a folder can be fitted again.
-
-    Raises:
-        ConfigError: the folder, which may come from elsewhere, names code that is not trusted.
-    """
+    """The parameters that fit the run again; ``ConfigError`` where it names untrusted code."""
     choices, columns = trained.results.get("choices", {}), trained.scorer.columns
     if "members" in choices:
         return {"model": "ensemble"}  # of runs: the command makes it, ``fit`` cannot

@@ -83,10 +83,8 @@ def lists_of_rows(
         qids, numbers = read_queries(qid)
     elif without_qid == "refused":
         raise DataError(
-            "qid is missing: give qid=, the query id of each row, or a table with a column qid; "
-            "where all rows are of one query, set one_list=True; where scikit-learn calls score "
-            "(GridSearchCV), it passes qid on after "
-            "sklearn.set_config(enable_metadata_routing=True)"
+            "qid is missing: give qid=, or a table with a column qid; one_list=True for one query; "
+            "GridSearchCV passes qid on after sklearn.set_config(enable_metadata_routing=True)"
         )
     else:
         numbers = np.arange(count) if without_qid == "each" else np.zeros(count, np.int64)
@@ -136,8 +134,7 @@ def _encoded(
 ) -> tuple[Floats, Columns]:  # fmt: skip
     """The features of a table and its columns, as ``dataset=table`` reads them.
 
-    The columns ``categories``, and those of a type of categories, are encoded with ``known`` if it
-    is given, else with the values in the rows whose ``ids`` are in ``keep``.
+    Categories are encoded as ``known``, else by the values in rows whose ``ids`` are in ``keep``.
     """
     names = tuple(map(str, frame.columns))
     check_columns(dict.fromkeys(categories, "categories"), names, "X")
@@ -189,10 +186,7 @@ def _column(values: Any, name: str) -> NDArray[Any]:
 def read_queries(qid: Any) -> tuple[Texts, Ints]:
     """The query ids, ``[lists]`` texts in the order of appearance, and the list of each row.
 
-    They are known by their texts as in ``dataset=table``.
-
-    Raises:
-        DataError: it is no column, or an id is missing, or is neither number nor text.
+    ``DataError`` where it is no column, or an id is missing, or is neither number nor text.
     """
     if isinstance(qid, str):
         raise DataError(
@@ -234,12 +228,9 @@ def in_rows(values: NDArray[Any], lists: Lists) -> NDArray[Any]:
 
 
 def queries_of_train(qids: Texts, fraction: float, seed: int) -> set[str]:
-    """The queries of train, as ``fraction`` of all are drawn for vali.
+    """The queries of train as ``dataset=table`` cuts them, ``fraction`` of all going to vali.
 
-    ``dataset=table`` cuts the same with ``dataset.seed`` and ``dataset.fractions``.
-
-    Raises:
-        DataError: there is one only, or ``fraction`` is not between 0 and 1.
+    ``DataError`` where there is one only, or ``fraction`` is not between 0 and 1.
     """
     if not isinstance(fraction, (int, float)) or not 0 < fraction < 1:
         raise DataError(f"vali_fraction={fraction}: give a number between 0 and 1, such as 0.2")

@@ -29,11 +29,8 @@ class Tracker(Protocol):
     def begin(self, name: str, params: Mapping[str, Any], folder: Path, kept: str | None) -> str:
         """Begin to track the run in ``folder``; ``params`` are its config, flat.
 
-        Args:
-            kept: the id that an earlier call returned for this run, which is resumed; None: none.
-
-        Returns:
-            The id; ``kept`` where that tracked run goes on, else another.
+        ``kept`` is the id that an earlier call returned for this run, which is resumed, or None;
+        return it where that tracked run goes on, else another id.
         """
 
     def log(self, metrics: Mapping[str, float], epoch: int) -> None:
@@ -88,11 +85,7 @@ class Tracking(Hook):
                 what(self._tracker)
         except Exception as error:
             text = " ".join(str(error).split()) or type(error).__name__
-            log.warning(
-                "%s stopped tracking (%s): the run goes on without it, its folder has all figures",
-                self._name,
-                text[:300],
-            )
+            log.warning("%s stopped tracking (%s): the run goes on", self._name, text[:300])
             self._tracker = None
 
     def _read(self) -> dict[str, Any]:
@@ -133,10 +126,12 @@ class MLflow:
                 except MlflowException:
                     log.info("%s is not in %s: tracked as a new run", kept, uri)
             where = (local / "mlflow").as_uri() if uri.startswith("sqlite:") else None
-            if (found := client.get_experiment_by_name(self._experiment)) is None:
-                experiment = client.create_experiment(self._experiment, artifact_location=where)
-            else:
-                experiment = found.experiment_id
+            found = client.get_experiment_by_name(self._experiment)
+            experiment = (
+                found.experiment_id
+                if found
+                else client.create_experiment(self._experiment, artifact_location=where)
+            )
         made = client.create_run(experiment, run_name=name, tags={"folder": str(folder)})
         self._id = str(made.info.run_id)
         every = [Param(_mlflow_name(key), str(value)) for key, value in params.items()]

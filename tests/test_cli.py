@@ -10,8 +10,11 @@ from pathlib import Path
 import pandas as pd
 import processes
 import pytest
+from conftest import compose
 from processes import Process, wait_for
 from test_trainer import assert_same_run
+
+from ltr.inference.evaluate import evaluate_model
 
 pytestmark = pytest.mark.slow
 
@@ -90,6 +93,12 @@ def test_train_evaluate_predict(args, tmp_path, letor_folder) -> None:
     out, _ = call(f"checkpoint={run}", f"output={per_query}", cache, script="scripts/evaluate.py")
     assert f"{results['test']['ndcg@5']:.4f}" in out
     assert pd.read_csv(per_query)["ndcg@5"].mean() == pytest.approx(results["test"]["ndcg@5"])
+    (only := letor_folder / "only" / "test.txt").parent.mkdir()  # no other split is read
+    only.write_text("1 qid:1 1:0.5\n0 qid:1 2:1\n")  # two of five columns
+    there = ["dataset=letor", "dataset.folder=only", f"data_dir={letor_folder}", cache]
+    for where in (there, [f"data={only}"]):
+        cfg = compose(f"checkpoint={run}", "metrics=ndcg@1", *where, config="evaluate")
+        assert ", 1 lists" in evaluate_model(cfg)
     text = (letor_folder / "mine" / "test.txt").read_text().splitlines()
     unlabelled = tmp_path / "new.txt"
     unlabelled.write_text("".join(row.partition(" ")[2] + "\n" for row in text))

@@ -269,7 +269,7 @@ def test_wrong_input_is_one_line() -> None:
         "sample_weight[1]: weight 0": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0, 1, 1]),
         "timestamp": lambda: ranker.fit(table.assign(d=pd.Timestamp("2026-01-01")), y, qid),
         "infinite value": lambda: ranker.fit(table.assign(a=np.inf), y, qid),
-        "eval_set has 3 entries": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)] * 3),
+        "eval_set: give": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)] * 3),
         "(X, y, qid, position)": lambda: ranker.fit(X, y, qid, eval_set=[X]),
     }
     for found, action in wrong.items():

@@ -46,10 +46,7 @@ _WITH_VALUE = (
 
 
 def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
-    """The arguments of a command as Hydra takes them; ``typed`` is what the user typed.
-
-    Raises:
-        ConfigError: one is not of the form ``KEY=VALUE``.
+    """The arguments of a command as Hydra takes them; ``ConfigError`` where one is wrong.
 
     >>> as_hydra("compare", ["outputs/a b", "margin=0.01", "outputs/c"])
     ['margin=0.01', "runs=['outputs/a b','outputs/c']"]

@@ -93,10 +93,7 @@ def _explained(config_name: str, overrides: Sequence[str] | None = None) -> Iter
 
 
 def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
-    """The config that a command composes from the arguments that a user types.
-
-    Raises:
-        ConfigError: one of the arguments is wrong.
+    """The config of a command and what a user types; ``ConfigError`` where that is wrong.
 
     >>> typed("compare", ["outputs/a", "seed=3"]).runs
     ['outputs/a']
@@ -106,27 +103,18 @@ def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
 
 
 def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
-    """The config of ``train.py`` with ``overrides``, all resolved, and the choice of each group.
-
-    Raises:
-        ConfigError: one of them is wrong.
-    """
+    """``train.py``'s config, all resolved, and the choice of each group; else ``ConfigError``."""
     with _explained("train", overrides):
         config, chosen = with_choices("train", [*map(with_quotes, overrides)])
         OmegaConf.to_container(config, resolve=True)
     if "name" not in config.dataset:  # tables and searches name their folders by it
-        raise ConfigError(
-            f"dataset={chosen['dataset']} has no name: write name: {chosen['dataset']} among the "
-            "settings of dataset, and give its class the argument name"
-        )
+        name = chosen["dataset"]
+        raise ConfigError(f"dataset={name}: write name: {name} there, an argument of its class")
     return config, chosen
 
 
 def values_of(overrides: Sequence[str]) -> dict[str, Any]:
-    """The value of each key of ``overrides``.
-
-    Raises:
-        ConfigError: one is not of the form ``KEY=VALUE``.
+    """The value of each key of ``overrides``; ``ConfigError`` where one is no ``KEY=VALUE``.
 
     >>> values_of(["loss=listnet", "optimizer.lr=0.01", "metrics=['ndcg@5',mrr]"])
     {'loss': 'listnet', 'optimizer.lr': 0.01, 'metrics': ['ndcg@5', 'mrr']}

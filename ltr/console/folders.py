@@ -72,26 +72,20 @@ def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
         return str(Path(output_dir) / f"{now}_{name}_{secrets.token_hex(2)}")
     folder = run_folder(resume)
     if not (folder / "last.pt").is_file():  # before Hydra makes the folder
-        raise CheckpointError(
-            f"resume={resume}: {folder / 'last.pt'} is not there; give the folder of a run, such "
-            "as outputs/<run>"
-        )
+        wrong = f"{folder / 'last.pt'} is not there"
+        raise CheckpointError(f"resume={resume}: {wrong}; give the folder of a run")
     for path in [folder / name for name in _WRITTEN_THROUGH]:
         if path.is_symlink():
             raise CheckpointError(
-                f"resume={resume}: {path} is a link, which no run makes, and writing would follow "
-                "it: remove it if you know where the run comes from"
+                f"resume={resume}: {path} is a link, which no run makes: remove it"
             )
     return str(folder)
 
 
 def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> str:
-    """The folder of a sweep, the same for the same command.
+    """The folder of a sweep: its name, or the keys that vary and a hash of all that counts.
 
-    It is the sweep's name, or the keys that vary and a hash of all that decides the results.
-
-    Raises:
-        ConfigError: ``sweep`` is not a name.
+    ``ConfigError`` where ``sweep`` is not a name.
 
     >>> sweep_dir("outputs", None, ["loss=listnet,rmse", "seed=1"]).rpartition("_")[0]
     'outputs/sweep_loss'

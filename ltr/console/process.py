@@ -64,10 +64,9 @@ def _fails_first() -> bool:
 
 @contextmanager
 def ending(stopped: str = "") -> Iterator[None]:
-    """Around the work of a command: turn errors into one line and an exit status.
+    """Around a command: an error of the user's is one line and status 2, a stop 128 + the signal.
 
-    Status 2 is a mistake of the user or a full disk, 128 + the signal a stop. Any other error is a
-    bug and keeps its traceback. ``stopped`` is printed after a stop.
+    Any other error is a bug and keeps its traceback. ``stopped`` is printed after a stop.
     """
     try:
         yield

@@ -37,10 +37,7 @@ def unpack_once(
 ) -> None:
     """Make ``folder`` of the files ``wanted`` of the archive, unless they are there.
 
-    A second process waits for the first.
-
-    Raises:
-        DataError: ``folder`` holds other files, or as ``check_archive`` and ``unpack``.
+    ``DataError`` where ``folder`` holds other files, and as ``check_archive`` and ``unpack``.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_name(f".{folder.name}.lock")):
@@ -77,13 +74,8 @@ def check_archive(archive: Path, public: PublicSet | None = None) -> None:
 def unpack(archive: Path, target: Path, wanted: Sequence[str]) -> None:
     """Unpack the files ``wanted`` of a .zip, .tar (compressed or not), .rar or folder.
 
-    They go to ``.NAME.unpacking`` beside the target, and become the target by one rename, so that
-    nothing is written elsewhere or overwritten, and a killed run leaves no half of a target.
-
-    Args:
-        archive: the file or folder. The files may lie in any one folder of it.
-        target: the folder to make; it must be missing or empty.
-        wanted: paths inside ``target``, such as ``Fold1/train.txt``.
+    ``wanted`` are paths inside ``target``, such as ``Fold1/train.txt``, which may lie in any one
+    folder of the archive. They become ``target``, which must be missing or empty, by one rename.
 
     Raises:
         DataError: a file is missing or there twice, a wanted name leads out of the archive, the
