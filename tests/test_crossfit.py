@@ -147,7 +147,7 @@ def test_correlations_over_settings_are_of_their_means(tmp_path) -> None:
         selection(typed("selection", [str(tmp_path)]))
     with pytest.raises(ConfigError, match="2 settings: a correlation needs 3"):
         selection(typed("selection", [f"{tmp_path}/{n}-*" for n in (1, 2)]))
-    assert RunFolder(tmp_path / "4-1").crossfit is None
+    assert RunFolder(tmp_path / "4-1").results.get("crossfit") is None
 
 
 def test_advice_is_for_what_it_names() -> None:

@@ -66,42 +66,24 @@ def test_a_run_is_known_by_the_code_of_every_room_that_computes_it() -> None:
     assert identities.room_digest("models") != identities.room_digest(identities._OF_ROUNDS)
 
 
-@pytest.mark.slow
-def test_a_run_is_known_by_what_it_computes(tmp_path: Path) -> None:
-    spec = read_table("ranknet_report").only(["bce"])
-    given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
-
-    def folder(*more: str) -> Path:
-        return plan(spec, [*given, *more], [1], tmp_path)[0].folder
-
-    assert folder() == folder("threads=1", "device=cpu", "output_dir=x", "evaluation_items=99")
-    changed = [["epochs=2"], ["l1=0.5"], ["dataset.queries=12"], ["model.hidden_sizes=[3]"]]
-    assert len({folder(), *(folder(*more) for more in changed)}) == 5
-
-
-def test_the_code_of_trees_counts_in_runs_of_trees_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    network, trees = known("model=mlp"), known("model=lightgbm")
-    digest = identities.room_digest
-    monkeypatch.setattr(
-        identities, "room_digest", lambda room: "new" if room == "models/rounds" else digest(room)
-    )
-    assert known("model=mlp") == network
-    assert known("model=lightgbm") != trees
-
-
-def test_what_scores_a_teacher_counts_in_its_students(tmp_path: Path, monkeypatch) -> None:
-    """Its trees, and the mean over the members of an ensemble."""
+def test_the_code_of_trees_and_ensembles_counts_where_they_score(
+    tmp_path: Path, monkeypatch
+) -> None:
+    """Also in the students of a teacher, which may be trees or an ensemble."""
     shutil.copytree(CONFIGS.parent / "ltr", tmp_path / "ltr")
     monkeypatch.setattr(identities, "_LTR", tmp_path / "ltr")
     monkeypatch.setattr(identities, "room_digest", identities.room_digest.__wrapped__)  # no cache
     monkeypatch.setattr(identities, "run_digest", lambda path: path)
     student = ("model=linear", "loss=distil", "teacher=outputs/x")
-    found = [known(*student)]
+    found, trees = [known(*student)], known("model=lightgbm")
     for file in ("experiment/ensemble.py", "models/rounds/trees.py"):
+        before = known("model=mlp")
         with (tmp_path / "ltr" / file).open("a") as code:
             code.write("\nCHANGED = True\n")
         found.append(known(*student))
     assert len({*found}) == 3
+    assert known("model=lightgbm") != trees
+    assert known("model=mlp") == before  # trees count where they may be used
 
 
 @pytest.fixture
@@ -160,18 +142,22 @@ def test_the_version_of_a_tree_library_counts(monkeypatch: pytest.MonkeyPatch) -
     assert identities.tree_library(compose("model=catboost")) == {"catboost": "0.1"}
 
 
-@pytest.mark.slow
-def test_what_is_watched_counts_beyond_vali() -> None:
-    """A table may show columns of history.csv."""
-    assert known() == known("monitor=vali") == known("monitor=[vali,vali]")
-    assert known("monitor=[train,vali]") != known()
-    assert known("monitor=[train,vali]") == known("monitor=[vali,train]") == known("monitor=train")
-
-
-@pytest.mark.parametrize("key", ["l1", "warmup", "augment.noise"])
-def test_spelling_does_not_count(key: str) -> None:
-    assert known(f"{key}=0") == known(f"{key}=0.0") != known(f"{key}=1")
-    assert known(f"{key}=1") == known(f"{key}=1.0")
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("", "threads=1 device=cpu output_dir=x evaluation_items=99", True),
+        *(("", more, False) for more in ("epochs=2", "dataset.queries=12", "loss.k=3")),
+        *((f"{key}=0", f"{key}=0.0", True) for key in ("l1", "warmup", "augment.noise")),
+        ("l1=0", "l1=1", False),
+        ("l1=1", "l1=1.0", True),
+        # a table may show columns of history.csv
+        ("", "monitor=[vali,vali]", True),
+        ("", "monitor=[train,vali]", False),
+        ("monitor=train", "monitor=[vali,train]", True),
+    ],
+)
+def test_a_run_is_known_by_what_it_computes(one: str, other: str, same: bool) -> None:
+    assert (known(*one.split()) == known(*other.split())) == same
 
 
 def test_rows_that_compute_the_same_share_their_run(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from test_unpack import write_zip
 from ltr.data.files import LetorFiles
 from ltr.data.lists import Lists
 from ltr.data.public_sets import Known, PublicSet, public_sets
-from ltr.errors import LTRError
+from ltr.errors import DataError, LTRError
 from ltr.experiment import prepare_data as room
 from ltr.experiment.prepare_data import count_items, differences, prepared, table
 
@@ -57,9 +57,10 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         places |= {key: options.pop(key) for key in places if key in options}
         dataset = {"_target_": "ltr.data.files.LetorFiles", **given, **places}
         keys = {"archive": None, "folds": "all", "dataset": dataset, **places, **options}
-        report = prepared(OmegaConf.create(keys))
-        report.check()
-        return report.table
+        text, wrong = prepared(OmegaConf.create(keys))
+        if wrong:
+            raise DataError(wrong)
+        return text
 
     return run
 

@@ -56,7 +56,7 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
     )  # fmt: skip
     (tmp_path / "run").mkdir()
     trained = run(config, tmp_path / "run", {})
-    assert RunFolder(tmp_path / "run").crossfit == max(values)
+    assert RunFolder(tmp_path / "run").results.get("crossfit") == max(values)
     best = table[table["crossfit ndcg@5"] == max(values)].iloc[0]
     assert trained["vali_ndcg@5"] == best["vali ndcg@5"]
 

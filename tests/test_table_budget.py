@@ -153,7 +153,7 @@ def test_what_is_found_is_what_runs_and_is_searched_once(
         (folder,) = Path("out/runs").glob(f"ranksvm-mq2008-fold{fold}-*")
         assert one["settings"]
         assert set(one["settings"]) <= set(RunFolder(folder).overrides)
-        assert RunFolder(folder).crossfit == pytest.approx(one["value"])
+        assert RunFolder(folder).results.get("crossfit") == pytest.approx(one["value"])
         assert one["trials"] == 2
         (database,) = Path("out/search").glob(f"two-ranksvm-mq2008-fold{fold}-*/search.db")
         study = optuna.load_study(study_name="search", storage=f"sqlite:///{database}")

@@ -165,7 +165,7 @@ def test_a_run_cut_off_comes_to_the_same_trees(data, tmp_path, monkeypatch, loss
         assert booster_of(tmp_path / "cut" / name) == booster_of(tmp_path / "whole" / name)
     for name in ("scores.csv", "queries.csv"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    worths = [RunFolder(tmp_path / name).crossfit for name in ("whole", "cut")]
+    worths = [RunFolder(tmp_path / name).results.get("crossfit") for name in ("whole", "cut")]
     assert worths[0] is not None
     assert worths[0] == worths[1]
     histories = [

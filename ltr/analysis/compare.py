@@ -124,7 +124,7 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
         facts=[*_facts(groups),
                *(("scores", f"{name} of {', '.join(files)}") for name, files in scores.items())],
         blocks=_blocks(systems, pairs, metric),
-        notes=[*notes, runs[0].convention],
+        notes=[*notes, runs[0].convention[1]],
     )  # fmt: skip
     return Findings(report, systems, pairs)
 

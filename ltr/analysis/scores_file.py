@@ -141,7 +141,7 @@ def values_of_scores(
         data: the LETOR file whose rows are scored; None: the run's own test lists.
         places: ``cache_dir``, and perhaps ``data_dir``, of the run's own lists.
     """
-    (measure,), convention = named_metrics([metric]), Convention(**run.convention_keys)
+    (measure,), convention = named_metrics([metric]), Convention(**run.convention[0])
     if data is not None:
         lists, values = read_scored(scores, data)
         _check_queries(run, lists, data)

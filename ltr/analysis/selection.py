@@ -56,7 +56,7 @@ def selection(cfg: DictConfig) -> str:
         f"with test {metric}, over {len(settings)} settings (best on test "
         f"{settings['test'].max():.4f}):\n"
         f"{tabulate(lines, [*rules, 'its best'], disable_numparse=True)}",
-        runs[0].convention,
+        runs[0].convention[1],
     ]
     if unfinished:
         parts.append(f"not finished, left out: {', '.join(map(str, unfinished))}")
@@ -66,7 +66,7 @@ def selection(cfg: DictConfig) -> str:
 def _metric_of(runs: list[RunFolder], metric: str | None) -> str:
     """What the runs were selected on, which ``metric`` may be another name of on test."""
     for run in runs:
-        if run.crossfit is None:
+        if run.results.get("crossfit") is None:
             raise ConfigError(
                 f"{run.folder} has no crossfit value (select=last chooses nothing): train it again "
                 "with select=best, or leave it out"

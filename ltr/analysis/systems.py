@@ -31,11 +31,15 @@ def runs_frame(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
     _check_side_by_side(runs, metric)
     fold_of = folds_of(runs)
     shared = len(set(fold_of.values())) < len(fold_of)
+    seeds = [run.results["seed"] for run in runs]
     methods = [json.dumps(method(run), sort_keys=True) for run in runs]
     frame = pd.DataFrame(
         {
             "method": methods,
-            "training": [f"{run.seed}, {run.repeat}" if shared else run.seed for run in runs],
+            "training": [
+                f"{seed}, {run.repeat}" if shared else seed
+                for run, seed in zip(runs, seeds, strict=True)
+            ],
             "fold": [fold_of[run.repeat] for run in runs],
             "run": runs,
         }
@@ -44,8 +48,8 @@ def runs_frame(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
     if len(same):
         one, other = same[same["method"] == same["method"].iloc[0]]["run"].iloc[:2]
         raise ConfigError(
-            f"{one.folder} and {other.folder} are the same run (same config, seed {one.seed}"
-            f"{f', {one.repeat}' if one.repeat else ''}): give one of them"
+            f"{one.folder} and {other.folder} are the same run (same config, seed and fold): give "
+            "one of them"
         )
     grouped = {key: list(of["run"]) for key, of in frame.groupby("method", sort=False)}
     names = dict(zip(grouped, name_systems(list(grouped.values())), strict=True))
@@ -75,7 +79,8 @@ def folds_of(runs: Sequence[RunFolder]) -> dict[str | None, str]:
     found = {}
     for run in sorted(runs, key=lambda run: run.repeat or ""):
         found[run.repeat] = by_digest.setdefault(run.digest, run.repeat or "")
-    if len(by_digest) > 1 and any(run.cut_test for run in runs):
+    tables = [run.results["protocol"].get("dataset", {}).get("path") for run in runs]
+    if len(by_digest) > 1 and any(tables):
         raise ConfigError(
             f"test was cut from one table by several seeds ({', '.join(map(str, found))}): queries "
             "that stand in several cuts would be counted more than once; compare the runs of one "
@@ -126,13 +131,13 @@ def _check_side_by_side(runs: Sequence[RunFolder], metric: str) -> None:
     ignored = {"levels"} if name in METRICS and name != "err" else set()
     lists: dict[str | None, RunFolder] = {}
     for run in runs:
-        ours, theirs = first.convention_keys, run.convention_keys
+        (ours, text), (theirs, other) = first.convention, run.convention
         unlike = [key for key in ours if key not in ignored and ours[key] != theirs.get(key)]
         if unlike:
             remedy = "suggested.levels" if unlike == ["levels"] else "metrics_as"
             raise ConfigError(
                 f"{first.folder} and {run.folder} are under different conventions "
-                f"({first.convention} | {run.convention}): train one of them again with the "
+                f"({text} | {other}): train one of them again with the "
                 f"{remedy}= of the other"
             )
         same = lists.setdefault(run.repeat, run)

@@ -166,7 +166,7 @@ def make_ensemble(
 
     here = place_of(on.type, torch.get_num_threads())
     computed_on = list(dict.fromkeys([*(p for r in runs for p in r.results["computed_on"]), here]))
-    seed, choices = min(run.seed for run in runs), _choices(runs, weights)
+    seed, choices = min(run.results["seed"] for run in runs), _choices(runs, weights)
     make_folder("output", folder)
     kept = {k: v for k, v in config.items() if k != "cache_dir"}
     content = scorer.state() | {
@@ -199,7 +199,7 @@ def make_ensemble(
         parameters=sum(run.results["parameters"] for run in runs),
         members=[
             {
-                "run": run.folder.name, "seed": run.seed, "weight": weight,
+                "run": run.folder.name, "seed": run.results["seed"], "weight": weight,
                 "vali": run.results["vali"].get(select_on), "choices": run.results["choices"],
             }
             for run, weight in zip(runs, chosen.values, strict=True)
@@ -219,7 +219,7 @@ def check_alike(runs: Sequence[RunFolder]) -> None:
         "fold": lambda run: run.repeat,
         "lists": lambda run: {k: part["digest"] for k, part in run.results["data"].items()},
         "features": lambda run: run.results["features"],
-        "convention": lambda run: run.convention_keys,
+        "convention": lambda run: run.convention[0],
     }
     for other in runs[1:]:
         for what, of in alike.items():

@@ -4,7 +4,7 @@ import ast
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -19,6 +19,7 @@ from ltr.experiment.labels import with_levels
 from ltr.models.rounds import BoostedTrees
 from ltr.relaxations.learned_sorter import SHIPPED
 from ltr.scorers.parts import as_list, by_rounds, class_of, make_dataset, own_metrics
+from ltr.scorers.trust import values_in
 from ltr.training.checkpoint import scoring_digest, selected_checkpoint
 
 SHOWN = 10  # characters of an identity in the name of a folder
@@ -116,20 +117,10 @@ def own_code(config: DictConfig) -> dict[str, str]:
     A module counts with its file, a module of a package with all files of its folder.
     """
     plain = without(OmegaConf.to_container(config, resolve=True), Kind.PLACE)  # type: ignore[arg-type]
-    named = {*_targets(plain), *own_metrics(plain)}
+    nodes = [one for one in values_in(plain) if isinstance(one, Mapping) and "_target_" in one]
+    named = {*(str(node["_target_"]) for node in nodes), *own_metrics(plain)}
     others = sorted(name for name in named if name.partition(".")[0] not in ("ltr", "torch"))
     return {name: code_hash(files) for name in others if (files := _files(name))}
-
-
-def _targets(value: Any) -> Iterator[str]:
-    """Every ``_target_`` in ``value``."""
-    if isinstance(value, dict):
-        if isinstance(value.get("_target_"), str):
-            yield value["_target_"]
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _targets(item)
 
 
 def _files(target: str) -> list[Path]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
@@ -22,28 +22,19 @@ from ltr.scorers.parts import make_dataset
 _FEW = 8  # up to so many different labels, each is counted
 
 
-class Report(NamedTuple):
-    """The table to print, and everything that is not as published, with the remedy."""
-
-    table: str
-    differences: Sequence[str]
-    remedy: str
-
-    def check(self) -> None:
-        """Raise ``DataError`` that names every difference, if there is one."""
-        if self.differences:
-            raise DataError(f"{'; '.join(self.differences)}; {self.remedy}")
-
-
 def prepare_data(cfg: DictConfig) -> None:
     """Prepare the data set that ``cfg`` names and print what it holds."""
-    report = prepared(cfg)
-    print(report.table)
-    report.check()
+    text, wrong = prepared(cfg)
+    print(text)
+    if wrong:
+        raise DataError(wrong)
 
 
-def prepared(cfg: DictConfig) -> Report:
+def prepared(cfg: DictConfig) -> tuple[str, str]:
     """Check and unpack the data set ``cfg.dataset``, fill its cache and count its contents.
+
+    Returns:
+        The table to print; and all that is not as published, with the remedy, or nothing.
 
     Raises:
         ConfigError, DataError: one line that says what to mend.
@@ -79,7 +70,7 @@ def prepared(cfg: DictConfig) -> Report:
     strange = differences(rows, public.known if public else ()) + strange
     if public and public.known and not strange:
         text = "\n\nall counts are as published"
-    return Report(table(rows) + text, strange, remedy)
+    return table(rows) + text, f"{'; '.join(strange)}; {remedy}" if strange else ""
 
 
 def _unpacked(cfg: DictConfig, folder: Path, public: PublicSet | None) -> list[dict[str, Any]]:

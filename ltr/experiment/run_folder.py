@@ -166,10 +166,6 @@ class RunFolder:
             atomic_write(self.note, f"{_sha256(f'{before} {identity}'.encode())} resumed\n")
             log.info("%s is now another run: given again, the sweep runs it anew", self.folder)
 
-    def is_done(self, identity: str) -> bool:
-        """Whether it is finished as the run ``identity`` and undamaged."""
-        return self.finished and self.identity == identity and self.damage() is None
-
     def damage(self) -> str | None:
         """What is wrong with the files of a finished run, in one line; None: nothing."""
         try:
@@ -230,17 +226,6 @@ class RunFolder:
         return self.queries["qid"].tolist(), self.queries[metric].to_numpy("float64")
 
     @property
-    def crossfit(self) -> float | None:
-        """``select_on`` on vali of an epoch chosen on other lists; None: nothing was chosen."""
-        value = self.results.get("crossfit")
-        return None if value is None else float(value)
-
-    @property
-    def seed(self) -> int:
-        """The seed of the training."""
-        return int(self.results["seed"])
-
-    @property
     def repeat(self) -> str | None:
         """Which lists of a repeated data set it is on: the fold, or the seed that drew them."""
         dataset = self.results["protocol"].get("dataset", {})
@@ -248,30 +233,23 @@ class RunFolder:
         return ", ".join(f"{k} {value}" for k, value in given.items() if value is not None) or None
 
     @property
-    def cut_test(self) -> bool:
-        """Whether ``dataset.seed`` drew its test queries from one table."""
-        return self.results["protocol"].get("dataset", {}).get("path") is not None
-
-    @property
     def digest(self) -> str:
-        """SHA-256 of the test lists."""
-        self._need_test()
-        return str(self.results["data"]["test"]["digest"])
+        """SHA-256 of the test lists; ``DataError`` where it had none."""
+        if "test" not in (data := self.results["data"]):
+            raise DataError(
+                f"{self.folder} had no test lists: train again with some (Ranker.fit: the second "
+                "of eval_set)"
+            )
+        return str(data["test"]["digest"])
 
     @property
-    def convention(self) -> str:
-        """The convention of its metrics in words."""
-        return str(self.results["convention"]["text"])
-
-    @property
-    def convention_keys(self) -> dict[str, Any]:
-        """The values of the convention."""
-        return {k: value for k, value in self.results["convention"].items() if k != "text"}
+    def convention(self) -> tuple[dict[str, Any], str]:
+        """The values of the convention of its metrics, and the convention in words."""
+        values = dict(self.results["convention"])
+        return values, str(values.pop("text"))
 
     def checked(self, name: str) -> bytes:
         """The content of one of ``FILES``, as the run left it."""
-        if name != "history.csv":
-            self._need_test()
         content = self._read(name)
         if _sha256(content) != self.results[_FILES].get(name):
             raise self._unlike(name)
@@ -281,15 +259,6 @@ class RunFolder:
         import pandas as pd
 
         return pd.read_csv(io.BytesIO(self.checked(name)), **how)
-
-    def _need_test(self) -> None:
-        """Raise ``DataError`` where the run had no test lists."""
-        splits = self.results.get("data")
-        if splits and "test" not in splits:
-            raise DataError(
-                f"{self.folder} had no test lists: train again with some, which Ranker.fit takes "
-                "as the second of eval_set"
-            )
 
     def _read(self, name: str) -> bytes:
         try:
@@ -351,7 +320,13 @@ def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
         for file in files:
             run = RunFolder(file.parent)
             try:
-                _ = run.seed, run.repeat, run.digest, run.convention, run.results["choices"]
+                _ = (
+                    run.repeat,
+                    run.digest,
+                    run.convention,
+                    run.results["choices"],
+                    run.results["seed"],
+                )
             except (KeyError, TypeError, AttributeError):
                 raise DataError(f"{file}: not what a run writes; run it again") from None
             found.setdefault(file.parent.resolve(), run)

@@ -164,8 +164,12 @@ def _outcome(run: RunFolder, *, check: bool) -> dict[str, Any]:
         return {"status": str(error)}
     if check and (damage := run.damage()):
         return {"status": damage}
-    worth = {} if run.crossfit is None else {results["select_on"]: run.crossfit}
-    parts = {"vali": results["vali"], "crossfit": worth, "test": results["test"]}
+    worth = results.get("crossfit")
+    parts = {
+        "vali": results["vali"],
+        "crossfit": {} if worth is None else {results["select_on"]: worth},
+        "test": results["test"],
+    }
     return {
         "status": "done",
         **{f"{part} {name}": one for part, means in parts.items() for name, one in means.items()},

@@ -112,7 +112,7 @@ def trusted(
         ConfigError: naming the part and what it would have called.
     """
     try:
-        for value in _values(config):
+        for value in values_in(config):
             if isinstance(value, str) and "${" in value:
                 link = LINK.fullmatch(value)
                 end = config.get(link[1]) if link else "${"
@@ -141,7 +141,7 @@ def trusted(
 
 def check_override(key: str, value: Any, trust: Sequence[str] | str = ()) -> None:
     """Raise ``ConfigError`` where an override kept in a folder names code outside ``trust``."""
-    for one in _values(value):
+    for one in values_in(value):
         if isinstance(one, Mapping) and "_target_" in one:
             _check(key, str(one["_target_"]), trust, set().union(*TARGETS.values()))
         elif isinstance(one, str) and "${" in one and not _PLAIN_LINK.fullmatch(one):
@@ -160,7 +160,9 @@ def check_metrics(metrics: Sequence[str], trust: Sequence[str] | str) -> None:
 def _check_target(part: str, node: Any, trust: Sequence[str] | str) -> None:
     """Raise ``ConfigError`` unless ``node`` names this project's code or that of ``trust``."""
     target = str(node.get("_target_")) if isinstance(node, Mapping) else "unknown"
-    inside = (value for value in _values(node) if isinstance(value, Mapping) and value is not node)
+    inside = (
+        value for value in values_in(node) if isinstance(value, Mapping) and value is not node
+    )
     if any("_target_" in below for below in inside):
         _check(part, target)
     _check(part, target, trust, TARGETS.get(part, set()))
@@ -176,7 +178,7 @@ def _check(
         )
 
 
-def _values(value: Any) -> Iterator[Any]:
+def values_in(value: Any) -> Iterator[Any]:
     """``value`` and all that is in it, without recursion."""
     stack = [value]
     while stack:

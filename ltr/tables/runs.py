@@ -76,7 +76,8 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether its results are there, and as they were left."""
-        return RunFolder(self.folder).is_done(self.known)
+        left = RunFolder(self.folder)
+        return left.finished and left.identity == self.known and left.damage() is None
 
     def command(self) -> str:
         """The command as one would type it."""
