@@ -19,14 +19,15 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from fire.children import ROOT, die_with_parent, fork, live, warm
+
 _BYTES = 1 << 20  # of a request
 _PLACE = "LTR_TESTS_SERVER"  # the variable with the address of the process that is forked
 
@@ -171,9 +172,6 @@ def _server() -> str:
 
 def _serve(listening: socket.socket) -> None:
     """Fork for every request; say the process id, then how it ended."""
-    sys.path.insert(0, str(Path(__file__).parent))
-    from fire.children import die_with_parent, warm
-
     die_with_parent()
     warm()
     alive: dict[int, tuple[int, socket.socket]] = {}
@@ -186,9 +184,12 @@ def _serve(listening: socket.socket) -> None:
                 text, streams, _, _ = socket.recv_fds(connection, _BYTES, 2)
                 while not text.endswith(b"\n"):
                     text += connection.recv(_BYTES)
-                pid = _fork()
+                pid = fork()
                 if pid == 0:
-                    _live(json.loads(text), *streams)
+                    request = json.loads(text)
+                    size = request["file_size"]
+                    limits = {} if size is None else {resource.RLIMIT_FSIZE: size}
+                    live(partial(_command, request), *streams, limits=limits)
                 for stream in streams:
                     os.close(stream)
                 alive[os.pidfd_open(pid)] = pid, connection
@@ -202,41 +203,16 @@ def _serve(listening: socket.socket) -> None:
                 connection.close()
 
 
-def _fork() -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
-
-
-def _live(request: dict[str, Any], out: int, err: int) -> None:
-    """The whole life of a command."""
-    from fire.children import die_with_parent
-
-    try:
-        die_with_parent()
-        os.setsid()
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(out, 1)
-        os.dup2(err, 2)
-        os.closerange(3, 256)
-        if (size := request["file_size"]) is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-        _python(request["script"], request["arguments"], request["cwd"], request["env"])
-    finally:
-        os._exit(1)
-
-
-def _python(script: str, arguments: list[str], cwd: str, env: Mapping[str, str]) -> None:
+def _command(request: dict[str, Any]) -> None:
     """Be ``python SCRIPT ARGUMENTS`` to its end; a script of several lines is a program itself."""
-    status, program = 1, "\n" in script
-    sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-    os.chdir(cwd)
+    os.closerange(3, 256)
+    script, program = request["script"], "\n" in request["script"]
+    os.chdir(request["cwd"])
     os.environ.clear()
-    os.environ.update(env)
+    os.environ.update(request["env"])
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:] = ["" if program else str(Path(script).parent), *paths, *sys.path[2:]]
-    sys.argv = ["-c" if program else script, *arguments]
+    sys.path[:] = ["" if program else str(Path(script).parent), *paths, *sys.path[1:]]
+    sys.argv = ["-c" if program else script, *request["arguments"]]
     if os.environ.get("PYTHONWARNINGS") == "default":
         warnings.simplefilter("default")
     gc.enable()
@@ -245,17 +221,9 @@ def _python(script: str, arguments: list[str], cwd: str, env: Mapping[str, str])
             exec(compile(script, "<string>", "exec"), {"__name__": "__main__"})
         else:
             runpy.run_path(script, run_name="__main__")
-        status = 0
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    try:
+    finally:
         threading._shutdown()  # as at the end of any program
         atexit._run_exitfuncs()
-        sys.stdout.flush()
-    finally:
-        os._exit(status)
 
 
 if __name__ == "__main__":

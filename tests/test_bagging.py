@@ -56,7 +56,11 @@ def test_a_run_trains_on_its_bag_and_is_still_of_the_whole_data(
     folders = [tmp_path / name for name in ("all", "bag")]
     for folder, bagging in zip(folders, ("null", "0.5"), strict=True):
         folder.mkdir()
-        run(compose(*own, "epochs=1", "model=linear", f"bagging={bagging}"), folder, {})
+        run(
+            compose(*own, "epochs=1", "model=linear", "loss=listnet", f"bagging={bagging}"),
+            folder,
+            {},
+        )
         if bagging == "null":
             every = seen["train"].qids.tolist()
     assert seen["train"].qids.tolist() == [every[i] for i in draw_lists(24, 0.5, 1)]

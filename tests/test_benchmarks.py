@@ -44,7 +44,6 @@ def run(tmp_path: Path, script: str, *arguments: str) -> "subprocess.CompletedPr
         ("reader", "", "open 6 kept lists", {"scikit-learn", "ours, into the cache"}),
         ("training", "listnet", "listnet, 8 lists", {"ours", "allrank"}),
         ("evaluation", "", "6 full lists", {"ours", "allrank"}),
-        ("serving", "lightgbm", "lightgbm, 2 trees, 3 items", {"ours", "lightgbm"}),
         ("serving", "mlp", "mlp, 3 items", {"ours", "onnxruntime"}),
         ("growth", "listnet", "listnet [1, 10]", {"ours", "allrank"}),
     ],

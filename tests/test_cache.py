@@ -5,15 +5,13 @@ import itertools
 import logging
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import processes
 import pytest
 from filelock import FileLock
 from folders import refused, write_folder
@@ -27,8 +25,6 @@ FEATURES = np.arange(60, dtype=np.float32).reshape(20, 3)
 LABELS = np.arange(20, dtype=np.float32) % 3
 OFFSETS = np.array([0, 1, 5, 20])
 QIDS = np.array(["a", "bé", "last one"])
-
-
 PLACES = np.repeat(np.arange(3), np.diff(OFFSETS))
 
 
@@ -96,22 +92,19 @@ def test_width_found_late_and_rows_put_in_order(tmp_path, monkeypatch) -> None:
     assert wide.features.tolist() == rows.tolist()
 
 
-def interrupted(file: Path) -> Lists:
-    def some() -> Iterator[Block]:
-        yield from blocks(0, 20)
-        raise KeyboardInterrupt
-
-    return assemble(some(), file)
+def interrupted() -> Iterator[Block]:
+    yield from blocks(0, 20)
+    raise KeyboardInterrupt
 
 
-def wrong(file: Path) -> Lists:
-    return assemble([Block(FEATURES, LABELS[:3], ["a"], PLACES)], file)
+def wrong() -> Iterator[Block]:
+    yield Block(FEATURES, LABELS[:3], ["a"], PLACES)
 
 
 @pytest.mark.parametrize("how", [interrupted, wrong])
 def test_an_interrupted_or_wrong_build_leaves_nothing(tmp_path, how) -> None:
     with pytest.raises((ValueError, KeyboardInterrupt)):
-        cached_lists(tmp_path, "k", how)
+        cached_lists(tmp_path, "k", lambda file: assemble(how(), file))
     assert entries(tmp_path) == []
     assert_built(cached_lists(tmp_path, "k", build))
 
@@ -215,29 +208,23 @@ print(float(lists.features.sum()), len(lists), flush=True)
 WHOLE = f"{sum(range(20)) * 50 * 30.0} 20"
 
 
-def writer(folder: Path, key: str, pause: float) -> subprocess.Popen:
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(folder), key, str(pause)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
-    )
+def writer(folder: Path, key: str, pause: float) -> processes.Process:
+    process = processes.start(WRITER, str(folder), key, str(pause))
     assert process.stdout.readline() == "begin\n"
     return process
 
 
-def finished(process: subprocess.Popen) -> str:
-    with process:  # not communicate, which misses what readline has buffered
-        output = process.stdout.read()
-    assert process.returncode == 0
+def finished(process: processes.Process) -> str:
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
     return output.strip()
 
 
 @pytest.mark.slow
 def test_two_processes_build_one_entry(tmp_path) -> None:
     cache_dir = tmp_path / "cache"
-    processes = [writer(cache_dir, "k", 0.02) for _ in range(3)]
-    assert [finished(process) for process in processes] == [WHOLE] * 3
+    writers = [writer(cache_dir, "k", 0.02) for _ in range(3)]
+    assert [finished(process) for process in writers] == [WHOLE] * 3
     assert (tmp_path / "builds").read_text() == "k\n"
     assert len(entries(cache_dir)) == 1
 
@@ -250,7 +237,7 @@ def test_killed_writers_leave_a_usable_cache(tmp_path) -> None:
     for _ in range(10):
         process = writer(cache_dir, "k", 0.005)
         time.sleep(rng.uniform(0, 0.12))
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.communicate()
         left = entries(cache_dir) if cache_dir.exists() else []
         seen |= {Path(name).suffix for name in left}
@@ -289,40 +276,34 @@ def settle(path: Path, monkeypatch) -> None:
     monkeypatch.setattr(cache.time, "time_ns", lambda: path.stat().st_ctime_ns + 10**10)
 
 
-def test_a_file_is_hashed_once_unless_it_is_young(tmp_path, monkeypatch) -> None:
-    path, hashed, plain = tmp_path / "train.txt", [], cache.hashlib.file_digest
-    path.write_text("abc")
+@pytest.fixture
+def path(tmp_path) -> Path:
+    (path := tmp_path / "train.txt").write_text("abc")
+    return path
+
+
+def test_a_file_is_hashed_once_unless_it_is_young_or_changed(path, tmp_path, monkeypatch) -> None:
+    hashed, plain = [], cache.hashlib.file_digest
     monkeypatch.setattr(
         cache.hashlib, "file_digest", lambda *given: hashed.append(1) or plain(*given)
     )
     known = hashlib.sha256(b"abc").hexdigest()
-    for times in (1, 2):
+    for times in (1, 2, 3, 3):
+        if times == 3:
+            settle(path, monkeypatch)
         assert file_digest(path, tmp_path / "cache") == known
         assert len(hashed) == times
-    settle(path, monkeypatch)
-    for _ in range(3):
-        assert file_digest(path, tmp_path / "cache") == known
-    assert len(hashed) == 3
     (tmp_path / "file").write_text("where the folder of the cache should be")
     assert file_digest(path, tmp_path / "file") == known
-
-
-def test_a_changed_file_is_hashed_again(tmp_path, monkeypatch) -> None:
-    path = tmp_path / "train.txt"
-    path.write_text("abc")
-    settle(path, monkeypatch)
     before = path.stat()
-    first = file_digest(path, tmp_path)
     time.sleep(0.02)  # the clock of the file system ticks
     path.write_text("abd")  # the same size, and the old time put back
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_mtime_ns == before.st_mtime_ns
-    assert file_digest(path, tmp_path) != first
+    assert file_digest(path, tmp_path / "cache") != known
 
 
-def test_a_damaged_note_is_not_believed(tmp_path, monkeypatch) -> None:
-    path = tmp_path / "train.txt"
-    path.write_text("abc")
+def test_a_damaged_note_is_not_believed(path, tmp_path, monkeypatch) -> None:
     settle(path, monkeypatch)
     first = file_digest(path, tmp_path)
     (note,) = (tmp_path / "digests").iterdir()
@@ -333,9 +314,7 @@ def test_a_damaged_note_is_not_believed(tmp_path, monkeypatch) -> None:
         assert file_digest(path, tmp_path) == first
 
 
-def test_a_file_that_changes_while_it_is_hashed(tmp_path, monkeypatch) -> None:
-    path = tmp_path / "train.txt"
-    path.write_text("abc")
+def test_a_file_that_changes_while_it_is_hashed(path, tmp_path, monkeypatch) -> None:
     plain = cache.hashlib.file_digest
 
     def slow(file, name):

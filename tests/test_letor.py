@@ -28,25 +28,18 @@ from ltr.kernels import letor as letor_kernel
 MALFORMED = [
     (b"good qid:1 1:0", "label 'good'", "a whole number from 0 to 16777216 (or set dataset.labels"),
     (b"1.5 qid:1 1:0", "label '1.5'", "a grade"),
-    (b"16777217 qid:1 1:0", "label '16777217'", "a grade"),
-    (b"1e999 qid:1 1:0", "label '1e999'", "a grade"),
-    (b"nan qid:1 1:0", "label 'nan'", "a grade"),
     (b"qid:1 1:0", "label 'qid:1'", "a grade"),
     ("\u0663 qid:1 1:0".encode(), "label '\u0663'", "a grade"),
     (b"\xef\xbb\xbf1 qid:1 1:0", "label '\\ufeff1'", "a grade"),
     (b"2", "nothing after the label", "qid:ID"),
-    (b"2 7 1:0", "'7' after the label", "qid:ID"),
     (b"2 qid:1 # 1:0", "nothing after 'qid:1'", "index:value (1:0 if"),
     (b"2 qid:1 1:0 12", "'12'", "index:value"),
-    (b"2 qid:1 1:-inf", "'1:-inf'", "a finite number (or nan"),
     (b"2 qid:1 1:1_0", "'1:1_0'", "a finite number"),
     (b"2 qid:1 0:1", "'0:1'", "an index from 1 to 100000 (or set dataset.width)"),
-    (b"2 qid:1 18446744073709551617:1", "'18446744073709551617:1'", "an index"),
     (b"2 qid:1 1:1 2:0 01:3", "index 1 twice, again as '01:3'", "each index once a row"),
     (b"2 qid:1 1:" + b"9" * 60 + b"x", "'1:" + "9" * 35 + "...'", "a finite number"),
     (b"2 qid:1\0 1:0", "b'2 qid:1\\x00 1:0'", "in UTF-8"),
     (b"\x1f\x8b\x08", "b'\\x1f\\x8b\\x08'", "in UTF-8 (unpack an archive first)"),
-    (b"2 qid:\xff 1:0", "b'2 qid:\\xff 1:0'", "in UTF-8"),
     (b"2 qid:1 1:0\r2 qid:1 1:0", "'2'", "index:value"),
 ]
 
@@ -145,16 +138,6 @@ def test_what_may_be_written(tmp_path) -> None:
     assert lists.missing == 0
     assert (lists.features.dtype, lists.labels.dtype) == (np.float32, np.float32)
     assert lists.offsets.dtype == np.int64
-
-
-def test_nan_and_values_beyond_float32_are_missing(tmp_path) -> None:
-    text = "0 qid:1 1:nan 2:NaN 3:3.4028235677973366e38 4:-nan\t5:nan#1:nan\n"
-    text += "1 qid:1 2:1e39 3:3.4028235e38 4:1e-40 5:+nAn\r\n1 qid:2 5:nan"
-    lists = read_letor(write(tmp_path, text))
-    nan = np.nan
-    expected = [[nan] * 5, [0, nan, 3.4028235e38, 1e-40, nan], [0, 0, 0, 0, nan]]
-    assert lists.features.tobytes() == np.array(expected, np.float32).tobytes()  # no sign either
-    assert lists.missing == 8
 
 
 def test_comments_are_ids_of_items(tmp_path, monkeypatch) -> None:
@@ -298,14 +281,14 @@ def test_numbers_near_a_tie_are_rounded_to_the_nearest() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(texts(), RULES)
 def test_round_trip(text, rules) -> None:
     check_as_plain(text, rules)
 
 
 @pytest.mark.slow
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(corrupted(), RULES)
 def test_corrupted_text_is_read_as_by_the_plain_reader(text, rules) -> None:
     check_as_plain(text, rules)

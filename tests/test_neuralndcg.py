@@ -133,12 +133,12 @@ check(lists, 1e-12, None, 0.3, False, 3, 0.1)
 check(lists, 1e-12, 3, 1e-3, True, 2, 1e-6)
 
 generator = torch.Generator().manual_seed(0)
-apart = (0.05 + 0.05 * torch.rand(40, generator=generator)).cumsum(0)  # at 1e-3: no slope
-near = torch.randn(40, generator=generator).sort().values
-near[:30] /= 1e4  # gaps that temperatures of 1e-6 tell apart
-scores, labels = torch.stack([apart, near]), torch.randint(0, 5, (2, 40), generator=generator)
+apart = (0.05 + 0.05 * torch.rand(24, generator=generator)).cumsum(0)  # at 1e-3: no slope
+near = torch.randn(24, generator=generator).sort().values
+near[:18] /= 1e4  # gaps that temperatures of 1e-6 tell apart
+scores, labels = torch.stack([apart, near]), torch.randint(0, 5, (2, 24), generator=generator)
 lists = scores, labels.float(), scores == scores
-for i, power in enumerate((-6, -4, -3, 0, 4)):
+for i, power in enumerate((-6, -3, 0, 4)):
     check(lists, 3e-5, None, 10.0**power, i % 2 == 1, 2, 0.0)
 
 calls.neural_dcg_on_gpu = neural_dcg
@@ -153,7 +153,7 @@ assert not right_on(torch.device("cpu"))
 @pytest.mark.slow
 def test_steps_of_the_kernel_are_those_of_the_cpu_at_all_temperatures() -> None:
     done = run_triton(INTERPRETED, TRITON_INTERPRET="1")
-    assert done.stdout.split() == ["agrees"] * 7
+    assert done.stdout.split() == ["agrees"] * 6
     assert "NeuralNDCG's kernel is wrong on cpu: not used" in done.stderr
 
 

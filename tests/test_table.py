@@ -38,7 +38,7 @@ def test_every_row_of_every_table_composes(name: str, tmp_path: Path) -> None:
                 values = np.array([*numbers.values()])
                 assert ((values > 0) & (values < 1)).all()
     given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
-    seeds = [1, 2] if name == "ranknet_report" else [1]  # the code of seeds is one for all
+    seeds = [1, 2] if name == "softrank_slides" else [1]  # the code of seeds is one for all
     runs = [run for run in plan(table, given, seeds, tmp_path) if not run.members]
     trained = [label for label, row in table.rows.items() if not row.ensemble]
     assert [(r.label, r.seed) for r in runs] == [(row, seed) for row in trained for seed in seeds]

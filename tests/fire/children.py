@@ -94,9 +94,16 @@ def child(
         mmap.mmap(-1, 8) as count,
     ):
         begun, begin = os.pipe()
+
+        def watched() -> None:
+            os.chdir(folder)
+            _watch_writes(moment, count, begin)
+            work()
+
         pid = fork()
         if pid == 0:
-            _live(work, folder, (out.fileno(), err.fileno()), moment, count, begin)
+            limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_AS: _MEMORY}
+            live(watched, out.fileno(), err.fileno(), limits=limits)
         os.close(begin)
         handle = os.pidfd_open(pid)
         poll = select.poll()
@@ -130,15 +137,8 @@ def _text(stream: Any) -> str:
     return str(stream.read().decode(errors="replace"))
 
 
-def _live(
-    work: Callable[[], None],
-    folder: Path,
-    streams: tuple[int, int],
-    moment: Moment | None,
-    count: mmap.mmap,
-    begin: int,
-) -> None:
-    """The whole life of a child; its status is what Python would give to its end."""
+def live(work: Callable[[], None], *streams: int, limits: dict[int, int]) -> None:
+    """The whole life of a forked child; its status is what Python would give to its end."""
     status: Any = 1
     try:
         die_with_parent()
@@ -146,14 +146,12 @@ def _live(
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number, stream in enumerate(streams, 1):
             os.dup2(stream, number)
-        sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-        os.chdir(folder)
-        _watch_writes(moment, count, begin)
+        for limit, most in limits.items():
+            resource.setrlimit(limit, (most, most))
         work()
         status = 0
     except SystemExit as end:
