@@ -66,15 +66,12 @@ def test_the_output_is_none_of_the_inputs(tmp_path: Path, output: str) -> None:
 
 
 def test_an_id_is_its_text(tmp_path: Path) -> None:
+    assert read(tmp_path / "scores", "1.00000000000001\n1\n0\n")[0] > 1  # float64
     ids = ["007", "NA", "nan", "a\x85b", "a\N{LINE SEPARATOR}b", "1e3"]
     text = "qid,score\n" + "".join(f"{one},{i}\n" for i, one in enumerate(ids))
     assert read(tmp_path / "scores", text, ids) == [0, 1, 2, 3, 4, 5]
     with pytest.raises(DataError, match=":2: qid '007', but row 1 of"):
         read(tmp_path / "scores", text, ["7", *ids[1:]])
-
-
-def test_scores_are_read_in_float64(tmp_path: Path) -> None:
-    assert read(tmp_path / "scores", "1.00000000000001\n1\n0\n")[0] > 1
 
 
 @pytest.mark.parametrize(

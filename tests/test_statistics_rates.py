@@ -18,7 +18,6 @@ from ltr.analysis.verdicts import (
     EQUIVALENT,
     WORSE,
     compare_systems,
-    effect_size,
     interval_of,
     sign_flip_p,
 )
@@ -92,13 +91,6 @@ def test_randomisation_test_rejects_at_its_level(tied) -> None:
 
 
 @pytest.mark.slow
-def test_one_pair_is_seldom_called_different() -> None:
-    tries = 500
-    wrong = sum(words[0] in SURE for words in verdicts(tries, 2, 1))
-    assert at_least(ALPHA, tries) <= wrong / tries <= at_most(ALPHA, tries)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("systems", "seeds", "how"),
     [
@@ -108,6 +100,7 @@ def test_one_pair_is_seldom_called_different() -> None:
         (2, 1, {"folds": 5}),
         (2, 2, {"folds": 5, "common": 0.05}),
         *((2, 3, {"folds": 5, "common": common}) for common in (0.0, 0.02, 0.05)),
+        (2, 1, {}),
         (4, 1, {}),
         (4, 3, {"seed_sd": 0.03}),
     ],
@@ -151,37 +144,3 @@ def test_interval_of_few_seeds_covers_whatever_dominates(seeds, training) -> Non
         assert (
             np.median([one.high - one.low for one in found]) < 1.1 * 2 * 2.02 * 0.2 / queries**0.5
         )
-
-
-def test_effect_interval_covers_the_truth() -> None:
-    rng = np.random.default_rng(8)
-
-    def draw(n: int) -> NDArray[np.float64]:
-        return (rng.random(n) < 0.6) * (rng.exponential(0.2, n) - 0.12)
-
-    truth = effect_size(draw(2_000_000)).value
-    tries = 1000
-    found = [effect_size(draw(QUERIES)) for _ in range(tries)]
-    covered = np.mean([of.low <= truth <= of.high for of in found])
-    assert at_least(1 - ALPHA - 0.015, tries) <= covered <= at_most(1 - ALPHA + 0.015, tries)
-
-
-@pytest.mark.slow
-def test_a_difference_that_the_set_resolves_is_found_as_often_as_said() -> None:
-    rng = np.random.default_rng(9)
-    tries, queries, found = 300, 100, 0
-    base = rng.random(queries)
-    said = []
-    for _ in range(tries):
-        chance = rng.normal(0, 0.05, (2, 1, queries))
-        shift = 0.05 * 2**0.5 / queries**0.5 * 2.83  # sd of a difference / sqrt(n) * (1.98 + 0.85)
-        values = base + chance + np.array([shift, 0])[:, None, None]
-        systems = {
-            str(i): SystemValues(own, [(0, str(q)) for q in range(queries)])
-            for i, own in enumerate(values)
-        }
-        (pair,) = compare_systems(systems, samples=400, margin=1e-6)
-        found += pair.word == DIFFER
-        said.append(pair.resolvable())
-    assert np.mean(said) == pytest.approx(shift, rel=0.02)
-    assert found / tries == pytest.approx(0.8, abs=0.08)

@@ -54,18 +54,6 @@ def test_letor4_tables_hold_every_loss(name: str) -> None:
     assert found == losses - {"distil"}  # which has a table of its own
 
 
-def test_table_3_is_the_reference_s_own() -> None:
-    table = read_table("neuralndcg_table3")
-    assert len(table.rows) == 17
-    assert set(table.published) == {"web30k", "istella"}
-    best = {"web30k": "NeuralNDCG@max", "istella": "NeuralNDCG-T@10"}
-    for name, published in table.published.items():
-        assert list(published.values) == list(table.rows)  # each beside its own number
-        at_5 = {row: values["paper"]["ndcg@5"] for row, values in published.values.items()}
-        assert max(at_5, key=lambda row: at_5[row]) == best[name]
-        assert all(v["paper"]["ndcg@5"] < v["paper"]["ndcg@10"] for v in published.values.values())
-
-
 @pytest.mark.slow
 def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Path) -> None:
     dry = run(*small, "dry_run=true")

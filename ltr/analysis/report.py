@@ -26,19 +26,13 @@ PUBLISHED = "published"  # head of a column, and end of a row's name, of numbers
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a report with its own columns; each row has as many texts as ``head``.
-
-    Attributes:
-        title, note: stand above it, the note below it in LaTeX.
-        head, rows: its texts; a row's name is the first.
-        best: row and column of each cell that is the best of its column.
-    """
+    """A part of a report with its own columns; each row has as many texts as ``head``."""
 
     title: str
-    note: str
+    note: str  # below it in LaTeX, else above
     head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    best: Container[tuple[int, int]] = frozenset()
+    rows: Sequence[Sequence[str]]  # a row's name is its first text
+    best: Container[tuple[int, int]] = frozenset()  # row and column of the best of each column
 
     def mark_best(self, rows: Container[str], columns: Container[str]) -> "Block":
         """Mark the largest number, as printed, of each of ``columns`` among the named ``rows``."""
@@ -52,10 +46,7 @@ class Block:
     def texts(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
         """The rows, escaped, the best in ``bold``."""
         return [
-            [
-                (bold if (i, j) in self.best else "{}").format(escape(text))
-                for j, text in enumerate(row)
-            ]
+            [(bold if (i, j) in self.best else "{}").format(escape(x)) for j, x in enumerate(row)]
             for i, row in enumerate(self.rows)
         ]
 
@@ -70,36 +61,20 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report.
+    """A whole report."""
 
-    Attributes:
-        name: of its folder.
-        title: what it shows.
-        command: makes it again.
-        facts: what the numbers are of, (("data", "web30k"), ...).
-        blocks: the numbers.
-        notes: below them.
-        ours: whose numbers these are, before the title of the page.
-        pictures: of the page.
-        details: further tables of the page, by title; Markdown has the first.
-    """
-
-    name: str
+    name: str  # of its folder
     title: str
-    command: str
-    facts: Sequence[tuple[str, str]]
+    command: str  # makes it again
+    facts: Sequence[tuple[str, str]]  # what the numbers are of
     blocks: Sequence[Block]
-    notes: Sequence[str] = ()
-    ours: str = "our runs"
-    pictures: Sequence[Picture] = ()
-    details: Sequence[tuple[str, pd.DataFrame]] = ()
+    notes: Sequence[str] = ()  # below the blocks
+    ours: str = "our runs"  # whose numbers these are, before the title of the page
+    pictures: Sequence[Picture] = ()  # of the page
+    details: Sequence[tuple[str, pd.DataFrame]] = ()  # tables of the page; Markdown has the first
 
     def write(self, folder: Path, name: str, frames: Mapping[str, pd.DataFrame]) -> list[str]:
-        """Write ``name`` as .html, .md and .tex and ``frames`` as .csv; return their names.
-
-        Raises:
-            OutputError: ``folder`` cannot be made or written.
-        """
+        """Write ``name`` as .html, .md and .tex and ``frames`` as .csv; return their names."""
         make_folder("output_dir", folder)
         for ending, render in FORMS.items():
             atomic_write(folder / f"{name}{ending}", render(self))
@@ -160,18 +135,12 @@ def latex(report: Report) -> str:
     for number, block in enumerate(report.blocks, 1):
         rows = block.texts(latex_text, r"\textbf{{{}}}")
         table = pd.DataFrame(rows, columns=list(map(latex_text, block.head))).to_latex(
-            index=False,
-            escape=False,
-            column_format="l" + "r" * (len(block.head) - 1),
-            caption=latex_text(f"{report.title}. {block.title}."),
-            label=f"tab:{label}-{number}",
-        )
-        foot = f"\\par\\smallskip\\footnotesize\n{_noted(block, latex_text)}\n"
-        parts.append(
-            table.replace("\\begin{table}", "\\begin{table}\n\\centering").replace(
-                "\\end{table}", f"{foot}\\end{{table}}"
-            )
-        )
+            index=False, escape=False, column_format="l" + "r" * (len(block.head) - 1),
+            caption=latex_text(f"{report.title}. {block.title}."), label=f"tab:{label}-{number}",
+        )  # fmt: skip
+        foot = f"\\par\\smallskip\\footnotesize\n{_noted(block, latex_text)}\n\\end{{table}}"
+        table = table.replace("\\begin{table}", "\\begin{table}\n\\centering")
+        parts.append(table.replace("\\end{table}", foot))
     return "\n".join(parts)
 
 
@@ -190,19 +159,13 @@ def latex_text(text: str) -> str:
 
 
 def page(report: Report) -> str:
-    """One HTML page that loads nothing from outside; equal tables give equal pages.
-
-    Its only script, ``page.js``, sorts a table by a click on the head of a column.
-    """
+    """One HTML page that loads nothing from outside; ``page.js`` sorts a table by its heads."""
     here = Path(__file__).parent
     script, style = ((here / f"page.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
     environment = Environment(
-        loader=FileSystemLoader(here),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+        loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     names = [text for block in report.blocks for text in (*block.head, *(r[0] for r in block.rows))]
     return environment.get_template("page.html").render(
         report=report,

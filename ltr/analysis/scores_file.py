@@ -49,15 +49,8 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float6
     """The score of each row of the data file, ``[rows]`` float64 in the file's order.
 
     ``path`` holds a number a line, or is a CSV whose first line names its columns: ``score``, and
-    perhaps ``qid``, which is then compared row by row, and ``row`` (1-based), the row of the data
-    that it scores; without ``row`` the rows are those of the data, in their order. The output of
-    ``ltr predict`` is such a CSV. The ``scores.csv`` of a finished run is refused where it is not
-    as the run left it.
-
-    Args:
-        path: the file of scores.
-        qids: the query id of each row of the data.
-        data: the name of the data file, for messages.
+    perhaps ``qid``, compared row by row, and ``row`` (1-based), the row of the data that it scores.
+    ``qids`` are the query id of each row of the data, ``data`` its name for messages.
 
     Raises:
         DataError: ``FILE:LINE: what stands there; what is expected``; or the file is damaged.

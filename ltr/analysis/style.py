@@ -99,14 +99,10 @@ def page_style() -> Iterator[None]:
 
 
 def svg(figure: Figure, name: str, label: str) -> str:
-    """The figure as an ``<svg>`` element.
+    """The figure, which has a layout engine, as an ``<svg>`` element; call it in ``page_style()``.
 
-    Call it inside ``page_style()``.
-
-    Args:
-        figure: with a layout engine.
-        name: goes before every id in it, so that several drawings can stand in one page.
-        label: read out instead of the drawing.
+    ``name`` goes before every id, so that several drawings can stand in one page; ``label`` is
+    read out instead of the drawing.
     """
     settle_layout(figure)
     buffer = io.StringIO()

@@ -19,31 +19,22 @@ from ltr.metrics.spec import METRICS
 def runs_frame(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
     """The runs of each system and training, a column for each fold, to be compared by ``metric``.
 
-    Returns:
-        Indexed by system, in the order of their first runs, and training: the seed, or "1,
-        dataset.seed 2" where that tells trainings on a fold apart. A column is named by its fold.
+    The index is the system, in the order of their first runs, and the training: the seed, or "1,
+    dataset.seed 2" where that tells trainings on a fold apart.
 
     Raises:
-        ConfigError: the runs cannot be set side by side, two are of the same seed and fold, or one
-            is missing.
-        DataError: their test lists differ.
+        ConfigError, DataError: the runs or their test lists cannot be set side by side.
     """
     _check_side_by_side(runs, metric)
     fold_of = folds_of(runs)
     shared = len(set(fold_of.values())) < len(fold_of)
-    seeds = [run.results["seed"] for run in runs]
     methods = [json.dumps(method(run), sort_keys=True) for run in runs]
-    frame = pd.DataFrame(
-        {
-            "method": methods,
-            "training": [
-                f"{seed}, {run.repeat}" if shared else seed
-                for run, seed in zip(runs, seeds, strict=True)
-            ],
-            "fold": [fold_of[run.repeat] for run in runs],
-            "run": runs,
-        }
-    )
+    trainings = [
+        f"{run.results['seed']}, {run.repeat}" if shared else run.results["seed"] for run in runs
+    ]
+    folds = [fold_of[run.repeat] for run in runs]
+    columns = {"method": methods, "training": trainings, "fold": folds, "run": runs}
+    frame = pd.DataFrame(columns)
     same = frame[frame.duplicated(["method", "training", "fold"], keep=False)]
     if len(same):
         one, other = same[same["method"] == same["method"].iloc[0]]["run"].iloc[:2]
@@ -69,8 +60,6 @@ def runs_frame(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
 
 def folds_of(runs: Sequence[RunFolder]) -> dict[str | None, str]:
     """Of each ``repeat`` the fold that it is: repeats on the same test lists are one fold.
-
-    Such are cuts of vali alone, by another ``dataset.seed``: further trainings, no further queries.
 
     Raises:
         ConfigError: test lists cut from one table by several seeds, which share queries.
@@ -107,8 +96,7 @@ def values_of(cells: pd.DataFrame, metric: str) -> SystemValues:
     """``metric`` of one system of ``runs_frame``, the queries of all folds side by side.
 
     Raises:
-        ConfigError: a run did not measure it.
-        DataError: a file is damaged.
+        ConfigError, DataError: a run did not measure it, or a file is damaged.
     """
     blocks, queries = [], list[tuple[Hashable, str]]()
     for fold, runs in cells.items():

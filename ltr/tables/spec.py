@@ -95,11 +95,7 @@ class Table:
         return [label, *(needed for one in first for needed in self.with_needed(one))]
 
     def only(self, labels: Iterable[str]) -> "Table":
-        """The table with the rows ``labels`` and those that they need; without another baseline.
-
-        Raises:
-            ConfigError: a label is not one of its rows.
-        """
+        """The table with the rows ``labels`` and those that they need; without another baseline."""
         chosen = [row for label in labels for row in self.find("rows", label)]
         needed = [row for label in chosen for row in self.with_needed(label)]
         baseline = self.baseline if self.baseline in chosen else None
@@ -117,11 +113,7 @@ class Table:
         return replace(self, rows=left)
 
     def find(self, key: str, label: str) -> list[str]:
-        """The row named ``label`` in upper or lower case, or all its choices.
-
-        Raises:
-            ConfigError: about ``key``: there is none.
-        """
+        """The row named ``label`` in any case, or all its choices; else ``ConfigError``."""
         given = label.lower()
         rows = [name for name, row in self.rows.items() if (row.choice_of or name).lower() == given]
         if not rows:
@@ -131,11 +123,7 @@ class Table:
 
 
 def read_table(name: str) -> Table:
-    """The table of that name, or in that file.
-
-    Raises:
-        ConfigError: there is none, or a key is missing, unknown or wrong.
-    """
+    """The table of that name or file; ``ConfigError``: none, or a key is missing or wrong."""
     files = files_of("table")
     path = files.get(name, Path(name))
     if not path.is_file():
