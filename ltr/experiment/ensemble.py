@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -215,21 +215,22 @@ def check_alike(runs: Sequence[RunFolder]) -> None:
     """Raise ``ConfigError`` where the scores of ``runs`` cannot be averaged or measured as one."""
     if len(runs) < 2:
         raise ConfigError("an ensemble takes at least two runs: give more, or a folder of runs")
-    alike: dict[str, Callable[[RunFolder], Any]] = {
-        "fold": lambda run: run.repeat,
-        "lists": lambda run: {k: part["digest"] for k, part in run.results["data"].items()},
-        "features": lambda run: run.results["features"],
-        "convention": lambda run: run.convention[0],
-    }
+
+    def what(run: RunFolder) -> dict[str, Any]:
+        return {
+            "fold": run.repeat,
+            "lists": {split: part["digest"] for split, part in run.results["data"].items()},
+            "features": run.results["features"],
+            "convention": run.convention[0],
+        }
+
+    first = what(runs[0])
     for other in runs[1:]:
-        for what, of in alike.items():
-            ours, theirs = of(runs[0]), of(other)
-            if ours != theirs:
-                shown = f" ({ours} and {theirs})" if isinstance(ours, (str, int)) else ""
-                raise ConfigError(
-                    f"{runs[0].folder} and {other.folder} differ in {what}{shown}: an ensemble "
-                    "takes runs on the same data set, fold, features and convention"
-                )
+        if unlike := [name for name, value in what(other).items() if value != first[name]]:
+            raise ConfigError(
+                f"{runs[0].folder} and {other.folder} differ in {unlike[0]}: an ensemble takes "
+                "runs on the same data set, fold, features and convention"
+            )
 
 
 def described(choices: Mapping[str, Any]) -> str:

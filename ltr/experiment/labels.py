@@ -95,13 +95,9 @@ def check_metrics(
                 remedy = "set convention.gain=linear"
             raise ConfigError(f"{metric} of {split} is not finite: {gain}: {remedy}, {_LOOK}")
         if np.isnan(value):
-            counts = "be left out" if convention.empty == "skip" else f"count {convention.empty:g}"
-            lower = f"set convention.relevant={_as_written(largest)} or lower, or {remedy}"
-            if "relevant" not in metric.parts or not largest > 0:
-                lower = "give labels above 0, or other metrics"
             raise ConfigError(
                 f"{metric} of {split}: no list has a relevant item, the largest label is "
-                f"{largest:g}: every list would {counts}; {lower}"
+                f"{largest:g}: set convention.relevant to it or lower if it is above 0, or {remedy}"
             )
 
 
@@ -116,11 +112,10 @@ def check_loss(
     largest, labels, gain = _top(train)
     relevant = _knob(loss, "relevant")
     if relevant is not None and largest < threshold(relevant):
-        least = f"set loss.relevant={_as_written(largest)} or lower"
         raise ConfigError(
-            f"the loss finds no relevant item in train, the largest label is {largest:g} and "
-            f"loss.relevant={relevant:.9g}: {least if largest > 0 else 'give labels above 0'}, or "
-            "choose a loss that compares labels, such as loss=ranknet"
+            f"the loss finds no relevant item in train, the largest label is {largest:g}: set "
+            "loss.relevant to it or lower if it is above 0, or choose a loss that compares labels, "
+            "such as loss=ranknet"
         )
     if largest < _LARGE:
         return
@@ -158,23 +153,14 @@ def _check_levels(split: str, lists: Lists, key: str, levels: float) -> None:
 def _top(lists: Lists) -> tuple[float, torch.Tensor, str]:
     """The largest label, the labels of its list, descending, ``[1, items]``, and its gain."""
     place = int(lists.labels.argmax())
-    number = _list_of(lists, place)
+    number = int(np.searchsorted(lists.offsets, place, side="right")) - 1
     labels = np.sort(lists.labels[lists.offsets[number] : lists.offsets[number + 1]])[::-1]
     largest = float(labels[0])
     gain = f"2^{largest:g} - 1, the gain of {_item(lists, place)}, is too large a number"
     return largest, torch.from_numpy(labels.astype(np.float64))[None], gain
 
 
-def _list_of(lists: Lists, place: int) -> int:
-    """The number of the list that holds the item ``place``."""
-    return int(np.searchsorted(lists.offsets, place, side="right")) - 1
-
-
 def _item(lists: Lists, place: int) -> str:
     """An item by its label and its query id."""
-    return f"label {lists.labels[place]:g} (query id {lists.qids[_list_of(lists, place)]})"
-
-
-def _as_written(label: float) -> str:
-    """A label of float32 with the fewest digits that name it."""
-    return np.format_float_positional(np.float32(label), trim="-")
+    qid = lists.qids[np.searchsorted(lists.offsets, place, side="right") - 1]
+    return f"label {lists.labels[place]:g} (query id {qid})"
