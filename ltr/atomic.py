@@ -1,8 +1,6 @@
 """Write files whole or not at all, even if the process is killed or the disk is full."""
 
-import csv
 import fcntl
-import io
 import json
 import os
 import re
@@ -34,13 +32,12 @@ def without_nan(content: Any) -> Any:
 def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:
     """Write ``content`` to ``path`` in one step: a reader sees the old file or all of the new one.
 
-    The content is text (as UTF-8), bytes, or a function that writes to a binary file. It goes to
-    ``.part-NAME`` beside ``path``, is synced to the disk, and then renamed. The part is locked:
-    another writer of the file waits, and takes over what a killed one left.
+    It goes to ``.part-NAME`` beside ``path``, is synced to the disk, and then renamed. The part is
+    locked: another writer of the file waits, and takes over what a killed one left.
 
     Raises:
-        OutputError: the disk is full, or the folder cannot be written; ``path`` is as it was, and
-            nothing else is left. Errors of ``content`` itself pass through.
+        OutputError: it cannot be written; ``path`` is as it was, and nothing else is left. Errors
+            of ``content`` itself pass through.
     """
     with writing(path):
         file, part = _locked_part(path)
@@ -76,17 +73,14 @@ def _locked_part(path: Path) -> tuple[BinaryIO, Path]:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:
-    """Write ``rows`` as CSV with a line of names, as ``atomic_write`` does.
+    """Write ``rows`` as ``write_frame`` does; ``names`` are the columns, by default all.
 
-    ``names`` are the columns, by default all in the order of their appearance; a row that lacks one
-    has an empty cell.
+    A row that lacks one has an empty cell.
     """
-    text = io.StringIO(newline="")
-    columns = names or list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.writer(text)
-    writer.writerow(map(safe_cell, columns))
-    writer.writerows([safe_cell(row.get(name, "")) for name in columns] for row in rows)
-    atomic_write(path, text.getvalue())
+    import pandas as pd  # slow to import
+
+    columns = list(names or dict.fromkeys(name for row in rows for name in row))
+    write_frame(path, pd.DataFrame(list(rows), columns=columns, dtype=object))
 
 
 def write_frame(path: Path, frame: "pd.DataFrame") -> None:
@@ -109,11 +103,7 @@ def write_frame(path: Path, frame: "pd.DataFrame") -> None:
 
 
 def make_folder(key: str, folder: Path) -> None:
-    """Create ``folder``, the value of the user's ``key``, where it is missing.
-
-    Raises:
-        OutputError: it cannot be created.
-    """
+    """Create ``folder``, the value of the user's ``key``; ``OutputError`` where it cannot be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -139,9 +129,9 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        what = f"{path} cannot be written ({error.strerror or error}) and is as it was"
         raise OutputError(
-            f"{path} cannot be written ({error.strerror or error}) and is as it was: free some "
-            "space, or choose a place that can be written"
+            f"{what}: free some space, or choose a place that can be written"
         ) from error
 
 
