@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +40,13 @@ def test_every_row_of_every_table_composes(name: str, tmp_path: Path) -> None:
                 assert ((values > 0) & (values < 1)).all()
     given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
     seeds = [1, 2] if name == "softrank_slides" else [1]  # the code of seeds is one for all
-    runs = [run for run in plan(table, given, seeds, tmp_path) if not run.members]
-    trained = [label for label, row in table.rows.items() if not row.ensemble]
+    rows = table.rows
+    if name == "letor4_mq2007":  # most of its rows are composed for MQ2008
+        other = read_table("letor4_mq2008").rows
+        rows = {label: row for label, row in rows.items() if row != other.get(label)}
+    runs = plan(replace(table, rows=rows), given, seeds, tmp_path)
+    runs = [run for run in runs if not run.members]
+    trained = [label for label, row in rows.items() if not row.ensemble]
     assert [(r.label, r.seed) for r in runs] == [(row, seed) for row in trained for seed in seeds]
     assert len({r.folder for r in runs}) == len(runs)  # no two rows are the same run
     assert {str(r.config.dataset.name) for r in runs} == {"synthetic"}
