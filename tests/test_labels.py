@@ -74,7 +74,7 @@ def test_grades_come_from_train_and_are_kept(tmp_path: Path) -> None:
     assert said.startswith("test has label 11 (query id q0), but convention.levels=11")
     assert "12 grades" in evaluated(*other, "metrics=[err]", "convention.levels=12")
     high = (*other, "metrics=[map]", "convention.relevant=11.5")
-    assert "convention.relevant" in refused(lambda: evaluated(*high), ConfigError)
+    assert "convention.relevant=11 or lower" in refused(lambda: evaluated(*high), ConfigError)
 
 
 @pytest.mark.slow
@@ -114,9 +114,9 @@ LINEAR = "convention.gain=linear"
         ({"vali": FOUR}, "model=lightgbm loss=rmse", "vali has", "loss.levels=5"),
         ({"train": REAL, "vali": REAL}, "loss=listnet metrics=[map] select_on=map",
          "map of vali: no list has a relevant item, the largest label is 0.8",
-         "convention.relevant"),
+         "convention.relevant=0.8"),
         ({"test": [[0.1, 0.5]]}, "loss=listnet metrics=[mrr] convention.relevant=0.7",
-         "mrr of test: ", "convention.relevant"),
+         "mrr of test: ", "convention.relevant=0.5"),
         ({"test": ZERO}, "loss=listnet", "ndcg@5 of test: no list has", "leave ndcg@5 out"),
         ({"train": THOUSAND}, "loss=neuralndcg", "the gain of label 1000 (query id q0)",
          "loss=ranknet convention.gain=linear"),
@@ -127,7 +127,7 @@ LINEAR = "convention.gain=linear"
          "leave err out of metrics"),
         ({"train": CLICKS}, f"loss=ordinal {LINEAR}", "levels=5001", "loss=rmse"),
         ({"train": HUGE}, f"loss=ordinal {LINEAR}", "levels=1e+12", ""),
-        ({"train": REAL}, "loss=bce", "the loss finds no relevant item", "set loss.relevant"),
+        ({"train": REAL}, "loss=bce", "the loss finds no relevant item", "set loss.relevant=0.8"),
         ({"test": [[0, 1, 2], [1, 0.5]]}, "loss=ranknet convention.gain=[0,1,3]",
          "test has label 0.5 (query id q1)", LINEAR),
         ({}, "loss=ranknet convention.gain=[0,1]", "label 2 ", LINEAR),

@@ -95,9 +95,12 @@ def check_metrics(
                 remedy = "set convention.gain=linear"
             raise ConfigError(f"{metric} of {split} is not finite: {gain}: {remedy}, {_LOOK}")
         if np.isnan(value):
+            lower = "give labels above 0"
+            if "relevant" in metric.parts and largest > 0:
+                lower = f"set convention.relevant={_as_written(largest)} or lower"
             raise ConfigError(
                 f"{metric} of {split}: no list has a relevant item, the largest label is "
-                f"{largest:g}: set convention.relevant to it or lower if it is above 0, or {remedy}"
+                f"{largest:g}: {lower}, or {remedy}"
             )
 
 
@@ -112,10 +115,11 @@ def check_loss(
     largest, labels, gain = _top(train)
     relevant = _knob(loss, "relevant")
     if relevant is not None and largest < threshold(relevant):
+        lower = f"set loss.relevant={_as_written(largest)} or lower"
         raise ConfigError(
-            f"the loss finds no relevant item in train, the largest label is {largest:g}: set "
-            "loss.relevant to it or lower if it is above 0, or choose a loss that compares labels, "
-            "such as loss=ranknet"
+            f"the loss finds no relevant item in train, the largest label is {largest:g}: "
+            f"{lower if largest > 0 else 'give labels above 0'}, or choose a loss that compares "
+            "labels, such as loss=ranknet"
         )
     if largest < _LARGE:
         return
@@ -164,3 +168,8 @@ def _item(lists: Lists, place: int) -> str:
     """An item by its label and its query id."""
     qid = lists.qids[np.searchsorted(lists.offsets, place, side="right") - 1]
     return f"label {lists.labels[place]:g} (query id {qid})"
+
+
+def _as_written(label: float) -> str:
+    """A label of float32 with the fewest digits that name it."""
+    return np.format_float_positional(np.float32(label), trim="-")
