@@ -48,6 +48,7 @@ from ltr.training.checkpoint import save_checkpoint
         ("write=found.yaml", "write=found.yaml: give FOLDER/experiment/NAME.yaml; ltr train"),
         ("dataset=mq2008 data_dir=/nowhere", "download MQ2008.rar"),
         ("optimizer=adam,sgd", "write 'space.optimizer=[choice,adam,sgd]'"),
+        ("model=lightgbm space.optimizer.lr=[float,1e-4,1]", "trees do not read optimizer.lr: le"),
         ("space.l2=0.1", "space.l2=0.1: write [float,LOW,HIGH]"),
     ],
 )

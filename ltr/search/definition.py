@@ -16,8 +16,10 @@ from ltr.console.configs import own_keys
 from ltr.console.keys import Kind, flag, flat, text, texts, whole, without
 from ltr.errors import ConfigError
 from ltr.experiment.identity import run_digest, training_code
+from ltr.scorers.parts import by_rounds
 from ltr.search.space import Space, changed_space, named_space
 
+_NOT_OF_ROUNDS = ("optimizer", "schedule", "batch_size", "list_size")
 _SEVERAL = {"seed": "seeds", "dataset.fold": "folds"}  # a key of train.py -> our list of its values
 
 
@@ -146,6 +148,10 @@ def define_search(cfg: DictConfig) -> Search:
         raise ConfigError(f"select_value=crossfit: select={config.select} chooses no epoch")
     space = named_space(choices, texts(cfg, "space"))
     space = {key: one for key, one in space.items() if key not in fixed}  # not what is set
+    space = changed_space(space, changes, choices["model"])
+    unread = [key for key in space if key.lstrip("+").split(".")[0] in _NOT_OF_ROUNDS]
+    if unread and "model" not in space and by_rounds(config.model):
+        raise ConfigError(f"space: boosted trees do not read {', '.join(unread)}: leave out")
     parts = [choices[group] for group in ("model", "loss") if group in choices]
     name = text(cfg, "name") or "_".join([str(config.dataset.name), *parts])
     folds, seeds = _folds(cfg, config), _wholes("seeds", texts(cfg, "seeds"))
@@ -156,7 +162,7 @@ def define_search(cfg: DictConfig) -> Search:
         overrides=overrides,
         config=config,
         choices=choices,
-        space=changed_space(space, changes, choices["model"]),
+        space=space,
         repeats=tuple(Repeat(fold, seed) for fold in folds or (None,) for seed in seeds or (None,)),
         select_value=text(cfg, "select_value"),
         folder=Path(str(cfg.output_dir)) / "search" / name,
