@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,11 @@ from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
 from ltr.console.keys import required
-from ltr.console.unpack import unpack_once
+from ltr.console.unpack import unpack
 from ltr.data.cache import file_digest
 from ltr.data.files import LetorFiles
-from ltr.data.lists import SPLITS, Columns, Lists
-from ltr.data.public_sets import Known, PublicSet, public_sets
+from ltr.data.lists import SPLITS, Lists
+from ltr.data.public_sets import Known, public_sets
 from ltr.data.transforms import column_range
 from ltr.errors import ConfigError, DataError
 from ltr.scorers.parts import make_dataset
@@ -40,22 +39,9 @@ def prepared(cfg: DictConfig) -> tuple[str, str]:
         ConfigError, DataError: one line that says what to mend.
     """
     required(cfg, "dataset")
-    nodes, remedy, public = [cfg.dataset], "", None
-    if cfg.dataset.get("_target_") == "ltr.data.files.LetorFiles":
-        base, public = Path(str(cfg.data_dir)).expanduser(), public_sets().get(cfg.dataset.name)
-        if cfg.dataset.folder in (None, ""):
-            raise ConfigError(f"give dataset.folder=NAME, the folder of your lists in {base}")
-        folder = base / str(cfg.dataset.folder)
-        remedy = f"put train.txt, vali.txt, test.txt into {folder}, or into Fold1, ... in it"
-        remedy = public.how_to_get(cfg.data_dir) if public else remedy
-        folds = _unpacked(cfg, folder, public)
-        if not folder.is_dir():
-            raise DataError(f"there is no folder {folder}; {remedy}")
-        nodes = [OmegaConf.merge(cfg.dataset, {"data_dir": str(base)} | one) for one in folds]
-    elif cfg.archive is not None or cfg.folds != "all":
-        raise ConfigError("this data set has neither archive nor folds: leave both out")
+    datasets, public = _folds(cfg), public_sets().get(cfg.dataset.get("name"))
     rows, strange, text = [], [], ""
-    for dataset in map(make_dataset, nodes):
+    for dataset in datasets:
         dataset.check()
         for split in SPLITS:
             lists = dataset.split(split)
@@ -66,39 +52,32 @@ def prepared(cfg: DictConfig) -> tuple[str, str]:
                 if official not in (None, file_digest(path, dataset.cache_dir)):
                     strange.append(f"{path} is not the official file")
             if split == "train" and lists.columns is not None:
-                text = _columns_in_words(lists.columns)
-    strange = differences(rows, public.known if public else ()) + strange
-    if public and public.known and not strange:
-        text = "\n\nall counts are as published"
-    return table(rows) + text, f"{'; '.join(strange)}; {remedy}" if strange else ""
+                coded = ", ".join(lists.columns.categories) or "none"
+                text = f"\n\n{len(lists.columns.names):,} features, categories: {coded}"
+    if public is None or not public.known:
+        return table(rows) + text, ""
+    if strange := differences(rows, public.known) + strange:
+        return table(rows), f"{'; '.join(strange)}; {public.how_to_get(cfg.data_dir)}"
+    return f"{table(rows)}\n\nall counts are as published", ""
 
 
-def _unpacked(cfg: DictConfig, folder: Path, public: PublicSet | None) -> list[dict[str, Any]]:
-    """Unpack the archive that ``cfg`` names; the settings of each fold that is asked for."""
-    there = int(cfg.dataset.get("folds") or 0)
-    if not public:
-        there = next(fold for fold in count() if not (folder / f"Fold{fold + 1}").exists())
-    every = [*range(1, there + 1)] or [None]
-    chosen = cfg.folds if OmegaConf.is_list(cfg.folds) else [cfg.folds]
-    chosen = every if cfg.folds == "all" else list(chosen)
-    if not chosen or any(fold not in every for fold in chosen):
-        some = f", or some of 1 to {there} as in 'folds=[1,2]'" if there else ""
-        raise ConfigError(f"folds={cfg.folds}: give all{some}")
-    if cfg.archive is not None:
+def _folds(cfg: DictConfig) -> list[Any]:
+    """The data set ``cfg.dataset``, once for each fold that it has; an archive is unpacked."""
+    dataset = make_dataset(cfg.dataset)
+    if not isinstance(dataset, LetorFiles):
+        if cfg.archive is not None:
+            raise ConfigError("archive: this data set has none; leave it out")
+        return [dataset]
+    folder = dataset.folder
+    folds = cfg.dataset.get("folds") or len([*folder.glob("Fold[0-9]")])
+    every = [*range(1, folds + 1)] or [None]
+    if cfg.archive is not None and not any(folder.glob("*")):
         splits = [one for one in SPLITS if one != "vali" or cfg.dataset.get("vali_share") is None]
-        wanted = [
-            f"Fold{fold}/{one}.txt" if fold else f"{one}.txt" for fold in every for one in splits
-        ]
-        unpack_once(Path(str(cfg.archive)).expanduser(), public, folder, wanted)
-    return [{"fold": fold, "folds": there} for fold in chosen]
-
-
-def _columns_in_words(columns: Columns) -> str:
-    coded = [
-        f"{name} ({f'hashed to {values:,}' if isinstance(values, int) else f'{len(values):,}'})"
-        for name, values in columns.categories.items()
-    ]
-    return f"\n\n{len(columns.names):,} features, categories: {', '.join(coded) or 'none'}"
+        wanted = [f"Fold{f}/{one}.txt" if f else f"{one}.txt" for f in every for one in splits]
+        archive = Path(str(cfg.archive)).expanduser()
+        unpack(archive, public_sets().get(dataset.name), folder, wanted)
+    nodes = [OmegaConf.merge(cfg.dataset, {"fold": fold, "folds": folds}) for fold in every]
+    return [*map(make_dataset, nodes)]
 
 
 def count_items(lists: Lists, fold: int | None, split: str) -> dict[str, Any]:
@@ -123,34 +102,29 @@ def differences(rows: Sequence[Mapping[str, Any]], known: Sequence[Known]) -> li
     """Every count of ``rows`` that is not as published, in words."""
     found, splits = [], {(row["fold"], row["split"]): row for row in rows}
     for record in known:
-        parts = [splits[p] for one in record.splits if (p := (record.fold, one)) in splits]
-        if len(parts) < len(record.splits):
-            continue
+        parts = [splits[record.fold, split] for split in record.splits]
+        labels = sum((part["labels"] for part in parts), Counter[float]())
         must = {"rows": record.rows, "lists": record.lists, "empty lists": record.empty}
         have = {name: sum(part[name] for part in parts) for name in must}
         if record.labels:
-            grades = dict(enumerate(record.labels))
-            labels = sum((part["labels"] for part in parts), Counter[float]())
-            for grade in sorted({*labels, *grades}):
-                name = f"items of grade {grade:g}"
-                have[name], must[name] = labels[grade], grades.get(grade, 0)
+            have["items of each grade"] = _counts(labels)
+            must["items of each grade"] = _counts(dict(enumerate(record.labels)))
         where = ("" if record.fold is None else f"Fold{record.fold} ") + "+".join(record.splits)
         found += [
-            f"{where} has {have[name]:,} {name}, not {number:,}"
+            f"{where} has {have[name]} {name}, not {number}"
             for name, number in must.items()
-            if number is not None and number != have[name]
+            if number not in (None, have[name])
         ]
     return found
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line for each split; of many labels the number and the range."""
-    several = sorted({label for row in rows for label in row["labels"]})
-    shown = []
-    for row in rows:
-        labels = row["labels"]
-        cells = {f"label {label:g}": labels[label] for label in several}
-        if len(several) > _FEW:
-            cells = {"labels": len(labels), "least": min(labels), "most": max(labels)}
-        shown.append({name: row[name] for name in row if name != "labels"} | cells)
-    return tabulate(shown, headers="keys", intfmt=",", floatfmt=",.10g", missingval="")
+    shown = [{**row, "labels": _counts(row["labels"])} for row in rows]
+    return tabulate(shown, headers="keys", intfmt=",", missingval="")
+
+
+def _counts(labels: Mapping[float, int]) -> str:
+    if len(labels) > _FEW:
+        return f"{len(labels)} from {min(labels):g} to {max(labels):g}"
+    return "  ".join(f"{label:g}: {labels[label]:,}" for label in sorted(labels))
