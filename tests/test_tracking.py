@@ -1,6 +1,5 @@
 """Trackers: told each epoch once and the end however it comes; none can end a run or change it."""
 
-import json
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ from ltr.errors import ConfigError
 from ltr.experiment.run import run
 from ltr.experiment.start import resumed
 from ltr.scorers.parts import make_tracking
-from ltr.tracking import KEPT, Tracking
+from ltr.tracking import Tracking
 from ltr.training.hooks import OnEpoch
 from ltr.training.interruption import Interrupted
 
@@ -33,9 +32,8 @@ class Told:
         if what == self.fails:
             raise OSError("no route to host")
 
-    def begin(self, name, params, folder, kept) -> str:
-        self._tell("begin", name, dict(params), kept)
-        return kept or "an id"
+    def begin(self, name, params, folder) -> None:
+        self._tell("begin", name, dict(params))
 
     def log(self, metrics, epoch) -> None:
         self._tell("log", epoch, dict(metrics))
@@ -56,7 +54,6 @@ def test_a_run_tells_its_config_its_epochs_and_its_results(tiny, tmp_path) -> No
     assert begin[:2] == ("begin", "a-run")
     assert begin[2]["loss"] == "neuralndcg"
     assert (begin[2]["epochs"], begin[2]["convention.empty"]) == (2, 1.0)
-    assert begin[3] is None
     assert [one[:2] for one in epochs] == [("log", 0), ("log", 1), ("log", 2)]
     assert {"vali_ndcg@5", "loss"} <= epochs[-1][2].keys()
     tests = {name: value for name, value in got.items() if name.startswith("test_")}
@@ -67,7 +64,6 @@ def test_a_run_tells_its_config_its_epochs_and_its_results(tiny, tmp_path) -> No
     typed = [f"resume={folder}", "tracking=mlflow", "epochs=3"]
     again, choices = resumed(compose(*typed, MINE[1]), typed)
     run(again, folder, choices)
-    assert TOLD[0][3] == "an id"  # goes on
     assert [one[:2] for one in TOLD[1:-1]] == [("log", 3)]
     without, _ = resumed(compose(f"resume={folder}"), [f"resume={folder}"])
     assert "tracking" not in without  # no checkpoint says where figures are sent
@@ -98,19 +94,9 @@ def test_the_end_is_told_however_it_comes(tiny, tmp_path) -> None:
     assert TOLD[-1] == ("end", "killed", {})
 
 
-def test_another_id_is_told_all_epochs_and_none_is_ended_that_was_not_begun(tmp_path) -> None:
-    for text, epoch, told in (
-        (json.dumps({"Told": {"id": "gone", "epoch": 4}}), 4, []),  # the id was taken up
-        ("{}", 0, [("log", 0, {})]),
-    ):
-        (tmp_path / KEPT).write_text(text)
-        Tracking(Told(), tmp_path, dict).end("failed", None)
-        assert TOLD == []
-        tracking = Tracking(Told(), tmp_path, dict)
-        tracking.start({}, None, {}, None)
-        tracking.epoch({"epoch": epoch})
-        assert TOLD[1:] == told
-    assert json.loads((tmp_path / KEPT).read_text()) == {"Told": {"id": "an id", "epoch": 0}}
+def test_none_is_ended_that_was_not_begun(tmp_path) -> None:
+    Tracking(Told(), tmp_path, dict).end("failed", None)
+    assert TOLD == []
 
 
 def test_a_missing_package_is_named_with_the_remedy(monkeypatch) -> None:
@@ -144,9 +130,9 @@ def test_wandb_keeps_a_run_offline_and_goes_on_with_it(tmp_path, monkeypatch) ->
     pytest.importorskip("wandb", reason="needs wandb: pip install 'ltr-torch[tracking]'")
     monkeypatch.setenv("WANDB_MODE", "offline")
     told(tmp_path, "wandb")
-    kept = json.loads((tmp_path / "a-run" / KEPT).read_text())["WandB"]
-    files = sorted((tmp_path / "wandb").glob(f"offline-run-*/run-{kept['id']}.wandb"))
-    assert len(files) == 2  # one id: wandb sync joins them
+    files = sorted((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len(files) == 2
+    assert len({file.name for file in files}) == 1  # one id: wandb sync joins them
     for name in (b"vali_ndcg@5", b"loss.temperature"):
         assert all(name in file.read_bytes() for file in files)
     assert b"test_ndcg@5" in files[-1].read_bytes()
@@ -158,14 +144,16 @@ def told(output_dir: Path, choice: str) -> None:
     folder.mkdir()
     rows = [{"epoch": float(epoch), "vali_ndcg@5": (epoch + 1) / 4} for epoch in range(3)]
 
-    def follow(rows: list[dict[str, float]], there: Path) -> Tracking:
-        cfg = compose(f"tracking={choice}", f"output_dir={there}")
+    def follow(old: list[dict[str, float]], new: list[dict[str, float]]) -> Tracking:
+        cfg = compose(f"tracking={choice}", f"output_dir={output_dir}")
         (tracking,) = make_tracking(cfg, folder, {})
         tracking.start(OmegaConf.create({"loss": {"temperature": 0.5}}), None, {}, None)
-        for row in rows:
+        for row in old:
+            tracking.replay(row)
+        for row in new:
             tracking.epoch(row)
         return tracking
 
-    follow(rows[:2], output_dir).end("killed", None)
-    tracking = follow(rows, output_dir / "elsewhere")  # resume= takes no output_dir
+    follow([], rows[:2]).end("killed", None)
+    tracking = follow(rows[:2], rows[2:])
     tracking.end("finished", SimpleNamespace(tracked={"test_ndcg@5": 0.7}))
