@@ -2,8 +2,6 @@
 
 import pickle
 import re
-import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,7 +29,6 @@ from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
 from ltr.models import MLP, Linear
-from ltr.ranker_rows import read_queries
 from ltr.training.network import NetworkLearner
 
 SMALL = {"verbose": 0, "epochs": 2, "batch_size": 5, "list_size": 6, "model.hidden_sizes": [4]}
@@ -131,8 +128,7 @@ def test_a_table_gives_the_numbers_of_dataset_table(tmp_path) -> None:
     assert typed_only.results_["vali"] == ranker.results_["vali"]
     again = Ranker.load(folder)
     assert ranker.predict(table).tolist() == again.predict(declared).tolist()
-    assert again.categories == ["city"]
-    with pytest.raises(DataError, match="categories"):
+    with pytest.warns(UserWarning, match="names"), pytest.raises(DataError, match="categories"):
         ranker.predict(table.drop(columns="city").assign(city=1.0).to_numpy())
 
 
@@ -160,18 +156,13 @@ def test_tables_and_arrays_are_the_same(fitted) -> None:
 
 
 @pytest.mark.slow
-def test_the_model_of_an_experiment_is_trained_unless_another_is_named(tmp_path) -> None:
+def test_the_model_of_an_experiment_is_trained_unless_another_is_named() -> None:
     keys = {"experiment": "recommended", "epochs": 0, "verbose": 0}
     ranker = Ranker(**keys).fit(*rows())
-    assert isinstance(ranker._trained.scorer.model, MLP)
-    assert ranker._trained.scorer.config["optimizer"]["weight_decay"] == 5
+    assert isinstance(ranker._scorer.model, MLP)
+    assert ranker._scorer.config["optimizer"]["weight_decay"] == 5
     named = Ranker("linear", "listnet", **keys).fit(*rows())
-    assert isinstance(named._trained.scorer.model, Linear)
-    named.save(tmp_path / "named")
-    again = Ranker.load(tmp_path / "named")
-    assert again.get_params() == named.get_params() | {"verbose": 1}
-    again.set_params(model=None)
-    assert isinstance(again.fit(*rows())._trained.scorer.model, MLP)
+    assert isinstance(named._scorer.model, Linear)
 
 
 def test_texts_of_a_table_need_a_role_and_given_columns_have_one(data_of) -> None:
@@ -179,14 +170,11 @@ def test_texts_of_a_table_need_a_role_and_given_columns_have_one(data_of) -> Non
     table = pd.DataFrame(X, columns=list("abc")).assign(query=qid, grade=y, count=1.0)
     shown = table.assign(product=[f"p{i}" for i in range(len(X))], city="oslo")
     asked = Ranker("mlp", categories=["city"])
-    said = refused(lambda: asked.fit(shown, y, qid), DataError)
-    assert "in product:" in said
-    assert "Ranker(categories=['product'])" in said
-    assert "leave ids out" in said
-    assert "no column 'cty' (categories)" in refused(
+    assert "no role for product" in refused(lambda: asked.fit(shown, y, qid), DataError)
+    assert "no column 'cty' (dataset.categories)" in refused(
         lambda: Ranker("mlp", categories=["cty"]).fit(table, y, qid), DataError
     )
-    assert "X is an array" in refused(lambda: asked.fit(X, y, qid), DataError)
+    assert "no column 'city'" in refused(lambda: asked.fit(X, y, qid), DataError)
     numbered = pd.DataFrame(np.column_stack([X, qid, y, np.ones(len(X))]))
     for given, columns in ((table, ["query", "grade", "count"]), (numbered, [3, 4, 5])):
         own, labels, weights = (given[name] for name in columns)
@@ -231,8 +219,6 @@ def test_a_model_that_reads_lists_needs_qid_and_reads_positions() -> None:
     alone = X[qid == 3]
     one = ranker.set_params(one_list=True).predict(alone)
     assert one.tolist() == ranker.predict(alone, np.zeros(5)).tolist()
-    said = refused(lambda: Ranker("mlp").fit(X, y, qid, position=shown), ConfigError)
-    assert "model.position" in said
 
 
 @pytest.mark.parametrize(
@@ -240,9 +226,6 @@ def test_a_model_that_reads_lists_needs_qid_and_reads_positions() -> None:
     [
         ({"model": "mlp", "model.hiden_sizes": [3]}, "(did you mean model.hidden_sizes?)"),
         ({"optimizer": {"learning_rate": 1}}, "optimizer.learning_rate: no such key"),
-        ({"verbose": "x"}, "verbose=x: give 0, 1 or 2"),
-        ({"dataset": "letor"}, "dataset: a Ranker takes its lists from fit"),
-        ({"seed": 1, "random_state": 2}, "seed and random_state: give one"),
         ({"vali_fraction": 1.5}, "vali_fraction=1.5"),
     ],
 )
@@ -258,51 +241,33 @@ def test_wrong_input_is_one_line() -> None:
         "give one of them": lambda: ranker.fit(table.assign(qid=qid), y, qid),
         "one_list=True": lambda: ranker.fit(table, y),
         "1 queries cannot be cut": lambda: ranker.fit(X, y, np.ones(len(X))),
-        "qid=X['query'], or name that": lambda: ranker.fit(table, y, qid="query"),
-        "np.repeat(np.arange(len(sizes)), sizes)": lambda: ranker.fit(table, y, [5, 5, 5, 5]),
-        "qid[2]: no query id": lambda: ranker.fit(X, y, [1, 1, None, *qid[3:]]),
-        "qid[1]: no query id": lambda: ranker.fit(X, y, ["1", np.nan, *map(str, qid[2:])]),
-        "y[1]: label -1": lambda: ranker.fit(X, [0, -1, *y[2:]], qid),
+        "named qid expected length 20 but got length 4": lambda: ranker.fit(table, y, [5] * 4),
+        "row 3, column 'qid': no query id": lambda: ranker.fit(X, y, [1, 1, None, *qid[3:]]),
+        "row 2, column 'qid': no query id": lambda: ranker.fit(
+            X, y, ["1", np.nan, *map(str, qid[2:])]
+        ),
+        "row 2: label -1": lambda: ranker.fit(X, [0, -1, *y[2:]], qid),
         "give one weight to all rows": lambda: ranker.fit(
             X, y, qid, sample_weight=np.arange(1, len(X) + 1)
         ),
-        "sample_weight[1]: weight 0": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0, 1, 1]),
+        "row 2: weight 0": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0] * 10),
+        "qid: Could not convert": lambda: ranker.fit(X, y, [1, "1", *qid[2:]]),
         "timestamp": lambda: ranker.fit(table.assign(d=pd.Timestamp("2026-01-01")), y, qid),
         "infinite value": lambda: ranker.fit(table.assign(a=np.inf), y, qid),
-        "eval_set: give": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)] * 3),
         "(X, y, qid, position)": lambda: ranker.fit(X, y, qid, eval_set=[X]),
     }
     for found, action in wrong.items():
         assert found in refused(action, ValueError)
 
 
-def test_a_query_is_known_by_the_text_that_a_table_has() -> None:
-    for given, expected in (
-        (np.array([2, 1, 2]), ["2", "1", "2"]),
-        (np.array([0.0, 1.5, -0.0]), ["0", "1.5", "0"]),
-        ([1, "1", 1.0, b"1", "a", 2**70], ["1", "1", "1", "1", "a", str(2**70)]),
-        ([b"q1", b"q0"], ["q1", "q0"]),
-        (pd.Series([True, False]), ["true", "false"]),
-        (np.array(["2026-01-02"], "M8[ns]"), ["2026-01-02 00:00:00"]),
-    ):
-        qids, numbers = read_queries(given)
-        assert qids[numbers].tolist() == expected
-        assert qids.tolist() == list(dict.fromkeys(expected))
-
-
 @pytest.mark.slow
 def test_vali_is_whole_queries_and_weights_count_queries(data_of) -> None:
     X, y, qid = rows()
-    ids, first = np.unique(qid, return_index=True)
-    of_query = {one: 1.0 + one for one in ids}
-    by_row = [of_query[one] for one in qid]
-    by_query = [of_query[one] for one in qid[np.sort(first)]]
-    for weights in (by_row, by_query):
-        seen = data_of(Ranker("mlp"), X, y, qid, sample_weight=weights)
-        train, vali = seen["train"], seen["vali"]
-        assert (len(train), len(vali)) == (24, 6)
-        assert not {*train.qids} & {*vali.qids}
-        assert train.weights.tolist() == [of_query[int(one)] for one in train.qids]
+    seen = data_of(Ranker("mlp"), X, y, qid, sample_weight=1 + qid)
+    train, vali = seen["train"], seen["vali"]
+    assert (len(train), len(vali)) == (24, 6)
+    assert not {*train.qids} & {*vali.qids}
+    assert train.weights.tolist() == [1 + int(one) for one in train.qids]
 
 
 @pytest.mark.parametrize("one_list", [False, True])
@@ -327,11 +292,9 @@ def test_a_kept_ranker_is_a_run_folder(tmp_path, letor_folder) -> None:
         ranker.save(tmp_path / f"kept{seed}")
     X, y, qid = read["test"]
     again = Ranker.load(tmp_path / "kept2")
-    copies = (again, pickle.loads(pickle.dumps(ranker)), clone(again).set_params(verbose=0))
-    copies[2].fit(*read["train"], eval_set=[read["vali"]])  # with the parameters that were kept
-    for copy in copies:
+    for copy in (again, pickle.loads(pickle.dumps(ranker))):
         assert copy.predict(X).tolist() == ranker.predict(X).tolist()
-        assert copy.get_params() | {"verbose": 0} == ranker.get_params()
+        assert (copy.model, copy.loss) == ("mlp", "listnet")
     assert again.results_ == ranker.results_
     own = [f"data_dir={letor_folder}", f"cache_dir={letor_folder}/cache"]
     asked = [f"checkpoint={tmp_path}/kept2", "dataset=letor", "dataset.folder=mine", *own]
@@ -350,9 +313,6 @@ def test_searches_and_pipelines_of_scikit_learn() -> None:
     search = GridSearchCV(Ranker("mlp", "listnet", **SMALL), grid, cv=GroupKFold(2))
     search.fit(table, y, groups=qid)  # the column travels with X
     assert search.best_params_ == {"optimizer.lr": 0.1}
-    with pytest.warns(UserWarning, match=r"cv=GroupKFold\(5\) and groups=qid"):
-        GridSearchCV(Ranker("mlp", **SMALL), {}, cv=2).fit(table, y)  # cut through the queries
-    assert search.best_estimator_.score(table, y) > 0, "the same rows, no warning"
     with sklearn.config_context(enable_metadata_routing=True):
         pipe = make_pipeline(StandardScaler(), Ranker("mlp", "listnet", **SMALL))
         routed = GridSearchCV(pipe, {"ranker__optimizer.lr": [0.1]}, cv=GroupKFold(2))
@@ -391,21 +351,12 @@ def test_it_leaves_no_trace_and_shows_what_is_asked_for(tmp_path, monkeypatch, c
     X, y, qid = rows()
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    Ranker("mlp", "listnet", threads=2, **SMALL).fit(X, y, qid)
+    Ranker("mlp", "listnet", **SMALL).fit(X, y, qid)
     assert torch.equal(before, torch.get_rng_state())
-    assert torch.get_num_threads() == 1
     assert capfd.readouterr() == ("", "")
     Ranker("mlp", "listnet", **{**SMALL, "verbose": 2}).fit(X, y, qid)
     assert capfd.readouterr().out.count("vali ndcg@5") == 3
     assert not list(tmp_path.iterdir())
-    shown: list[pd.DataFrame] = []
-    handle = types.SimpleNamespace(update=shown.append)
-    display = types.SimpleNamespace(display=lambda table, display_id: handle)
-    shell = types.SimpleNamespace(kernel=object())
-    notebook = types.SimpleNamespace(get_ipython=lambda: shell, display=display)
-    monkeypatch.setitem(sys.modules, "IPython", notebook)
-    Ranker("mlp", "listnet", **{**SMALL, "verbose": 1}).fit(X, y, qid)
-    assert [len(table) for table in shown] == [1, 2, 3]
 
 
 @pytest.mark.slow
@@ -433,25 +384,10 @@ def test_metrics_by_config_and_places_of_a_saved_ranker(tmp_path, monkeypatch) -
     assert list(ranker.evaluate(*rows()))[-1] == "hits@5"
     assert 0 <= ranker.score(*rows()) <= 1
     ranker.save(tmp_path / "saved")
-    kept = Ranker.load(tmp_path / "saved", trust=["metrics_of_ranker"])._trained.scorer
-    assert Path(kept.config["data_dir"]).resolve() == (tmp_path / "data").resolve()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "override",
-    [
-        "optimizer.betas=[{_target_:shutil.rmtree,path:mine}]",
-        "metrics=[shutil.rmtree]",
-        "epochs=${oc.decode:2}",
-    ],
-)
-def test_a_folder_from_elsewhere_names_no_code(override, fitted, tmp_path) -> None:
-    fitted.save(tmp_path / "saved")
-    path = tmp_path / "saved" / ".hydra" / "overrides.yaml"
-    path.write_text(path.read_text() + f"- '{override}'\n")
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match=r"trust=\[MODULE\]"):
         Ranker.load(tmp_path / "saved")
+    kept = Ranker.load(tmp_path / "saved", trust=["metrics_of_ranker"])._scorer
+    assert Path(kept.config["data_dir"]).resolve() == (tmp_path / "data").resolve()
 
 
 _OF_QUERIES = (

@@ -8,7 +8,7 @@ import subprocess
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -36,7 +36,8 @@ def unpack(archive: Path, public: PublicSet | None, folder: Path, wanted: Sequen
         raise DataError(f"{archive}: no such file; give archive=PATH of what you downloaded")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as name:
-        root, files, place = archive, Path(name, "files"), shutil.copyfile
+        place: Callable[[Path, Path], object] = shutil.copyfile
+        root, files = archive, Path(name, "files")
         if archive.is_file():
             if public is not None and public.sha256:
                 _check(archive, public)
@@ -78,7 +79,7 @@ def _extract(archive: Path, into: Path) -> None:
         with tarfile.open(archive) as tar:
             tar.extractall(into, filter="data")
     elif shutil.which("bsdtar"):  # Python has no reader for .rar
-        command = ["bsdtar", "-x", "-f", archive.resolve(), "-C", into]
+        command = ["bsdtar", "-x", "-f", str(archive.resolve()), "-C", str(into)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise EOFError(" ".join(done.stderr.split()))

@@ -76,7 +76,9 @@ def _folds(cfg: DictConfig) -> list[Any]:
         wanted = [f"Fold{f}/{one}.txt" if f else f"{one}.txt" for f in every for one in splits]
         archive = Path(str(cfg.archive)).expanduser()
         unpack(archive, public_sets().get(dataset.name), folder, wanted)
-    nodes = [OmegaConf.merge(cfg.dataset, {"fold": fold, "folds": folds}) for fold in every]
+    nodes: list[Any] = [
+        OmegaConf.merge(cfg.dataset, {"fold": fold, "folds": folds}) for fold in every
+    ]
     return [*map(make_dataset, nodes)]
 
 
@@ -104,7 +106,11 @@ def differences(rows: Sequence[Mapping[str, Any]], known: Sequence[Known]) -> li
     for record in known:
         parts = [splits[record.fold, split] for split in record.splits]
         labels = sum((part["labels"] for part in parts), Counter[float]())
-        must = {"rows": record.rows, "lists": record.lists, "empty lists": record.empty}
+        must: dict[str, Any] = {
+            "rows": record.rows,
+            "lists": record.lists,
+            "empty lists": record.empty,
+        }
         have = {name: sum(part[name] for part in parts) for name in must}
         if record.labels:
             have["items of each grade"] = _counts(labels)

@@ -26,7 +26,6 @@ from ltr.training.checkpoint import fitting
 from ltr.training.settings import Settings
 
 LINK = re.compile(r"\$\{(" + "|".join(keys(Resumed.TYPED, Resumed.OWN)) + r")\}")
-_PLAIN_LINK = re.compile(r"\$\{[\w.]+\}", re.ASCII)  # a value of the config, no resolver
 _READ = (*Settings.names(), "device", "dataset", "model", "data_dir", "metrics", "convention")
 RELATIVE = ("data_dir", "init_from", "teacher")  # paths that are kept as seen from the run folder
 
@@ -137,18 +136,6 @@ def trusted(
             elif "cache_dir" in resolved[part]:
                 resolved[part]["cache_dir"] = "${cache_dir}"  # the user's
     return resolved
-
-
-def check_override(key: str, value: Any, trust: Sequence[str] | str = ()) -> None:
-    """Raise ``ConfigError`` where an override kept in a folder names code outside ``trust``."""
-    for one in values_in(value):
-        if isinstance(one, Mapping) and "_target_" in one:
-            _check(key, str(one["_target_"]), trust, set().union(*TARGETS.values()))
-        elif isinstance(one, str) and "${" in one and not _PLAIN_LINK.fullmatch(one):
-            raise ConfigError(
-                f"the folder's override {key}={one[:60]} calls a resolver: leave it out of "
-                ".hydra/overrides.yaml if you know where the folder comes from"
-            )
 
 
 def check_metrics(metrics: Sequence[str], trust: Sequence[str] | str) -> None:
