@@ -25,9 +25,6 @@ COMMANDS = {
     "table": ("ltr.tables.table:table", "many runs beside the published numbers"),
     "runs": ("ltr.experiment.commands:list_runs", "the runs in a folder, and what they reached"),
     "compare": ("ltr.analysis.compare:compare", "which runs are better, and how sure that is"),
-    "selection": (
-        "ltr.analysis.selection:selection", "whether vali says what test does, over settings"
-    ),
     "search": ("ltr.search.command:run_search", "good settings of a ranker, by vali"),
     "importances": (
         "ltr.inference.explain.importances:importances",

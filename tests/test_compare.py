@@ -236,7 +236,7 @@ def test_the_report_has_settings_figures_and_what_is_not_covered(tmp_path) -> No
     assert known["weights"] == "best epoch by ndcg@5 of vali"
     assert (known["seeds"], known["commit"]) == ("1 2 3", "c" * 12)
     for part in (
-        "95% interval", "sd of seeds", "better", "d_z", "queries and seeds", "40/0/0", "±0.01",
+        "95% interval", "sd of seeds", "better", "queries and seeds", "40/0/0", "±0.01",
         "empty list = 1", "0.5000", "40 queries resolve (80% power, alpha 0.05)",
         "not covered: other data", f"not finished, left out: {tmp_path / 'cut'}",
     ):  # fmt: skip

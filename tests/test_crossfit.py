@@ -9,15 +9,10 @@ import numpy as np
 import pytest
 import torch
 from conftest import compose, make_lists
-from folders import finish
 
-from ltr.analysis.selection import selection
-from ltr.console.compose import typed
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
-from ltr.errors import ConfigError
 from ltr.experiment.hooks import advice
-from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention, parse_metric
 from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
 from ltr.scorers.parts import make_settings
@@ -109,45 +104,6 @@ def test_a_checkpoint_with_the_halves_of_others_is_refused(tmp_path) -> None:
     for shape, dtype in (((3, HALVINGS, 2), torch.float64), ((2, HALVINGS, 2), torch.float32)):
         with pytest.raises(ValueError, match="not those of the history"):
             record.resume({"progress": progress, "half_means": torch.zeros(shape, dtype=dtype)})
-
-
-def keep(folder: Path, lr: float, best: float, crossfit: float | None, test: float) -> None:
-    for fold in (1, 2):
-        run = folder / f"{lr}-{fold}"
-        (run / ".hydra").mkdir(parents=True)
-        (run / ".hydra" / "overrides.yaml").write_text(f"- optimizer.lr={lr}\n")
-        finish(run, {
-            "choices": {"model": "mlp"}, "seed": 1, "fold": fold, "dataset": "mine",
-            "select_on": "ndcg@5", "convention": {"text": "empty list = 1"},
-            "data": {"test": {"digest": str(fold)}}, "crossfit": crossfit,
-            "vali": {"ndcg@5": best + fold}, "test": {"ndcg@5": test + fold, "map": -test},
-            "protocol": {"optimizer": {"lr": lr}, "dataset": {"fold": fold}},
-        })  # fmt: skip
-
-
-def test_correlations_over_settings_are_of_their_means(tmp_path) -> None:
-    # best epoch against test: reversed; crossfit: exactly in line
-    for lr, (best, value, test) in {
-        1: (0.3, 0.1, 0.2),
-        2: (0.2, 0.2, 0.4),
-        3: (0.1, 0.3, 0.6),
-    }.items():
-        keep(tmp_path, lr, best, value, test)
-    text = selection(typed("selection", [str(tmp_path)]))
-    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
-    assert rows["optimizer.lr=3"][1:] == ["2", "1.6000", "0.3000", "2.1000"]
-    assert rows["best"][2:4] == ["-1.00", "-1.00"]
-    assert rows["crossfit"][1:3] == ["1.00", "1.00"]
-    assert rows["crossfit"][-2:] == ["2.1000", "optimizer.lr=3"]
-    assert rows["best"][-2:] == ["1.7000", "optimizer.lr=1"]
-    by_map = selection(typed("selection", [str(tmp_path), "metric=map"]))
-    assert any(line.split()[:4] == ["best", "epoch", "1.00", "1.00"] for line in by_map.split("\n"))
-    keep(tmp_path, 4, 0.1, None, 0.2)
-    with pytest.raises(ConfigError, match=r"has no crossfit value .*select=best, or leave it out"):
-        selection(typed("selection", [str(tmp_path)]))
-    with pytest.raises(ConfigError, match="2 settings: a correlation needs 3"):
-        selection(typed("selection", [f"{tmp_path}/{n}-*" for n in (1, 2)]))
-    assert RunFolder(tmp_path / "4-1").results.get("crossfit") is None
 
 
 def test_advice_is_for_what_it_names() -> None:

@@ -12,7 +12,7 @@ from conftest import compose
 
 from ltr.experiment.identity import identity
 from ltr.experiment.run import run
-from ltr.experiment.run_folder import commit, mixed, versions
+from ltr.experiment.run_folder import commit, versions
 from ltr.experiment.start import resumed
 from ltr.training.checkpoint import load_checkpoint
 
@@ -56,13 +56,6 @@ def test_the_version_of_every_package_that_computes_is_recorded() -> None:
     here = versions()
     for name in ("torch", "numpy", "numba", "scipy", "pandas", "scikit-learn"):
         assert here[name] == metadata.version(name)
-
-
-def test_runs_side_by_side_of_different_places_are_noted() -> None:
-    here, there = {"computed_on": ["cpu, 1 thread"]}, {"computed_on": ["cuda"]}
-    assert mixed([("a", here), ("b", here)]) is None
-    said = mixed([("a", here), ("a", there), ("b", here)]) or ""
-    assert "cpu, 1 thread: a (1), b (1); cuda: a (1)" in said
 
 
 @pytest.mark.slow

@@ -20,7 +20,6 @@ from ltr.analysis.verdicts import (
     compare_seeds,
     compare_systems,
     draw,
-    effect_size,
     interval_of,
     resolvable_difference,
     sign_flip_p,
@@ -128,23 +127,6 @@ def test_holm_is_over_all_pairs_and_over_those_with_the_baseline() -> None:
     assert pairs[0].interval == pytest.approx(alone.interval, abs=1e-12)
     assert pairs[0].p_t == alone.p_t
     assert min(p.p_holm for p in fewer) == pytest.approx(2 * min(map(raw, fewer)))
-
-
-def test_effect_and_its_interval_agree_with_scipys_bca_bootstrap() -> None:
-    rng = np.random.default_rng(2)
-    d = np.where(rng.random(400) < 0.4, 0.0, rng.exponential(0.2, 400) - 0.12)
-    found = effect_size(d)
-    assert found.value == pytest.approx(d.mean() / d.std(ddof=1))
-    want = stats.bootstrap(
-        (d,),
-        lambda x, axis: x.mean(axis) / x.std(axis, ddof=1),
-        n_resamples=4000,
-        method="BCa",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    assert (found.low, found.high) == pytest.approx((want.low, want.high), abs=0.012)
-    swapped = effect_size(-d)
-    assert (swapped.low, swapped.high) == pytest.approx((-found.high, -found.low))
 
 
 def test_resolvable_difference_is_statsmodels() -> None:
@@ -287,17 +269,14 @@ def test_a_difference_without_variance_and_a_single_query() -> None:
     one = system(same.values[0])
     pair = only({"a": one, "b": one})
     assert (pair.word, pair.interval, pair.p_holm) == (EQUIVALENT, (0, 0), 1)
-    assert pair.effect == (0, 0, 0)
     pair = only({"a": system(same.values[0] + 0.1), "b": one})
     assert (pair.word, pair.p_t) == (DIFFER, 0)
     assert pair.interval == pytest.approx((0.1, 0.1))
-    assert pair.effect.value == math.inf
     for seeds in (1, 2):
         values = np.array([[[0.9], [0.8]], [[0.1], [0.2]]])[:, :seeds]
         pair = only({name: system(own) for name, own in zip("ab", values, strict=True)})
         assert (pair.word, raw(pair), pair.resolvable()) == (UNDECIDED, 1, math.inf)
         assert pair.interval == (-math.inf, math.inf)
-        assert math.isnan(pair.effect.value)
 
 
 def test_an_interval_is_around_the_mean_of_folds_and_covers_a_number_or_not() -> None:

@@ -26,7 +26,7 @@ from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.console.compose import composed
 from ltr.console.keys import number, text, texts, whole
 from ltr.errors import ConfigError, as_started
-from ltr.experiment.run_folder import RunFolder, find_runs, mixed, short_commit
+from ltr.experiment.run_folder import RunFolder, find_runs, short_commit
 
 
 class Findings(NamedTuple):
@@ -144,7 +144,6 @@ def _facts(groups: Mapping[str, pd.DataFrame]) -> list[tuple[str, str]]:
         ("seeds", " ".join(map(str, sorted({one["seed"] for _, one in runs})))),
         ("commit", ", ".join(every.values())),
     ]
-    facts += [("NOTE", note)] if (note := mixed(runs)) is not None else []
     return facts + [
         ("NOTE", f"{name} is of {len(of)} commits: seeds and code differ together and cannot be "
          "told apart; train all its seeds with one commit")
@@ -167,13 +166,12 @@ def _blocks(
         for name, of in systems.items()
     ]  # fmt: skip
     first = Block("Systems", "", head, rows).mark_best(systems, [metric])
-    head = ["", "is", "than/to", "difference", sure, "p", "d_z", "wins/ties/losses", "resolves"]
+    head = ["", "is", "than/to", "difference", sure, "p", "wins/ties/losses", "resolves"]
     rows = [
         [
             pair.first, pair.word, pair.second, f"{pair.difference:+.4f}",
             "{:+.4f} to {:+.4f}".format(*pair.interval),
             "<0.0001" if pair.p_holm < 0.0001 else f"{pair.p_holm:.4f}",
-            "{:+.2f} ({:+.2f} to {:+.2f})".format(*pair.effect),
             f"{pair.wins}/{pair.ties}/{pair.losses}", f"{pair.resolvable():.4f}",
         ]
         for pair in pairs
@@ -223,8 +221,7 @@ def frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
         (low, high), (inner_low, inner_high) = pair.interval, pair.inner
         row = vars(pair) | {
             "word": pair.word, "note": pair.note, "low": low, "high": high,
-            "inner_low": inner_low, "inner_high": inner_high, "effect": pair.effect.value,
-            "effect_low": pair.effect.low, "effect_high": pair.effect.high,
+            "inner_low": inner_low, "inner_high": inner_high,
             "error": pair.spread.error, "df": pair.spread.df, "covers": pair.spread.covers,
             "resolves": pair.resolvable(),
         }  # fmt: skip

@@ -52,11 +52,11 @@ class Block:
 
 
 class Picture(NamedTuple):
-    """A plot of the page; ``svg`` is an ``<svg>``, or a ``<table>``, which is not escaped."""
+    """A plot of the page."""
 
     title: str
     caption: str
-    svg: str
+    svg: str  # the file, as base64
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,6 @@ def page(report: Report) -> str:
         report=report,
         published=any(name == PUBLISHED or name.endswith(f"({PUBLISHED})") for name in names),
         words=WORDS,
-        pictures=[(picture, Markup(picture.svg)) for picture in report.pictures],
         details=[
             (title, list(frame.columns), frame.map(_entry).to_numpy().tolist())
             for title, frame in report.details

@@ -2,10 +2,9 @@
 
 import io
 import logging
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from html import escape
 from typing import Any
 
 import matplotlib
@@ -22,9 +21,6 @@ BLACK, BLUE, ORANGE, GREEN, PURPLE, SKY = (
 )  # fmt: skip
 GREY = "#666666"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)  # of several lines in one plot
-# Seven colours and nine markers meet 63 times before a pair of them comes again.
-_OF_SYSTEMS = (*COLOURS, "#E69F00", "#8B5A2B")
-_MARKERS = ("o", "s", "^", "v", "P", "X", "<", ">", "p")
 
 _STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
@@ -64,97 +60,40 @@ def style() -> Iterator[None]:
         yield
 
 
-def looks(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Colour and marker of each of up to 63 systems: no two share both, the first five neither.
-
-    >>> looks(["ListNet", "RankNet"])["RankNet"]
-    {'color': '#D55E00', 'marker': 's'}
-    """
-    return {
-        name: {"color": _OF_SYSTEMS[i % len(_OF_SYSTEMS)], "marker": _MARKERS[i % len(_MARKERS)]}
-        for i, name in enumerate(names)
-    }
-
-
-# Stand for the page's own colours, which the reader's light or dark setting decides.
-INK, LINE, BAND, PAPER = "#010203", "#d9dee5", "#f5f7fa", "#fefffe"
-_OF_PAGE = {INK: "currentColor", LINE: "var(--line)", BAND: "var(--band)", PAPER: "var(--paper)"}
-_INKS = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-_PAGE_STYLE: Any = {
-    **dict.fromkeys(_INKS, INK),
-    **dict.fromkeys(("axes.facecolor", "figure.facecolor"), "none"),
-    "grid.color": LINE,
-    "svg.fonttype": "none",  # real text: it can be searched, and takes the page's font
-    "font.size": 9.5,
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-}
-
-
-@contextmanager
-def page_style() -> Iterator[None]:
-    """``style`` for drawings inside an HTML page."""
-    with style(), matplotlib.rc_context(_PAGE_STYLE):
-        yield
-
-
-def svg(figure: Figure, name: str, label: str) -> str:
-    """The figure, which has a layout engine, as an ``<svg>`` element; call it in ``page_style()``.
-
-    ``name`` goes before every id, so that several drawings can stand in one page; ``label`` is
-    read out instead of the drawing.
-    """
-    settle_layout(figure)
-    buffer = io.StringIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(buffer, format="svg", metadata=nothing)
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    # A <style> would hold for all the page.
-    other = r"(<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->)\s*"
-    text = re.sub(other, "", text, flags=re.DOTALL)
-    text = re.sub(r'\sid="([^"]+)"', rf' id="{name}-\1"', text)
-    text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
-    text = re.sub(r'(?:xlink:)?href="#([^"]+)"', rf'href="#{name}-\1"', text)
-    for colour, own in _OF_PAGE.items():
-        text = text.replace(colour, own)
-    start = f'<svg role="img" aria-label="{escape(label)}" stroke-linejoin="round"'
-    return text.replace("<svg", start, 1).strip()
-
-
 WIDTH, ROW = 10.4, 0.24  # inches, of a drawing and of a line of text
 
-Looks = Mapping[str, Mapping[str, Any]]  # row -> colour and marker, the same in every plot
 
-
-Panel = tuple[pd.DataFrame, Sequence[float] | None]
-
-
-@page_style()
-def interval_picture(title: str, caption: str, panels: Mapping[str, Panel], look: Looks) -> Picture:
+@style()
+def interval_picture(
+    title: str, caption: str, panels: Mapping[str, pd.DataFrame], baseline: str
+) -> Picture:
     """Means, intervals and published numbers, a panel for each of ``panels``, by its title.
 
-    A panel has lines, indexed by name, with the columns ours, low, high and perhaps published, and
-    from where to where its ground is shaded. ``look`` is colour and marker of each name.
+    A panel has lines, indexed by name, with the columns ours, low, high and perhaps published; the
+    interval of the line ``baseline`` shades its ground.
     """
-    rows = max(len(lines) for lines, _ in panels.values())
+    rows = max(map(len, panels.values()))
     figure = Figure(figsize=(WIDTH, 0.8 + ROW * rows), layout="constrained")
     every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (name, (lines, band)) in zip(every, panels.items(), strict=True):
-        _intervals(axes, lines.replace([-np.inf, np.inf], np.nan), look)
+    for axes, (name, lines) in zip(every, panels.items(), strict=True):
+        _intervals(axes, lines.replace([-np.inf, np.inf], np.nan), baseline)
         axes.set_title(name)
-        if band is not None:
-            axes.axvspan(*band, color=BAND, linewidth=0, zorder=0)
-    return Picture(title, caption, svg(figure, title.lower().replace(" ", "-"), title))
+    settle_layout(figure)
+    buffer = io.BytesIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(buffer, format="svg", metadata=nothing)
+    return Picture(title, caption, b64encode(buffer.getvalue()).decode())
 
 
-def _intervals(axes: Axes, lines: pd.DataFrame, look: Looks) -> None:
+def _intervals(axes: Axes, lines: pd.DataFrame, baseline: str) -> None:
     for y, (name, line) in enumerate(lines.iterrows()):
-        own = look[str(name)]
-        axes.plot([line["low"], line["high"]], [-y, -y], color=own["color"], linewidth=1.8)
-        axes.plot(line["ours"], -y, **own, linestyle="none", markersize=5.5)
+        colour = BLACK if name == baseline else BLUE
+        axes.plot([line["low"], line["high"]], [-y, -y], color=colour, linewidth=1.8)
+        axes.plot(line["ours"], -y, "o", color=colour, markersize=5.5)
         if not pd.isna(line.get("published")):
-            axes.plot(line["published"], -y, "D", markersize=5, color=INK, markerfacecolor=PAPER)
+            axes.plot(line["published"], -y, "D", markersize=5, color=BLACK, markerfacecolor="w")
+        if name == baseline and not pd.isna(line["low"]):
+            axes.axvspan(line["low"], line["high"], color="#F0F2F5", linewidth=0, zorder=0)
     low, high = lines["low"].fillna(lines["ours"]), lines["high"].fillna(lines["ours"])
     ends = [low.quantile(0.1), high.max()]  # a few far below would hide all
     if "published" in lines:

@@ -8,13 +8,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import nctdtr, ndtri, stdtr, stdtrit
 
-from ltr.analysis.values import Aligned, Array, Spread, SystemValues, align, deviation, spread_of
+from ltr.analysis.values import Aligned, Array, Spread, SystemValues, align, spread_of
 from ltr.errors import ConfigError
 
 BETTER, WORSE, DIFFER = "better", "worse", "differ"
@@ -114,34 +113,6 @@ def equivalence_p(difference: float, error: float, df: float, margin: float) -> 
     return float(stdtr(df, (abs(difference) - margin) / error))
 
 
-class Effect(NamedTuple):
-    """Cohen's d_z and its interval; 0.2 is called small, 0.5 medium, 0.8 large (Cohen, 1988)."""
-
-    value: float
-    low: float
-    high: float
-
-
-def effect_size(differences: Array, *, alpha: float = 0.05) -> Effect:
-    """d_z = mean(d) / sd(d) of ``[queries]`` and its interval d_z -+ z sqrt(v / n) over queries.
-
-    The delta method's v = 1 - skewness d_z + (kurtosis - 1) d_z^2 / 4 is, for normal d, Hedges and
-    Olkin's 1 + d_z^2 / 2. Where d does not vary the value is 0 or infinite, with one query NaN.
-
-    >>> round(effect_size(np.array([0.1, 0.3, 0.2, 0.2])).value, 3)  # 0.2 / 0.0816
-    2.449
-    """
-    spread, mean = deviation(differences), float(differences.mean())
-    if spread == 0 or math.isnan(spread):
-        value = math.copysign(math.inf, mean) if mean else 0.0
-        return Effect(*[value + spread] * 3)
-    value = mean / spread
-    z = (differences - mean) / differences.std()
-    variance = 1 - (z**3).mean() * value + ((z**4).mean() - 1) * value**2 / 4
-    half = float(ndtri(1 - alpha / 2)) * math.sqrt(max(variance, 0.0) / len(z))
-    return Effect(value, value - half, value + half)
-
-
 def resolvable_difference(
     error: float, df: float, *, alpha: float = 0.05, power: float = 0.8
 ) -> float:
@@ -178,7 +149,6 @@ class Comparison:
     p_holm: float  # the larger of randomisation and training, corrected for all pairs compared
     p_queries: float  # of the randomisation test, corrected likewise
     p_equivalence: float  # of the two one-sided tests, not corrected
-    effect: Effect  # Cohen's d_z over queries
     wins: int  # queries on which first is above, at and below second, means over seeds
     ties: int
     losses: int
@@ -298,7 +268,6 @@ def compare_systems(
                 p_t=t_p(difference, math.sqrt(spread.queries), spread.df_queries),
                 p_training=p_training[n], p_holm=float(p_holm[n]), p_queries=float(p_queries[n]),
                 p_equivalence=equivalence_p(difference, spread.error, spread.df, margin),
-                effect=effect_size(weighted[i] - weighted[j], alpha=alpha),
                 wins=wins, ties=ties, losses=losses, queries=aligned.queries,
                 spread=spread, margin=margin, alpha=alpha, one_system=one_system,
             )

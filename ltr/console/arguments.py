@@ -27,7 +27,6 @@ GRAMMARS = {
     "ensemble": Grammar(bare="runs", lists=("runs", "weights")),
     "compare": Grammar(bare="runs", lists=("runs",)),
     "runs": Grammar(bare="folder"),
-    "selection": Grammar(bare="runs", lists=("runs",)),
     "importances": Grammar(bare="run"),
     "explain": Grammar(bare="checkpoint", lists=("items",), texts=("qid",)),
     "list_losses": Grammar(bare="name"),

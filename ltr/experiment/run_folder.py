@@ -13,8 +13,7 @@ import platform
 import re
 import shlex
 import subprocess
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -377,18 +376,3 @@ def place_of(device: str, threads: int, *, deterministic: bool = False) -> str:
     if device != "cpu":
         return f"{device}, deterministic" if deterministic else device
     return f"cpu, {threads} thread{'s' * (threads != 1)}"
-
-
-def mixed(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
-    """A note where ``runs``, by name, were computed on several places; None where on one."""
-    counts: dict[str, Counter[str]] = {}
-    for name, results in runs:
-        for place in results.get("computed_on", ()):
-            counts.setdefault(place, Counter())[name] += 1
-    if len(counts) < 2:
-        return None
-    where = "; ".join(
-        f"{place}: {', '.join(f'{name} ({count})' for name, count in names.items())}"
-        for place, names in counts.items()
-    )
-    return f"computed on several places, and results differ slightly by it: {where}"

@@ -42,16 +42,14 @@ class TableConfig:
     dry_run: bool = False  # only say what would run
     baseline: str | None = None  # the row that the others are compared with; None: the table's own
     margin: float = MARGIN  # differences smaller than this count as none
-    percent: bool = False  # print metrics times 100
     budget: int | None = None  # trials for each row and fold; None: settings as the table has them
     space: tuple[str, ...] = ()  # with a budget: what is searched, over the table's own
 
     def given(self, *keys: str) -> list[str]:
         """Those of ``keys`` that are not at their default, as they are typed."""
-        texts = {"rows": ",".join(self.rows), "percent": "true"}
         values = {key: getattr(self, key) for key in keys}
         return [
-            f"{key}={texts.get(key, value)}"
+            f"{key}={','.join(value) if key == 'rows' else value}"
             for key, value in values.items()
             if value != getattr(TableConfig, key)
         ]
@@ -59,7 +57,7 @@ class TableConfig:
     @property
     def of_table(self) -> list[str]:
         """What this table differs by from its file, as typed, but for overrides and places."""
-        keys = ("rows", "seeds", "baseline", "margin", "percent", "budget")
+        keys = ("rows", "seeds", "baseline", "margin", "budget")
         return [*self.given(*keys), *self.space]
 
     @property
@@ -125,7 +123,6 @@ def table_config(cfg: DictConfig) -> TableConfig:
         dry_run=flag(cfg, "dry_run"),
         baseline=text(cfg, "baseline"),
         margin=margin,
-        percent=flag(cfg, "percent"),
         budget=None if cfg.budget is None else whole(cfg, "budget", least=1),
         space=tuple(space),
     )

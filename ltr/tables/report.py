@@ -1,19 +1,19 @@
 """The report of a table: its blocks, facts and plots, from its numbers and verdicts."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
 import pandas as pd
 
 from ltr.analysis.report import NO_TEST, PUBLISHED, Block, Picture, Report
-from ltr.analysis.style import INK, Looks, Panel, interval_picture, looks
+from ltr.analysis.style import interval_picture
 from ltr.analysis.verdicts import BETTER, COVERS, DIFFER, WORSE, rule
 from ltr.data.lists import SPLITS
 from ltr.data.public_sets import public_sets
 from ltr.errors import DataError
-from ltr.experiment.run_folder import RunFolder, mixed, short_commit
+from ltr.experiment.run_folder import RunFolder, short_commit
 from ltr.metrics import Convention
 from ltr.scorers.parts import make_dataset
 from ltr.tables.results import ALPHA, CROSSFIT, Results, conventions_of, over_repeats
@@ -22,40 +22,36 @@ from ltr.tables.spec import Table
 
 MARK = "†"  # of a row that differs from the baseline
 _COVERED = {"covers": "covered", "above": "ours above", "below": "ours below"}
-Text = Callable[..., str]
 
 
-def number(value: Any, sign: str = "", *, percent: bool = False) -> str:
-    """A metric with four digits, or times 100 with two; empty where there is no value.
+def number(value: Any, sign: str = "") -> str:
+    """A metric with four digits; empty where there is no value.
 
-    >>> number(0.12346), number(0.12346, "+", percent=True), number(None)
-    ('0.1235', '+12.35', '')
+    >>> number(0.12346), number(0.12346, "+"), number(None)
+    ('0.1235', '+0.1235', '')
     """
-    if pd.isna(value):
-        return ""
-    return f"{100 * value:{sign}.2f}" if percent else f"{value:{sign}.4f}"
+    return "" if pd.isna(value) else f"{value:{sign}.4f}"
 
 
-def _pair(joint: str, text: Text, *values: Any) -> str:
+def _pair(joint: str, *values: Any) -> str:
     """A mean and its deviation, or the ends of an interval."""
-    return joint.join(filter(None, map(text, values)))
+    return joint.join(filter(None, map(number, values)))
 
 
 def blocks(results: Results) -> list[Block]:
     """The numbers under each convention, then the verdicts by metric."""
     table, found = results.table, results.numbers
-    text = partial(number, percent=results.percent)
     conventions = conventions_of(table, results.runs[0])
-    made = [_numbers(results, name, conventions[name], text) for name in conventions]
+    made = [_numbers(results, name, conventions[name]) for name in conventions]
     first = found[found["convention"] == table.conventions[0]]
     for metric, judged in results.verdicts.items():
         chosen = first[first["metric"] == metric]
         if judged.intervals or chosen[PUBLISHED].notna().any():
-            made.append(_verdicts(results, chosen, metric, text))
+            made.append(_verdicts(results, chosen, metric))
     return made
 
 
-def _numbers(results: Results, name: str, convention: Convention, text: Text) -> Block:
+def _numbers(results: Results, name: str, convention: Convention) -> Block:
     """The means under one convention; published numbers stand below ours."""
     table, frame = results.table, results.whole
     more = [CROSSFIT] * bool(frame[CROSSFIT].notna().any())
@@ -71,15 +67,13 @@ def _numbers(results: Results, name: str, convention: Convention, text: Text) ->
         cells = [label]
         for line in (lines[label, metric] for metric in table.metrics):
             mark = f" {MARK}" if line["verdict"] in (BETTER, WORSE, DIFFER) else ""
-            cells.append(_pair(" ± ", text, line["ours"], line["deviation"]) + mark)
+            cells.append(_pair(" ± ", line["ours"], line["deviation"]) + mark)
         for column in more:
-            of_metric = column == CROSSFIT or column.partition("_")[0] in SPLITS
-            both = (extra[label][column, of] for of in ("mean", "std"))
-            cells.append(_pair(" ± ", text if of_metric else number, *both))
+            cells.append(_pair(" ± ", *(extra[label][column, of] for of in ("mean", "std"))))
         rows.append(cells)
     for label, values in results.published.values.items() if results.published else ():
         if name in values:
-            cells = [text(values[name].get(metric)) for metric in table.metrics]
+            cells = [number(values[name].get(metric)) for metric in table.metrics]
             rows.append([f"{label} ({PUBLISHED})", *cells, *[""] * len(more)])
     notes = [convention.describe()]
     if CROSSFIT in more:
@@ -88,13 +82,12 @@ def _numbers(results: Results, name: str, convention: Convention, text: Text) ->
         )
     if any(cell.endswith(MARK) for row in rows for cell in row):
         notes.append(f"{MARK}: differs from {results.baseline}, p < {ALPHA:g} after Holm")
-    notes += ["in percent"] * results.percent
     head = ["", *table.metrics, *(column.replace("_", " ") for column in more)]
     trained = set(frame.loc[frame["epoch"] != 0, "row"])
     return Block(name, "; ".join(notes), head, rows).mark_best(trained, table.metrics)
 
 
-def _verdicts(results: Results, chosen: pd.DataFrame, metric: str, text: Text) -> Block:
+def _verdicts(results: Results, chosen: pd.DataFrame, metric: str) -> Block:
     """The intervals of one metric, what they cover, and the verdict against the baseline."""
     baseline = results.baseline
     with_published = bool(chosen[PUBLISHED].notna().any())
@@ -102,27 +95,24 @@ def _verdicts(results: Results, chosen: pd.DataFrame, metric: str, text: Text) -
     head = ["", "ours", "interval"]
     head += [f"minus {baseline}", "interval", "p", "verdict"] if with_baseline else []
     head += [PUBLISHED, "difference", "covered"] if with_published else []
-    rows, marks, notes = [], dict[str, str](), dict[str, list[str]]()
+    rows, notes = [], dict[str, list[str]]()
     for line in chosen.astype(object).where(chosen.notna(), None).to_dict("records"):
-        cells = [line["row"], text(line["ours"]), _pair(" to ", text, line["low"], line["high"])]
+        cells = [line["row"], number(line["ours"]), _pair(" to ", line["low"], line["high"])]
         if with_baseline and line["row"] == baseline:
             cells += ["the baseline", "", "", ""]
         elif with_baseline:
-            interval = _pair(" to ", text, line["less_low"], line["less_high"])
-            cells += [text(line["less_baseline"], "+"), interval]
+            interval = _pair(" to ", line["less_low"], line["less_high"])
+            cells += [number(line["less_baseline"], "+"), interval]
             cells += [number(line["p"]), line["verdict"] or ""]
         if with_published:
-            theirs, mark = line["beside"], ""
-            if theirs not in (None, line["row"]):
-                mark = marks.setdefault(theirs, "*" * (len(marks) + 1))
-            cells += [text(line[PUBLISHED]) + mark, text(line["difference"], "+")]
+            theirs = line["beside"]
+            of = "" if theirs in (None, line["row"]) else f" of {theirs}"
+            cells += [number(line[PUBLISHED]) + of, number(line["difference"], "+")]
             cells.append(_COVERED.get(line["covered"], ""))
         rows.append(cells)
         if line["note"]:
             notes.setdefault(line["note"], []).append(line["row"])
-    about = [f"under {results.table.conventions[0]}", *["in percent"] * results.percent]
-    about = [", ".join(about), *[NO_TEST] * with_published]
-    about += [f"{mark}: the number of {theirs}" for theirs, mark in marks.items()]
+    about = [f"under {results.table.conventions[0]}", *[NO_TEST] * with_published]
     about += [f"{', '.join(labels)}: {why}" for why, labels in notes.items()]
     return Block(f"{metric}, verdicts", "; ".join(about), head, rows)
 
@@ -157,13 +147,12 @@ def facts(results: Results) -> list[tuple[str, str]]:
         "seeds": " ".join(map(str, seeds)),
         "runs": f"{len(measured)} of {len(runs)} runs are done",
         "commit": ", ".join(map(short_commit, commits)) or "none yet",
-        "computed on": mixed((one.run.label, one.results) for one in measured),
         "±": deviation,
         "ensembles": "; ".join(ensembles),
         "incomplete": "; ".join(f"{row} has {done}" for row, done in unfinished(runs).items()),
         "interval": spreads and f"{1 - ALPHA:.0%}, over {_most_and_others(spreads)}",
         "baseline": f"{results.baseline}{not_there}" if len(intervals) > 1 else "",
-        "verdict": against and rule(results.margin * (100 if results.percent else 1), ALPHA),
+        "verdict": against and rule(results.margin, ALPHA),
         PUBLISHED: results.published and " ".join(results.published.source.split()),
     }
     return [(key, str(value)) for key, value in found.items() if value]
@@ -192,33 +181,28 @@ def unfinished(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def data_counts(runs: Sequence[Run]) -> tuple[str, str | None]:
-    """The lists of each split in words; the first difference to the published data set, if any."""
-    name, unlike = str(runs[0].config.dataset.name), None
+    """The lists of each split in words, and where they are not those of the published data set."""
+    name = str(runs[0].config.dataset.name)
     known = public_sets()[name].known if name in public_sets() else ()
-    published = {(one.fold, one.splits): (one.lists, one.rows) for one in known}
-    counts: dict[str, list[int]] = {split: [] for split in SPLITS}
+    published = {(one.fold, one.splits): one.lists for one in known}
+    counts: dict[str, list[int]] = {}
+    unlike = None
     for fold, run in {run.fold: run for run in runs}.items():
         dataset = make_dataset(run.config.dataset)
         for split in SPLITS:
-            try:
-                lists = dataset.split(split)
-            except DataError:  # they are not here
-                continue
-            counts[split].append(len(lists))
-            there = published.get((fold, (split,)), (None, None))
-            both = zip(("lists", "items"), (len(lists), lists.items), there, strict=True)
-            wrong = [
-                f"the published numbers are of other data: {split} of fold {fold} has {here:,} "
-                f"{what} here, {known:,} as published"
-                for what, here, known in both
-                if known not in (None, here)
-            ]
-            unlike = unlike or next(iter(wrong), None)
+            with suppress(DataError):  # they are not here
+                here = len(dataset.split(split))
+                counts.setdefault(split, []).append(here)
+                there = published.get((fold, (split,)), here)
+                if here != there:
+                    unlike = (
+                        f"the published numbers are of other data: {split} of fold {fold} has "
+                        f"{here:,} lists here, {there:,} as published"
+                    )
     words = []
-    for split, of_folds in ((split, some) for split, some in counts.items() if some):
+    for split, of_folds in counts.items():
         ends = dict.fromkeys(f"{end:,}" for end in (min(of_folds), max(of_folds)))
         words.append(f"{split} {' to '.join(ends)}")
-        words += [f"{sum(of_folds):,} in all folds"] * (split == "test" and len(of_folds) > 1)
     return ", ".join(words), unlike
 
 
@@ -228,19 +212,12 @@ def pictures(results: Results) -> list[Picture]:
     if found.empty or not metrics:
         return []
     lines = found[found["convention"] == results.table.conventions[0]]
-    best = lines[lines["metric"] == metrics[0]].sort_values("ours", ascending=False, kind="stable")
-    look: Looks = looks([row for row in best["row"] if row != baseline])  # of the best they differ
-    look = {**look, baseline: {"color": INK, "marker": "*"}}
-    panels: dict[str, Panel] = {}
-    for metric in metrics:
-        of_metric = lines[lines["metric"] == metric].set_index("row")
-        band = of_metric[of_metric.index == baseline][["low", "high"]].dropna().to_numpy()
-        panels[metric] = of_metric, band[0].tolist() if len(band) else None
+    panels = {metric: lines[lines["metric"] == metric].set_index("row") for metric in metrics}
     caption = (
         "The mean of ours and its interval; a diamond is the published number. The band is the "
         f"interval of {baseline}. Rows far below are cut off at the left."
     )
-    return [interval_picture("Intervals", caption, panels, look)]
+    return [interval_picture("Intervals", caption, panels, baseline)]
 
 
 def fold_report(

@@ -110,7 +110,6 @@ class Results:
     runs: Sequence[Run]  # all that are planned
     measured: Sequence[Measured]  # the finished ones
     margin: float = MARGIN  # differences smaller than this count as none
-    percent: bool = False  # metrics are printed times 100
     missing: Mapping[str, str] = field(default_factory=dict)  # why a row has no numbers
     lists: str = ""  # how many the data have, in words
     unlike: str | None = None  # why the published numbers are of other data

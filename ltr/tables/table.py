@@ -32,7 +32,7 @@ def make_table(order: TableConfig) -> bool:
     """
     table = read_table(order.table)
     command, output_dir = order.command(order.of_table), Path(order.output_dir).absolute()
-    changed = [*order.given("baseline", "margin", "percent", "budget"), *order.asked]
+    changed = [*order.given("baseline", "margin", "budget"), *order.asked]
     if table.by_fold and changed:
         raise ConfigError(
             f"{changed[0]}: {table.name} stands beside published numbers, under the settings of "
@@ -103,15 +103,11 @@ def make_table(order: TableConfig) -> bool:
         for label in dict.fromkeys(run.label for run in runs if run.folder in failures):
             missing[label] = ", ".join(filter(None, [missing.get(label), "failed"]))
         measured = measure(table, runs)
-        results = Results(
-            table, runs, measured, order.margin, order.percent, missing, lists, unlike
-        )
+        results = Results(table, runs, measured, order.margin, missing, lists, unlike)
         head, details = facts(results), [("Every row", _commands(table, order))]
         if budget:
             head += budget.facts([label for label, row in table.rows.items() if not row.ensemble])
             details.append(("Found settings, over those of the row", budget.frame()))
-        if measured:
-            details.append(("Every run", results.by_run.drop(columns=["seconds", "run"])))
         report = Report(
             folder.name,
             title=f"{table.title}: {data}",

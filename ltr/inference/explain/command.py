@@ -8,12 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from markupsafe import escape
-from matplotlib.colors import LinearSegmentedColormap, to_hex
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.analysis.report import Block, Picture, Report, page, terminal
-from ltr.analysis.style import BLUE, ORANGE
+from ltr.analysis.report import Block, Report, page, terminal
 from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.console.configs import CONFIGS
 from ltr.console.folders import register_resolvers, run_folder
@@ -32,17 +29,14 @@ from ltr.training.evaluation import metrics_of_scores
 
 _SHOWN = 15  # features of a table where ``features`` names columns
 _PLACES = ("defaults", "hydra", "output", "output_dir", "cache_dir")  # the same from any of them
-_OTHERS = 10  # items in the picture of what is left out
-_MAP = LinearSegmentedColormap.from_list("lower to higher", [ORANGE, "#f6f6f6", BLUE])
 
 
 class Section(NamedTuple):
-    """A table of the page, all its numbers with the name of their file, and it in colours."""
+    """A table of the page, and all its numbers with the name of their file."""
 
     block: Block
     name: str = ""
     frame: pd.DataFrame | None = None
-    picture: Picture | None = None
 
 
 def explain(cfg: DictConfig) -> str:
@@ -76,7 +70,6 @@ def explain(cfg: DictConfig) -> str:
         facts=_facts(cfg, subject, parts, lists),
         blocks=[section.block for section in sections],
         ours="one trained model",
-        pictures=[one.picture for one in sections if one.picture is not None],
         details=frames,
     )
     make_folder("output", folder)
@@ -155,14 +148,12 @@ def parts_section(subject: Subject, parts: Attributions, count: int) -> Section:
     table = pd.DataFrame([*cells, *sums.values()], [*rows, *sums], items).map("{:+.4f}".format)
     sizes = [*map("{:.4f}".format, size[leading]), *[""] * len(sums)]
     table.insert(0, "mean size", sizes, allow_duplicates=True)
-    caption = "Blue raises the score of the item in the column, orange lowers it."
     given = subject.lists.features[subject.rows][subject.items]
     known = [subject.value(f, x) for row in given for f, x in enumerate(row)]
     return Section(
         _block("What features add to the scores", parts.method, table),
         "parts of scores",
         _frame(subject, "feature", names, value=known, part=parts.values),
-        _matrix("Features and scores", caption, cells, rows, items),
     )
 
 
@@ -187,17 +178,8 @@ def effects_section(subject: Subject, effects: Effects) -> Section:
         "than closing the gap alone explains"
     )
     block = _block(title, note, pd.DataFrame(columns, names if columns else []))
-    others = np.argsort(-np.nansum(np.abs(scores), axis=0), kind="stable")[:_OTHERS]
-    others = others[np.argsort(subject.ranks[others])]
-    caption = (
-        "Change of the score of the item in the row where the item in the column is left out, and "
-        f"in brackets by how many places it moves; the {len(others)} items that change most."
-    )
-    picture = _matrix(
-        title, caption, scores[:, others], names, everyone[others].tolist(), places[:, others]
-    )
     frame = _frame(subject, "without", range(1, size + 1), score=scores, places=places)
-    return Section(block, "leave one out", frame, picture)
+    return Section(block, "leave one out", frame)
 
 
 def importance_section(subject: Subject, table: pd.DataFrame, count: int) -> Section:
@@ -227,29 +209,3 @@ def _frame(subject: Subject, name: str, others: Sequence[Any], **values: Any) ->
     if subject.ids is not None:
         frame.insert(1, "id", [subject.ids[item] for item in items.tolist()])
     return frame.assign(**{key: np.ravel(one) for key, one in values.items()})
-
-
-def _matrix(
-    title: str, caption: str, values: np.ndarray, rows: Sequence[str], columns: Sequence[str],
-    moves: np.ndarray | None = None,
-) -> Picture:  # fmt: skip
-    """A table in colours, blue above 0 and orange below; NaN stays empty.
-
-    ``moves`` stand in brackets behind the values.
-    """
-    shown = pd.DataFrame(values)
-    texts = shown.map(lambda x: "" if np.isnan(x) else f"{x:+.2f}")
-    if moves is not None:
-        texts += pd.DataFrame(moves).map(lambda move: f" ({move:+d})" if move else "")
-    share = shown / float(np.nanmax(np.abs(values), initial=0) or 1.0)
-
-    def css(x: float) -> str:
-        if np.isnan(x):
-            return ""
-        ink = "#ffffff" if abs(x) > 0.6 else "#1b1f24"
-        back = to_hex(_MAP(0.5 + x / 2))
-        return f"background: {back}; color: {ink}; padding: 0.28rem; print-color-adjust: exact"
-
-    style = texts.style.apply(lambda _: share.map(css), axis=None)
-    style = style.relabel_index([*map(escape, rows)]).relabel_index([*map(escape, columns)], axis=1)
-    return Picture(title, caption, style.to_html(table_uuid=title.replace(" ", "-")))
