@@ -19,7 +19,6 @@ from ltr.console.folders import read_overrides, register_resolvers, run_folder
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.run import run
 from ltr.experiment.start import resumed
-from ltr.experiment.sweep import without_places
 from ltr.inference.evaluate import evaluate_model
 from ltr.scorers.parts import PARTS
 from ltr.scorers.scorer import load_model
@@ -211,13 +210,6 @@ def test_a_run_names_neither_the_machine_nor_its_folders(
     config = load_checkpoint(letor_folder / folder / "last.pt")["config"]
     assert config["data_dir"] == "../.."
     assert config["epochs"] == 2
-
-
-def test_what_hydra_writes_has_paths_as_seen_from_the_working_directory() -> None:
-    text = f"cwd: /home/me\nc: {CONFIGS}\nd: '/home/me/outputs'\nother: /home/me2/x\n"
-    assert without_places(text, Path("/home/me")) == (
-        "cwd: .\nc: configs\nd: './outputs'\nother: /home/me2/x\n"
-    )
 
 
 @pytest.mark.slow

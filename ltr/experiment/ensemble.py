@@ -12,21 +12,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from hydra.core.hydra_config import HydraConfig
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 from tabulate import tabulate
 
 from ltr.atomic import atomic_write, make_folder, write_frame
-from ltr.console.folders import write_overrides
-from ltr.console.keys import Kind, keys, text, texts, without
+from ltr.console.keys import Kind, text, texts, without
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.report import measure, metric_table, write_run
-from ltr.experiment.run_folder import RunFolder, find_runs, place_of, versions
+from ltr.experiment.run_folder import RunFolder, find_runs, versions
 from ltr.scorers.ensemble import VALI, Weights, chosen_on_vali, parse_weights
 from ltr.scorers.inputs import set_threads
-from ltr.scorers.parts import as_list, make_convention, named_metrics
+from ltr.scorers.parts import make_convention, make_metrics
 from ltr.scorers.scorer import Scorer, check_columns, ensemble_of, scorer_of
 from ltr.scorers.trust import seen_from, trusted
 from ltr.training.checkpoint import ENSEMBLE, MEMBER, save_checkpoint, selected_checkpoint
@@ -52,17 +50,8 @@ def ensemble_of_runs(cfg: DictConfig) -> str:
     folder = Path(cfg.output or f"{cfg.output_dir}/{name}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"output={folder} is there already: give the name of a new folder")
-    results = make_ensemble(
-        runs,
-        parse_weights(texts(cfg, "weights"), len(runs)),
-        folder,
-        overrides=HydraConfig.get().overrides.task if HydraConfig.initialized() else (),
-        select_on=text(cfg, "select_on"),
-        device=cfg.device,
-        items=cfg.evaluation_items,
-        places={k: str(cfg[k]) for k in ("data_dir", "cache_dir") if cfg[k] is not None},
-        trust=texts(cfg, "trust"),
-    )
+    weights = parse_weights(texts(cfg, "weights"), len(runs))
+    results = make_ensemble(runs, weights, folder, cfg, select_on=text(cfg, "select_on"))
     select_on = results["select_on"]
     rows = [
         [described(m["choices"]), m["seed"], m["vali"], m["weight"], m["run"]]
@@ -87,22 +76,23 @@ def make_ensemble(
     runs: Sequence[RunFolder],
     weights: str | tuple[float, ...],
     folder: Path,
+    cfg: DictConfig,
     *,
-    places: Mapping[str, Any],
-    overrides: Sequence[str] = (),
     select_on: str | None = None,
     identity: str | None = None,
-    device: str = "auto",
-    items: int = 32768,
-    trust: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Make the ensemble and write its run folder; return its ``results.json``.
 
-    Its checkpoint holds those of its members whole, so that they may be deleted.
+    Its checkpoint holds those of its members whole, so that they may be deleted. Its metrics are
+    those of the first run.
 
-    ``weights`` are equal, vali, or one for each run; ``select_on`` chooses those of vali (None: the
-    runs' own). ``places`` are ``data_dir`` and ``cache_dir``, ``overrides`` the command, for the
-    record, ``items`` padded ones of a batch; by ``identity`` a table finds the ensemble again.
+    Args:
+        runs: its members.
+        weights: equal, vali, or one for each run.
+        folder: to be written, new.
+        cfg: ``device``, ``evaluation_items``, ``data_dir``, ``cache_dir`` and ``trust``.
+        select_on: the metric that chooses weights on vali; None: the runs' own.
+        identity: by which a table finds the ensemble again.
 
     Raises:
         ConfigError, DataError, CheckpointError: the runs do not go together, or cannot be read.
@@ -115,24 +105,24 @@ def make_ensemble(
         raise ConfigError(
             f"the runs differ in select_on ({', '.join(choosing)}): give select_on=METRIC"
         )
-    select_on, on = select_on or choosing[0], pick_device(device)
-    read = [selected_checkpoint(run.folder, on) for run in runs]
-    members = [scorer_of(file, content, on, trust) for file, content in read]
-    first, shared, configs = members[0], runs[0].results, [one.config for one in members]
-    named = dict.fromkeys(name for one in configs for name in as_list(one["metrics"]))
-    nodes = {k: node for one in configs for k, node in (one.get("own_metrics") or {}).items()}
+    select_on, device, items = (
+        select_on or choosing[0],
+        pick_device(cfg.device),
+        cfg.evaluation_items,
+    )
+    read = [selected_checkpoint(run.folder, device) for run in runs]
+    members = [scorer_of(file, content, device, texts(cfg, "trust")) for file, content in read]
+    first, shared = members[0], runs[0].results
     config = {
         **first.config,
         "model": {"_target_": _TARGET},
         "loss": None,
         "precision": "float32",  # outside the members
-        "metrics": list(named),
-        "own_metrics": nodes,
         "select_on": select_on,
-        **places,
+        **{key: str(cfg[key]) for key in ("data_dir", "cache_dir") if cfg[key] is not None},
     }
-    own = trusted(config, ["dataset", "metrics"], trust)
-    metrics, convention = named_metrics([*named, select_on], nodes), make_convention(own)
+    own = trusted(config, ["dataset", "metrics"], texts(cfg, "trust"))
+    metrics, convention = make_metrics(own), make_convention(own)
     lists = {split: first.read(own.dataset, split)[1] for split in ("vali", "test")}
     for split, part in lists.items():
         if part.digest != shared["data"][split]["digest"]:
@@ -145,35 +135,38 @@ def make_ensemble(
     # raw, for each member has its own
     transform = replace(no_transform(lists["vali"], missing="keep"), codes=first.transform.codes)
     digests = {split: part["digest"] for split, part in shared["data"].items()}
-    scorer = Scorer(first.model, transform, first.columns, config, digests, on)
+    scorer = Scorer(first.model, transform, first.columns, config, digests, device)
     data = {split: scorer.open(part) for split, part in lists.items()}
     chosen = Weights((1 / len(members),) * len(members))
     if weights == VALI:
-        alone = (ensemble_of([one], [1.0]).to(on) for one in members)
+        alone = (ensemble_of([one], [1.0]).to(device) for one in members)
         parts = [predict(model, data["vali"], items=items).double() for model in alone]
         scores = torch.stack(parts)
         by = next(metric for metric in metrics if str(metric) == select_on)
 
         def measure_of(counts: tuple[int, ...]) -> NDArray[np.float64]:
-            mean = torch.tensor(counts, dtype=torch.float64, device=on) @ scores
+            mean = torch.tensor(counts, dtype=torch.float64, device=device) @ scores
             return metrics_of_scores(data["vali"], mean, [by], convention, items=items)[select_on]
 
         chosen = chosen_on_vali(measure_of, len(members))
     elif not isinstance(weights, str):
         chosen = Weights(weights)
-    scorer = replace(scorer, model=ensemble_of(members, chosen.values).to(on).eval())
+    scorer = replace(scorer, model=ensemble_of(members, chosen.values).to(device).eval())
     found = measure(scorer, data, metrics, convention, items)
 
-    here = place_of(on.type, torch.get_num_threads())
-    computed_on = list(dict.fromkeys([*(p for r in runs for p in r.results["computed_on"]), here]))
-    seed, choices = min(run.results["seed"] for run in runs), _choices(runs, weights)
+    plain = weights if isinstance(weights, str) else list(weights)
+    names = Counter(described(run.results["choices"]) for run in runs)
+    choices = {
+        "model": "ensemble",
+        "members": " + ".join(f"{n} {name}" if n > 1 else name for name, n in names.items()),
+        "weights": str(plain),
+    }
     make_folder("output", folder)
     kept = {k: v for k, v in config.items() if k != "cache_dir"}
     content = scorer.state() | {
         "model": {},
-        "config": seen_from(kept, folder) | {"seed": seed},
+        "config": seen_from(kept, folder),
         "choices": choices,
-        "computed_on": computed_on,
         "progress": asdict(Progress()),
         "members": [
             {name: part[name] for name in MEMBER if name in part}
@@ -184,19 +177,18 @@ def make_ensemble(
     }
     if identity is not None:
         atomic_write(RunFolder(folder).note, identity + "\n")
-    write_overrides(folder / ".hydra" / "overrides.yaml", overrides)
     save_checkpoint(folder / ENSEMBLE, content)
     write_frame(folder / "history.csv", pd.DataFrame(columns=["epoch"]))  # it has no epochs
+    kinds = (Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
+    methods = [without(run.results["protocol"], *kinds) for run in runs]
     return write_run(
-        folder, scorer, lists, found, convention, computed_on,
+        folder, scorer, lists, found, convention,
         choices=choices,
         select="best" if "best" in {run.results["select"] for run in runs} else "last",
         select_on=select_on,
         selected_epoch=None,
         crossfit_weights=chosen.crossfit,  # no run's crossfit: all of vali chose the epochs
-        seed=seed,
-        **{key: shared[key] for key in ("dataset", "fold", "data", "features")},
-        parameters=sum(run.results["parameters"] for run in runs),
+        **{key: shared[key] for key in ("seed", "dataset", "fold", "data", "features")},
         members=[
             {
                 "run": run.folder.name, "seed": run.results["seed"], "weight": weight,
@@ -204,10 +196,15 @@ def make_ensemble(
             }
             for run, weight in zip(runs, chosen.values, strict=True)
         ],
+        parameters=sum(run.results["parameters"] for run in runs),
         wall_seconds=time.perf_counter() - started,
         # with the libraries of trees among the members
         versions={k: v for run in runs for k, v in run.results["versions"].items()} | versions(),
-        protocol=_protocol(runs, weights, select_on),
+        # what the ensembles of one system share: their members' methods, the rule of the weights
+        protocol={
+            **shared["protocol"], "loss": None, "select_on": select_on,
+            "model": {"_target_": _TARGET, "weights": plain, "members": methods},
+        },
     )  # fmt: skip
 
 
@@ -241,35 +238,3 @@ def described(choices: Mapping[str, Any]) -> str:
     """
     given = (choices.get(group) for group in ("model", "loss", "members"))
     return " ".join(str(choice) for choice in given if choice not in (None, "None"))
-
-
-def _choices(runs: Sequence[RunFolder], weights: str | tuple[float, ...]) -> dict[str, str]:
-    """What tells one ensemble from others in short, in the place of a run's choices."""
-    counts = Counter(described(run.results["choices"]) for run in runs)
-    members = [f"{count} {name}" if count > 1 else name for name, count in counts.items()]
-    return {
-        **_shared([run.results["choices"] for run in runs]),
-        "model": "ensemble",
-        "members": " + ".join(members),
-        "weights": weights if isinstance(weights, str) else ",".join(f"{w:.4g}" for w in weights),
-    }
-
-
-def _protocol(
-    runs: Sequence[RunFolder], weights: str | tuple[float, ...], select_on: str
-) -> dict[str, Any]:
-    """What the ensembles of one system share: their members' methods, the rule of the weights."""
-    configs = [run.results["protocol"] for run in runs]
-    around = {*keys(*Kind), "dataset"}
-    base = {key: value for key, value in configs[0].items() if key in around}
-    kinds = (Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
-    members = {str(i): without(config, *kinds) for i, config in enumerate(configs, 1)}
-    plain = weights if isinstance(weights, str) else list(weights)
-    model = {"_target_": _TARGET, "weights": plain, "members": members}
-    return {**base, **_shared(configs), "select_on": select_on, "model": model}
-
-
-def _shared(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The entries that all have."""
-    first, *others = mappings
-    return {k: v for k, v in first.items() if all(k in one and one[k] == v for one in others)}

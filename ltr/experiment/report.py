@@ -84,7 +84,7 @@ def report_of(inputs: Inputs, training: Training, started: float) -> Report:
             library = {scorer.model.library: scorer.model.version}
         untrained = done.history[0].items()
         write_run(
-            folder, scorer, lists, found, convention, training.computed_on,
+            folder, scorer, lists, found, convention,
             choices=dict(inputs.choices),
             untrained_vali={k[5:]: v for k, v in untrained if k.startswith("vali_")},
             select=settings.select,
@@ -128,7 +128,6 @@ def write_run(
     lists: Mapping[str, Lists],
     found: Measured,
     convention: Convention,
-    places: Sequence[str],
     **more: Any,
 ) -> dict[str, Any]:
     """Write metrics and scores of test, where there is one, then ``results.json``; return it.
@@ -156,7 +155,6 @@ def write_run(
         "device": describe_device(scorer.device),
         "device_type": scorer.device.type,
         "threads": torch.get_num_threads(),
-        "computed_on": list(places),
         "commit": commit(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         **more,

@@ -365,14 +365,3 @@ def commit(package: Path = _PACKAGE) -> str | None:
 def short_commit(commit: str) -> str:
     """The first 12 digits of a ``commit()``, with ``+changes`` where that is its end."""
     return commit[:12] + "+changes" * commit.endswith("+changes")
-
-
-def place_of(device: str, threads: int, *, deterministic: bool = False) -> str:
-    """The device type with, on a CPU, the number of threads; a GPU may be ``deterministic``.
-
-    >>> place_of("cpu", 1, deterministic=True), place_of("cuda", 8)
-    ('cpu, 1 thread', 'cuda')
-    """
-    if device != "cpu":
-        return f"{device}, deterministic" if deterministic else device
-    return f"cpu, {threads} thread{'s' * (threads != 1)}"

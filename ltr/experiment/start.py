@@ -16,7 +16,6 @@ from ltr.data.lists import Dataset, KnowsColumns, Lists, splits_of
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import origins_of
 from ltr.experiment.labels import resolve_labels
-from ltr.experiment.run_folder import place_of
 from ltr.models.embeddings import fit_embedding
 from ltr.models.rounds import RoundLearner, RoundModel
 from ltr.scorers.ensemble import Ensemble
@@ -52,7 +51,6 @@ class Training:
     data: dict[str, ItemTensors]  # train and vali, as it reads them
     learner: NetworkLearner | RoundLearner
     monitor: Monitor
-    computed_on: list[str]  # every place, in order; the last is this one
 
     def select(self) -> None:
         """Give the model the weights that ``select`` asks for."""
@@ -135,15 +133,13 @@ def begin(inputs: Inputs, train: Lists, hooks: Sequence[Hook]) -> Training:
         torch.set_num_threads(settings.threads)
     last = None if cfg.resume is None else load_checkpoint(file, device)
     scorer = _scorer(inputs, file, last)
-    here = place_of(device.type, torch.get_num_threads(), deterministic=settings.deterministic)
-    places = [place for place in (last or {}).get("computed_on", ()) if place != here] + [here]
     state = scorer.state() | {
         "config": config_to_keep(cfg, folder),
         "choices": dict(inputs.choices),
     }
     monitor = Monitor(
         settings, metrics=parts.metrics, convention=parts.convention, folder=folder,
-        state=state | {"computed_on": places}, hooks=hooks,
+        state=state, hooks=hooks,
     )  # fmt: skip
     data = {"train": scorer.open(train), "vali": scorer.open(inputs.lists["vali"])}
     if last is None and cfg.init_from is None:
@@ -159,7 +155,7 @@ def begin(inputs: Inputs, train: Lists, hooks: Sequence[Hook]) -> Training:
         learner.resume(last)
         done = monitor.progress
         log.info("resumed at epoch %d, step %d", done.epoch + 1, done.step)
-    return Training(scorer, data, learner, monitor, places)
+    return Training(scorer, data, learner, monitor)
 
 
 def _scorer(inputs: Inputs, file: Path, last: Mapping[str, Any] | None) -> Scorer:

@@ -18,10 +18,9 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from tabulate import tabulate
 
-from ltr.atomic import atomic_write, write_csv
+from ltr.atomic import write_csv
 from ltr.console.arguments import quoted
 from ltr.console.cli import Stop
-from ltr.console.configs import CONFIGS
 from ltr.console.folders import unshown_keys
 from ltr.console.keys import Kind, flag, keys
 from ltr.errors import ConfigError, DataError, OutputError
@@ -79,14 +78,11 @@ class SweepSummary(Callback):
             config.hydra.overrides.hydra.append(f"{key}=[{','.join(unshown)}]")
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Take a GPU; remove the paths of this machine from what Hydra wrote."""
+        """Take a GPU; remove Hydra's own settings, which name folders of this machine."""
         if _OFFERED in os.environ:
             take_gpu(int(config.hydra.job.num))
         folder = Path(config.hydra.runtime.output_dir)
-        own = folder / str(config.hydra.output_subdir) / "hydra.yaml"
-        for path in (own, folder.parent / "multirun.yaml"):
-            if path.is_file():
-                atomic_write(path, without_places(path.read_text(), Path.cwd()))
+        (folder / str(config.hydra.output_subdir) / "hydra.yaml").unlink(missing_ok=True)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         """Write the summary of the sweep that this run is part of, also when it was resumed."""
@@ -114,18 +110,6 @@ class SweepSummary(Callback):
             print(f"{row['run']} failed: {row['status']}", file=sys.stderr)
         if failed:
             sys.exit(1)
-
-
-def without_places(text: str, cwd: Path) -> str:
-    """``text`` with paths as seen from ``cwd``.
-
-    >>> without_places("cwd: /home/me/ltr\\ndir: /home/me/ltr/outputs/a", Path("/home/me/ltr"))
-    'cwd: .\\ndir: ./outputs/a'
-    """
-    for place, name in ((CONFIGS, "configs"), (cwd, ".")):
-        if place != Path("/"):
-            text = re.sub(re.escape(str(place)) + r"(?![^/\s'\"])", name, text)
-    return text
 
 
 def read_runs(folder: Path, *, check: bool = True) -> list[dict[str, Any]]:
@@ -186,33 +170,31 @@ def table_of(rows: list[dict[str, Any]], *, test: bool = False) -> str:
     """
     import pandas as pd  # not before the end of a sweep
 
-    of_test = {name for row in rows for name in row if name.startswith("test ")}
-    frame: Any = pd.DataFrame(rows, dtype=object).drop(columns=["run", *(() if test else of_test)])
-    conventions = sorted({row["convention"] for row in rows if "convention" in row})
-    frame = frame.drop(columns="convention", errors="ignore")
+    frame: Any = pd.DataFrame(rows).drop(columns="run")
     varied = [*frame.columns[: frame.columns.get_loc("status")]]
+    conventions = frame.pop("convention").dropna().unique() if "convention" in frame else []
+    of_test = [name for name in frame if name.startswith("test ")]
+    if not test:
+        frame = frame.drop(columns=of_test)
     metrics = [name for name in frame if name.startswith(_METRICS)]
-    done = frame[frame["status"] == "done"].astype(dict.fromkeys(metrics, float))
-    shown = frame.where(frame.notna(), "")
-    shown["status"] = ["done" if one == "done" else "failed" for one in frame["status"]]
-    for name in metrics:
-        shown[name] = ["" if cell == "" else f"{cell:.4f}" for cell in shown[name]]
-    parts = [tabulate(shown, headers="keys", showindex=False, disable_numparse=True)]
+    done = frame[frame["status"] == "done"].dropna(axis=1)  # select=last has no crossfit
+    shown = frame.copy()
+    for name in frame.columns.intersection(["epoch", "seconds"]):
+        shown[name] = frame[name].astype("Int64")
+    shown["status"] = shown["status"].where(shown["status"] == "done", "failed")
+    look = {"showindex": False, "floatfmt": ".4f", "missingval": ""}
+    parts = [tabulate(shown.astype(object).where(shown.notna(), None), headers="keys", **look)]
     repeated = [name for name in varied if name in keys(Kind.REPEAT)]
     if repeated and len(done) > 1:
         compared = [name for name in varied if name not in repeated]
-        # select=last has no crossfit
-        metrics = [name for name in metrics if done[name].notna().all()]
-        groups: Any = done.groupby(compared, sort=False) if compared else [((), done)]
-        lines = []
-        for key, group in groups:
-            spread = [(group[name].mean(), group[name].std()) for name in metrics]
-            cells = [f"{mean:.4f}" + f" ± {std:.4f}" * (len(group) > 1) for mean, std in spread]
-            lines.append([*key, len(group), *cells])
-        means = tabulate(lines, [*compared, "runs", *metrics], disable_numparse=True)
+        whole = [name for name in metrics if name in done]
+        groups = done.groupby(compared or (lambda _: ""), sort=False)[whole]
+        count, mean, deviation = groups.size(), groups.mean(), groups.std()
+        cells = mean.map("{:.4f}".format) + deviation.map(" ± {:.4f}".format).replace(" ± nan", "")
+        cells.insert(0, "runs", count)
+        means = tabulate(cells.reset_index(drop=not compared), headers="keys", showindex=False)
         parts.append(f"mean ± standard deviation over {' and '.join(repeated)}\n{means}")
-    if conventions:
-        parts.append("; ".join(conventions))
+    parts += ["; ".join(sorted(conventions))] if len(conventions) else []
     if of_test and not test:
         parts.append("test is in summary.csv; the same command with show_test=true shows it")
     return "\n\n".join(parts)

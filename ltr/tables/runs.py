@@ -214,16 +214,10 @@ def _ensemble(run: Run) -> None:
     for one in (member.config for member in run.members):
         names = [str(one.model["_target_"]), *own_metrics(one)]
         trust |= {*as_list(one.trust), *({name.partition(".")[0] for name in names} - {"ltr"})}
-    make_ensemble(
-        [RunFolder(member.folder) for member in run.members],
-        run.weights,
-        run.folder,
-        identity=run.known,
-        device=run.config.device,
-        items=run.config.evaluation_items,
-        places={"data_dir": run.config.data_dir, "cache_dir": run.config.cache_dir},
-        trust=sorted(trust),
-    )
+    config = run.config.copy()
+    config.trust = sorted(trust)
+    members = [RunFolder(member.folder) for member in run.members]
+    make_ensemble(members, run.weights, run.folder, config, identity=run.known)
 
 
 class Job(Protocol):
