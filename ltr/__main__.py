@@ -59,9 +59,7 @@ def main(name: str | None = None) -> None:
 
         print(f"ltr {__version__}")
     else:
-        from ltr.console.configs import hint
-
-        known = ", ".join(COMMANDS) + hint(name, COMMANDS)
+        known = ", ".join(COMMANDS)
         print(f"error: {name}: no such command; it is one of {known}", file=sys.stderr)
         sys.exit(2)
 

@@ -224,7 +224,7 @@ def test_a_model_that_reads_lists_needs_qid_and_reads_positions() -> None:
 @pytest.mark.parametrize(
     ("keys", "found"),
     [
-        ({"model": "mlp", "model.hiden_sizes": [3]}, "(did you mean model.hidden_sizes?)"),
+        ({"model": "mlp", "model.hiden_sizes": [3]}, "model.hiden_sizes: no such key"),
         ({"optimizer": {"learning_rate": 1}}, "optimizer.learning_rate: no such key"),
         ({"vali_fraction": 1.5}, "vali_fraction=1.5"),
     ],

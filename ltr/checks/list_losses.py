@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
-from ltr.console.configs import CONFIGS, files_of, hint
+from ltr.console.configs import CONFIGS, files_of
 from ltr.console.keys import flag
 from ltr.errors import ConfigError, as_started
 
@@ -41,9 +41,7 @@ def loss_names() -> list[str]:
 def loss_config(name: str) -> LossConfig:
     """The config of the loss ``name``; ``ConfigError`` if there is none."""
     if name not in loss_names():
-        raise ConfigError(
-            f"{name}: no such loss; there are {', '.join(loss_names())}" + hint(name, loss_names())
-        )
+        raise ConfigError(f"{name}: no such loss; there are {', '.join(loss_names())}")
     path = files_of("loss")[name]
     lines = path.read_text().splitlines()
     comments = [line[2:] for line in lines if line.startswith("# ") and "@package" not in line]

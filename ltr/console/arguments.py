@@ -1,122 +1,69 @@
 """Translate the arguments that a user types to Hydra's grammar, in one way for every command."""
 
 import json
-import os
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 
 from ltr.console.configs import own_keys
-from ltr.errors import ConfigError
-
-
-class Grammar(NamedTuple):
-    """The arguments of a command besides ``KEY=VALUE`` of its own."""
-
-    bare: str | None = None  # the key whose values may be typed without ``KEY=``
-    lists: tuple[str, ...] = ()  # keys that may be typed ``KEY=A,B``, which Hydra takes for a sweep
-    rest: str | None = None  # the list that collects ``KEY=VALUE`` of another command
-    texts: tuple[str, ...] = ()  # keys whose value is text, whatever it looks like
-    launcher: str | None = None  # the list that collects the settings of Hydra's launcher
-
-
-GRAMMARS = {
-    "evaluate": Grammar(lists=("metrics_as", "metrics")),
-    "predict": Grammar(lists=("id", "features", "names")),
-    "export": Grammar(lists=("id", "features", "names")),
-    "ensemble": Grammar(bare="runs", lists=("runs", "weights")),
-    "compare": Grammar(bare="runs", lists=("runs",)),
-    "runs": Grammar(bare="folder"),
-    "importances": Grammar(bare="run"),
-    "explain": Grammar(bare="checkpoint", lists=("items",), texts=("qid",)),
-    "list_losses": Grammar(bare="name"),
-    **dict.fromkeys(("check_loss", "check_metric", "check_model"), Grammar("name", rest="knobs")),
-    "table": Grammar(lists=("rows",), rest="train", launcher="launcher"),
-    "search": Grammar(lists=("space", "folds", "seeds"), rest="train"),
-}
-# Hydra's options
-_FLAGS = (
-    "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m",
-)  # fmt: skip
-_WITH_VALUE = (
-    "--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p",
-    "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--experimental-rerun",
-)  # fmt: skip
 
 
 def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
-    """The arguments of a command as Hydra takes them; ``ConfigError`` where one is wrong.
+    """The arguments of a command as Hydra takes them.
+
+    In commands other than train, which sweeps over ``KEY=A,B``, that is a list; a value without a
+    key is of the command's first key; what is no key of a command that runs others is for these.
 
     >>> as_hydra("compare", ["outputs/a b", "margin=0.01", "outputs/c"])
     ['margin=0.01', "runs=['outputs/a b','outputs/c']"]
     >>> as_hydra("table", ["table=ranknet_report", "rows=A B,C", "epochs=1"])
     ['table=ranknet_report', "rows=['A B','C']", "train=['epochs=1']"]
-    >>> as_hydra("table", ["rows=null"])
-    ['rows=null']
     """
-    grammar, own = GRAMMARS.get(config_name, Grammar()), own_keys(config_name)
-    out: list[str] = []
-    lists: dict[str, list[str]] = {}  # what ``bare``, ``rest`` and ``launcher`` collect
-    follows = False  # an option, whose value this is
-    for argument in typed:
-        key, equals, value = argument.partition("=")
+    overrides = get_args_parser().parse_intermixed_args(list(typed)).overrides
+    if config_name == "train":
+        return [with_quotes(one) if one in overrides else one for one in typed]
+    own, lists = own_keys(config_name), dict[str, list[str]]()
+    rest = next((key for key in ("train", "knobs") if key in own), None)
+    out = [one for one in typed if one not in overrides]
+    for override in overrides:
+        key, equals, value = override.partition("=")
         name = key.lstrip("+~")
-        group = re.split(r"[./@]", name)[0]
-        if follows or key in _WITH_VALUE or argument in _FLAGS:
-            out.append(argument)
-            follows = not follows and argument in _WITH_VALUE
-        elif argument.startswith("-"):
-            raise ConfigError(f"{argument}: write {key.lstrip('-')}={value or 'VALUE'}, see --help")
-        elif grammar.launcher and name.startswith(("hydra/launcher", "hydra.launcher.")):
-            lists.setdefault(grammar.launcher, []).append(argument)
-        # Path.exists raises at what is longer than a name can be
-        elif grammar.bare and (not equals or os.path.exists(argument)):  # noqa: PTH110
-            lists.setdefault(grammar.bare, []).append(argument)
-        elif not equals and not key.startswith("~"):
-            raise ConfigError(f"{argument}: write KEY=VALUE, 'KEY=[A, B]' in quotes, see --help")
-        elif grammar.rest and name not in own and group != "hydra":
-            lists.setdefault(grammar.rest, []).append(argument)
-        elif value == "null":  # a key's own default, as the help writes it
-            out.append(argument)
-        elif key in grammar.lists and value and not value.startswith("["):
+        if not equals:
+            lists.setdefault(next(iter(own)), []).append(override)
+        elif "launcher" in own and name.startswith(("hydra/launcher", "hydra.launcher.")):
+            lists.setdefault("launcher", []).append(override)
+        elif rest and name not in own and re.split("[./@]", name)[0] != "hydra":
+            lists.setdefault(rest, []).append(override)
+        elif "," in value and own.get(key) != "???" and value[0] not in "'\"[{":
             out.append(f"{key}={_listed(value.split(','))}")
-        elif key in grammar.texts and value[:1] not in ("'", '"', ""):
-            out.append(f"{key}={quoted(value)}")
         else:
-            out.append(with_quotes(argument))
-    for to, values in lists.items():
-        if to == grammar.bare and to not in grammar.lists:
-            if len(values) > 1:
-                raise ConfigError(f"{values[1]}: write KEY=VALUE, see --help")
-            out.append(f"{to}={quoted(values[0])}")
-        else:
-            out.append(f"{to}={_listed(values)}")
+            out.append(with_quotes(override))
+    for key, values in lists.items():
+        several = len(values) > 1 or isinstance(own[key], list)
+        out.append(f"{key}={_listed(values) if several else quoted(values[0])}")
     return out
 
 
 def _listed(values: Sequence[str]) -> str:
-    return f"[{','.join(quoted(value.strip()) for value in values if value.strip())}]"
+    return f"[{','.join(quoted(value.strip()) for value in values)}]"
 
 
-_PATHS = (
-    "resume", "init_from", "teacher", "checkpoint", "input", "output", "archive", "scores", "data",
-    "write", "only", "run", "name", "table", "baseline", "data_dir", "cache_dir", "output_dir",
-    "storage", "folder",
-)  # fmt: skip
-_PLAIN = re.compile(r"[\w./%+@*?|$-]*", re.ASCII)  # what Hydra reads as it is
-_NAMED = re.compile(r"\{[^{}:]+:")  # {NAME:FILE}, several paths
+def with_quotes(override: str) -> str:
+    """``KEY=VALUE``, the value as text where Hydra cannot read it.
 
-
-def with_quotes(arg: str) -> str:
-    """``KEY=PATH`` so that Hydra takes the path as it is, whatever characters are in it.
-
-    >>> with_quotes("resume=outputs/a,b"), with_quotes("resume=outputs/a"), with_quotes("seed=1,2")
-    ("resume='outputs/a,b'", 'resume=outputs/a', 'seed=1,2')
+    >>> with_quotes("resume=outputs/a (b)"), with_quotes("seed=1,2")
+    ("resume='outputs/a (b)'", 'seed=1,2')
     """
-    key, _, value = arg.partition("=")
-    if key not in _PATHS or _PLAIN.fullmatch(value) or value[0] in "'\"[" or _NAMED.match(value):
-        return arg
-    return f"{key}={quoted(value)}"
+    key, equals, value = override.partition("=")
+    try:
+        OverridesParser.create().parse_override(override)
+    except HydraException:
+        return f"{key}={quoted(value)}" if equals else override
+    return override
 
 
 def quoted(value: str) -> str:
@@ -140,7 +87,7 @@ def as_text(value: Any) -> str:
     if isinstance(value, (int, float)):
         return str(value)
     if isinstance(value, (list, tuple)):
-        return f"[{','.join(as_text(item) for item in value)}]"
+        return f"[{','.join(map(as_text, value))}]"
     if isinstance(value, dict):
         return "{" + ",".join(f"{key}:{as_text(item)}" for key, item in value.items()) + "}"
     words = ("null", "true", "false", "nan", "inf")

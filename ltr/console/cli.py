@@ -98,7 +98,7 @@ def through_hydra(
     except (HydraException, OmegaConfBaseException) as error:
         if given == "1":
             raise
-        raise ConfigError(explain(error, config_name)) from error
+        raise ConfigError(explain(error)) from error
     finally:
         os.environ["HYDRA_FULL_ERROR"] = given or "0"
         sys.argv = argv

@@ -2,7 +2,6 @@
 
 import pickle
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -13,14 +12,13 @@ import hydra
 from hydra.conf import HydraConf
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.arguments import as_hydra, quoted, with_quotes
-from ltr.console.configs import CONFIGS, composed_with, files_of, groups_of, hint
+from ltr.console.configs import CONFIGS, composed_with, groups_of
 from ltr.console.folders import register_resolvers
-from ltr.console.keys import flat
 from ltr.console.process import one_line
 from ltr.errors import ConfigError, LTRError
 
@@ -85,11 +83,11 @@ def choices_of(hydra_config: DictConfig | HydraConf) -> dict[str, str]:
 
 
 @contextmanager
-def _explained(config_name: str, overrides: Sequence[str] | None = None) -> Iterator[None]:
+def _explained() -> Iterator[None]:
     try:
         yield
     except _ERRORS as error:
-        raise ConfigError(explain(error, config_name, overrides)) from error
+        raise ConfigError(explain(error)) from error
 
 
 def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
@@ -98,13 +96,13 @@ def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
     >>> typed("compare", ["outputs/a", "seed=3"]).runs
     ['outputs/a']
     """
-    with _explained(config_name):
+    with _explained():
         return composed(config_name, *as_hydra(config_name, arguments))
 
 
 def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """``train.py``'s config, all resolved, and the choice of each group; else ``ConfigError``."""
-    with _explained("train", overrides):
+    with _explained():
         config, chosen = with_choices("train", [*map(with_quotes, overrides)])
         OmegaConf.to_container(config, resolve=True)
     if "name" not in config.dataset:  # tables and searches name their folders by it
@@ -119,31 +117,23 @@ def values_of(overrides: Sequence[str]) -> dict[str, Any]:
     >>> values_of(["loss=listnet", "optimizer.lr=0.01", "metrics=['ndcg@5',mrr]"])
     {'loss': 'listnet', 'optimizer.lr': 0.01, 'metrics': ['ndcg@5', 'mrr']}
     """
-    with _explained("train", overrides):
+    with _explained():
         parsed = OverridesParser.create().parse_overrides(list(overrides))
     return {
         str(one.input_line).partition("=")[0]: one.value() for one in parsed if not one.is_delete()
     }
 
 
-def explain(error: BaseException, config_name: str, overrides: Sequence[str] | None = None) -> str:
-    """One line that says what is wrong and what to do, for an error of Hydra or of this project.
-
-    ``overrides`` is what ``config_name`` was given; None: the arguments of this process.
-    """
-    if isinstance(error, MissingConfigException):
-        group, _, choice = str(error.missing_cfg_file).rpartition("/")
-        if group and (options := sorted(error.options or files_of(group))):
-            known = f"{group} is one of {', '.join(options)}{hint(choice, options)}"
-            return f"{group}={choice}: no such choice; {known}"
+def explain(error: BaseException) -> str:
+    """One line that says what is wrong, for an error of Hydra or of this project behind it."""
     cause = user_error(error) or error.__cause__
     if cause is not None and (line := one_line(cause)) is not None:
         return line
-    text = " ".join(str(error).split())
-    if text.startswith("Could not override '"):
-        given = sys.argv[1:] if overrides is None else overrides
-        return _explain_key(text.split("'")[1], config_name, given)
-    return text if cause is None else f"{text} {' '.join(str(cause).split())}"
+    text = " ".join(f"{error} {cause or ''}".split()).partition(" Config search path")[0]
+    if text.startswith("Could not override"):
+        key = text.split("'")[1]
+        text = f"{key}: no such key; --cfg job prints every one"
+    return f"{text}; see --help"
 
 
 def user_error(error: BaseException) -> LTRError | None:
@@ -152,25 +142,3 @@ def user_error(error: BaseException) -> LTRError | None:
     while below is not None and not isinstance(below, LTRError):
         below = below.__cause__ or below.__context__
     return below
-
-
-def _explain_key(key: str, config_name: str, given: Sequence[str]) -> str:
-    """``key`` is not in the config: name those beside it, and one of that name that stands deeper.
-
-    ``suggested`` is left out: its values are proposals that other keys read.
-    """
-    groups, cfg = groups_of(config_name), composed(config_name)
-    with suppress(*_ERRORS):  # the choices are wrong too
-        cfg = composed(config_name, *(one for one in given if one.split("=")[0] in groups))
-    container: Any = OmegaConf.to_container(cfg)
-    known = [one for one in [*flat(container), *groups] if not one.startswith("suggested")]
-    parent, _, last = key.rpartition(".")
-    if parent in groups and cfg.get(parent) is None:
-        return f"{key}: no {parent} is chosen; add {parent}=CHOICE"
-    start = f"{parent}." if parent else ""
-    names = {one[len(start) :].partition(".")[0] for one in known if one.startswith(start)}
-    beside = ", ".join(sorted(name for name in names if not name.startswith("_")))
-    listed = f"; {f'{parent} has' if parent else 'the keys are'} {beside}" if beside else ""
-    deeper = [one for one in known if one.endswith(f".{last}")]
-    near = f" (did you mean {' or '.join(deeper)}?)" if deeper else hint(key, known)
-    return f"{key}: no such key{listed}{near}"

@@ -1,12 +1,11 @@
 """The folders of the configs, and the choices in them. Importing this is cheap."""
 
 import argparse
-import difflib
 import re
 import sys
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
@@ -22,16 +21,16 @@ _FOLDERS = {"table": "tables", "space": "search", "metric": "metric"}
 
 
 @cache
-def own_keys(config_name: str) -> frozenset[str]:
-    """The keys and groups of the command ``config_name``; those of ``train`` are many more.
+def own_keys(config_name: str) -> dict[str, Any]:
+    """The keys and groups of the command ``config_name``, and what the file has for each.
 
-    >>> sorted(own_keys("list_losses"))
-    ['markdown', 'name']
+    >>> own_keys("list_losses")
+    {'name': None, 'markdown': False}
     """
     root = yaml.safe_load((CONFIGS / f"{config_name}.yaml").read_text())
-    groups = (entry for entry in root.pop("defaults") if isinstance(entry, dict))
-    named = {name for entry in groups for name in entry if not name.startswith("override ")}
-    return frozenset(named | root.keys() - {"hydra"})
+    for entry in root.pop("defaults"):
+        root |= entry if isinstance(entry, dict) else {}
+    return {key: value for key, value in root.items() if key != "hydra" and " " not in key}
 
 
 def groups_of(config_name: str) -> list[str]:
@@ -89,14 +88,3 @@ def composed_with(config_name: str) -> Path | None:
     Another would take its key ``metric`` for the group of the folder ``metric``.
     """
     return own_configs() if groups_of(config_name) else None
-
-
-def hint(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean X?)`` where a known word is close in letters of any case, else nothing.
-
-    >>> hint("adamW", ["adam", "adamw"]), hint("x", ["adam"])
-    (' (did you mean adamw?)', '')
-    """
-    words = {one.lower(): one for one in known}
-    close = difflib.get_close_matches(word.lower(), words, n=1)
-    return f" (did you mean {words[close[0]]}?)" if close else ""

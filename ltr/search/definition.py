@@ -62,7 +62,7 @@ class Search:
     def arguments(self) -> tuple[str, ...]:
         """What would be typed for it: all that differs from the file."""
         cfg, usual = self.cfg, composed("search")
-        own = sorted(key for key in own_keys("search") - {"train"} if cfg[key] != usual[key])
+        own = sorted(key for key in own_keys("search") if key != "train" and cfg[key] != usual[key])
         return (*texts(cfg, "train"), *(f"{key}={','.join(texts(cfg, key))}" for key in own))
 
     @property

@@ -10,7 +10,7 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import OmegaConf
 
 from ltr.console.arguments import as_text
-from ltr.console.configs import files_of, hint
+from ltr.console.configs import files_of
 from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError
 
@@ -97,9 +97,7 @@ def read_space(name: str) -> Space:
     """The space in ``configs/search/<name>.yaml``: a line ``KEY: [float, LOW, HIGH]`` for a key."""
     files = files_of("space")
     if name not in files:
-        raise ConfigError(
-            f"space={name}: no such space; it is one of {', '.join(files)}" + hint(name, files)
-        )
+        raise ConfigError(f"space={name}: no such space; it is one of {', '.join(files)}")
     try:
         raw: Any = OmegaConf.to_container(OmegaConf.load(files[name]))
         return {str(key): distribution(f"{name}: {key}", value) for key, value in raw.items()}

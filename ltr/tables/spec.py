@@ -11,7 +11,7 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.arguments import as_text
-from ltr.console.configs import files_of, hint
+from ltr.console.configs import files_of
 from ltr.errors import ConfigError
 from ltr.scorers.ensemble import parse_weights
 from ltr.scorers.parts import as_list, named_metrics
@@ -129,7 +129,6 @@ def read_table(name: str) -> Table:
     if not path.is_file():
         raise ConfigError(
             f"table={name}: no such table; table is one of {', '.join(files)}, or a YAML file"
-            + hint(name, files)
         )
     try:
         raw: Any = OmegaConf.to_container(OmegaConf.load(path))

@@ -10,7 +10,6 @@ import pandas as pd
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.console.configs import hint
 from ltr.console.keys import required, texts, whole
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists, check_split
@@ -112,8 +111,8 @@ def subject_of(cfg: DictConfig) -> Subject:
         name = dataset.name + (f" fold {dataset.fold}" if dataset.fold is not None else "")
     known, qid = lists.qids.tolist(), str(cfg.qid)
     if qid not in known:
-        place, near = cfg.input or cfg.split, hint(qid, known) or f", such as {known[0]}"
-        raise ConfigError(f"qid={qid}: {place} has no such query; give one of it{near}")
+        place = cfg.input or cfg.split
+        raise ConfigError(f"qid={qid}: {place} has no such query; give one such as {known[0]}")
     chosen = known.index(qid)
     rows = np.arange(*lists.offsets[chosen : chosen + 2])
     if dataset is None:
