@@ -2,8 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ import optuna
 import pytest
 import yaml
 from conftest import make_lists, write_letor
-from filelock import FileLock
 from orders import table_of
 
 from ltr.errors import ConfigError
@@ -90,49 +87,20 @@ def test_a_row_is_searched_but_not_in_what_makes_it_that_row(here: list[str]) ->
     assert len({one.known for one in found.values()}) == 4
 
 
-def test_a_file_from_elsewhere_chooses_only_within_the_space(here: list[str]) -> None:
+def test_settings_of_another_search_are_not_taken(here: list[str]) -> None:
     one = planned(here)["RankSVM", 2]
     good = {**GOOD, "search": one.known}
     path = Path("configs/found/x.yaml")
     add_settings(path, "python scripts/table.py", {one.place: good, ("a: row", None): good})
     assert read_settings(path) == {one.place: good, ("a: row", None): good}
     assert one.accepts(good)
-    for setting in ("batch_size=7", "model._target_=os.system", "optimizer.lr=${oc.env:HOME}"):
-        assert not one.accepts({**good, "settings": [setting]})
     assert not one.accepts({**good, "trials": 3})
     other = planned([*here, "epochs=3"])["RankSVM", 2]
     assert not other.accepts(good)
-    for text in ("- 1", "a: {1: {settings: [b]}}", "a: {x: 1}", "a: b", "{"):
+    for text in ("- 1", "a: {x: {}}", "a: b", "{"):
         path.write_text(text)
         with pytest.raises(ConfigError, match="move it away"):
             read_settings(path)
-
-
-def test_commands_for_other_rows_write_one_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good = {**GOOD, "search": "known"}
-    path, places = tmp_path / "found.yaml", [("A", 1), ("A", 2), ("B", 1)]
-    add_settings(path, "first", {places[0]: good})
-
-    @contextmanager
-    def locked(file: Path) -> Iterator[None]:
-        """The lock, which another command held until it had written."""
-        monkeypatch.setattr("ltr.tables.budget.FileLock", FileLock)
-        add_settings(path, "second", {places[1]: good})
-        yield
-
-    monkeypatch.setattr("ltr.tables.budget.FileLock", locked)
-    add_settings(path, "third", {places[2]: good})
-    assert list(read_settings(path)) == places
-
-
-def test_without_its_member_an_ensemble_is_left_out(tmp_path: Path) -> None:
-    rows = {**TABLE["rows"], "both": {"ensemble": ["wide", "RankSVM"]}}
-    (tmp_path / "more.yaml").write_text(yaml.safe_dump({**TABLE, "rows": rows}))
-    table = read_table(f"{tmp_path}/more.yaml")
-    assert set(table.without(["wide"]).rows) == {"untrained", "RankSVM"}
-    assert set(table.without(["untrained"]).rows) == {"RankSVM", "wide", "both"}
 
 
 @pytest.mark.slow
@@ -177,4 +145,3 @@ def test_what_is_found_is_what_runs_and_is_searched_once(
     budget = spend_budget(table, order, Path("out").absolute())
     assert budget is not None
     assert budget.settings == {place: one["settings"] for place, one in found.items()}
-    assert capsys.readouterr().err.count("the code changed since 2 settings") == 1

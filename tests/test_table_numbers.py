@@ -19,10 +19,9 @@ from ltr.analysis.report import Report, latex, markdown, terminal
 from ltr.data.lists import SPLITS
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder, write_results
-from ltr.tables import runs as runs_module
 from ltr.tables.report import MARK, blocks, facts, fold_report, unfinished
 from ltr.tables.results import Measured, Results, over_repeats
-from ltr.tables.runs import Run, missing_libraries
+from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Row, Table, read_table
 from ltr.tables.table import make_table
 
@@ -100,9 +99,9 @@ def test_a_published_number_is_covered_or_not_and_stands_below_ours() -> None:
 
 
 def test_every_row_stands_in_the_table_the_best_bold_and_what_differs_marked() -> None:
-    table, verdicts = blocks(results_of(missing={"gone": "needs the extra gbdt"}))
+    table, verdicts = blocks(results_of(missing={"gone": "failed"}))
     assert [row[0] for row in table.rows] == ["good", "bad", "twin", "gone"]
-    assert table.rows[3][1] == "needs the extra gbdt"
+    assert table.rows[3][1] == "failed"
     assert blocks(results_of())[0].rows[3][1] == "not run"
     assert {len(row) for row in table.rows} == {len(table.head)}
     assert [row[-1] for row in verdicts.rows] == ["better", "", "equivalent"]
@@ -143,7 +142,7 @@ def test_the_head_names_everything() -> None:
     last.select = "last"
     runs = [replace(one.run, config=last) if one.run.label == "twin" else one.run for one in ROWS]
     assert dict(facts(results_of(runs=runs)))["selection"] == (
-        "best epoch by ndcg@5 of vali (select=best); of twin: last epoch (select=last)"
+        "best epoch by ndcg@5 of vali (select=best); last epoch (select=last)"
     )
 
 
@@ -183,19 +182,6 @@ def test_one_seed_is_about_the_models_and_the_table_says_so() -> None:
     known = dict(facts(results))
     assert known["interval"] == "95%, over queries only"
     assert known["±"] == "no deviation: one seed"
-
-
-def test_a_row_whose_library_is_not_here_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = read_table("letor4_mq2008").only(
-        ["trees together", "XGBoost rank:pairwise", "NeuralNDCG"]
-    )
-    monkeypatch.setattr(
-        runs_module, "find_spec", lambda name: None if name == "xgboost" else object()
-    )
-    lacking = {"XGBoost rank:ndcg", "XGBoost rank:pairwise", "trees together"}
-    assert missing_libraries(table, []) == dict.fromkeys(lacking, "needs the extra gbdt")
-    row = {"by its experiment": Row(["experiment=xgboost_mq2008"])}
-    assert missing_libraries(replace(table, settings=[], rows=row), []).keys() == {*row}
 
 
 def test_deviation_is_over_seeds_of_means_over_folds() -> None:

@@ -107,15 +107,6 @@ def read_space(name: str) -> Space:
         ) from error
 
 
-def sets_what_is_searched(space: Space, override: str) -> bool:
-    """Whether ``override``, which a file holds, gives a key of ``space`` a value of its kind."""
-    key, _, value = override.partition("=")
-    known = space.get(key)
-    if known is None or known.kind == "choice":
-        return known is not None and value in known.values
-    return re.fullmatch(r"[-+.\deE]+", value) is not None
-
-
 def distribution(where: str, value: Any, before: Distribution | None = None) -> Distribution:
     """The distribution that a list such as ``[float, 0, 1]`` stands for.
 

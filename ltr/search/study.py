@@ -8,7 +8,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +42,10 @@ from ltr.training.hooks import Hook
 GRACE_SECONDS = 120  # a process that does not beat for so long is dead
 _HEARTBEAT_SECONDS, _POLL_SECONDS = 15, 0.3
 _SQLITE_SECONDS = 100  # to wait for a transaction of another process
-_TRIES = 3  # a trial whose process was killed so often counts as failed
+_TRIES = 3  # a trial whose process was killed so often is given up
 _STRIDE = 1_000_000  # between the steps of a trial's trainings, more than one has epochs
 _IDENTITY = "search"  # attribute of the study
-_STARTED = "started"  # attribute of a trial: its number, once its process beats
+_FIRST = "first"  # attribute of a trial: the number of its first try, whose folder it has
 _OF_STORAGE = (StorageInternalError, SQLAlchemyError, sqlite3.Error)
 # They say nothing of the trial.
 _NO_FAULT_OF_IT = (DataError, CheckpointError, OutputError, UpdateFinishedTrialError, *_OF_STORAGE)
@@ -119,7 +118,7 @@ def _load_study(search: Search) -> optuna.Study:
         waiting if url.get_backend_name() == "sqlite" else {"pool_pre_ping": True},
         heartbeat_interval=_HEARTBEAT_SECONDS,
         grace_period=GRACE_SECONDS,
-        heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
+        heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=_TRIES),
     )
     after = search.cfg.prune_after
     after = max(1, int(search.config.epochs) // 5) if after is None else after
@@ -203,38 +202,12 @@ def overrides_of(search: Search, trial: FrozenTrial | optuna.Trial) -> tuple[str
     return tuple(texts)
 
 
-def tries(trial: FrozenTrial) -> tuple[int, int]:
-    """The number of the first try of ``trial``, and how often its process was killed since."""
-    of_retry = trial.system_attrs
-    first, killed = of_retry.get("failed_trial", trial.number), of_retry.get("retry_history", ())
-    return first, len(killed)
-
-
-@expecting_warnings()
-def retry_dead(study: optuna.Study) -> None:
-    """Queue the trials again whose process beats no longer, or died before it beat."""
-    fail_stale_trials(study)
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        age = (datetime.now() - (trial.datetime_start or datetime.now())).total_seconds()
-        if trial.user_attrs.get(_STARTED) != trial.number and age > GRACE_SECONDS:
-            requeue(study, trial.number)
-
-
 def requeue(study: optuna.Study, number: int) -> None:
-    """Queue trial ``number`` again, whose process was stopped: this counts as no kill."""
+    """Queue trial ``number`` again, which was stopped: it goes on from its checkpoint."""
     study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
     trial = study.get_trials()[number]
     if state_of(trial) == "cut off":
-        history = {"failed_trial": number, "retry_history": [], **trial.system_attrs}
-        study.add_trial(
-            optuna.create_trial(
-                state=TrialState.WAITING,
-                params=trial.params,
-                distributions=trial.distributions,
-                user_attrs=trial.user_attrs,
-                system_attrs=history,
-            )
-        )
+        study.enqueue_trial(trial.params, user_attrs=trial.user_attrs)
 
 
 def work(search: Search, study: optuna.Study, done: Callable[[FrozenTrial], None]) -> None:
@@ -245,7 +218,8 @@ def work(search: Search, study: optuna.Study, done: Callable[[FrozenTrial], None
     """
     while True:
         with study_lock(search):
-            retry_dead(study)
+            with expecting_warnings():
+                fail_stale_trials(study)  # whose process beats no longer: it is queued again
             states = [trial.state for trial in study.get_trials(deepcopy=False)]
             count, running = len(finished(study)), states.count(TrialState.RUNNING)
             if count >= search.trials:
@@ -269,7 +243,7 @@ def ask(search: Search, study: optuna.Study) -> optuna.Trial:
     trial = study.ask()
     with requeued(study, trial):
         study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
-        trial.set_user_attr(_STARTED, trial.number)  # one that is retried inherits another number
+        trial.set_user_attr(_FIRST, trial.user_attrs.get(_FIRST, trial.number))
         # The draws depend on the seed and the number of the trial, so that a search that is
         # continued, or shared, does not draw again what was drawn.
         seed = (search.cfg.sampler_seed * 1_000_003 + trial.number) % 2**32
@@ -304,15 +278,11 @@ def suggest(search: Search, trial: optuna.Trial) -> None:
 def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
     """Train ``trial`` and tell its value, unless another process took this one for dead."""
     state, value = TrialState.COMPLETE, None
-    frozen = study.get_trials(deepcopy=False)[trial.number]
-    first, kills = tries(frozen)
-    folder = search.folder / "trials" / f"{first:04d}"  # a retried trial goes on there
+    folder = search.folder / "trials" / f"{trial.user_attrs[_FIRST]:04d}"
     with requeued(study, trial), get_heartbeat_thread(trial._trial_id, study._storage):
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(folder / ".lock"):  # a process that was taken for dead may live
-                if kills >= _TRIES:
-                    raise LTRError(f"its process was killed {_TRIES} times: is memory enough?")
                 value = _train(search, trial, folder)
                 for path in folder.rglob("*.pt"):  # the best configuration is trained anew
                     path.unlink()

@@ -7,13 +7,13 @@ those that the user sets, are not searched (unless the row has a ``space=`` of i
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import yaml  # type: ignore[import-untyped]
-from filelock import FileLock
 
 from ltr.atomic import atomic_write, make_folder, writing
 from ltr.console.arguments import as_hydra, merged
@@ -24,7 +24,7 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import SHOWN
 from ltr.search.command import check_space, read_all, search_identity, search_job, settings_path
 from ltr.search.definition import Repeat, Search, define_search
-from ltr.search.space import named_space, sets_what_is_searched
+from ltr.search.space import named_space
 from ltr.tables.config import TableConfig
 from ltr.tables.runs import folds_of, launch, local_launcher
 from ltr.tables.spec import Table
@@ -32,10 +32,6 @@ from ltr.tables.spec import Table
 Place = tuple[str, int | None]  # a row and a fold, None where the data have none
 Best = dict[str, Any]  # what ``search_job`` leaves
 _WHOLE = "all"  # in place of a fold
-_KEYS = (
-    "settings", "worth", "value", "best_epoch", "own", "trials", "pruned", "failed", "search",
-    "code",
-)  # fmt: skip
 _HEAD = """\
 # {command}
 # The settings that the search of each row found, in each fold on its train and vali alone. The same
@@ -71,19 +67,15 @@ class RowSearch:
 
     def accepts(self, best: Best | None) -> bool:
         """Whether ``best``, which may be from elsewhere, is of this search."""
-        return (
-            best is not None
-            and (best["search"], best["trials"]) == (self.known, self.search.trials)
-            and all(sets_what_is_searched(self.search.space, str(one)) for one in best["settings"])
-        )
+        wanted = self.known, self.search.trials
+        return best is not None and (best["search"], best["trials"]) == wanted
 
     def left(self) -> Best | None:
         """What the search has left in its folder, None while it is not done."""
-        try:
+        with suppress(OSError):
             best: Best = yaml.safe_load(settings_path(self.search).read_text())
             return best if self.accepts(best) else None
-        except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError):
-            return None
+        return None
 
     def outcome(self) -> tuple[str, None] | None:
         """Its value in words; None while it is not done."""
@@ -97,27 +89,22 @@ class Budget:
 
     path: Path  # the file of it
     best: Mapping[Place, Best]  # by row and fold
-    failed: Mapping[str, str]  # why a row has no settings
 
     @property
     def settings(self) -> dict[Place, list[str]]:
         """The overrides of each row and fold."""
         return {place: best["settings"] for place, best in self.best.items()}
 
-    def facts(self, rows: Sequence[str]) -> list[tuple[str, str]]:
-        """For the head of a table of ``rows``, of which some were not searched."""
-        frame, facts = self.frame(), []
-        without = [row for row in rows if row not in {*self.failed, *frame.get("row", ())}]
-        if len(frame):
-            folds = " and fold" * bool(frame["fold"].notna().any())
-            budget = (
-                f"{frame.trials.max()} trials for each row{folds}, on its train and vali alone, "
-                f"with seed 1; the best by {', '.join(frame.worth.unique())} on vali; "
-                f"{frame.trials.sum()} trials in all, {frame.pruned.sum()} pruned, "
-                f"{frame.failed.sum()} failed"
-            )
-            facts = [("budget", budget), ("found settings", "/".join(self.path.parts[-3:]))]
-        return facts + [("without a budget", ", ".join(without))] * bool(without)
+    def facts(self) -> list[tuple[str, str]]:
+        """For the head of a table."""
+        frame = self.frame()
+        budget = (
+            f"{frame.trials.max()} trials for each row and fold that is trained, on its train and "
+            f"vali alone, with seed 1; the best by {', '.join(frame.worth.unique())} on vali; "
+            f"{frame.trials.sum()} trials in all, {frame.pruned.sum()} pruned, "
+            f"{frame.failed.sum()} failed"
+        )
+        return [("budget", budget), ("found settings", "/".join(self.path.parts[-3:]))]
 
     def frame(self) -> pd.DataFrame:
         """A row for each row and fold of the table."""
@@ -131,8 +118,10 @@ class Budget:
 def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget | None:
     """Find the settings of the rows, by the searches that are not done; None where none has any.
 
-    ``table`` is without the rows that cannot run here; a ``dry_run`` searches nothing; the folder
-    ``search`` of ``output_dir`` keeps the searches.
+    A ``dry_run`` searches nothing; the folder ``search`` of ``output_dir`` keeps the searches.
+
+    Raises:
+        ConfigError, DataError: see ``plan_searches``; or a search failed, for the reason named.
     """
     searches = plan_searches(table, order, output_dir)
     if not searches:
@@ -148,11 +137,8 @@ def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget |
     todo = [one for one in searches if one.place not in best]
     counts = f"{len(searches)} searches of {order.budget} trials each, {len(todo)} to do"
     say(f"{table.title}: {counts}")
-    done = [(one.search.code(), best[one.place]["code"]) for one in searches if one.place in best]
-    if changed := sum(now != then for now, then in done):
-        say(f"note: the code changed since {changed} settings in {path.name} were found")
     if order.dry_run:
-        return Budget(path, best, {})
+        return Budget(path, best)
     reasons: dict[Path, str] = {}
     try:
         if todo:
@@ -163,10 +149,9 @@ def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget |
     finally:  # stopped, it keeps what is done
         best |= {one.place: left for one in todo if (left := one.left()) is not None}
         add_settings(path, order.command(order.of_search), best)
-    failed = {one.place[0]: reasons[one.folder] for one in todo if one.folder in reasons}
-    for label, reason in failed.items():
-        say(f"{label}: its search failed: {reason}")
-    return Budget(path, best, failed)
+    for one in (one for one in todo if one.folder in reasons):
+        raise ConfigError(f"{one.name}: its search failed: {reasons[one.folder]}")
+    return Budget(path, best)
 
 
 def read_settings(path: Path) -> dict[Place, Best]:
@@ -174,29 +159,26 @@ def read_settings(path: Path) -> dict[Place, Best]:
     try:
         raw: Any = yaml.safe_load(path.read_text()) if path.exists() else {}
         return {
-            (str(label), None if fold == _WHOLE else int(fold)): {key: best[key] for key in _KEYS}
+            (label, None if fold == _WHOLE else int(fold)): {"search": None, "trials": 0, **best}
             for label, folds in raw.items()
             for fold, best in folds.items()
         }
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise ConfigError(
             f"{path} is not what a table with a budget writes: move it away, and it is written anew"
         ) from error
 
 
 def add_settings(path: Path, command: str, best: Mapping[Place, Best]) -> None:
-    """Add ``best`` to what ``read_settings`` reads, over what stands there of the same places.
-
-    Commands for other rows share the file and may write at the same time.
-    """
+    """Add ``best`` to what ``read_settings`` reads, over what stands there of the same places."""
     before = read_settings(path)
     if all(before.get(place) == one for place, one in best.items()):
         return  # which needs no right to write
     make_folder("configs", path.parent)
     rows: dict[str, dict[int | str, Any]] = {}
-    with writing(path), FileLock(path.with_name(f".{path.name}.lock")):
-        for (label, fold), one in {**read_settings(path), **best}.items():
-            rows.setdefault(label, {})[_WHOLE if fold is None else fold] = dict(one)
+    for (label, fold), one in {**before, **best}.items():
+        rows.setdefault(label, {})[_WHOLE if fold is None else fold] = dict(one)
+    with writing(path):
         text = yaml.safe_dump(rows, sort_keys=False, width=1000)
         atomic_write(path, _HEAD.format(command=command) + text)
 
@@ -214,9 +196,9 @@ def plan_searches(table: Table, order: TableConfig, output_dir: Path) -> list[Ro
         config, choices = run_config(overrides)
         if row.ensemble or config.epochs == 0 or label in table.teachers:
             continue
+        arguments = [*overrides, *_space(table, order, label, choices)]
+        arguments += ["seeds=1", f"trials={order.budget}"]
         try:
-            space = _space(table, order, label, choices)
-            arguments = [*overrides, *space, "seeds=1", f"trials={order.budget}"]
             search = define_search(typed("search", arguments))
             check_space(search)
         except ConfigError as error:
@@ -228,8 +210,7 @@ def plan_searches(table: Table, order: TableConfig, output_dir: Path) -> list[Ro
             except DataError:
                 if not order.dry_run:
                     raise
-            data = str(config.dataset.name)
-            words = [table.name, label, data, str(one.repeats[0]), known[:SHOWN]]
+            words = [table.name, label, config.dataset.name, str(one.repeats[0]), known[:SHOWN]]
             name = "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)
             own = [*arguments, *[f"folds={fold}"] * (fold is not None)]
             own += [f"name={name}", f"output_dir={output_dir}"]
@@ -239,26 +220,21 @@ def plan_searches(table: Table, order: TableConfig, output_dir: Path) -> list[Ro
 
 
 def _space(table: Table, order: TableConfig, label: str, choices: Mapping[str, str]) -> list[str]:
-    """The arguments that say what is searched of a row, where its file sets values of that too."""
-    row = table.rows[label]
-    by_row, by_user = set(map(_key, row.settings)), set(map(_key, order.overrides))
-    said = row.space
-    if not any(_key(one) == "space" for one in row.space):
-        of_table = [one for one in table.space if _searched(one) not in by_row | by_user]
-        said = [*of_table, *(one for one in order.space if _searched(one) not in by_row), *said]
-        by_user |= by_row
-    last = {_key(one): one for one in said}
-    names = [name for name in last.get("space", "").removeprefix("space=").split(",") if name]
-    first = {_key(one) for one in (*table.settings, *row.settings)} - by_user  # of the first trial
-    own = [one for key, one in last.items() if not (one.endswith("=null") and key[6:] in first)]
-    space = named_space(choices, names)
-    more = [key for key in space if key in first and f"space.{key}" not in last]
-    return [*own, *(f"space.{key}={space[key]}" for key in more)]
+    """What is searched of a row: its own ``space=``, or all that the table and the user name.
 
-
-def _searched(said: str) -> str:
-    """The key of ``space.KEY=...``."""
-    return _key(said).removeprefix("space.")
+    Of the table's and the user's a key that the row sets is left out. A row with its own ``space=``
+    searches those of its keys as well, from the values that it sets.
+    """
+    row, by_user = table.rows[label], set(map(_key, order.overrides))
+    own = {_key(one): one for one in row.space}
+    if "space" not in own:
+        fixed = by_user | set(map(_key, row.settings))
+        said = {_key(one): one for one in (*table.space, *order.space)}
+        said = {key: one for key, one in said.items() if key.removeprefix("space.") not in fixed}
+        return [*(said | own).values()]
+    space = named_space(choices, own["space"].removeprefix("space=").split(","))
+    first = {_key(one) for one in (*table.settings, *row.settings)} - by_user
+    return [*own.values(), *(f"space.{key}={space[key]}" for key in space if key in first)]
 
 
 def _key(override: str) -> str:

@@ -128,47 +128,33 @@ def facts(results: Results) -> list[tuple[str, str]]:
     else:
         deviation = "standard deviation over folds" if folds[1:] else "no deviation: one seed"
     best = "best epoch by {} of vali (select=best)".format
-    weights = [
-        (best(cfg.select_on) if cfg.select == "best" else "last epoch (select=last)", run.label)
+    weights = dict.fromkeys(
+        best(run.config.select_on) if run.config.select == "best" else "last epoch (select=last)"
         for run in runs
-        if (cfg := run.config)
-    ]
+    )
     commits = dict.fromkeys(str(one.results.get("commit") or "unknown") for one in measured)
     judged = next(iter(results.verdicts.values()), None)
     intervals, against = (judged.intervals, judged.against) if judged else ({}, {})
-    spreads = [(COVERS[of.spread.covers], label) for label, of in intervals.items()]
+    spreads = dict.fromkeys(COVERS[of.spread.covers] for of in intervals.values())
     not_there = "" if against else " is not finished: no row is compared with it"
     ensembles = [f"{label}: {row.describe()}" for label, row in table.ensembles.items()]
     found = {
         "data": f"{runs[0].config.dataset.name}, {several}test",
         "lists": results.lists,
         "NOTE": results.unlike,
-        "selection": _most_and_others(weights),
+        "selection": "; ".join(weights),
         "seeds": " ".join(map(str, seeds)),
         "runs": f"{len(measured)} of {len(runs)} runs are done",
         "commit": ", ".join(map(short_commit, commits)) or "none yet",
         "±": deviation,
         "ensembles": "; ".join(ensembles),
         "incomplete": "; ".join(f"{row} has {done}" for row, done in unfinished(runs).items()),
-        "interval": spreads and f"{1 - ALPHA:.0%}, over {_most_and_others(spreads)}",
+        "interval": spreads and f"{1 - ALPHA:.0%}, over {' or '.join(spreads)}",
         "baseline": f"{results.baseline}{not_there}" if len(intervals) > 1 else "",
         "verdict": against and rule(results.margin, ALPHA),
         PUBLISHED: results.published and " ".join(results.published.source.split()),
     }
     return [(key, str(value)) for key, value in found.items() if value]
-
-
-def _most_and_others(texts: Sequence[tuple[str, str]]) -> str:
-    """The text that holds for most rows, then those of the others with their rows.
-
-    >>> _most_and_others([("last epoch", "A"), ("best epoch", "B"), ("best epoch", "C")])
-    'best epoch; of A: last epoch'
-    """
-    rows: dict[str, dict[str, None]] = {}
-    for text, row in texts:
-        rows.setdefault(text, {})[row] = None
-    (most, _), *others = sorted(rows.items(), key=lambda pair: -len(pair[1]))
-    return "; ".join([most, *(f"of {', '.join(labels)}: {text}" for text, labels in others)])
 
 
 def unfinished(runs: Sequence[Run]) -> dict[str, str]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,19 +31,6 @@ from ltr.tables.spec import Table
 from ltr.training.device import on_threads
 
 _POLL_SECONDS = 0.5
-_LIBRARIES = {name: name for name in ("lightgbm", "xgboost", "catboost")} | {"stumps": "lightgbm"}
-
-
-def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
-    """The rows that cannot run here, and why; ``ConfigError`` where an override is wrong."""
-    lacking = []
-    for label, row in table.rows.items():
-        if not row.ensemble:
-            choices = run_config(merged(table.settings, given, row.settings))[1]
-            library = _LIBRARIES.get(choices["model"])
-            lacking += [label] * (library is not None and find_spec(library) is None)
-    left = table.without(lacking).rows
-    return {label: "needs the extra gbdt" for label in table.rows if label not in left}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Read a table from ``configs/tables/*.yaml``."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -102,15 +102,6 @@ class Table:
         return replace(
             self, baseline=baseline, rows={row: self.rows[row] for row in [*chosen, *needed]}
         )
-
-    def without(self, labels: Container[str]) -> "Table":
-        """The table without the rows ``labels``, and the rows that need one of them."""
-        left = {
-            label: row
-            for label, row in self.rows.items()
-            if not any(one in labels for one in self.with_needed(label))
-        }
-        return replace(self, rows=left)
 
     def find(self, key: str, label: str) -> list[str]:
         """The row named ``label`` in any case, or all its choices; else ``ConfigError``."""

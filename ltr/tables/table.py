@@ -15,7 +15,7 @@ from ltr.errors import ConfigError, as_started
 from ltr.tables.config import TableConfig, table_config
 from ltr.tables.report import blocks, data_counts, facts, fold_report, pictures, unfinished
 from ltr.tables.results import Results, check_test_lists, measure
-from ltr.tables.runs import Run, execute, local_launcher, make_ensembles, missing_libraries, plan
+from ltr.tables.runs import Run, execute, local_launcher, make_ensembles, plan
 from ltr.tables.spec import Table, read_table
 
 
@@ -42,25 +42,17 @@ def make_table(order: TableConfig) -> bool:
         table = table.only(order.rows)
     if order.baseline is not None:
         table = replace(table, baseline=table.find("baseline", order.baseline)[0])
-    missing = missing_libraries(table, order.overrides)
-    for label, reason in missing.items():
-        say(f"{label} {reason}: left out")
-    can_run, budget = table.without(missing), None
+    budget = None
     if order.budget is not None:
         from ltr.tables.budget import spend_budget
 
-        budget = spend_budget(can_run, order, output_dir)
-    failed = {} if budget is None else budget.failed
-    searched = can_run.without(failed)
-    missing |= {label: "search failed" for label in can_run.rows if label not in searched.rows}
-    if not searched.rows:
-        return not failed
+        budget = spend_budget(table, order, output_dir)
     settings = None if budget is None else budget.settings
 
     def planned() -> list[Run]:
         seeds, absent_ok = range(1, order.seeds + 1), order.dry_run
         given = order.overrides
-        return plan(searched, given, seeds, output_dir, absent_ok=absent_ok, settings=settings)
+        return plan(table, given, seeds, output_dir, absent_ok=absent_ok, settings=settings)
 
     runs = planned()
     todo = [run for run in runs if not run.done]
@@ -99,14 +91,14 @@ def make_table(order: TableConfig) -> bool:
             return False
         report, frames = fold_report(table, runs, folder.name, command)
     else:
-        missing |= unfinished(runs)
+        missing = unfinished(runs)
         for label in dict.fromkeys(run.label for run in runs if run.folder in failures):
             missing[label] = ", ".join(filter(None, [missing.get(label), "failed"]))
         measured = measure(table, runs)
         results = Results(table, runs, measured, order.margin, missing, lists, unlike)
         head, details = facts(results), [("Every row", _commands(table, order))]
         if budget:
-            head += budget.facts([label for label, row in table.rows.items() if not row.ensemble])
+            head += budget.facts()
             details.append(("Found settings, over those of the row", budget.frame()))
         report = Report(
             folder.name,
@@ -121,7 +113,7 @@ def make_table(order: TableConfig) -> bool:
     files = report.write(folder, "table", frames)
     print(terminal(report))
     print(f"kept in {folder} ({', '.join(files)})")
-    return not failures and not failed
+    return not failures
 
 
 def _commands(table: Table, order: TableConfig) -> pd.DataFrame:
