@@ -27,11 +27,8 @@ from ltr.search.study import (
     Report,
     ask,
     begin,
-    expecting_warnings,
     finished,
-    reason,
     retry_dead,
-    tries,
     work,
 )
 from ltr.training.checkpoint import load_checkpoint
@@ -117,7 +114,7 @@ def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
     assert "resumed at epoch" not in caplog.text
     (done,) = finished(study_of(*small))
     assert list(done.intermediate_values) == [1, 2, 3]
-    assert tries(done)[1] == 0  # the user may stop it as often as he likes
+    assert done.user_attrs["first"] == 0
 
 
 @pytest.mark.slow
@@ -146,7 +143,7 @@ def test_a_full_disk_costs_no_checkpoint_and_no_trial(
     assert searched(*small, "trials=1")
     assert "resumed at epoch 2, " in caplog.text
     (done,) = finished(study_of(*small))
-    assert (done.state, tries(done)) == (TrialState.COMPLETE, (0, 0))
+    assert (done.state, done.user_attrs["first"]) == (TrialState.COMPLETE, 0)
 
 
 KILLED = """
@@ -183,7 +180,6 @@ def test_a_killed_search_goes_on_where_it_was(
     assert [*trials(tmp_path).state] == ["done", "cut off", "done", "done"]
     again = study_of(*small).get_trials()[2]
     assert again.params == began
-    assert tries(again) == (1, 1)
     assert len(again.intermediate_values) == 5  # those before the kill too
     history = pd.read_csv(place / "history.csv")
     assert history.epoch.tolist() == list(range(6))
@@ -229,24 +225,21 @@ def states(study: optuna.Study) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_dead_process_s_trial_keeps_settings_and_folder_and_fails_after_three(
+def test_a_dead_process_s_trial_keeps_settings_and_folder_and_is_given_up_after_three(
     small: list[str],
 ) -> None:
-    search, study = begun([*small, "trials=3"])
-    dead, drawn = ask(search, study), ask(search, study)
-    for count in (1, 2, 3):
+    search, study = begun([*small, "trials=1"])
+    dead = ask(search, study)
+    for _ in range(4):
         kill_all(search)
         retry_dead(study)
-        again = study.get_trials()[-2:]
-        assert [*map(tries, again)] == [(0, count), (1, count)]
-        if count < 3:
-            first, second = ask(search, study), ask(search, study)
-            assert first.user_attrs["default"]
-            assert (first.params, second.params) == (dead.params, drawn.params)
+        if study.get_trials()[-1].state == TrialState.WAITING:
+            again = ask(search, study)
+            assert (again.params, again.user_attrs["first"]) == (dead.params, 0)
+    assert states(study) == ["FAIL"] * 4
     work(search, study, print)
-    one, two, three = finished(study)
-    assert reason(one) == reason(two) == "its process was killed 3 times: is memory enough?"
-    assert (three.state, three.number) == (TrialState.COMPLETE, 8)
+    (done,) = finished(study)
+    assert (done.number, done.user_attrs["first"]) == (4, 4)
 
 
 @pytest.mark.slow
@@ -265,22 +258,9 @@ def test_the_trial_of_a_living_process_is_left_to_it_and_waited_for(
     assert states(study) == ["COMPLETE"] * 2
 
 
-def test_killed_before_its_first_heartbeat_a_trial_is_retried_after_a_while(
-    small: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, study = begun(small)
-    expecting_warnings()(study.ask)()
-    retry_dead(study)
-    assert states(study) == ["RUNNING"]
-    monkeypatch.setattr(study_module, "GRACE_SECONDS", -1)
-    retry_dead(study)
-    assert states(study) == ["FAIL", "WAITING"]
-    assert tries(study.get_trials()[1])[1] == 0
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [DataError("the lists are gone"), KeyboardInterrupt()])
-def test_only_a_process_that_was_killed_costs_a_try(
+def test_a_trial_that_was_stopped_is_queued_again(
     error: BaseException, small: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: Any) -> None:
@@ -293,7 +273,8 @@ def test_only_a_process_that_was_killed_costs_a_try(
             work(search, study, print)
     work(search, study, print)
     (done,) = finished(study)
-    assert (done.state, done.number, tries(done)) == (TrialState.COMPLETE, 1, (0, 0))
+    assert (done.state, done.number) == (TrialState.COMPLETE, 1)
+    assert done.user_attrs["first"] == 0
 
 
 @pytest.mark.slow
@@ -314,7 +295,7 @@ def test_a_process_that_was_taken_for_dead_lets_go(
     monkeypatch.setattr(Report, "epoch", slow)
     work(search, study, print)
     (done,) = finished(study)
-    assert (done.number, tries(done), list(done.intermediate_values)) == (1, (0, 1), [1])
+    assert (done.number, list(done.intermediate_values)) == (1, [1])
     assert not list(search.folder.rglob("*.pt"))
 
 

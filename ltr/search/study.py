@@ -202,6 +202,12 @@ def overrides_of(search: Search, trial: FrozenTrial | optuna.Trial) -> tuple[str
     return tuple(texts)
 
 
+@expecting_warnings()
+def retry_dead(study: optuna.Study) -> None:
+    """Queue the trials again whose process beats no longer."""
+    fail_stale_trials(study)
+
+
 def requeue(study: optuna.Study, number: int) -> None:
     """Queue trial ``number`` again, which was stopped: it goes on from its checkpoint."""
     study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
@@ -218,10 +224,9 @@ def work(search: Search, study: optuna.Study, done: Callable[[FrozenTrial], None
     """
     while True:
         with study_lock(search):
-            with expecting_warnings():
-                fail_stale_trials(study)  # whose process beats no longer: it is queued again
-            states = [trial.state for trial in study.get_trials(deepcopy=False)]
-            count, running = len(finished(study)), states.count(TrialState.RUNNING)
+            retry_dead(study)
+            begun = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+            count, running = len(finished(study)), sum(_FIRST in one.user_attrs for one in begun)
             if count >= search.trials:
                 return
             trial = ask(search, study) if count + running < search.trials else None
