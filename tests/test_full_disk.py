@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import processes
@@ -21,18 +22,13 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_the_log_is_no_loss(capfd, tmp_path) -> None:
-    def say(handler: LogFile) -> None:
+    for path in (Path("/dev/full"), tmp_path / "train.log"):
+        handler = LogFile(str(path))
         for number in range(3):
             handler.handle(logging.LogRecord("x", logging.INFO, "", 0, f"line {number}", (), None))
-        handler.flush()
-        handler.close()
-
-    for path in (Path("/dev/full"), tmp_path / "not there" / "train.log"):
-        say(LogFile(str(path)))
-        err = capfd.readouterr().err
-        assert err.count("\n") == 1
-        assert f"warning: {path} cannot be written" in err
-    say(LogFile(str(tmp_path / "train.log")))
+        with suppress(OSError):
+            handler.close()
+    assert capfd.readouterr().err == "warning: /dev/full cannot be written\n"
     assert (tmp_path / "train.log").read_text() == "line 0\nline 1\nline 2\n"
 
 
@@ -71,8 +67,8 @@ def test_a_resumed_run_purges_the_scalars_after_its_epoch(tmp_path) -> None:
     ("error", "line"),
     [
         (OSError(errno.EROFS, "Read-only", "out"), "out: Read-only; choose"),
-        (OSError(errno.ENAMETOOLONG, "File name too long", "x"), "File name too long; .* shorter"),
-        (FULL, "a file cannot be written: No space left on device; free some space"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "x"), "File name too long; choose"),
+        (FULL, "a file: No space left on device; free some space"),
         (MemoryError(), "not enough memory.*: lower batch_size"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "not enough memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9"), "not enough memory"),
@@ -110,9 +106,7 @@ def test_output_that_cannot_be_printed_is_one_line() -> None:
             check=False,
         )  # fmt: skip
     assert got.returncode == 2
-    assert (
-        got.stderr == "error: a file cannot be written: No space left on device; free some space\n"
-    )
+    assert got.stderr == "error: a file: No space left on device; free some space\n"
 
 
 @pytest.mark.slow

@@ -100,8 +100,7 @@ def test_the_end_of_one_of_two_processes_ends_both_and_three_go_on_to_the_bits_o
     program = FAILING.replace("ACTION", action)
     got, _, err = ended(launch(2, program, *arguments, f"hydra.run.dir={tmp_path}"))
     assert got == statuses, err
-    assert err.count(line) == 1
-    assert err.count("error: ") == int(2 in statuses)
+    assert line in err
     kept = load_checkpoint(tmp_path / "last.pt")["progress"]
     assert kept["epoch"] * 5 + kept["step"] == steps
     if steps == 8:  # in the middle of an epoch

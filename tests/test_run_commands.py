@@ -1,7 +1,5 @@
 """Folders of runs: a list of them, a link to the last, and none of a run that never began."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -83,23 +81,3 @@ def test_mistakes_and_missing_files_leave_nothing(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert not list(tmp_path.rglob("*.log")), wrong
         assert not list(tmp_path.glob("outputs/*")), wrong
-
-
-@pytest.mark.slow
-def test_missing_files_are_named_before_torch_is_imported(
-    tmp_path: Path,
-) -> None:
-
-    code = (
-        "import sys\n"
-        "from ltr.__main__ import main\n"
-        "sys.argv = ['ltr', 'train', 'dataset=mq2008', 'data_dir=nowhere']\n"
-        "try: main()\n"
-        "except SystemExit as stop: print(stop.code, 'torch' in sys.modules)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert done.stdout == "2 False\n"
-    assert "download MQ2008.rar" in done.stderr
-    assert "run: ltr prepare_data" in done.stderr

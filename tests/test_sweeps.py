@@ -15,7 +15,7 @@ from test_cli import call, lines, start
 
 from ltr.console import folders
 from ltr.console.configs import CONFIGS
-from ltr.console.folders import job_dir, sweep_dir, unshown_keys
+from ltr.console.folders import job_dir, sweep_dir
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import NOTE, RunFolder
 from ltr.experiment.sweep import SweepSummary
@@ -39,16 +39,9 @@ def test_a_job_is_named_by_what_it_overrides() -> None:
     assert job_dir(["epochs=1", "data_dir=a"]) == job_dir(["epochs=1", "data_dir=b"])
 
 
-@pytest.mark.parametrize("typed", ["data_dir='a','b'", "for_engine=onnx,solr", "threads=1,2"])
-def test_jobs_that_differ_in_a_place_have_folders_of_their_own(typed) -> None:
-    key, _, values = typed.partition("=")
-    unshown = unshown_keys([typed, "seed=1,2"])
-    assert key not in unshown
-    assert "device" in unshown
-    jobs = {job_dir(["seed=1", f"{key}={one}"], unshown) for one in values.split(",")}
-    assert len(jobs) == 2
-    assert job_dir(["seed=1", "device=cpu"], unshown) == job_dir(["seed=1"])
-    assert sweep_dir("out", None, [typed]) != sweep_dir("out", None, [f"{key}=1"])
+def test_a_key_that_names_no_folder_cannot_vary() -> None:
+    with pytest.raises(ConfigError, match=r"threads: .*start a sweep each"):
+        sweep_dir("out", None, ["threads=1,2", "seed=1,2"])
 
 
 def test_a_run_is_new_cut_off_or_done_and_that_of_other_code_is_moved_aside(tmp_path: Path) -> None:

@@ -9,14 +9,11 @@ from pathlib import Path
 import processes
 import pytest
 from filelock import FileLock, Timeout
-from folders import refused
 from made_table import write_data
 from orders import table_of
 from processes import Process, wait_for
 from test_table import run
 
-from ltr.console.cli import through_hydra
-from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
 from ltr.tables.runs import Run, execute, plan
 from ltr.tables.spec import read_table
@@ -190,15 +187,3 @@ def test_a_run_goes_on_where_its_data_lie_now(tmp_path: Path, own_loss) -> None:
     assert execute([again], tmp_path / "jobs.yaml", [], ["evaluation_items=99"]) == {}
     assert "resumed" in (begun.folder / "train.log").read_text()
     assert RunFolder(begun.folder).results["seed"] == 1
-
-
-@pytest.mark.parametrize("content", [None, "", "x: [", "x: 1"])
-def test_a_wrong_list_of_jobs_is_one_line(content: str | None, tmp_path: Path) -> None:
-    file = tmp_path / "jobs.yaml"
-    if content:
-        file.write_text(content)
-    named = [] if content is None else [f"hydra.sweeper.jobs={file}"]
-    given = ["-m", "hydra/sweeper=jobs", *named, f"output_dir={tmp_path}/out"]
-    said = refused(lambda: through_hydra("train", print, given), ConfigError)
-    assert "hydra.sweeper.jobs=" in said
-    assert "such as - [loss=listnet, seed=1]" in said

@@ -6,7 +6,6 @@ Importing this must stay cheap (no torch): ``--help`` and shell completion go th
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,19 +29,16 @@ from ltr.training.interruption import stoppable
 
 _SEVERAL = {"-m", "--multirun"}
 _GOES_ON = ("table", "search")  # the same command goes on where it was stopped
-_IMPORT_HERE = ("list_losses", "check_loss", "check_metric", "check_model")  # modules of one's own
 
 
 def run_command(name: str, place: str) -> None:
     """Run a command with the arguments of this process; it ends as ``ending`` says.
 
     Its function, ``place`` as ``module:function``, takes the config of ``name`` and returns a text
-    to print, or a bool, or both; False is the exit status 1. HYDRA_FULL_ERROR=1 shows tracebacks.
+    to print, or a bool, or both; False is the exit status 1.
     """
 
     def work(cfg: DictConfig) -> Any:
-        if name in _IMPORT_HERE:
-            sys.path.insert(0, str(Path.cwd()))
         module, _, function = place.partition(":")
         done = getattr(import_module(module), function)(cfg)
         for part in done if isinstance(done, tuple) else (done,):
@@ -50,9 +46,9 @@ def run_command(name: str, place: str) -> None:
                 print(part)
         return done
 
-    full = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    sys.path.append(str(Path.cwd()))  # modules of one's own
     goes_on = "stopped; the same command goes on from here" if name in _GOES_ON else ""
-    with nullcontext() if full else ending(goes_on), stoppable():
+    with ending(goes_on), stoppable():
         check_torchrun(name, several=bool(_SEVERAL & {*sys.argv[1:]}))
         done = through_hydra(name, work, as_hydra(name, sys.argv[1:]))
     if done is False or (isinstance(done, tuple) and False in done):
@@ -80,8 +76,7 @@ def through_hydra(
                 raise
             raise Stop(error) from error
 
-    given, argv = os.environ.get("HYDRA_FULL_ERROR"), sys.argv
-    own = own_configs()
+    argv, own = sys.argv, own_configs()
     if _SEVERAL & {*arguments}:  # of a stopped launcher
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
     register_resolvers()
@@ -96,11 +91,8 @@ def through_hydra(
     except Stop as stop:
         raise stop.args[0] from None
     except (HydraException, OmegaConfBaseException) as error:
-        if given == "1":
-            raise
         raise ConfigError(explain(error)) from error
     finally:
-        os.environ["HYDRA_FULL_ERROR"] = given or "0"
         sys.argv = argv
     return done
 
@@ -126,16 +118,8 @@ class JobsSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Launch the jobs, each with ``arguments`` too; raise the first error."""
-        try:
-            jobs = yaml.safe_load(Path(self._jobs or "").read_text())
-            listed = [[*map(str, job), *arguments] for job in jobs if isinstance(job, list)]
-        except (OSError, ValueError, TypeError, yaml.YAMLError):
-            listed = []
-        if not listed:
-            raise ConfigError(
-                f"hydra.sweeper.jobs={self._jobs}: give a YAML list of lists of overrides, such as "
-                "- [loss=listnet, seed=1]"
-            )
+        jobs = yaml.safe_load(Path(str(self._jobs)).read_text())
+        listed = [[*map(str, job), *arguments] for job in jobs]
         return [job.return_value for job in self._launcher.launch(listed, initial_job_idx=0)]
 
 

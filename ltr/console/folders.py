@@ -22,24 +22,13 @@ from ltr.console.process import rank
 from ltr.errors import CheckpointError, ConfigError, DataError, as_started
 
 LATEST = "latest"  # in output_dir, a link to the folder of the last run
-# The paths in its folder that a resumed run writes to without replacing them.
-_WRITTEN_THROUGH = (
-    ".lock", "train.log", "error.txt", ".hydra", ".hydra/resumed",
-    *(f".hydra/resumed/{name}.yaml" for name in ("config", "hydra", "overrides")),
-)  # fmt: skip
-# The keys of ``dataset`` that say where the lists are from.
-_OF_SOURCE = (
-    "folder", "path", "split", "query", "label", "id", "features", "categories", "hashed",
-    "weight", "header", "names",
-)  # fmt: skip
 
 
 def register_resolvers() -> None:
     """Register the resolvers that the configs use; calling it again changes nothing."""
     resolvers: dict[str, Callable[..., Any]] = {
         "run_dir": _run_dir, "hydra_subdir": _hydra_subdir, "sweep_dir": sweep_dir,
-        "job_dir": job_dir, "unshown_keys": unshown_keys, "help_of": help_of, "preset": _preset,
-        "own_metrics": metric_configs,
+        "job_dir": job_dir, "help_of": help_of, "preset": _preset, "own_metrics": metric_configs,
     }  # fmt: skip
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
@@ -74,60 +63,45 @@ def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
     if not (folder / "last.pt").is_file():  # before Hydra makes the folder
         wrong = f"{folder / 'last.pt'} is not there"
         raise CheckpointError(f"resume={resume}: {wrong}; give the folder of a run")
-    for path in [folder / name for name in _WRITTEN_THROUGH]:
-        if path.is_symlink():
-            raise CheckpointError(
-                f"resume={resume}: {path} is a link, which no run makes: remove it"
-            )
+    if links := [path for path in folder.rglob("*") if path.is_symlink()]:
+        raise CheckpointError(f"resume={resume}: {links[0]} is a link, no run makes one: remove it")
     return str(folder)
 
 
 def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> str:
     """The folder of a sweep: its name, or the keys that vary and a hash of all that counts.
 
-    ``ConfigError`` where ``sweep`` is not a name.
+    ``ConfigError`` where ``sweep`` is not a name, or a key that varies names no folders.
 
     >>> sweep_dir("outputs", None, ["loss=listnet,rmse", "seed=1"]).rpartition("_")[0]
     'outputs/sweep_loss'
     """
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    several = {one.key_or_group for one in parsed if one.is_sweep_override()}
+    if places := several & {*keys(Kind.PLACE)}:
+        raise ConfigError(
+            f"{min(places)}: runs that differ in it alone are one: start a sweep each"
+        )
     if sweep is None:
-        wanted, several = asked(overrides, unshown_keys(overrides)), _varied(overrides)
+        wanted = asked(overrides)
         sweep = _named(["sweep", *(key for key in map(_key, wanted) if key in several)], wanted, 60)
     elif Path(sweep).name != sweep or sweep in (".", ".."):
         raise ConfigError(f"sweep={sweep}: give a name, it becomes a folder of output_dir")
     return str(Path(output_dir) / sweep)
 
 
-def job_dir(overrides: Sequence[str], unshown: Sequence[str] | None = None) -> str:
+def job_dir(overrides: Sequence[str]) -> str:
     """The folder of a sweep's job: its overrides, short enough for a file name, and a hash.
-
-    ``unshown`` are ``unshown_keys`` of the sweep; None: of one that varies no place.
 
     >>> job_dir(["seed=1", "loss=rmse", "threads=2"]).rpartition("_")[0]
     'loss-rmse_seed-1'
     """
-    unshown = unshown_keys() if unshown is None else unshown
-    shown = sorted(item for item in overrides if _key(item) not in unshown)
-    return _named(shown or ["run"], asked(overrides, unshown), 160)
+    return _named(asked(overrides) or ["run"], asked(overrides), 160)
 
 
-def unshown_keys(overrides: Iterable[str] = ()) -> list[str]:
-    """The keys that the names of the jobs' folders leave out: no place that ``overrides`` vary."""
-    several = _varied(overrides)
-    places = [key for key in keys(Kind.PLACE) if key not in several]
-    return [*places, "epochs", *(f"dataset.{key}" for key in _OF_SOURCE)]
-
-
-def _varied(overrides: Iterable[str]) -> set[str]:
-    """The keys of a sweep that differ among its jobs."""
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
-    return {one.key_or_group for one in parsed if one.is_sweep_override()}
-
-
-def asked(overrides: Iterable[str], unshown: Sequence[str] = keys(Kind.PLACE)) -> list[str]:
-    """The overrides that decide the results of a run, sorted; no place that is ``unshown``."""
-    places = {*keys(Kind.PLACE)} & {*unshown}
-    return sorted(item for item in overrides if _key(item) not in places)
+def asked(overrides: Iterable[str]) -> list[str]:
+    """The overrides that decide the results of a run, sorted."""
+    return sorted(item for item in overrides if _key(item) not in keys(Kind.PLACE))
 
 
 def _key(override: str) -> str:

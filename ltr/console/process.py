@@ -17,16 +17,8 @@ from tqdm import tqdm
 from ltr.errors import ConfigError, LTRError
 from ltr.training.interruption import Interrupted
 
-_STARTED, _ATTEMPT = "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"
-_SECONDS = 5  # to wait for torchrun's store
+_STARTED = "TORCHELASTIC_RUN_ID"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_PLACES = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM,
-           errno.EROFS)  # fmt: skip
-_REMEDIES = (
-    dict.fromkeys(_FULL, "free some space")
-    | {errno.ENAMETOOLONG: "give a shorter name", errno.EIO: "the disk may be damaged"}
-    | dict.fromkeys(_PLACES, "choose another place")
-)
 
 
 def processes() -> int:
@@ -48,20 +40,6 @@ def check_torchrun(command: str, *, several: bool) -> None:
         )
 
 
-def _fails_first() -> bool:
-    """Whether no other process of torchrun's has called this: the first to fail says why, alone."""
-    if processes() == 1:
-        return True
-    from torch.distributed import TCPStore  # slow to import
-
-    try:
-        place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        store = TCPStore(*place, is_master=False, timeout=timedelta(seconds=_SECONDS))
-        return store.add(f"ltr failed {os.environ.get(_ATTEMPT)}", 1) == 1
-    except (RuntimeError, LookupError, ValueError):  # torchrun is gone: better twice than never
-        return True
-
-
 @contextmanager
 def ending(stopped: str = "") -> Iterator[None]:
     """Around a command: an error of the user's is one line and status 2, a stop 128 + the signal.
@@ -79,8 +57,7 @@ def ending(stopped: str = "") -> Iterator[None]:
         if line is None:
             raise
         _close_stdout()
-        if _fails_first():
-            print(f"error: {f'rank {rank()}: ' if rank() else ''}{line}", file=sys.stderr)
+        print(f"error: {f'rank {rank()}: ' if rank() else ''}{line}", file=sys.stderr)
         sys.exit(2)
     except (Interrupted, KeyboardInterrupt) as stop:
         if stopped:
@@ -92,27 +69,26 @@ def one_line(error: BaseException) -> str | None:
     """An error that a user can mend, in one line with the remedy; None for a bug.
 
     >>> one_line(OSError(errno.ENAMETOOLONG, "File name too long", "outputs/" + "x" * 9))
-    'outputs/xxxxxxxxx: File name too long; give a shorter name'
+    'outputs/xxxxxxxxx: File name too long; choose another place'
     >>> one_line(KeyError("mine"))
     """
     text = " ".join(str(error).split())
-    number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, LTRError):
         return text
     if (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"  # PyTorch's on a GPU
-        or number == errno.ENOMEM
-        or (isinstance(error, RuntimeError) and "can't allocate memory" in text)
+        or "allocate memory" in text
     ):
         return (
             f"not enough memory ({text or 'all is taken'}): lower batch_size, list_size or "
             "evaluation_items, or use a machine with more"
         )
-    if not isinstance(error, OSError) or number not in _REMEDIES:
-        return None
-    place = "a file cannot be written" if error.filename is None else error.filename
-    return f"{place}: {error.strerror}; {_REMEDIES[number]}"
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return f"{error.filename or 'a file'}: {error.strerror}; free some space"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}; choose another place"
+    return None
 
 
 def is_full(error: BaseException | None) -> bool:
@@ -130,25 +106,19 @@ def _close_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class LogFile(logging.Handler):
-    """The handler of ``train.log``: warns once where it cannot be written, and then is silent."""
+class LogFile(logging.FileHandler):
+    """The handler of ``train.log``: warns once where it cannot be written; stderr has it too."""
 
     def __init__(self, filename: str) -> None:
         """The file comes with the first line."""
-        super().__init__()
-        self._path = filename
+        super().__init__(filename, encoding="utf-8", delay=True)
+        self._lost = False
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Append a line, unless an earlier one could not be written."""
-        if not self._path:
-            return
-        try:
-            with open(self._path, "a", encoding="utf-8") as file:  # noqa: PTH123
-                file.write(self.format(record) + "\n")
-        except OSError as error:
-            what = f"{self._path} cannot be written ({error.strerror})"
-            print(f"warning: {what}: from here on the log is on stderr only", file=sys.stderr)
-            self._path = ""
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Warn, unless an earlier line could not be written."""
+        if not self._lost:
+            print(f"warning: {self.baseFilename} cannot be written", file=sys.stderr)
+        self._lost = True
 
 
 def say(text: str) -> None:
@@ -165,11 +135,10 @@ class Finished:
         self.total, self.done = total, done
         self._before, self._began = done, time.monotonic()
 
-    def add(self, name: str, outcome: str, seconds: float | None) -> None:
-        """Say that ``name`` ended as ``outcome``, such as ``ndcg@5 0.4321``, after ``seconds``."""
+    def add(self, name: str, outcome: str) -> None:
+        """Say that ``name`` ended as ``outcome``, such as ``ndcg@5 0.4321``."""
         self.done += 1
         each = (time.monotonic() - self._began) / (self.done - self._before)
         left = timedelta(seconds=round(each * (self.total - self.done)))
-        took = "" if seconds is None else f"  took {timedelta(seconds=round(seconds))}"
         more = f", about {left} left" if left else ""
-        say(f"{self.done} of {self.total}  {name}  {outcome}{took}{more}")
+        say(f"{self.done} of {self.total}  {name}  {outcome}{more}")

@@ -3,7 +3,6 @@
 Importing this is cheap.
 """
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,14 +10,12 @@ from datetime import datetime
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import InstantiationException
 from hydra.types import RunMode
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 from tabulate import tabulate
 
 from ltr.console.folders import LATEST
-from ltr.console.process import processes, rank
+from ltr.console.process import rank
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RESULTS, RunFolder
 
@@ -27,18 +24,12 @@ _OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # there before a run 
 
 def train(cfg: DictConfig) -> float:
     """Run the experiment that ``cfg`` describes; return ``select_on`` on vali, for sweepers."""
+    from ltr.experiment.job import train_job  # imports torch
+
     node = HydraConfig.get()
     if node.mode == RunMode.MULTIRUN or rank() > 0:
-        from ltr.experiment.job import train_job  # imports torch
-
         return train_job(cfg)
     with kept_once_begun(Path(node.runtime.output_dir), Path(cfg.output_dir)):
-        ours = str(cfg.dataset.get("_target_")).startswith("ltr.")
-        if ours and cfg.resume is None and processes() == 1:  # several fail together, once joined
-            with suppress(InstantiationException):  # said later, with all other mistakes
-                instantiate(cfg.dataset, _convert_="all").check()
-        from ltr.experiment.job import train_job
-
         return train_job(cfg)
 
 
@@ -66,12 +57,10 @@ def kept_once_begun(folder: Path, output_dir: Path) -> Iterator[None]:
 def _point(link: Path, name: str | None) -> None:
     """Make ``link`` a link to ``name`` beside it; None: remove it. What is no link stays."""
     with suppress(OSError, NotImplementedError):
-        if name is None:
+        if link.is_symlink():
             link.unlink()
-        elif link.is_symlink() or not link.exists():
-            new = link.with_name(f".{LATEST}-{os.getpid()}")
-            new.symlink_to(name)
-            new.replace(link)
+        if name is not None:
+            link.symlink_to(name)
 
 
 def list_runs(cfg: DictConfig) -> str:

@@ -21,7 +21,6 @@ from tabulate import tabulate
 from ltr.atomic import write_csv
 from ltr.console.arguments import quoted
 from ltr.console.cli import Stop
-from ltr.console.folders import unshown_keys
 from ltr.console.keys import Kind, flag, keys
 from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
@@ -72,10 +71,6 @@ class SweepSummary(Callback):
         except OmegaConfBaseException:
             return  # the sweep itself says what is wrong with it
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")
-        unshown = unshown_keys(config.hydra.overrides.task)
-        if unshown != unshown_keys():
-            key = "hydra.job.config.override_dirname.exclude_keys"
-            config.hydra.overrides.hydra.append(f"{key}=[{','.join(unshown)}]")
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Take a GPU; remove Hydra's own settings, which name folders of this machine."""

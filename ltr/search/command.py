@@ -69,8 +69,7 @@ def run_search(cfg: DictConfig) -> bool:
 
         def tell(trial: FrozenTrial) -> None:
             progress.done = len(finished(study)) - 1  # some may be another process's
-            took = trial.duration.total_seconds() if trial.duration else None
-            progress.add(f"trial {trial.number}", sentence(trial, search), took)
+            progress.add(f"trial {trial.number}", sentence(trial, search))
 
         work(search, study, tell)
         write_trials(search, study.trials)

@@ -302,7 +302,7 @@ def _progress(jobs: Sequence[Job]) -> Iterator[None]:
             for job in list(left):
                 if (ended := _ended(job)) is not None:
                     left.remove(job)
-                    finished.add(job.name, *ended)
+                    finished.add(job.name, ended[0])
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
