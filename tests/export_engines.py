@@ -66,16 +66,9 @@ def descend(root: Any, read: Callable[[Any], Any], items: Array, *, strict: bool
 
 def restored(scores: Array, described: str) -> Array:
     """The model's own scores of an engine's, as the note ``score`` of the manifest says."""
-    exact = scores.astype(np.float64)
-    if match := re.fullmatch(r"the model's score ([-+]) (\S+)", described):
-        return exact - float(match[1] + match[2])
-    match = re.fullmatch(r"sigmoid\((\S+) \* u \+ (\S+)\), u the (.*)model's score", described)
+    match = re.fullmatch(r"the model's score ([-+]) (\S+)", described)
     assert match is not None, described
-    with np.errstate(divide="ignore"):  # 0 and 1, where float32 ends
-        u = (np.log(exact) - np.log1p(-exact) - float(match[2])) / float(match[1])
-    return {"logit of the ": sigmoid, "inverse hyperbolic tangent of the ": np.tanh}.get(
-        match[3], ACTIVATIONS["identity"]
-    )(u)
+    return scores.astype(np.float64) - float(match[1] + match[2])
 
 
 def engine_scores(
@@ -106,7 +99,7 @@ def parity_in_engine(cfg: DictConfig, score: Callable[..., Array] | None = None)
 
 
 def of_ranklib(text: str, features: Array) -> Array:
-    """A missing value is 0; trees add in float32, the other two in float64."""
+    """A missing value is 0; trees add in float32, the other in float64."""
     items = np.nan_to_num(features, nan=0.0, posinf=np.inf, neginf=-np.inf)
     name = text.splitlines()[0].removeprefix("## ").strip()
     lines = [line.strip() for line in text.splitlines()]
@@ -120,24 +113,11 @@ def of_ranklib(text: str, features: Array) -> Array:
             )
         return total
     exact = items.astype(np.float64)
-    if name == "Linear Regression":
-        weights = {int(k): float(v) for k, v in re.findall(r"(\d+):(\S+)", lines[0])}
-        bias = np.array([weights.pop(0)])
-        inputs = exact[:, [feature - 1 for feature in weights]]
-        return run_layers([(np.array([[*weights.values()]]), bias, "identity")], inputs)
-    used = [int(feature) - 1 for feature in lines[0].split()]
-    width, hidden = len(used), int(lines[1])
-    sizes = [int(size) for size in lines[2 : 2 + hidden]] + [1]
-    leaving = {}
-    for line in lines[2 + hidden :]:
-        layer, unit, *numbers = line.split()
-        leaving[int(layer), int(unit)] = [float(number) for number in numbers]
-    biases = np.split(np.array(leaving[0, width]), np.cumsum(sizes)[:-1])
-    layers = [
-        (np.array([leaving[number, unit] for unit in range(units)]).T, bias, "sigmoid")
-        for number, (units, bias) in enumerate(zip([width, *sizes], biases, strict=False))
-    ]
-    return run_layers(layers, exact[:, used])
+    assert name == "Linear Regression"
+    weights = {int(k): float(v) for k, v in re.findall(r"(\d+):(\S+)", lines[0])}
+    bias = np.array([weights.pop(0)])
+    inputs = exact[:, [feature - 1 for feature in weights]]
+    return run_layers([(np.array([[*weights.values()]]), bias, "identity")], inputs)
 
 
 def _xml(split: ElementTree.Element) -> Any:
@@ -147,12 +127,9 @@ def _xml(split: ElementTree.Element) -> Any:
 
 
 def of_plugin(model: Mapping[str, Any], names: list[str], features: Array) -> Array:
-    """Float32; a missing value is 0, but in trees, where it takes the branch of missing ones."""
-    kind, definition = model["type"], model["definition"]
-    zeros = np.nan_to_num(np.asarray(features), nan=0.0)
-    if kind == "model/ranklib":
-        return of_ranklib(definition, zeros).astype(np.float32)
-    content, total = json.loads(definition), np.zeros(len(zeros), np.float32)
+    """Float32; a missing value takes the branch of missing ones."""
+    assert model["type"] == "model/xgboost+json"
+    content, total = json.loads(model["definition"]), np.zeros(len(features), np.float32)
 
     def read(node: Mapping[str, Any]) -> Any:
         if "leaf" in node:

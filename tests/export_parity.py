@@ -4,10 +4,8 @@
     python tests/export_parity.py ranklib=RANKLIB outputs/RUN ... [split=test]
 
 A cell is the largest difference of two scores over ``max(1, largest |score| of the list)``, for a
-text by the interpreter of its format in ``export_engines.py``; what is printed changes no list's
-order. For a search engine with several formats it is the largest of all.
-The last column is the size of ``model.onnx``. With ``ranklib=``, RankLib's jar or a folder of its
-compiled classes (2.10 and later, run by Java 11 and later), its own classes score ``to=ranklib``.
+text by the interpreter of its format in ``export_engines.py``. With ``ranklib=``, RankLib's jar or
+a folder of its compiled classes (2.10 and later, run by Java 11 and later), its own classes score.
 """
 
 import json
@@ -24,12 +22,11 @@ from tabulate import tabulate
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ltr.console.compose import typed
 from ltr.errors import LTRError
-from ltr.experiment.engines import ENGINES, LUCENE
+from ltr.experiment.engines import ENGINES
 from ltr.inference.export.command import export_model
 
 from export_engines import parity_in_engine  # isort: skip
 
-FORMATS = ("xgboost+json", "ranklib")
 MAIN = """
 import ciir.umass.edu.learning.*;
 import java.nio.file.*;
@@ -73,30 +70,24 @@ def differences(arguments: list[str], engine: str, jar: str | None) -> dict[str,
 
 
 def main(arguments: list[str]) -> None:
-    """Export each run to every engine and every format of it."""
+    """Export each run to every engine."""
     options = [one for one in arguments if "=" in one]
     jar = next((one.partition("=")[2] for one in options if one.startswith("ranklib=")), None)
     options = [one for one in options if not one.startswith("ranklib=")]
     rows, refusals, engines = [], dict[str, str](), ("ranklib",) if jar else ENGINES
     for run in (one for one in arguments if "=" not in one):
-        row, size = [Path(run).name], ""
+        row = [Path(run).name]
         for engine in engines:
-            cells = list[float]()
-            for kind in FORMATS if engine in LUCENE else ("null",):
-                given = [*options, f"checkpoint={run}", f"format={kind}"]
-                try:
-                    found = differences(given, engine, jar)
-                except LTRError as error:
-                    if not str(error).startswith("format="):
-                        refusals.setdefault(str(error), Path(run).name)
-                    continue
-                sizes = [found, *found.get("sizes", ())]
-                cells.append(max(one["largest_difference_of_unit"] for one in sizes))
-                size = f"{found['bytes']:,}" if "bytes" in found else size
-            row.append(f"{max(cells):.1e}" if cells else "refused")
-        rows.append([*row, size])
+            try:
+                found = differences([*options, f"checkpoint={run}"], engine, jar)
+            except LTRError as error:
+                refusals.setdefault(str(error), Path(run).name)
+                row.append("refused")
+                continue
+            row.append(f"{found['largest_difference_of_unit']:.1e}")
+        rows.append(row)
         print(row, file=sys.stderr, flush=True)
-    print(tabulate(rows, ["run", *engines, "bytes"], tablefmt="github", disable_numparse=True))
+    print(tabulate(rows, ["run", *engines], tablefmt="github", disable_numparse=True))
     for text, run in refusals.items():
         print(f"- {run}: `{text}`")
 

@@ -15,7 +15,7 @@ LUCENE = ("elasticsearch", "opensearch")  # their scores must not be negative
 _OWN_FORMAT = ("solr", "ranklib", *LUCENE)
 _BY_ITEM = (*_OWN_FORMAT, "vespa")  # they score one document at a time
 ENGINES = ("onnx", *_BY_ITEM, "native")
-_ACTIVATIONS = {"solr": ("relu", "leaky_relu", "sigmoid", "tanh")}  # others: the last two
+_ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")  # of Solr
 _NAMES = {
     nn.ReLU: "relu", nn.LeakyReLU: "leaky_relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid",
     nn.GELU: "gelu", nn.ELU: "elu", nn.Identity: "none",
@@ -71,22 +71,29 @@ def _of_model(engine: str, model: nn.Module) -> Iterator[str]:
             "which loss=distil teaches with this run's scores, or serve to=onnx beside the engine"
         )
     elif engine in _OWN_FORMAT and not isinstance(model, BoostedTrees | RankBoost | WithEmbeddings):
-        if not is_dense(model):
-            yield f"it has no layers of a {type(model).__name__}: train model=mlp, or use to=onnx"
-        used: dict[str, Iterable[nn.Module]] = {}
+        known = _ACTIVATIONS if engine == "solr" else ("null",)
+        if engine in LUCENE:
+            yield "it holds trees alone here: train model=lightgbm, or use to=onnx"
+            return
+        if not is_dense(model) or (engine == "ranklib" and _layers(model)):
+            yield f"it has no layers of a {type(model).__name__}: use to=onnx, or train trees"
+            return
+        used: dict[str, Iterable[nn.Module]] = {"activation": _layers(model)}
         if isinstance(model, MLP):
-            used["activation"] = model.layers
             if model.embedding.numbers:
                 yield "it embeds no numbers: set model.embedding.kind=null, or use to=onnx"
             if any(isinstance(layer, nn.LayerNorm) for layer in model.layers):
                 yield "it has no layer norm: set model.input_norm=false, or use to=onnx"
         if isinstance(model, MLP | Linear):
             used["output_activation"] = [model.head.activation]
-        known = _ACTIVATIONS.get(engine, ("sigmoid", "tanh"))
         for knob, layers in used.items():
             for name in {*map(activation_of, layers)} - {None, "none", *known}:
                 other = f"set model.{knob}={' or '.join(known)}, or use to=onnx"
                 yield f"it has no activation {name}: {other}"
+
+
+def _layers(model: nn.Module) -> Iterable[nn.Module]:
+    return model.layers if isinstance(model, MLP) else ()
 
 
 def _of_transform(

@@ -7,10 +7,8 @@ padding. ``by_item``: ``features`` ``[item, feature]`` alone, and ``scores`` ``[
 
 import logging
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
-from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +20,7 @@ from torch import nn
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, install
-from ltr.inference.export.context import IDENTIFIER, ExportContext, Exported, Scores, parity
+from ltr.inference.export.context import IDENTIFIER, ExportContext, Exported, Scores
 from ltr.inference.export.forms import Trees
 from ltr.inference.export.graph import ScorerGraph
 from ltr.models.rounds import RoundModel
@@ -31,7 +29,6 @@ from ltr.training.evaluation import padded_batches
 
 NAME, PROFILE = "model.onnx", "rank-profile.sd"
 _ITEMS = 1 << 15  # padded items in a batch
-_LENGTHS, _BATCHES = (1, 2, 240, 1000), (1, 7)  # that every graph is tried at
 
 
 def need(name: str) -> ModuleType:
@@ -126,21 +123,10 @@ def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = Fal
 
 
 def _cleaned(model: Any) -> Any:
-    """``model`` without the exporter's notes, which name files of this machine, and for no items.
-
-    A 0 of a shape that a ``Reshape`` is given is then 0, a list without items: the exporter's
-    attention leaves ONNX's default, by which it stands for the input's own size. A shape with a -1
-    keeps that: both in one shape are not defined, and nothing is left to infer.
-    """
-    onnx, graph = need("onnx"), model.graph
-    infers = {one.name for one in graph.initializer if -1 in onnx.numpy_helper.to_array(one)}
-    for node in graph.node:  # in the order in which they compute
+    """``model`` without the exporter's notes, which name files of this machine."""
+    graph = model.graph
+    for node in graph.node:
         node.ClearField("doc_string")
-        if node.op_type == "Concat" and infers.intersection(node.input):
-            infers.update(node.output)
-        if node.op_type == "Reshape" and node.input[1] not in infers:
-            del node.attribute[:]
-            node.attribute.append(onnx.helper.make_attribute("allowzero", 1))
     values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
     for noted in (model, graph, *graph.node, *values):
         del noted.metadata_props[:]
@@ -221,26 +207,3 @@ def _run(folder: Path, lists: Lists) -> Scores:
             raise ConfigError("to=onnx: padding has scores: report the model's config")
         out[rows[mask]] = scores[mask]
     return out
-
-
-def try_sizes(folder: Path, lists: Lists, score: Callable[[Lists], Scores]) -> dict[str, Any]:
-    """The parity at sizes that ``lists`` may lack, on lists of their items.
-
-    Raises:
-        ConfigError: it differs from what ``score`` gives.
-    """
-    sizes = []
-    for length, batch in product(_LENGTHS, _BATCHES):
-        random = np.random.default_rng([0, length, batch])
-        rows = random.permutation(np.sort(random.integers(lists.items, size=length * batch)))
-        made = Lists(
-            features=np.asarray(lists.features)[rows],
-            labels=np.asarray(lists.labels)[rows],
-            offsets=np.arange(0, length * batch + 1, length),
-            qids=np.array([f"made-{length}-{i}" for i in range(batch)]),
-            columns=lists.columns,
-        )
-        one = parity(made, score(made), _run(folder, made), "to=onnx")
-        known = {key: one[key] for key in ("largest_difference", "largest_difference_of_unit")}
-        sizes.append({"length": length, "batch": batch, **known})
-    return {"sizes": sizes, "bytes": (folder / NAME).stat().st_size}
