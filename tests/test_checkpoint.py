@@ -15,13 +15,11 @@ import torch
 from conftest import compose, letor_lists
 from folders import refused
 from made_trees import SMALL, needed, reading
-from omegaconf import DictConfig
 
-from ltr.errors import CheckpointError, ConfigError, OutputError
+from ltr.errors import CheckpointError, OutputError
 from ltr.experiment.run import run
 from ltr.experiment.start import resumed
 from ltr.scorers.scorer import load_model
-from ltr.scorers.trust import config_to_keep
 from ltr.training.checkpoint import (
     load_checkpoint,
     random_states,
@@ -50,19 +48,6 @@ def content(**parts: Any) -> dict[str, Any]:
         "width": 2,
         "progress": progress,
     } | parts
-
-
-def test_fewer_epochs_than_are_done_are_refused(tmp_path) -> None:
-    config = config_to_keep(compose("model=linear"), tmp_path)
-    progress = content()["progress"] | {"epoch": 3, "step": 1}
-    save_checkpoint(tmp_path / "last.pt", content(config=config, progress=progress))
-
-    def again(epochs: int) -> DictConfig:
-        given = [f"resume={tmp_path}", f"epochs={epochs}"]
-        return resumed(compose(*given), given)[0]
-
-    assert "give epochs=4 or more" in refused(lambda: again(3), ConfigError)  # the fourth is begun
-    assert again(4).epochs == 4
 
 
 def sealed(body: bytes) -> bytes:

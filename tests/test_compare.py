@@ -234,7 +234,7 @@ def test_the_report_has_settings_figures_and_what_is_not_covered(tmp_path) -> No
     assert text.startswith("ndcg@5 on mine, test: 40 queries\n")
     known = facts(found(*arguments))
     assert known["weights"] == "best epoch by ndcg@5 of vali"
-    assert (known["seeds"], known["commit"]) == ("1 2 3", "c" * 12)
+    assert (known["seeds"], known["commit"]) == ("1 2 3", "c" * 40)
     for part in (
         "95% interval", "sd of seeds", "better", "queries and seeds", "40/0/0", "±0.01",
         "empty list = 1", "0.5000", "40 queries resolve (80% power, alpha 0.05)",
@@ -310,7 +310,7 @@ def test_a_missing_or_damaged_run_is_named(tmp_path) -> None:
     file.write_text("\n".join(file.read_text().splitlines()[:9]))
     assert "queries.csv is damaged" in refused(lambda: said(tmp_path / "s"))
     finish(run, {})
-    assert "not what a run writes" in refused(lambda: said(tmp_path / "s"))
+    assert "had no test lists" in refused(lambda: said(tmp_path / "s"))
     (run / "results.json").unlink()
     message = refused(lambda: said(tmp_path / "s"), ConfigError)
     assert "loss=rmse: seed 2 has no run of fold 2" in message

@@ -3,7 +3,6 @@
 import math
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from conftest import compose, make_lists
 
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
-from ltr.experiment.hooks import advice
 from ltr.metrics import Convention, parse_metric
 from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
 from ltr.scorers.parts import make_settings
@@ -104,15 +102,3 @@ def test_a_checkpoint_with_the_halves_of_others_is_refused(tmp_path) -> None:
     for shape, dtype in (((3, HALVINGS, 2), torch.float64), ((2, HALVINGS, 2), torch.float32)):
         with pytest.raises(ValueError, match="not those of the history"):
             record.resume({"progress": progress, "half_means": torch.zeros(shape, dtype=dtype)})
-
-
-def test_advice_is_for_what_it_names() -> None:
-    def said(epoch: int, worth: Crossfit | None) -> list[str]:
-        done = Progress(epoch=epoch, best_epoch=11, best_value=0.5365)
-        return list(advice(SimpleNamespace(progress=done, crossfit=worth)))
-
-    (text,) = said(100, Crossfit(0.5237, 0.02))
-    assert "best epoch is 11 of 100" in text
-    assert "optimizer.weight_decay" in text
-    for epoch, worth in ((100, Crossfit(0.5330, 0.02)), (20, Crossfit(0.0, 0.0)), (100, None)):
-        assert not said(epoch, worth)

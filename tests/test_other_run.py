@@ -19,9 +19,13 @@ CUT = ("dataset=table", "dataset.path=a.csv")
 @pytest.mark.parametrize(
     ("theirs", "ours", "said"),
     [
-        (("dataset=mq2008",), ("dataset=mq2008", "dataset.fold=3"), "dataset.fold=1, here it is 3"),
-        (CUT, (*CUT, "dataset.seed=1", "dataset.features=[a]"), "dataset.seed=0, here it is 1"),
-        (CUT, (*CUT, "dataset.fractions=[0.6,0.2,0.2]"), "dataset.fractions=None"),
+        (
+            ("dataset=mq2008",),
+            ("dataset=mq2008", "dataset.fold=3"),
+            "dataset.fold as it was there, 1",
+        ),
+        (CUT, (*CUT, "dataset.seed=1", "dataset.features=[a]"), "dataset.seed as it was there, 0"),
+        (CUT, (*CUT, "dataset.fractions=[0.6,0.2,0.2]"), "dataset.fractions as it was there, None"),
         (("dataset=mq2008",), ("dataset=mq2007", "dataset.fold=3"), None),
         (CUT, ("dataset=table", "dataset.path=b.csv", "dataset.seed=1"), None),
         ((), ("dataset.seed=1",), None),  # synthetic lists are drawn, not cut

@@ -72,7 +72,7 @@ def test_only_the_projects_own_clone_has_a_commit(tmp_path, monkeypatch) -> None
     git("add", "ltr")
     git("commit", "-m", "one")
     head = commit(own) or ""
-    assert re.fullmatch(r"[0-9a-f]{40}", head)
+    assert re.fullmatch(r"[0-9a-f]{12}", head)
     assert commit(installed) is None  # in a folder of another repository
     (own / "__init__.py").write_text("x = 1\n")
     assert commit(own) == head + "+changes"

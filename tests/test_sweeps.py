@@ -44,19 +44,19 @@ def test_a_key_that_names_no_folder_cannot_vary() -> None:
         sweep_dir("out", None, ["threads=1,2", "seed=1,2"])
 
 
-def test_a_run_is_new_cut_off_or_done_and_that_of_other_code_is_moved_aside(tmp_path: Path) -> None:
-    assert RunFolder(tmp_path).prepare("a" * 64) == "new"
-    assert RunFolder(tmp_path).prepare("a" * 64) == "new"  # nothing was kept yet
+def test_a_run_is_done_or_not_and_that_of_other_code_is_moved_aside(tmp_path: Path) -> None:
+    assert not RunFolder(tmp_path).prepare("a" * 64)
     for name in ("train.log", "history.csv", "last.pt"):
         (tmp_path / name).write_text(name)
-    assert RunFolder(tmp_path).prepare("a" * 64) == "cut off"
+    assert not RunFolder(tmp_path).prepare("a" * 64)
+    assert (tmp_path / "last.pt").is_file()  # to go on from
     (tmp_path / "results.json").write_text("results.json")
-    assert RunFolder(tmp_path).prepare("b" * 64) == "new"
-    assert {path.name for path in tmp_path.iterdir()} == {NOTE, "train.log", "before-aaaaaaaaaa"}
-    old = tmp_path / "before-aaaaaaaaaa"
+    assert not RunFolder(tmp_path).prepare("b" * 64)
+    (old,) = tmp_path.glob("before-*")
+    assert {path.name for path in tmp_path.iterdir()} == {NOTE, "train.log", old.name}
     assert {path.name for path in old.iterdir()} == {"results.json", "last.pt", "history.csv"}
     finish(tmp_path, {})
-    assert RunFolder(tmp_path).prepare("b" * 64) == "done"
+    assert RunFolder(tmp_path).prepare("b" * 64)
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import gzip
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,7 @@ from ltr.data import table_sources as sources
 from ltr.data.lists import Lists
 from ltr.data.table_files import TableFiles
 from ltr.errors import ConfigError
-from ltr.experiment import start as beginning
 from ltr.experiment.prepare_data import prepare_data
-from ltr.experiment.start import with_its_categories
 
 Write = Callable[[pa.Table, Path], None]
 
@@ -233,21 +230,11 @@ def test_prepare_data_counts_tables(tmp_path: Path, capsys) -> None:
     assert "brand (3), size (hashed to 7)" in capsys.readouterr().out
 
 
-def test_the_digest_is_of_the_items_and_a_warm_start_keeps_its_categories(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_digest_is_of_the_items(tmp_path: Path) -> None:
     pa.parquet.write_table(table(), tmp_path / "a.parquet")
     knobs: dict[str, Any] = {"path": "a.parquet"}
     first = files(tmp_path, **knobs)
     fewer = files(tmp_path, **knobs, category_values=1)
     assert first.split("test").digest == fewer.split("test").digest  # such runs can be compared
     assert first.split("test").digest != files(tmp_path, **knobs, seed=1).split("test").digest
-
-    cfg: Any = SimpleNamespace(init_from="a run", resume=None, trust=[])
-    for columns in (fewer.columns, None):
-        scorer = SimpleNamespace(columns=columns)
-        monkeypatch.setattr(beginning, "load_model", lambda *_, scorer=scorer, **__: scorer)
-        begun = with_its_categories(cfg, first, tmp_path)
-        assert begun.split("train").columns == (columns or first.columns)
-    assert begun is first
     assert fewer.columns != first.columns

@@ -26,7 +26,7 @@ from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.console.compose import composed
 from ltr.console.keys import number, text, texts, whole
 from ltr.errors import ConfigError, as_started
-from ltr.experiment.run_folder import RunFolder, find_runs, short_commit
+from ltr.experiment.run_folder import RunFolder, find_runs
 
 
 class Findings(NamedTuple):
@@ -134,21 +134,20 @@ def _facts(groups: Mapping[str, pd.DataFrame]) -> list[tuple[str, str]]:
     runs = [(name, run.results) for name, of in groups.items() for run in of.to_numpy().ravel()]
     best = {f"best epoch by {one['select_on']} of vali" if one["select"] == "best" else "last epoch"
             for _, one in runs}  # fmt: skip
-    commits: dict[str, dict[str, str]] = {}
+    commits: dict[str, list[str]] = {}
     for name, one in runs:
-        commit = one.get("commit") or "unknown"
-        commits.setdefault(name, {})[commit] = short_commit(commit)
-    every = {key: short for of in commits.values() for key, short in of.items()}
+        commits.setdefault(name, []).append(one.get("commit") or "unknown")
+    every = dict.fromkeys(commit for of in commits.values() for commit in of)
     facts = [
         ("weights", ", ".join(sorted(best))),
         ("seeds", " ".join(map(str, sorted({one["seed"] for _, one in runs})))),
-        ("commit", ", ".join(every.values())),
+        ("commit", ", ".join(every)),
     ]
     return facts + [
-        ("NOTE", f"{name} is of {len(of)} commits: seeds and code differ together and cannot be "
+        ("NOTE", f"{name} is of {len({*of})} commits: seeds and code differ together and cannot be "
          "told apart; train all its seeds with one commit")
         for name, of in commits.items()
-        if len(of) > 1
+        if len({*of}) > 1
     ]  # fmt: skip
 
 

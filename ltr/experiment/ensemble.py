@@ -20,7 +20,7 @@ from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.console.keys import Kind, text, texts, without
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.report import measure, metric_table, write_run
+from ltr.experiment.report import metric_table, write_run
 from ltr.experiment.run_folder import RunFolder, find_runs, versions
 from ltr.scorers.ensemble import VALI, Weights, chosen_on_vali, parse_weights
 from ltr.scorers.inputs import set_threads
@@ -152,7 +152,6 @@ def make_ensemble(
     elif not isinstance(weights, str):
         chosen = Weights(weights)
     scorer = replace(scorer, model=ensemble_of(members, chosen.values).to(device).eval())
-    found = measure(scorer, data, metrics, convention, items)
 
     plain = weights if isinstance(weights, str) else list(weights)
     names = Counter(described(run.results["choices"]) for run in runs)
@@ -182,7 +181,7 @@ def make_ensemble(
     kinds = (Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
     methods = [without(run.results["protocol"], *kinds) for run in runs]
     return write_run(
-        folder, scorer, lists, found, convention,
+        folder, scorer, lists, data, metrics, convention, items,
         choices=choices,
         select="best" if "best" in {run.results["select"] for run in runs} else "last",
         select_on=select_on,

@@ -20,7 +20,7 @@ from ltr.models.rounds import BoostedTrees
 from ltr.relaxations.learned_sorter import SHIPPED
 from ltr.scorers.parts import as_list, by_rounds, class_of, make_dataset, own_metrics
 from ltr.scorers.trust import values_in
-from ltr.training.checkpoint import scoring_digest, selected_checkpoint
+from ltr.training.checkpoint import selected_checkpoint
 
 SHOWN = 10  # characters of an identity in the name of a folder
 # The rooms whose code decides what a run computes; the last two that of trees, or of a teacher.
@@ -66,19 +66,23 @@ def training_code(*configs: DictConfig) -> str:
 
 def origins_of(config: DictConfig) -> dict[str, str | None]:
     """What a run reads besides its lists, by digest: teacher and sorter; None where it has none."""
-    loss = config.get("loss")
-    of_mix = loss is not None and OmegaConf.select(loss, "parts.sodeep")
-    sorter = None
-    if of_mix or (loss is not None and "sorter" in loss):
-        given = OmegaConf.select(loss, "knobs.sodeep.sorter" if of_mix else "sorter")
-        path = Path(given or SHIPPED)
-        sorter = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
-    return {"loss.sorter": sorter, "teacher": run_digest(config.get("teacher"))}
+    whole = OmegaConf.to_container(config, resolve=True)
+    nodes = [node for node in values_in(whole) if isinstance(node, Mapping)]
+    given = [node["sorter"] for node in nodes if node.get("sorter") is not None]
+    sorter = Path(given[0] if given else SHIPPED)
+    return {
+        "loss.sorter": _sha256(sorter) if sorter.is_file() else None,
+        "teacher": run_digest(config.get("teacher")),
+    }
 
 
 def run_digest(path: str | None) -> str | None:
-    """SHA-256 of all that the run ``path`` scores items with; None: there is no such run."""
-    return None if path is None else scoring_digest(selected_checkpoint(Path(path))[1])
+    """SHA-256 of the checkpoint that the run ``path`` scores items with; None: there is no run."""
+    return None if path is None else _sha256(selected_checkpoint(Path(path))[0])
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _parts(config: DictConfig) -> dict[str, Any]:

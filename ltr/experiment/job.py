@@ -68,14 +68,13 @@ def train_job(cfg: DictConfig) -> float:
 def _train(cfg: DictConfig, kept: RunFolder, choices: dict[str, str], sweep: bool) -> float:
     """Do what is left of a run; return its value."""
     if sweep:
-        there = kept.prepare(identity(cfg))
-        if there == "done":
+        if kept.prepare(identity(cfg)):
             log.info("%s is done already", kept.folder)
             return float(kept.results["vali"][str(cfg.select_on)])
-        if there == "cut off":
+        if (kept.folder / "last.pt").is_file():
             cfg = cfg.copy()
             cfg.resume = str(kept.folder)
-    elif cfg.resume is not None and kept.note.is_file() and rank() == 0:
+    elif cfg.resume is not None and kept.identity is not None and rank() == 0:
         build(cfg)  # a mistake ends here, and changes nothing
         kept.go_on_as(identity(cfg))
     return run(cfg, kept.folder, choices, printed=not sweep)[f"vali_{cfg.select_on}"]

@@ -10,7 +10,6 @@ import logging
 import math
 import os
 import platform
-import re
 import shlex
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RESULTS, NOTE = "results.json", "identity.txt"
+RESUMED = "resumed as another run"  # in place of an identity
 _NOT_RESULTS = (".hydra", ".lock", "train.log", "error.txt", NOTE)
 FILES = ("queries.csv", "scores.csv", "history.csv")  # results.json holds their digests
 _DIGEST, _FILES = "sha256", "files_sha256"  # keys of results.json
@@ -47,7 +47,6 @@ _COMPUTE = (
     "ltr-torch", "torch", "numpy", "numba", "scipy", "pandas", "scikit-learn", "hydra-core",
     "omegaconf",
 )  # fmt: skip
-_IDENTITY = re.compile(rb"([0-9a-f]{64})\n")  # the whole note, unless the run was resumed
 
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
@@ -104,9 +103,8 @@ class RunFolder:
 
     @property
     def identity(self) -> str | None:
-        """The identity of a sweep's run; None where it has none, or was resumed as another run."""
-        found = _IDENTITY.fullmatch(self.note.read_bytes()) if self.note.is_file() else None
-        return None if found is None else found[1].decode()
+        """The identity of a sweep's run, ``RESUMED`` where it went on as another run, or None."""
+        return self.note.read_text(errors="replace").strip() if self.note.is_file() else None
 
     @property
     def error(self) -> str | None:
@@ -134,35 +132,31 @@ class RunFolder:
         with lock:
             yield
 
-    def prepare(self, identity: str) -> Literal["done", "cut off", "new"]:
-        """How far the run ``identity`` is; the folder, which is locked, is made ready for the rest.
+    def prepare(self, identity: str) -> bool:
+        """Whether the run ``identity`` is done; if not, the folder is ready for (the rest of) it.
 
-        Results of another identity (code or data have changed since) move to ``before-<their
-        identity>`` in the folder.
+        The folder is locked. Results of another identity (code or data have changed since) move to
+        ``before-...`` in it.
         """
-        if self.identity == identity:
-            damage = self.damage() if self.finished else None
-            if damage is not None:
-                log.warning("%s", damage)
-            elif self.finished:
-                return "done"
-            return "cut off" if (self.folder / "last.pt").is_file() else "new"
-        content = self.note.read_bytes() if self.note.is_file() else b""
-        known = re.match(rb"[0-9a-f]{10}", content)
-        old = self.folder / f"before-{known[0].decode() if known else _sha256(content)[:10]}"
-        for path in sorted(self.folder.iterdir()):
-            if path.name not in _NOT_RESULTS and not path.name.startswith(("before-", ".")):
-                old.mkdir(exist_ok=True)
-                path.replace(old / path.name)
-        if old.is_dir():
-            log.info("%s: results of other code or data, now in %s", self.folder, old.name)
-        atomic_write(self.note, identity + "\n")
-        return "new"
+        if self.identity != identity:
+            old = self.folder / f"before-{_sha256(str(self.identity).encode())[:10]}"
+            for path in sorted(self.folder.iterdir()):
+                if path.name not in _NOT_RESULTS and not path.name.startswith(("before-", ".")):
+                    old.mkdir(exist_ok=True)
+                    path.replace(old / path.name)
+            if old.is_dir():
+                log.info("%s: results of other code or data, now in %s", self.folder, old.name)
+            atomic_write(self.note, identity + "\n")
+        if not self.finished:
+            return False
+        if damage := self.damage():
+            log.warning("%s", damage)
+        return damage is None
 
     def go_on_as(self, identity: str) -> None:
         """Note that a sweep's run goes on as ``identity``, perhaps another; then it is neither."""
-        if (before := self.identity) != identity:
-            atomic_write(self.note, f"{_sha256(f'{before} {identity}'.encode())} resumed\n")
+        if self.identity != identity:
+            atomic_write(self.note, RESUMED + "\n")
             log.info("%s is now another run: given again, the sweep runs it anew", self.folder)
 
     def damage(self) -> str | None:
@@ -234,7 +228,7 @@ class RunFolder:
     @property
     def digest(self) -> str:
         """SHA-256 of the test lists; ``DataError`` where it had none."""
-        if "test" not in (data := self.results["data"]):
+        if "test" not in (data := self.results.get("data", {})):
             raise DataError(
                 f"{self.folder} had no test lists: train again with some (Ranker.fit: the second "
                 "of eval_set)"
@@ -317,18 +311,8 @@ def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
                 "or one that holds such folders"
             )
         for file in files:
-            run = RunFolder(file.parent)
-            try:
-                _ = (
-                    run.repeat,
-                    run.digest,
-                    run.convention,
-                    run.results["choices"],
-                    run.results["seed"],
-                )
-            except (KeyError, TypeError, AttributeError):
-                raise DataError(f"{file}: not what a run writes; run it again") from None
-            found.setdefault(file.parent.resolve(), run)
+            run = found.setdefault(file.parent.resolve(), RunFolder(file.parent))
+            _ = run.digest  # it is sound, and of some test lists
     return list(found.values()), list(unfinished)
 
 
@@ -342,26 +326,14 @@ def versions() -> dict[str, str]:
 
 
 def commit(package: Path = _PACKAGE) -> str | None:
-    """The commit of the clone that holds ``package``, ``+changes`` where tracked files differ.
+    """12 digits of the commit of the clone of ``package``; ``+changes`` where tracked files differ.
 
     Outside a clone of this project, also where the package is installed in a folder of another
     repository, it is what ``LTR_COMMIT`` says, else None.
     """
-
-    def git(*args: str) -> str:
-        return subprocess.check_output(
-            ["git", *args], cwd=package, text=True, stderr=subprocess.DEVNULL
-        ).strip()
-
-    try:
-        if Path(git("rev-parse", "--show-toplevel")).resolve() == package.parent:
-            changes = git("status", "--porcelain", "--untracked-files=no")
-            return git("rev-parse", "HEAD") + "+changes" * bool(changes)
-    except (OSError, subprocess.CalledProcessError):
-        pass
+    if (package.parent / ".git").exists():
+        describe = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"]
+        with suppress(OSError, subprocess.CalledProcessError):
+            said = subprocess.check_output(describe, cwd=package, stderr=subprocess.DEVNULL)
+            return said.decode().strip()
     return os.environ.get("LTR_COMMIT") or None
-
-
-def short_commit(commit: str) -> str:
-    """The first 12 digits of a ``commit()``, with ``+changes`` where that is its end."""
-    return commit[:12] + "+changes" * commit.endswith("+changes")

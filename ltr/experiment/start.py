@@ -12,13 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.folders import run_folder
 from ltr.console.keys import Resumed, keys
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import Dataset, KnowsColumns, Lists, splits_of
+from ltr.data.lists import KnowsColumns, Lists, splits_of
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import origins_of
 from ltr.experiment.labels import resolve_labels
 from ltr.models.embeddings import fit_embedding
 from ltr.models.rounds import RoundLearner, RoundModel
-from ltr.scorers.ensemble import Ensemble
 from ltr.scorers.parts import PARTS, Experiment, boosts, by_rounds, model_for
 from ltr.scorers.scorer import Scorer, check_columns, check_size, load_model
 from ltr.scorers.trust import config_of, config_to_keep, trusted
@@ -64,8 +63,8 @@ def resumed(cfg: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, dict
 
     Raises:
         CheckpointError: there is no readable ``last.pt``.
-        ConfigError: the command line changes what the run computes or asks for fewer epochs than it
-            has done, or the config names code that is not trusted.
+        ConfigError: the command line changes what the run computes, or the config names code that
+            is not trusted.
     """
     file = run_folder(cfg.resume) / "last.pt"
     content = load_checkpoint(file)
@@ -78,13 +77,7 @@ def resumed(cfg: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, dict
         )
     given: Any = OmegaConf.to_container(cfg, resolve=True)
     with fitting(file):
-        done = content["progress"]["epoch"] + (content["progress"]["step"] > 0)
         choices = {str(group): str(choice) for group, choice in content["choices"].items()}
-    if "epochs" in typed and isinstance(given["epochs"], int) and 0 <= given["epochs"] < done:
-        raise ConfigError(
-            f"epochs={given['epochs']}: epoch {done} of {cfg.resume} is done or begun: give "
-            f"epochs={done} or more, or start a new run"
-        )
     own = (*keys(Resumed.OWN, Resumed.FOLDER), *typed)
     config = config_of(content, file) | {key: given[key] for key in own if key in given}
     return trusted(config, [*PARTS, "metrics"], cfg.trust), choices
@@ -120,7 +113,10 @@ def open_lists(
     All of them before training, so that a bad test file is not found hours later.
     """
     parts.dataset.check()
-    parts = replace(parts, dataset=with_its_categories(cfg, parts.dataset, folder))
+    if cfg.init_from is not None and isinstance(parts.dataset, KnowsColumns):  # codes have meanings
+        source = cfg.init_from if cfg.resume is None else folder / "last.pt"
+        if (columns := load_model(source, trust=cfg.trust).columns) is not None:
+            parts = replace(parts, dataset=parts.dataset.with_columns(columns))
     lists = {split: parts.dataset.split(split) for split in splits_of(parts.dataset)}
     return Inputs(*resolve_labels(cfg, parts, lists), lists, folder, choices)
 
@@ -163,10 +159,10 @@ def _scorer(inputs: Inputs, file: Path, last: Mapping[str, Any] | None) -> Score
 
     Where ``last``, the content of ``file``, is resumed, its learner gives it the weights.
     """
-    cfg, parts, lists = inputs.cfg, inputs.parts, inputs.lists
-    train, settings, warm = lists["train"], parts.settings, None
+    cfg, parts, lists, warm = inputs.cfg, inputs.parts, inputs.lists, None
+    train, config = lists["train"], OmegaConf.to_container(cfg, resolve=True)
     origins = {split: part.digest for split, part in lists.items()} | origins_of(cfg)
-    columns = train.columns
+    assert isinstance(config, dict)
     if last is not None:
         with fitting(file):
             before, transform, columns = last["data"], transform_of(last), columns_of(last)
@@ -177,58 +173,29 @@ def _scorer(inputs: Inputs, file: Path, last: Mapping[str, Any] | None) -> Score
             )
         check_size(parts.model, transform, file)
     elif cfg.init_from is not None:
-        warm = _warm(cfg, train, parts.device)
-        transform = warm.transform
+        warm = load_model(cfg.init_from, parts.device, cfg.trust)
+        check_reads(warm, train, cfg, "init_from")
+        transform, columns = warm.transform, warm.columns
     else:
-        transform = parts.fit_transform(train)
+        transform, columns = parts.fit_transform(train), train.columns
         if boosts(parts.model):
             transform = transform.keeping_missing()
     for part in lists.values():
         check_columns(part, columns)
-    torch.manual_seed(settings.seed)
+    torch.manual_seed(parts.settings.seed)
     model = model_for(parts.model, transform).to(parts.device)
     if warm is not None:
         try:
+            if warm.config["transform"] != config["transform"]:
+                raise RuntimeError("it has another transform")
             model.load_state_dict(warm.model.state_dict())
         except RuntimeError as error:
             text = " ".join(str(error).split()[:60])
             raise ConfigError(
-                f"init_from={cfg.init_from}: {text}: give the model.* settings of that run"
+                f"init_from={cfg.init_from}: {text}: give the model and transform settings of that "
+                "run"
             ) from None
-    config: Any = OmegaConf.to_container(cfg, resolve=True)
     return Scorer(model, transform, columns, config, origins, parts.device)
-
-
-def _warm(cfg: DictConfig, train: Lists, device: torch.device) -> Scorer:
-    """The network ``cfg.init_from``, after a check that it reads features as those of ``train``."""
-    scorer = load_model(cfg.init_from, device, cfg.trust)
-    if isinstance(scorer.model, Ensemble):
-        raise ConfigError(
-            f"init_from={cfg.init_from} is an ensemble: give the run of one of its members"
-        )
-    check_reads(scorer, train, cfg, "init_from")
-    ours, theirs = OmegaConf.to_container(cfg.transform, resolve=True), scorer.config["transform"]
-    if ours != theirs:
-        raise ConfigError(
-            f"init_from={cfg.init_from} has the transform {theirs}, here it is {ours}: set "
-            "transform=... as it was there"
-        )
-    return scorer
-
-
-def with_its_categories(cfg: DictConfig, dataset: Dataset, folder: Path) -> Dataset:
-    """``dataset`` with the categories listed as for ``cfg.init_from``, whose codes have meanings.
-
-    A run that is resumed in ``folder`` has them itself. Where its features have other names it
-    stays as it is, and ``check_reads`` refuses it.
-    """
-    if cfg.init_from is None or not isinstance(dataset, KnowsColumns):
-        return dataset
-    file = cfg.init_from if cfg.resume is None else folder / "last.pt"
-    ours, theirs = dataset.split("train").columns, load_model(file, trust=cfg.trust).columns
-    if ours is None or theirs is None or ours.names != theirs.names:
-        return dataset
-    return dataset.with_columns(theirs) if {*ours.categories} == {*theirs.categories} else dataset
 
 
 def check_reads(scorer: Scorer, train: Lists, cfg: DictConfig, key: str) -> None:
@@ -247,22 +214,16 @@ def check_reads(scorer: Scorer, train: Lists, cfg: DictConfig, key: str) -> None
             f"{given} was trained on {scorer.transform.width} features, train has {train.width}: "
             "give a run on lists with the same features"
         )
-    try:
-        check_columns(train, scorer.columns)
-    except DataError as error:
-        raise DataError(f"{given}: {error}") from None
-    if scorer.data.get("train", "") == train.digest:
+    check_columns(train, scorer.columns)
+    if scorer.data.get("train") == train.digest:
         return
     ours: Any = OmegaConf.to_container(cfg.dataset, resolve=True)
     theirs = scorer.config["dataset"]
-    cuts = ("fold", *(("seed", "fractions") if "fractions" in ours else ()))
-    other = [name for name in cuts if theirs.get(name) != ours.get(name)]
-    if other and all(theirs.get(name) == ours.get(name) for name in _SOURCE):
+    cut = ("fold", "seed", "fractions") if "fractions" in ours else ("fold",)
+    other = [name for name in (*_SOURCE, *cut) if theirs.get(name) != ours.get(name)]
+    if other and not {*other} & {*_SOURCE}:
         raise ConfigError(
-            f"{given} was trained with dataset.{other[0]}={theirs.get(other[0])}, here it is "
-            f"{ours.get(other[0])}: it may have seen lists of this test: set it as it was there"
+            f"{given} may have seen lists of this test: set dataset.{other[0]} as it was there, "
+            f"{theirs.get(other[0])}"
         )
-    log.warning(
-        "%s was trained on lists of %s, not on these of train: test must have none of them",
-        given, theirs.get("name"),
-    )  # fmt: skip
+    log.warning("%s was trained on other lists: test must have none of them", given)

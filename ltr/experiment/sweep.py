@@ -23,7 +23,7 @@ from ltr.console.arguments import quoted
 from ltr.console.cli import Stop
 from ltr.console.keys import Kind, flag, keys
 from ltr.errors import ConfigError, DataError, OutputError
-from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.run_folder import RESUMED, RunFolder
 
 _METRICS = ("vali ", "crossfit ", "test ")  # how columns of metrics begin
 _OFFERED = "LTR_GPUS"  # to the processes of a launcher, such as 0,1,2,3
@@ -133,7 +133,7 @@ def read_runs(folder: Path, *, check: bool = True) -> list[dict[str, Any]]:
 
 
 def _outcome(run: RunFolder, *, check: bool) -> dict[str, Any]:
-    if run.note.is_file() and run.identity is None:  # its metrics do not belong to these keys
+    if run.identity == RESUMED:  # its metrics do not belong to these keys
         return {"status": "resumed with other settings; its sweep, given again, runs it anew"}
     if not run.finished:
         return {"status": run.error or "not finished"}

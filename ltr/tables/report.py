@@ -13,7 +13,7 @@ from ltr.analysis.verdicts import BETTER, COVERS, DIFFER, WORSE, rule
 from ltr.data.lists import SPLITS
 from ltr.data.public_sets import public_sets
 from ltr.errors import DataError
-from ltr.experiment.run_folder import RunFolder, short_commit
+from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention
 from ltr.scorers.parts import make_dataset
 from ltr.tables.results import ALPHA, CROSSFIT, Results, conventions_of, over_repeats
@@ -145,7 +145,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
         "selection": "; ".join(weights),
         "seeds": " ".join(map(str, seeds)),
         "runs": f"{len(measured)} of {len(runs)} runs are done",
-        "commit": ", ".join(map(short_commit, commits)) or "none yet",
+        "commit": ", ".join(commits) or "none yet",
         "±": deviation,
         "ensembles": "; ".join(ensembles),
         "incomplete": "; ".join(f"{row} has {done}" for row, done in unfinished(runs).items()),

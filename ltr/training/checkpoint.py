@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import random
 import warnings
 import zipfile
@@ -173,31 +172,6 @@ def members_of(content: Mapping[str, Any]) -> list[tuple[float, dict[str, Any]]]
     if not members or not all(isinstance(weight, float) for weight in weights):
         raise ValueError("members: none, or without weights")
     return list(zip(weights, members, strict=True))
-
-
-def scoring_digest(content: Mapping[str, Any]) -> str:
-    """SHA-256 of all in a checkpoint that scores items: model, transform, weights, members."""
-    digest = hashlib.sha256()
-    contents = [content]
-    while contents:
-        content = contents.pop()
-        config = {key: content["config"].get(key) for key in ("model", "precision")}
-        members = members_of(content)
-        about = [content["transform"], config, [weight for weight, _ in members]]
-        digest.update(json.dumps(about, sort_keys=True).encode())
-        add_tensors(digest, content["model"])
-        contents += [member for _, member in members]
-    return digest.hexdigest()
-
-
-def add_tensors(digest: Any, state: Mapping[str, Any]) -> None:
-    """Add names, kinds and bytes of the tensors of ``state`` to a digest of hashlib."""
-    for name, held in sorted(state.items()):
-        if isinstance(held, Mapping):  # of a model that is fitted by rounds
-            add_tensors(digest, held)
-            continue
-        digest.update(f"{name} {held.dtype} {tuple(held.shape)}".encode())
-        digest.update(held.contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
 def weight_bytes(content: Mapping[str, Any]) -> int:
