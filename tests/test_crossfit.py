@@ -15,7 +15,7 @@ from ltr.metrics import Convention, parse_metric
 from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
 from ltr.scorers.parts import make_settings
 from ltr.training.evaluation import metrics_of_scores
-from ltr.training.monitor import Monitor, Progress
+from ltr.training.monitor import Monitor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "paper_figures"))
 
@@ -94,11 +94,3 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
     assert record.progress.best_epoch == 1 + int(np.argmax(means[1:]))
     assert record.progress.best_value == max(means[1:])
     assert record_of(tmp_path, "select=last").crossfit is None
-
-
-def test_a_checkpoint_with_the_halves_of_others_is_refused(tmp_path) -> None:
-    progress = vars(Progress(epoch=1, history=[{"epoch": 0}, {"epoch": 1}]))
-    record = record_of(tmp_path)
-    for shape, dtype in (((3, HALVINGS, 2), torch.float64), ((2, HALVINGS, 2), torch.float32)):
-        with pytest.raises(ValueError, match="not those of the history"):
-            record.resume({"progress": progress, "half_means": torch.zeros(shape, dtype=dtype)})

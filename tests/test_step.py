@@ -49,7 +49,9 @@ def test_read_late_a_bad_loss_still_changes_no_weight(
         with monkeypatch.context() as patch:
             kept = model_of(patch)
             count_calls(patch, at, lambda value: value * float("nan"))
-            message = rf"epoch 2, step {at - 5}: the loss is not finite .* query id q"
+            message = (
+                rf"epoch 2, step {at - 5}: the loss or its gradient is not finite .* query id q"
+            )
             with pytest.raises(TrainingError, match=message) as error:
                 train(tmp_path / folder, *args)
         found.append((str(error.value), kept["model"].state_dict()))

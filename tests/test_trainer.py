@@ -187,9 +187,17 @@ def test_resuming_a_finished_run_changes_nothing_and_more_epochs_go_on(tiny, tmp
 @pytest.mark.parametrize(
     ("at", "spoil", "said"),
     [
-        (7, lambda value: value * float("inf"), "epoch 2, step 2: the loss is not finite"),
+        (
+            7,
+            lambda value: value * float("inf"),
+            "epoch 2, step 2: the loss or its gradient is not finite",
+        ),
         # adds 0, but its slope is infinite
-        (1, lambda value: value + (value - value.detach()).sqrt(), "step 1: the gradient is not"),
+        (
+            1,
+            lambda value: value + (value - value.detach()).sqrt(),
+            "step 1: the loss or its gradient is not",
+        ),
     ],
 )
 def test_what_is_not_finite_stops_before_the_update(
@@ -258,11 +266,11 @@ def test_settings_are_checked_all_at_once(tiny) -> None:
         "select=first": "select=first: choose one of best, last",
         "clip=0": "clip=0: give a number > 0",
         "metrics=[ndgc@5]": "'ndgc@5' is not a metric",
-        "monitor=[test]": "monitor=test: choose one of train, vali",
+        "monitor=[test]": "choose one of train, vali",
         "loss.k=0": "k=0 is not a cutoff",
         "model.heads=3": "heads",
         "optimizer.lr=-1": "Invalid learning rate",
-        "augment.noise=-1": "augment.noise=-1: give a number >= 0",
+        "augment.noise=-1": "give noise a number >= 0",
         "deterministic=1": "deterministic=1: choose one of true, false",
         "compile=fast": "compile=fast: choose one of true, false",
     }

@@ -13,7 +13,7 @@ from sklearn.preprocessing import QuantileTransformer
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform, fit_transform, no_transform, quantile_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
-from ltr.training.checkpoint import fitting, transform_of
+from ltr.training.checkpoint import features_of, fitting
 
 
 def lists_with(features: np.ndarray) -> Lists:
@@ -206,11 +206,11 @@ def test_kept_and_read_again_it_gives_the_same_bits() -> None:
     fitted = quantile_transform(lists)
     assert fitted.state() == quantile_transform(replace(lists, labels=lists.labels + 1)).state()
     state = json.loads(json.dumps(fitted.state()))
-    again = transform_of({"transform": state, "width": 4})
+    again = features_of({"transform": state, "width": 4, "columns": None})[0]
     np.testing.assert_array_equal(again(lists.features), fitted(lists.features))
     for wrong in ([], [[0.0, 1.0]], [[0.0], [1.0]], 3.0):
         with pytest.raises(CheckpointError), fitting(__file__):  # type: ignore[arg-type]
-            transform_of({"transform": state | {"grids": wrong}, "width": 4})
+            features_of({"transform": state | {"grids": wrong}, "width": 4, "columns": None})
     del state["grids"]
     with pytest.raises(CheckpointError), fitting(__file__):  # type: ignore[arg-type]
-        transform_of({"transform": state, "width": 4})
+        features_of({"transform": state, "width": 4, "columns": None})[0]

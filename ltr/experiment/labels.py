@@ -51,7 +51,7 @@ def resolve_labels(
     levels = _knob(experiment.loss, "levels")
     for split, part in lists.items():
         if levels is not None:
-            _check_levels(split, part, "loss.levels", levels)
+            _check_grades(split, part, "loss.levels", levels)
         if split in {*experiment.settings.monitor, "vali", "test"}:
             check_metrics(split, part, experiment.metrics, experiment.convention)
     if experiment.loss is not None:
@@ -68,39 +68,23 @@ def check_metrics(
         ConfigError: a label is above ``convention.levels`` or in no table of gains, no list has a
             relevant item for a metric, or a gain is too large to count with.
     """
-    if any("levels" in metric.parts for metric in metrics):
-        _check_levels(split, lists, "convention.levels", convention.levels)
-    if not isinstance(convention.gain, str) and any("gain" in one.parts for one in metrics):
-        count = len(convention.gain)
-        wrong = (lists.labels >= count) | (lists.labels != np.floor(lists.labels))
-        if wrong.any():
-            raise ConfigError(
-                f"{split} has {_item(lists, int(wrong.argmax()))}, but convention.gain has the "
-                f"gains of the grades 0 to {count - 1}: write one for each, or set "
-                "convention.gain=linear"
-            )
-    largest, labels, gain = _top(lists)
+    parts = {part for metric in metrics for part in metric.parts}
+    if "levels" in parts:
+        _check_grades(split, lists, "convention.levels", convention.levels)
+    if "gain" in parts and not isinstance(convention.gain, str):
+        _check_grades(split, lists, "convention.gain", len(convention.gain), whole=True)
+    labels, item = _top(lists)
     mask = torch.ones_like(labels, dtype=torch.bool)
     for metric in metrics:
         try:
-            value, filled = (
-                float(metric(labels, labels, mask, replace(convention, empty=empty)))
-                for empty in ("skip", 0)
-            )
+            value = float(metric(labels, labels, mask, replace(convention, empty="skip")))
         except OverflowError:
-            value = filled = np.inf
-        remedy = f"leave {metric} out of metrics"
-        if not np.isfinite(filled):
-            if "gain" in metric.parts:
-                remedy = "set convention.gain=linear"
-            raise ConfigError(f"{metric} of {split} is not finite: {gain}: {remedy}, {_LOOK}")
-        if np.isnan(value):
-            lower = "give labels above 0"
-            if "relevant" in metric.parts and largest > 0:
-                lower = f"set convention.relevant={_as_written(largest)} or lower"
+            value = np.nan
+        if not np.isfinite(value):
             raise ConfigError(
-                f"{metric} of {split}: no list has a relevant item, the largest label is "
-                f"{largest:g}: {lower}, or {remedy}"
+                f"{metric} of {split} has no finite value on the list with {item}, the largest: "
+                "set convention.relevant to a label that is there, convention.gain=linear where "
+                f"2^label is too large, or leave {metric} out of metrics, {_LOOK}"
             )
 
 
@@ -112,29 +96,22 @@ def check_loss(
     Raises:
         ConfigError: no item is relevant for it, or it is not finite.
     """
-    largest, labels, gain = _top(train)
-    relevant = _knob(loss, "relevant")
-    if relevant is not None and largest < threshold(relevant):
-        lower = f"set loss.relevant={_as_written(largest)} or lower"
+    labels, item = _top(train)
+    labels, largest, relevant = labels[:, :list_size].float(), labels.max(), _knob(loss, "relevant")
+    learns = relevant is None or bool(largest >= threshold(relevant))
+    if learns and largest >= _LARGE:
+        scores = torch.linspace(-1, 1, labels.shape[-1])[None].requires_grad_()
+        try:
+            value = loss(scores, labels, torch.ones_like(labels, dtype=torch.bool)).sum()
+            slope = torch.autograd.grad(value, scores)[0] if value.requires_grad else value
+            learns = bool(value.isfinite()) and bool(slope.isfinite().all())
+        except ArithmeticError:
+            learns = False
+    if not learns:
         raise ConfigError(
-            f"the loss finds no relevant item in train, the largest label is {largest:g}: "
-            f"{lower if largest > 0 else 'give labels above 0'}, or choose a loss that compares "
-            "labels, such as loss=ranknet"
-        )
-    if largest < _LARGE:
-        return
-    labels = labels.float()[:, :list_size]
-    scores = torch.linspace(-1, 1, labels.shape[-1])[None].requires_grad_()
-    try:
-        value = loss(scores, labels, torch.ones_like(labels, dtype=torch.bool)).sum()
-        slope = torch.autograd.grad(value, scores)[0] if value.requires_grad else value
-        finite = bool(value.isfinite()) and bool(slope.isfinite().all())
-    except ArithmeticError:
-        finite = False
-    if not finite:
-        raise ConfigError(
-            f"the loss is not finite on train: {gain}: choose a loss that does not raise 2 to the "
-            f"label, such as loss=ranknet convention.gain=linear, {_LOOK}"
+            f"the loss finds no relevant item in train, or is not finite there; the largest is "
+            f"{item}: set loss.relevant to a label that is there, choose a loss that compares "
+            f"labels, such as loss=ranknet convention.gain=linear, {_LOOK}"
         )
 
 
@@ -143,33 +120,30 @@ def _knob(loss: Any, name: str) -> float | None:
     return loss.keywords.get(name) if isinstance(loss, partial) else None
 
 
-def _check_levels(split: str, lists: Lists, key: str, levels: float) -> None:
-    """Raise ``ConfigError`` where a label is above ``levels`` - 1; ``key`` has them."""
-    place = int(lists.labels.argmax())
-    if (largest := float(lists.labels[place])) > levels - 1:
+def _check_grades(
+    split: str, lists: Lists, key: str, levels: float, *, whole: bool = False
+) -> None:
+    """Raise ``ConfigError`` where a label is no grade below ``levels``, which ``key`` sets."""
+    wrong = lists.labels > levels - 1
+    if whole:
+        wrong |= lists.labels != np.floor(lists.labels)
+    if wrong.any():
         raise ConfigError(
-            f"{split} has {_item(lists, place)}, but {key}={levels:g} means labels up to "
-            f"{levels - 1:g}: set {key}={levels_for(largest)} (of a run suggested.levels sets it, "
-            "for loss and metrics), or look at that item"
+            f"{split} has {_item(lists, int(wrong.argmax()))}, but {key} has {levels:g} grades "
+            "from 0 on: set suggested.levels, of a table of gains one for each grade or "
+            f"convention.gain=linear, {_LOOK}"
         )
 
 
-def _top(lists: Lists) -> tuple[float, torch.Tensor, str]:
-    """The largest label, the labels of its list, descending, ``[1, items]``, and its gain."""
+def _top(lists: Lists) -> tuple[torch.Tensor, str]:
+    """The labels of the list with the largest, descending, ``[1, items]``; that item."""
     place = int(lists.labels.argmax())
     number = int(np.searchsorted(lists.offsets, place, side="right")) - 1
     labels = np.sort(lists.labels[lists.offsets[number] : lists.offsets[number + 1]])[::-1]
-    largest = float(labels[0])
-    gain = f"2^{largest:g} - 1, the gain of {_item(lists, place)}, is too large a number"
-    return largest, torch.from_numpy(labels.astype(np.float64))[None], gain
+    return torch.from_numpy(labels.astype(np.float64))[None], _item(lists, place)
 
 
 def _item(lists: Lists, place: int) -> str:
     """An item by its label and its query id."""
     qid = lists.qids[np.searchsorted(lists.offsets, place, side="right") - 1]
     return f"label {lists.labels[place]:g} (query id {qid})"
-
-
-def _as_written(label: float) -> str:
-    """A label of float32 with the fewest digits that name it."""
-    return np.format_float_positional(np.float32(label), trim="-")

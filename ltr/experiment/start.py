@@ -21,7 +21,7 @@ from ltr.models.rounds import RoundLearner, RoundModel
 from ltr.scorers.parts import PARTS, Experiment, boosts, by_rounds, model_for
 from ltr.scorers.scorer import Scorer, check_columns, check_size, load_model
 from ltr.scorers.trust import config_of, config_to_keep, trusted
-from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
+from ltr.training.checkpoint import features_of, fitting, load_checkpoint
 from ltr.training.hooks import Hook
 from ltr.training.monitor import Monitor
 from ltr.training.network import NetworkLearner
@@ -165,8 +165,8 @@ def _scorer(inputs: Inputs, file: Path, last: Mapping[str, Any] | None) -> Score
     assert isinstance(config, dict)
     if last is not None:
         with fitting(file):
-            before, transform, columns = last["data"], transform_of(last), columns_of(last)
-            changed = [name for name, digest in origins.items() if before.get(name) != digest]
+            transform, columns = features_of(last)
+            changed = [name for name, one in origins.items() if last["data"].get(name) != one]
         if changed:
             raise DataError(
                 f"{', '.join(changed)} changed since the run began: restore it, or start anew"

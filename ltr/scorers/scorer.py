@@ -25,11 +25,10 @@ from ltr.scorers.parts import (
 )
 from ltr.scorers.trust import config_of, trusted
 from ltr.training.checkpoint import (
-    columns_of,
+    features_of,
     fitting,
     members_of,
     selected_checkpoint,
-    transform_of,
     weight_bytes,
 )
 from ltr.training.evaluation import predict
@@ -127,7 +126,7 @@ def scorer_of(
     config = config_of(content, file)
     with fitting(file):
         members, data = members_of(content), content.get("data", {})
-        transform, columns = transform_of(content), columns_of(content)
+        transform, columns = features_of(content)
     checked = trusted(config, [] if members else ["model"], trust)
     make_settings(checked), make_convention(checked)  # a wrong value is named
     if not members:

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import random
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -71,16 +70,13 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
             warnings.simplefilter("ignore")  # our own error says more
             content = torch.load(io.BytesIO(whole), map_location=device, weights_only=True)
         _check_size(content, len(whole))
-        version = content["version"]
+        if content["version"] != VERSION:
+            raise ValueError(f"version {content['version']}, not {VERSION}")
     except Exception as error:  # a crafted file makes torch raise anything
         raise CheckpointError(
-            f"{path} cannot be read safely (not written by train.py): use another one"
+            f"{path} cannot be read safely (not written by this version of train.py): use another "
+            "one, or train again"
         ) from error
-    if version != VERSION:
-        raise CheckpointError(
-            f"{path} has checkpoint version {version}, this program reads {VERSION}: use the "
-            "program that wrote it, or train again"
-        )
     return dict(content)
 
 
@@ -130,9 +126,13 @@ def fitting(path: Path) -> Iterator[None]:
         ) from e
 
 
-def transform_of(content: Mapping[str, Any]) -> FeatureTransform:
-    """The transform in a checkpoint; ``ValueError``: it is of other columns; see ``fitting``."""
+def features_of(content: Mapping[str, Any]) -> tuple[FeatureTransform, Columns | None]:
+    """The transform in a checkpoint, and names and categories of the features where it has them.
+
+    ``ValueError``: they are not of the same columns; see ``fitting``.
+    """
     transform, width = FeatureTransform.from_state(content["transform"]), content["width"]
+    names = None if content["columns"] is None else Columns.from_state(content["columns"])
     columns = (transform.shape, transform.sign, transform.mean, transform.scale, transform.codes)
     indicated, grids = transform.indicated, transform.grids
     if (
@@ -142,19 +142,10 @@ def transform_of(content: Mapping[str, Any]) -> FeatureTransform:
         or grids.ndim != 2
         or len(grids) != (transform.shape == QUANTILE).sum()
         or grids.shape[1] < 2
+        or (names is not None and not np.array_equal(names.codes, transform.codes))
     ):
         raise ValueError(f"transform: not one of {width} columns")
-    return transform
-
-
-def columns_of(content: Mapping[str, Any]) -> Columns | None:
-    """Names and categories of the features in a checkpoint; None: it has none; see ``fitting``."""
-    if (state := content["columns"]) is None:
-        return None
-    columns = Columns.from_state(state)
-    if not np.array_equal(columns.codes, transform_of(content).codes):
-        raise ValueError("columns: not those of the transform")
-    return columns
+    return transform, names
 
 
 # What an ensemble's checkpoint holds of each member's: no optimiser, no progress.
@@ -181,24 +172,12 @@ def weight_bytes(content: Mapping[str, Any]) -> int:
 
 
 def random_states() -> dict[str, Any]:
-    """The state of every global random generator, as tensors and plain values."""
-    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # noqa: NPY002
-    version, numbers, gauss_next = random.getstate()
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "numpy": [name, [int(k) for k in keys], int(position), int(has_gauss), float(gauss)],
-        "python": [version, list(numbers), gauss_next],
-    }
+    """The states of PyTorch's random generators; nothing here draws from others."""
+    return {"torch": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all()}
 
 
 def restore_random_states(states: dict[str, Any]) -> None:
-    """Restore what ``random_states`` returned."""
+    """Restore what ``random_states`` returned, as far as this machine has the GPUs."""
     torch.set_rng_state(states["torch"].cpu())
-    if states["cuda"] and torch.cuda.is_available():
-        here = states["cuda"][: torch.cuda.device_count()]
-        torch.cuda.set_rng_state_all([state.cpu() for state in here])
-    name, keys, *rest = states["numpy"]
-    np.random.set_state((name, np.array(keys, np.uint32), *rest))  # noqa: NPY002
-    version, numbers, gauss_next = states["python"]
-    random.setstate((version, tuple(numbers), gauss_next))
+    for device, state in zip(range(torch.cuda.device_count()), states["cuda"], strict=False):
+        torch.cuda.set_rng_state(state.cpu(), device)

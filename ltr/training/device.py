@@ -73,15 +73,12 @@ def deterministic(wanted: bool) -> Iterator[None]:
             f"{_WORKSPACE}=:4096:8 in its environment"
         )
     os.environ.setdefault(_WORKSPACE, ":4096:8")
-    cudnn = torch.backends.cudnn
-    before = torch.are_deterministic_algorithms_enabled(), cudnn.deterministic, cudnn.benchmark
-    torch.use_deterministic_algorithms(True)
-    cudnn.deterministic, cudnn.benchmark = True, False
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)  # those of cuDNN too
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
-        cudnn.deterministic, cudnn.benchmark = before[1:]
+        torch.use_deterministic_algorithms(before)
 
 
 def describe_device(device: torch.device) -> str:

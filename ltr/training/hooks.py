@@ -89,16 +89,9 @@ class TensorBoard(Hook):
         records = io.BytesIO()
         for event in events:
             RecordWriter(records).write(event.SerializeToString())
-        content = records.getvalue()
         try:
-            with self._file.open("ab", buffering=0) as file:
-                before = file.tell()
-                try:
-                    while content:  # part by part where a disk is nearly full
-                        content = content[file.write(content) :]
-                except OSError:
-                    file.truncate(before)
-                    raise
+            with self._file.open("ab") as file:
+                file.write(records.getvalue())
         except OSError as error:
             self._lost = True
             log.warning(

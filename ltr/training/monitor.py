@@ -87,11 +87,7 @@ class Monitor:
     def resume(self, content: Mapping[str, Any]) -> None:
         """Take the progress from the content of ``last.pt``; see ``fitting``."""
         self.progress = Progress(**content["progress"])
-        halves = content["half_means"].cpu().numpy()
-        shape = (len(self.progress.history), HALVINGS, 2)
-        if halves.shape != shape or halves.dtype != np.float64:
-            raise ValueError("half_means: not those of the history")
-        self._half_means = list(halves)
+        self._half_means = list(content["half_means"].cpu().numpy())
 
     @property
     def crossfit(self) -> Crossfit | None:

@@ -164,8 +164,6 @@ class NetworkLearner:
             self.model.load_state_dict(content["model"])
             self.optimizer.load_state_dict(content["optimizer"])
             self._base_lr = [float(rate) for rate in content["base_lr"]]
-            if len(self._base_lr) != len(self.optimizer.param_groups):
-                raise ValueError("base_lr: one for each group of parameters")
             self.monitor.resume(content)
             restore_random_states(content["random"])
 
@@ -255,10 +253,9 @@ class Step:
         first = step - len(rows) + 1
         for number, ((loss, _, norm), which) in enumerate(zip(rows, lists, strict=True), first):
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                what = "loss" if not math.isfinite(loss) else "gradient"
                 raise TrainingError(
-                    f"epoch {epoch}, step {number}: the {what} is not finite (loss {loss}, "
-                    f"gradient norm {norm}); the weights are those before this step; lists with "
+                    f"epoch {epoch}, step {number}: the loss or its gradient is not finite "
+                    f"({loss}, norm {norm}); the weights are those before this step; lists with "
                     f"query id {', '.join(qids[which])}: lower optimizer.lr, set clip=1, or look "
                     "at these lists"
                 )
