@@ -227,7 +227,7 @@ def test_prepare_data_counts_tables(tmp_path: Path, capsys) -> None:
     given += ["dataset.path=a.parquet", "dataset.categories=[brand]", "dataset.hashed={size: 7}"]
     places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache"]
     prepare_data(compose(*given, *places, config="prepare_data"))
-    assert "brand (3), size (hashed to 7)" in capsys.readouterr().out
+    assert "5 features, categories: brand, size" in capsys.readouterr().out
 
 
 def test_the_digest_is_of_the_items(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_the_head_names_everything() -> None:
         "selection": "best epoch by ndcg@5 of vali (select=best)",
         "seeds": "1 2 3",
         "runs": "9 of 9 runs are done",
-        "commit": "a" * 12,
+        "commit": "a" * 40,
         "±": "standard deviation over seeds",
         "interval": "95%, over queries and seeds",
         "baseline": "bad",

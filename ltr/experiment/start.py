@@ -160,9 +160,9 @@ def _scorer(inputs: Inputs, file: Path, last: Mapping[str, Any] | None) -> Score
     Where ``last``, the content of ``file``, is resumed, its learner gives it the weights.
     """
     cfg, parts, lists, warm = inputs.cfg, inputs.parts, inputs.lists, None
-    train, config = lists["train"], OmegaConf.to_container(cfg, resolve=True)
+    train = lists["train"]
+    config: Any = OmegaConf.to_container(cfg, resolve=True)
     origins = {split: part.digest for split, part in lists.items()} | origins_of(cfg)
-    assert isinstance(config, dict)
     if last is not None:
         with fitting(file):
             transform, columns = features_of(last)

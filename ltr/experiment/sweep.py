@@ -177,7 +177,7 @@ def table_of(rows: list[dict[str, Any]], *, test: bool = False) -> str:
     for name in frame.columns.intersection(["epoch", "seconds"]):
         shown[name] = frame[name].astype("Int64")
     shown["status"] = shown["status"].where(shown["status"] == "done", "failed")
-    look = {"showindex": False, "floatfmt": ".4f", "missingval": ""}
+    look: Any = {"showindex": False, "floatfmt": ".4f", "missingval": ""}
     parts = [tabulate(shown.astype(object).where(shown.notna(), None), headers="keys", **look)]
     repeated = [name for name in varied if name in keys(Kind.REPEAT)]
     if repeated and len(done) > 1:
