@@ -4,7 +4,6 @@ python docs/labels.py    # the table of docs/labels.md
 """
 
 import itertools
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -42,13 +41,12 @@ KINDS = {
     "real, 0 to 0.9": np.linspace(0, 0.9, 10),
 }
 YES, TOP, NO = "yes", "top", "no"
-MEANING = f"""`{YES}` counts as said, with nothing to set. `KEY=VALUE` stops before training and
-asks for this. `{TOP}`: beside the largest label one of half its size counts no more than 0.
-`{NO}` stops before training with a line that names the label and says what to choose. Objectives
-of the tree libraries that count 2^y are as blind as ndcg."""
+MEANING = f"""`{YES}` counts as said, with nothing to set. `{TOP}`: beside the largest label
+one of half its size counts no more than 0. `{NO}` stops before training with a line that names the
+label and says what to set or choose. Objectives of the tree libraries that count 2^y are as blind
+as ndcg."""
 SPREAD = 16.0  # labels up to here count beside each other under 2^label and softmax
 NOTHING = 1e-6  # what counts less than this share of the largest label counts nothing
-_KEY = re.compile(r"\bset ([a-z_.]+=[a-z0-9_.:]*[a-z0-9])")  # a remedy
 _TREES: dict[tuple[type[BoostedTrees], str], str] = {
     (LightGBM, "lambdarank"): "the gain 2^y - 1",
     (LightGBM, "rank_xendcg"): "2^y, less a draw",
@@ -92,8 +90,8 @@ def of_loss(name: str, labels: np.ndarray) -> str:
     loss = partial(import_function(config.target), **values)
     try:
         check_loss(loss, _lists(labels))
-    except ConfigError as error:
-        return _remedy(error)
+    except ConfigError:
+        return NO
     return TOP if loss_drowns(loss, largest) else YES
 
 
@@ -103,8 +101,8 @@ def of_metric(metric: Metric, labels: np.ndarray) -> str:
     convention = Convention(levels=levels_for(largest))
     try:
         check_metrics("data", _lists(labels), [metric], convention)
-    except ConfigError as error:
-        return _remedy(error)
+    except ConfigError:
+        return NO
     return TOP if metric_drowns(metric, convention, largest) else YES
 
 
@@ -147,8 +145,8 @@ def of_rounds(make: Callable[[int], RoundModel], labels: np.ndarray) -> str:
         _, after = itertools.islice(
             make(lists.width).rounds(FitData(train, rounds=1, scored={"train": train})), 2
         )
-    except DataError as error:
-        return _remedy(error)
+    except DataError:
+        return NO
     return YES if np.isfinite(after.scores["train"]).all() else "not finite"
 
 
@@ -159,12 +157,6 @@ def _counted(metric: Metric) -> str:
         "levels": "(2^y - 1) / 2^(convention.levels - 1)",
     }
     return next((text for key, text in parts.items() if key in metric.parts), "y")
-
-
-def _remedy(error: Exception) -> str:
-    """The key that an error asks for, or ``NO``."""
-    found = _KEY.search(str(error))
-    return found[1] if found else NO
 
 
 def _lists(labels: np.ndarray) -> Lists:

@@ -2,7 +2,7 @@
 
 import runpy
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ltr.metrics import Metric, err, ndcg
 from ltr.metrics.ordering import at_ranks
 from ltr.metrics.per_list import settle
 from ltr.metrics.spec import METRICS
-from ltr.models import MLP, ContextAwareTransformer, Linear
+from ltr.models import ContextAwareTransformer, Linear
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "check_loss.py"
 LOSS, METRIC, MODEL = (
@@ -64,7 +64,7 @@ def test_a_metric_of_ours_has_every_property(name: str) -> None:
     subject = Subject.of_metric(Metric(name, 5), most=float("inf") if name == "dcg" else 1)
     verdicts = [judge(prop, subject) for prop in METRIC_PROPERTIES]
     assert not [verdict for verdict in verdicts if verdict.outcome == FAILS]
-    assert sum(verdict.outcome == HOLDS for verdict in verdicts) >= 21
+    assert sum(verdict.outcome == HOLDS for verdict in verdicts) >= 15
 
 
 def precision(
@@ -98,7 +98,7 @@ WRONG_METRICS: list[tuple[str, str, Callable[..., Tensor]]] = [
      lambda s, y, m: (real(s, m, -torch.inf).softmax(-1) * (real(y, m) >= 1)).sum(-1)),
     ("averaged_ties_are_the_mean_over_all_orders", "to ties=averaged",
      lambda s, y, m, *, k=None, ties="file": ndcg(s, y, m, k=k)),
-    ("the_cutoff_of_a_metric_is_honoured", "k is ignored",
+    ("the_cutoff_is_honoured", "k is ignored",
      lambda s, y, m, *, k=None: precision(s, y, m, k=3)),
     ("an_empty_list_counts_what_the_convention_says", "counts 0 under empty=0.5",
      lambda s, y, m, *, empty=1.0: ndcg(s, y, m, empty=0)),
@@ -107,9 +107,9 @@ WRONG_METRICS: list[tuple[str, str, Callable[..., Tensor]]] = [
          ndcg(s, y, m), s, m, without=real(y, m).amax(-1) < 3, empty=empty)),
     ("labels_below_relevant_do_not_count", "relevant=2",
      lambda s, y, m, *, k=None, relevant=1: precision(s, y, m, k=k)),
-    ("the_number_of_grades_is_read", "ignored",
+    ("what_the_convention_says_is_read", "levels=6 changed no value",
      lambda s, y, m, *, levels=5: err(s, y, m, levels=9)),
-    ("a_table_of_gains_is_looked_up", "ignored", lambda s, y, m, *, gain="exp2": ndcg(s, y, m)),
+    ("what_the_convention_says_is_read", "ignored", lambda s, y, m, *, gain="exp2": ndcg(s, y, m)),
     ("a_score_of_nan_makes_its_list_nan_and_no_other", "give NaN",
      lambda s, y, m, *, k=2: precision(s.nan_to_num(), y, m, k=k)),
     ("float64_is_not_rounded", "digits are lost",
@@ -175,7 +175,7 @@ WRONG_MODELS: list[tuple[str, str, Any]] = [
     ("padding_is_never_read", "masked_fill", lambda my, x, m, r: my.scored(x, m) - 1e9 * ~m),
     ("padding_is_never_read", "padding is read",
      lambda my, x, m, r: my.scored(x, m) + (0 if torch.is_grad_enabled() else 0 * x.sum())),
-    ("lists_do_not_see_each_other", "in training mode",  # as batch norm is
+    ("training_sees_each_list_alone", "in training mode",  # as batch norm is
      lambda my, x, m, r: without_its_mean(my.scored(x, m), m, my.training)),
     ("the_gradient_is_finite_and_reaches_every_parameter", "nan with NaN on padding",
      lambda my, x, m, r: real(my.last(my.inner(x).tanh()).squeeze(-1), m)),
@@ -210,19 +210,10 @@ def test_lists_may_see_each_other_in_training_where_the_model_says_so() -> None:
         def train(self, mode: bool = True) -> "Never":
             return super().train()  # in evaluation too
 
-    prop = MODEL["lists_do_not_see_each_other"]
-    assert judge(prop, ModelSubject(Said)).outcome == HOLDS
-    assert judge(prop, ModelSubject(Never)).outcome == FAILS
-
-
-def test_a_training_that_resumes_otherwise_is_caught() -> None:
-    def trained(epochs: Sequence[int]) -> dict[str, Tensor]:
-        return {"weight": torch.tensor([0.1] * sum(epochs)) * (1 + 1e-7 * len(epochs))}
-
-    prop = MODEL["a_resumed_training_gives_the_same_weights"]
-    assert judge(prop, ModelSubject(Right, trained=trained)).outcome == FAILS
-    same = ModelSubject(Right, trained=lambda epochs: {"weight": torch.ones(sum(epochs))})
-    assert judge(prop, same).outcome == HOLDS
+    alone = MODEL["lists_do_not_see_each_other"]
+    assert judge(MODEL["training_sees_each_list_alone"], ModelSubject(Said)).outcome == HOLDS
+    assert judge(alone, ModelSubject(Said)).outcome == HOLDS
+    assert judge(alone, ModelSubject(Never)).outcome == FAILS
 
 
 def test_it_says_what_a_model_is() -> None:
@@ -234,9 +225,6 @@ def test_it_says_what_a_model_is() -> None:
     assert judge(aware, ModelSubject(Linear)).seen == "the model is pointwise"
     verdict = judge(aware, ModelSubject(transformer))
     assert (verdict.outcome, "list-aware" in verdict.seen) == (DOES_NOT_APPLY, True)
-    for make, said in ((MLP, True), (transformer, False)):
-        assert judge(aware, ModelSubject(make, list_aware=said)).outcome == FAILS
-        assert judge(aware, ModelSubject(make, list_aware=not said)).outcome != FAILS
     ranks = MODEL["the_given_ranks_mean_nothing"]
     positions = ModelSubject(lambda width: transformer(width, "fixed"))
     assert judge(ranks, ModelSubject(transformer)).outcome == HOLDS
@@ -278,14 +266,12 @@ number = 3
 def twice(scores, labels, mask, *, times=2.0):
     return times * ndcg(scores, labels, mask)
 
-class Counting(Linear):
-    calls = 0
+class Stepped(Linear):
     def __init__(self, width, *, step=0.0):
         super().__init__(width)
         self.step = step
     def forward(self, features, mask, ranks=None):
-        Counting.calls += self.training
-        return super().forward(features, mask, ranks) * (1 + self.step * self.calls)
+        return super().forward(features, mask, ranks) + self.step  # on padding too
 """
 
 
@@ -313,7 +299,7 @@ def verdicts(what: str, arguments: str) -> tuple[str, bool]:
 @pytest.mark.parametrize(
     ("what", "arguments", "sound", "said"),
     [
-        ("loss", "neuralndcg k=3 tol=1e-3", True, "28 properties: 26 hold, 0 fail, 2 do not apply"),
+        ("loss", "neuralndcg k=3 tol=1e-3", True, "18 properties: 17 hold, 0 fail, 1 do not apply"),
         ("loss", "mine.squared power=1.5", True, "it has no knob k"),
         ("loss", "mine.crashing", False, "3 lists of 8 places: KeyError: 'no\\nsuch thing'"),
         ("loss", "mine.binary grades=2", True, " 0 fail"),
@@ -321,14 +307,12 @@ def verdicts(what: str, arguments: str) -> tuple[str, bool]:
         ("loss", "metric=map mine.soft k=5", False, "from minus map at k=None"),
         ("metric", "double", False, "most=null"),
         ("metric", "mine.twice most=null grades=2", True, " 0 fail"),
-        ("metric", "double times=1", True, "26 properties"),
-        ("model", "mine.Counting step=0.1", False, "when the training was resumed"),
-        ("model", "lightgbm num_leaves=4", True, "no parameters"),
+        ("metric", "double times=1", True, "21 properties"),
+        ("model", "mine.Stepped step=0.1", False, "the score on padding is not 0"),
+        ("model", "mlp", True, "the model is pointwise"),
     ],
 )
 def test_a_part_is_judged(here: None, what: str, arguments: str, sound: bool, said: str) -> None:
-    if arguments.startswith("lightgbm"):
-        pytest.importorskip("lightgbm")
     text, holds = verdicts(what, arguments)
     assert holds == sound, text
     assert said in " ".join(text.split())
@@ -352,7 +336,8 @@ def test_a_part_is_judged(here: None, what: str, arguments: str, sound: bool, sa
         ("metric", "double@5", "double@5: the function takes no k: write double"),
         ("metric", "double time=3", "unexpected keyword argument 'time'"),
         ("model", "mlp dropout=2", "dropout=2 is out of range"),
-        ("model", "mine.Counting stop=3", "model.stop: Counting has no such parameter; it has"),
+        ("model", "adarank", "adarank is fitted by rounds"),
+        ("model", "mine.Stepped stop=3", "model.stop: Stepped has no such parameter; it has"),
     ],
 )
 def test_a_mistake_is_one_line(here: None, what: str, arguments: str, said: str) -> None:
@@ -371,4 +356,4 @@ def test_a_loss_that_fails_ends_with_status_1(
     assert (end.value.code, err) == (1, "")
     (line,) = [line for line in out.splitlines() if "lists do not see each other" in line]
     assert line.startswith("FAILS ")
-    assert "value of list 1 changed from" in line
+    assert "gradient of list 0, item 0, changed from" in line

@@ -87,9 +87,8 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
 def test_battery(name: str) -> None:
     make = MODELS[name]
     aware = isinstance(make(), ContextAwareTransformer | DASALC)
-    subject = ModelSubject(lambda width: make(), width=WIDTH, list_aware=aware)
-    not_so = {"a_resumed_training_gives_the_same_weights"}  # of none: nothing trains it here
-    not_so |= {"an_item_is_scored_by_its_own_features_alone"} if aware else set()
+    subject = ModelSubject(lambda width: make(), width=WIDTH)
+    not_so = {"an_item_is_scored_by_its_own_features_alone"} if aware else set()
     not_so |= {"the_given_ranks_mean_nothing"} if name.endswith(("fixed", "learned")) else set()
     wrong = []
     for prop in MODEL_PROPERTIES:

@@ -74,6 +74,6 @@ def test_the_folder_may_be_named(own: Path, tmp_path: Path) -> None:
     (tmp_path / "my_losses.py").write_text("def squared(scores, labels, mask, *, power): ...\n")
     own.rename(tmp_path / "mine")
     done = processes.run("scripts/list_losses.py", "squared", "--config-dir", "mine", cwd=tmp_path)
-    assert "loss.power  2.0  of the error" in done.stdout, done.stderr
+    assert "power: 2.0  # of the error" in done.stdout, done.stderr
     done = processes.run("scripts/list_losses.py", "squared", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")

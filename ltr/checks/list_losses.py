@@ -5,21 +5,18 @@ Importing this is cheap: torch is imported where a loss is shown in full.
 
 import importlib
 import inspect
-import re
-import shlex
+import json
 from collections.abc import Callable
-from functools import cache
 from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
-from ltr.console.configs import CONFIGS, files_of
+from ltr.console.configs import files_of
 from ltr.console.keys import flag
-from ltr.errors import ConfigError, as_started
+from ltr.errors import ConfigError
 
-_KNOB = re.compile(r"\s*(?P<name>[a-z_0-9]+): *(?P<value>.*?)(?: +# *(?P<comment>.*))?")
-_LABELS = "Labels: "  # so begins the comment that says what counts of them
+_LABELS = "# Labels: "  # so begins the comment that says what counts of them
 
 
 class LossConfig(NamedTuple):
@@ -28,9 +25,9 @@ class LossConfig(NamedTuple):
     name: str  # as in ``loss=NAME``
     target: str  # the function, ``ltr.losses.neural_ndcg_loss``
     title: str  # the first comment, which names the paper
-    knobs: dict[str, tuple[str, str]]  # default and comment, as the file has them
-    values: dict[str, Any]  # of the knobs; levels are those of the public web data sets
     labels: str  # what counts of a label y, as its comment says
+    values: dict[str, Any]  # of the knobs; levels are those of the public web data sets
+    text: str  # the file
 
 
 def loss_names() -> list[str]:
@@ -43,36 +40,18 @@ def loss_config(name: str) -> LossConfig:
     if name not in loss_names():
         raise ConfigError(f"{name}: no such loss; there are {', '.join(loss_names())}")
     path = files_of("loss")[name]
-    lines = path.read_text().splitlines()
-    comments = [line[2:] for line in lines if line.startswith("# ") and "@package" not in line]
-    written = {match["name"]: match for match in map(_KNOB.fullmatch, lines) if match}
-    config: Any = OmegaConf.load(path)
+    text = path.read_text()
+    comments = [line for line in text.splitlines() if line[:2] == "# " and "@package" not in line]
+    labels = [line.removeprefix(_LABELS)[:-1] for line in comments if line.startswith(_LABELS)]
+    config: Any = OmegaConf.create(text)
     node = config.get("loss", config)  # a file may set other parts of a config beside it
-    if not isinstance(node, DictConfig) or "_target_" not in node:
+    if "_target_" not in node:
         raise ConfigError(f"{path} has no _target_: write _target_: module.function")
-    root = OmegaConf.create({"suggested": _suggested(), "loss": node})
+    root = OmegaConf.create({"suggested": {"levels": 5}, "loss": node})
     values: Any = OmegaConf.to_container(root.loss, resolve=True)
     target = str(values["_target_"])
     values = {key: value for key, value in values.items() if not key.startswith("_")}
-    knobs = {}
-    for key, resolved in values.items():
-        value, comment = written[key].group("value", "comment") if key in written else ("", "")
-        if isinstance(resolved, dict):  # parts of weight 0 are names that may be set
-            parts = ",".join(f"{part}:{weight}" for part, weight in resolved.items() if weight)
-            value, comment = f"{{{parts}}}", comment or value.lstrip("# ")
-        elif value.startswith("${suggested."):
-            value = str(resolved)
-            comment += "; the data set's own where it has another, else found in its labels"
-        knobs[key] = (value or str(resolved), comment or "")
-    labels = next((c[len(_LABELS) : -1] for c in comments if c.startswith(_LABELS)), "")
-    return LossConfig(name, target, comments[0] if comments else "", knobs, values, labels)
-
-
-@cache
-def _suggested() -> Any:
-    """``suggested`` of ``train.yaml``, with the grades of the public web data sets."""
-    suggested = OmegaConf.load(CONFIGS / "train.yaml").suggested
-    return OmegaConf.merge(suggested, {"levels": 5})
+    return LossConfig(name, target, "".join(comments[:1])[2:], "".join(labels), values, text)
 
 
 def import_function(name: str) -> Callable[..., Any]:
@@ -101,7 +80,7 @@ def all_losses(*, markdown: bool = False) -> str:
     """Every loss: its name, function, title with its paper, and its knobs with defaults."""
     rows = []
     for one in map(loss_config, loss_names()):
-        knobs = " ".join(f"{key}={value}" for key, (value, _) in one.knobs.items())
+        knobs = " ".join(f"{key}={_written(value)}" for key, value in one.values.items())
         rows.append([one.name, one.target.removeprefix("ltr.losses."), one.title, knobs or "-"])
     headers = ["loss=", "function in ltr.losses", "what, and its paper", "loss.KNOB=default"]
     if markdown:
@@ -110,27 +89,17 @@ def all_losses(*, markdown: bool = False) -> str:
     return tabulate(rows, headers, disable_numparse=True, maxcolwidths=[None, None, 50, 40])
 
 
+def _written(value: Any) -> str:
+    """A value as it is typed behind ``=``; parts of weight 0 are left out."""
+    if isinstance(value, dict):
+        value = {key: each for key, each in value.items() if each}
+    return json.dumps(value, separators=(",", ":")).replace('"', "")
+
+
 def details(name: str) -> str:
-    """One loss in full: formula, knobs with their comments, and a command that uses it."""
+    """One loss in full: the file that ``loss=NAME`` reads, the function and its formula."""
     config = loss_config(name)
     function = import_function(config.target)
-    rows = [[f"loss.{knob}", *said] for knob, said in config.knobs.items()]
-    knobs = tabulate(rows, tablefmt="plain", disable_numparse=True) or "none"
-    first = [
-        f"loss.{knob}={5 if knob == 'k' else value}" for knob, (value, _) in config.knobs.items()
-    ]
-    typed = shlex.join([*as_started("train").split(), f"loss={name}", *first[:1]])
-    return f"""{name}: {config.title}
-
-{config.target}({", ".join(inspect.signature(function).parameters)})
-
-{inspect.getdoc(function) or "It has no docstring."}
-
-Labels
-{config.labels or "not said"} (docs/labels.md: a table of all losses)
-
-Knobs and their defaults
-{knobs}
-
-For example
-  {typed}"""
+    parameters = ", ".join(inspect.signature(function).parameters)
+    doc = inspect.getdoc(function) or "It has no docstring."
+    return f"loss={name}\n\n{config.text}\n{config.target}({parameters})\n\n{doc}"

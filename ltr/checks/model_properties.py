@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -22,8 +22,6 @@ from ltr.checks.subject import (
     seeded,
 )
 
-Weights = Mapping[str, Tensor]
-
 _MOVED = 1e-4  # a score that changed by more depends on what was changed
 
 
@@ -35,28 +33,21 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelSubject(Part):
-    """A model to be built and how it trains."""
+    """A model to be built."""
 
     make: Callable[[int], nn.Module]  # for a number of features
     width: int = 6  # that number
-    list_aware: bool | None = None  # whether other items of a list may change a score; None: either
-    # the weights after trainings of so many epochs, each of which resumes the one before
-    trained: Callable[[Sequence[int]], Weights] | None = None
     # set by ``modes``
     training: bool = False
     gradients: bool = True
     mode: str = ""
-    batch_statistics: bool = False
 
     names = ("features", "ranks")
-    others = ((0, 0.0), (0, 1e3))
     close = 1e-5  # float32, whose sums depend on the shapes
 
     def modes(self) -> Sequence[Self]:
         """Evaluation, with gradients and without, and training."""
-        seen = getattr(self.built(), "batch_statistics", False)
-        words = " in training mode"
-        training = replace(self, training=True, mode=words, batch_statistics=seen)
+        training = replace(self, training=True, mode=" in training mode")
         return [self, replace(self, gradients=False), training]
 
     def built(self, seed: int = 0) -> nn.Module:
@@ -103,27 +94,25 @@ def there_is_one_score_per_item(model: ModelSubject) -> None:
 
 
 def an_item_is_scored_by_its_own_features_alone(model: ModelSubject) -> str:
-    """The other items of its list, and their number, change nothing: the model is pointwise."""
-    features, ranks, mask = model.lists()
-    changed = features.clone()
-    changed[0, 1:] = 2 * features[0, 1:].flip(0)
-    first, others, alone = (
-        model.call(*data)[0, 0]
-        for data in (
-            (features, ranks, mask),
-            (changed, ranks, mask),
-            (features[:, :1], ranks[:, :1], mask[:, :1]),
-        )
-    )
-    moved = max((other - first).abs().item() for other in (others, alone))
-    seen = f"a score moved by {moved:.3g} when the other items of its list changed"
-    if moved > _MOVED and model.list_aware is False:
-        raise Broken(f"{seen}: it is list-aware, and list_aware=false says that it is not")
-    if moved > _MOVED:
-        raise DoesNotApply(f"the model is list-aware: {seen}")
-    if model.list_aware:
-        raise Broken("no score changed with the other items, and list_aware=true says it does")
+    """The other items of its list change nothing: the model is pointwise."""
+    data = model.lists()
+    alone, first = (model.call(*given)[0, 0] for given in ([x[:, :1] for x in data], data))
+    if (moved := (alone - first).abs().item()) > _MOVED:
+        raise DoesNotApply(f"it is list-aware: a score moved by {moved:.3g} without the others")
     return "the model is pointwise"
+
+
+def training_sees_each_list_alone(model: ModelSubject) -> str | None:
+    """In training other lists of the batch change no score, or ``batch_statistics = True``."""
+    if getattr(model.built(), "batch_statistics", False):
+        return "it does not: the model has batch_statistics = True"
+    training, (features, *rest) = replace(model, training=True), model.lists()
+    changed = features.clone()
+    changed[1:] = 0
+    found, expected = (training.call(x, *rest)[:1].detach() for x in (changed, features))
+    when = "when the lists beside it changed, in training mode"
+    expect_close(found, expected, "score", when, tolerance=model.close)
+    return None
 
 
 def the_given_ranks_mean_nothing(model: ModelSubject) -> None:
@@ -192,7 +181,9 @@ def evaluation_is_deterministic(model: ModelSubject) -> None:
 def a_seed_gives_the_model(model: ModelSubject) -> None:
     """Two models that are built under one seed have the same weights."""
     first, second = (model.built().state_dict() for _ in range(2))
-    _expect_same(second, first, "when the model was built again under the same seed")
+    for name, weight in first.items():
+        if not torch.equal(second[name], weight):
+            raise Broken(f"{name} is another when the model was built again under the same seed")
 
 
 def the_state_dict_holds_the_model(model: ModelSubject) -> None:
@@ -204,22 +195,6 @@ def the_state_dict_holds_the_model(model: ModelSubject) -> None:
     found, expected = (_scores(each, *model.lists()) for each in (other, saved))
     when = "after saving and loading: the state_dict lacks something (register a buffer)"
     expect_close(found, expected, "score", when)
-
-
-def a_resumed_training_gives_the_same_weights(model: ModelSubject) -> str:
-    """Two epochs give, to the bit, what one epoch gives that is resumed for another."""
-    if model.trained is None:
-        raise DoesNotApply("there is nothing that trains it")
-    whole, resumed = model.trained([2]), model.trained([1, 1])
-    _expect_same(resumed, whole, "when the training was resumed after one of two epochs")
-    return f"{len(whole)} tensors are equal after two epochs"
-
-
-def _expect_same(found: Weights, expected: Weights, when: str) -> None:
-    """Raise ``Broken`` unless both have the same tensors, bit for bit."""
-    for name, weight in expected.items():
-        if name not in found or not torch.equal(found[name], weight):
-            raise Broken(f"{name} is another {when}")
 
 
 MODEL_PROPERTIES = (*properties_of(globals(), "model"), *MODEL_TOO)

@@ -5,7 +5,6 @@ or ``DoesNotApply`` with the reason in one line.
 """
 
 import inspect
-import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -164,11 +163,8 @@ class Part:
     """What is under test, as the properties of losses, metrics and models alike see it."""
 
     names: tuple[str, ...] = ("scores", "labels")  # of its tensors; then the mask
-    # what the lists beside a list become: which tensor, and its value
-    others: tuple[tuple[int, float], ...] = ((0, math.nan), (0, 0.0), (0, 1e4), (1, 0.0))
     close = 1e-12  # how near the same sums of other shapes come
     mode = ""  # in words, where it is not as usual
-    batch_statistics = False  # lists may see each other
     call: Callable[..., Tensor]
     measure: Callable[..., Any]  # a NamedTuple of tensors, per list or per item
 
@@ -280,24 +276,18 @@ class Subject(Part):
         return torch.equal(*(self.values(given, labels, mask) for given in (scores, moved)))
 
     def without_draws(self) -> tuple[Self, Data]:
-        """Loss and lists whose value does not depend on the draws.
+        """Loss and lists whose value does not depend on the draws; ``DoesNotApply`` without them.
 
-        Distinct labels help where the loss draws the order of equal ones; failing that, noise of
-        scale ``beta`` is turned off, or the model that is drawn from is sharp. ``DoesNotApply`` if
-        nothing helps.
+        Distinct labels help where the loss draws the order of equal ones; noise of scale ``beta``
+        is turned off, and a model that is drawn from is sharp.
         """
         scores, labels, mask = ragged()
         if not self.draws(scores, labels, mask):
             return self, (scores, labels, mask)
         places = labels.shape[-1]
         distinct = torch.arange(places).to(labels).expand_as(labels)
-        attempts = [(replace(self, grades=max(self.grades, places)), distinct)]
-        if "beta" in self.knobs:
-            attempts.append((self.with_knobs(beta=1e-300), labels))
-        if self.steps(scores, labels, mask):
-            attempts.append((self.sharp(), labels))
-        for subject, given in attempts:
-            values = [subject.measure(scores, given, mask, seed=seed).value for seed in range(3)]
-            if all(torch.allclose(value, values[0], rtol=0, atol=1e-12) for value in values):
-                return subject, (scores, given, mask)
-        raise DoesNotApply("its value depends on its draws, and no knob turns them off")
+        subject = replace(self.sharp(), grades=max(self.grades, places))
+        values = [subject.measure(scores, distinct, mask, seed=seed).value for seed in range(3)]
+        if not all(torch.allclose(value, values[0], rtol=0, atol=1e-12) for value in values):
+            raise DoesNotApply("its value depends on its draws, and no knob turns them off")
+        return subject, (scores, distinct, mask)
