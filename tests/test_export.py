@@ -304,7 +304,7 @@ def test_boosted_trees_go_to_engines_and_a_fault_leaves_nothing(
     export("solr"), export("opensearch"), export("native")
     told = json.loads((tmp_path / "solr" / "manifest.json").read_text())
     assert told["features"] == ["f1", "f2", "f3", "f4", "f5"]
-    assert told["sha256"]["data"].keys() == {"train", "vali", "test"}
+    assert told["sha256"]["data"].keys() >= {"train", "vali", "test"}
     assert library in (tmp_path / "solr" / "MODEL_CARD.md").read_text()
     assert refused(lambda: export("solr"), ConfigError).startswith("output=")
     before = sorted(tmp_path.iterdir())
