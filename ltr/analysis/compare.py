@@ -17,7 +17,6 @@ from ltr.analysis.verdicts import (
     COVERS,
     Comparison,
     SystemInterval,
-    compare_seeds,
     compare_systems,
     interval_of,
     rule,
@@ -93,21 +92,13 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
         "samples": whole(cfg, "samples", least=0),
         "alpha": number(cfg, "alpha"),
     }
-    margin, (first, *others) = number(cfg, "margin"), values.values()
-    if others:
-        baseline = given = text(cfg, "baseline")
-        if given is not None and given not in values:
-            baseline, *more = [name for name in values if given in name] or [""]
-            if more or not baseline:
-                raise ConfigError(
-                    f"baseline={given} is {len(more) + 1 if more else 'no'} system"
-                    f"{'s' * bool(more)}: choose of {' | '.join(values)}, or a part of one alone"
-                )
-        pairs = compare_systems(values, margin=margin, baseline=baseline, **draws)
-    elif len(first.values) > 1:
-        pairs = compare_seeds(first, margin=margin, **draws)
-    else:
-        raise ConfigError("one run of one system: give another seed of it, or another system")
+    margin, baseline = number(cfg, "margin"), text(cfg, "baseline")
+    if baseline is not None and baseline not in values:
+        alike = [name for name in values if baseline in name]
+        if len(alike) != 1:
+            raise ConfigError(f"baseline={baseline}: choose one of {' | '.join(values)}")
+        baseline = alike[0]
+    pairs = compare_systems(values, margin=margin, baseline=baseline, **draws)
     systems = {name: interval_of(of, **draws) for name, of in values.items()}
     aligned, folds = align(values), [fold for fold in cells if fold]
     where = f" of {len(folds)} folds" if len(folds) > 1 else "".join(f", {f}" for f in folds)
@@ -121,41 +112,30 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
         name="compare",
         title=f"{metric} on {runs[0].results['dataset']}, test: {aligned.queries:,} queries{where}",
         command=f"{as_started('compare')} {shlex.join(words)}",
-        facts=[*_facts(groups),
+        facts=[*_facts([run.results for run in runs]),
                *(("scores", f"{name} of {', '.join(files)}") for name, files in scores.items())],
-        blocks=_blocks(systems, pairs, metric),
+        blocks=_blocks(systems, pairs, metric, draws["alpha"]),
         notes=[*notes, runs[0].convention[1]],
     )  # fmt: skip
     return Findings(report, systems, pairs)
 
 
-def _facts(groups: Mapping[str, pd.DataFrame]) -> list[tuple[str, str]]:
-    """Weights, seeds and commits; systems whose runs are not of one commit are named."""
-    runs = [(name, run.results) for name, of in groups.items() for run in of.to_numpy().ravel()]
+def _facts(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Weights, seeds and commits of all runs, by their results."""
     best = {f"best epoch by {one['select_on']} of vali" if one["select"] == "best" else "last epoch"
-            for _, one in runs}  # fmt: skip
-    commits: dict[str, list[str]] = {}
-    for name, one in runs:
-        commits.setdefault(name, []).append(one.get("commit") or "unknown")
-    every = dict.fromkeys(commit for of in commits.values() for commit in of)
-    facts = [
+            for one in runs}  # fmt: skip
+    return [
         ("weights", ", ".join(sorted(best))),
-        ("seeds", " ".join(map(str, sorted({one["seed"] for _, one in runs})))),
-        ("commit", ", ".join(every)),
+        ("seeds", " ".join(map(str, sorted({one["seed"] for one in runs})))),
+        ("commit", ", ".join(dict.fromkeys(one.get("commit") or "unknown" for one in runs))),
     ]
-    return facts + [
-        ("NOTE", f"{name} is of {len({*of})} commits: seeds and code differ together and cannot be "
-         "told apart; train all its seeds with one commit")
-        for name, of in commits.items()
-        if len({*of}) > 1
-    ]  # fmt: skip
 
 
 def _blocks(
-    systems: Mapping[str, SystemInterval], pairs: Sequence[Comparison], metric: str
+    systems: Mapping[str, SystemInterval], pairs: Sequence[Comparison], metric: str, alpha: float
 ) -> list[Block]:
     """The table of the systems, and that of the pairs."""
-    sure = f"{1 - pairs[0].alpha:.0%} interval"
+    sure = f"{1 - alpha:.0%} interval"
     head = ["", "seeds", metric, sure, "sd of seeds", "interval covers"]
     rows = [
         [
@@ -175,6 +155,8 @@ def _blocks(
         ]
         for pair in pairs
     ]  # fmt: skip
+    if not pairs:
+        return [first]
     note = f"p after Holm; equivalent: within ±{pairs[0].margin:g}"
     return [first, Block("Differences", note, head, rows)]
 
@@ -183,7 +165,6 @@ def _notes(
     systems: Mapping[str, SystemInterval], pairs: Sequence[Comparison], published: float | None
 ) -> list[str]:
     """What the words leave out, the rule, what the queries resolve, what is not covered."""
-    first, count = pairs[0], len(pairs)
     notes = [
         f"{pair.first}, {pair.word}, {pair.second}: {pair.note}" for pair in pairs if pair.note
     ]
@@ -194,16 +175,15 @@ def _notes(
             for name, of in systems.items()
         ]
         notes.append(NO_TEST)
-    resolved = [max(pair.resolvable(pairs=n) for pair in pairs) for n in (1, count)]
-    notes += [
-        rule(first.margin, first.alpha),
-        f"{first.queries} queries resolve (80% power, alpha {first.alpha:g}) a true difference of "
-        f"{resolved[0]:.4f} in each pair, {resolved[1]:.4f} at Holm's first step of {count}",
-    ]
-    single = dict.fromkeys(name for pair in pairs for name in pair.spread.uncovered)
-    if first.one_system:
-        notes.append("these are seeds of one system, of which none can be better or worse")
-    elif single:
+    if pairs:
+        first, count = pairs[0], len(pairs)
+        resolved = [max(pair.resolvable(pairs=n) for pair in pairs) for n in (1, count)]
+        notes += [
+            rule(first.margin, first.alpha),
+            f"{first.queries} queries resolve (80% power, alpha {first.alpha:g}) a true difference "
+            f"of {resolved[0]:.4f} in each pair, {resolved[1]:.4f} at Holm's first step of {count}",
+        ]
+    if single := dict.fromkeys(name for pair in pairs for name in pair.spread.uncovered):
         folds = any(pair.spread.covers == "folds" for pair in pairs)
         what = "what the folds have in common" if folds else "what another training would give"
         notes.append(
@@ -215,18 +195,15 @@ def _notes(
 
 def frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """A row per pair with every figure, for ``compare.csv``."""
-    rows = []
-    for pair in pairs:
-        (low, high), (inner_low, inner_high) = pair.interval, pair.inner
-        row = vars(pair) | {
-            "word": pair.word, "note": pair.note, "low": low, "high": high,
-            "inner_low": inner_low, "inner_high": inner_high,
-            "error": pair.spread.error, "df": pair.spread.df, "covers": pair.spread.covers,
-            "resolves": pair.resolvable(),
-        }  # fmt: skip
-        rows.append(row)
-    nested = ["interval", "inner", "spread", "p_queries", "one_system"]
-    return pd.DataFrame(rows).drop(columns=nested)
+    ends = "low", "high", "inner_low", "inner_high"
+    rows = [
+        vars(pair) | dict(zip(ends, pair.interval + pair.inner, strict=True))
+        | {"word": pair.word, "note": pair.note, "error": pair.spread.error, "df": pair.spread.df,
+           "covers": pair.spread.covers, "resolves": pair.resolvable()}
+        for pair in pairs
+    ]  # fmt: skip
+    nested = ["interval", "inner", "spread", "p_queries"]
+    return pd.DataFrame(rows).drop(columns=nested, errors="ignore")
 
 
 def _scores(cfg: DictConfig) -> dict[str, tuple[str, ...]]:

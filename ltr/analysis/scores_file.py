@@ -1,8 +1,8 @@
 """Read the scores that any tool gave to the rows of a file, and measure them beside a run."""
 
-import io
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,6 @@ from ltr.scorers.inputs import is_table, read_file
 from ltr.scorers.parts import make_dataset, named_metrics
 from ltr.scorers.trust import trusted
 from ltr.training.evaluation import metrics_of_scores
-
-_NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 
 
 def read_scored(
@@ -53,73 +51,53 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float6
     ``qids`` are the query id of each row of the data, ``data`` its name for messages.
 
     Raises:
-        DataError: ``FILE:LINE: what stands there; what is expected``; or the file is damaged.
+        DataError: the file, its line, what stands there, what is expected.
     """
     run = RunFolder(path.parent)
     if path.name in FILES and run.finished:
         run.checked(path.name)
+    how: Any = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig", "index_col": False}
     try:
-        text = path.read_bytes().decode("utf-8-sig").rstrip()
-    except OSError as error:
-        raise DataError(
-            f"{path}: {error.strerror or error}; set scores to a readable file"
-        ) from None
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: bytes that are not text; write scores as text or CSV") from None
-    lines = re.split("\r\n|\r|\n", text)
-    head = [name.strip(' "') for name in lines[0].split(",")]
-    named = "score" in head
-    if not named and len(head) > 1:
-        raise DataError(f"{path}:1: no column score in {lines[0][:40]!r}; name the column 'score'")
-    if named and len({*head}) < len(head):
-        raise DataError(f"{path}:1: a column stands there twice; keep one of them")
-    frame = pd.DataFrame({"score": lines if text else []}, dtype=str)
-    if named:
-        how: Any = {"dtype": str, "na_filter": False, "skip_blank_lines": False, "index_col": False}
-        try:
-            frame = pd.read_csv(io.StringIO(text), names=head, skiprows=1, **how)
-        except pd.errors.EmptyDataError:
-            frame = pd.DataFrame(columns=head, dtype=str)
-        except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-            why = " ".join(str(error).split())
-            raise DataError(f"{path}: {why}; give each line the columns of line 1") from None
-    cells = {name: frame[name].str.strip() for name in frame if name in ("score", "qid", "row")}
+        with path.open(encoding="utf-8-sig") as file:
+            named = bool(re.search(r'(^|,) *"?score"? *(,|$)', file.readline().rstrip()))
+        frame = pd.read_csv(path, header=0 if named else None, skipinitialspace=True, **how)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: {' '.join(str(error).split())}; give a file of scores") from None
+    if not named and frame.shape[1] > 1:
+        raise DataError(f"{path}:1: no column is named 'score'; name it in the first line")
+    cells = frame.set_axis(frame.columns.str.strip() if named else ["score"], axis=1)
 
-    def check(right: Any, what: Callable[[int], str]) -> None:
-        if not (fits := np.asarray(right, dtype=bool)).all():
-            at = int(fits.argmin())
-            raise DataError(f"{path}:{at + 1 + named}: {what(at)}")
+    def check(name: str, right: Any, expected: str) -> None:
+        if not np.all(right):
+            row = int(np.argmin(np.asarray(right)))
+            raise DataError(f"{path}:{row + 1 + named}: {cells[name][row][:40]!r}: {expected}")
 
-    rows: Any = np.arange(len(frame))
-    wanted = len(qids)
+    rows = np.arange(len(cells))
     if "row" in cells:
-        known = cells["row"].str.fullmatch("[0-9]{1,15}")
-        rows = cells["row"].where(known, "0").astype(np.int64).to_numpy() - 1
-        expected = f"expected a row of {data}, a whole number from 1 to {wanted}"
-        check((rows >= 0) & (rows < wanted), lambda i: f"row {cells['row'][i][:40]!r}; {expected}")
-        again = pd.Series(rows).duplicated()
-        check(~again, lambda i: f"row {rows[i] + 1} again; score each row of the data once")
-    rest = "give one score for each row of the data"
-    check(rows < wanted, lambda i: f"a score more than the {wanted:,} rows of {data}; {rest}")
+        number = cells["row"].where(cells["row"].str.fullmatch("[0-9]{1,9}"), "0").astype(int)
+        fits = number.between(1, len(qids)) & ~number.duplicated()
+        check("row", fits, f"expected a row of {data}, a number from 1 to {len(qids)}, each once")
+        rows = number.to_numpy() - 1
+    if len(cells) != len(qids):
+        raise DataError(
+            f"{path} has {len(cells):,} scores, but {data} {len(qids):,} rows: give each one"
+        )
     if "qid" in cells:
         theirs = pd.Series(qids, dtype=object)[rows].reset_index(drop=True)
-        check(
-            (cells["qid"] == theirs) | (cells["qid"] == theirs.map(safe_cell)),
-            lambda i: (
-                f"qid {cells['qid'][i]!r}, but row {rows[i] + 1} of {data} has {theirs[i]!r}; "
-                "put the scores in the order of the data, or name their rows in a column row"
-            ),
-        )
-    plain = cells["score"].str.fullmatch(_NUMBER)
-    values = cells["score"].where(plain, "nan").to_numpy(object).astype(np.float64)
-    shown = cells["score"].str.slice(0, 40)
-    check(np.isfinite(values), lambda i: f"score {shown[i]!r}; expected a finite number")
-    if len(frame) < wanted:
-        ends = f"ends after {len(frame):,} scores, but {data} has {wanted:,} rows"
-        raise DataError(f"{path}:{len(frame) + named or 1}: {ends}; {rest}")
-    scores = np.empty(wanted)
+        same = (cells["qid"] == theirs) | (cells["qid"] == theirs.map(safe_cell))
+        check("qid", same, f"expected the query id of that row of {data}, in its order or by row")
+    values = np.array([_number(cell) for cell in cells["score"]], dtype=np.float64)
+    check("score", np.isfinite(values), "expected a finite number")
+    scores = np.empty(len(qids))
     scores[rows] = values
     return scores
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
 
 
 def values_of_scores(
@@ -165,17 +143,14 @@ def _test_lists(run: RunFolder, places: Mapping[str, str]) -> Lists:
 
 def _check_queries(run: RunFolder, lists: Lists, data: Path) -> None:
     """Check that ``lists`` have the queries of ``run``: ids, items, and which are empty."""
-    qids = np.array([safe_cell(str(qid)) for qid in lists.qids])
-    found = {"qid": qids, "items": lists.lengths, "empty": lists.empty}
-    for name, column in found.items():
-        expected = run.queries[name].to_numpy()
-        if len(column) != len(expected):
-            what = f"{len(column):,} queries, the test lists of {run.folder} have {len(expected):,}"
-        elif len(differ := np.flatnonzero(column != expected)):
-            row = int(differ[0])
-            what = (
-                f"query {row + 1} has {name} {column[row]}, in {run.folder} it has {expected[row]}"
-            )
-        else:
-            continue
-        raise DataError(f"{data}: {what}: give the file that the run was tested on")
+    qids = [safe_cell(str(qid)) for qid in lists.qids]
+    ours = pd.DataFrame({"qid": qids, "items": lists.lengths, "empty": lists.empty})
+    theirs = run.queries[list(ours)]
+    if len(ours) != len(theirs):
+        what = f"{len(ours):,} queries, the test lists of {run.folder} have {len(theirs):,}"
+    elif (away := (ours.to_numpy() != theirs.to_numpy()).any(1)).any():
+        row = int(away.argmax())
+        what = f"query {row + 1} is {dict(ours.loc[row])}, in {run.folder} {dict(theirs.loc[row])}"
+    else:
+        return
+    raise DataError(f"{data}: {what}: give the file that the run was tested on")

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from ltr.analysis.values import SystemValues
-from ltr.console.keys import Kind, without
+from ltr.console.arguments import as_text
+from ltr.console.keys import Kind, flat, without
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics.spec import METRICS
@@ -150,43 +151,26 @@ def name_systems(systems: Sequence[Sequence[RunFolder]]) -> list[str]:
     choices = pd.DataFrame([dict(runs[0].results["choices"]) for runs in systems])
     if len(systems) == 1:
         return [_join(choices.iloc[0][[key for key in ("model", "loss") if key in choices]])]
-    flat = [_flat(method(runs[0])) for runs in systems]
-    configs = pd.DataFrame([{key: _text(value) for key, value in one.items()} for one in flat])
+    flattened = [flat(method(runs[0])) for runs in systems]
+    configs = pd.DataFrame(
+        [{key: as_text(value) for key, value in one.items()} for one in flattened]
+    )
     every = [item for runs in systems for run in runs for item in run.overrides]
     typed = {item.lstrip("+~").partition("=")[0] for item in every}
-    groups = _differing(choices).drop(columns=["metrics_as", "experiment"], errors="ignore")
-    keys = _differing(configs)
-    parts = pd.concat([groups, keys[[key for key in keys if key in typed]]], axis=1)
-    names = np.array([_join(row) or "default" for _, row in parts.iterrows()], dtype=object)
+    choices = choices.drop(columns=["metrics_as", "experiment"], errors="ignore")
+    known = pd.concat([choices, configs[configs.columns.intersection([*typed])]], axis=1)
+    names = np.array(_names(known), dtype=object)
     for name in [name for name in dict.fromkeys(names) if (names == name).sum() > 1]:
         same = names == name
-        apart = _differing(configs[same])
-        names[same] = [", ".join(filter(None, (name, _join(row)))) for _, row in apart.iterrows()]
+        names[same] = [f"{name}, {rest}" for rest in _names(configs[same])]
     return names.tolist()
 
 
-def _flat(node: Any, prefix: str = "") -> dict[str, Any]:
-    """``{"optimizer.lr": 0.001, ...}``."""
-    if not isinstance(node, dict) or not node:
-        return {prefix: node}
-    return {
-        key: value
-        for name, below in node.items()
-        for key, value in _flat(below, f"{prefix}.{name}" if prefix else str(name)).items()
-    }
-
-
-def _differing(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.loc[:, frame.nunique(dropna=False) > 1]
+def _names(frame: pd.DataFrame) -> list[str]:
+    """Of each row the values of the columns that differ."""
+    frame = frame.loc[:, frame.nunique(dropna=False) > 1]
+    return [_join(row) or "default" for _, row in frame.iterrows()]
 
 
 def _join(row: pd.Series) -> str:
     return ", ".join(f"{key}={value}" for key, value in row.dropna().items())
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, list):
-        return f"[{','.join(map(_text, value))}]"
-    return str(value).lower() if isinstance(value, bool) else str(value)

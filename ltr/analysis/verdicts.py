@@ -1,4 +1,4 @@
-"""Compare pairs of systems, and the runs of one system with each other: intervals and verdicts.
+"""Compare pairs of systems: intervals and verdicts.
 
 A system is a method as it is trained: its runs differ in the seed alone. Each pair gets one word:
 "better", "worse", "differ" (these models do, with one seed), "equivalent" or "undecided".
@@ -156,7 +156,6 @@ class Comparison:
     spread: Spread  # the standard error and what it covers
     margin: float
     alpha: float
-    one_system: bool  # two trainings of one system, of which neither can be better
 
     @property
     def word(self) -> str:
@@ -169,7 +168,7 @@ class Comparison:
         if self.p_equivalence < self.alpha and -self.margin < low and high < self.margin:
             return EQUIVALENT
         significant = self.p_holm < self.alpha and not self.interval[0] <= 0 <= self.interval[1]
-        if not significant or self.one_system:
+        if not significant:
             return UNDECIDED
         if self.spread.uncovered:
             return DIFFER
@@ -179,9 +178,6 @@ class Comparison:
     def note(self) -> str:
         """What the word leaves out; often nothing."""
         sure_of_queries = self.p_queries < self.alpha
-        if self.one_system:
-            differ = "; they differ on these queries, as trainings do" if sure_of_queries else ""
-            return f"two trainings of one system{differ}"
         notes, word = [], self.word
         if word == EQUIVALENT and self.p_holm < self.alpha:
             notes.append("not 0, but smaller than the margin")
@@ -207,7 +203,6 @@ def compare_systems(
     seed: int = 0,
     samples: int = 10_000,
     baseline: str | None = None,
-    one_system: bool = False,
 ) -> list[Comparison]:
     """Compare every pair of ``systems``, or each with ``baseline``.
 
@@ -216,13 +211,12 @@ def compare_systems(
     Statistics 6, keeps the chance of any wrong "better" or "worse" among all pairs below alpha.
 
     Args:
-        systems: by name, at least two, on the same queries.
+        systems: by name, on the same queries; of one alone there is no pair.
         margin: the largest difference that does not matter, in units of the metric.
         alpha: of every test; intervals cover 1 - alpha.
         seed: of all draws.
         samples: of the bootstrap; of the randomisation test at least ``20 pairs / alpha``.
         baseline: the system that the others are compared with, second in each pair.
-        one_system: the systems are runs of one, see ``compare_seeds``.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -241,6 +235,8 @@ def compare_systems(
         pairs = [(i, fixed) for i in range(len(names)) if i != fixed]
 
     aligned = align(systems)
+    if not pairs:
+        return []
     draws = draw(aligned, samples=samples, seed=seed)
     weighted = aligned.weights * aligned.by_query
     p_randomisation = sign_flip_p(
@@ -269,22 +265,10 @@ def compare_systems(
                 p_training=p_training[n], p_holm=float(p_holm[n]), p_queries=float(p_queries[n]),
                 p_equivalence=equivalence_p(difference, spread.error, spread.df, margin),
                 wins=wins, ties=ties, losses=losses, queries=aligned.queries,
-                spread=spread, margin=margin, alpha=alpha, one_system=one_system,
+                spread=spread, margin=margin, alpha=alpha,
             )
         )  # fmt: skip
     return found
-
-
-def compare_seeds(system: SystemValues, **settings: float) -> list[Comparison]:
-    """Compare the runs of one system, of which none can be better: they differ by chance.
-
-    ``settings`` are margin, alpha, seed and samples of ``compare_systems``.
-    """
-    runs = {
-        f"seed {name}": SystemValues(row[None], system.queries)
-        for name, row in zip(system.seeds, system.values, strict=True)
-    }
-    return compare_systems(runs, one_system=True, **settings)  # type: ignore[arg-type]
 
 
 def _holm(p: Array) -> Array:
