@@ -3,13 +3,14 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import processes
 import pytest
+import yaml
 from filelock import FileLock, Timeout
-from made_table import write_data
+from made_table import train_here, write_data
 from orders import table_of
 from processes import Process, wait_for
 from test_table import run
@@ -106,8 +107,8 @@ def test_a_run_outlives_its_table_and_is_not_done_twice(small, tmp_path, own_los
         "(HERE / 'pid').write_text(str(os.getpid()))\n"
         "        while not (HERE / 'go').exists(): time.sleep(0.02)"
     )
-    small, runs = [*in_parallel(small), loss], tmp_path / "out/runs"
-    first = started(*small)
+    small, runs = [*small, loss], tmp_path / "out/runs"
+    first = started(*in_parallel(small))
     try:
         wait_for(lambda: list(runs.glob("bce*/last.pt")), first)
         first.kill()
@@ -134,16 +135,24 @@ def test_a_run_outlives_its_table_and_is_not_done_twice(small, tmp_path, own_los
 
 def test_the_work_of_a_killed_process_is_done_by_another(small, tmp_path, own_loss) -> None:
     once = "(HERE / 'killed').exists() or ((HERE / 'killed').touch(), os.kill(os.getpid(), 9))"
-    done = run(*in_parallel(small), "seeds=2", own_loss(once))
+    done = run(*in_parallel(small), own_loss(once))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 of 2 runs" in done.stdout
+    assert "1 of 1 runs" in done.stdout
     assert (tmp_path / "killed").exists()
 
 
-def test_a_run_that_always_dies_ends_the_table_and_is_named(small, tmp_path, own_loss) -> None:
-    done = run(*in_parallel(small), own_loss("os.kill(os.getpid(), 9)"))
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "its process ended early" in done.stderr
+def test_two_launches_that_finish_nothing_end_the_table(tmp_path, monkeypatch) -> None:
+    runs, launched = planned(tmp_path, seeds=[1, 2]), []
+
+    def killed(*_: object) -> None:
+        launched.append(len(yaml.safe_load((tmp_path / "jobs.yaml").read_text())))
+        train_here(runs[:1] if len(launched) == 2 else [], tmp_path, [])
+        raise RuntimeError("a worker was killed")
+
+    monkeypatch.setattr("ltr.tables.runs.through_hydra", killed)
+    failed = execute(runs, tmp_path / "jobs.yaml", [])
+    assert failed == {runs[1].folder: "its process ended early: a worker was killed"}
+    assert launched == [2, 2, 1, 1]
 
 
 def test_a_failed_run_is_named_and_the_others_are_done(small: list[str], tmp_path: Path) -> None:
@@ -155,9 +164,9 @@ def test_a_failed_run_is_named_and_the_others_are_done(small: list[str], tmp_pat
     assert "1 of 2 runs" in done.stdout
 
 
-def planned(tmp_path: Path, *more: str) -> list[Run]:
+def planned(tmp_path: Path, *more: str, seeds: Sequence[int] = (1,)) -> list[Run]:
     given = [*write_data(tmp_path), "model.hidden_sizes=[4]", "epochs=1", *more]
-    return plan(read_table("ranknet_report").only(["BCE"]), given, [1], tmp_path / "out")
+    return plan(read_table("ranknet_report").only(["BCE"]), given, seeds, tmp_path / "out")
 
 
 def test_code_that_changed_is_said_and_its_run_found_again(tmp_path: Path, own_loss) -> None:
