@@ -1,7 +1,6 @@
 """The scripts of ``benchmarks/`` run in small, and say what goes wrong."""
 
 import json
-import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -92,9 +91,7 @@ def test_quality_goes_on_where_it_was_cut(tmp_path) -> None:
 )
 def test_a_mistake_is_one_line(tmp_path, argument, said) -> None:
     places = f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}/out"
-    command = [sys.executable, BENCHMARKS / "losses.py", *places, argument]
-    env = os.environ | {"PYTHONPATH": str(BENCHMARKS.parent)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    done = processes.run("benchmarks/losses.py", *places, argument)
     assert done.returncode == 1
     assert said in done.stderr
     assert done.stderr.count("\n") == 1

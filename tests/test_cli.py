@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -139,6 +140,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(args, tmp_path) -> None:
 
 def test_a_sweep_ends_with_one_table_and_survives_a_failed_run(args, tmp_path) -> None:
     sweep = ["-m", *args, "loss=listnet,rmse", "seed=1,2", "dataset.fold=null,7"]
+    if find_spec("hydra_plugins") and find_spec("hydra_plugins.hydra_joblib_launcher"):
+        sweep += ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
     out, err = call(*sweep, status=1)
     (folder,) = (tmp_path / "outputs").iterdir()
     summary = pd.read_csv(folder / "summary.csv")

@@ -325,12 +325,12 @@ def test_onnx_scores_lists_of_any_size(tmp_path: Path) -> None:
         transform.outputs, fc_sizes=[4], blocks=1, feed_forward=4, position="fixed"
     ).eval()
     given = context(lists, model=model, transform=transform)
-    folder = written(onnx(given), tmp_path / "network")
+    folder = written(exported := onnx(given), tmp_path / "network")
     assert str(Path.cwd()).encode() not in (folder / NAME).read_bytes()
     for sizes in ([1], [1] * 7, [2, 2], [240], [1000], [5, 240, 1]):
         made = replace(make_lists(sizes, width=lists.width), missing=0)
         ours = given.scorer.scores(made).numpy()
-        parity(made, ours, onnx(given).run(folder, made), f"lists of {sizes}")
+        parity(made, ours, exported.run(folder, made), f"lists of {sizes}")
 
 
 def test_onnx_of_trees_takes_missing_values_as_they_do(tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 import json
 import signal
-from importlib.util import find_spec
 from pathlib import Path
 
 import hydra
 import pandas as pd
-import processes
 import pytest
 from folders import finish
 from processes import wait_for
@@ -140,23 +138,3 @@ def test_another_process_composes_the_same_sweep_folder(name: str, tmp_path: Pat
         again = hydra.compose("train", [override], return_hydra_config=True)
     assert again.hydra.sweep.dir == folder
     assert Path(folder).parent == tmp_path / name
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    find_spec("hydra_plugins") is None or find_spec("hydra_plugins.hydra_joblib_launcher") is None,
-    reason="needs the extra [parallel]",
-)
-def test_runs_at_once_share_a_folder_and_a_failed_one_is_named(tiny, tmp_path) -> None:
-    outputs = tmp_path / "outputs"
-    given = ["-m", *tiny, "epochs=1", "threads=1", "loss=listnet", f"output_dir={outputs}"]
-    given += ["seed=1,2", "optimizer.lr=0.01,-1"]
-    given += ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
-    process = processes.start("train.py", *given)
-    out, err = process.communicate()
-    assert process.returncode == 1, err
-    (sweep,) = outputs.iterdir()
-    assert len(list(sweep.glob("*/results.json"))) == 2
-    assert err.count("failed: ConfigError: optimizer: Invalid learning rate: -1") == 2
-    assert "mean ± standard deviation over seed" in out
-    assert len((sweep / "summary.csv").read_text().splitlines()) == 1 + 4
