@@ -187,10 +187,10 @@ def test_scores_of_any_ranker_stand_beside_runs(tiny, letor_folder, tmp_path) ->
     other = tmp_path / "other.txt"
     other.write_text("".join(line.replace("qid:", "qid:x") for line in lines))
     message = refused(lambda: said(tmp_path, f"scores=[{same}]", f"data={other}"), DataError)
-    assert "other.txt: query 1 has qid x" in message
+    assert "other.txt: query 1 (qid, items, empty) is xq0" in message
     assert "give the file that the run was tested on" in message
     same.write_text("1\n")
-    assert "ends after 1 scores" in refused(lambda: said(tmp_path, f"scores={same}", *places))
+    assert "has 1 scores" in refused(lambda: said(tmp_path, f"scores={same}", *places))
 
 
 @pytest.mark.slow
@@ -318,8 +318,8 @@ def test_a_missing_or_damaged_run_is_named(tmp_path) -> None:
         (["RUNS", "margin=a"], "margin=a"),
         (["RUNS", "samples=-1"], "samples=-1: give a whole number >= 0"),
         (["RUNS", "metric=map"], "choose one of these, or train again with 'metrics=["),
-        (["RUNS", "baseline=rankt"], "baseline=rankt is no system: choose of loss="),
-        (["RUNS", "baseline=loss"], "baseline=loss is 2 systems"),
+        (["RUNS", "baseline=rankt"], "baseline=rankt: choose one of loss="),
+        (["RUNS", "baseline=loss"], "baseline=loss: choose one of loss="),
         (["RUNS", "scores=[theirs.txt]"], "such as 'scores={theirs:[FILE,FILE]}'"),  # two folds
         (["RUNS", "scores=[a/theirs.txt,b/theirs.txt]"], "two files of one name"),
         (["RUNS", "scores=['loss=rmse.txt']"], "loss=rmse is a system of the runs"),

@@ -150,7 +150,8 @@ def _check_queries(run: RunFolder, lists: Lists, data: Path) -> None:
         what = f"{len(ours):,} queries, the test lists of {run.folder} have {len(theirs):,}"
     elif (away := (ours.to_numpy() != theirs.to_numpy()).any(1)).any():
         row = int(away.argmax())
-        what = f"query {row + 1} is {dict(ours.loc[row])}, in {run.folder} {dict(theirs.loc[row])}"
+        here, there = (" ".join(map(str, frame.loc[row])) for frame in (ours, theirs))
+        what = f"query {row + 1} (qid, items, empty) is {here}, in {run.folder} {there}"
     else:
         return
     raise DataError(f"{data}: {what}: give the file that the run was tested on")
