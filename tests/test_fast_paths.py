@@ -151,8 +151,8 @@ SWITCHES = [("neural_ndcg_loss", {"stochastic": True}), ("soft_ndcg_loss", {"nor
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "knobs"), [*EVERY, *SWITCHES])
 def test_nothing_waits_for_a_number(name: str, knobs: dict[str, Any]) -> None:
-    if name == "svm_ndcg_loss":
-        return  # its assignment is found on the CPU
+    if name == "svm_ndcg_loss" or knobs == {"targets": "isotonic"}:
+        return  # they are found on the CPU
     # On the meta device there are no numbers: whoever asks for one, as .item() does, or for a shape
     # that depends on them, as indexing by a mask does, is told so. On a GPU it would wait.
     scores, labels, mask = (x.to("meta") for x in random_lists(0, torch.float32))

@@ -1,5 +1,6 @@
 """The network of ``loss=sodeep``: how well it sorts, its file, and the command that teaches it."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from ltr.losses import sodeep_loss
 from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations import learned_ranks, learned_sorter
 from ltr.relaxations.learned_sorter import SHIPPED
-from ltr.relaxations.teach_sorter import main
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+
+from teach_sorter import main
 
 
 def quick(output: Path, *more: str) -> None:

@@ -16,7 +16,7 @@ from ragged import random_lists, value_and_gradient
 from test_fast_paths import plain
 from torch import Tensor
 
-from ltr.kernels.neural_dcg import neural_dcg, right_on, worthwhile
+from ltr.kernels.neural_dcg import neural_dcg, worthwhile
 from ltr.losses import neural_ndcg_loss
 from ltr.losses.soft_permutation import negative_ndcg, soft_dcg
 from ltr.metrics.cumulative_gain import dcg
@@ -186,16 +186,6 @@ def test_compiled_for_a_gpu_the_kernel_spills_nothing() -> None:
     assert [json.loads(line) for line in lines] == [[0, True]] * 3
 
 
-@torch.inference_mode()  # the first call may be of an evaluation
-def test_a_kernel_that_is_wrong_on_a_gpu_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = "ltr.kernels.neural_dcg.neural_dcg_on_gpu"
-    monkeypatch.setattr(place, neural_dcg)
-    assert right_on.__wrapped__(torch.device("cpu"))
-    monkeypatch.setattr(place, lambda *data: 1.01 * neural_dcg(*data))
-    with pytest.warns(UserWarning, match="NeuralNDCG's kernel is wrong on cpu: not used"):
-        assert not right_on.__wrapped__(torch.device("cpu"))
-
-
 def test_few_long_lists_take_the_plain_path() -> None:
     for lists, size in ((64, 1), (64, 2048), (1, 600), (132, 2000)):
         assert worthwhile(lists, size, processors=132)
@@ -210,7 +200,6 @@ def test_few_long_lists_take_the_plain_path() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("size", [1, 16, 240, 1000])
 def test_the_gpu_agrees_with_the_cpu(size: int, dtype: torch.dtype, transposed: bool) -> None:
-    assert right_on(torch.device("cuda", 0))
     data = random_lists(0, dtype, size=size)
     loss = partial(neural_ndcg_loss, k=10, transposed=transposed)
     expected = value_and_gradient(loss, *data)

@@ -187,14 +187,14 @@ class Parser:
         if not text.endswith(b"\n"):
             text += b"\n"
         rules, lines, width = self._rules, text.count(b"\n"), self.width
-        runs, doubts = np.empty((lines, 4), np.int64), np.empty((len(text) // 6 + 1, 4), np.int64)
+        runs = np.empty((lines, 4), np.int64)
         while True:
             features = np.zeros((lines, width), np.float32)
             labels = np.zeros(lines, np.float32)
-            complete, line, row, run, doubt, missing, largest = self._parse(
+            complete, line, row, run, missing, largest = self._parse(
                 np.frombuffer(text, np.uint8), rules.labelled, rules.labels == "real",
                 float(rules.largest_label), rules.largest_index,
-                features, labels, np.zeros(width, np.int32), runs, doubts,
+                features, labels, np.zeros(width, np.int32), runs,
             )  # fmt: skip
             if largest <= width:
                 break
@@ -205,15 +205,6 @@ class Parser:
                 ids.append((text[begin:end].decode(), first, rows))
             except UnicodeDecodeError:
                 raise self._malformed(text, first) from None
-        for at, column, begin, end in doubts[:doubt].tolist():
-            value = np.array([float(text[begin:end])])
-            if column >= 0:
-                (features[at, column],), unfit = to_float32(value)
-                missing += unfit
-            elif rules.good(value):
-                labels[at] = abs(value[0])
-            else:
-                raise self._malformed(text, text.count(b"\n", 0, begin))
         if not complete:
             raise self._malformed(text, line)
         return Piece(features[:row], labels[:row], ids, missing, lines)

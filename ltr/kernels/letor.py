@@ -28,12 +28,9 @@ _PLUS, _MINUS, _POINT, _ZERO, _COLON = 43, 45, 46, 48, 58
 _A, _D, _E, _I, _N, _Q = 97, 100, 101, 105, 110, 113
 _TO_LOWER = 32  # the bit that capitals lack
 
-_EXACT, _DOUBTFUL, _MALFORMED = 0, 1, 2
-_LARGEST_EXACT = 1 << 53  # whole numbers up to here, and powers of ten up to 22, are exact
-_LARGEST_EXACT_POWER = 22
 _DIGITS = 18  # always fit int64
+_MOST = 10**17  # numbers below, times ten, have at most so many
 _POWERS = np.array([float(f"1e{power}") for power in range(100)])
-_MARGIN = 2.0**-49  # more than the error of three roundings
 _OVERFLOW = float(np.finfo(np.float32).max) + 2.0**103  # the least number that rounds to inf
 
 _inlined = njit(forceinline=True)  # a fifth faster
@@ -41,9 +38,7 @@ _inlined = njit(forceinline=True)  # a fifth faster
 
 @keep
 @njit(nogil=True)
-def parse(
-    text, labelled, fractions, largest_label, largest_index, features, labels, seen, runs, doubts,
-):  # fmt: skip
+def parse(text, labelled, fractions, largest_label, largest_index, features, labels, seen, runs):
     """Parse whole lines, without the interpreter's lock.
 
     Args:
@@ -55,31 +50,25 @@ def parse(
         seen: ``[width]`` of zeros, scratch.
         runs: ``[lines, 4]``, filled for each run of rows with one query id: begin and end of the
             id in the text, the first line (0-based), the number of rows.
-        doubts: ``[bytes / 6, 4]``, filled for each number whose rounding is not certain here: row,
-            column (-1: the label), begin and end in the text.
 
     Returns:
-        Whether all rows are well formed; lines (up to the malformed one), rows, runs, doubts,
-        missing values, the largest index.
+        Whether all rows are well formed; lines (up to the malformed one), rows, runs, missing
+        values, the largest index.
     """
     width = features.shape[1]
-    line, row, run, doubt, missing, largest = 0, 0, 0, 0, 0, 0
+    line, row, run, missing, largest = 0, 0, 0, 0, 0
     i = 0
     while i < len(text):
         i = _skip_blanks(text, i)
         if _byte(text, i) != _NEWLINE and _byte(text, i) != _HASH:
             if labelled:
-                end, kind, value = _number(text, i)
-                good = kind != _MALFORMED and _is_blank(_byte(text, end))
+                end, value = _number(text, i)
+                good = end > i and _is_blank(_byte(text, end))
                 if not (good and 0.0 <= value <= largest_label):
                     break
                 if not fractions and value != np.floor(value):
                     break
                 labels[row] = abs(value)
-                if kind == _DOUBTFUL:
-                    doubts[doubt, 0], doubts[doubt, 1] = row, -1
-                    doubts[doubt, 2], doubts[doubt, 3] = i, end
-                    doubt += 1
                 i = _skip_blanks(text, end)
             elif not _is_qid(text, i):
                 i = _skip_blanks(text, _end_of_word(text, i))
@@ -108,8 +97,8 @@ def parse(
                 if _byte(text, begin) != _COLON:
                     break
                 begin += 1
-                end, kind, value = _number(text, begin)
-                if kind == _MALFORMED:
+                end, value = _number(text, begin)
+                if end == begin:
                     end, value = _end_of_nan(text, begin), np.inf  # missing too
                     if end == begin:
                         break
@@ -119,11 +108,7 @@ def parse(
                     if seen[column] == row + 1:
                         break
                     seen[column] = row + 1
-                    if kind == _DOUBTFUL:
-                        doubts[doubt, 0], doubts[doubt, 1] = row, column
-                        doubts[doubt, 2], doubts[doubt, 3] = begin, end
-                        doubt += 1
-                    elif abs(value) >= _OVERFLOW:
+                    if abs(value) >= _OVERFLOW:
                         features[row, column] = np.nan
                         missing += 1
                     else:
@@ -136,15 +121,16 @@ def parse(
             i += 1
         i += 1
         line += 1
-    return i >= len(text), line, row, run, doubt, missing, largest
+    return i >= len(text), line, row, run, missing, largest
 
 
 @_inlined
 def _number(text, i):
-    """The end of the number at ``i``, its kind, and the number.
+    """The end of the number at ``i``, ``i`` where there is none, and the number.
 
-    ``_EXACT``: a float64 that rounds to the same float32 as the text; ``_DOUBTFUL``: it may not.
+    Of up to 15 digits, and powers up to 22, it is the float64 nearest to the text.
     """
+    begin = i
     negative = _byte(text, i) == _MINUS
     if negative or _byte(text, i) == _PLUS:
         i += 1
@@ -167,42 +153,36 @@ def _number(text, i):
         exponent = point - i
         count -= exponent
     if count == 0:
-        return i, _MALFORMED, 0.0
-    kind = _EXACT
-    if count > _DIGITS:
-        while count > 0 and (_byte(text, start) == _ZERO or _byte(text, start) == _POINT):
-            count -= _byte(text, start) == _ZERO
-            start += 1
-        if count > _DIGITS:
-            kind = _DOUBTFUL  # the mantissa may have overflowed
+        return begin, 0.0
+    if count > _DIGITS:  # the mantissa may have overflowed: later digits count nothing
+        mantissa = 0
+        for place in range(start, i):
+            digit = _byte(text, place) - _ZERO
+            if digit >= 0 and mantissa < _MOST:
+                mantissa = mantissa * 10 + digit
+            elif digit >= 0:
+                exponent += 1
     if _byte(text, i) | _TO_LOWER == _E:
         below = _byte(text, i + 1) == _MINUS
         first = i + 1 + (below or _byte(text, i + 1) == _PLUS)
         i, power = first, 0
         digit = _byte(text, i) - _ZERO
         while 0 <= digit <= 9:
-            power = power * 10 + digit
+            power = min(power * 10 + digit, _MOST)
             i += 1
             digit = _byte(text, i) - _ZERO
         if i == first:
-            return i, _MALFORMED, 0.0
-        if i - first > _DIGITS:
-            kind = _DOUBTFUL
+            return begin, 0.0
         exponent += -power if below else power
 
     value = float(mantissa)
-    if kind == _DOUBTFUL or mantissa == 0 or (exponent == 0 and mantissa <= _LARGEST_EXACT):
-        pass
-    elif exponent > 60:
-        value = np.inf  # float32 ends at 3.4e38
+    if exponent > 60:
+        value = np.inf if mantissa else 0.0  # float32 ends at 3.4e38
     elif exponent < -70:
         value = 0.0  # fewer than 19 digits: below 1e-52, float32 begins at 1.4e-45
     else:
         value = value / _POWERS[-exponent] if exponent < 0 else value * _POWERS[exponent]
-        exact = mantissa <= _LARGEST_EXACT and abs(exponent) <= _LARGEST_EXACT_POWER
-        if not exact and np.float32(value * (1 - _MARGIN)) != np.float32(value * (1 + _MARGIN)):
-            kind = _DOUBTFUL
-    return i, kind, -value if negative else value
+    return i, -value if negative else value
 
 
 @_inlined

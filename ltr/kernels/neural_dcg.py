@@ -4,9 +4,7 @@ The scaling is that of ``sinkhorn``. A list of n items costs n^2 time, and memor
 beside a part of its matrix, however much padding it has. Knobs are not checked.
 """
 
-import functools
 import math
-import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -25,7 +23,6 @@ from ltr.kernels.dispatch import (
 from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.metrics.ordering import order_by_score
 from ltr.metrics.per_list import promoted
-from ltr.relaxations import neural_sort, sinkhorn
 from ltr.typing import Labels, Mask, PerList, Scores
 
 KEPT = 1 << 22  # entries of P a thread may keep, 32 MiB; a longer band is computed in every pass
@@ -78,10 +75,9 @@ def _numba_works() -> bool:
 
 
 def processors_of(device: torch.device) -> int:
-    """How many multiprocessors the GPU has; 0 where the kernel cannot be used."""
-    if find_spec("triton") is None or not right_on(device):
-        return 0
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+    """How many multiprocessors the GPU has; 0 where Triton is not installed."""
+    properties = torch.cuda.get_device_properties(device)
+    return 0 if find_spec("triton") is None else int(properties.multi_processor_count)
 
 
 # As torch.compiler.assume_constant_result does, which would import the whole compiler.
@@ -102,28 +98,6 @@ def worthwhile(lists: int, size: int, processors: int) -> bool:
 def _columns(size: int) -> int:
     """The columns that a program of the GPU works on."""
     return max(64, 1 << (size - 1).bit_length())
-
-
-@functools.cache
-@torch.inference_mode(False)  # the first call may be of an evaluation
-@torch.enable_grad()
-def right_on(device: torch.device) -> bool:
-    """Whether this GPU's kernel agrees with the plain path, tried once; else warn."""
-    generator = torch.Generator().manual_seed(0)
-    start = torch.randn(64, 240, generator=generator)
-    labels = torch.randint(0, 5, (64, 240), generator=generator).float().to(device)
-    mask = (torch.arange(240) < torch.randint(0, 241, (64, 1), generator=generator)).to(device)
-    scores = start.to(device).masked_fill(~mask, 0).requires_grad_()
-    values = neural_dcg_on_gpu(scores, labels, mask, None, 1.0, False, 30, 1e-6)
-    soft = sinkhorn(neural_sort(scores, mask), mask)
-    expected = ((soft * gains(labels, mask)[:, None]).sum(-1) * discounts(240, scores)).sum(-1)
-    slopes, plain = (torch.autograd.grad(x.sum(), scores)[0] for x in (values, expected))
-    right = torch.allclose(values, expected, rtol=1e-4) and bool(
-        (slopes - plain).abs().max() < 1e-3 * plain.abs().max()
-    )
-    if not right:
-        warnings.warn(f"NeuralNDCG's kernel is wrong on {device}: not used", stacklevel=4)
-    return right
 
 
 def launch_options(size: int, dtype: torch.dtype, *, transposed: bool) -> dict[str, Any]:

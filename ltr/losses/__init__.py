@@ -15,7 +15,8 @@ On the CPU the losses that compare items run in compiled loops (``ltr.kernels``)
 ``torch.get_num_threads()`` threads, in memory in proportion to the items, or to a part of one
 list's matrix for each thread. On a GPU, under torch.compile and without Numba the same formulas run
 on whole tensors and do not wait for the GPU. Exceptions: NeuralNDCG and OT-NDCG have a kernel on an
-NVIDIA GPU and keep the CPU's under torch.compile; SVM-NDCG finds its assignments on the CPU.
+NVIDIA GPU and keep the CPU's under torch.compile; SVM-NDCG finds its assignments on the CPU, and
+RankProp its isotonic targets.
 """
 
 from ltr.losses.batch import mean_over_batch as mean_over_batch

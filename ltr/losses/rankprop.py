@@ -5,7 +5,7 @@ import torch
 
 from ltr.knobs import check_choice
 from ltr.losses.batch import ideal_order, without_padding
-from ltr.metrics.ordering import at_items, real_ranks, running_sums
+from ltr.metrics.ordering import at_items, real_ranks
 from ltr.relaxations.second_derivatives import once
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -45,23 +45,12 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
 def _closest_falling(values: Scores, real: Mask) -> Scores:
     """The closest t to ``values`` with t_1 >= t_2 >= ..., ``[batch, rank]``; 0 where not ``real``.
 
-    On the CPU by pooling adjacent violators; elsewhere t_r = min over p <= r of the max over q >= r
-    of the mean of the values from p to q, on whole tensors.
+    By pooling adjacent violators, on the CPU.
     """
-    if values.device.type == "cpu" and not torch.compiler.is_compiling():
-        from scipy.optimize import isotonic_regression
+    from scipy.optimize import isotonic_regression
 
-        found, given = np.zeros(values.shape), values.double().numpy()
-        for b, n in enumerate(real.sum(-1).tolist()):
-            if n and np.isfinite(given[b, :n]).all():  # else the value says that it is not
-                found[b, :n] = isotonic_regression(given[b, :n], increasing=False).x
-        return torch.from_numpy(found).to(values.dtype)
-    sums = torch.nn.functional.pad(running_sums(values.double().masked_fill(~real, 0)), (1, 0))
-    places = torch.arange(values.shape[-1], device=values.device)
-    lengths = (places + 1 - places.unsqueeze(-1)).clamp(min=1)  # [p, q]
-    means = (sums[:, None, 1:] - sums[:, :-1, None]) / lengths
-    means = means.masked_fill(~real.unsqueeze(-2), -torch.inf)
-    later = (places < places.unsqueeze(-1)).expand_as(means)  # q < p
-    largest = means.masked_fill(later, -torch.inf).flip(-1).cummax(-1).values.flip(-1)
-    least = largest.masked_fill(later, torch.inf).cummin(-2).values
-    return least.diagonal(dim1=-2, dim2=-1).masked_fill(~real, 0).to(values.dtype)
+    found, given = np.zeros(values.shape), values.double().cpu().numpy()
+    for b, n in enumerate(real.sum(-1).tolist()):
+        if n and np.isfinite(given[b, :n]).all():  # else the value says that it is not
+            found[b, :n] = isotonic_regression(given[b, :n], increasing=False).x
+    return torch.from_numpy(found).to(values)

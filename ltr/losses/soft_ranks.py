@@ -140,7 +140,7 @@ def sodeep_loss(
 
     Args:
         cut_slope: see ``approx_ndcg_loss``.
-        sorter: a file of ``python -m ltr.relaxations.teach_sorter``; None: the package's own.
+        sorter: a file of ``examples/teach_sorter.py``; None: the package's own.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> sodeep_loss(scores, labels, labels >= 0).round(decimals=1)  # -(3/2 + 1) / (3 + 1 / log2(3))

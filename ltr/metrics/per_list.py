@@ -17,16 +17,6 @@ def check_lists(scores: Scores, labels: Labels, mask: Mask, *, called: str = "la
     ``called`` is what stands in the place of the labels. All losses and metrics begin with this, by
     ``without_padding`` or ``promoted_labels``.
     """
-    if (
-        isinstance(scores, Tensor)
-        and isinstance(labels, Tensor)
-        and isinstance(mask, Tensor)
-        and scores.dim() == 2
-        and scores.shape == labels.shape == mask.shape
-        and mask.dtype is torch.bool
-        and scores.device == labels.device == mask.device
-    ):
-        return
     for name, given in (("scores", scores), (called, labels), ("mask", mask)):
         if not isinstance(given, Tensor) or given.dim() != 2:
             wanted = "a tensor [batch, list], such as [1, list] for one list"

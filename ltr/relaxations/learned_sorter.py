@@ -55,7 +55,7 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
 
     r_j = 1 + (n - 1) u_j, u_j the share of the other items above j by ``Sorter``, so that ranks lie
     between 1 and n, the highest score first; 1 on padding. Items with equal scores share ranks.
-    ``sorter`` is a file of ``python -m ltr.relaxations.teach_sorter``, None the package's.
+    ``sorter`` is a file of ``examples/teach_sorter.py``, None the package's.
 
     Raises:
         ConfigError: the file cannot be read, or holds another network.
@@ -71,8 +71,8 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         why = " ".join(str(error).split())[:80]
         raise ConfigError(
-            f"sorter={path} cannot be read ({why}): make it by python -m "
-            f"ltr.relaxations.teach_sorter {path}, or write sorter=null"
+            f"sorter={path} cannot be read ({why}): make it by python examples/teach_sorter.py, "
+            "or write sorter=null"
         ) from error
     network = _cast(network, scores.dtype, scores.device)
     shares = network(standardised(scores, mask), mask)

@@ -1,6 +1,6 @@
 """Teach the network of ``loss=sodeep`` to sort, on scores that are drawn; a minute on one core.
 
-    python -m ltr.relaxations.teach_sorter sorters/mine.json
+    python examples/teach_sorter.py sorters/mine.json
     ltr train loss=sodeep loss.sorter=sorters/mine.json
 
 The file that comes with the package is that of the defaults.
