@@ -44,7 +44,6 @@ from ltr.inference.export.onnx import NAME, onnx, vespa
 from ltr.inference.export.texts import before_slack, plugin, ranklib, solr
 from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear
 from ltr.models.embeddings import WithEmbeddings
-from ltr.models.rounds import PRank
 from ltr.scorers.scorer import Scorer
 
 SHAPES = ("never", "nonnegative", "skewed", "signed", "quantile")
@@ -265,7 +264,6 @@ def test_what_an_engine_cannot_hold_is_refused_with_all_reasons() -> None:
         ("native", tanh, None, 0, "to=onnx"),
         ("vespa", DASALC(5, hidden_sizes=[4]), None, 0, "to=onnx"),
         ("lucene", tanh, None, 0, "solr"),
-        ("onnx", PRank(5, kernel="rbf"), None, 0, "model.kernel=null"),
         ("ranklib", Linear(5), signed, 0, "transform=standardise"),
         ("solr", tanh, signed, 0, "transform=standardise"),
         ("solr", tanh, quantile, 0, "transform=standardise"),

@@ -53,16 +53,13 @@ def activation_of(module: nn.Module) -> str | None:
 
 def is_dense(model: nn.Module) -> bool:
     """Whether a score is that of layers over the transformed features, or linear in them."""
-    plain = isinstance(model, PRank) and model.kernel is None
-    return plain or isinstance(model, MLP | Linear | AdaRank)
+    return isinstance(model, MLP | Linear | AdaRank | PRank)
 
 
 def _of_model(engine: str, model: nn.Module) -> Iterator[str]:
     if engine == "native":
         if not isinstance(model, BoostedTrees):
             yield "no library has a file of such a model: use to=onnx, or train model=lightgbm"
-    elif isinstance(model, PRank) and model.kernel is not None:
-        yield "PRank with a kernel holds the items of train: set model.kernel=null"
     elif isinstance(model, BoostedTrees) and model.categories:
         yield "it has no splits on categories: leave these columns out of the table, or to=native"
     elif engine in _BY_ITEM and not getattr(model, "pointwise", False):

@@ -142,7 +142,7 @@ class ScorerGraph(nn.Module):
                     self.weights.append(weight)
             return
         self.transform, self.model = TransformGraph(transform), model
-        if isinstance(model, AdaRank | PRank):  # without a kernel: a linear layer
+        if isinstance(model, AdaRank | PRank):  # a linear layer
             weights = torch.from_numpy(model.linear_weights()).float()
             self.model = network = Linear(len(weights))
             network.head.linear.weight.data = weights[None]
