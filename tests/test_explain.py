@@ -1,4 +1,4 @@
-"""``scripts/explain.py``: parts of scores add up, items are left out, shuffles cost a metric."""
+"""``scripts/explain.py``: parts of scores add up, items are left out."""
 
 import re
 import sys
@@ -12,7 +12,7 @@ import torch
 from browser import CHROMIUM, DESKTOP, browser
 from conftest import make_lists
 from folders import refused
-from test_trainer import CHOICES, train
+from test_trainer import train
 from torch import nn
 
 from ltr.console.arguments import as_hydra
@@ -21,10 +21,9 @@ from ltr.data.lists import Columns
 from ltr.data.transforms import fit_transform
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
-from ltr.inference.explain.command import effects_section, explain
-from ltr.inference.explain.effects import attributions_of, leave_one_out, permutation_importance
+from ltr.inference.explain.command import effects_block, explain
+from ltr.inference.explain.effects import attributions_of, leave_one_out
 from ltr.inference.explain.subject import Subject
-from ltr.metrics import Convention, parse_metric
 from ltr.scorers.scorer import Scorer
 
 
@@ -50,8 +49,8 @@ def subject(model: nn.Module, *, missing: bool = False) -> Subject:
     transform = fit_transform(lists, missing="indicator" if missing else "mean")
     names = Columns(("a", "b", "c"))
     scorer = Scorer(model.eval(), transform, names, {"precision": "float32"})
-    metric = parse_metric("ndcg@5")
-    return Subject(scorer, "made", "vali", lists, 1, metric, Convention(), asked=[4, 0])
+    items = [f"item {place}" for place in range(1, 7)]
+    return Subject(scorer, "made, vali", lists.subset(np.array([1])), items, asked=[4, 0])
 
 
 def test_parts_of_a_score_are_those_of_its_features_and_of_other_items() -> None:
@@ -65,11 +64,11 @@ def test_parts_of_a_score_are_those_of_its_features_and_of_other_items() -> None
     )
     others = np.tile(-(away @ np.array(mean)) / 6, (2, 1))
     others[[0, 1], of.items] = 0
-    np.testing.assert_allclose(found.others, others, atol=1e-5)
+    np.testing.assert_allclose(found.others, others.sum(-1), atol=1e-5)
     np.testing.assert_allclose(found.scores, of.scores[of.items], atol=1e-5)
     assert found.error < 1e-5
     alone = attributions_of(subject(Compared(own, [0.0, 0.0, 0.0])))
-    assert alone.others is None
+    assert alone.others.tolist() == [0, 0]
     assert alone.error < 1e-5
     assert found._replace(values=found.values + 0.1).error > 0.2  # a part that is wrong shows
 
@@ -80,10 +79,6 @@ def test_what_an_indicator_adds_belongs_to_its_feature() -> None:
     assert found.values.shape == (2, 3)
     assert (found.values[:, [0, 2]] == 0).all()
     assert np.abs(found.values[:, 1]).min() > 0.1
-    table = permutation_importance(of, lists=4)
-    worth = dict(zip(table.name, table["drop"], strict=True))
-    assert worth["b"] != 0
-    assert worth["a"] == worth["c"] == 0
 
 
 def test_an_item_is_left_out_of_the_list() -> None:
@@ -99,36 +94,20 @@ def test_an_item_is_left_out_of_the_list() -> None:
     for other in range(6):
         left = np.delete(np.arange(6), other)
         scores = pd.Series(x[left, 0] * (1 + np.roll(x[left, 1], 1)), left)
-        higher = pd.Series(of.scores)[left].rank(ascending=False) - scores.rank(ascending=False)
         for at, item in enumerate(of.items):
             if other == item:
-                assert np.isnan(found.scores[at, other])
-                assert found.places[at, other] == 0
+                assert np.isnan(found[at, other])
                 continue
             moved = scores[item] - of.scores[item]
-            assert found.scores[at, other] == pytest.approx(moved, abs=1e-5)
-            assert found.places[at, other] == higher[item]
+            assert found[at, other] == pytest.approx(moved, abs=1e-5)
 
 
 def test_a_list_of_one_item_has_no_effects() -> None:
     of = subject(Compared([1.0, 0.0, 0.0], [0.0, 0.0, 4.0]))
-    alone = replace(of, lists=replace(of.lists, offsets=np.array([0, 1, 2, 24])), asked=())
-    section = effects_section(alone, leave_one_out(alone))
-    assert len(section.block.rows) == 0
-    assert section.frame.score.isna().tolist() == [True]
-
-
-def test_a_feature_is_worth_what_the_metric_loses_without_it(monkeypatch) -> None:
-    of = subject(Compared([1.0, 0.0, 0.0], [0.0] * 3))
-    table = permutation_importance(of, lists=4)
-    assert next(iter(table.name)) == "a"
-    assert table["drop"].tolist()[0] > 0
-    assert (table["low"] < table["drop"]).tolist() == [True, False, False]
-    assert table["drop"].tolist()[1:] == [0, 0]
-    before = of.lists.features.copy()
-    monkeypatch.setattr("ltr.data.machine.free_memory", lambda device: 0)  # would be mapped
-    pd.testing.assert_frame_equal(table, permutation_importance(of, lists=4))
-    np.testing.assert_array_equal(of.lists.features, before)
+    alone = replace(of, lists=make_lists([1], width=3), asked=())
+    changes = leave_one_out(alone)
+    assert np.isnan(changes).tolist() == [[True]]
+    assert len(effects_block(alone, changes).rows) == 0
 
 
 def test_a_network_without_captum_says_how_to_install_it(monkeypatch) -> None:
@@ -161,11 +140,11 @@ def test_categories_ids_and_new_files_are_explained(tmp_path) -> None:
 
     def explained(qid: str, *more: str) -> tuple[str, pd.DataFrame]:
         asked = [str(out), f"cache_dir={tmp_path}/cache", f"output={tmp_path}/page", f"qid={qid}"]
-        said = explain(typed("explain", [*asked, "lists=3", *more]))
+        said = explain(typed("explain", [*asked, *more]))
         return said, pd.read_csv(tmp_path / "page" / "parts_of_scores.csv")
 
     said, parts = explained(qid, "split=test")
-    assert re.search(rf"model +{CHOICES['model']}\n", said)
+    assert re.search(r"model +MLP\n", said)
     known = table[table["search"].astype(str) == qid].set_index("sku")
     brands = parts[parts.feature == "brand"].set_index("id")
     assert brands["value"].to_dict() == known["brand"].to_dict()
@@ -175,7 +154,6 @@ def test_categories_ids_and_new_files_are_explained(tmp_path) -> None:
     said, parts = explained("17", f"input={tmp_path}/new.csv")
     assert said.startswith(f"list 17 of {tmp_path}/new.csv\n")
     assert "label" not in said, "it has none"
-    assert "Permutation importance" not in said
     new = table[table["search"] == 17].replace("zeta", "other").set_index("sku")
     brands = parts[parts.feature == "brand"].set_index("id")
     assert brands["value"].to_dict() == new["brand"].to_dict()
@@ -192,7 +170,7 @@ def test_comments_name_the_items_of_letor_text(tiny, letor_folder, tmp_path) -> 
         path.write_text(f"# made\n\n{named}")
     train(tmp_path / "run", *tiny, "epochs=0")
     for place, name in ("split=test", "test"), (f"input={letor_folder}/mine/train.txt", "train"):
-        asked = [str(tmp_path / "run"), f"cache_dir={tmp_path}/cache", "qid=q1", "lists=0", place]
+        asked = [str(tmp_path / "run"), f"cache_dir={tmp_path}/cache", "qid=q1", place]
         explain(typed("explain", [*asked, f"output={tmp_path}/{name}"]))
         text = (letor_folder / "mine" / f"{name}.txt").read_text()
         ids = dict(enumerate(re.findall(r"qid:q1 .*docid = (\S+)", text), 1))
@@ -209,7 +187,7 @@ def test_trees_are_explained_by_their_library(model, tiny, tmp_path) -> None:
     train(tmp_path / "run", *own, f"model={model}", *more)
     said = explain(
         typed("explain", [str(tmp_path / "run"), "qid=q1", f"cache_dir={tmp_path}/cache",
-              "items=2,1", f"output={tmp_path}/page", "lists=3"])
+              "items=2,1", f"output={tmp_path}/page"])
     )  # fmt: skip
     assert "scores items one by one" in said
     error = float(said.partition("miss the score by ")[2].split()[0])
@@ -224,7 +202,7 @@ def test_the_page_of_a_list_loads_nothing_and_prints(tiny, tmp_path) -> None:
     train(tmp_path / "run", *tiny, "epochs=1")
     given = [
         f"checkpoint={tmp_path}/run", f"cache_dir={tmp_path}/cache", f"output={tmp_path}/page",
-        "lists=2", "top=3",
+        "top=3",
     ]  # fmt: skip
     said = explain(typed("explain", [*given, "qid=q2"]))
     assert "Leave-one-out effects" in said

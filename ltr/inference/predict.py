@@ -1,9 +1,7 @@
 """Score new lists with a trained model."""
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,8 +39,11 @@ def predict_file(cfg: DictConfig) -> str:
     set_threads(cfg)
     scorer = load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
     given = read_input(cfg, scorer)
-    for doubt in doubts(given, scorer):
-        log.warning("input=%s: %s", cfg.input, doubt)
+    for column in unseen(given, scorer):
+        log.warning(
+            "input=%s: train had no value of %s, so that all count as one, other: compare their "
+            "spelling with train's", cfg.input, column,
+        )  # fmt: skip
     scores = scorer.scores(given.lists, items=cfg.evaluation_items).cpu().numpy()
     table = ranking(given, scores, cfg.order)
     if output.suffix == ".parquet":
@@ -52,43 +53,19 @@ def predict_file(cfg: DictConfig) -> str:
     return f"{len(scores):,} rows of {len(given.lists):,} lists scored: {output}"
 
 
-def doubts(given: Input, scorer: Scorer) -> list[str]:
-    """What looks like a mistake in an input that can be scored, a line each.
-
-    Category columns none of whose values train had; rows that repeat another one of their query, in
-    features and ids, or where there are no ids half of all rows.
-    """
-    lists, columns, found = given.lists, scorer.columns or Columns(()), []
-    unseen = [
-        name for name, codes in zip(columns.names, lists.features.T, strict=False)
-        if name in columns.categories and (codes == 0).any() and not (codes > 0).any()
-    ]  # fmt: skip
-    if unseen:
-        found.append(
-            f"train had no value of {', '.join(unseen)}, so that all count as one, other: compare "
-            "their spelling with train's"
-        )
-    ids = pd.DataFrame({} if given.ids is None else given.ids).astype(str)
-    keys = ids.set_axis([f"id {i}" for i in range(ids.shape[1])], axis=1)
-    keys["list"] = np.repeat(np.arange(len(lists)), lists.lengths)
-    keys["features"] = [hash(row.tobytes()) for row in np.ascontiguousarray(lists.features)]
-    repeated = int(keys.duplicated().sum())
-    if repeated >= (1 if ids.shape[1] else max(1, lists.items / 2)):
-        found.append(
-            f"{repeated:,} of {lists.items:,} rows repeat another of their query, and are ranked "
-            "as items of their own: give each once"
-        )
-    return found
+def unseen(given: Input, scorer: Scorer) -> list[str]:
+    """The category columns of an input none of whose values train had."""
+    columns = scorer.columns or Columns(())
+    codes_of = dict(zip(columns.names, given.lists.features.T, strict=False))
+    codes = {name: codes_of[name] for name in columns.categories}
+    return [name for name, one in codes.items() if (one == 0).any() and not (one > 0).any()]
 
 
 def ranking(given: Input, scores: NDArray[np.floating], order: str) -> pd.DataFrame:
     """The rows of ``given`` with their scores, ``[items]``, and ranks, in one of ``ORDERS``."""
     lists = given.lists
     of_item = np.repeat(np.arange(len(lists)), lists.lengths)
-    ids: Mapping[Any, Any] = {} if given.ids is None else {"id": given.ids}
-    if isinstance(given.ids, pd.DataFrame):
-        ids = dict(given.ids.items())
     known = {"row": given.rows + 1, "score": scores, "rank": ranks_of(scores, lists.offsets)}
-    table = pd.DataFrame({"qid": lists.qids[of_item], **ids, **known})
+    table = pd.DataFrame({"qid": lists.qids[of_item], **given.ids, **known})
     keys = (given.rows,) if order == "input" else (table["rank"], of_item)
     return table.iloc[np.lexsort(keys)]

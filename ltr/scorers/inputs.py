@@ -32,13 +32,12 @@ class Input:
     Attributes:
         lists: of the file.
         rows: the 0-based row of the file of each item, ``[items]``.
-        ids: the id of each item, ``[items]``, empty where a row has none; of a table its columns of
-            ids; None: there are none.
+        ids: columns of the items' ids; of LETOR text ``id``, empty where a row has none, or none.
     """
 
     lists: Lists
     rows: NDArray[np.int64]
-    ids: list[str] | pd.DataFrame | None = None
+    ids: pd.DataFrame
 
 
 def is_table(path: Path) -> bool:
@@ -123,7 +122,7 @@ def read_file(
         rules = Rules(width=width, labels="real", labelled=labelled)
         lists = read_letor(path, rules, regroup=regroup, see=see)
     rows = np.arange(lists.items) if lists.rows is None else lists.rows
-    return Input(lists, rows, [found[row] for row in rows] if any(found) else None)
+    return Input(lists, rows, pd.DataFrame({"id": [found[i] for i in rows]} if any(found) else {}))
 
 
 def check_output(output: Path, *endings: str, **inputs: str) -> None:
