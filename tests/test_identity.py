@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -72,7 +73,8 @@ def test_the_code_of_trees_and_ensembles_counts_where_they_score(
     """Also in the students of a teacher, which may be trees or an ensemble."""
     shutil.copytree(CONFIGS.parent / "ltr", tmp_path / "ltr")
     monkeypatch.setattr(identities, "_LTR", tmp_path / "ltr")
-    monkeypatch.setattr(identities, "room_digest", identities.room_digest.__wrapped__)  # no cache
+    digest = cache(identities.room_digest.__wrapped__)
+    monkeypatch.setattr(identities, "room_digest", digest)
     monkeypatch.setattr(identities, "run_digest", lambda path: path)
     student = ("model=linear", "loss=distil", "teacher=outputs/x")
     found, trees = [known(*student)], known("model=lightgbm")
@@ -80,6 +82,7 @@ def test_the_code_of_trees_and_ensembles_counts_where_they_score(
         before = known("model=mlp")
         with (tmp_path / "ltr" / file).open("a") as code:
             code.write("\nCHANGED = True\n")
+        digest.cache_clear()
         found.append(known(*student))
     assert len({*found}) == 3
     assert known("model=lightgbm") != trees

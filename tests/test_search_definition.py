@@ -24,7 +24,6 @@ from ltr.training.checkpoint import save_checkpoint
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("trials=0", "trials=0: give a whole number >= 1"),
         ("folds=1,x", "folds=1,x: give whole numbers, such as folds=1,2"),
         ("pruner=mean", "pruner=mean: write median or none"),
         ("select_value=vali", "select_value=vali: write crossfit or best"),
@@ -42,7 +41,6 @@ from ltr.training.checkpoint import save_checkpoint
         ("space.model.dropout=[float,0,2]", "space: model.dropout=2.0 cannot be built: "),
         ("seed=1 seeds=1,2", "seed and seeds are both set: leave one of them out"),
         ("folds=all", "folds: synthetic has no folds; leave it out"),
-        ("folds=1,2", "folds: synthetic has no folds; leave it out"),
         ("space=linear optimizer.lr=1 l2=0 batch_size=2", "there is nothing to search"),
         ("write=found.yaml", "write=found.yaml: give FOLDER/experiment/NAME.yaml; ltr train"),
         ("dataset=mq2008 data_dir=/nowhere", "download MQ2008.rar"),

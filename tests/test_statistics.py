@@ -60,7 +60,7 @@ def only(systems, **settings):
 # --- randomisation test
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_exact_p_is_that_of_all_sign_patterns(seed) -> None:
     rng = np.random.default_rng(seed)
     d = rng.integers(-3, 4, 9) / 4  # ties and zeros

@@ -94,12 +94,11 @@ def test_randomisation_test_rejects_at_its_level(tied) -> None:
 @pytest.mark.parametrize(
     ("systems", "seeds", "how"),
     [
-        *((2, 2, {"seed_sd": sd}) for sd in (0.02, 0.1)),
+        (2, 2, {"seed_sd": 0.02}),
         *((2, 3, {"seed_sd": sd}) for sd in (0.0, 0.1)),
-        (2, 5, {"seed_sd": 0.05}),
         (2, 1, {"folds": 5}),
         (2, 2, {"folds": 5, "common": 0.05}),
-        *((2, 3, {"folds": 5, "common": common}) for common in (0.0, 0.02, 0.05)),
+        (2, 3, {"folds": 5}),
         (2, 1, {}),
         (4, 1, {}),
         (4, 3, {"seed_sd": 0.03}),
@@ -127,7 +126,7 @@ def test_equivalence_is_seldom_claimed_at_the_margins_edge() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [2, 3])
-@pytest.mark.parametrize("training", [0.0, 0.5, 3.0, 30.0])
+@pytest.mark.parametrize("training", [0.0, 3.0, 30.0])
 def test_interval_of_few_seeds_covers_whatever_dominates(seeds, training) -> None:
     """``training`` is the variance that the seeds add, in those that the queries do."""
     rng = np.random.default_rng([10, seeds, int(10 * training)])

@@ -293,7 +293,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-KINDS = ("neuralndcg", "lambdarank", "listmle", "rmse", "plrank", "sodeep", "distil", "mix")
+KINDS = ("neuralndcg", "plrank", "sodeep", "distil", "mix")
 
 
 @pytest.mark.slow
