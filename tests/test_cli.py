@@ -52,7 +52,6 @@ def args(tiny, tmp_path) -> list[str]:
     [
         ("train.py", ["neuralndcg", "web30k", "transformer", "resume=", "-m loss=", "Keys and"]),
         ("scripts/evaluate.py", []),
-        ("scripts/predict.py", []),
     ],
 )
 @pytest.mark.parametrize("flags", [["--help"], ["--cfg", "job"]])

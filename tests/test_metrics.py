@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 import re
 import subprocess
 import sys
@@ -278,47 +277,3 @@ def test_a_config_can_be_checked_without_torch() -> None:
         "from ltr.metrics import ndcg, dcg, mean_over_lists; assert 'torch' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
-
-
-DATA = Path(os.environ.get("LTR_DATA_DIR", ""))
-OFFICIAL = DATA.parent / "reference" / "letor4_eval"
-official = pytest.mark.skipif(
-    "LTR_DATA_DIR" not in os.environ or not OFFICIAL.is_dir() or not (DATA / "MQ2008").is_dir(),
-    reason="LTR_DATA_DIR does not name MQ2008 with the official evaluation beside it",
-)
-
-
-def read_official(prediction: Path) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Scores, labels and mask ``[lists, longest]`` of an official prediction file."""
-    fold = prediction.name.split(".")[1]
-    lists: dict[str, list[tuple[float, float]]] = {}
-    rows = (DATA / "MQ2008" / fold / "test.txt").read_text().splitlines()
-    for line, score in zip(rows, prediction.read_text().split(), strict=True):
-        label, qid, _ = line.split(maxsplit=2)
-        lists.setdefault(qid, []).append((float(score), float(label)))
-    given = [torch.tensor(items, dtype=torch.float64) for items in lists.values()]
-    values = torch.nn.utils.rnn.pad_sequence(given, batch_first=True)
-    sizes = torch.tensor([len(items) for items in given])
-    return values[..., 0], values[..., 1], torch.arange(values.shape[1]) < sizes[:, None]
-
-
-LETOR4 = Convention(empty=0, discount="letor", short="zero", levels=3)
-OFFICIAL_NAMES = {"NDCG": "ndcg", "P": "precision", "MeanNDCG": "mean_ndcg", "MAP": "map"}
-
-
-@official
-def test_official_letor_figures() -> None:
-    predictions = sorted(OFFICIAL.glob("MQ2008.*.pred.txt"))
-    assert predictions
-    for prediction in predictions:
-        data = read_official(prediction)
-        figures = prediction.with_name(prediction.name.replace(".pred.", ".perf.")).read_text()
-        printed: dict[str, str] = {}
-        for table in figures.strip().split("\n\n"):
-            head, average = (line.split() for line in table.splitlines()[:2])
-            printed |= dict(zip(head[1:], average[1:], strict=True))
-        assert len(printed) == 22
-        for name, figure in printed.items():
-            ours = "@".join([OFFICIAL_NAMES[name.partition("@")[0]], *name.split("@")[1:]])
-            found = mean_over_lists(parse_metric(ours)(*data, LETOR4), empty=0)
-            assert f"{found:.4f}" == figure, (prediction.name, name)

@@ -14,12 +14,11 @@ import optuna
 import pandas as pd
 import processes
 import pytest
-import torch
 from made_search import kill_all, refused, searched, small_search, study_of, trials
 from optuna.trial import TrialState
 from orders import search_of
 
-from ltr.errors import DataError, OutputError
+from ltr.errors import OutputError
 from ltr.search import study as study_module
 from ltr.search.command import check_free
 from ltr.search.definition import Search
@@ -115,35 +114,6 @@ def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
     (done,) = finished(study_of(*small))
     assert list(done.intermediate_values) == [1, 2, 3]
     assert done.user_attrs["first"] == 0
-
-
-@pytest.mark.slow
-def test_a_full_disk_costs_no_checkpoint_and_no_trial(
-    small: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO, "ltr.experiment.start")
-    last = tmp_path / "out/search/mine/trials/0000/last.pt"
-    save = torch.save
-
-    def full(content: Any, file: Any) -> None:
-        if content["progress"]["epoch"] >= 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        save(content, file)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(torch, "save", full)
-        with pytest.raises(OSError, match="No space left"):
-            searched(*small, "trials=1")
-    assert load_checkpoint(last)["progress"]["epoch"] == 1
-    caplog.clear()
-    caplog.clear()
-    assert searched(*small, "trials=1")
-    assert "resumed at epoch 2, " in caplog.text
-    (done,) = finished(study_of(*small))
-    assert (done.state, done.user_attrs["first"]) == (TrialState.COMPLETE, 0)
 
 
 KILLED = """
@@ -259,7 +229,7 @@ def test_the_trial_of_a_living_process_is_left_to_it_and_waited_for(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("error", [DataError("the lists are gone"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
 def test_a_trial_that_was_stopped_is_queued_again(
     error: BaseException, small: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

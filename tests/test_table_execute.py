@@ -11,7 +11,6 @@ import pytest
 import yaml
 from filelock import FileLock, Timeout
 from made_table import train_here, write_data
-from orders import table_of
 from processes import Process, wait_for
 from test_table import run
 
@@ -49,30 +48,6 @@ def test_a_stopped_table_goes_on(small: list[str], tmp_path: Path) -> None:
     assert alone.returncode == 0
     (other,) = (tmp_path / "alone/runs").glob("bce*")
     assert (other / "scores.csv").read_bytes() == (folder / "scores.csv").read_bytes()
-
-
-def test_two_tables_share_the_runs(small: list[str], tmp_path: Path) -> None:
-    """The table of another data set has some of the same rows, and here the same settings."""
-    adamw = ["optimizer=adamw", "optimizer.lr=0.01", "optimizer.weight_decay=0"]
-    same = ["model.dropout=0", *adamw, *small[2:]]  # one run at a time each
-    orders = [
-        ["table=letor4_mq2007", "rows=ListNet,RankNet,BCE", *same],
-        ["table=letor4_mq2008", "rows=BCE,RMSE,RankNet", *same],
-    ]
-    planned = []
-    for order in map(table_of, orders):
-        spec = read_table(order.table).only(order.rows)
-        planned.append({one.folder for one in plan(spec, order.overrides, [1], tmp_path / "out")})
-    assert len(planned[0] & planned[1]) == 2
-    both = [started(*order) for order in orders]
-    printed = [process.communicate() for process in both]
-    assert [process.returncode for process in both] == [0, 0], printed
-    assert all("3 of 3 runs" in out for out, _ in printed)
-    logs = list((tmp_path / "out/runs").glob("*/train.log"))
-    assert {log.parent for log in logs} == planned[0] | planned[1]
-    for log in logs:
-        assert log.read_text().count("kept in") == 1
-        assert log.read_text().count("lists train") == 1  # begun once
 
 
 _OWN = """
