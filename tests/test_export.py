@@ -26,6 +26,7 @@ from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.engines import check_engine
 from ltr.experiment.run import run
+from ltr.inference.export.boosters import trees_of
 from ltr.inference.export.command import export_model, manifest
 from ltr.inference.export.context import ExportContext, Exported, parity
 from ltr.inference.export.forms import (
@@ -33,7 +34,6 @@ from ltr.inference.export.forms import (
     Trees,
     above,
     at_most,
-    before_transform,
     below,
     dense_of,
     leaf,
@@ -44,6 +44,7 @@ from ltr.inference.export.onnx import NAME, onnx, vespa
 from ltr.inference.export.texts import before_slack, plugin, ranklib, solr
 from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear
 from ltr.models.embeddings import WithEmbeddings
+from ltr.models.rounds import RankBoost
 from ltr.scorers.scorer import Scorer
 
 SHAPES = ("never", "nonnegative", "skewed", "signed", "quantile")
@@ -121,24 +122,6 @@ def test_a_float32_threshold_routes_as_the_librarys_does() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("missing", ["keep", "mean"])
-def test_a_threshold_behind_a_transform_is_one_before_it(shape: str, missing: str) -> None:
-    lists = lists_with()
-    transform = transform_of(shape, lists, missing=missing)
-    moved = transform(lists.features)
-    for column in (0, 1, 3, 4):  # no tree splits on the constant column 2
-        for limit in np.quantile(moved[:, column], [0.2, 0.5, 0.9]).astype(np.float32):
-            behind = Trees((stump(column, float(limit), 0.0, 1.0),))
-            ahead = before_transform(behind, transform)
-            end = ahead.trees[0]["threshold"][0]
-            step = np.nextafter(end, np.float32([-np.inf, np.inf]))
-            rows = np.repeat(lists.features[:1], 5, 0)
-            rows[:, column] = [*step, end, np.nan, -0.0]
-            rows = np.concatenate([rows, lists.features])
-            assert (ahead.scores(rows) == behind.scores(transform(rows))).all(), (column, limit)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("missing", ["mean", "indicator", "keep"])
 def test_the_transform_as_a_graph_is_the_transform(shape: str, missing: str) -> None:
     lists = lists_with(missing=True)
@@ -198,6 +181,20 @@ def test_trees_score_alike_in_every_engine_and_absent_features_are_0() -> None:
     files = plugin(context(lists, form, ours)).files
     scores = [engine_scores("elasticsearch", files, x) for x in (absent, zeros)]
     assert (scores[0] == scores[1]).all()
+
+
+def test_a_missing_value_is_0_to_rankboost_unless_it_is_kept() -> None:
+    model = RankBoost(2)
+    model.content = {
+        "features": torch.tensor([0, 1]), "thresholds": torch.tensor([-1.0, 1.0]),
+        "alphas": torch.tensor([1.0, 2.0]),
+    }  # fmt: skip
+    assert {*model.names} == model.content.keys()
+    rows = np.full((1, 2), np.nan, np.float32)
+    for keep, missing in ((False, 0.0), (True, np.nan)):
+        found = trees_of(model, keep_missing=keep).scores(rows)
+        here = np.where(np.full(2, missing) > [-1, 1], [1.0, 2.0], 0.0).sum()
+        assert found.tolist() == [here]
 
 
 @pytest.mark.parametrize("fault", ["above", "before_slack"])
@@ -268,6 +265,7 @@ def test_what_an_engine_cannot_hold_is_refused_with_all_reasons() -> None:
         ("solr", tanh, signed, 0, "transform=standardise"),
         ("solr", tanh, quantile, 0, "transform=standardise"),
         ("solr", tanh, never, 3, "to=onnx"),
+        ("onnx", RankBoost(5), signed, 0, "transform=none"),
         ("ranklib", Linear(5), indicated, 0, "mean"),
         ("vespa", tanh, fit_transform(mixed(6)), 0, "leave these columns out of the table"),
     ):
@@ -303,11 +301,11 @@ def test_boosted_trees_go_to_engines_and_a_fault_leaves_nothing(
     told = json.loads((tmp_path / "solr" / "manifest.json").read_text())
     assert told["features"] == ["f1", "f2", "f3", "f4", "f5"]
     assert told["sha256"]["data"].keys() >= {"train", "vali", "test"}
-    assert library in (tmp_path / "solr" / "MODEL_CARD.md").read_text()
     assert refused(lambda: export("solr"), ConfigError).startswith("output=")
     before = sorted(tmp_path.iterdir())
-    wrong = lambda trees, _: replace(trees, bias=trees.bias + 1e-3)  # noqa: E731
-    monkeypatch.setattr(ltr.inference.export.command, "before_transform", wrong)
+    found = ltr.inference.export.command.trees_of
+    wrong = lambda *given, **how: replace(found(*given, **how), bias=1e-3)  # noqa: E731
+    monkeypatch.setattr(ltr.inference.export.command, "trees_of", wrong)
     assert "qid q" in refused(lambda: export("ranklib"), ConfigError)
     assert sorted(tmp_path.iterdir()) == before, "nothing is left of an export that disagrees"
 

@@ -100,6 +100,9 @@ def _of_transform(
     trees, splits = isinstance(model, BoostedTrees), isinstance(model, BoostedTrees | RankBoost)
     if engine in _BY_ITEM and transform.codes.any() and not trees:
         yield "it has no categories: leave these columns out of the table, or use to=onnx"
+    moved = transform.shape.any() or (transform.sign * transform.scale != 1).any()
+    if splits and engine != "native" and (moved or transform.mean.any()):
+        yield "trees go there with features as they are: train with transform=none"
     if engine not in _OWN_FORMAT:
         return  # the graph has the transform
     if len(transform.indicated):
@@ -109,7 +112,6 @@ def _of_transform(
             f"it takes a missing value for 0, and {missing:,} values of the lists are missing: "
             "write a number in their place, or use to=onnx or to=vespa"
         )
-    # a threshold before the transform does what one behind it does
     if not splits and (transform.shape == QUANTILE).any():
         yield "it has no quantiles: set transform=standardise, or use to=onnx or to=vespa"
     if not splits and np.isin(transform.shape, (LOG, SIGNED_LOG)).any():

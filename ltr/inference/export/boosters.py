@@ -15,17 +15,20 @@ from ltr.inference.export.forms import NODE, Tree, Trees, at_most, below, leaf, 
 from ltr.models.rounds import BoostedTrees, LightGBM, RankBoost, RoundModel, XGBoost
 
 
-def trees_of(model: RoundModel) -> Trees:
-    """The trees of boosted trees or RankBoost, over transformed features.
+def trees_of(model: RoundModel, *, keep_missing: bool) -> Trees:
+    """The trees of boosted trees or RankBoost; where not ``keep_missing``, a missing value is 0.
 
-    Splits on categories are refused before.
+    Splits on categories and any transform are refused before.
 
     Raises:
         ConfigError: they hold what no engine has.
     """
     if isinstance(model, RankBoost):
         rankers = zip(*(model.content.get(name, ()) for name in model.names), strict=True)
-        return Trees(tuple(stump(int(f), float(t), 0.0, float(a)) for f, t, a in rankers))
+        made = [
+            stump(int(f), float(t), 0.0, float(a), keep_missing or t >= 0) for f, t, a in rankers
+        ]
+        return Trees(tuple(made))
     assert isinstance(model, BoostedTrees)
     if model.booster is None:
         return Trees((leaf(0.0),))

@@ -9,8 +9,6 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-from jinja2 import Environment
 from omegaconf import DictConfig
 
 from ltr.atomic import atomic_write, make_folder, without_nan, writing
@@ -28,7 +26,7 @@ from ltr.inference.export.context import (
     json_text,
     parity,
 )
-from ltr.inference.export.forms import Dense, Trees, before_transform, dense_of
+from ltr.inference.export.forms import Dense, Trees, dense_of
 from ltr.inference.export.onnx import onnx, vespa
 from ltr.inference.export.texts import plugin, ranklib, solr
 from ltr.knobs import check_choice
@@ -89,7 +87,7 @@ def export_model(cfg: DictConfig) -> str:
     check_engine(engine, model, scorer.transform, missing, key="to")
     form: Trees | Dense | None = None
     if engine != "native" and isinstance(model, BoostedTrees | RankBoost):
-        form = before_transform(trees_of(model), scorer.transform)
+        form = trees_of(model, keep_missing=scorer.transform.keep_missing)
     elif engine in ("solr", "ranklib"):
         form = dense_of(model, scorer.transform)
     scores = scorer.scores(lists, items=cfg.evaluation_items).numpy()
@@ -112,17 +110,8 @@ def export_model(cfg: DictConfig) -> str:
         weights, selected = selected_checkpoint(checkpoint)
         digests = {"checkpoint": sha256(weights.read_bytes()), "data": dict(selected["data"])}
         described = manifest(engine, context, exported, results, digests)
-        splits = {key: results[key] for key in ("vali", "test") if key in results}
-        card = Environment(trim_blocks=True, keep_trailing_newline=True).from_string(
-            (Path(__file__).parent / "card.md").read_text(encoding="utf-8")
-        )
-        text = card.render(
-            manifest=described, choices=described["choices"], parity=compared, results=results,
-            figures=pd.DataFrame(splits).rename_axis("metric").to_markdown(floatfmt=".4f"),
-        )  # fmt: skip
         atomic_write(part / "manifest.json", json_text(described, 2))
         atomic_write(part / "parity.json", json_text(compared, 2))
-        atomic_write(part / "MODEL_CARD.md", text)
         part.rename(output)
     sizes = ", ".join(f"{n} {(output / n).stat().st_size:,} bytes" for n in exported.files)
     return (

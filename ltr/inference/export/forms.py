@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from torch import nn
 
-from ltr.data.lists import Doubles, Floats, Ints
+from ltr.data.lists import Doubles, Floats
 from ltr.data.transforms import FeatureTransform
 from ltr.experiment.engines import activation_of
 from ltr.models import MLP, Linear
@@ -26,7 +26,6 @@ NODE = np.dtype(
         ("value", np.float64),  # of a leaf
     ]
 )
-_LARGEST = int(np.float32(np.finfo(np.float32).max).view(np.int32))
 _ACTIVATIONS: Mapping[str, Callable[[Doubles], Doubles]] = {
     "none": lambda x: x,
     "relu": lambda x: np.maximum(x, 0),
@@ -88,9 +87,11 @@ def leaf(value: float) -> Tree:
     return np.array([(-1, 0.0, 0, 0, False, value)], NODE)
 
 
-def stump(feature: int, threshold: float, low: float, high: float) -> Tree:
+def stump(
+    feature: int, threshold: float, low: float, high: float, missing_left: bool = True
+) -> Tree:
     """``high`` where the feature is above the threshold, else ``low``."""
-    split = np.array([(feature, at_most(threshold), 1, 2, True, 0.0)], NODE)
+    split = np.array([(feature, at_most(threshold), 1, 2, missing_left, 0.0)], NODE)
     return np.concatenate([split, leaf(low), leaf(high)])
 
 
@@ -113,42 +114,6 @@ def below(threshold: Floats) -> Floats:
 def above(threshold: Floats) -> Floats:
     """``t`` of ``x < t`` that is ``x <= threshold``."""
     return np.nextafter(np.asarray(threshold, np.float32), np.float32(np.inf))
-
-
-def before_transform(trees: Trees, transform: FeatureTransform) -> Trees:
-    """``trees`` over transformed features as trees over features as the lists have them.
-
-    The transform of a column never falls where its sign is +1 and never rises where it is -1, so
-    that a set ``transform(x) <= t`` is a half-line of x, whose end is found among all float32.
-    """
-    nodes = np.concatenate([*trees.trees, leaf(0.0)])
-    splits, feature = nodes["feature"] >= 0, nodes["feature"]
-    falls = splits & (transform.sign < 0)[feature]
-    if not transform.keep_missing:
-        missing = transform(np.full((1, transform.width), np.nan, np.float32))[0]
-        nodes["missing_left"] = missing[feature] <= nodes["threshold"]
-    pairs, which = np.unique(nodes[["feature", "threshold"]][splits], return_inverse=True)
-    column = pairs["feature"]
-    at = np.arange(len(pairs)) - np.searchsorted(column, column), column  # its row, its column
-    limits = np.zeros((at[0].max(initial=-1) + 1, transform.width), np.float32)
-    limits[at] = pairs["threshold"]
-    # bisect the ordinals of float32 for the last value that is still on the side of the smallest
-    low, high = (np.full(limits.shape, end, np.int64) for end in (-_LARGEST, _LARGEST))
-    while (low < high).any():
-        middle = -((-low - high) // 2)  # rounded up
-        inside = (transform(_floats(middle)) <= limits) ^ (transform.sign < 0)
-        low, high = np.where(inside, middle, low), np.where(inside, high, middle - 1)
-    nodes["threshold"][splits] = _floats(low)[at][which]
-    nodes["missing_left"] ^= falls
-    nodes["left"][falls], nodes["right"][falls] = nodes["right"][falls], nodes["left"][falls]
-    ends = np.cumsum([len(tree) for tree in trees.trees], dtype=int)
-    return replace(trees, trees=tuple(np.split(nodes, ends)[:-1]))
-
-
-def _floats(ordinals: Ints) -> Floats:
-    """The float32 numbers in their order; 0 is ordinal 0."""
-    bits = np.abs(ordinals).astype(np.int32)
-    return np.where(ordinals < 0, -bits.view(np.float32), bits.view(np.float32))
 
 
 @dataclass(frozen=True, eq=False)

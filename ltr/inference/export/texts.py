@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ltr.data.transforms import column_range
 from ltr.errors import ConfigError
 from ltr.inference.export.context import ExportContext, Exported, json_text
 from ltr.inference.export.forms import Trees, above, fold
@@ -121,7 +120,7 @@ def plugin(context: ExportContext) -> Exported:
     Raises:
         ConfigError: a name is none of a field in a template.
     """
-    form, names, lists = context.form, context.features, context.lists
+    form, names = context.form, context.features
     assert isinstance(form, Trees)
     if wrong := [name for name in names if "{{" in name]:
         raise ConfigError(
@@ -132,8 +131,6 @@ def plugin(context: ExportContext) -> Exported:
     # the plugins mark a feature that matches nothing as missing: in a model that was trained
     # without missing values it stands for 0
     notes: dict[str, Any] = {"absent_is_zero": context.absent_is_zero, "score": shifted(shift)}
-    if len(negative := np.flatnonzero(column_range(lists.features)[0] < 0)):
-        notes["features_below_0"] = [names[i] for i in negative]
     features = [
         {
             "name": name,
