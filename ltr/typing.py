@@ -34,6 +34,5 @@ Pairs = Bool[Tensor, "batch list list"]
 PerList = Float[Tensor, "batch"]
 PerListMask = Bool[Tensor, "batch"]
 Matrix = Float[Tensor, "batch rank item"]
-Matrices = Float[Tensor, "sample batch rank item"]
 
 Loss = Callable[..., Tensor]  # a loss with knobs bound, or to be given

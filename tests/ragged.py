@@ -4,9 +4,11 @@ import torch
 from torch import Tensor
 
 from ltr.checks.subject import Subject, ragged
+from ltr.relaxations import neural_sort
+from ltr.relaxations.neuralsort import drawn_scores
 from ltr.typing import Loss
 
-__all__ = ["ragged", "random_lists", "value_and_gradient"]
+__all__ = ["ragged", "random_lists", "stochastic_neural_sort", "value_and_gradient"]
 
 
 def random_lists(seed: int, dtype: torch.dtype, size: int = 40) -> tuple[Tensor, Tensor, Tensor]:
@@ -27,3 +29,12 @@ def value_and_gradient(
 ) -> tuple[Tensor, Tensor]:
     """One value per list, and the gradient of their weighted sum; a loss that draws is seeded."""
     return Subject(loss, grades=10**9).measure(scores, labels, mask)
+
+
+def stochastic_neural_sort(
+    scores: Tensor, mask: Tensor, *, temperature: float, n_samples: int, beta: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """NeuralSort of each draw of noisy scores, ``[sample, batch, rank, item]``."""
+    drawn = drawn_scores(scores, mask, n_samples=n_samples, beta=beta, generator=generator)
+    return torch.stack([neural_sort(one, mask, temperature=temperature) for one in drawn])

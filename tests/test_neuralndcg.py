@@ -12,7 +12,7 @@ from typing import Any
 import processes
 import pytest
 import torch
-from ragged import random_lists, value_and_gradient
+from ragged import random_lists, stochastic_neural_sort, value_and_gradient
 from test_fast_paths import plain
 from torch import Tensor
 
@@ -20,7 +20,7 @@ from ltr.kernels.neural_dcg import neural_dcg, worthwhile
 from ltr.losses import neural_ndcg_loss
 from ltr.losses.soft_permutation import negative_ndcg, soft_dcg
 from ltr.metrics.cumulative_gain import dcg
-from ltr.relaxations import sinkhorn, stochastic_neural_sort
+from ltr.relaxations import sinkhorn
 
 
 def composed(*data: Tensor, **knobs: Any) -> Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import references
 import torch
-from ragged import ragged, random_lists
+from ragged import ragged, random_lists, stochastic_neural_sort
 from torch import Tensor
 
 from ltr.metrics.ordering import order_by_score
@@ -18,7 +18,6 @@ from ltr.relaxations import (
     rank_distribution,
     sinkhorn,
     soft_sort,
-    stochastic_neural_sort,
 )
 from ltr.relaxations.neuralsort import uniform_noise
 
@@ -147,7 +146,7 @@ def test_the_limit_is_the_permutation_and_nothing_stands_outside(sort: str) -> N
     assert (found[~(real_ranks.unsqueeze(-1) & mask.unsqueeze(-2))] == 0).all()
 
 
-def test_stochastic_neural_sort_draws_from_the_plackett_luce_model() -> None:
+def test_drawn_scores_are_of_the_plackett_luce_model() -> None:
     scores, n = torch.tensor([[-2.0, -1.0, 1.0]], dtype=torch.float64), 4000
     knobs = {"temperature": 1e-6, "n_samples": n, "generator": seeded()}
     soft = stochastic_neural_sort(scores, scores < 2, **knobs)

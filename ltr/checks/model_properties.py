@@ -152,30 +152,21 @@ def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> s
 
 
 def lists_of_any_size_are_scored(model: ModelSubject) -> None:
-    """Lists of 1 and 240 items, and of padding only, have finite scores and gradients."""
+    """Lists of 1 and 240 items, and of padding only, have finite scores."""
     for size, items in ((1, 1), (240, 240), (3, 0)):
         built = replace(model, training=True).built()
         generator = torch.Generator().manual_seed(size)
         features = torch.randn(2, size, model.width, generator=generator)
         mask = (torch.arange(size) < items).expand(2, size).clone()
         scores = _scores(built, features, mask.cumsum(-1), mask)
-        what = f"of a list of {items} items in {size} places"
-        expect_finite(scores, "a score", what)
-        if scores.requires_grad:
-            scores.sum().backward()
-        for name, weight in built.named_parameters():
-            if weight.grad is not None:
-                expect_finite(weight.grad, f"the gradient of {name}", what)
+        expect_finite(scores, "a score", f"of a list of {items} items in {size} places")
 
 
 def evaluation_is_deterministic(model: ModelSubject) -> None:
-    """In evaluation mode two calls give the same bits, with gradients off about the same."""
+    """In evaluation mode two calls give the same bits."""
     built = model.built()
     first = _scores(built, *model.lists()).detach()
     expect_close(_scores(built, *model.lists(), seed=1), first, "score", "at a second call")
-    with torch.no_grad():
-        found = _scores(built, *model.lists())
-    expect_close(found, first, "score", "with gradients off", tolerance=model.close)
 
 
 def a_seed_gives_the_model(model: ModelSubject) -> None:

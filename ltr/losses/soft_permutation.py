@@ -52,7 +52,7 @@ def neural_ndcg_loss(
         scores: ``[batch, list]``. Equal scores share their ranks, so an output that saturates gives
             no gradient; the paper puts Tanh on it.
         transposed: eq. 6 instead of eq. 5.
-        stochastic: the mean of the value over draws of ``stochastic_neural_sort``; the temperature
+        stochastic: the mean of the value over draws of ``drawn_scores``; the temperature
             is then in units of log scores.
         n_samples: >= 1, draws, if stochastic; time and memory grow with it.
         beta: > 0, scale of the noise, if stochastic.

@@ -10,7 +10,6 @@ soft ranks, ``[batch, list]``.
 from ltr.relaxations.learned_sorter import learned_ranks as learned_ranks
 from ltr.relaxations.neuralsort import neural_sort as neural_sort
 from ltr.relaxations.neuralsort import soft_sort as soft_sort
-from ltr.relaxations.neuralsort import stochastic_neural_sort as stochastic_neural_sort
 from ltr.relaxations.optimal_transport import ot_sort as ot_sort
 from ltr.relaxations.optimal_transport import sinkhorn as sinkhorn
 from ltr.relaxations.rank_binomial import rank_distribution as rank_distribution

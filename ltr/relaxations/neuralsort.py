@@ -6,7 +6,7 @@ from torch import Tensor
 from ltr.knobs import check_positive, positive_int
 from ltr.metrics.ordering import order_by_score, ranks_like, real_ranks, running_sums
 from ltr.metrics.per_list import promoted
-from ltr.typing import Mask, Matrices, Matrix, SampledScores, Scores
+from ltr.typing import Mask, Matrix, SampledScores, Scores
 
 
 def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix:
@@ -74,28 +74,6 @@ def soft_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix
     return logits.softmax(-1).masked_fill(~real_ranks(mask).unsqueeze(-1), 0)
 
 
-def stochastic_neural_sort(
-    scores: Scores,
-    mask: Mask,
-    *,
-    temperature: float = 1.0,
-    n_samples: int = 8,
-    beta: float = 1.0,
-    generator: torch.Generator | None = None,
-) -> Matrices:
-    """NeuralSort of ``log(positive scores) + beta * Gumbel noise``, drawn ``n_samples`` times.
-
-    The matrices ``[sample, batch, rank, item]`` are relaxed draws from the Plackett-Luce model,
-    which draws an item of positive score p_j next with a probability in proportion to p_j (to its
-    power 1 / beta in general; Grover et al., 2019, section 4; the NeuralNDCG paper, 4.1). Here p_j
-    = 1 + s_j - min over the list's items of s_i, and ``beta`` > 0 scales the noise alone, in the
-    papers log p too. ``temperature`` > 0 is in units of log scores; ``generator`` draws the noise.
-    """
-    drawn = drawn_scores(scores, mask, n_samples=n_samples, beta=beta, generator=generator)
-    soft = neural_sort(drawn.flatten(0, 1), mask.repeat(n_samples, 1), temperature=temperature)
-    return soft.unflatten(0, (n_samples, len(mask)))
-
-
 def drawn_scores(
     scores: Scores,
     mask: Mask,
@@ -104,7 +82,14 @@ def drawn_scores(
     beta: float,
     generator: torch.Generator | None = None,
 ) -> SampledScores:
-    """The noisy log scores that ``stochastic_neural_sort`` sorts, ``[sample, batch, list]``."""
+    """The log scores with noise that stochastic NeuralSort sorts, ``[sample, batch, list]``.
+
+    They are ``log(positive scores) + beta * Gumbel noise``: ``neural_sort`` of them is a relaxed
+    draw from the Plackett-Luce model, which draws an item of positive score p_j next with a
+    probability in proportion to p_j (to its power 1 / beta in general; Grover et al., 2019, section
+    4; the NeuralNDCG paper, 4.1). Here p_j = 1 + s_j - min over the list's items of s_i, and
+    ``beta`` > 0 scales the noise alone, in the papers log p too. ``generator`` draws the noise.
+    """
     check_positive("beta", beta)
     positive_int("n_samples", n_samples)
     scores = promoted(scores)
