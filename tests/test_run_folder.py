@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from conftest import make_lists
 from folders import finish, refused
-from hydra.core.utils import JobReturn
-from omegaconf import OmegaConf
 
 from ltr.atomic import write_csv
 from ltr.errors import DataError
@@ -23,7 +21,7 @@ from ltr.experiment.run_folder import (
     write_queries,
     write_scores,
 )
-from ltr.experiment.sweep import SweepSummary, read_runs, table_of
+from ltr.experiment.sweep import read_runs, table_of
 
 
 def left(folder: Path, override: str = "seed=1") -> RunFolder:
@@ -121,22 +119,6 @@ def test_a_summary_names_damage_and_goes_on(tmp_path) -> None:
     assert status["one"] == "done"
     assert "results.json is damaged" in status["two"]
     assert "overrides.yaml: not what a run writes" in status["three"]
-
-
-def test_each_job_of_a_sweep_reads_the_large_files_of_no_other(tmp_path, monkeypatch) -> None:
-    """All of them are read once, at its end: else a sweep of n runs would read n * n."""
-    for name in ("one", "two"):
-        left(tmp_path / name, f"seed={name}")
-    (tmp_path / "multirun.yaml").touch()
-    (tmp_path / "two" / "scores.csv").write_text("damaged")
-    read = RunFolder._read
-    seen: list[str] = []
-    monkeypatch.setattr(RunFolder, "_read", lambda run, name: seen.append(name) or read(run, name))
-    job = OmegaConf.create({"hydra": {"runtime": {"output_dir": str(tmp_path / "one")}}})
-    SweepSummary().on_job_end(job, JobReturn())
-    assert seen == [RESULTS] * 2
-    assert (tmp_path / "summary.csv").read_text().count("done") == 2
-    assert [row["status"][:4] for row in read_runs(tmp_path)].count("done") == 1
 
 
 def test_a_damaged_note_is_never_that_of_a_run_that_is_done(tmp_path) -> None:

@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from tabulate import tabulate
 
 from ltr.atomic import atomic_write, make_folder, write_frame
-from ltr.console.keys import Kind, text, texts, without
+from ltr.console.keys import Kind, texts, without
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.report import metric_table, write_run
@@ -51,7 +51,7 @@ def ensemble_of_runs(cfg: DictConfig) -> str:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"output={folder} is there already: give the name of a new folder")
     weights = parse_weights(texts(cfg, "weights"), len(runs))
-    results = make_ensemble(runs, weights, folder, cfg, select_on=text(cfg, "select_on"))
+    results = make_ensemble(runs, weights, folder, cfg)
     select_on = results["select_on"]
     rows = [
         [described(m["choices"]), m["seed"], m["vali"], m["weight"], m["run"]]
@@ -77,21 +77,18 @@ def make_ensemble(
     weights: str | tuple[float, ...],
     folder: Path,
     cfg: DictConfig,
-    *,
-    select_on: str | None = None,
     identity: str | None = None,
 ) -> dict[str, Any]:
     """Make the ensemble and write its run folder; return its ``results.json``.
 
-    Its checkpoint holds those of its members whole, so that they may be deleted. Its metrics are
-    those of the first run.
+    Its checkpoint holds those of its members whole, so that they may be deleted. Its metrics, and
+    the one that chooses weights on vali, are those of the first run.
 
     Args:
         runs: its members.
         weights: equal, vali, or one for each run.
         folder: to be written, new.
         cfg: ``device``, ``evaluation_items``, ``data_dir``, ``cache_dir`` and ``trust``.
-        select_on: the metric that chooses weights on vali; None: the runs' own.
         identity: by which a table finds the ensemble again.
 
     Raises:
@@ -100,25 +97,16 @@ def make_ensemble(
     """
     started = time.perf_counter()
     check_alike(runs)
-    choosing = sorted({str(run.results["select_on"]) for run in runs})
-    if select_on is None and len(choosing) > 1:
-        raise ConfigError(
-            f"the runs differ in select_on ({', '.join(choosing)}): give select_on=METRIC"
-        )
-    select_on, device, items = (
-        select_on or choosing[0],
-        pick_device(cfg.device),
-        cfg.evaluation_items,
-    )
+    device, items = pick_device(cfg.device), cfg.evaluation_items
     read = [selected_checkpoint(run.folder, device) for run in runs]
     members = [scorer_of(file, content, device, texts(cfg, "trust")) for file, content in read]
     first, shared = members[0], runs[0].results
+    select_on = shared["select_on"]
     config = {
         **first.config,
         "model": {"_target_": _TARGET},
         "loss": None,
         "precision": "float32",  # outside the members
-        "select_on": select_on,
         **{key: str(cfg[key]) for key in ("data_dir", "cache_dir") if cfg[key] is not None},
     }
     own = trusted(config, ["dataset", "metrics"], texts(cfg, "trust"))
@@ -201,7 +189,7 @@ def make_ensemble(
         versions={k: v for run in runs for k, v in run.results["versions"].items()} | versions(),
         # what the ensembles of one system share: their members' methods, the rule of the weights
         protocol={
-            **shared["protocol"], "loss": None, "select_on": select_on,
+            **shared["protocol"], "loss": None,
             "model": {"_target_": _TARGET, "weights": plain, "members": methods},
         },
     )  # fmt: skip

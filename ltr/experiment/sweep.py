@@ -23,7 +23,7 @@ from ltr.console.arguments import quoted
 from ltr.console.cli import Stop
 from ltr.console.keys import Kind, flag, keys
 from ltr.errors import ConfigError, DataError, OutputError
-from ltr.experiment.run_folder import RESUMED, RunFolder
+from ltr.experiment.run_folder import RunFolder
 
 _METRICS = ("vali ", "crossfit ", "test ")  # how columns of metrics begin
 _OFFERED = "LTR_GPUS"  # to the processes of a launcher, such as 0,1,2,3
@@ -50,7 +50,7 @@ def take_gpu(job: int, environ: MutableMapping[str, str] = os.environ) -> None:
 
 
 class SweepSummary(Callback):
-    """Hydra callback: keep ``summary.csv`` of a sweep up to date, and print it at the end."""
+    """Hydra callback: print the table of a sweep at its end, and write it to ``summary.csv``."""
 
     def __init__(self, quiet: bool = False) -> None:
         """``quiet``: write and print nothing at the end."""
@@ -80,13 +80,9 @@ class SweepSummary(Callback):
         (folder / str(config.hydra.output_subdir) / "hydra.yaml").unlink(missing_ok=True)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
-        """Write the summary of the sweep that this run is part of, also when it was resumed."""
-        folder = Path(config.hydra.runtime.output_dir).parent
-        if (folder / "multirun.yaml").is_file():
-            with suppress(OutputError):  # the end of the sweep writes it again, or raises
-                write_csv(folder / "summary.csv", read_runs(folder, check=False))
+        """End a process whose sweep was killed: nobody else does, nor gives it a job."""
         if current_process().name.startswith("Loky") and os.getppid() != self._sweep:
-            os._exit(0)  # the sweep was killed: nobody ends this process, nor gives it a job
+            os._exit(0)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table; exit with 1 if a run failed."""
@@ -107,11 +103,8 @@ class SweepSummary(Callback):
             sys.exit(1)
 
 
-def read_runs(folder: Path, *, check: bool = True) -> list[dict[str, Any]]:
-    """A row per run folder in ``folder``: the keys that vary, how it ended, its metrics.
-
-    ``check``: read all files of a finished run, to find damage; else ``results.json`` alone.
-    """
+def read_runs(folder: Path) -> list[dict[str, Any]]:
+    """A row per run folder in ``folder``: the keys that vary, how it ended, its metrics."""
     typed: dict[RunFolder, dict[str, str]] = {}
     runs = (hydra.parents[1] for hydra in folder.glob("*/.hydra/overrides.yaml"))
     # seed-2 stands before seed-10
@@ -126,22 +119,20 @@ def read_runs(folder: Path, *, check: bool = True) -> list[dict[str, Any]]:
         {
             "run": run.folder.name,
             **{key: overrides.get(key, "") for key in varied},
-            **_outcome(run, check=check),
+            **_outcome(run),
         }
         for run, overrides in typed.items()
     ]
 
 
-def _outcome(run: RunFolder, *, check: bool) -> dict[str, Any]:
-    if run.identity == RESUMED:  # its metrics do not belong to these keys
-        return {"status": "resumed with other settings; its sweep, given again, runs it anew"}
+def _outcome(run: RunFolder) -> dict[str, Any]:
     if not run.finished:
         return {"status": run.error or "not finished"}
     try:
         _, results = run.overrides, run.results
     except DataError as error:
         return {"status": str(error)}
-    if check and (damage := run.damage()):
+    if damage := run.damage():
         return {"status": damage}
     worth = results.get("crossfit")
     parts = {

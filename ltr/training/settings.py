@@ -1,45 +1,24 @@
 """The settings of a training run, checked before any data is read."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ltr.errors import ConfigError
 from ltr.knobs import is_number
 
-
-def _rule(text: str, holds: Callable[[Any], bool]) -> Any:
-    """A setting for which ``holds`` is true; ``text`` says what to give."""
-    return field(metadata={"text": text, "holds": holds})
-
-
-def _whole(least: int, *, optional: bool = False) -> Any:
-    def holds(value: Any) -> bool:
-        return (optional and value is None) or (type(value) is int and value >= least)
-
-    return _rule(f"give a whole number >= {least}", holds)
-
-
-def _one_of(*choices: Any) -> Any:
-    def holds(value: Any) -> bool:
-        return any(type(value) is type(one) and value == one for one in choices)
-
-    return _rule(f"choose one of {', '.join(str(one).lower() for one in choices)}", holds)
-
-
-def _is_amount(value: Any) -> bool:
-    return is_number(value) and value >= 0
-
-
-def _clips(value: Any) -> bool:
-    return value is None or (is_number(value) and value > 0)
-
-
-def _has_noise(value: Any) -> bool:
-    return isinstance(value, Mapping) and _is_amount(value.get("noise"))
-
-
-_AMOUNT = "give a number >= 0"
+_LEAST = {
+    "seed": 0, "epochs": 0, "batch_size": 1, "shards": 1, "list_size": 2, "patience": 1,
+    "threads": 1, "evaluation_items": 1,
+}  # fmt: skip
+_OPTIONAL = ("shards", "patience", "threads")  # of these
+_AMOUNTS = ("warmup", "l1", "l2", "checkpoint_minutes")
+_CHOICES = {
+    "select": ("best", "last"),
+    "empty_lists": ("keep", "skip"),
+    "precision": ("float32", "tf32", "bfloat16"),
+}
+_FLAGS = ("compile", "deterministic")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,38 +29,54 @@ class Settings:
         ConfigError: naming every setting that is out of range, in one line.
     """
 
-    seed: int = _whole(0)
-    epochs: int = _whole(0)
-    batch_size: int = _whole(1)
-    shards: int | None = _whole(1, optional=True)
-    list_size: int = _whole(2)
+    seed: int
+    epochs: int
+    batch_size: int
+    shards: int | None
+    list_size: int
     select_on: str
-    select: str = _one_of("best", "last")
-    patience: int | None = _whole(1, optional=True)
-    monitor: tuple[str, ...] = _rule("choose one of train, vali", {"train", "vali"}.issuperset)
-    empty_lists: str = _one_of("keep", "skip")
-    warmup: float = _rule(_AMOUNT, _is_amount)
-    clip: float | None = _rule("give a number > 0, or null for no clipping", _clips)
-    l1: float = _rule(_AMOUNT, _is_amount)
-    l2: float = _rule(_AMOUNT, _is_amount)
-    augment: Mapping[str, Any] = _rule("give noise a number >= 0", _has_noise)
-    threads: int | None = _whole(1, optional=True)
-    precision: str = _one_of("float32", "tf32", "bfloat16")
-    compile: bool = _one_of(True, False)
-    evaluation_items: int = _whole(1)
-    deterministic: bool = _one_of(True, False)
-    checkpoint_minutes: float = _rule(_AMOUNT, _is_amount)
+    select: str
+    patience: int | None
+    monitor: tuple[str, ...]
+    empty_lists: str
+    warmup: float
+    clip: float | None
+    l1: float
+    l2: float
+    augment: Mapping[str, Any]
+    threads: int | None
+    precision: str
+    compile: bool
+    evaluation_items: int
+    deterministic: bool
+    checkpoint_minutes: float
 
     def __post_init__(self) -> None:
         """Check every field, and report all that is wrong at once."""
-        given = [(one.name, getattr(self, one.name), one.metadata) for one in fields(self)]
-        wrong = [
-            f"{name}={value}: {rule['text']}"
-            for name, value, rule in given
-            if rule and not rule["holds"](value)
-        ]
-        if not wrong and (self.shards or 1) > self.batch_size:
-            wrong.append(f"shards={self.shards}: give at most batch_size={self.batch_size}")
+        given, wrong = vars(self), list[str]()
+
+        def check(name: str, good: bool, remedy: str) -> None:
+            if not good:
+                wrong.append(f"{name}={given[name]}: {remedy}")
+
+        for name, least in _LEAST.items():
+            good = type(given[name]) is int and given[name] >= least
+            good = good or (given[name] is None and name in _OPTIONAL)
+            check(name, good, f"give a whole number >= {least}")
+        for name in _AMOUNTS:
+            check(name, _is_amount(given[name]), "give a number >= 0")
+        for name, choices in _CHOICES.items():
+            check(name, given[name] in choices, f"choose one of {', '.join(choices)}")
+        for name in _FLAGS:
+            check(name, isinstance(given[name], bool), "choose one of true, false")
+        check("monitor", {"train", "vali"}.issuperset(self.monitor), "choose one of train, vali")
+        clips = self.clip is None or (is_number(self.clip) and self.clip > 0)
+        check("clip", clips, "give a number > 0, or null for no clipping")
+        noise = isinstance(self.augment, Mapping) and _is_amount(self.augment.get("noise"))
+        check("augment", noise, "give noise a number >= 0")
+        if not wrong:
+            most = self.batch_size
+            check("shards", (self.shards or 1) <= most, f"give at most batch_size={most}")
         if wrong:
             raise ConfigError("; ".join(wrong))
 
@@ -89,3 +84,7 @@ class Settings:
     def names(cls) -> list[str]:
         """The keys of the config that are settings."""
         return [one.name for one in fields(cls)]
+
+
+def _is_amount(value: Any) -> bool:
+    return is_number(value) and value >= 0
