@@ -85,17 +85,13 @@ class MLflow:
             uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self._place / 'mlflow.db'}"
             self._client = client = MlflowClient(tracking_uri=uri)
             found = client.get_experiment_by_name(self._experiment)
-            experiment = (
-                found.experiment_id if found else client.create_experiment(self._experiment)
-            )
-        before = client.search_runs([experiment], f'tags.folder = "{folder}"')
-        if before:
+            own = found.experiment_id if found else client.create_experiment(self._experiment)
+        if before := client.search_runs([own], f'tags.folder = "{folder}"'):
             self._id = before[0].info.run_id
             client.update_run(self._id, status="RUNNING")
             return
-        self._id = client.create_run(
-            experiment, run_name=name, tags={"folder": str(folder)}
-        ).info.run_id
+        tags = {"folder": str(folder)}
+        self._id = client.create_run(own, run_name=name, tags=tags).info.run_id
         for key, value in params.items():
             client.log_param(self._id, key, value)
 

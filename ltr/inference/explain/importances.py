@@ -10,7 +10,7 @@ from tabulate import tabulate
 from ltr.atomic import make_folder, write_frame
 from ltr.console.folders import register_resolvers
 from ltr.console.keys import required, whole
-from ltr.errors import CheckpointError, ConfigError, as_started
+from ltr.errors import CheckpointError, as_started
 from ltr.models.rounds import RoundModel
 from ltr.scorers.scorer import load_model
 
@@ -23,12 +23,10 @@ def importances(cfg: DictConfig) -> str:
     model does not say; of AdaRank they are its rounds.
 
     Raises:
-        ConfigError, CheckpointError: one line that says what to mend.
+        ConfigError, CheckpointError, OutputError: one line that says what to mend.
     """
     required(cfg, "run")
     top = whole(cfg, "top", least=0)
-    if cfg.write is not None and (not cfg.write or Path(cfg.write).is_file()):
-        raise ConfigError(f"write={cfg.write}: not a folder; give write=FOLDER")
     register_resolvers()  # the run's config needs them
     scorer = load_model(str(cfg.run))
     model = scorer.model

@@ -5,7 +5,6 @@ import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,6 @@ _WRITERS = {
     "onnx": onnx, "vespa": vespa, "native": native, "solr": solr, "ranklib": ranklib,
     **dict.fromkeys(LUCENE, plugin),
 }  # fmt: skip
-_LIBRARIES = ("onnx", "onnxscript", "onnxruntime", "lightgbm", "xgboost-cpu", "xgboost", "catboost")
 _OF_RUN = ("convention", "vali", "test", "select", "select_on", "selected_epoch", "dataset", "fold",
            "seed", "commit", "finished")  # fmt: skip
 _CODES = (
@@ -113,11 +111,10 @@ def export_model(cfg: DictConfig) -> str:
         atomic_write(part / "manifest.json", json_text(described, 2))
         atomic_write(part / "parity.json", json_text(compared, 2))
         part.rename(output)
-    sizes = ", ".join(f"{n} {(output / n).stat().st_size:,} bytes" for n in exported.files)
     return (
-        f"{sizes}\n{compared['lists']:,} lists of {split}, {compared['items']:,} items, run by "
-        f"{exported.ran_by}: largest difference {compared['largest_difference']:.1e}\n"
-        f"kept in {output}"
+        f"{', '.join(exported.files)}\n{compared['lists']:,} lists of {split}, "
+        f"{compared['items']:,} items, run by {exported.ran_by}: largest difference "
+        f"{compared['largest_difference']:.1e}\nkept in {output}"
     )
 
 
@@ -132,7 +129,6 @@ def manifest(
     model, columns = context.scorer.model, context.scorer.columns
     inner = model.model if isinstance(model, WithEmbeddings) else model
     categories = {} if columns is None else columns.state()["categories"]
-    installed = {d.name: d.version for d in distributions() if d.name in _LIBRARIES}
     return {
         "to": engine,
         "model": type(inner).__name__,
@@ -143,7 +139,7 @@ def manifest(
         "transform": context.scorer.transform.state(),
         **without_nan({key: results[key] for key in _OF_RUN if key in results}),
         "sha256": {**digests, "files": {name: sha256(one) for name, one in exported.files.items()}},
-        "versions": {**versions(), **installed},
+        "versions": versions(),
         "notes": {**({"categories": _CODES} if categories else {}), **exported.notes},
     }
 

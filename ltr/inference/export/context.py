@@ -100,7 +100,5 @@ def parity(lists: Lists, ours: Scores, theirs: Scores, what: str) -> dict[str, A
         "items": lists.items,
         "largest_difference": float(gaps.max()),
         "largest_difference_of_unit": float((gaps / units).max()),
-        "unit": "max(1, largest |score| of the list)",
         "tolerance": TOLERANCE,
-        "exported_scores": [float(theirs.min()), float(theirs.max())],
     }
