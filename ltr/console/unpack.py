@@ -8,7 +8,7 @@ import subprocess
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,7 +23,7 @@ _DAMAGED = (
 
 
 def unpack(archive: Path, public: PublicSet | None, folder: Path, wanted: Sequence[str]) -> None:
-    """Unpack the files ``wanted`` of a .zip, .tar (compressed or not), .rar or folder.
+    """Unpack the files ``wanted`` of a .zip, .tar (compressed or not) or .rar.
 
     ``wanted`` are paths inside ``folder``, such as ``Fold1/train.txt``, which may lie in any one
     folder of the archive. They become ``folder``, which is missing or empty, by one rename.
@@ -32,24 +32,20 @@ def unpack(archive: Path, public: PublicSet | None, folder: Path, wanted: Sequen
         DataError: the archive is missing, damaged or has another SHA-256 than ``public``; a file
             is missing or there twice; the disk is full. ``folder`` is then untouched.
     """
-    if not archive.exists():
+    if not archive.is_file():
         raise DataError(f"{archive}: no such file; give archive=PATH of what you downloaded")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as name:
-        place: Callable[[Path, Path], object] = shutil.copyfile
-        root, files = archive, Path(name, "files")
-        if archive.is_file():
-            if public is not None and public.sha256:
-                _check(archive, public)
-            root, place = Path(name, "all"), shutil.move
-            root.mkdir()
+        root, files = Path(name, "all"), Path(name, "files")
+        if public is not None and public.sha256:
+            _check(archive, public, folder)
+        root.mkdir()
         try:
-            if archive.is_file():
-                _extract(archive, root)
+            _extract(archive, root, folder)
             home = _home(archive, root, wanted)
             for path in wanted:
                 (files / path).parent.mkdir(parents=True, exist_ok=True)
-                place(home / path, files / path)
+                (home / path).rename(files / path)
             files.rename(folder)
         except _DAMAGED as error:
             raise DataError(
@@ -58,18 +54,18 @@ def unpack(archive: Path, public: PublicSet | None, folder: Path, wanted: Sequen
             ) from error
 
 
-def _check(archive: Path, public: PublicSet) -> None:
+def _check(archive: Path, public: PublicSet, folder: Path) -> None:
     log.info("checking %s", archive)
     with archive.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     if sha256 != public.sha256:
         raise DataError(
             f"{archive} has the SHA-256 {sha256}, not {public.sha256}: download it again from "
-            f"{public.page}, or give the unpacked files as archive=FOLDER"
+            f"{public.page}, or unpack it into {folder} yourself and leave archive= out"
         )
 
 
-def _extract(archive: Path, into: Path) -> None:
+def _extract(archive: Path, into: Path, folder: Path) -> None:
     """Extract all members; Python's filters, or bsdtar's, keep each of them below ``into``."""
     log.info("unpacking %s", archive)
     if zipfile.is_zipfile(archive):
@@ -86,7 +82,7 @@ def _extract(archive: Path, into: Path) -> None:
     else:
         raise DataError(
             f"{archive}: neither .zip nor .tar; for .rar install bsdtar (libarchive), or unpack it "
-            "yourself and give archive=FOLDER"
+            f"into {folder} yourself and leave archive= out"
         )
 
 
@@ -104,6 +100,6 @@ def _home(archive: Path, root: Path, wanted: Sequence[str]) -> Path:
     if len(whole) != 1:
         raise DataError(
             f"{archive}: {len(whole)} of its folders hold {', '.join(wanted)}; give the official "
-            "archive, or a folder with one whole set"
+            "archive"
         )
     return whole[0]
