@@ -70,12 +70,6 @@ def test_help_and_config_are_shown_without_importing_torch(script, words, flags)
     assert got.stderr == ""
 
 
-def test_a_mistake_is_one_line_with_the_remedy(args) -> None:
-    out, err = call(*args, "resume=nowhere", status=2)
-    assert out == ""
-    assert re.fullmatch("error: .*nowhere/last.pt is not there; give the folder of a run.*\n", err)
-
-
 def test_train_evaluate_predict(args, tmp_path, letor_folder) -> None:
     out, err = call(*args)
     run = only_run(tmp_path / "outputs")

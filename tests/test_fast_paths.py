@@ -65,7 +65,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @cases
-@pytest.mark.parametrize("scale", [1.0, 50.0, 1e3])
+@pytest.mark.parametrize("scale", [1.0, 1e3])
 def test_both_paths_agree(
     name: str, knobs: dict[str, Any], scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import real_data
 from folders import refused
 
 from ltr.data import files
 from ltr.data.files import LetorFiles
 from ltr.data.lists import SPLITS, Dataset
 from ltr.data.public_sets import public_sets
-from ltr.data.transforms import fit_transform
 from ltr.errors import ConfigError
 
 TEXT = {
@@ -172,23 +170,3 @@ def test_missing_files_are_named_with_what_is_there(tmp_path) -> None:
     remedy = public_sets()["web30k"].how_to_get(tmp_path / "data")
     check = dataset(tmp_path, name="web30k", folder="MSLR-WEB30K", folds=5, fold=1).check
     assert refused(check).endswith(remedy)
-
-
-@pytest.mark.slow
-@real_data
-def test_real_lists(tmp_path) -> None:
-    places = {"data_dir": Path(os.environ["LTR_DATA_DIR"]), "cache_dir": tmp_path}
-    knobs: dict[str, Any] = {"name": "mq2008", "folder": "MQ2008", "folds": 5, "width": 46}
-    tests = [LetorFiles(**places | knobs, fold=fold).split("test") for fold in range(1, 6)]
-    assert (sum(t.items for t in tests), sum(map(len, tests))) == (15211, 784)
-    assert (sum(int(t.empty.sum()) for t in tests), {t.missing for t in tests}) == (220, {0})
-    train = LetorFiles(**places | knobs, fold=1).split("train")
-    assert (train.items, train.qids[0]) == (9630, "10002")
-    assert train.features[0, 0] == np.float32(0.007477)
-    data = LetorFiles(**places, name="letor", folder="MSLR-WEB-sample", fold=1)
-    assert data.width == 136
-    assert [len(data.split(split)) for split in SPLITS] == [32, 10, 42]
-    first = data.split("train").features[0, [15, 17]]
-    assert first.tolist() == [np.float32(6.931275), np.float32(19.673353)]
-    transform = fit_transform(data.split("train"), log="nonnegative")
-    assert all(np.abs(transform(data.split(split).features)).max() < 1e3 for split in SPLITS)
