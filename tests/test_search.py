@@ -43,9 +43,8 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
 
     found = tmp_path / "experiment/found.yaml"
     text = found.read_text()
-    assert text.startswith(f"# @package _global_\n# ltr train --config-dir {tmp_path} exper")
-    assert f"# crossfit ndcg@5 {max(values):.4f} on vali of letor: trial " in text
-    assert f"with the values it began from {values[0]:.4f}" in text
+    best = f"crossfit ndcg@5 {max(values):.4f} on vali of letor: trial "
+    assert text.startswith(f"# @package _global_\n# {best}")
     assert str(letor_folder) not in text.split("defaults:")[1]
     (letor_folder / "test.txt").rename(letor_folder / "mine" / "test.txt")
     config = compose(
@@ -100,7 +99,7 @@ def test_the_file_composes_to_the_config_of_the_trial(
     search = search_of([*arguments, "data_dir=here"])
     best = trial_of(search, **values)
     (tmp_path / "experiment").mkdir()
-    text = best_text("python train.py", search, [best])
+    text = best_text(search, [best])
     (tmp_path / "experiment/found.yaml").write_text(text)
     found = compose(f"hydra.searchpath=[file://{tmp_path}]", "experiment=found", "data_dir=here")
     wanted, _ = search.trial(overrides_of(search, best))
@@ -123,7 +122,7 @@ def test_a_database_cannot_set_what_is_not_searched(value: Any, tmp_path: Path) 
 def test_the_first_trial_is_the_config_even_outside_the_space(
     small: list[str], tmp_path: Path
 ) -> None:
-    small = [item for item in small if item != "l2=0"] + ["space.optimizer.lr=[0.05,0.1]"]
+    small = [item for item in small if item != "l2=0"] + ["space.optimizer.lr=[float,0.05,0.1,log]"]
     assert searched(*small, "trials=2", "epochs=1")
     table, search = trials(tmp_path), search_of(small)
     assert (table["optimizer.lr"][0], table.l2[0], table.state[0]) == ("", "", "done")
@@ -137,14 +136,14 @@ def test_the_first_trial_is_the_config_even_outside_the_space(
 def test_bad_trials_are_pruned_and_say_when(
     small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    more = ["trials=10", "epochs=4", "space.optimizer.lr=[choice,0.001,0.05,0.1]", "prune_after=2"]
-    assert searched(*small, *more, "n_startup_trials=10")
+    more = ["trials=10", "epochs=4", "space.optimizer.lr=[choice,0.001,0.05,0.1]"]
+    assert searched(*small, *more)
     table = trials(tmp_path)
     pruned = table[table.state == "pruned"].iloc[0]
     assert int(pruned.trial) >= 5
     epochs = int(pruned.reason.removeprefix("after epoch "))
     history = pd.read_csv(tmp_path / f"out/search/mine/trials/{pruned.trial:04d}/history.csv")
-    assert 2 <= epochs == history.epoch.max() < 4
+    assert 1 <= epochs == history.epoch.max() < 4
     assert ", pruned after epoch " in capsys.readouterr().err
 
 
@@ -189,7 +188,7 @@ def test_values_of_two_kinds_are_not_mixed(
     assert table["vali ndcg@5"][0] == pytest.approx(sum(best) / 2, abs=1e-12)
     assert table["crossfit ndcg@5"][0] < table["vali ndcg@5"][0]
     text = (tmp_path / "experiment/found.yaml").read_text()
-    assert "of letor, mean of seed1 seed2: trial 0" in text
+    assert "of letor seed1 seed2: trial 0" in text
     said = refused(*small, "trials=2", "select_value=best")
     assert "select_value=crossfit, now it is best: put it back, or give name=NAME" in said
     monkeypatch.setattr("ltr.search.command.FEW_LISTS", 1)
@@ -202,7 +201,7 @@ def test_failed_trials_are_recorded_and_the_search_goes_on(
 ) -> None:
     more = ["space.optimizer.lr=[choice,0.001,1e30]", "optimizer=sgd", "loss=mse"]
     small = [item for item in small if item != "loss=listnet"]
-    assert searched(*small, *more, "trials=4", "epochs=1", "n_startup_trials=4")
+    assert searched(*small, *more, "trials=4", "epochs=1")
     table = trials(tmp_path)
     failed = table[table.state == "failed"]
     assert 0 < len(failed) < 4
@@ -226,10 +225,9 @@ def test_dry_run_prints_the_space_and_the_first_config(
 ) -> None:
     assert searched(*small, "dry_run=true", "trials=9")
     out = capsys.readouterr().out
-    assert "search mine by ndcg@5 on vali of letor (select_value=null)\n9 trials of 1 tr" in out
+    assert "search mine by ndcg@5 on vali of letor\n9 trials of 1 tr" in out
     assert "optimizer.lr  [float,0.001,0.1,log]  0.001" in out
     assert "first trial: ltr train dataset=letor" in out
-    assert "_target_: ltr.losses.listnet_loss" in out
     assert not (tmp_path / "out").exists()
 
 
@@ -241,4 +239,4 @@ def test_real_folds_are_searched_together(tmp_path: Path) -> None:
         "model=linear", "loss=listnet", "epochs=1", "trials=2", "folds=1,2", "name=mine",
         f"output_dir={tmp_path}/out", f"write={tmp_path}/experiment/found.yaml", "threads=1",
     )  # fmt: skip
-    assert "of mq2008, mean of fold1 fold2" in (tmp_path / "experiment/found.yaml").read_text()
+    assert "of mq2008 fold1 fold2" in (tmp_path / "experiment/found.yaml").read_text()

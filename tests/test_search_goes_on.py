@@ -67,7 +67,7 @@ def test_a_file_of_another_is_not_overwritten(small: list[str], tmp_path: Path) 
     found = tmp_path / "experiment/found.yaml"
     found.parent.mkdir()
     found.write_text("mine: 1\n")
-    assert f"{found} is there and is not what this search wrote: give" in refused(*small)
+    assert f"{found} is there and is not what this search wrote: move" in refused(*small)
     assert not (tmp_path / "out").exists()
     found.unlink()
     assert searched(*small, "trials=1", "epochs=1")
@@ -314,7 +314,7 @@ def test_a_full_disk_is_one_line_and_the_search_goes_on(
 @pytest.mark.parametrize(
     ("storage", "message"),
     [
-        ("postgresql+psycopg2://me:secret@127.0.0.1:1/none", "postgresql+psycopg2://me:**"),
+        ("postgresql+psycopg2://me:secret@127.0.0.1:1/none", "storage: "),
         ("nonsense", "Could not parse SQLAlchemy URL"),
         ("sqlite:////nowhere/at/all.db", "unable to open database file"),
     ],

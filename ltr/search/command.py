@@ -7,9 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
-from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
@@ -22,7 +20,7 @@ from ltr.console.compose import values_of
 from ltr.console.configs import CONFIGS, own_configs
 from ltr.console.keys import Kind, keys, stated
 from ltr.console.process import Finished, is_full, one_line, say
-from ltr.errors import ConfigError, LTRError, OutputError, TrainingError, as_started
+from ltr.errors import ConfigError, OutputError, TrainingError, as_started
 from ltr.experiment.build import build
 from ltr.experiment.run_folder import RunFolder
 from ltr.search.definition import Search, define_search
@@ -52,33 +50,20 @@ def run_search(cfg: DictConfig) -> bool:
         Interrupted, KeyboardInterrupt: the user asked to stop; the same command goes on.
     """
     search = define_search(cfg)
-    path = best_path(search)
+    path = Path(cfg.write or (own_configs() or CONFIGS) / "experiment" / f"{search.name}.yaml")
     check_space(search)
     if cfg.dry_run:
         print(_described(search))
         return True
     search, data = read_all(search)
     check_free(path, search)
-    search.folder.mkdir(parents=True, exist_ok=True)
-    with open_study(search) as study:
-        if not begin(search, study, data):
-            say(f"note: the code changed since {search.folder} began; trials are of both versions")
-        before = len(finished(study))
-        say(f"search {search.name}: {before} of {search.trials} trials finished")
-        progress = Finished(search.trials, before)
-
-        def tell(trial: FrozenTrial) -> None:
-            progress.done = len(finished(study)) - 1  # some may be another process's
-            progress.add(f"trial {trial.number}", sentence(trial, search))
-
-        work(search, study, tell)
-        write_trials(search, study.trials)
-        trials = finished(study)
-        best = best_of(trials)
-        print(f"{_counts(trials)}\n{_summary(trials, search)}\n")
-        if best is not None:
-            print(f"written to {path}: {write_best(path, search, trials)}")
-        print(f"kept in {search.folder} (trials.csv, search.db)")
+    trials = _finish(search, data, said=True)
+    best = best_of(trials)
+    print(f"{_counts(trials)}\n{_summary(trials, search)}\n")
+    if best is not None:
+        write_best(path, search, trials)
+        print(f"written to {path}: {as_started('train')} experiment={path.stem}")
+    print(f"kept in {search.folder} (trials.csv, search.db)")
     return best is not None
 
 
@@ -98,25 +83,41 @@ def search_job(cfg: DictConfig) -> float:
     folder = RunFolder(search.folder)
     try:
         with stoppable():
-            settings = _search(search)
+            value = _leave_settings(search)
     except Exception as error:
-        line = one_line(error)
         if is_full(error):
-            raise OutputError(f"{line}; then give the same command again") from error
-        kind = "" if isinstance(error, LTRError) else f"{type(error).__name__}: "
-        folder.note_error(f"{kind}{line or error}")
+            raise OutputError(f"{error}; then give the same command again") from error
+        folder.note_error(f"{type(error).__name__}: {one_line(error) or error}")
         return float("nan")
     folder.note_error(None)  # of an earlier attempt
-    return float(settings["value"])
+    return value
 
 
-def _search(search: Search) -> dict[str, Any]:
-    search, data = read_all(search)
+def _finish(search: Search, data: Mapping[str, str], *, said: bool) -> list[FrozenTrial]:
+    """Train what is missing of ``search``; return its finished trials. ``said``: say each."""
+    search.folder.mkdir(parents=True, exist_ok=True)
     with open_study(search) as study:
-        begin(search, study, data)
-        work(search, study, lambda trial: None)
+        same_code = begin(search, study, data)
+        before = len(finished(study))
+        progress = Finished(search.trials, before)
+
+        def tell(trial: FrozenTrial) -> None:
+            progress.done = len(finished(study)) - 1  # some may be another process's
+            progress.add(f"trial {trial.number}", sentence(trial, search))
+
+        if said and not same_code:
+            say(f"note: the code changed since {search.folder} began; trials are of both versions")
+        if said:
+            say(f"search {search.name}: {before} of {search.trials} trials finished")
+        work(search, study, tell if said else lambda trial: None)
         write_trials(search, study.trials)
-        trials = finished(study)[: search.trials]  # of a longer search the first
+        return finished(study)
+
+
+def _leave_settings(search: Search) -> float:
+    """Do the search of a job and write ``settings_path``; the value of the best."""
+    search, data = read_all(search)
+    trials = _finish(search, data, said=False)[: search.trials]  # of a longer search the first
     best, own, counts = best_of(trials), own_values(trials), Counter(map(state_of, trials))
     if best is None:
         raise TrainingError(f"no trial was trained to its end: {reason(trials[0])}")
@@ -130,10 +131,9 @@ def _search(search: Search) -> dict[str, Any]:
         "pruned": counts["pruned"],
         "failed": counts["failed"],
         "search": search_identity(search, data),
-        "code": search.code(),
     }
     atomic_write(settings_path(search), yaml.safe_dump(settings, sort_keys=False))
-    return settings
+    return float(best.value or 0)
 
 
 def search_identity(search: Search, data: Mapping[str, str]) -> str:
@@ -147,7 +147,7 @@ def search_identity(search: Search, data: Mapping[str, str]) -> str:
         "settings": stated(search.settings()),
         "data": dict(data),
         "pruner": search.cfg.pruner,
-        "sampler": [search.cfg.sampler_seed, search.startup],
+        "sampler": [0, search.startup],
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -260,24 +260,10 @@ def _described(search: Search) -> str:
     """What is searched, for ``dry_run``."""
     table = tabulate(_rows(search), ["key", "space", "first trial"], disable_numparse=True)
     return (
-        f"search {search.name} by {search.value_name} on vali of {search.data} "
-        f"(select_value={as_text(search.select_value)})\n"
+        f"search {search.name} by {search.value_name} on vali of {search.data}\n"
         f"{search.trials} trials of {len(search.repeats)} trainings each, in {search.folder}\n\n"
-        f"{table}\n\nfirst trial: {as_started('train')} {shlex.join(search.overrides)}\n\n"
-        f"{OmegaConf.to_yaml(search.config)}"
+        f"{table}\n\nfirst trial: {as_started('train')} {shlex.join(search.overrides)}"
     )
-
-
-def best_path(search: Search) -> Path:
-    """Where the best configuration goes; ``ConfigError`` if train.py cannot find it there."""
-    home = (own_configs() or CONFIGS) / "experiment"
-    path = Path(search.cfg.write or home / f"{search.name}.yaml")
-    if path.suffix != ".yaml" or path.absolute().parent.name != "experiment":
-        raise ConfigError(
-            f"write={path}: give FOLDER/experiment/NAME.yaml; "
-            f"{as_started('train')} --config-dir FOLDER experiment=NAME reads it"
-        )
-    return path
 
 
 def check_free(path: Path, search: Search) -> None:
@@ -285,29 +271,23 @@ def check_free(path: Path, search: Search) -> None:
     copy = search.folder / "best.yaml"  # what it wrote last
     if path.exists() and not (copy.is_file() and copy.read_bytes() == path.read_bytes()):
         raise ConfigError(
-            f"{path} is there and is not what this search wrote: give write=FOLDER/experiment/"
-            "NAME.yaml, or move it away"
+            f"{path} is there and is not what this search wrote: move it away, or give write=FILE"
         )
 
 
-def write_best(path: Path, search: Search, trials: Sequence[FrozenTrial]) -> str:
-    """Write the settings of the best of ``trials`` to ``path``; the command that uses them."""
-    folder = path.parent.parent
-    own = folder.absolute() in (CONFIGS, Path("configs").absolute())
-    words = [*([] if own else ["--config-dir", str(folder)]), f"experiment={path.stem}"]
-    command = f"{as_started('train')} {shlex.join(words)}"
-    text = best_text(command, search, trials)
+def write_best(path: Path, search: Search, trials: Sequence[FrozenTrial]) -> None:
+    """Write the settings of the best of ``trials`` to ``path``, a config of ``experiment``."""
+    text = best_text(search, trials)
     with study_lock(search):
         check_free(path, search)
         path.parent.mkdir(parents=True, exist_ok=True)
         for place in (search.folder / "best.yaml", path):
             atomic_write(place, text)
-    return command
 
 
-def best_text(command: str, search: Search, trials: Sequence[FrozenTrial]) -> str:
-    """The file: what was searched in comments, then groups and values."""
-    best, own, places = best_of(trials), own_values(trials), keys(Kind.PLACE)
+def best_text(search: Search, trials: Sequence[FrozenTrial]) -> str:
+    """The file: what was searched in a comment, then groups and values."""
+    best, places = best_of(trials), keys(Kind.PLACE)
     assert best is not None
     searched = overrides_of(search, best)
     _, choices = search.trial(searched)
@@ -323,12 +303,8 @@ def best_text(command: str, search: Search, trials: Sequence[FrozenTrial]) -> st
     content = OmegaConf.create({"defaults": [*base, *named]})
     for key, value in given.items():
         OmegaConf.update(content, key, value)
-    hidden = (*places, "dry_run", "storage")
-    typed = [one for one in search.arguments if one.partition("=")[0] not in hidden]
-    began = "" if own is None else f"; with the values it began from {own.value:.4f}"
     return (
-        f"# @package _global_\n# {command}\n"
-        f"# {search.value_name} {best.value:.4f} on vali of {search.data}: trial {best.number}\n"
-        f"# {_counts(trials)}; select_value={search.select_value}; {date.today()}{began}\n"
-        f"# {as_started('search')} {shlex.join(typed)}\n{OmegaConf.to_yaml(content)}"
+        f"# @package _global_\n# {search.value_name} {best.value:.4f} on vali of {search.data}: "
+        f"trial {best.number} of search {search.name}, {_counts(trials)}\n"
+        f"{OmegaConf.to_yaml(content)}"
     )

@@ -11,16 +11,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.arguments import merged
-from ltr.console.compose import composed, run_config
-from ltr.console.configs import own_keys
+from ltr.console.compose import run_config
 from ltr.console.keys import Kind, flag, flat, text, texts, whole, without
 from ltr.errors import ConfigError
-from ltr.experiment.identity import run_digest, training_code
-from ltr.scorers.parts import by_rounds
+from ltr.experiment.identity import run_digest
 from ltr.search.space import Space, changed_space, named_space
-
-_NOT_OF_ROUNDS = ("optimizer", "schedule", "batch_size", "list_size")
-_SEVERAL = {"seed": "seeds", "dataset.fold": "folds"}  # a key of train.py -> our list of its values
 
 
 class Repeat(NamedTuple):
@@ -59,13 +54,6 @@ class Search:
     folder: Path
 
     @property
-    def arguments(self) -> tuple[str, ...]:
-        """What would be typed for it: all that differs from the file."""
-        cfg, usual = self.cfg, composed("search")
-        own = sorted(key for key in own_keys("search") if key != "train" and cfg[key] != usual[key])
-        return (*texts(cfg, "train"), *(f"{key}={','.join(texts(cfg, key))}" for key in own))
-
-    @property
     def metric(self) -> str:
         """What the best epoch is chosen by, on vali."""
         return str(self.config.select_on)
@@ -78,15 +66,14 @@ class Search:
     @property
     def startup(self) -> int:
         """How many trials are drawn at random before the sampler learns."""
-        return self.cfg.n_startup_trials or min(10, max(1, self.trials // 2))
+        return min(10, max(1, self.trials // 2))
 
     @property
     def data(self) -> str:
-        """The data set, folds and seeds that a value is of, in words."""
-        own, repeats = self.config.dataset.get("fold"), " ".join(map(str, self.repeats)).strip()
-        fold = f" fold{own}" if own is not None and self.repeats[0].fold is None else ""
-        mean = ", mean of " if len(self.repeats) > 1 else " " * bool(repeats)
-        return f"{self.config.dataset.name}{fold}{mean}{repeats}"
+        """The data set, folds and seeds that a value is the mean of, in words."""
+        fold = self.config.dataset.get("fold") if self.repeats[0].fold is None else None
+        words = [str(self.config.dataset.name), *[f"fold{fold}"] * (fold is not None)]
+        return " ".join([*words, *filter(None, map(str, self.repeats))])
 
     def trial(self, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
         """The config of a trial that sets ``overrides``, and its choice of each group."""
@@ -96,12 +83,6 @@ class Search:
         """What the config has for ``key``, which may be a group."""
         value = self.choices.get(key, OmegaConf.select(self.config, key))
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-
-    def code(self) -> str:
-        """A hash of all code that trains the trials, whatever choice of a group they have."""
-        groups = {key: one for key, one in self.space.items() if key in self.choices}
-        options = [f"{key}={option}" for key, one in groups.items() for option in one.texts]
-        return training_code(self.config, *(self.trial([one])[0] for one in options))
 
     def settings(self) -> dict[str, Any]:
         """What makes two searches the same but for data and code: ``{"epochs": 10, ...}``, flat."""
@@ -129,36 +110,26 @@ def define_search(cfg: DictConfig) -> Search:
     ('synthetic_transformer_neuralndcg', '[float,0.0001,0.1,log]')
     """
     for key, known in {"pruner": ("median", "none"), "select_value": ("crossfit", "best")}.items():
-        if cfg[key] not in known and (key, cfg[key]) != ("select_value", None):
+        if cfg[key] not in known and (key == "pruner" or cfg[key] is not None):
             raise ConfigError(f"{key}={cfg[key]}: write {' or '.join(known)}")
     if cfg.name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", str(cfg.name)):
         raise ConfigError(f"name={cfg.name}: write letters, digits, _, . and - only")
-    counts = {"trials": 1, "sampler_seed": 0, "n_startup_trials": 1, "prune_after": 0}
-    for key, least in counts.items():
-        if cfg[key] is not None or key in ("trials", "sampler_seed"):
-            whole(cfg, key, least=least)
     flag(cfg, "dry_run")
     overrides, changes = split_changes(texts(cfg, "train"))
     config, choices = run_config(overrides)
     fixed = [override.lstrip("+").partition("=")[0] for override in overrides]
-    for key, several in _SEVERAL.items():
-        if key in fixed and texts(cfg, several):
-            raise ConfigError(f"{key} and {several} are both set: leave one of them out")
     if cfg.select_value == "crossfit" and config.select != "best":
         raise ConfigError(f"select_value=crossfit: select={config.select} chooses no epoch")
     space = named_space(choices, texts(cfg, "space"))
     space = {key: one for key, one in space.items() if key not in fixed}  # not what is set
     space = changed_space(space, changes, choices["model"])
-    unread = [key for key in space if key.lstrip("+").split(".")[0] in _NOT_OF_ROUNDS]
-    if unread and "model" not in space and by_rounds(config.model):
-        raise ConfigError(f"space: boosted trees do not read {', '.join(unread)}: leave out")
     parts = [choices[group] for group in ("model", "loss") if group in choices]
     name = text(cfg, "name") or "_".join([str(config.dataset.name), *parts])
     folds, seeds = _folds(cfg, config), _wholes("seeds", texts(cfg, "seeds"))
     return Search(
         cfg=cfg,
         name=name,
-        trials=cfg.trials,
+        trials=whole(cfg, "trials", least=1),
         overrides=overrides,
         config=config,
         choices=choices,
@@ -175,22 +146,19 @@ def split_changes(given: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]
     parser = OverridesParser.create()
     for override in given:
         key, _, value = override.partition("=")
-        of_space = key.startswith("space.")
         try:
             read = parser.parse_override(f"KEY={value}")
         except HydraException:
-            if of_space:
-                raise ConfigError(f"{override}: cannot be read; write [float,LOW,HIGH]") from None
             read = None  # said when composing
-        if of_space and read is not None:
-            changes[key.removeprefix("space.")] = read.value()
-        elif key == "resume" or key.startswith("~"):
-            raise ConfigError(f"{override}: a search does not support this; leave it out")
+        if key.startswith("space."):
+            changes[key.removeprefix("space.")] = value if read is None else read.value()
+        elif key == "resume":
+            raise ConfigError(f"{override}: a search goes on by itself; leave it out")
         elif read is not None and read.is_sweep_override():
-            several = f"'space.{key}=[choice,{value}]' for trials that differ in it"
-            if key in _SEVERAL:
-                several = f"{_SEVERAL[key]}={value} for the mean over them"
-            raise ConfigError(f"{override}: give one value, or write {several}")
+            raise ConfigError(
+                f"{override}: give one value; 'space.{key}=[choice,{value}]' searches them, "
+                "seeds=1,2 and folds=1,2 take the mean"
+            )
         else:
             overrides.append(override)
     return tuple(overrides), changes

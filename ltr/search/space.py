@@ -61,11 +61,9 @@ def changed_space(space: Space, changes: Mapping[str, Any], model: str) -> Space
         ConfigError: a distribution is wrong, or nothing is left to search for ``model``.
     """
     for key, value in changes.items():
-        before = space.pop(key, None)
+        space.pop(key, None)
         if value is not None:
-            space[key] = distribution(f"space.{key}", value, before)
-        elif before is None:
-            raise ConfigError(f"space.{key}=null: it is not searched; leave this out")
+            space[key] = distribution(f"space.{key}", value)
     for key in space:
         if re.split(r"[.@]", key.lstrip("+"))[0] in _NO_KNOBS:
             raise ConfigError(
@@ -107,20 +105,17 @@ def read_space(name: str) -> Space:
         ) from error
 
 
-def distribution(where: str, value: Any, before: Distribution | None = None) -> Distribution:
+def distribution(where: str, value: Any) -> Distribution:
     """The distribution that a list such as ``[float, 0, 1]`` stands for.
 
     Args:
         where: names it in errors.
         value: as read from YAML or the command line.
-        before: what it replaces; ``[LOW,HIGH]`` without a kind is of the same kind.
 
     >>> str(distribution("optimizer.lr", ["float", 1e-4, 0.1, "log"]))
     '[float,0.0001,0.1,log]'
     """
     kind, *rest = value if isinstance(value, list) and value else [None]
-    if before is not None and before.kind in _KINDS and _is_number(kind, "float"):
-        kind, rest = before.kind, list(value)
     if kind == "choice":
         options = tuple(dict.fromkeys(map(as_text, rest)))
         if len(options) > 1:

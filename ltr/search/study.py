@@ -88,10 +88,7 @@ def open_study(search: Search) -> Iterator[optuna.Study]:
             raise
         below = error.__cause__ or error
         reason = (str(getattr(below, "orig", below)) or type(below).__name__).splitlines()[0]
-        place = str(database(search))
-        if search.cfg.storage is not None:
-            with suppress(SQLAlchemyError):
-                place = make_url(search.cfg.storage).render_as_string()  # without its password
+        place = database(search) if search.cfg.storage is None else "storage"  # no password
         raise OutputError(
             f"{place}: {reason}: start the database, free some space, put a good copy in its place "
             "or install its driver; name=NAME is a new search"
@@ -120,9 +117,7 @@ def _load_study(search: Search) -> optuna.Study:
         grace_period=GRACE_SECONDS,
         heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=_TRIES),
     )
-    after = search.cfg.prune_after
-    after = max(1, int(search.config.epochs) // 5) if after is None else after
-    median = optuna.pruners.MedianPruner(n_warmup_steps=after)
+    median = optuna.pruners.MedianPruner(n_warmup_steps=max(1, int(search.config.epochs) // 5))
     return optuna.create_study(
         storage=storage,
         pruner=median if search.cfg.pruner == "median" else optuna.pruners.NopPruner(),
@@ -141,7 +136,8 @@ def begin(search: Search, study: optuna.Study, data: Mapping[str, str]) -> bool:
     Raises:
         ConfigError: it is of other settings, lists, or another space; the message says which.
     """
-    now: dict[str, Any] = {"settings": search.settings(), "data": data, "code": search.code()}
+    code = training_code(search.config)
+    now: dict[str, Any] = {"settings": search.settings(), "data": data, "code": code}
     with study_lock(search):
         if _IDENTITY not in study.user_attrs:
             study.set_user_attr(_IDENTITY, now)
@@ -155,7 +151,7 @@ def begin(search: Search, study: optuna.Study, data: Mapping[str, str]) -> bool:
                 )
         own = {"default": True}
         study.enqueue_trial(default_params(search), user_attrs=own, skip_if_exists=True)
-    return bool(before["code"] == now["code"])
+    return bool(before["code"] == code)
 
 
 def default_params(search: Search) -> dict[str, Any]:
@@ -249,10 +245,11 @@ def ask(search: Search, study: optuna.Study) -> optuna.Trial:
     with requeued(study, trial):
         study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
         trial.set_user_attr(_FIRST, trial.user_attrs.get(_FIRST, trial.number))
-        # The draws depend on the seed and the number of the trial, so that a search that is
+        # The draws depend on the number of the trial alone, so that a search that is
         # continued, or shared, does not draw again what was drawn.
-        seed = (search.cfg.sampler_seed * 1_000_003 + trial.number) % 2**32
-        study.sampler = optuna.samplers.TPESampler(n_startup_trials=search.startup, seed=seed)
+        study.sampler = optuna.samplers.TPESampler(
+            n_startup_trials=search.startup, seed=trial.number
+        )
         suggest(search, trial)
     return trial
 
