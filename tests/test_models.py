@@ -43,7 +43,7 @@ MODELS: dict[str, Make] = {
     "linear": partial(Linear, WIDTH),
     "mlp": partial(MLP, WIDTH, dropout=0.2, input_norm=True),
     "mlp-periodic": partial(MLP, WIDTH, embedding={"kind": "periodic", "size": 3, "sigma": 1.0}),
-    "mlp-piecewise": partial(MLP, WIDTH, embedding={"kind": "piecewise", "lite": True}),
+    "mlp-piecewise": partial(MLP, WIDTH, embedding="piecewise"),
     "mlp-sigmoid": partial(MLP, WIDTH, output_activation="sigmoid"),
     "tabm": partial(TabM, WIDTH, members=3, hidden_sizes=(8, 8)),
     "tabm-mini": partial(TabM, WIDTH, members=3, hidden_sizes=(8,), mini=True,

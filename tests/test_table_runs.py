@@ -107,7 +107,7 @@ def test_a_table_trains_as_letor_text_does_and_its_ids_travel(
         ("a", "new.csv", ["features=[f1]"], ConfigError, "features"),
         ("b", "new.csv", ["query=q"], ConfigError, "5 columns"),
         ("b", "new.csv", [], ConfigError, "query=COLUMN"),
-        ("a", "new.csv", ["query=Q"], DataError, "did you mean 'q'"),
+        ("a", "new.csv", ["query=Q"], DataError, "it has "),
         ("a", "gone.csv", [], DataError, "gone.csv"),
     ):
         said = refused(

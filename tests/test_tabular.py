@@ -127,7 +127,7 @@ def test_a_category_is_known_by_its_text_whatever_the_type() -> None:
         ({"x": ["a"] * 4}, {"features": ("x",)}, ["'x'", "dataset.categories"]),
         ({"c": [[1.0]] * 4}, {}, ["'c'", "list", "numbers or texts"]),
         ({"q": [[1.0]] * 4}, {}, ["row 1", "'q'", "list", "texts"]),
-        ({}, {"label": "Yy"}, ["'Yy'", "dataset.label", "did you mean 'y'?"]),
+        ({}, {"label": "Yy"}, ["'Yy'", "dataset.label", "it has q, y"]),
         ({}, {"hashed": {"colour": 9}}, ["'colour'", "dataset.hashed"]),
     ],
 )

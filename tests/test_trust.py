@@ -162,7 +162,7 @@ def test_a_config_that_lacks_what_every_run_has_is_one_line(kept) -> None:
 @pytest.mark.slow
 def test_a_model_larger_than_its_file_is_not_built(kept) -> None:
     size = {"_target_": "ltr.models.MLP", "_partial_": True, "hidden_sizes": [10**6, 10**6]}
-    embedding = {"kind": "piecewise", "size": 1, "bins": 10**8, "lite": True}
+    embedding = {"kind": "piecewise", "size": 1, "bins": 10**8}
     buffers = {**size, "hidden_sizes": [1], "embedding": embedding}  # buffers alone
     for model, takes in ((size, "config takes 4,0"), (buffers, "config takes")):
         change(kept, model=model)

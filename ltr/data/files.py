@@ -97,23 +97,12 @@ class LetorFiles:
 
     def check(self, *splits: str) -> None:
         """Raise ``DataError`` that names every missing file of ``splits``, all; read no data."""
-        try:
-            paths = [self.path(split) for split in splits or SPLITS]
-            missing = [path.name for path in paths if not path.is_file()]
-            folders = [self._place, *self._place.parents]
-            there = next(one for one in folders if one.is_dir())
-            found = sorted(one.name for one in there.iterdir())
-        except OSError as error:  # a name that is too long, a folder that may not be read
-            raise DataError(
-                f"{error.filename or self._place}: {error.strerror or error}; "
-                "set dataset.folder and data_dir to a folder that can be read"
-            ) from None
-        if missing:
-            public, more = public_sets().get(self.name), f" and {len(found) - 8} more"
+        paths = [self.path(split) for split in splits or SPLITS]
+        if missing := [path.name for path in paths if not os.path.isfile(path)]:  # noqa: PTH113
+            public = public_sets().get(self.name)
             remedy = "set dataset.folder, dataset.fold and data_dir to where they are"
             raise DataError(
-                f"{self._place}: no file {', '.join(missing)}; {there} holds "
-                f"{', '.join(found[:8]) or 'nothing'}{more if len(found) > 8 else ''}; "
+                f"{self._place}: no file {', '.join(missing)}; "
                 f"{public.how_to_get(self.data_dir) if public else remedy}"
             )
 

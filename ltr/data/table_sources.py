@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +59,8 @@ def check_columns(named: Mapping[str, str], there: Sequence[str], title: str) ->
         twice = next(name for name in there if list(there).count(name) > 1)
         raise DataError(f"{title}: two columns are named {twice!r}; rename one of them")
     for name in (name for name in named if name not in there):
-        lower = {other.lower(): other for other in there}
-        near = get_close_matches(name.lower(), lower, 1)
-        meant = f"did you mean {lower[near[0]]!r}? " if near else ""
         shown = ", ".join(there[:12]) + (", ..." if len(there) > 12 else "")
-        raise DataError(f"{title}: no column {name!r} ({named[name]}); {meant}it has {shown}")
+        raise DataError(f"{title}: no column {name!r} ({named[name]}); it has {shown}")
 
 
 @dataclass(frozen=True)

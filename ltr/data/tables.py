@@ -64,17 +64,14 @@ class Roles:
 
     def keys(self, *, labelled: bool) -> dict[str, str]:
         """The columns that the roles name, and the key of each."""
-        roles = [
-            "id",
-            "categories",
-            "hashed",
-            "features",
-            *(["weight", "label"] * labelled),
-            "query",
-        ]
-        names = {role: getattr(self, role) or () for role in roles}
-        names = {role: [one] if isinstance(one, str) else one for role, one in names.items()}
-        return {name: f"dataset.{role}" for role in roles for name in names[role]}
+        keys = dict[str, str]()
+        for role in ("id", "categories", "hashed", "features", "weight", "label", "query"):
+            if labelled or role not in ("weight", "label"):
+                names = getattr(self, role) or ()
+                keys |= dict.fromkeys(
+                    [names] if isinstance(names, str) else names, f"dataset.{role}"
+                )
+        return keys
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Roles":
@@ -135,32 +132,6 @@ def _distinct(array: Any, text: Callable[[Any], str]) -> tuple[list[str], Ints]:
     coded = array.dictionary_encode("encode")
     places = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return [text(value) for value in coded.dictionary.to_pylist()], places
-
-
-def query_texts(column: Any, at: Callable[[int], str]) -> tuple[list[str], Ints]:
-    """The texts of the different query ids of a ``pa.Array``, and the place there of each row's.
-
-    ``DataError`` where a row, of which ``at`` gives the place, has none, or they are lists.
-    """
-    if kind(column.type) == "other":
-        raise DataError(f"{at(0)}: a query id is {column.type}; expected numbers or texts")
-    texts, places = _distinct(column, query_text)
-    if "" in texts:
-        row = int(np.flatnonzero(places == texts.index(""))[0])
-        raise DataError(f"{at(row)}: no query id; expected one in every row")
-    return texts, places
-
-
-def checked_weights(values: Doubles | Floats, at: Callable[[int], str]) -> Floats:
-    """The weights ``values``, ``[rows]``, as float32; ``DataError`` where one is not > 0 there."""
-    single, _ = to_float32(values)
-    if len(wrong := np.flatnonzero(~(single > 0))):
-        row = int(wrong[0])
-        raise DataError(
-            f"{at(row)}: weight {values[row]:g}; expected a finite number > 0 in float32, so leave "
-            "out the queries of weight zero"
-        )
-    return single
 
 
 def _column(piece: Piece, name: str, *, coded: bool = False) -> Any:
@@ -224,7 +195,15 @@ def lists_of(
 
 
 def _queries(piece: Piece, roles: Roles) -> tuple[list[str], Ints]:
-    return query_texts(piece.cells.column(roles.query), partial(piece.at, column=roles.query))
+    """The texts of the different query ids of ``piece``, and the place there of each row's."""
+    column, at = piece.cells.column(roles.query), partial(piece.at, column=roles.query)
+    if kind(column.type) == "other":
+        raise DataError(f"{at(0)}: a query id is {column.type}; expected numbers or texts")
+    texts, places = _distinct(column, query_text)
+    if "" in texts:
+        row = int(np.flatnonzero(places == texts.index(""))[0])
+        raise DataError(f"{at(row)}: no query id; expected one in every row")
+    return texts, places
 
 
 def table_qids(source: Source, roles: Roles) -> set[str]:
@@ -311,8 +290,12 @@ def table_blocks(
         empty = False
         qids, places = _queries(piece, roles)
         weights = None if weight is None else _numbers(piece, weight)
-        if weights is not None:
-            checked_weights(weights, piece.at)
+        if weights is not None and len(wrong := np.flatnonzero(~(to_float32(weights)[0] > 0))):
+            row = int(wrong[0])
+            raise DataError(
+                f"{piece.at(row)}: weight {weights[row]:g}; expected a finite number > 0 in "
+                "float32, so leave out the queries of weight zero"
+            )
         features = _features(piece, columns, encode)
         labels = np.zeros(rows, np.float32)
         if label is not None:

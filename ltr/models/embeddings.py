@@ -36,7 +36,6 @@ class NumberEmbedding(nn.Module):
         frequencies: of ``periodic``, for each feature.
         sigma: standard deviation of the frequencies at the start, in periods per unit of the
             transformed feature.
-        lite: one linear layer for all features, their PLR(lite).
         numbers: how many of the first features are embedded, None: all; others follow as they are.
 
     Raises:
@@ -52,7 +51,6 @@ class NumberEmbedding(nn.Module):
         bins: int = 32,
         frequencies: int = 24,
         sigma: float | int = 0.1,
-        lite: bool = False,
         numbers: int | None = None,
     ) -> None:
         super().__init__()
@@ -69,9 +67,10 @@ class NumberEmbedding(nn.Module):
         else:
             self.encoding = Piecewise(self.numbers, bins)
         bound = self.encoding.values**-0.5  # as PyTorch's linear layer
-        layers = 1 if lite else self.numbers
-        self.weight = nn.Parameter(torch.empty(layers, self.encoding.values, size))
-        self.bias = nn.Parameter(torch.empty(layers * size))  # no matrix: l1 and l2 pass it by
+        self.weight = nn.Parameter(torch.empty(self.numbers, self.encoding.values, size))
+        self.bias = nn.Parameter(
+            torch.empty(self.numbers * size)
+        )  # no matrix: l1 and l2 pass it by
         for parameter in (self.weight, self.bias):
             nn.init.uniform_(parameter, -bound, bound)
 
@@ -85,9 +84,8 @@ class NumberEmbedding(nn.Module):
 
     def _embedded(self, items: Tensor) -> Tensor:
         encoded = self.encoding(items[:, : self.numbers])
-        layers = self.weight, self.bias.view(-1, 1, self.size)
-        weight, bias = (values.expand(self.numbers, -1, -1) for values in layers)
-        vectors = torch.baddbmm(bias, encoded, weight).relu().transpose(0, 1).flatten(1)
+        bias = self.bias.view(-1, 1, self.size)
+        vectors = torch.baddbmm(bias, encoded, self.weight).relu().transpose(0, 1).flatten(1)
         return torch.cat([vectors, items[:, self.numbers :]], -1)
 
 
