@@ -281,26 +281,22 @@ def by_identity(folder: Path) -> dict[str, Path]:
 def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
     """The finished runs in ``paths``, and the folders of runs that are not finished.
 
-    A path is a run folder, a folder with runs at any depth, or a pattern such as ``'outputs/*'``.
+    A path is a run folder, or a folder with runs at any depth.
 
     Raises:
         DataError: a path leads to no finished run, or a file is damaged.
     """
     found: dict[Path, RunFolder] = {}
     unfinished: dict[Path, None] = {}
-    for path in paths:
-        base = Path(path).anchor
-        folders = [Path(path)] if Path(path).exists() else Path(base).glob(path[len(base) :])
-        files: list[Path] = []
-        for folder in sorted(folders):
-            own = folder if folder.name == RESULTS else folder / RESULTS
-            files += [own] if own.is_file() else sorted(folder.rglob(RESULTS))
-            for config in sorted(folder.rglob(".hydra/config.yaml")):
-                if not RunFolder(config.parents[1]).finished:
-                    unfinished[config.parents[1]] = None
+    for folder in map(Path, paths):
+        own = folder if folder.name == RESULTS else folder / RESULTS
+        files = [own] if own.is_file() else sorted(folder.rglob(RESULTS))
+        for config in sorted(folder.rglob(".hydra/config.yaml")):
+            if not RunFolder(config.parents[1]).finished:
+                unfinished[config.parents[1]] = None
         if not files:
             raise DataError(
-                f"{path}: no results.json there or below; give the folder of a finished run, "
+                f"{folder}: no results.json there or below; give the folder of a finished run, "
                 "or one that holds such folders"
             )
         for file in files:
