@@ -3,6 +3,8 @@
 import errno
 import logging
 import re
+import resource
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -28,6 +30,25 @@ def test_the_log_is_no_loss(capfd, tmp_path) -> None:
             handler.close()
     assert capfd.readouterr().err == "warning: /dev/full cannot be written\n"
     assert (tmp_path / "train.log").read_text() == "line 0\nline 1\nline 2\n"
+
+
+def test_scalars_are_no_loss_and_what_is_there_can_be_read(tmp_path, monkeypatch, caplog) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = TensorBoard(tmp_path)
+    board.epoch({"epoch": 0, "vali_ndcg@5": 0.25})
+    (file,) = tmp_path.iterdir()
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:  # seven bytes more
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 7, hard))
+        for epoch in (1, 2):
+            board.epoch({"epoch": epoch, "vali_ndcg@5": 0.5})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caplog.text.count("goes on without them") == 1
+    read = EventAccumulator(str(tmp_path)).Reload()
+    assert [(e.step, e.value) for e in read.Scalars("vali/ndcg@5")] == [(0, 0.25)]
 
 
 def test_a_resumed_run_purges_the_scalars_after_its_epoch(tmp_path) -> None:

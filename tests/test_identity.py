@@ -23,12 +23,14 @@ LETOR = CONFIGS / "dataset" / "letor.yaml"
 DCG = '''
 """DCG."""
 import logging
+log = logging.getLogger(__name__)
 BASE = 2  # of the logarithm
 
 def dcg(scores, labels, k=None):
     """The sum of the gains."""
     if k == 0:
         raise ConfigError(f"k={k}: give 1 or more")
+    log.info("computing %s", k)
     return gains(labels, base=BASE) / lb(scores)
 '''
 
@@ -40,6 +42,8 @@ def dcg(scores, labels, k=None):
         ('    """The sum of the gains."""\n', "", True),
         ("# of the logarithm", "", True),
         ("gains(labels, base=BASE)", "gains(\n        labels, base=BASE,\n    )", True),
+        ("give 1 or more", "write 1 or more", True),
+        ("computing %s", "now %s", True),
         ("BASE = 2", "BASE = 3", False),
         ("k=None", "k=10", False),
         ("gains(labels, base=BASE) /", "gains(labels, base=BASE) *", False),
@@ -59,19 +63,27 @@ def test_code_is_another_where_it_computes_something_else(old, new, same, tmp_pa
 def test_a_run_is_known_by_the_code_of_every_room_that_computes_it() -> None:
     rooms = {path.parent.name for path in identities._LTR.glob("*/__init__.py")}
     assert {*identities._ROOMS} == rooms - REPORT
+    assert identities.room_digest("models") != identities.room_digest(identities._OF_ROUNDS)
 
 
-def test_the_code_of_trees_and_ensembles_counts(tmp_path: Path, monkeypatch) -> None:
-    """They may be the teacher of any model."""
+def test_the_code_of_trees_and_ensembles_counts_where_they_score(
+    tmp_path: Path, monkeypatch
+) -> None:
+    """Also in the students of a teacher, which may be trees or an ensemble."""
     shutil.copytree(CONFIGS.parent / "ltr", tmp_path / "ltr")
     monkeypatch.setattr(identities, "_LTR", tmp_path / "ltr")
     monkeypatch.setattr(identities, "room_digest", identities.room_digest.__wrapped__)  # no cache
-    found = [known()]
+    monkeypatch.setattr(identities, "run_digest", lambda path: path)
+    student = ("model=linear", "loss=distil", "teacher=outputs/x")
+    found, trees = [known(*student)], known("model=lightgbm")
     for file in ("experiment/ensemble.py", "models/rounds/trees.py"):
+        before = known("model=mlp")
         with (tmp_path / "ltr" / file).open("a") as code:
             code.write("\nCHANGED = True\n")
-        found.append(known())
+        found.append(known(*student))
     assert len({*found}) == 3
+    assert known("model=lightgbm") != trees
+    assert known("model=mlp") == before  # trees count where they may be used
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """A sweep given twice does nothing twice, and several of its runs at once share its folder."""
 
+import json
 import signal
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from ltr.console.configs import CONFIGS
 from ltr.console.folders import job_dir, sweep_dir
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import NOTE, RunFolder
-from ltr.experiment.sweep import SweepSummary
+from ltr.experiment.sweep import SweepSummary, read_runs
 
 
 def test_the_same_grid_has_the_same_folder_however_it_is_typed() -> None:
@@ -82,18 +83,30 @@ def test_a_killed_sweep_goes_on_and_is_done_once(tiny: list[str], tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_run_of_a_sweep_is_resumed_as_it_began(tiny: list[str], tmp_path: Path) -> None:
+def test_a_sweep_does_its_run_anew_where_it_was_resumed_with_other_settings(
+    tiny: list[str], tmp_path: Path
+) -> None:
     sweep = ["-m", *tiny, "loss=listnet", "threads=1", "seed=1", "epochs=1", "sweep=mine"]
     sweep += [f"output_dir={tmp_path}/out"]
     call(*sweep)
     (folder,) = (path.parent for path in (tmp_path / "out/mine").glob("*/results.json"))
-    left = (folder / "results.json").read_bytes()
+    note = (folder / NOTE).read_text()
+    wanted = json.loads((folder / "results.json").read_text())
     call(f"resume={folder}", "epochs=-1", status=2)
-    _, err = call(f"resume={folder}", "epochs=2", status=2)
-    assert "is of a sweep or a table" in err
-    assert (folder / "results.json").read_bytes() == left
     call(f"resume={folder}", "device=cpu")
-    assert "is done already" in call(*sweep)[1]
+    assert (folder / NOTE).read_text() == note
+    _, err = call(f"resume={folder}", "epochs=2")
+    assert "given again, the sweep runs it anew" in err
+    assert (folder / NOTE).read_text() != note
+    assert json.loads((folder / "results.json").read_text())["epochs"] == 2
+    (row,) = read_runs(folder.parent)
+    assert row["status"].startswith("resumed with other settings; ")
+    _, err = call(*sweep)
+    assert "is done already" not in err
+    results = json.loads((folder / "results.json").read_text())
+    assert (results["epochs"], results["vali"]) == (1, wanted["vali"])
+    assert (folder / NOTE).read_text() == note
+    assert [json.loads(p.read_text())["epochs"] for p in folder.glob("before-*/results.json")]
 
 
 @pytest.mark.slow

@@ -18,18 +18,20 @@ from ltr.data.lists import SPLITS
 from ltr.experiment.labels import with_levels
 from ltr.models.rounds import BoostedTrees
 from ltr.relaxations.learned_sorter import SHIPPED
-from ltr.scorers.parts import as_list, class_of, make_dataset, own_metrics
+from ltr.scorers.parts import as_list, by_rounds, class_of, make_dataset, own_metrics
 from ltr.scorers.trust import values_in
 from ltr.training.checkpoint import selected_checkpoint
 
 SHOWN = 10  # characters of an identity in the name of a folder
-# The rooms whose code decides what a run computes.
+# The rooms whose code decides what a run computes; the last two that of trees, or of a teacher.
 _ROOMS = ("metrics", "relaxations", "kernels", "losses", "models", "data", "training", "scorers",
           "experiment")  # fmt: skip
+_OF_ROUNDS = "models/rounds"
 # Files in them that prepare data or list runs.
 _AROUND = ("prepare_data", "public_sets", "sweep", "commands", "identity", "engines")
 _DISTRIBUTIONS = {"xgboost": ("xgboost", "xgboost-cpu")}  # where a library's name is not its own
 _LTR = Path(__file__).resolve().parents[1]
+_LOGGED = ("debug", "info", "warning", "error", "exception")  # methods of ``log``
 
 
 def identity(config: DictConfig) -> str:
@@ -108,13 +110,15 @@ def _data(node: str) -> dict[str, str]:
 
 
 def _code(config: DictConfig) -> list[Any]:
-    return [[*map(room_digest, _ROOMS)], own_code(config), tree_library(config)]
+    rounds = by_rounds(config.model) or config.get("teacher") is not None  # trees may be a teacher
+    rooms = [*_ROOMS, *([_OF_ROUNDS] if rounds else ())]
+    return [[*map(room_digest, rooms)], own_code(config), tree_library(config)]
 
 
 def own_code(config: DictConfig) -> dict[str, str]:
     """A hash for each ``_target_`` and metric outside ``ltr`` and ``torch`` whose file is found.
 
-    A module counts with its file, one of a package with all files of that package.
+    A module counts with its file, a module of a package with all files of its folder.
     """
     plain = without(OmegaConf.to_container(config, resolve=True), Kind.PLACE)  # type: ignore[arg-type]
     nodes = [one for one in values_in(plain) if isinstance(one, Mapping) and "_target_" in one]
@@ -124,14 +128,20 @@ def own_code(config: DictConfig) -> dict[str, str]:
 
 
 def _files(target: str) -> list[Path]:
-    """The source files of the module, or of the package, that ``target`` is in."""
+    """The source files of the module, or of the package's folder, that ``target`` is in."""
+    first, *rest = target.split(".")
     spec = None
     with suppress(ImportError, ValueError):  # ValueError: a module without a spec, as __main__
-        spec = find_spec(target.partition(".")[0])  # it imports nothing
+        spec = find_spec(first)  # it imports nothing
     if spec is None or not str(spec.origin).endswith(".py"):
         return []
     file = Path(str(spec.origin))
-    return sorted(file.parent.rglob("*.py")) if spec.submodule_search_locations else [file]
+    if not spec.submodule_search_locations:
+        return [file]
+    folder = file.parent
+    for name in rest:
+        folder = folder / name if (folder / name).is_dir() else folder
+    return sorted(folder.glob("*.py"))
 
 
 def tree_library(config: DictConfig) -> dict[str, str]:
@@ -147,14 +157,15 @@ def tree_library(config: DictConfig) -> dict[str, str]:
 @functools.cache
 def room_digest(room: str) -> str:
     """A hash of the code of a room of this project."""
-    files = sorted((_LTR / room).rglob("*.py"))
-    return code_hash([path for path in files if path.stem not in _AROUND])
+    files = [path for path in sorted((_LTR / room).rglob("*.py")) if path.stem not in _AROUND]
+    return code_hash([x for x in files if x.parent.name != "rounds" or room == _OF_ROUNDS])
 
 
 def code_hash(files: Sequence[Path]) -> str:
     """SHA-256 of the statements of Python files.
 
-    Comments, docstrings and layout do not count. A text that is no Python counts as it is.
+    Comments, docstrings, layout and the texts of errors and of the log do not count. A text that is
+    no Python counts as it is.
     """
     digest = hashlib.sha256()
     for path in files:
@@ -166,7 +177,19 @@ def code_hash(files: Sequence[Path]) -> str:
 
 
 class _Quiet(ast.NodeTransformer):
-    """Remove docstrings."""
+    """Remove docstrings, and the texts of errors and of the log."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        return None if isinstance(node.value, ast.Constant) else self.generic_visit(node)
+        return None if _is_text(node.value) else self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        name, _, method = ast.unparse(node.func).rpartition(".")
+        if method.endswith("Error") or (name == "log" and method in _LOGGED):
+            node.args = [ast.Constant("") if _is_text(part) else part for part in node.args]
+        return node
+
+
+def _is_text(node: ast.expr) -> bool:
+    text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return text or isinstance(node, ast.JoinedStr)

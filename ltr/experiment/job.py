@@ -75,12 +75,8 @@ def _train(cfg: DictConfig, kept: RunFolder, choices: dict[str, str], sweep: boo
             cfg = cfg.copy()
             cfg.resume = str(kept.folder)
     elif cfg.resume is not None and kept.identity is not None and rank() == 0:
-        build(cfg)
-        if kept.identity != identity(cfg):
-            raise ConfigError(
-                f"{kept.folder} is of a sweep or a table, and goes on with the settings, data and "
-                "code that it began with: resume it with these, or give its own command again"
-            )
+        build(cfg)  # a mistake ends here, and changes nothing
+        kept.go_on_as(identity(cfg))
     return run(cfg, kept.folder, choices, printed=not sweep)[f"vali_{cfg.select_on}"]
 
 

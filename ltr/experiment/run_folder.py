@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RESULTS, NOTE = "results.json", "identity.txt"
+RESUMED = "resumed as another run"  # in place of an identity
 _NOT_RESULTS = (".hydra", ".lock", "train.log", "error.txt", NOTE)
 FILES = ("queries.csv", "scores.csv", "history.csv")  # results.json holds their digests
 _DIGEST, _FILES = "sha256", "files_sha256"  # keys of results.json
@@ -102,7 +103,7 @@ class RunFolder:
 
     @property
     def identity(self) -> str | None:
-        """The identity of a sweep's run, or None."""
+        """The identity of a sweep's run, ``RESUMED`` where it went on as another run, or None."""
         return self.note.read_text(errors="replace").strip() if self.note.is_file() else None
 
     @property
@@ -151,6 +152,12 @@ class RunFolder:
         if damage := self.damage():
             log.warning("%s", damage)
         return damage is None
+
+    def go_on_as(self, identity: str) -> None:
+        """Note that a sweep's run goes on as ``identity``, perhaps another; then it is neither."""
+        if self.identity != identity:
+            atomic_write(self.note, RESUMED + "\n")
+            log.info("%s is now another run: given again, the sweep runs it anew", self.folder)
 
     def damage(self) -> str | None:
         """What is wrong with the files of a finished run, in one line; None: nothing."""

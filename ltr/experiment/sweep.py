@@ -23,7 +23,7 @@ from ltr.console.arguments import quoted
 from ltr.console.cli import Stop
 from ltr.console.keys import Kind, flag, keys
 from ltr.errors import ConfigError, DataError, OutputError
-from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.run_folder import RESUMED, RunFolder
 
 _METRICS = ("vali ", "crossfit ", "test ")  # how columns of metrics begin
 _OFFERED = "LTR_GPUS"  # to the processes of a launcher, such as 0,1,2,3
@@ -126,6 +126,8 @@ def read_runs(folder: Path) -> list[dict[str, Any]]:
 
 
 def _outcome(run: RunFolder) -> dict[str, Any]:
+    if run.identity == RESUMED:  # its metrics do not belong to these keys
+        return {"status": "resumed with other settings; its sweep, given again, runs it anew"}
     if not run.finished:
         return {"status": run.error or "not finished"}
     try:

@@ -57,16 +57,20 @@ class OnEpoch(Hook):
 class TensorBoard(Hook):
     """Scalars by epoch in the run folder; ``tensorboard --logdir outputs`` shows them.
 
-    TensorBoard's own writer would put the name of the machine into the name of the file.
+    Training goes on where they cannot be written. TensorBoard's own writer would put the name of
+    the machine into the name of the file.
     """
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / f"events.out.tfevents.{time.time():.6f}.{os.getpid()}"
+        self._lost = False
 
     def replay(self, row: Row) -> None:
         """Nothing: an earlier file has it."""
 
     def epoch(self, row: Row) -> None:
+        if self._lost:
+            return
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # slow to import
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.record_writer import RecordWriter
@@ -85,8 +89,16 @@ class TensorBoard(Hook):
         records = io.BytesIO()
         for event in events:
             RecordWriter(records).write(event.SerializeToString())
-        with self._file.open("ab") as file:
-            file.write(records.getvalue())
+        try:
+            with self._file.open("ab") as file:
+                file.write(records.getvalue())
+        except OSError as error:
+            self._lost = True
+            log.warning(
+                "TensorBoard's scalars cannot be written (%s): training goes on without them, "
+                "history.csv has them too",
+                error.strerror,
+            )
 
 
 def progress_bar(**how: Any) -> tqdm:
