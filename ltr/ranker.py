@@ -18,7 +18,7 @@ from ltr.atomic import atomic_write, make_folder
 from ltr.console.arguments import as_text
 from ltr.console.compose import run_config
 from ltr.console.folders import run_folder, write_overrides
-from ltr.console.keys import flat
+from ltr.console.keys import as_list, flat
 from ltr.data.lists import Floats, Ints, Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import DataError, OutputError
@@ -27,7 +27,7 @@ from ltr.experiment.run import run
 from ltr.experiment.run_folder import RESULTS, RunFolder
 from ltr.metrics import Convention
 from ltr.ranker_rows import in_rows, lists_of_rows, queries_of_train
-from ltr.scorers.parts import as_list, make_convention, named_metrics
+from ltr.scorers.parts import make_convention, named_metrics
 from ltr.scorers.scorer import Scorer, load_model
 from ltr.scorers.trust import RELATIVE, trusted
 from ltr.training.device import pick_device

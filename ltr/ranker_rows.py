@@ -110,7 +110,7 @@ def lists_of_rows(
     )
     lists = assemble(blocks, columns=known if named else None)
     if order is not None:
-        lists = replace(lists, rows=order if lists.rows is None else order[lists.rows])
+        lists = replace(lists, rows=order[lists.source_rows])
     if named:
         return lists
     features = numbers if lists.rows is None else numbers[lists.rows]
@@ -131,10 +131,8 @@ def _column(values: Any, name: str) -> Any:
 
 def in_rows(values: NDArray[Any], lists: Lists) -> NDArray[Any]:
     """``values`` of the items of ``lists``, ``[items]``, in the order of the rows."""
-    if lists.rows is None:
-        return values
     out = np.empty_like(values)
-    out[lists.rows] = values
+    out[lists.source_rows] = values
     return out
 
 

@@ -7,22 +7,9 @@ and may be anything, NaN included.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
-else:
-    try:
-        from jaxtyping import Bool, Float, Int
-    except ImportError:  # a shape is then a word of documentation
-
-        class Float:
-            def __class_getitem__(cls, _: Any) -> type[Tensor]:
-                return Tensor
-
-        Bool = Int = Float
 
 Features = Float[Tensor, "batch list feature"]
 Scores = Float[Tensor, "batch list"]

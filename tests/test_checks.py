@@ -337,7 +337,11 @@ def test_a_part_is_judged(here: None, what: str, arguments: str, sound: bool, sa
         ("metric", "double time=3", "unexpected keyword argument 'time'"),
         ("model", "mlp dropout=2", "dropout=2 is out of range"),
         ("model", "adarank", "adarank is fitted by rounds"),
-        ("model", "mine.Stepped stop=3", "model.stop: Stepped has no such parameter; it has"),
+        (
+            "model",
+            "mine.Stepped stop=3",
+            "model: Stepped got an unexpected keyword argument 'stop'; it takes",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(here: None, what: str, arguments: str, said: str) -> None:

@@ -90,8 +90,7 @@ def test_weights_are_chosen_on_vali() -> None:
         return worth @ counts / sum(counts) + noise
 
     found = chosen_on_vali(measure, 3)
-    assert found.values == (0, 1, 0)
-    assert found.crossfit == pytest.approx(0.8 + noise.mean())
+    assert found == ((0, 1, 0), pytest.approx(0.8 + noise.mean()))
     assert chosen_on_vali(lambda counts: np.append(measure(counts), np.nan), 3) == found
     refused(lambda: chosen_on_vali(lambda counts: np.array([0.5, np.nan]), 2), DataError)
 

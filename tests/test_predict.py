@@ -9,14 +9,14 @@ import pytest
 from conftest import compose, make_lists
 from folders import refused
 
-from ltr.data.lists import Columns
+from ltr.data.lists import Columns, Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run import run
 from ltr.inference.evaluate import evaluate_scores
 from ltr.inference.predict import predict_file, ranking, unseen
 from ltr.models import Linear
-from ltr.scorers.inputs import Input, read_file, read_input, read_table
+from ltr.scorers.inputs import read_file, read_input, read_table
 from ltr.scorers.scorer import Scorer
 
 TEXT = (
@@ -27,20 +27,20 @@ TEXT = (
 )
 
 
-def given(folder: Path, text: str = TEXT) -> Input:
+def given(folder: Path, text: str = TEXT) -> tuple[Lists, pd.DataFrame]:
     path = folder / "new.txt"
     path.write_text(text)
     return read_file(path, True, labelled=False)
 
 
 def test_ids_go_with_the_items_and_rows_are_as_in_the_input_or_ranked(tmp_path: Path) -> None:
-    assert given(tmp_path, "0 qid:1 1:1\n").ids.empty
-    read = given(tmp_path)
-    assert read.lists.qids.tolist() == ["b", "a"]
-    assert read.rows.tolist() == [0, 2, 1, 3]
-    assert read.ids["id"].tolist() == ["GX-1", "", "=sku 7", "GX-4"]
+    assert given(tmp_path, "0 qid:1 1:1\n")[1].empty
+    lists, ids = given(tmp_path)
+    assert lists.qids.tolist() == ["b", "a"]
+    assert lists.source_rows.tolist() == [0, 2, 1, 3]
+    assert ids["id"].tolist() == ["GX-1", "", "=sku 7", "GX-4"]
     scores = np.array([0.5, 0.9, 0.2, 0.2])
-    table, ranked = (ranking(read, scores, order) for order in ("input", "ranked"))
+    table, ranked = (ranking(lists, ids, scores, order) for order in ("input", "ranked"))
     assert table.row.tolist() == [1, 2, 3, 4]
     assert table["rank"].tolist() == [2, 1, 1, 2], "ties in file order"
     assert ranked.qid.tolist() == ["b", "b", "a", "a"], "lists as they come"
@@ -57,7 +57,7 @@ def test_a_column_none_of_whose_values_train_had_is_named(tmp_path: Path) -> Non
     def said(brands: list[str]) -> list[str]:
         pd.DataFrame({"q": [1, 1, 2], "price": [1, 1, 3], "brand": brands}).to_csv(path)
         cfg = compose(f"input={path}", "query=q", "checkpoint=x", "output=x.csv", config="predict")
-        return unseen(read_input(cfg, kept), kept)
+        return unseen(read_input(cfg, kept)[0], kept)
 
     assert said(["acme", "acme", "other"]) == []
     assert said(["Acme", "ACME", ""]) == ["brand"]

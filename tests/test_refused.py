@@ -23,7 +23,7 @@ TABLE = [
     ("train", "epoch=3", "epoch", "no such key"),
     ("train", "model.dropuot=0", "model.dropuot", "--cfg job prints every one"),
     ("train", "metrics=[ndgc@5]", "ndgc@5", "write <name> or <name>@<k>"),
-    ("train", "loss=listnet +loss.temprature=1", "loss.temprature", "no such parameter; it has"),
+    ("train", "loss=listnet +loss.temprature=1", "'temprature'", "it takes scores, labels"),
     ("train", "seed=-1", "seed=-1", "give a whole number >= 0"),
     ("train", "model.dropout=2", "dropout", "0"),
     ("train", "dataset=letor dataset.folder=theirs", "theirs", "set dataset.folder"),

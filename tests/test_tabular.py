@@ -38,7 +38,7 @@ def features_of(values: Any, **known: Any) -> list[float]:
 def test_rows_of_a_query_come_together_and_say_where_they_were() -> None:
     read: TableLists = made()
     assert read.lists.qids.tolist() == ["b", "a", "c"]
-    assert read.order.tolist() == [0, 2, 1, 3]
+    assert read.lists.source_rows.tolist() == [0, 2, 1, 3]
     assert read.lists.labels.tolist() == [1, 2, 0, 0]
     assert read.lists.weights.tolist() == [2, 0.5, 1]
     assert read.ids.to_pydict() == {"id": ["p1", "p2", "p3", "p4"]}, "in the table's order"

@@ -164,10 +164,9 @@ def test_a_model_larger_than_its_file_is_not_built(kept) -> None:
     size = {"_target_": "ltr.models.MLP", "_partial_": True, "hidden_sizes": [10**6, 10**6]}
     embedding = {"kind": "piecewise", "size": 1, "bins": 10**8}
     buffers = {**size, "hidden_sizes": [1], "embedding": embedding}  # buffers alone
-    for model, takes in ((size, "config takes 4,0"), (buffers, "config takes")):
+    for model in (size, buffers):
         change(kept, model=model)
-        text = refused(lambda: load_model(kept), CheckpointError)
-        assert takes in text
+        assert "does not fit its own config" in refused(lambda: load_model(kept), CheckpointError)
 
 
 @pytest.mark.slow

@@ -31,13 +31,13 @@ def read_scored(
             f"{data} is a table, not LETOR text: write a line 'LABEL qid:ID 1:0' for each of its "
             "rows into a file, and give that"
         )
-    lists = read_file(data, regroup).lists
+    lists, _ = read_file(data, regroup)
     return lists, scores_of(path, lists, str(data))
 
 
 def scores_of(path: Path, lists: Lists, data: str) -> NDArray[np.float64]:
     """The scores in ``path``, as ``read_scores`` reads them, of the items of ``lists``."""
-    rows = np.arange(lists.items) if lists.rows is None else lists.rows
+    rows = lists.source_rows
     qids = np.empty(lists.items, dtype=object)
     qids[rows] = np.repeat(lists.qids, lists.lengths)
     return read_scores(path, qids.tolist(), data)[rows]

@@ -60,7 +60,7 @@ def keys(*what: Kind | Resumed) -> tuple[str, ...]:
     return tuple(key for one in what for key in _KEYS[one])
 
 
-def without(config: Mapping[str, Any], *what: Kind) -> dict[str, Any]:
+def without(config: Mapping[str, Any], *what: Kind | Resumed) -> dict[str, Any]:
     """``config`` without the keys that are one of ``what``.
 
     >>> without({"seed": 1, "l2": 0.0, "dataset": {"fold": 2, "name": "mq2008"}}, Kind.REPEAT)
@@ -127,11 +127,16 @@ def text(cfg: DictConfig, key: str) -> str | None:
     return None if cfg[key] is None else str(cfg[key])
 
 
+def as_list(value: Any) -> list[str]:
+    """The texts of a setting that is a list; one alone may be written without brackets."""
+    if isinstance(value, (list, tuple, ListConfig)):
+        return list(map(str, value))
+    return [] if value is None else [str(value)]
+
+
 def texts(cfg: DictConfig, key: str) -> tuple[str, ...]:
-    """The texts of the list ``cfg.key``; none where it is null or missing, one if no list."""
-    value = cfg.get(key)
-    values = value if isinstance(value, ListConfig) else [] if value is None else [value]
-    return tuple(map(str, values))
+    """The texts of the list ``cfg.key``; none where it is null or missing."""
+    return tuple(as_list(cfg.get(key)))
 
 
 def required(cfg: DictConfig, *keys: str) -> None:

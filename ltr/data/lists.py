@@ -95,6 +95,11 @@ class Lists:
         """Number of features of an item."""
         return self.features.shape[1]
 
+    @property
+    def source_rows(self) -> Ints:
+        """The 0-based row of the source of each item, ``[items]``."""
+        return np.arange(self.items) if self.rows is None else self.rows
+
     @cached_property
     def lengths(self) -> Ints:
         """Items of each list, ``[lists]``."""
@@ -119,7 +124,7 @@ class Lists:
             qids=self.qids[which],
             missing=int(np.isnan(features).sum()) if self.missing else 0,
             weights=None if self.weights is None else self.weights[which],
-            rows=items if self.rows is None else self.rows[items],
+            rows=self.source_rows[items],
             teacher=None if self.teacher is None else self.teacher[items],
         )
 

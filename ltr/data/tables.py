@@ -155,10 +155,9 @@ def _numbers(piece: Piece, name: str) -> Doubles | Floats:
 
 
 class TableLists(NamedTuple):
-    """Lists, and where their items were."""
+    """Lists, and the ids of the table."""
 
     lists: Lists  # the items of a query together, in the order of the table
-    order: Ints  # [items], the 0-based row of the table of each item
     ids: Any  # pa.Table: the columns of the role ``id``, in the table's order
 
 
@@ -185,9 +184,8 @@ def lists_of(
 
     blocks = table_blocks(source, roles, columns, rules=Rules(labelled=labelled), see=see)
     lists = assemble(blocks, columns=columns).with_digest()
-    order = np.arange(lists.items) if lists.rows is None else lists.rows
     try:
-        return TableLists(lists, order, pa.concat_tables(ids))
+        return TableLists(lists, pa.concat_tables(ids))
     except pa.ArrowInvalid as error:
         raise DataError(
             f"the id columns have other types from one file to the next ({error}); write them alike"

@@ -22,7 +22,7 @@ from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.report import metric_table, write_run
 from ltr.experiment.run_folder import RunFolder, find_runs, versions
-from ltr.scorers.ensemble import VALI, Weights, chosen_on_vali, parse_weights
+from ltr.scorers.ensemble import VALI, chosen_on_vali, parse_weights
 from ltr.scorers.inputs import set_threads
 from ltr.scorers.parts import make_convention, make_metrics
 from ltr.scorers.scorer import Scorer, check_columns, ensemble_of, scorer_of
@@ -125,7 +125,7 @@ def make_ensemble(
     digests = {split: part["digest"] for split, part in shared["data"].items()}
     scorer = Scorer(first.model, transform, first.columns, config, digests, device)
     data = {split: scorer.open(part) for split, part in lists.items()}
-    chosen = Weights((1 / len(members),) * len(members))
+    chosen, crossfit = (1 / len(members),) * len(members), None
     if weights == VALI:
         alone = (ensemble_of([one], [1.0]).to(device) for one in members)
         parts = [predict(model, data["vali"], items=items).double() for model in alone]
@@ -136,10 +136,10 @@ def make_ensemble(
             mean = torch.tensor(counts, dtype=torch.float64, device=device) @ scores
             return metrics_of_scores(data["vali"], mean, [by], convention, items=items)[select_on]
 
-        chosen = chosen_on_vali(measure_of, len(members))
+        chosen, crossfit = chosen_on_vali(measure_of, len(members))
     elif not isinstance(weights, str):
-        chosen = Weights(weights)
-    scorer = replace(scorer, model=ensemble_of(members, chosen.values).to(device).eval())
+        chosen = weights
+    scorer = replace(scorer, model=ensemble_of(members, chosen).to(device).eval())
 
     plain = weights if isinstance(weights, str) else list(weights)
     names = Counter(described(run.results["choices"]) for run in runs)
@@ -160,7 +160,7 @@ def make_ensemble(
             | {"config": seen_from(one.config, folder)}
             for one, (_, part) in zip(members, read, strict=True)
         ],
-        "weights": list(chosen.values),
+        "weights": list(chosen),
     }
     if identity is not None:
         atomic_write(RunFolder(folder).note, identity + "\n")
@@ -174,14 +174,14 @@ def make_ensemble(
         select="best" if "best" in {run.results["select"] for run in runs} else "last",
         select_on=select_on,
         selected_epoch=None,
-        crossfit_weights=chosen.crossfit,  # no run's crossfit: all of vali chose the epochs
+        crossfit_weights=crossfit,  # no run's crossfit: all of vali chose the epochs
         **{key: shared[key] for key in ("seed", "dataset", "fold", "data", "features")},
         members=[
             {
                 "run": run.folder.name, "seed": run.results["seed"], "weight": weight,
                 "vali": run.results["vali"].get(select_on), "choices": run.results["choices"],
             }
-            for run, weight in zip(runs, chosen.values, strict=True)
+            for run, weight in zip(runs, chosen, strict=True)
         ],
         parameters=sum(run.results["parameters"] for run in runs),
         wall_seconds=time.perf_counter() - started,

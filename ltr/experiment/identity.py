@@ -13,12 +13,12 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.console.keys import Kind, without
+from ltr.console.keys import Kind, as_list, without
 from ltr.data.lists import SPLITS
 from ltr.experiment.labels import with_levels
 from ltr.models.rounds import BoostedTrees
 from ltr.relaxations.learned_sorter import SHIPPED
-from ltr.scorers.parts import as_list, by_rounds, class_of, make_dataset, own_metrics
+from ltr.scorers.parts import by_rounds, class_of, make_dataset, own_metrics
 from ltr.scorers.trust import values_in
 from ltr.training.checkpoint import selected_checkpoint
 

@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ltr.analysis.scores_file import read_scored
 from ltr.console.configs import files_of
-from ltr.console.keys import flag
+from ltr.console.keys import as_list, flag
 from ltr.data.lists import Lists, check_split
 from ltr.errors import ConfigError
 from ltr.experiment.labels import check_metrics
@@ -17,7 +17,7 @@ from ltr.experiment.run_folder import write_queries
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
 from ltr.scorers.inputs import check_output, is_table, read_file, set_threads
-from ltr.scorers.parts import as_list, named_metrics
+from ltr.scorers.parts import named_metrics
 from ltr.scorers.scorer import load_model
 from ltr.training.device import pick_device
 from ltr.training.evaluation import means, metrics_of_scores
@@ -64,7 +64,7 @@ def evaluate_model(cfg: DictConfig) -> str:
     conventions = chosen_conventions(cfg, settings)
     if cfg.data is not None:
         name, split = cfg.data, "data"
-        lists = read_file(Path(cfg.data), flag(cfg, "regroup"), scorer).lists
+        lists, _ = read_file(Path(cfg.data), flag(cfg, "regroup"), scorer)
     else:
         if chosen and cfg.data_dir is None:
             OmegaConf.update(cfg, "data_dir", own.data_dir)

@@ -10,9 +10,9 @@ from omegaconf import DictConfig
 
 from ltr.atomic import atomic_write, write_frame
 from ltr.console.keys import required
-from ltr.data.lists import Columns
+from ltr.data.lists import Columns, Lists
 from ltr.errors import ConfigError
-from ltr.scorers.inputs import Input, check_output, read_input, set_threads
+from ltr.scorers.inputs import check_output, read_input, set_threads
 from ltr.scorers.scorer import Scorer, load_model
 from ltr.training.device import pick_device
 from ltr.training.evaluation import ranks_of
@@ -38,34 +38,38 @@ def predict_file(cfg: DictConfig) -> str:
         raise ConfigError(f"order={cfg.order}: choose {' or '.join(ORDERS)}")
     set_threads(cfg)
     scorer = load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
-    given = read_input(cfg, scorer)
-    for column in unseen(given, scorer):
+    lists, ids = read_input(cfg, scorer)
+    for column in unseen(lists, scorer):
         log.warning(
             "input=%s: train had no value of %s, so that all count as one, other: compare their "
             "spelling with train's", cfg.input, column,
         )  # fmt: skip
-    scores = scorer.scores(given.lists, items=cfg.evaluation_items).cpu().numpy()
-    table = ranking(given, scores, cfg.order)
+    scores = scorer.scores(lists, items=cfg.evaluation_items).cpu().numpy()
+    table = ranking(lists, ids, scores, cfg.order)
     if output.suffix == ".parquet":
         atomic_write(output, lambda file: table.to_parquet(file, index=False))
     else:
         write_frame(output, table)
-    return f"{len(scores):,} rows of {len(given.lists):,} lists scored: {output}"
+    return f"{len(scores):,} rows of {len(lists):,} lists scored: {output}"
 
 
-def unseen(given: Input, scorer: Scorer) -> list[str]:
-    """The category columns of an input none of whose values train had."""
+def unseen(lists: Lists, scorer: Scorer) -> list[str]:
+    """The category columns of ``lists`` none of whose values train had."""
     columns = scorer.columns or Columns(())
-    codes_of = dict(zip(columns.names, given.lists.features.T, strict=False))
+    codes_of = dict(zip(columns.names, lists.features.T, strict=False))
     codes = {name: codes_of[name] for name in columns.categories}
     return [name for name, one in codes.items() if (one == 0).any() and not (one > 0).any()]
 
 
-def ranking(given: Input, scores: NDArray[np.floating], order: str) -> pd.DataFrame:
-    """The rows of ``given`` with their scores, ``[items]``, and ranks, in one of ``ORDERS``."""
-    lists = given.lists
-    of_item = np.repeat(np.arange(len(lists)), lists.lengths)
-    known = {"row": given.rows + 1, "score": scores, "rank": ranks_of(scores, lists.offsets)}
-    table = pd.DataFrame({"qid": lists.qids[of_item], **given.ids, **known})
-    keys = (given.rows,) if order == "input" else (table["rank"], of_item)
+def ranking(
+    lists: Lists, ids: pd.DataFrame, scores: NDArray[np.floating], order: str
+) -> pd.DataFrame:
+    """The rows of ``lists`` with their ids, scores and ranks, in one of ``ORDERS``.
+
+    ``ids`` and ``scores`` are those of the items.
+    """
+    of_item, rows = np.repeat(np.arange(len(lists)), lists.lengths), lists.source_rows
+    known = {"row": rows + 1, "score": scores, "rank": ranks_of(scores, lists.offsets)}
+    table = pd.DataFrame({"qid": lists.qids[of_item], **ids, **known})
+    keys = (rows,) if order == "input" else (table["rank"], of_item)
     return table.iloc[np.lexsort(keys)]

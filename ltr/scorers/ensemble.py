@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -83,17 +82,6 @@ def standardised(scores: Scores, mask: Mask) -> Tensor:
     return (off / deviation).masked_fill(~mask | (deviation == 0), 0)
 
 
-class Weights(NamedTuple):
-    """The weights of the members, >= 0, 1 in sum.
-
-    ``crossfit`` is the metric on the halves of vali on which they were not chosen; None where
-    nothing was chosen.
-    """
-
-    values: tuple[float, ...]
-    crossfit: float | None = None
-
-
 def parse_weights(given: Sequence[str], members: int) -> str | tuple[float, ...]:
     """``equal``, ``vali``, or given weights, scaled to 1 in sum.
 
@@ -116,7 +104,7 @@ def parse_weights(given: Sequence[str], members: int) -> str | tuple[float, ...]
 
 def chosen_on_vali(
     measure: Callable[[tuple[int, ...]], NDArray[np.float64]], members: int, *, seed: int = 0
-) -> Weights:
+) -> tuple[tuple[float, ...], float]:
     """Weights by greedy selection with replacement, on random halves of vali.
 
     On a half, the member is picked ten times that makes the mean of those picked best, and the best
@@ -130,18 +118,17 @@ def chosen_on_vali(
         members: how many.
         seed: of the splits.
 
+    Returns:
+        The weights, >= 0 and 1 in sum, and the metric on the halves on which they were not chosen.
+
     Raises:
         DataError: fewer than two vali lists count.
     """
 
     @cache
-    def reduced(counts: tuple[int, ...]) -> NDArray[np.float64]:
-        values = measure(counts)
-        return values[~np.isnan(values)]
-
     def values(counts: tuple[int, ...]) -> NDArray[np.float64]:
-        least = math.gcd(*counts)  # scores twice as large are in the same order
-        return reduced(tuple(count // least for count in counts))
+        of_lists = measure(counts)
+        return of_lists[~np.isnan(of_lists)]
 
     def picked(half: NDArray[np.int64]) -> tuple[int, ...]:
         """How often each member was picked in the set that is best on ``half``."""
@@ -170,4 +157,4 @@ def chosen_on_vali(
             weights += np.array(counts) / sum(counts)
             apart.append(float(values(counts)[other].mean()))
     weights /= weights.sum()
-    return Weights(tuple(weights.tolist()), float(np.mean(apart)))
+    return tuple(weights.tolist()), float(np.mean(apart))

@@ -3,14 +3,11 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.keys import flag, whole
@@ -23,21 +20,6 @@ from ltr.scorers.scorer import Scorer
 
 _OF_TABLES = ("query", "id", "features", "header", "names")
 _OF_RUN = ("query", "id", "header", "names")  # what a run on tables says for its input too
-
-
-@dataclass(frozen=True)
-class Input:
-    """The lists of a file.
-
-    Attributes:
-        lists: of the file.
-        rows: the 0-based row of the file of each item, ``[items]``.
-        ids: columns of the items' ids; of LETOR text ``id``, empty where a row has none, or none.
-    """
-
-    lists: Lists
-    rows: NDArray[np.int64]
-    ids: pd.DataFrame
 
 
 def is_table(path: Path) -> bool:
@@ -55,8 +37,11 @@ def _keys_of_the_command() -> Iterator[None]:
         raise DataError(text.replace("(dataset.width)", "(as the model was trained)")) from None
 
 
-def read_input(cfg: DictConfig, scorer: Scorer) -> Input:
-    """The lists of ``cfg.input``, a table by its name or else LETOR text, for ``scorer``."""
+def read_input(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
+    """The lists of ``cfg.input``, a table by its name or else LETOR text, for ``scorer``.
+
+    With them the columns of the items' ids; of LETOR text ``id``, empty where a row has none.
+    """
     path = Path(cfg.input)
     if is_table(path):
         return read_table(cfg, scorer)
@@ -65,8 +50,8 @@ def read_input(cfg: DictConfig, scorer: Scorer) -> Input:
     return read_file(path, flag(cfg, "regroup"), scorer, labelled=False)
 
 
-def read_table(cfg: DictConfig, scorer: Scorer) -> Input:
-    """The lists of the table ``cfg.input``, with the features that ``scorer`` was trained on.
+def read_table(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
+    """The lists and ids of the table ``cfg.input``, with the features that ``scorer`` reads.
 
     Features are found by name. A model whose features have no names takes ``cfg.features``, in the
     order in which it was trained. The roles that ``cfg`` does not name are those of the run.
@@ -98,14 +83,14 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> Input:
     source = Source(Path(cfg.input), Form(given["header"] is not False, names))
     with _keys_of_the_command():
         read = lists_of(source, roles, columns=columns, labelled=False)
-    ids = read.ids.take(read.order).to_pandas(types_mapper=pd.ArrowDtype)
-    return Input(read.lists, read.order, ids)
+    ids = read.ids.take(read.lists.source_rows).to_pandas(types_mapper=pd.ArrowDtype)
+    return read.lists, ids
 
 
 def read_file(
     path: Path, regroup: bool, scorer: Scorer | None = None, *, labelled: bool = True
-) -> Input:
-    """The lists of the LETOR file ``path``, of the width that ``scorer`` reads, if one is given.
+) -> tuple[Lists, pd.DataFrame]:
+    """The lists and ids of the LETOR file ``path``, of the width that ``scorer`` reads, if any.
 
     Its rows have ids in their comments unless they are ``labelled``; with ``regroup`` the rows of a
     query may stand apart.
@@ -121,8 +106,8 @@ def read_file(
         see = len if labelled else (lambda text: found.extend(item_ids(text)))
         rules = Rules(width=width, labels="real", labelled=labelled)
         lists = read_letor(path, rules, regroup=regroup, see=see)
-    rows = np.arange(lists.items) if lists.rows is None else lists.rows
-    return Input(lists, rows, pd.DataFrame({"id": [found[i] for i in rows]} if any(found) else {}))
+    ids = {"id": [found[row] for row in lists.source_rows]} if any(found) else {}
+    return lists, pd.DataFrame(ids)
 
 
 def check_output(output: Path, *endings: str, **inputs: str) -> None:

@@ -11,13 +11,11 @@ import numpy as np
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
-from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import InterpolationResolutionError
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from ltr.console.compose import user_error
 from ltr.console.folders import metric_configs
-from ltr.console.keys import Kind, Resumed, flat, keys
+from ltr.console.keys import Kind, Resumed, as_list, flat, without
 from ltr.data.lists import Dataset, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
@@ -29,15 +27,7 @@ from ltr.tracking import Tracking
 from ltr.training.settings import Settings
 from ltr.typing import Loss
 
-# The arguments that the code passes to each part; the others are its settings.
-PARTS: dict[str, tuple[str, ...]] = {
-    "model": ("width",),
-    "loss": ("scores", "labels", "mask"),
-    "optimizer": ("parameters",),
-    "schedule": ("epoch", "epochs"),
-    "transform": ("lists",),
-    "dataset": (),
-}
+PARTS = ("model", "loss", "optimizer", "schedule", "transform", "dataset")
 
 
 @dataclass(frozen=True)
@@ -63,13 +53,6 @@ def make_settings(cfg: DictConfig) -> Settings:
         for name in Settings.names()
     }
     return Settings(**{**values, "monitor": tuple(as_list(values["monitor"]))})
-
-
-def as_list(value: Any) -> list[str]:
-    """The texts of a setting that is a list; one alone may be written without brackets."""
-    if isinstance(value, (list, tuple, ListConfig)):
-        return list(map(str, value))
-    return [] if value is None else [str(value)]
 
 
 def make_metrics(cfg: DictConfig) -> tuple[Metric, ...]:
@@ -102,13 +85,7 @@ def own_metrics(config: Mapping[str, Any]) -> list[str]:
 
 def make_convention(cfg: DictConfig) -> Convention:
     """The convention of ``cfg``, checked."""
-    try:
-        values: Any = OmegaConf.to_container(cfg.convention, resolve=True)
-    except InterpolationResolutionError as error:
-        raise user_error(error) or error from None
-    known = inspect.signature(Convention).parameters
-    if unknown := [name for name in values if name not in known]:
-        raise ConfigError(f"convention.{unknown[0]}: no such key; there are {', '.join(known)}")
+    values: Any = OmegaConf.to_container(cfg.convention, resolve=True)
     return Convention(**values)
 
 
@@ -165,8 +142,7 @@ def make_tracking(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> 
     def params(own: DictConfig) -> dict[str, Any]:
         """The config of a run as trackers keep it: flat, with the choice of each group."""
         plain: Any = OmegaConf.to_container(own, resolve=True)
-        of_user = (*keys(Resumed.OWN), *keys(Kind.PROPOSAL))
-        return {**choices, **flat({key: one for key, one in plain.items() if key not in of_user})}
+        return {**choices, **flat(without(plain, Resumed.OWN, Kind.PROPOSAL))}
 
     node = cfg.get("tracking")
     return [] if node is None else [Tracking(_instantiated(node, "tracking"), folder, params)]
@@ -196,15 +172,12 @@ def bind(node: DictConfig, part: str) -> functools.partial[Any]:
     """
     lazy = _instantiated(node, part)
     function, knobs = lazy.func, dict(lazy.keywords)
-    parameters = inspect.signature(function).parameters
-    unknown = [knob for knob in knobs if knob not in parameters]
-    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        given = len(PARTS.get(part, PARTS["loss"]))  # a metric is given what a loss is
-        known = [name for name in list(parameters)[given:] if name != "self"]
-        raise ConfigError(
-            f"{part}.{unknown[0]}: {function.__name__} has no such parameter; it has "
-            f"{', '.join(known) or 'none'}"
-        )
+    signature = inspect.signature(function)
+    try:
+        signature.bind_partial(**knobs)
+    except TypeError as error:
+        known = ", ".join(signature.parameters)
+        raise ConfigError(f"{part}: {function.__name__} {error}; it takes {known}") from error
     return functools.partial(function, **knobs)
 
 

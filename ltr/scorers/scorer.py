@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Columns, Dataset, KnowsColumns, Lists
 from ltr.data.transforms import FeatureTransform
-from ltr.errors import CheckpointError, DataError
+from ltr.errors import DataError
 from ltr.models.rounds import RoundModel
 from ltr.scorers.ensemble import Ensemble, Member
 from ltr.scorers.parts import (
@@ -128,7 +128,8 @@ def scorer_of(
         members, data = members_of(content), content.get("data", {})
         transform, columns = features_of(content)
     checked = trusted(config, [] if members else ["model"], trust)
-    make_settings(checked), make_convention(checked)  # a wrong value is named
+    with fitting(file):
+        make_settings(checked), make_convention(checked)  # a wrong value is named
     if not members:
         made = make(checked.model, "model")
         check_size(made, transform, file)
@@ -158,12 +159,8 @@ def check_size(make: Callable[[int], nn.Module], transform: FeatureTransform, fi
     """
     with fitting(file), torch.device("meta"):
         model = model_for(make, transform)
-        needed = sum(one.nbytes for one in (*model.parameters(), *model.buffers()))
-    if needed > (size := file.stat().st_size):
-        raise CheckpointError(
-            f"{file} has {size:,} bytes, the model of its config takes {needed:,}: train.py did "
-            "not write it; use another"
-        )
+        if sum(one.nbytes for one in (*model.parameters(), *model.buffers())) > file.stat().st_size:
+            raise ValueError("model: larger than the file that holds it")
 
 
 def check_columns(lists: Lists, columns: Columns | None) -> None:

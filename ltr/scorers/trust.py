@@ -8,7 +8,7 @@ choose and are not in it.
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 import ltr.losses
 import ltr.models
-from ltr.console.keys import Resumed, keys
+from ltr.console.keys import Resumed, as_list, keys, without
 from ltr.errors import ConfigError
 from ltr.scorers.parts import own_metrics
 from ltr.training.checkpoint import fitting
@@ -71,9 +71,9 @@ def config_to_keep(cfg: DictConfig, folder: Path) -> dict[str, Any]:
             return list(map(with_links, text, value))
         return value
 
-    root, of_user = text, keys(Resumed.OWN, Resumed.FOLDER)
+    root = text
     config = with_links(text, OmegaConf.to_container(cfg, resolve=True))
-    return seen_from({key: one for key, one in config.items() if key not in of_user}, folder)
+    return seen_from(without(config, Resumed.OWN, Resumed.FOLDER), folder)
 
 
 def seen_from(config: Mapping[str, Any], folder: Path, base: Path = Path()) -> dict[str, Any]:
@@ -125,9 +125,11 @@ def trusted(
     for part in parts:
         node = config.get(part)
         if part == "metrics":
-            check_metrics(own_metrics(config), trust)
             nodes = config.get("own_metrics") or {}
-            for node in nodes.values() if isinstance(nodes, Mapping) else [nodes]:
+            for node in (
+                *({"_target_": name} for name in own_metrics(config)),
+                *(nodes.values() if isinstance(nodes, Mapping) else [nodes]),
+            ):
                 _check_target("metric", node, trust)
         elif part != "loss" or node is not None:  # None: an objective of the model's own
             _check_target(part, node, trust)
@@ -138,27 +140,15 @@ def trusted(
     return resolved
 
 
-def check_metrics(metrics: Sequence[str], trust: Sequence[str] | str) -> None:
-    """Raise ``ConfigError`` where a metric of the user's own is outside ``trust``."""
-    for metric in metrics:
-        _check("metric", metric, trust)
-
-
 def _check_target(part: str, node: Any, trust: Sequence[str] | str) -> None:
-    """Raise ``ConfigError`` unless ``node`` names this project's code or that of ``trust``."""
+    """Raise ``ConfigError`` unless ``node`` names this project's code or that of ``trust``.
+
+    What is below it names none.
+    """
     target = str(node.get("_target_")) if isinstance(node, Mapping) else "unknown"
-    inside = (
-        value for value in values_in(node) if isinstance(value, Mapping) and value is not node
-    )
-    if any("_target_" in below for below in inside):
-        _check(part, target)
-    _check(part, target, trust, TARGETS.get(part, set()))
-
-
-def _check(
-    part: str, target: str, trust: Sequence[str] | str = (), known: Collection[str] = ()
-) -> None:
-    if target not in known and not _lives_in(target, trust):
+    nodes = [one for one in values_in(node) if isinstance(one, Mapping) and "_target_" in one]
+    known = target in TARGETS.get(part, ()) or _lives_in(target, trust)
+    if not known or nodes != [node]:
         raise ConfigError(
             f"the checkpoint's {part} is {target}, which is not a {part} of this project; if you "
             "know where the file comes from, allow it with 'trust=[MODULE]'"
@@ -179,10 +169,9 @@ def values_in(value: Any) -> Iterator[Any]:
 
 def _lives_in(target: str, trust: Sequence[str] | str) -> bool:
     """Whether ``target`` is named in, and was defined in, one of the modules of ``trust=``."""
-    homes = [trust] if isinstance(trust, str) else list(map(str, trust))
 
     def inside(module: str) -> bool:
-        return any(f"{module}.".startswith(home.rstrip(".") + ".") for home in homes)
+        return any(f"{module}.".startswith(f"{home}.") for home in as_list(trust))
 
     if not inside(target):
         return False

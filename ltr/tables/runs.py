@@ -19,6 +19,7 @@ from ltr.atomic import atomic_write, make_folder
 from ltr.console.arguments import merged, quoted, with_quotes
 from ltr.console.cli import through_hydra
 from ltr.console.compose import run_config
+from ltr.console.keys import as_list
 from ltr.console.process import Finished, say
 from ltr.errors import ConfigError, DataError, LTRError, as_started
 from ltr.experiment.ensemble import make_ensemble
@@ -26,7 +27,7 @@ from ltr.experiment.identity import SHOWN, ensemble_identity, identity, identity
 from ltr.experiment.job import train_job
 from ltr.experiment.labels import with_levels
 from ltr.experiment.run_folder import RunFolder, by_identity
-from ltr.scorers.parts import as_list, make_dataset, own_metrics
+from ltr.scorers.parts import make_dataset, own_metrics
 from ltr.tables.spec import Table
 from ltr.training.device import on_threads
 

@@ -12,9 +12,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.arguments import as_text
 from ltr.console.configs import files_of
+from ltr.console.keys import as_list
 from ltr.errors import ConfigError
 from ltr.scorers.ensemble import parse_weights
-from ltr.scorers.parts import as_list, named_metrics
+from ltr.scorers.parts import named_metrics
 
 
 @dataclass

@@ -87,8 +87,7 @@ def subject_of(cfg: DictConfig) -> Subject:
     scorer = load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
     if cfg.input is not None:
         of_table: Any = OmegaConf.merge(cfg, {"features": None})  # here a number of them
-        given = read_input(of_table, scorer)
-        lists, place = given.lists, str(cfg.input)
+        (lists, columns), place = read_input(of_table, scorer), str(cfg.input)
     else:
         dataset, lists = scorer.read(scorer.own_config(cfg, ["dataset"]).dataset, cfg.split)
         fold = "" if dataset.fold is None else f" fold {dataset.fold}"
@@ -100,9 +99,9 @@ def subject_of(cfg: DictConfig) -> Subject:
     rows, ids = np.arange(*lists.offsets[chosen : chosen + 2]), list[str]()
     if cfg.input is None:
         if read := getattr(dataset, "ids", None):
-            ids = read(cfg.split, (rows if lists.rows is None else lists.rows[rows]).tolist())
-    elif len(given.ids.columns):  # as one text each
-        cells = given.ids.iloc[rows].itertuples(index=False)
+            ids = read(cfg.split, lists.source_rows[rows].tolist())
+    elif len(columns.columns):  # as one text each
+        cells = columns.iloc[rows].itertuples(index=False)
         ids = [" ".join(filter(None, map(query_text, row))) for row in cells]
     names = [one or f"item {number}" for number, one in enumerate(ids or [""] * len(rows), 1)]
     places = list(map(str, range(1, len(rows) + 1)))
