@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributed import TCPStore
 
 from ltr.console.process import check_torchrun
-from ltr.data.batches import ItemTensors, train_batches, train_slices
+from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
@@ -142,7 +142,7 @@ def test_slices_give_the_gradient_of_the_batch(empty, model) -> None:
         return found
 
     whole = gradients(train_batches(data, **how))
-    sliced = gradients(train_slices(data, shards=4, mine=range(4), **how))
+    sliced = gradients(train_batches(data, shards=4, mine=range(4), **how))
     torch.testing.assert_close(sliced, whole, rtol=1e-4, atol=1e-6)
 
 
@@ -152,7 +152,7 @@ def test_each_slice_of_each_step_draws_numbers_of_its_own() -> None:
     drawn, after = [], []
     how = {"batch_size": 6, "list_size": 3, "seed": 0, "noise": 0.1}
     for epoch in range(2):
-        for batch in train_slices(data, shards=3, mine=range(3), epoch=epoch, **how):
+        for batch in train_batches(data, shards=3, mine=range(3), epoch=epoch, **how):
 
             def sums(part) -> tuple[Tensor, Tensor, Tensor]:
                 drawn.append((float(torch.rand(())), float(part.features[0, 0, 0])))

@@ -4,9 +4,10 @@ A batch is one gather from the tensor of all items, which may lie on the GPU. Wh
 much of the memory, a batch is gathered from the mapped lists and transformed by itself: the same.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ltr.data import machine
-from ltr.data.lists import Flags, Ints, Lists
+from ltr.data.lists import Flags, Floats, Ints, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.typing import Features, Labels, Mask, Ranks, Scores
 
-_AHEAD = 512  # batches whose items are drawn at once: an epoch of millions of lists has many
+_AHEAD = 32  # batches whose items are drawn at once, in a thread: some milliseconds
 _SHARE = 0.5  # of the free memory, which the features of a set may take
 
 
@@ -45,22 +46,20 @@ class Batch:
 class Slices:
     """The slices of a batch that one process computes."""
 
-    parts: dict[int, Batch | None]  # by its number, the lists of each slice; None: it has none
+    parts: dict[int, Batch]  # by its number, each slice that has lists
     shards: int  # how many slices the batch has, all processes together
     lists: Ints  # [lists], the numbers of all its lists
     draw: tuple[int, int, int]  # that, with a slice's number, seed what is drawn at random
 
 
-Shape = tuple[int, int, bool]  # batch_size, list_size, fixed
-
-
 class Chosen(NamedTuple):
-    """The items of some lists; rows beyond the lists have none."""
+    """The items of some lists, and what these weigh; rows beyond the lists have none."""
 
     order: Ints  # [lists], the numbers of the lists
     ranks: NDArray[np.int32]  # [rows, list_size], places in the list from 0, any beyond ``lengths``
     lengths: Ints  # [rows], the number of items
     starts: Ints  # [rows], the place in the data of the first item of the list
+    weights: Floats | None = None  # [rows]
 
 
 class ItemTensors:
@@ -90,18 +89,14 @@ class ItemTensors:
             lists.features if mapped else torch.from_numpy(transform(lists.features)).to(device)
         )
         self.categories = np.flatnonzero(transform.codes)
-        self.labels = torch.from_numpy(np.array(lists.labels, np.float32)).to(device)
-        scores = lists.teacher
-        self.teacher = (
-            None if scores is None else torch.from_numpy(np.array(scores, np.float32)).to(device)
-        )
-        self.offsets, self.lengths = np.asarray(lists.offsets), lists.lengths
-        self.qids = lists.qids
-        self.relevant = np.asarray(lists.labels) > 0
+        send = lambda values: torch.from_numpy(np.array(values, np.float32)).to(device)  # noqa: E731
+        self.labels = send(lists.labels)
+        self.teacher = None if lists.teacher is None else send(lists.teacher)
+        self.offsets, self.lengths, self.qids = lists.offsets, lists.lengths, lists.qids
+        self.relevant = lists.labels > 0
         self.weights = None if lists.weights is None else np.array(lists.weights, np.float32)
         self.device = self.labels.device
         self._one = torch.ones(1, dtype=torch.long, device=device)  # makes int64 of int32
-        self.early: tuple[Any, Iterator[Chosen], Future[Chosen]] | None = None  # the next epoch's
 
     @property
     def features(self) -> Tensor:
@@ -118,39 +113,49 @@ class ItemTensors:
         """All items of ``lists``, padded to the longest."""
         lengths = self.lengths[lists]
         ranks = np.broadcast_to(np.arange(lengths.max()), (len(lists), lengths.max()))
-        sent = map(self._sent, (ranks.copy(), lengths, self.offsets[lists]))
-        return self._gather(lists, list(sent))
+        sent = self._sent(Chosen(lists, ranks.copy(), lengths, self.offsets[lists]))
+        return self._gather(lists, sent)
 
-    def _drawn(self, shape: Shape, seed: int, epoch: int, start: int) -> Iterator[Chosen]:
+    def _drawn(
+        self, batch_size: int, list_size: int, fixed: bool, seed: int, epoch: int, start: int
+    ) -> Iterator[Chosen]:
         """The items of an epoch from step ``start`` on; a thread draws the next ones meanwhile."""
-        if (left := len(self) - start * shape[0]) <= 0:
-            return
-        early, self.early = self.early, None
-        if early is not None and early[0] == (shape, seed, epoch, start):
-            _, values, future = early
-        else:
-            values = _draws(self.offsets, self.relevant, shape, seed, epoch, start)
-            future = _begin(values)
-        while left > 0:
-            some, future = future.result(), _begin(values)
-            left -= len(some.order)
-            yield some
-        self.early = (shape, seed, epoch + 1, 0), values, future
+        order = np.random.default_rng([seed, epoch]).permutation(len(self))
 
-    def _sent(self, array: NDArray[np.integer]) -> Tensor:
-        """``array`` on the device; a GPU receives it in the background."""
-        tensor = torch.from_numpy(array)
+        def draw(first: int) -> Chosen:
+            lists = order[first : first + _AHEAD * batch_size]
+            more = -len(lists) % batch_size if fixed else 0
+            lengths = np.pad(np.minimum(self.lengths[lists], list_size), (0, more))
+            ranks = np.empty((len(lengths), list_size), np.int32)
+            ranks[:] = np.arange(list_size)
+            for row in np.flatnonzero(self.lengths[lists] > list_size):
+                i = int(lists[row])
+                relevant = self.relevant[self.offsets[i] : self.offsets[i + 1]]
+                rng = np.random.default_rng([seed, epoch, i])
+                ranks[row] = subsample(relevant, list_size, rng)
+            weights = None if self.weights is None else np.pad(self.weights[lists], (0, more))
+            return Chosen(lists, ranks, lengths, np.pad(self.offsets[lists], (0, more)), weights)
+
+        with ThreadPoolExecutor(1) as pool:
+            firsts = range(start * batch_size, len(order), _AHEAD * batch_size)
+            futures = (pool.submit(draw, first) for first in firsts)
+            for future, _ in pairwise(chain(futures, [None])):  # the next one has begun
+                yield future.result()
+
+    def _sent(self, chosen: Chosen) -> list[Tensor]:
+        """The arrays of ``chosen`` on the device; a GPU receives them in the background."""
+        tensors = [torch.from_numpy(array) for array in chosen[1:] if array is not None]
         if self.device.type == "cpu":
-            return tensor
-        return tensor.pin_memory().to(self.device, non_blocking=True)
+            return tensors
+        return [one.pin_memory().to(self.device, non_blocking=True) for one in tensors]
 
     def _gather(
         self, lists: Ints, sent: Sequence[Tensor], noise: float = 0.0, draw: tuple[int, ...] = ()
     ) -> Batch:
         """The batch of ``lists``; no shape depends on values of tensors.
 
-        ``sent`` are, on the device, their ``ranks``, ``lengths`` and ``starts`` as in ``Chosen``,
-        and perhaps their weights. ``draw`` seeds normal ``noise`` on the features that are numbers.
+        ``sent`` are, on the device, their arrays as in ``Chosen``. ``draw`` seeds normal ``noise``
+        on the features that are numbers.
         """
         ranks, lengths, starts, *weights = sent
         mask = torch.arange(ranks.shape[1], device=self.device) < lengths[:, None]
@@ -185,10 +190,11 @@ class ItemTensors:
         return out.to(self.device)
 
 
-def train_batches(data: ItemTensors, *, batch_size: int, **how: Any) -> Iterator[Batch]:
+def train_batches(
+    data: ItemTensors, *, batch_size: int, list_size: int, seed: int, epoch: int, start: int = 0,
+    fixed: bool = False, noise: float = 0.0, shards: int | None = None, mine: Iterable[int] = (),
+) -> Iterator[Any]:  # fmt: skip
     """The batches of one epoch from step ``start`` on, every list once.
-
-    ``how`` is ``list_size``, ``seed``, ``epoch``, ``start=0``, ``fixed=False``, ``noise=0.0``.
 
     Order and subsampling are a pure function of ``seed``, ``epoch`` and the list's number, noise of
     ``seed``, ``epoch`` and the step, so a run that resumes at step ``start`` gets the same batches.
@@ -197,80 +203,33 @@ def train_batches(data: ItemTensors, *, batch_size: int, **how: Any) -> Iterator
 
     With ``fixed`` every batch is ``[batch_size, list_size]``; the last one is filled up with rows
     without items, which are not in ``Batch.lists``. Else a batch is as wide as its longest list.
+
+    With ``shards`` a batch comes as its ``Slices`` of the numbers ``mine``. A slice is consecutive
+    lists of the batch, as a batch of its own: as wide as its longest list, with noise of its own
+    (of its number too). In the last batch of an epoch the last slices may have no list.
     """
-    for _, _, parts in _cut(data, {(): (0, batch_size)}, batch_size=batch_size, **how):
-        yield from parts.values()  # type: ignore[misc]
 
+    def cut(chosen: Chosen, sent: Sequence[Tensor], rows: slice, *draw: int) -> Batch:
+        width = None if fixed else int(chosen.lengths[rows].max())
+        part = [sent[0][rows, :width], *(one[rows] for one in sent[1:])]
+        return data._gather(chosen.order[rows], part, noise, draw)
 
-def train_slices(
-    data: ItemTensors, *, shards: int, mine: Iterable[int], batch_size: int, **how: Any
-) -> Iterator[Slices]:
-    """Of each batch of ``train_batches``, with these knobs, the slices ``mine`` of ``shards``.
-
-    A slice is consecutive lists of the batch, as a batch of its own: as wide as its longest list,
-    with noise of its own (of ``seed``, ``epoch``, the step and its number). In the last batch of an
-    epoch the last slices may have no list.
-    """
-    ends = {(n,): (batch_size * n // shards, batch_size * (n + 1) // shards) for n in mine}
-    for lists, draw, parts in _cut(data, ends, batch_size=batch_size, **how):
-        yield Slices({number: part for (number,), part in parts.items()}, shards, lists, draw)
-
-
-def _cut(
-    data: ItemTensors, ends: Mapping[Any, tuple[int, int]], *, batch_size: int,
-    list_size: int, seed: int, epoch: int, start: int = 0, fixed: bool = False, noise: float = 0.0,
-) -> Iterator[tuple[Ints, tuple[int, int, int], dict[Any, Batch | None]]]:  # fmt: skip
-    """The lists of each batch, what seeds it, its parts between ``ends``, which keys seed too."""
-    for chosen in data._drawn((batch_size, list_size, fixed), seed, epoch, start):
-        sent = [data._sent(part) for part in chosen[1:]]
-        if data.weights is not None:
-            more = len(chosen.lengths) - len(chosen.order)  # rows without items
-            filled = np.pad(data.weights[chosen.order], (0, more))
-            sent.append(torch.from_numpy(filled).to(data.device))
+    mine = tuple(mine)
+    for chosen in data._drawn(batch_size, list_size, fixed, seed, epoch, start):
+        sent = data._sent(chosen)
         for first in range(0, len(chosen.order), batch_size):
-            lists = chosen.order[first : first + batch_size]
-            draw, parts = (seed, epoch, start), dict[Any, Batch | None]()
-            for key, (begin, end) in ends.items():
-                parts[key] = None
-                if begin < len(lists):
-                    rows = slice(first + begin, first + end)
-                    width = list_size if fixed else int(chosen.lengths[rows].max())
-                    some = [sent[0][rows, :width], *(part[rows] for part in sent[1:])]
-                    parts[key] = data._gather(chosen.order[rows], some, noise, (*draw, *key))
-            yield lists, draw, parts
+            rows, draw = slice(first, first + batch_size), (seed, epoch, start)
+            if shards is None:
+                yield cut(chosen, sent, rows, *draw)
+            else:
+                ends = [first + batch_size * number // shards for number in range(shards + 1)]
+                parts = {
+                    n: cut(chosen, sent, slice(ends[n], ends[n + 1]), *draw, n)
+                    for n in mine
+                    if ends[n] < len(chosen.order)
+                }
+                yield Slices(parts, shards, chosen.order[rows], draw)
             start += 1
-
-
-def _draws(
-    offsets: Ints, relevant: Flags, shape: Shape, seed: int, epoch: int, start: int
-) -> Iterator[Chosen]:
-    """The items of ``_AHEAD`` batches at a time from step ``start`` of an epoch on, without end."""
-    batch_size, list_size, fixed = shape
-    span, lengths = _AHEAD * batch_size, np.diff(offsets)
-    while True:
-        order = np.random.default_rng([seed, epoch]).permutation(len(lengths))
-        for first in range(start * batch_size, len(order), span):
-            some = order[first : first + span]
-            rows = len(some) + (-len(some) % batch_size if fixed else 0)
-            sizes, starts = np.zeros((2, rows), np.int64)
-            sizes[: len(some)] = np.minimum(lengths[some], list_size)
-            starts[: len(some)] = offsets[some]
-            ranks = np.empty((rows, list_size), np.int32)
-            ranks[:] = np.arange(list_size)
-            for row in np.flatnonzero(lengths[some] > list_size):
-                i = int(some[row])
-                rng = np.random.default_rng([seed, epoch, i])
-                ranks[row] = subsample(relevant[offsets[i] : offsets[i + 1]], list_size, rng)
-            yield Chosen(some, ranks, sizes, starts)
-        epoch, start = epoch + 1, 0
-
-
-def _begin(values: Iterator[Chosen]) -> Future[Chosen]:
-    """The next of ``values``, which a thread computes."""
-    pool = ThreadPoolExecutor(1)
-    future: Future[Chosen] = pool.submit(next, values)
-    pool.shutdown(wait=False)  # the thread ends with the call
-    return future
 
 
 def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints:

@@ -166,14 +166,13 @@ def set_gradients(
     sizes = [p.numel() for p in parameters]
     rows = parameters[0].new_zeros(-(-batch.shards // size()), sum(sizes) + 3)
     for row, (number, part) in zip(rows, batch.parts.items(), strict=False):
-        if part is not None:
-            _seed(batch, number)
-            figures = sums(part)
-            grads = torch.autograd.grad(figures[0], parameters, allow_unused=True)
-            for place, grad in zip(row[:-3].split(sizes), grads, strict=True):
-                if grad is not None:
-                    place.copy_(grad.flatten())
-            row[-3:] = torch.stack([one.detach().to(row.dtype) for one in figures])
+        _seed(batch, number)
+        figures = sums(part)
+        grads = torch.autograd.grad(figures[0], parameters, allow_unused=True)
+        for place, grad in zip(row[:-3].split(sizes), grads, strict=True):
+            if grad is not None:
+                place.copy_(grad.flatten())
+        row[-3:] = torch.stack([one.detach().to(row.dtype) for one in figures])
     _seed(batch, batch.shards)
     total, *others = all_gather(rows).transpose(0, 1).flatten(0, 1)[: batch.shards]
     for row in others:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ltr.data.batches import Batch, ItemTensors, Slices, steps_in_epoch, train_batches, train_slices
+from ltr.data.batches import Batch, ItemTensors, Slices, steps_in_epoch, train_batches
 from ltr.errors import TrainingError
 from ltr.losses.batch import counted_lists, sum_over_batch
 from ltr.training.checkpoint import fitting, random_states, restore_random_states
@@ -108,12 +108,9 @@ class NetworkLearner:
             "batch_size": settings.batch_size, "list_size": settings.list_size,
             "seed": settings.seed, "epoch": done.epoch, "start": done.step,
             "noise": settings.augment["noise"],
-            "fixed": settings.compile or data.device.type != "cpu",
+            "fixed": settings.compile or data.device.type != "cpu", "shards": settings.shards,
         }  # fmt: skip
-        if settings.shards is None:
-            return train_batches(data, **how)
-        mine = rank_share(range(settings.shards))
-        return train_slices(data, shards=settings.shards, mine=mine, **how)
+        return train_batches(data, **how, mine=rank_share(range(settings.shards or 0)))
 
     def _close_epoch(self, data: Mapping[str, ItemTensors], steps: int) -> None:
         """Evaluate, record, keep the best and the last weights."""
