@@ -3,10 +3,15 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from conftest import compose
 
+from ltr.data.assemble import assemble
+from ltr.data.letor import Rules
 from ltr.data.lists import Columns, Lists
 from ltr.data.memory import MemoryLists
+from ltr.data.table_sources import Source
+from ltr.data.tables import Roles, find_columns, table_blocks
 from ltr.experiment.run import run
 
 COLUMNS = Columns(
@@ -65,3 +70,13 @@ def train_mixed(folder: Path, data: MemoryLists, *overrides: str) -> dict[str, f
     """Train on ``data`` in ``folder`` as ``train.py dataset=memory`` with ``overrides`` would."""
     folder.mkdir(exist_ok=True)
     return run(compose("dataset=memory", *overrides), folder, {}, data)
+
+
+def lists_of(
+    table: pa.Table, roles: Roles, *, columns: Columns | None = None, labelled: bool = True
+) -> Lists:
+    """The lists of a table, with these names and categories, or those that are found in it."""
+    source = Source(table)
+    columns = columns or find_columns(source, roles)
+    rules = Rules(labelled=labelled)
+    return assemble(table_blocks(source, roles, columns, rules=rules), columns=columns)

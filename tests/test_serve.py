@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from made_columns import lists_of
 
-from ltr.data.tables import Roles, lists_of
+from ltr.data.tables import Roles
 
 pytest.importorskip("fastapi")
 pytest.importorskip("httpx2")
@@ -121,7 +122,7 @@ def test_a_category_is_coded_as_a_table_is(tmp_path) -> None:
         "stock": list("aabbcc"), "q": [1] * 6, "y": [0] * 6,
     }  # fmt: skip
     coded = {"categories": ("price", "age"), "hashed": {"stock": 1000}}
-    found = lists_of(pa.table(train), Roles(query="q", label="y", **coded)).lists.columns
+    found = lists_of(pa.table(train), Roles(query="q", label="y", **coded)).columns
     assert found.categories["price"] == ("3", "2", "1")
     numbers = [3, 1.0, 2, 7.5, -0.0, 1e20, None]
     texts = ["red", "true", "1.0", "True", "blue", "", "1.50"]
@@ -138,7 +139,7 @@ def test_a_category_is_coded_as_a_table_is(tmp_path) -> None:
         ranked = answering.post("/rank", json={"items": sent}).json()["ranked"]
         for wrong in ([[1], "red", "a"], [1, "\ud800", "a"]):
             assert answering.post("/rank", content=json.dumps(item(wrong))).status_code == 422
-    scores = np.nan_to_num(live.lists.features) @ np.array(WEIGHTS, np.float32)
+    scores = np.nan_to_num(live.features) @ np.array(WEIGHTS, np.float32)
     assert {one["id"]: one["score"] for one in ranked} == pytest.approx(dict(enumerate(scores)))
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from folders import refused
+from made_columns import lists_of
 
 from ltr.data.lists import Columns
-from ltr.data.tables import Roles, TableLists, lists_of
+from ltr.data.tables import Roles
 from ltr.errors import ConfigError, DataError
 
 DAY = dt.date(2026, 1, 2)
@@ -32,21 +33,20 @@ def made(cells: dict[str, Any] | None = None, read: dict[str, Any] | None = None
 def features_of(values: Any, **known: Any) -> list[float]:
     cells = {"q": range(len(values)), "x": values}
     read = lists_of(pa.table(cells), Roles("q", features=("x",)), labelled=False, **known)
-    return read.lists.features[:, 0].tolist()
+    return read.features[:, 0].tolist()
 
 
 def test_rows_of_a_query_come_together_and_say_where_they_were() -> None:
-    read: TableLists = made()
-    assert read.lists.qids.tolist() == ["b", "a", "c"]
-    assert read.lists.source_rows.tolist() == [0, 2, 1, 3]
-    assert read.lists.labels.tolist() == [1, 2, 0, 0]
-    assert read.lists.weights.tolist() == [2, 0.5, 1]
-    assert read.ids.to_pydict() == {"id": ["p1", "p2", "p3", "p4"]}, "in the table's order"
+    read = made()
+    assert read.qids.tolist() == ["b", "a", "c"]
+    assert read.rows.tolist() == [0, 2, 1, 3]
+    assert read.labels.tolist() == [1, 2, 0, 0]
+    assert read.weights.tolist() == [2, 0.5, 1]
     nan = float("nan")
-    np.testing.assert_equal(read.lists.features.tolist(), [[0.5, 1], [nan, nan], [nan, 2], [-3, 1]])
-    assert read.lists.missing == 3
-    assert made({"x": [0.5, None, 1e39, -4.0]}).lists.digest != read.lists.digest
-    assert made().lists.digest == read.lists.digest
+    np.testing.assert_equal(read.features.tolist(), [[0.5, 1], [nan, nan], [nan, 2], [-3, 1]])
+    assert read.missing == 3
+    other = made({"x": [0.5, None, 1e39, -4.0]}).with_digest()
+    assert read.with_digest().digest == made().with_digest().digest != other.digest
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_numbers(values: Any, expected: list[float]) -> None:
 )
 def test_query_ids_of_any_type(values: Any, expected: list[str]) -> None:
     read = lists_of(pa.table({"q": values, "x": [1, 2]}), Roles("q"), labelled=False)
-    assert read.lists.qids.tolist() == expected
+    assert read.qids.tolist() == expected
 
 
 def test_categories_are_those_of_train_the_most_frequent_first() -> None:
@@ -87,16 +87,16 @@ def test_categories_are_those_of_train_the_most_frequent_first() -> None:
     cells = {"q": range(8), "c": texts, "h": texts}
     roles = Roles("q", categories=("c",), hashed={"h": 5}, category_values=3)
     read = lists_of(pa.table(cells), roles, labelled=False)
-    columns = read.lists.columns
+    columns = read.columns
     assert columns == Columns(("c", "h"), {"c": ("b", "c", "a"), "h": 5})
     nan = np.nan
-    np.testing.assert_equal(read.lists.features[:, 0].tolist(), [0, 3, 1, 1, 2, 2, nan, nan])
-    hashed = read.lists.features[:6, 1]
+    np.testing.assert_equal(read.features[:, 0].tolist(), [0, 3, 1, 1, 2, 2, nan, nan])
+    hashed = read.features[:6, 1]
     assert ((hashed >= 1) & (hashed <= 5)).all()
     assert hashed[2] == hashed[3]
 
     later = pa.table({"h": ["b"], "c": ["new"], "q": [1], "another": ["text"]})
-    codes = lists_of(later, roles, columns=columns, labelled=False).lists.features
+    codes = lists_of(later, roles, columns=columns, labelled=False).features
     assert codes.tolist() == [[0, hashed[2]]], "by name; an unseen value is 0"
 
 
@@ -162,6 +162,6 @@ def test_roles_that_do_not_go_together(roles, word) -> None:
 
 def test_the_index_that_pandas_writes_is_no_feature_unless_it_is_named() -> None:
     index = {"__index_level_0__": [3, 1, 4, 1]}
-    assert made(index).lists.columns == made().lists.columns
-    named = made(index, features=("x", "__index_level_0__")).lists.columns
+    assert made(index).columns == made().columns
+    named = made(index, features=("x", "__index_level_0__")).columns
     assert "__index_level_0__" in named.names

@@ -138,7 +138,7 @@ class ItemTensors:
 
         with ThreadPoolExecutor(1) as pool:
             firsts = range(start * batch_size, len(order), _AHEAD * batch_size)
-            futures = (pool.submit(draw, first) for first in firsts)
+            futures: Iterator[Any] = (pool.submit(draw, first) for first in firsts)
             for future, _ in pairwise(chain(futures, [None])):  # the next one has begun
                 yield future.result()
 

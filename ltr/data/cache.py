@@ -29,6 +29,7 @@ from ltr.data.lists import Columns, Lists
 from ltr.errors import DataError, OutputError
 
 log = logging.getLogger(__name__)
+Place = str | os.PathLike[str]
 
 FORMAT_VERSION = 6
 META = "meta.json"
@@ -38,9 +39,7 @@ _checked: dict[Path, dict[str, int]] = {}  # the array files that this process h
 _SETTLED_NS = 2_000_000_000  # clocks of file systems are coarse: a younger file may change unseen
 
 
-def cached_lists(
-    cache_dir: str | os.PathLike[str], key: str, build: Callable[[Path], Lists]
-) -> Lists:
+def cached_lists(cache_dir: Place, key: str, build: Callable[[Path], Lists]) -> Lists:
     """Open the entry ``key``, features and labels mapped read-only; build it where it is not whole.
 
     ``key`` is a text of everything that the arrays depend on; ``build`` makes the lists and writes
@@ -163,7 +162,7 @@ def unsealed(text: bytes) -> dict[str, Any]:
     return json.loads(content)
 
 
-def file_digest(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str]) -> str:
+def file_digest(path: Place, cache_dir: Place) -> str:
     """The SHA-256 of a file's content; ``DataError``: it cannot be read, or changes meanwhile.
 
     It is kept under ``cache_dir`` and trusted while the file's size, inode and both of its times

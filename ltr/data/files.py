@@ -1,8 +1,8 @@
-"""``LetorFiles``: a data set in LETOR/LibSVM files."""
+"""Data sets in files: ``SplitFiles``, what all share, and ``LetorFiles``, LETOR/LibSVM text."""
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -11,15 +11,77 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ltr.data.assemble import assemble
-from ltr.data.cache import cached_lists, check_unchanged, file_digest
-from ltr.data.letor import READER_VERSION, Rules, item_ids, read_blocks
-from ltr.data.lists import SPLITS, Lists, check_split, split_queries
+from ltr.data.assemble import Block, assemble
+from ltr.data.cache import Place, cached_lists, check_unchanged, file_digest
+from ltr.data.letor import CHUNK_BYTES, READER_VERSION, Rules, item_ids, read_blocks
+from ltr.data.lists import SPLITS, Columns, Lists, check_split, split_queries
 from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError, DataError
 
+Reading = Callable[[Container[str] | None], tuple[Iterable[Block], Columns | None]]
 
-class LetorFiles:
+
+class SplitFiles:
+    """Splits in files, some perhaps cut from one by query; each is read once, then mapped."""
+
+    _remedy = "put a vali.txt beside it"  # where a file is too small to be cut
+
+    def __init__(
+        self, name: str, data_dir: Place, cache_dir: Place, rules: Rules,
+        paths: Mapping[str, str], cut: Sequence[str], fractions: Sequence[float], seed: int,
+    ) -> None:  # fmt: skip
+        """``paths`` begin at ``data_dir``; ``cut`` are the splits with ``fractions`` of a file."""
+        self.name, self.rules, self._paths = name, rules, paths
+        self._cut, self._fractions, self._seed = cut, fractions, seed
+        self.data_dir = Path(str(data_dir))  # a name such as 2024 is a number in YAML
+        self.cache_dir = Path(str(cache_dir))
+
+    def path(self, split: str) -> Path:
+        """The file or folder that a split is in; ``ConfigError`` where none is given."""
+        if check_split(split) not in self._paths:
+            raise ConfigError(f"give dataset.split.{split}=PATH, a table in {self.data_dir}")
+        return self.data_dir / self._paths[split]
+
+    def _digest(self, path: Path) -> str:
+        """Of the content of what lies there."""
+        return file_digest(path, self.cache_dir)
+
+    def _qids(self, path: Path) -> Iterable[str]:
+        """The query ids of what lies there."""
+        raise NotImplementedError
+
+    @cached_property
+    def _parts(self) -> dict[str, set[str]]:
+        """The queries of each split that is cut."""
+        path = self.path("train")
+        parts = split_queries(
+            self._qids(path), self._fractions, self._seed, title=str(path), remedy=self._remedy
+        )
+        return dict(zip(self._cut, parts, strict=True))
+
+    def _lists(
+        self, split: str, key: str, content: str, read: Reading, *, total: int | None = None,
+        **how: Any,
+    ) -> Lists:  # fmt: skip
+        """The cache entry ``key``; where it is not there, what ``read`` gives of its queries.
+
+        ``content`` is the digest of its path, ``total`` its number of blocks where that is known,
+        ``how`` as for ``assemble``.
+        """
+        path = self.path(split)
+
+        def build(file: Path) -> Lists:
+            keep = self._parts[split] if split in self._cut else None
+            blocks, columns = read(keep)
+            bar = tqdm(blocks, str(path), total, unit=" blocks", disable=None)
+            lists = assemble(bar, file, keep=keep, columns=columns, **how)
+            check_unchanged(path, content, self._digest(path))
+            return lists
+
+        return cached_lists(self.cache_dir, key, build)
+
+
+class LetorFiles(SplitFiles):
     """``train.txt``, ``vali.txt`` and ``test.txt`` of a folder, or of one of its folds.
 
     Each file is parsed once; later runs map the arrays from the cache, keyed by the content of the
@@ -31,8 +93,8 @@ class LetorFiles:
         *,
         name: str,
         folder: str | None,
-        data_dir: str | os.PathLike[str],
-        cache_dir: str | os.PathLike[str],
+        data_dir: Place,
+        cache_dir: Place,
         fold: int | None = None,
         folds: int = 0,
         width: int | None = None,
@@ -62,13 +124,15 @@ class LetorFiles:
             raise ConfigError(
                 f"dataset.fold={fold}: give a whole number from 1{f' to {folds}' if folds else ''}"
             )
-        self.name, self.fold, self.regroup = name, fold, regroup
-        self.data_dir = Path(str(data_dir))  # a name such as 2024 is a number in YAML
-        self.cache_dir = Path(str(cache_dir))
-        self.rules = Rules(width=width, labels=labels, max_grade=max_grade)
-        self._width, self._vali_share, self._seed = width, vali_share, seed
+        place = Path(str(folder), *([] if fold is None else [f"Fold{fold}"]))
+        cut: Sequence[str] = ()
+        if vali_share is not None and not Path(str(data_dir), place, "vali.txt").exists():
+            cut = SPLITS[:2]
+        paths = {split: f"{place}/{'train' if split in cut else split}.txt" for split in SPLITS}
+        rules, share = Rules(width=width, labels=labels, max_grade=max_grade), vali_share or 0.0
+        super().__init__(name, data_dir, cache_dir, rules, paths, cut, (1 - share, share), seed)
+        self.fold, self.regroup, self._width = fold, regroup, width
         self.folder = self.data_dir / str(folder)
-        self._place = self.folder if fold is None else self.folder / f"Fold{fold}"
 
     @property
     def width(self) -> int:
@@ -77,23 +141,8 @@ class LetorFiles:
             self._width = self.split("train").width
         return self._width
 
-    def path(self, split: str) -> Path:
-        """The file of ``train``, ``vali`` or ``test``."""
-        return self._place / f"{'train' if check_split(split) in self._cut else split}.txt"
-
-    @property
-    def _cut(self) -> tuple[str, ...]:
-        """The splits that are cut from ``train.txt``."""
-        cut = self._vali_share is not None and not (self._place / "vali.txt").exists()
-        return ("train", "vali") if cut else ()
-
-    @cached_property
-    def _parts(self) -> list[set[str]]:
-        """The queries of train and vali where these are cut from ``train.txt``."""
-        path, share = self.path("train"), self._vali_share or 0.0
-        qids = {qid for block in read_blocks(path, self.rules) for qid in block.queries}
-        fractions, remedy = [1 - share, share], "put a vali.txt beside it"
-        return split_queries(qids, fractions, self._seed, title=str(path), remedy=remedy)
+    def _qids(self, path: Path) -> Iterable[str]:
+        return (qid for block in read_blocks(path, self.rules) for qid in block.queries)
 
     def check(self, *splits: str) -> None:
         """Raise ``DataError`` that names every missing file of ``splits``, all; read no data."""
@@ -102,7 +151,7 @@ class LetorFiles:
             public = public_sets().get(self.name)
             remedy = "set dataset.folder, dataset.fold and data_dir to where they are"
             raise DataError(
-                f"{self._place}: no file {', '.join(missing)}; "
+                f"{paths[0].parent}: no file {', '.join(missing)}; "
                 f"{public.how_to_get(self.data_dir) if public else remedy}"
             )
 
@@ -112,25 +161,22 @@ class LetorFiles:
         ``DataError``: the file is not there, is malformed, or the cache cannot be written.
         """
         self.check(split)
-        path = self.path(split)
-        rules = self.rules if split == "train" else replace(self.rules, width=self.width)
-        content = digest = file_digest(path, self.cache_dir)
+        path, rules = self.path(split), self.rules
+        if split != "train":
+            rules = replace(rules, width=self.width)
+        content = digest = self._digest(path)
         if split in self._cut:
-            text = f"{digest} {split} vali_share={self._vali_share} seed={self._seed}"
-            content = hashlib.sha256(text.encode()).hexdigest()
-
-        def build(file: Path) -> Lists:
-            size = path.stat().st_size
-            with tqdm(desc=str(path), total=size, unit="B", unit_scale=True, disable=None) as bar:
-                blocks = read_blocks(path, rules, lambda text: bar.update(len(text)))
-                keep = self._parts[SPLITS.index(split)] if split in self._cut else None
-                how: Any = {"together": not self.regroup, "digest": content}
-                lists = assemble(blocks, file, keep=keep, **how)
-            check_unchanged(path, digest, file_digest(path, self.cache_dir))
-            return lists
-
-        key = f"letor {content} reader={READER_VERSION} {rules} regroup={self.regroup}"
-        lists = cached_lists(self.cache_dir, key, build)
+            text = f"{content} {split} vali_share={self._fractions[1]} seed={self._seed}"
+            digest = hashlib.sha256(text.encode()).hexdigest()
+        lists = self._lists(
+            split,
+            f"letor {digest} reader={READER_VERSION} {rules} regroup={self.regroup}",
+            content,
+            lambda keep: (read_blocks(path, rules), None),
+            digest=digest,
+            together=not self.regroup,
+            total=-(-path.stat().st_size // CHUNK_BYTES),
+        )
         if split == "train":
             self._width = lists.width
         return lists

@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from ltr.data.assemble import Block, assemble
-from ltr.data.cache import unreadable
+from ltr.data.cache import Place, unreadable
 from ltr.data.lists import Doubles, Flags, Floats, Lists
 from ltr.data.machine import processors
 from ltr.errors import ConfigError, DataError
@@ -86,7 +86,7 @@ class Rules:
 
 
 def read_letor(
-    path: str | os.PathLike[str],
+    path: Place,
     rules: Rules = Rules(),
     *,
     regroup: bool = False,
@@ -110,7 +110,7 @@ def read_letor(
 
 
 def read_blocks(
-    path: str | os.PathLike[str], rules: Rules, see: Callable[[bytes], object] = len
+    path: Place, rules: Rules, see: Callable[[bytes], object] = len
 ) -> Generator[Block, None, None]:
     """Yield the rows of a file, or a pipe, block by block; memory does not grow with the file.
 

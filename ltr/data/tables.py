@@ -5,15 +5,15 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 
-from ltr.data.assemble import Block, assemble
+from ltr.data.assemble import Block
 from ltr.data.letor import Rules, to_float32
-from ltr.data.lists import Columns, Doubles, Floats, Ints, Lists
+from ltr.data.lists import Columns, Doubles, Floats, Ints
 from ltr.data.table_sources import Piece, Source, check_columns
 from ltr.errors import ConfigError, DataError
 
@@ -78,7 +78,7 @@ class Roles:
         """The roles of a config, whose names may be numbers in YAML, and one without brackets."""
         if given.get("query") in (None, ""):
             raise ConfigError("give dataset.query=COLUMN, the column of the query ids")
-        roles = {k: given[k] for k in cls.__dataclass_fields__ if given.get(k) is not None}
+        roles = {role: one for role, one in given.items() if one is not None}
         for role in {"query", "label", "weight"} & roles.keys():
             roles[role] = str(roles[role])
         for role in {"id", "features", "categories"} & roles.keys():
@@ -152,44 +152,6 @@ def _numbers(piece: Piece, name: str) -> Doubles | Floats:
     if not (pa.types.is_float32(column.type) or pa.types.is_float64(column.type)):
         column = column.cast(pa.float64(), safe=False)
     return np.asarray(column.to_numpy(zero_copy_only=False))
-
-
-class TableLists(NamedTuple):
-    """Lists, and the ids of the table."""
-
-    lists: Lists  # the items of a query together, in the order of the table
-    ids: Any  # pa.Table: the columns of the role ``id``, in the table's order
-
-
-def lists_of(
-    table: Any, roles: Roles, *, columns: Columns | None = None, labelled: bool = True
-) -> TableLists:
-    """Make lists of a ``pa.Table``, or a ``Source``, in memory.
-
-    ``columns`` are the names and categories that a model was trained on; None: found here, as in
-    train. Not ``labelled`` every label counts as 0, and no weight is read. ``DataError`` is one
-    line with the place of what is missing, of a wrong type, or infinite.
-
-    >>> table = pa.table({"q": [1, 2, 1], "y": [0, 1, 2], "x": [0.5, None, 1], "c": list("aba")})
-    >>> made = lists_of(table, Roles(query="q", label="y", categories=("c",)))
-    >>> made.lists.qids.tolist(), made.lists.features.tolist()
-    (['1', '2'], [[0.5, 1.0], [1.0, 1.0], [nan, 2.0]])
-    """
-    source = Source(table) if isinstance(table, pa.Table) else table
-    columns = columns or find_columns(source, roles)
-    ids = list[Any]()
-
-    def see(cells: Any) -> None:
-        ids.append(pa.Table.from_batches([cells.select(list(roles.id))]))
-
-    blocks = table_blocks(source, roles, columns, rules=Rules(labelled=labelled), see=see)
-    lists = assemble(blocks, columns=columns).with_digest()
-    try:
-        return TableLists(lists, pa.concat_tables(ids))
-    except pa.ArrowInvalid as error:
-        raise DataError(
-            f"the id columns have other types from one file to the next ({error}); write them alike"
-        ) from None
 
 
 def _queries(piece: Piece, roles: Roles) -> tuple[list[str], Ints]:
@@ -267,7 +229,8 @@ def table_blocks(
     """Yield the rows of a table, block by block; memory does not grow with the table.
 
     ``columns`` are the features; labels and weights are read where the ``rules`` are of labels;
-    ``see`` is called with the cells of each block. ``DataError`` as for ``lists_of``.
+    ``see`` is called with the cells of each block. ``DataError`` is one line with the place of what
+    is missing, of a wrong type, or infinite.
     """
     keys = roles.keys(labelled=rules.labelled) | dict.fromkeys(columns.names, "a feature")
     check_columns(keys, source.schema.names, source.title)

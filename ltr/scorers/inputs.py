@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import torch
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.keys import flag, whole
+from ltr.data.assemble import assemble
 from ltr.data.letor import Rules, item_ids, read_letor
 from ltr.data.lists import Columns, Lists
 from ltr.data.table_sources import Form, Source, table_form
-from ltr.data.tables import Roles, lists_of
+from ltr.data.tables import Roles, table_blocks
 from ltr.errors import ConfigError, DataError
 from ltr.scorers.scorer import Scorer
 
@@ -75,16 +77,25 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
         columns = Columns(tuple(map(str, named)))
     elif named is not None:
         raise ConfigError("features: this model finds its features by name; leave features=null")
-    roles = Roles.of({**given, "features": columns.names})
+    roles = Roles.of({"query": given["query"], "id": given["id"], "features": columns.names})
     reserved = {"row", "score", "rank", "qid"} - {roles.query}
     if twice := [name for name in roles.id if name in reserved]:
         raise ConfigError(f"id: a column {twice[0]!r} would stand twice in the output; drop it")
     names = None if given["names"] is None else tuple(map(str, given["names"]))
     source = Source(Path(cfg.input), Form(given["header"] is not False, names))
+    cells = list[pa.Table]()
+
+    def see(batch: pa.RecordBatch) -> None:
+        cells.append(pa.Table.from_batches([batch.select(list(roles.id))]))
+
     with _keys_of_the_command():
-        read = lists_of(source, roles, columns=columns, labelled=False)
-    ids = read.ids.take(read.lists.source_rows).to_pandas(types_mapper=pd.ArrowDtype)
-    return read.lists, ids
+        blocks = table_blocks(source, roles, columns, rules=Rules(labelled=False), see=see)
+        lists = assemble(blocks, columns=columns)
+        try:
+            ids = pa.concat_tables(cells).take(lists.source_rows)
+        except pa.ArrowInvalid as error:
+            raise DataError(f"id: other types from one file to the next ({error})") from None
+    return lists, ids.to_pandas(types_mapper=pd.ArrowDtype)
 
 
 def read_file(
