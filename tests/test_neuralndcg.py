@@ -21,6 +21,7 @@ from ltr.losses import neural_ndcg_loss
 from ltr.losses.soft_permutation import negative_ndcg, soft_dcg
 from ltr.metrics.cumulative_gain import dcg
 from ltr.relaxations import sinkhorn
+from ltr.relaxations.second_derivatives import fast_path
 
 
 def composed(*data: Tensor, **knobs: Any) -> Tensor:
@@ -65,7 +66,8 @@ def test_a_list_of_several_hundred_items_is_the_plain_formula(temperature: float
     for kept in (0, 1 << 22):
 
         def loss(*data: Tensor, kept: int = kept) -> Tensor:
-            return neural_dcg(*data, 10, temperature, False, 30, 1e-6, kept=kept)
+            work = neural_dcg(*data, 10, temperature, False, 30, 1e-6, kept=kept)
+            return fast_path(data[0], *work, torch.zeros_like)
 
         value, gradient = value_and_gradient(loss, scores, labels, mask)
         ideal = dcg(labels, labels, mask, k=10)

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ltr.relaxations.second_derivatives import once_by, plain_path, twice
+from ltr.relaxations.second_derivatives import fast_path, plain_path
 from ltr.typing import Mask, PerList, Scores
 
 log = logging.getLogger(__name__)
@@ -25,25 +25,29 @@ F = TypeVar("F", bound=Callable[..., Tensor])
 WORTH_A_THREAD = 1 << 16  # a thread takes as long to start as some thousand pairs
 
 
+# What a fast path computes, and its gradient: ``run`` and ``pull`` of ``fast_path``.
+Work = tuple[Callable[[Tensor, bool], Any], Callable[..., Tensor]]
+
+
 def with_kernel(
-    fast: Callable[..., Tensor],
-    elsewhere: Callable[[Tensor], Callable[..., Tensor] | None] = lambda scores: None,
+    fast: Callable[..., Work], elsewhere: Callable[..., Work | None] | None = None
 ) -> Callable[[F], F]:
     """Give the plain formula ``plain(scores, ...)`` a fast path of the same arguments.
 
-    ``fast`` is taken on the CPU, where Numba works and nothing is traced; else what ``elsewhere``
-    returns, unless that is None. Second derivatives are those of the plain formula.
+    ``fast`` is taken on the CPU, where Numba works and nothing is traced; else ``elsewhere``,
+    unless that is or returns None. Second derivatives are those of the plain formula.
     """
 
     def register(plain: F) -> F:
         @functools.wraps(plain)
         def either(scores: Tensor, *args: Any) -> Tensor:
-            if kernels_apply(scores):
-                return fast(scores, *args)
-            other = None if plain_path() else elsewhere(scores)
-            return (other or plain)(scores, *args)
+            taken = fast if kernels_apply(scores) else None if plain_path() else elsewhere
+            work = taken and taken(scores, *args)
+            if work is None:
+                return plain(scores, *args)
+            return fast_path(scores, *work, lambda scores: plain(scores, *args))
 
-        return twice(either)  # type: ignore[return-value]
+        return either  # type: ignore[return-value]
 
     return register
 
@@ -73,9 +77,14 @@ def _kernel(name: str) -> Callable[..., None]:
     return resolve_name(f"ltr.kernels.{name}")
 
 
-def value_op(kernel: str, scores: Scores, *given: Any) -> PerList:
+def value_op(kernel: str, *given: Any) -> Work:
     """The values of ``value_and_slope(kernel, scores, *given)``, with the slopes as gradient."""
-    return slope_op(scores, lambda wanted: value_and_slope(kernel, scores, *given, wanted=wanted))
+    return slope_op(lambda scores, wanted: value_and_slope(kernel, scores, *given, wanted=wanted))
+
+
+def slope_op(run: Callable[[Scores, bool], tuple[PerList, Scores]]) -> Work:
+    """The values of ``run(scores, whether the slopes are wanted)``, with its slopes as gradient."""
+    return run, lambda grad, slope: grad.unsqueeze(-1) * slope
 
 
 def value_and_slope(
@@ -98,14 +107,9 @@ def value_and_slope(
     return torch.from_numpy(value).to(scores.dtype), torch.from_numpy(slope).to(scores.dtype)
 
 
-def slope_op(scores: Scores, run: Callable[[bool], tuple[PerList, Scores]]) -> PerList:
-    """The values of ``run(whether the slopes are wanted)``, with its slopes as gradient."""
-    return once_by(scores, run, lambda grad, slope: grad.unsqueeze(-1) * slope)
-
-
 def vector_op(
-    kernel: str, scores: Scores, mask: Mask, knobs: Sequence[Any], *, costs: Any, fill: float = 0
-) -> Tensor:
+    kernel: str, mask: Mask, knobs: Sequence[Any], *, costs: Any, fill: float = 0
+) -> Work:
     """What ``kernel(lists, scores, mask, *knobs, weights, backward, found)`` writes of each item.
 
     Its gradient is what it writes with ``backward``, the slopes by the scores of the sum of weights
@@ -120,7 +124,7 @@ def vector_op(
         over_lists(lambda lists: call(lists, *given), costs)
         return torch.from_numpy(found).to(scores.dtype)
 
-    return once_by(scores, lambda _: (run(scores, None), scores), lambda grad, s: run(s, grad))
+    return lambda scores, _: (run(scores, None), scores), lambda grad, s: run(s, grad)
 
 
 def over_lists(kernel: Callable[[NDArray[np.int64]], None], costs: NDArray[np.int64]) -> None:
@@ -140,8 +144,8 @@ def over_lists(kernel: Callable[[NDArray[np.int64]], None], costs: NDArray[np.in
 
 def as_array(values: Tensor) -> Any:
     """A contiguous NumPy array for the kernels: float64, bool or int64."""
-    values = values.detach()
-    return np.ascontiguousarray((values.double() if values.is_floating_point() else values).numpy())
+    array = values.detach().numpy()
+    return np.ascontiguousarray(array, np.float64 if array.dtype.kind == "f" else None)
 
 
 def list_sizes(mask: Tensor) -> NDArray[np.int64]:

@@ -5,7 +5,6 @@ beside a part of its matrix, however much padding it has. Knobs are not checked.
 """
 
 import math
-from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.dispatch import (
+    Work,
     as_array,
     list_sizes,
     numba_works,
@@ -22,20 +22,15 @@ from ltr.kernels.dispatch import (
 )
 from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.metrics.ordering import order_by_score
-from ltr.metrics.per_list import promoted
-from ltr.typing import Labels, Mask, PerList, Scores
+from ltr.typing import Mask, Scores
 
 KEPT = 1 << 22  # entries of P a thread may keep, 32 MiB; a longer band is computed in every pass
 LONGEST = 2048  # places on a GPU; the lanes of a program hold whole rows in registers
 
 
-def neural_dcg(
-    scores: Scores, labels: Labels, mask: Mask, *knobs: Any, kept: int = KEPT
-) -> PerList:
+def neural_dcg(_: Scores, *given: Any, kept: int = KEPT) -> Work:
     """Sum over ranks r <= k of (S g)_r d(r) on the CPU; a thread keeps ``kept`` entries of P."""
-    return slope_op(
-        scores, lambda wanted: _on_cpu(scores, labels, mask, *knobs, kept=kept, wanted=wanted)
-    )
+    return slope_op(lambda scores, wanted: _on_cpu(scores, *given, kept=kept, wanted=wanted))
 
 
 def _on_cpu(
@@ -53,36 +48,33 @@ def _on_cpu(
 
 def neurally_sorted(
     scores: Scores, values: Tensor, mask: Mask, temperature: float, max_iter: int, tol: float
-) -> Tensor:
+) -> Work:
     """S v, ``[batch, rank]``, on the CPU; no gradient by ``values``. Backward computes S again."""
     tiny, costs = torch.finfo(scores.dtype).tiny, list_sizes(mask) ** 2 * 60
     knobs = [as_array(values), temperature, max_iter, tol, tiny, KEPT]
-    return vector_op("neuralndcg:neurally_sorted_lists", scores, mask, knobs, costs=costs)
+    return vector_op("neuralndcg:neurally_sorted_lists", mask, knobs, costs=costs)
 
 
-def off_the_loop(scores: Scores) -> Callable[..., Tensor] | None:
-    """``neural_dcg`` where it cannot be taken as it is: on a GPU, or while torch.compile traces."""
-    if scores.device.type == "cpu":
-        return neural_dcg_operator if _numba_works() else None
-    processors = processors_of(scores.device) if scores.device.type == "cuda" else 0
-    if not (processors > 0 and worthwhile(len(scores), scores.shape[-1], processors)):
+def off_the_loop(scores: Scores, *given: Any) -> Work | None:
+    """``neural_dcg`` on a GPU, or while torch.compile traces; None where it is not to be taken."""
+    (lists, size), processors = scores.shape, _processors(scores.device)
+    if processors == 0 or (scores.is_cuda and not worthwhile(lists, size, processors)):
         return None
-    return neural_dcg_operator if torch.compiler.is_compiling() else neural_dcg_on_gpu
+    run = _operator if torch.compiler.is_compiling() else value_and_slope_on_gpu
+    return slope_op(lambda scores, _: run(scores, *given))
 
 
-def _numba_works() -> bool:
-    return numba_works()
-
-
-def processors_of(device: torch.device) -> int:
-    """How many multiprocessors the GPU has; 0 where Triton is not installed."""
-    properties = torch.cuda.get_device_properties(device)
-    return 0 if find_spec("triton") is None else int(properties.multi_processor_count)
+def _processors(device: torch.device) -> int:
+    """How many multiprocessors a GPU has; 0 where Triton is not installed, or Numba for a CPU."""
+    if device.type == "cpu":
+        return int(numba_works())
+    if device.type != "cuda" or find_spec("triton") is None:
+        return 0
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 # As torch.compiler.assume_constant_result does, which would import the whole compiler.
-_numba_works._dynamo_marked_constant = True  # type: ignore[attr-defined]
-processors_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_processors._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def worthwhile(lists: int, size: int, processors: int) -> bool:
@@ -138,9 +130,9 @@ def value_and_slope_on_gpu(
     value, slope = scores.new_zeros(lists), torch.zeros_like(scores)
     if lists == 0 or size == 0:
         return value, slope
-    order = order_by_score(scores.detach(), mask)
+    order = order_by_score(scores, mask)
     # P is made of powers of 2. In float64: small differences of scores count at low temperatures.
-    ordered = scores.detach().gather(-1, order).double() * (math.log2(math.e) / temperature)
+    ordered = scores.gather(-1, order).double() * (math.log2(math.e) / temperature)
     gain = gains(labels, mask).to(scores.dtype).gather(-1, order)
     work = scores.new_empty((lists, 5 * (max_iter + 1) + 2, size))
     options = launch_options(size, scores.dtype, transposed=transposed)
@@ -150,12 +142,6 @@ def value_and_slope_on_gpu(
             size, max_iter, float(tol), **options,
         )  # fmt: skip
     return value, slope / temperature
-
-
-def neural_dcg_on_gpu(scores: Scores, labels: Labels, mask: Mask, *knobs: Any) -> PerList:
-    """``neural_dcg`` on a GPU, of at most ``LONGEST`` places."""
-    scores = promoted(scores)
-    return slope_op(scores, lambda _: value_and_slope_on_gpu(scores, labels, mask, *knobs))
 
 
 _operator = torch.library.custom_op(
@@ -172,26 +158,3 @@ _operator.register_kernel("cuda")(value_and_slope_on_gpu)
 @_operator.register_fake
 def _shapes(scores: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return scores.new_empty(scores.shape[0]), torch.empty_like(scores)
-
-
-def _keep_slope(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.mark_non_differentiable(output[1])
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(output[1])
-
-
-def _product(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
-    if torch.is_grad_enabled():  # by create_graph=True
-        raise NotImplementedError(
-            "ltr::neural_dcg has no second derivative: call the loss without torch.compile"
-        )
-    (slope,) = ctx.saved_tensors
-    return grad.unsqueeze(-1) * slope, *[None] * 7
-
-
-_operator.register_autograd(_product, setup_context=_keep_slope)
-
-
-def neural_dcg_operator(scores: Scores, labels: Labels, mask: Mask, *knobs: Any) -> PerList:
-    """``neural_dcg`` as one node of a traced graph, which torch.compile keeps whole."""
-    return _operator(promoted(scores), labels, mask, *knobs)[0]

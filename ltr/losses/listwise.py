@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels.dispatch import as_array, list_sizes, value_op, with_kernel
+from ltr.kernels.dispatch import Work, as_array, list_sizes, value_op, with_kernel
 from ltr.knobs import check_choice
 from ltr.losses.batch import without_padding
 from ltr.metrics.cumulative_gain import discounts
@@ -99,9 +99,7 @@ def _weighted_listmle(
     return _cost_of_order(scores, labels, mask, noise, of_rank)
 
 
-def _by_loops(
-    scores: Scores, labels: Labels, mask: Mask, noise: Scores, of_rank: Tensor
-) -> PerList:
+def _by_loops(scores: Scores, labels: Labels, mask: Mask, noise: Scores, of_rank: Tensor) -> Work:
     keys, drawn = as_array((-labels).masked_fill(~mask, torch.inf)), as_array(noise)
     if noise.dtype == torch.float32 and bool(((labels % 1 == 0) & (labels.abs() < 1 << 28)).all()):
         order = np.argsort(keys + drawn, -1)  # the sums are exact
@@ -110,7 +108,7 @@ def _by_loops(
         by_label = np.argsort(np.take_along_axis(keys, draws, -1), -1, kind="stable")
         order = np.take_along_axis(draws, by_label, -1)
     arrays = [mask, torch.from_numpy(order), of_rank]
-    return value_op("listwise:listmle_lists", scores, arrays, [], list_sizes(mask) * 8)
+    return value_op("listwise:listmle_lists", arrays, [], list_sizes(mask) * 8)
 
 
 @with_kernel(_by_loops)

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ltr.kernels.dispatch import list_sizes, slope_op, value_op, with_kernel
+from ltr.kernels.dispatch import Work, list_sizes, slope_op, value_op, with_kernel
 from ltr.knobs import check_choice, check_k, check_positive
 from ltr.metrics.ordering import rank_of_item
-from ltr.relaxations.second_derivatives import plain_path
+from ltr.relaxations.second_derivatives import fast_path
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
 COSTS = ("logistic", "hinge", "squared_hinge", "exponential")  # in the order of the kernel, as
@@ -67,7 +67,7 @@ def sum_over_pairs(
 
 def _by_loops(
     scores: Scores, labels: Labels, mask: Mask, weight: PairWeight, top: Mask, *knobs: Any
-) -> PerList:
+) -> Work:
     counted, ordered, cost, sigma = knobs
     nothing = torch.zeros((), dtype=torch.float64).expand(mask.shape)
     items = [nothing if x is None else x for x in (weight.own, weight.gain, weight.discount)]
@@ -75,7 +75,7 @@ def _by_loops(
     steps = nothing.new_zeros(mask.shape[-1]) if weight.steps is None else weight.steps
     numbers = COUNTED.index(counted), ordered, COSTS.index(cost), sigma, LINEAR_FROM
     arrays, costs = [labels, mask, *items, ranks, top, steps], list_sizes(mask) ** 2
-    return value_op("pairs:pair_lists", scores, arrays, [weight.factors, *numbers], costs)
+    return value_op("pairs:pair_lists", arrays, [weight.factors, *numbers], costs)
 
 
 @with_kernel(_by_loops)
@@ -100,17 +100,23 @@ def _sum_over_pairs(
         pairs &= first | second if counted == "any" else first & second
     weights = _weight_matrix(weight)
     pairs = pairs & (weights != 0)  # the costs of others may be infinite, and 0 times that is NaN
-    if cost == "logistic" and not plain_path():
-        return slope_op(scores, lambda _: _logistic(scores.detach(), weights, pairs, sigma))
-    apart = torch.where(pairs, sigma * _differences(scores), torch.inf)
-    if cost == "logistic":
-        costs = -logsigmoid(apart)
-    elif cost == "exponential":
-        costs = (-apart).clamp(max=LINEAR_FROM).exp() * (1 + (-apart - LINEAR_FROM).clamp(min=0))
-    else:
-        short = (1 - apart).clamp(min=0)
-        costs = short.square() if cost == "squared_hinge" else short
-    return (weights * costs).sum((-2, -1))
+
+    def plain(scores: Scores) -> PerList:
+        apart = torch.where(pairs, sigma * _differences(scores), torch.inf)
+        if cost == "logistic":
+            costs = -logsigmoid(apart)
+        elif cost == "exponential":
+            growing = (-apart).clamp(max=LINEAR_FROM).exp()
+            costs = growing * (1 + (-apart - LINEAR_FROM).clamp(min=0))
+        else:
+            short = (1 - apart).clamp(min=0)
+            costs = short.square() if cost == "squared_hinge" else short
+        return (weights * costs).sum((-2, -1))
+
+    if cost != "logistic":
+        return plain(scores)
+    work = slope_op(lambda scores, _: _logistic(scores, weights, pairs, sigma))
+    return fast_path(scores, *work, plain)
 
 
 def _logistic(

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ltr.kernels.dispatch import list_sizes, value_op, with_kernel
+from ltr.kernels.dispatch import Work, list_sizes, value_op, with_kernel
 from ltr.kernels.neural_dcg import neural_dcg as neural_dcg_by_kernel
 from ltr.kernels.neural_dcg import off_the_loop
 from ltr.knobs import check_positive
@@ -135,9 +135,9 @@ def softsort_ndcg_loss(
 
 def _by_running_sums(
     scores: Scores, labels: Labels, mask: Mask, k: int | None, *knobs: Any
-) -> PerList:
+) -> Work:
     arrays = [mask, gains(labels, mask), discounts(mask.shape[-1], scores, k=k)]
-    return value_op("softsort:softsort_ndcg_lists", scores, arrays, knobs, list_sizes(mask) * 400)
+    return value_op("softsort:softsort_ndcg_lists", arrays, knobs, list_sizes(mask) * 400)
 
 
 @with_kernel(_by_running_sums)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ltr.kernels.dispatch import list_sizes, value_op, vector_op, with_kernel
+from ltr.kernels.dispatch import Work, list_sizes, value_op, vector_op, with_kernel
 from ltr.knobs import check_choice, check_positive
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import negative_ndcg, negative_ratio
@@ -24,10 +24,10 @@ from ltr.relaxations import learned_ranks, rank_distribution, sinkhorn
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
-def _ranks_by_loops(scores: Scores, mask: Mask, temperature: float, *, laplace: bool) -> Scores:
+def _ranks_by_loops(scores: Scores, mask: Mask, temperature: float, *, laplace: bool) -> Work:
     costs = list_sizes(mask) * 64 if laplace else list_sizes(mask) ** 2
     knobs = [float(temperature), laplace]
-    return vector_op("ranks:soft_rank_lists", scores, mask, knobs, costs=costs, fill=1)
+    return vector_op("ranks:soft_rank_lists", mask, knobs, costs=costs, fill=1)
 
 
 def approx_ndcg_loss(
@@ -211,11 +211,11 @@ def soft_ndcg_loss(
 
 def _by_loops(
     scores: Scores, gain: Scores, of_rank: Scores, mask: Mask, sigma: float, k: int | None
-) -> PerList:
+) -> Work:
     sizes, k = list_sizes(mask), k or mask.shape[-1]
     costs = sizes**2 * np.minimum(sizes, k)
     knobs = [float(sigma), k]
-    return value_op("ranks:expected_dcg_lists", scores, [mask, gain, of_rank], knobs, costs)
+    return value_op("ranks:expected_dcg_lists", [mask, gain, of_rank], knobs, costs)
 
 
 @with_kernel(_by_loops)

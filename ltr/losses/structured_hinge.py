@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels.dispatch import list_sizes, value_op, with_kernel
+from ltr.kernels.dispatch import Work, list_sizes, value_op, with_kernel
 from ltr.losses.batch import ideal_order, without_padding
 from ltr.metrics.cumulative_gain import dcg, discounts, gains
 from ltr.metrics.ordering import at_items, order_by_score, ranks_like, running_sums
@@ -44,8 +44,8 @@ def svm_map_loss(
     return _hinge(scores, is_relevant(labels, mask, relevant), mask)
 
 
-def _by_loops(scores: Scores, hits: Mask, mask: Mask) -> PerList:
-    return value_op("listwise:hinge_map_lists", scores, [mask, hits], [], list_sizes(mask) ** 2)
+def _by_loops(scores: Scores, hits: Mask, mask: Mask) -> Work:
+    return value_op("listwise:hinge_map_lists", [mask, hits], [], list_sizes(mask) ** 2)
 
 
 @with_kernel(_by_loops)

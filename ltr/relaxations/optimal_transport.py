@@ -1,5 +1,7 @@
 """Optimal transport: Sinkhorn scaling to a doubly stochastic matrix, and sorting by it."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -8,7 +10,7 @@ from ltr.knobs import check_choice, positive_int
 from ltr.metrics.ordering import real_ranks
 from ltr.metrics.per_list import promoted
 from ltr.relaxations.neuralsort import neural_sort
-from ltr.relaxations.second_derivatives import once_by, plain_path, twice
+from ltr.relaxations.second_derivatives import fast_path
 from ltr.typing import Mask, Matrix, Scores
 
 
@@ -48,13 +50,14 @@ def check_iterations(max_iter: int, tol: float) -> None:
         raise ConfigError(f"tol={tol} is out of range: write a number >= 0")
 
 
-@twice
-def _scaled(matrix: Matrix, rows: Mask, columns: Mask, max_iter: int, tol: float) -> Matrix:
+def _scaled(matrix: Matrix, *given: Any) -> Matrix:
     """Columns first, then rows, of the block of ``rows`` and ``columns``."""
-    if plain_path():
-        return _iterated(matrix, rows, columns, max_iter, tol)[0]
-    given = matrix.detach(), rows, columns, max_iter, tol
-    return once_by(matrix, lambda _: _iterated(*given), _slope)
+    return fast_path(
+        matrix,
+        lambda matrix, _: _iterated(matrix, *given),
+        _slope,
+        lambda matrix: _iterated(matrix, *given)[0],
+    )
 
 
 def _iterated(
@@ -88,7 +91,7 @@ def _iterated(
 
 def _inverse(sums: Tensor, used: Tensor) -> Tensor:
     """1 / sums where ``used``; differentiated by PyTorch, a sum of 0 would make all NaN."""
-    return 1 / (sums.masked_fill(~used, 1) if plain_path() else sums)
+    return 1 / (sums.masked_fill(~used, 1) if torch.is_grad_enabled() else sums)
 
 
 def _slope(

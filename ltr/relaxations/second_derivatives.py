@@ -4,103 +4,62 @@ A fast path, a compiled loop or a backward of its own, writes the slopes beside 
 constants: differentiated once more, they would count as 0 without a word.
 """
 
-import functools
 from collections.abc import Callable
-from contextvars import ContextVar
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
-
-F = TypeVar("F", bound=Callable[..., Tensor])
-_again: ContextVar[bool] = ContextVar("again", default=False)
 
 
 def plain_path() -> bool:
-    """Whether only operations may be used that PyTorch differentiates as often as one likes."""
-    if torch.compiler.is_compiling():
-        return False
-    return _again.get() or bool(torch._C._are_functorch_transforms_active())
+    """Whether torch.func differentiates, which takes operations of PyTorch only."""
+    compiles = torch.compiler.is_compiling()
+    return not compiles and bool(torch._C._are_functorch_transforms_active())
 
 
-def twice(function: F) -> F:
-    """Give ``function(scores, ...)`` second derivatives by its scores.
+def fast_path(
+    scores: Tensor,
+    run: Callable[[Tensor, bool], Any],
+    pull: Callable[..., Tensor],
+    plain: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """The first of ``run(scores, whether the gradient is wanted)``.
 
-    Where ``create_graph=True`` asks for a gradient that can be differentiated, backward calls it
-    again, under ``plain_path``, and differentiates that. It draws nothing; its other arguments are
-    constants.
+    ``pull(grad, *rest)`` is its gradient by the scores, of the tensors that ``run`` returns beside
+    it. Where ``create_graph=True`` asks for a gradient that can be differentiated, it is that of
+    ``plain(scores)``, as everything is under ``plain_path``. Neither draws.
     """
-
-    @functools.wraps(function)
-    def called(scores: Tensor, *args: Any, **knobs: Any) -> Tensor:
-        values = function(scores, *args, **knobs)
-        return _gated(values, scores, lambda scores: function(scores, *args, **knobs))
-
-    return cast(F, called)
+    if plain_path():
+        return plain(scores)
+    return cast(Tensor, _FastPath.apply(scores, run, pull, plain))
 
 
-def once_by(scores: Tensor, run: Callable[[bool], Any], pull: Callable[..., Tensor]) -> Tensor:
-    """The first of ``run(whether the gradient is wanted)``, by the scores, which it detaches.
-
-    ``pull(grad, *rest)`` is its gradient, of the tensors that ``run`` returns beside it.
-    """
-    return cast(Tensor, _Once.apply(scores, run, pull))
-
-
-class _Once(torch.autograd.Function):
+class _FastPath(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, run: Any, pull: Any) -> Tensor:
-        values, *rest = run(ctx.needs_input_grad[0])
-        ctx.save_for_backward(*rest)
-        ctx.pull = pull
+    def forward(ctx: Any, scores: Tensor, run: Any, pull: Any, plain: Any) -> Tensor:
+        values, *rest = run(scores, ctx.needs_input_grad[0])
+        ctx.save_for_backward(scores, *rest)
+        ctx.pull, ctx.plain = pull, plain
         return cast(Tensor, values)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.pull(grad, *ctx.saved_tensors), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        scores, *rest = ctx.saved_tensors
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return ctx.pull(grad, *rest), None, None, None
+        # by create_graph=True
+        values = ctx.plain(scores)
+        (slope,) = torch.autograd.grad(values, scores, grad, create_graph=True)
+        return slope, None, None, None
 
 
 def once(values: Tensor, what: str) -> Tensor:
     """``values``, whose backward raises ``NotImplementedError`` under ``create_graph=True``."""
 
-    def refuse(_: Any) -> Tensor:
+    def refuse(_: Tensor) -> Tensor:
         raise NotImplementedError(
             f"{what} has no second derivative: take the first alone, without create_graph=True "
             "and torch.func"
         )
 
-    if plain_path():
-        refuse(values)
-    return _gated(values, values, refuse)
-
-
-def _gated(values: Tensor, scores: Tensor, plain: Callable[[Tensor], Tensor]) -> Tensor:
-    if torch.compiler.is_compiling() or plain_path() or not values.requires_grad:
-        return values
-    return cast(Tensor, _Gate.apply(values, scores, plain))
-
-
-class _Gate(torch.autograd.Function):
-    """Passes first derivatives; second ones go by ``plain(scores)``."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, scores: Tensor, plain: Any) -> Tensor:
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(scores)
-        ctx.plain = plain
-        return values.detach()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
-        if grad is None or not torch.is_grad_enabled():  # it is by create_graph=True
-            return grad, None, None
-        (scores,) = ctx.saved_tensors
-        token = _again.set(True)
-        try:
-            values = ctx.plain(scores)
-        finally:
-            _again.reset(token)
-        (slope,) = torch.autograd.grad(values, scores, grad, create_graph=True)
-        return None, slope, None
+    return fast_path(values, lambda values, _: (values.detach(),), lambda grad: grad, refuse)
