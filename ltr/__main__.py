@@ -1,4 +1,4 @@
-"""``ltr COMMAND KEY=VALUE ...``, or ``python -m ltr COMMAND ...``: every command of the project.
+"""``ltr COMMAND KEY=VALUE ...``: every command of the project.
 
 ``python train.py`` and ``python scripts/COMMAND.py`` are the same.
 """

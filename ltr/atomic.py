@@ -79,8 +79,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str
     """
     import pandas as pd  # slow to import
 
-    columns = list(names or dict.fromkeys(name for row in rows for name in row))
-    write_frame(path, pd.DataFrame(list(rows), columns=columns, dtype=object))
+    write_frame(path, pd.DataFrame(list(rows), columns=list(names) or None, dtype=object))
 
 
 def write_frame(path: Path, frame: "pd.DataFrame") -> None:
@@ -88,12 +87,12 @@ def write_frame(path: Path, frame: "pd.DataFrame") -> None:
 
     A name that ends in ``.tsv`` means tabs, one that ends in ``.gz`` also gzip.
     """
+    import pandas as pd  # slow to import
+
     safe = frame.rename(columns=safe_cell)
     for name in [name for name in safe if safe[name].dtype.kind in "OU"]:  # U: text of Arrow
-        values = safe[name].to_numpy(object)
-        cells = [safe_cell(value) for value in values]
-        if any(cell is not value for cell, value in zip(cells, values, strict=True)):
-            safe[name] = cells
+        cells = map(safe_cell, safe[name].to_numpy(object))
+        safe[name] = pd.Series(cells, safe.index, dtype=object)
     knobs: dict[str, Any] = {"index": False, "lineterminator": "\n"}
     if path.name.endswith((".tsv", ".tsv.gz")):
         knobs["sep"] = "\t"

@@ -34,13 +34,12 @@ def as_started(command: str) -> str:
     """How the user of this process types ``command``, for remedies and help.
 
     It is ``python train.py`` or ``python scripts/NAME.py`` where a script of the clone was started,
-    ``python -m ltr NAME`` where that was, and ``ltr NAME`` elsewhere, also in Python.
+    and ``ltr NAME`` elsewhere, also in Python.
     """
     started = Path(sys.argv[0]).resolve()
     if started.suffix == ".py" and started.parent in (_CLONE, _CLONE / "scripts"):
         return "python train.py" if command == "train" else f"python scripts/{command}.py"
-    of_package = started == _CLONE / "ltr" / "__main__.py"
-    return f"{'python -m ltr' if of_package else 'ltr'} {command}"
+    return f"ltr {command}"
 
 
 def install(extra: str) -> str:

@@ -1,7 +1,7 @@
 """Track runs with MLflow or Weights & Biases, by a hook.
 
-Where a tracker fails, training goes on without it. One of one's own is a class with the methods of
-``Tracker``, named by ``_target_`` in ``configs/tracking/NAME.yaml``.
+Where a tracker fails, training goes on without it. One of one's own is a class with the three
+methods of ``MLflow``, named by ``_target_`` in ``configs/tracking/NAME.yaml``.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ltr.errors import ConfigError, install
 from ltr.training.hooks import Ending, Hook, Row
@@ -18,28 +18,15 @@ from ltr.training.hooks import Ending, Hook, Row
 log = logging.getLogger(__name__)
 
 
-class Tracker(Protocol):
-    """Tracks one run; whatever a method raises is one warning, and ends the tracking."""
-
-    def begin(self, name: str, params: Mapping[str, Any], folder: Path) -> None:
-        """Begin to track the run in ``folder``, or go on; ``params`` are its config, flat."""
-
-    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
-        """Add the metrics of an epoch; epochs come in order."""
-
-    def end(self, ending: Ending, results: Mapping[str, float]) -> None:
-        """End the run; ``results`` are those of the tested weights, none unless it is finished."""
-
-
 class Tracking(Hook):
-    """One run and its tracker; no method raises an ``Exception``."""
+    """One run and its tracker; what this raises is one warning, and ends the tracking."""
 
     def __init__(
-        self, tracker: Tracker, folder: Path, params: Callable[[Any], Mapping[str, Any]]
+        self, tracker: Any, folder: Path, params: Callable[[Any], Mapping[str, Any]]
     ) -> None:
         """Track the run in ``folder`` by ``tracker``; ``params`` makes a config flat."""
         self._begins, self._folder, self._params = tracker, folder.resolve(), params
-        self._tracker: Tracker | None = None  # from its begin to a failure
+        self._tracker: Any = None  # from its begin to a failure
 
     def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any], scorer: Any) -> None:
         """Begin, or go on with a run that is resumed."""
@@ -76,6 +63,7 @@ class MLflow:
         self._experiment, self._place = experiment, _place("mlflow", output_dir)
 
     def begin(self, name: str, params: Mapping[str, Any], folder: Path) -> None:
+        """Begin to track the run in ``folder``, or go on; ``params`` are its config, flat."""
         from filelock import FileLock
         from mlflow import MlflowClient
 
@@ -96,10 +84,12 @@ class MLflow:
             client.log_param(self._id, key, value)
 
     def log(self, metrics: Mapping[str, float], epoch: int) -> None:
+        """Add the metrics of an epoch; epochs come in order."""
         for name, value in metrics.items():  # no @ in a name
             self._client.log_metric(self._id, name.replace("@", "_at_"), value, step=epoch)
 
     def end(self, ending: Ending, results: Mapping[str, float]) -> None:
+        """End the run; ``results`` are those of the tested weights, none unless it is finished."""
         self.log(results, 0)  # one value each
         self._client.set_terminated(self._id, ending.upper())
 

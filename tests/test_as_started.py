@@ -19,7 +19,6 @@ SCRIPT = re.compile(r"python (train|scripts/\w+)\.py")
     [
         (ROOT / "train.py", "python train.py", "python scripts/table.py"),
         ("scripts/prepare_data.py", "python train.py", "python scripts/table.py"),
-        (ROOT / "ltr" / "__main__.py", "python -m ltr train", "python -m ltr table"),
         ("/usr/bin/ltr", "ltr train", "ltr table"),
         ("/home/me/train.py", "ltr train", "ltr table"),  # the user's own, with a Ranker
     ],

@@ -109,10 +109,7 @@ def _close_stdout() -> None:
 class LogFile(logging.FileHandler):
     """The handler of ``train.log``: warns once where it cannot be written; stderr has it too."""
 
-    def __init__(self, filename: str) -> None:
-        """The file comes with the first line."""
-        super().__init__(filename, encoding="utf-8", delay=True)
-        self._lost = False
+    _lost = False
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Warn, unless an earlier line could not be written."""

@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,10 @@ def named_metrics(
     ``nodes`` has a config for each name of the user's own; None: as the user's own files have it.
     """
     nodes = metric_configs(*names) if nodes is None else nodes
-    lazy = {name: OmegaConf.create({**node, "_partial_": True}) for name, node in nodes.items()}
-    own = {name: bind(node, "metric") for name, node in lazy.items()}
+    own = {
+        name: bind(OmegaConf.create({**node, "_partial_": True}), "metric")
+        for name, node in nodes.items()
+    }
     return tuple(dict.fromkeys(parse_metric(name, own) for name in names))
 
 
@@ -99,10 +102,8 @@ def class_of(model: Callable[[int], nn.Module] | DictConfig) -> type:
     """The class that ``model`` makes, bound or a ``model`` node; ``object``: it is not found."""
     made = getattr(model, "func", None)
     if isinstance(model, DictConfig):
-        try:
+        with suppress(ImportError, AttributeError, ValueError):  # said where it is built
             made = get_object(str(model.get("_target_")))
-        except (ImportError, AttributeError, ValueError):
-            made = None  # said where it is built
     return made if isinstance(made, type) else object
 
 
@@ -206,7 +207,6 @@ def make(node: DictConfig | None, part: str) -> Any:
     except LTRError:
         raise
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
-        knobs = ", ".join(f"{name}={value}" for name, value in function.keywords.items())
         text = " ".join(str(error).split())
-        raise ConfigError(f"{part}: {text}; check the {part}.* settings ({knobs})") from error
+        raise ConfigError(f"{part}: {text}; check the {part}.* settings") from error
     return function
