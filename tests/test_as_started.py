@@ -1,40 +1,41 @@
-"""Remedies and help name commands as the user of this process started them."""
+"""Every command has its parts; remedies and help name it as the user of this process started it."""
 
 import re
 import sys
+from importlib import import_module
 from importlib.metadata import metadata
-from pathlib import Path
 
 import pytest
 from processes import ROOT
 
+from ltr.__main__ import COMMANDS
 from ltr.console.configs import help_of
 from ltr.errors import as_started, install
 
 SCRIPT = re.compile(r"python (train|scripts/\w+)\.py")
 
 
-@pytest.mark.parametrize(
-    ("started", "train", "table"),
-    [
-        (ROOT / "train.py", "python train.py", "python scripts/table.py"),
-        ("scripts/prepare_data.py", "python train.py", "python scripts/table.py"),
-        ("/usr/bin/ltr", "ltr train", "ltr table"),
-        ("/home/me/train.py", "ltr train", "ltr table"),  # the user's own, with a Ranker
-    ],
-)
-def test_commands_are_named_as_they_were_started(
-    started: Path | str, train: str, table: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_are_named_as_they_were_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "argv", [str(started)])
-    assert (as_started("train"), as_started("table")) == (train, table)
+    of_clone, installed = ("python train.py", "python scripts/table.py"), ("ltr train", "ltr table")
+    for started, names in (
+        (str(ROOT / "train.py"), of_clone),
+        ("scripts/prepare_data.py", of_clone),
+        ("/usr/bin/ltr", installed),
+        ("/home/me/train.py", installed),  # the user's own, with a Ranker
+    ):
+        monkeypatch.setattr(sys, "argv", [started])
+        assert (as_started("train"), as_started("table")) == names
 
 
-@pytest.mark.parametrize(
-    "command", [path.stem for path in sorted((ROOT / "configs").glob("*.yaml"))]
-)
-def test_help_names_the_entry(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_has_its_parts_and_its_help(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, _, function = COMMANDS[command][0].partition(":")
+    assert callable(getattr(import_module(module), function))
+    script = "train.py" if command == "train" else f"scripts/{command}.py"
+    assert f'main("{command}")' in (ROOT / script).read_text()
     monkeypatch.setattr(sys, "argv", ["/usr/bin/ltr"])
     text = help_of(command)
     assert not re.search(r"(train|scripts/\w+)\.py", text)

@@ -1,7 +1,6 @@
 """Ensembles: what their scores are, which runs go together, what a folder of one holds."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -108,22 +107,22 @@ RESULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        ("fold", 2, "fold"), ("features", 6, "features"),
-        ("convention", {"empty": 0.0, "text": ""}, "convention"),
-        ("data", RESULTS["data"] | {"train": {"digest": "changed"}}, "lists"),
-    ],
-)  # fmt: skip
-def test_runs_that_do_not_go_together_are_refused(key, value, said, tmp_path) -> None:
-    runs = []
-    for name, results in (("a", RESULTS), ("b", RESULTS | {key: value})):
+def test_runs_that_do_not_go_together_are_refused(tmp_path) -> None:
+    def finished(name: str, **other: object) -> RunFolder:
         (tmp_path / name).mkdir()
-        finish(tmp_path / name, results)
-        runs.append(RunFolder(tmp_path / name))
-    assert f"differ in {said}" in refused(lambda: check_alike(runs), ConfigError)
-    check_alike([runs[0], replace(runs[0])])
+        finish(tmp_path / name, RESULTS | other)
+        return RunFolder(tmp_path / name)
+
+    first = finished("first")
+    for other, said in (
+        (finished("a", fold=2), "fold"),
+        (finished("b", features=6), "features"),
+        (finished("c", convention={"empty": 0.0, "text": ""}), "convention"),
+        (finished("d", data=RESULTS["data"] | {"train": {"digest": "changed"}}), "lists"),
+    ):
+        runs = [first, other]
+        assert f"differ in {said}" in refused(lambda runs=runs: check_alike(runs), ConfigError)
+    check_alike([first, first])
 
 
 def test_an_ensemble_is_known_by_its_members_and_weights() -> None:
@@ -172,9 +171,7 @@ def test_an_ensemble_stands_as_a_run_when_its_members_are_gone(trained, tmp_path
     np.testing.assert_allclose(nested.scores, again, atol=2e-6)
     fitted = made(members, tmp_path / "fitted", "weights=vali", *cache)
     assert fitted.results["crossfit_weights"] is not None
-    assert (
-        fitted.results.get("crossfit") is None
-    )  # of its epochs nothing is known: their choice saw all of vali
+    assert fitted.results.get("crossfit") is None  # the choice of epochs saw all of vali
 
     for folder in members:
         shutil.rmtree(folder)
@@ -197,17 +194,15 @@ def test_an_ensemble_from_elsewhere_runs_no_code_and_takes_no_memory(trained, tm
     path = made(members, tmp_path / "both", *cache).folder / "ensemble.pt"
     sound, cpu = load_checkpoint(path), torch.device("cpu")
 
+    first, other = sound["members"]
+
     def changed(**parts):
-        first = sound["members"][0]
-        save_checkpoint(path, sound | {"members": [first | parts, sound["members"][1]]})
+        save_checkpoint(path, sound | {"members": [first | parts, other]})
         return str(path)
 
-    config = sound["members"][0]["config"]
-    foreign = changed(config=config | {"model": {"_target_": "os.system"}})
+    foreign = changed(config=first["config"] | {"model": {"_target_": "os.system"}})
     assert "trust=[MODULE]" in refused(lambda: load_model(foreign, cpu), ConfigError)
-    large = {
-        name: torch.zeros(1).expand(10**9) for name in sound["members"][0]["model"]
-    }  # 4 GB, of one number in the file
+    large = {name: torch.zeros(1).expand(10**9) for name in first["model"]}  # 4 GB, of one number
     refused(lambda: load_model(changed(model=large), cpu), CheckpointError)
     refused(lambda: load_model(changed(width=7), cpu), CheckpointError)
     for wrong in ([], [0.5], [0.5, "a"], None):

@@ -85,16 +85,13 @@ def test_a_tracker_that_fails_is_one_warning(tmp_path, caplog) -> None:
 
 
 @pytest.mark.slow
-def test_the_end_is_told_however_it_comes(tiny, tmp_path) -> None:
+def test_the_end_is_told_however_it_comes_of_what_was_begun(tiny, tmp_path) -> None:
     def stop(epoch, row) -> None:
         raise Interrupted(15)
 
     with pytest.raises(Interrupted):
         run(compose(*tiny, *MINE, "epochs=1"), tmp_path, {}, hooks=[OnEpoch(stop)])
     assert TOLD[-1] == ("end", "killed", {})
-
-
-def test_none_is_ended_that_was_not_begun(tmp_path) -> None:
     Tracking(Told(), tmp_path, dict).end("failed", None)
     assert TOLD == []
 

@@ -39,14 +39,7 @@ TARGETS: dict[str, set[str]] = {
     "model": _in("ltr.models", ltr.models.__all__)
     | _in("ltr.models.rounds", "LightGBM XGBoost CatBoost AdaRank PRank RankBoost"),
     "loss": _in("ltr.losses", (name for name in vars(ltr.losses) if name.endswith("_loss"))),
-    "optimizer": _in(
-        "torch.optim",
-        (
-            name
-            for name, kind in vars(torch.optim).items()
-            if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
-        ),
-    ),
+    "optimizer": _in("torch.optim", (one for one in torch.optim.__all__ if one[0].isupper())),
     "schedule": _in("ltr.training.schedules", "constant cosine step_decay"),
     "transform": _in("ltr.data.transforms", "fit_transform no_transform quantile_transform"),
     "dataset": _in(
