@@ -16,9 +16,9 @@ from test_unpack import write_zip
 from ltr.data.files import LetorFiles
 from ltr.data.lists import Lists
 from ltr.data.public_sets import Known, PublicSet, public_sets
-from ltr.errors import DataError, LTRError
+from ltr.errors import LTRError
 from ltr.experiment import prepare_data as room
-from ltr.experiment.prepare_data import count_items, differences, prepared, table
+from ltr.experiment.prepare_data import counts_of, differences, prepare_data, table
 
 ROOT = Path(__file__).parents[1]
 SPLITS = ("train", "vali", "test")
@@ -46,8 +46,8 @@ OWN = {"name": "letor", "folder": "mine"}
 
 
 @pytest.fixture
-def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Prepare the set SMALL; its table."""
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Any:
+    """Prepare the set SMALL; what is printed."""
     sets = {"small": SMALL}
     monkeypatch.setattr(room, "public_sets", lambda: sets)
 
@@ -56,11 +56,8 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         places = {"data_dir": str(tmp_path / "data"), "cache_dir": str(tmp_path / "cache")}
         places |= {key: options.pop(key) for key in places if key in options}
         dataset = {"_target_": "ltr.data.files.LetorFiles", **given, **places}
-        keys = {"archive": None, "dataset": dataset, **places, **options}
-        text, wrong = prepared(OmegaConf.create(keys))
-        if wrong:
-            raise DataError(wrong)
-        return text
+        prepare_data(OmegaConf.create({"archive": None, "dataset": dataset, **places, **options}))
+        return capsys.readouterr().out.strip()
 
     return run
 
@@ -71,8 +68,8 @@ def test_prepare_from_archive_to_table(tmp_path: Path, ask) -> None:
     (tmp_path / "data/SMALL").mkdir(parents=True)  # an empty folder may be there
     text = ask(public=exact, archive=archive)
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert "1 train 3 2 1 1 1.5 2 1 0 0: 2 2: 1" in lines
-    assert "2 test 2 1 1 2 2 2 2 1 0: 2" in lines
+    assert "1 train 3 2 1 2 0 0: 2 2: 1" in lines
+    assert "2 test 2 1 1 2 1 0: 2" in lines
     assert text.endswith("all counts are as published")
     archive.unlink()
     assert ask(public=exact, archive=archive) == text  # in place already
@@ -86,9 +83,9 @@ def test_prepare_names_every_difference(tmp_path: Path, ask) -> None:
     archive = write_zip(tmp_path / "SMALL.zip", files)
     message = refused(lambda: ask(archive=archive))
     assert message.split("; ") == [
-        *("Fold1 train has 4 rows, not 3", "Fold1 train has 3 lists, not 2"),
-        *("Fold1 train+vali+test has 7 rows, not 6", "Fold1 train+vali+test has 5 lists, not 4"),
-        "Fold1 train+vali+test has 0: 4  1: 2  2: 1 items of each grade, not 0: 4  1: 1  2: 1",
+        *("Fold1 train has rows 4, not 3", "Fold1 train has lists 3, not 2"),
+        *("Fold1 train+vali+test has rows 7, not 6", "Fold1 train+vali+test has lists 5, not 4"),
+        "Fold1 train+vali+test has labels 0: 4  1: 2  2: 1, not 0: 4  1: 1  2: 1",
         f"{tmp_path}/data/SMALL/Fold1/train.txt is not the official file",
         f"{tmp_path}/data/SMALL/Fold2/test.txt is not the official file",
         "download SMALL.zip from https://example.org/ and run: ltr prepare_data "
@@ -107,17 +104,16 @@ def test_own_lists_are_counted_in_every_fold(tmp_path: Path, ask) -> None:
 
 def test_many_labels_are_not_listed_and_unknown_grades_are_differences() -> None:
     labels = np.arange(12, dtype=np.float32) / 8
-    features = np.full((12, 2), np.nan, np.float32)
-    features[3:5, 0] = (1, 2)
+    features = np.zeros((12, 2), np.float32)
     lists = Lists(features, labels, np.array([0, 12]), np.array(["a"]), missing=22)
-    text = table([count_items(lists, None, "test")])
-    assert " ".join(text.split()).endswith("test 12 1 0 12 12 12 1 22 12 from 0 to 1.375")
+    assert " ".join(table([counts_of(lists)]).split()).endswith("12 1 0 12 22 12 from 0 to 1.375")
     labels, offsets = np.array([0, 0, 3], np.float32), np.array([0, 2, 3])
-    lists = Lists(np.zeros((3, 1), np.float32), labels, offsets, np.array(["a", "b"]))
+    lists = Lists(features[:3], labels, offsets, np.array(["a", "b"]))
     known = [Known(("test",), empty=0, labels=(3,))]
-    assert differences([count_items(lists, None, "test")], known) == [
-        "test has 1 empty lists, not 0",
-        "test has 0: 2  3: 1 items of each grade, not 0: 3",
+    row = {"fold": None, "split": "test", **counts_of(lists)}
+    assert differences([row], known) == [
+        "test has empty lists 1, not 0",
+        "test has labels 0: 2  3: 1, not 0: 3",
     ]
 
 
@@ -177,13 +173,6 @@ def test_facts_agree_with_each_other_and_with_the_configs(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif("LTR_DATA_DIR" not in os.environ, reason="LTR_DATA_DIR names no folder")
 def test_real_mq2008_is_as_published(ask, monkeypatch) -> None:
-    given = {
-        "name": "mq2008",
-        "folder": "MQ2008",
-        "folds": 5,
-        "fold": 1,
-        "width": 46,
-        "max_grade": 2,
-    }
+    given = GIVEN | {"name": "mq2008", "folder": "MQ2008", "folds": 5, "width": 46}
     monkeypatch.setattr(room, "public_sets", public_sets)
     assert "as published" in ask(given, data_dir=os.environ["LTR_DATA_DIR"])

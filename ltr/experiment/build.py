@@ -69,9 +69,8 @@ def _check_together(cfg: DictConfig, experiment: parts.Experiment) -> None:
             f"init_from={cfg.init_from}: boosted trees begin anew, as AdaRank does: leave it out, "
             "or train a network"
         )
-    ours = getattr(model, "func", model).__module__.startswith("ltr.models.")
-    keeps = getattr(experiment.fit_transform, "keywords", {}).get("missing") == "keep"
-    if keeps and ours and not parts.boosts(model):  # one of the user may read them
+    ours = cfg.model["_target_"].startswith("ltr.models.")  # one of the user may read them
+    if ours and cfg.transform.get("missing") == "keep" and not parts.boosts(model):
         raise ConfigError(
             "transform.missing=keep: this model takes no missing value; set transform.missing=mean "
             "or indicator, or model=lightgbm, xgboost or catboost"

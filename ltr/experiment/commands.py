@@ -17,7 +17,7 @@ from tabulate import tabulate
 from ltr.console.folders import LATEST
 from ltr.console.process import rank
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.run_folder import RESULTS, RunFolder
+from ltr.experiment.run_folder import runs_in
 
 _OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # there before a run begins
 
@@ -70,21 +70,19 @@ def list_runs(cfg: DictConfig) -> str:
         ConfigError: there is no such folder, or no run in it.
     """
     folder = Path(str(cfg.folder))
-    runs = {mark.parents[1] for mark in folder.rglob(".hydra/config.yaml")}
-    runs |= {mark.parent for mark in folder.rglob(RESULTS)}
-    if not runs:
+    if not (runs := runs_in(folder)):
         raise ConfigError(f"folder={folder}: no run there or below; give a folder that holds runs")
     rows = []
-    for run in (run for run in runs if not run.name.startswith("before-")):
-        kept, reached, when = RunFolder(run), "", datetime.fromtimestamp(run.stat().st_mtime)
-        state = "failed" if kept.error else "unfinished"
-        if kept.finished:
+    for run in runs:
+        reached, when = "", datetime.fromtimestamp(run.folder.stat().st_mtime)
+        state = "failed" if run.error else "unfinished"
+        if run.finished:
             try:
-                metric = kept.results["select_on"]
-                when = datetime.fromisoformat(kept.results["finished"]).astimezone()
-                state, reached = "finished", f"{metric} {kept.results['vali'][metric]:.4f}"
+                metric = run.results["select_on"]
+                when = datetime.fromisoformat(run.results["finished"]).astimezone()
+                state, reached = "finished", f"{metric} {run.results['vali'][metric]:.4f}"
             except DataError:
                 state = "damaged"
-        name = str(run.relative_to(folder)) if run != folder else str(run)
+        name = str(run.folder.relative_to(folder)) if run.folder != folder else str(folder)
         rows.append((f"{when:%Y-%m-%d %H:%M}", name, state, reached))
     return tabulate(sorted(rows), ["date", "run", "state", "vali"], disable_numparse=True)

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 from tabulate import tabulate
 
-from ltr.atomic import atomic_write, make_folder, write_frame
+from ltr.atomic import atomic_write, make_folder, write_csv
 from ltr.console.keys import Kind, texts, without
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
@@ -26,7 +25,7 @@ from ltr.scorers.ensemble import VALI, chosen_on_vali, parse_weights
 from ltr.scorers.inputs import set_threads
 from ltr.scorers.parts import make_convention, make_metrics
 from ltr.scorers.scorer import Scorer, check_columns, ensemble_of, scorer_of
-from ltr.scorers.trust import seen_from, trusted
+from ltr.scorers.trust import seen_from
 from ltr.training.checkpoint import ENSEMBLE, MEMBER, save_checkpoint, selected_checkpoint
 from ltr.training.device import pick_device
 from ltr.training.evaluation import metrics_of_scores, predict
@@ -48,18 +47,13 @@ def ensemble_of_runs(cfg: DictConfig) -> str:
     now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     name = f"{now}_{runs[0].results['dataset']}-ensemble_{secrets.token_hex(2)}"
     folder = Path(cfg.output or f"{cfg.output_dir}/{name}")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists():
         raise ConfigError(f"output={folder} is there already: give the name of a new folder")
     weights = parse_weights(texts(cfg, "weights"), len(runs))
     results = make_ensemble(runs, weights, folder, cfg)
     select_on = results["select_on"]
-    rows = [
-        [described(m["choices"]), m["seed"], m["vali"], m["weight"], m["run"]]
-        for m in results["members"]
-    ]
-    head = ["member", "seed", f"vali {select_on}", "weight", "run"]
     parts = [
-        tabulate(rows, head, floatfmt=".4f", tablefmt="simple"),
+        tabulate(results["members"], "keys", floatfmt=".4f"),
         metric_table({split: results[split] for split in ("vali", "test")}),
         str(results["convention"]["text"]),
     ]
@@ -97,19 +91,12 @@ def make_ensemble(
     """
     started = time.perf_counter()
     check_alike(runs)
-    device, items = pick_device(cfg.device), cfg.evaluation_items
+    device, items, trust = pick_device(cfg.device), cfg.evaluation_items, texts(cfg, "trust")
     read = [selected_checkpoint(run.folder, device) for run in runs]
-    members = [scorer_of(file, content, device, texts(cfg, "trust")) for file, content in read]
+    members = [scorer_of(file, content, device, trust) for file, content in read]
     first, shared = members[0], runs[0].results
     select_on = shared["select_on"]
-    config = {
-        **first.config,
-        "model": {"_target_": _TARGET},
-        "loss": None,
-        "precision": "float32",  # outside the members
-        **{key: str(cfg[key]) for key in ("data_dir", "cache_dir") if cfg[key] is not None},
-    }
-    own = trusted(config, ["dataset", "metrics"], texts(cfg, "trust"))
+    own = first.own_config(cfg, ["dataset", "metrics"])
     metrics, convention = make_metrics(own), make_convention(own)
     lists = {split: first.read(own.dataset, split)[1] for split in ("vali", "test")}
     for split, part in lists.items():
@@ -120,6 +107,13 @@ def make_ensemble(
             )
         for one in members:
             check_columns(part, one.columns)
+    config = {
+        **first.config,
+        "model": {"_target_": _TARGET},
+        "loss": None,
+        "precision": "float32",  # outside the members
+        "data_dir": str(own.data_dir),
+    }
     # raw, for each member has its own
     transform = replace(no_transform(lists["vali"], missing="keep"), codes=first.transform.codes)
     digests = {split: part["digest"] for split, part in shared["data"].items()}
@@ -128,8 +122,7 @@ def make_ensemble(
     chosen, crossfit = (1 / len(members),) * len(members), None
     if weights == VALI:
         alone = (ensemble_of([one], [1.0]).to(device) for one in members)
-        parts = [predict(model, data["vali"], items=items).double() for model in alone]
-        scores = torch.stack(parts)
+        scores = torch.stack([predict(one, data["vali"], items=items).double() for one in alone])
         by = next(metric for metric in metrics if str(metric) == select_on)
 
         def measure_of(counts: tuple[int, ...]) -> NDArray[np.float64]:
@@ -142,17 +135,16 @@ def make_ensemble(
     scorer = replace(scorer, model=ensemble_of(members, chosen).to(device).eval())
 
     plain = weights if isinstance(weights, str) else list(weights)
-    names = Counter(described(run.results["choices"]) for run in runs)
+    names = [described(run.results["choices"]) for run in runs]
+    counts = Counter(names).items()
     choices = {
         "model": "ensemble",
-        "members": " + ".join(f"{n} {name}" if n > 1 else name for name, n in names.items()),
+        "members": " + ".join(f"{n} {name}" if n > 1 else name for name, n in counts),
         "weights": str(plain),
     }
-    make_folder("output", folder)
-    kept = {k: v for k, v in config.items() if k != "cache_dir"}
     content = scorer.state() | {
         "model": {},
-        "config": seen_from(kept, folder),
+        "config": seen_from(config, folder),
         "choices": choices,
         "progress": asdict(Progress()),
         "members": [
@@ -162,10 +154,11 @@ def make_ensemble(
         ],
         "weights": list(chosen),
     }
+    make_folder("output", folder)
     if identity is not None:
         atomic_write(RunFolder(folder).note, identity + "\n")
     save_checkpoint(folder / ENSEMBLE, content)
-    write_frame(folder / "history.csv", pd.DataFrame(columns=["epoch"]))  # it has no epochs
+    write_csv(folder / "history.csv", [], ["epoch"])  # it has no epochs
     kinds = (Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
     methods = [without(run.results["protocol"], *kinds) for run in runs]
     return write_run(
@@ -178,10 +171,11 @@ def make_ensemble(
         **{key: shared[key] for key in ("seed", "dataset", "fold", "data", "features")},
         members=[
             {
-                "run": run.folder.name, "seed": run.results["seed"], "weight": weight,
-                "vali": run.results["vali"].get(select_on), "choices": run.results["choices"],
+                "member": name, "seed": run.results["seed"],
+                f"vali {select_on}": run.results["vali"].get(select_on),
+                "weight": weight, "run": run.folder.name,
             }
-            for run, weight in zip(runs, chosen, strict=True)
+            for name, run, weight in zip(names, runs, chosen, strict=True)
         ],
         parameters=sum(run.results["parameters"] for run in runs),
         wall_seconds=time.perf_counter() - started,

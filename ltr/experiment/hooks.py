@@ -42,17 +42,18 @@ class Introduction(Hook):
     def start(
         self, cfg: Any, parts: Experiment, lists: Mapping[str, Lists], scorer: Scorer
     ) -> None:
-        sizes = ", ".join(f"{split} {len(part):,}" for split, part in lists.items())
-        fold = f" fold {parts.dataset.fold}" if parts.dataset.fold is not None else ""
-        about, objective = f"{scorer.parameters:,} parameters", self._choices.get("loss", "loss")
+        model, loss = (self._choices.get(group, group) for group in ("model", "loss"))
+        about = f"{scorer.parameters:,} parameters"
         if isinstance(scorer.model, RoundModel):
             about = scorer.model.description
             if parts.loss is None:
-                objective = f"its own objective {scorer.model.own_objective()}"
-        log.info(
-            "%s (%s) with %s on %s%s: lists %s; %s", self._choices.get("model", "model"), about,
-            objective, parts.dataset.name, fold, sizes, describe_device(parts.device),
-        )  # fmt: skip
+                loss = f"its own objective {scorer.model.own_objective()}"
+        fold = f" fold {parts.dataset.fold}" if parts.dataset.fold is not None else ""
+        data = f"{parts.dataset.name}{fold}: lists " + ", ".join(
+            f"{split} {len(part):,}" for split, part in lists.items()
+        )
+        where = describe_device(parts.device)
+        log.info("%s", f"{model} ({about}) with {loss} on {data}; {where}")
 
 
 class ExportTarget(Hook):

@@ -4,6 +4,7 @@ import ast
 import functools
 import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -23,15 +24,13 @@ from ltr.scorers.trust import values_in
 from ltr.training.checkpoint import selected_checkpoint
 
 SHOWN = 10  # characters of an identity in the name of a folder
-# The rooms whose code decides what a run computes; the last two that of trees, or of a teacher.
+# The folders whose code decides what a run computes, and that of trees, or of a teacher.
 _ROOMS = ("metrics", "relaxations", "kernels", "losses", "models", "data", "training", "scorers",
           "experiment")  # fmt: skip
 _OF_ROUNDS = "models/rounds"
 # Files in them that prepare data or list runs.
 _AROUND = ("prepare_data", "public_sets", "sweep", "commands", "identity", "engines")
-_DISTRIBUTIONS = {"xgboost": ("xgboost", "xgboost-cpu")}  # where a library's name is not its own
 _LTR = Path(__file__).resolve().parents[1]
-_LOGGED = ("debug", "info", "warning", "error", "exception")  # methods of ``log``
 
 
 def identity(config: DictConfig) -> str:
@@ -44,9 +43,11 @@ def identity(config: DictConfig) -> str:
     Raises:
         ConfigError, DataError: its data are missing, or cannot be read.
     """
-    data = _data(json.dumps(OmegaConf.to_container(config.dataset, resolve=True), sort_keys=True))
-    config = with_levels(config, lambda: make_dataset(config.dataset).split("train"))
-    return _hash(_parts(config) | {"data": data})
+    dataset = make_dataset(config.dataset)
+    dataset.check()
+    digests = {split: dataset.split(split).digest for split in SPLITS}
+    config = with_levels(config, lambda: dataset.split("train"))
+    return _hash(_parts(config) | {"data": digests})
 
 
 def identity_without_data(config: DictConfig) -> str:
@@ -59,17 +60,16 @@ def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) ->
     return _hash([list(members), weights, *map(room_digest, ("experiment", "scorers"))])
 
 
-def training_code(*configs: DictConfig) -> str:
-    """A hash of all code that trains ``configs``: ours, the user's own, libraries of trees."""
-    return _hash([_code(config) for config in configs])
+def training_code(config: DictConfig) -> str:
+    """A hash of all code that trains ``config``: ours, the user's own, a library of trees."""
+    return _hash(_code(config))
 
 
 def origins_of(config: DictConfig) -> dict[str, str | None]:
     """What a run reads besides its lists, by digest: teacher and sorter; None where it has none."""
     whole = OmegaConf.to_container(config, resolve=True)
-    nodes = [node for node in values_in(whole) if isinstance(node, Mapping)]
-    given = [node["sorter"] for node in nodes if node.get("sorter") is not None]
-    sorter = Path(given[0] if given else SHIPPED)
+    nodes = (node for node in values_in(whole) if isinstance(node, Mapping))
+    sorter = Path(next(filter(None, (node.get("sorter") for node in nodes)), SHIPPED))
     return {
         "loss.sorter": _sha256(sorter) if sorter.is_file() else None,
         "teacher": run_digest(config.get("teacher")),
@@ -87,26 +87,18 @@ def _sha256(file: Path) -> str:
 
 def _parts(config: DictConfig) -> dict[str, Any]:
     whole: Any = OmegaConf.to_container(config, resolve=True)
-    others = origins_of(config)
     plain = without(whole, Kind.PLACE) | {
         "monitor": sorted({*as_list(config.monitor)} - {"vali"}),  # columns of history.csv
         "init_from": run_digest(config.init_from),
-        "teacher": others["teacher"],
+        "teacher": None,  # of its origins
     }
-    return {"config": plain, "code": _code(config), "sorter": others["loss.sorter"]}
+    return {"config": plain, "code": _code(config), "origins": origins_of(config)}
 
 
 def _hash(parts: Any) -> str:
     """SHA-256 of what JSON can hold; 0 and 0.0 are the same number."""
     same = json.loads(json.dumps(parts), parse_int=float)
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
-
-
-@functools.cache
-def _data(node: str) -> dict[str, str]:
-    dataset = make_dataset(OmegaConf.create(json.loads(node)))
-    dataset.check()
-    return {split: dataset.split(split).digest for split in SPLITS}
 
 
 def _code(config: DictConfig) -> list[Any]:
@@ -148,7 +140,7 @@ def tree_library(config: DictConfig) -> dict[str, str]:
     """Name and version of the library of boosted trees; empty for other models."""
     made, found = class_of(config.model), {}
     if issubclass(made, BoostedTrees):
-        for distribution in _DISTRIBUTIONS.get(made.library, (made.library,)):
+        for distribution in (made.library, f"{made.library}-cpu"):  # as xgboost-cpu
             with suppress(PackageNotFoundError):
                 found[distribution] = version(distribution)
     return found
@@ -156,9 +148,9 @@ def tree_library(config: DictConfig) -> dict[str, str]:
 
 @functools.cache
 def room_digest(room: str) -> str:
-    """A hash of the code of a room of this project."""
-    files = [path for path in sorted((_LTR / room).rglob("*.py")) if path.stem not in _AROUND]
-    return code_hash([x for x in files if x.parent.name != "rounds" or room == _OF_ROUNDS])
+    """A hash of the code in a folder of this project."""
+    files = sorted((_LTR / room).glob("*.py"))
+    return code_hash([path for path in files if path.stem not in _AROUND])
 
 
 def code_hash(files: Sequence[Path]) -> str:
@@ -185,7 +177,7 @@ class _Quiet(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         name, _, method = ast.unparse(node.func).rpartition(".")
-        if method.endswith("Error") or (name == "log" and method in _LOGGED):
+        if method.endswith("Error") or (name == "log" and hasattr(logging, method)):
             node.args = [ast.Constant("") if _is_text(part) else part for part in node.args]
         return node
 

@@ -50,8 +50,11 @@ def resolve_labels(
         experiment = replace(experiment, loss=loss, convention=convention)
     levels = _knob(experiment.loss, "levels")
     for split, part in lists.items():
-        if levels is not None:
-            _check_grades(split, part, "loss.levels", levels)
+        if levels is not None and part.labels.max() > levels - 1:
+            raise ConfigError(
+                f"{split} has {_top(part)[1]}, but loss.levels has {levels:g} grades from 0 on: "
+                f"set suggested.levels, {_LOOK}"
+            )
         if split in {*experiment.settings.monitor, "vali", "test"}:
             check_metrics(split, part, experiment.metrics, experiment.convention)
     if experiment.loss is not None:
@@ -68,18 +71,17 @@ def check_metrics(
         ConfigError: a label is above ``convention.levels`` or in no table of gains, no list has a
             relevant item for a metric, or a gain is too large to count with.
     """
-    parts = {part for metric in metrics for part in metric.parts}
-    if "levels" in parts:
-        _check_grades(split, lists, "convention.levels", convention.levels)
-    if "gain" in parts and not isinstance(convention.gain, str):
-        _check_grades(split, lists, "convention.gain", len(convention.gain), whole=True)
     labels, item = _top(lists)
+    if not isinstance(convention.gain, str):  # a label of any list may be in no table
+        labels = torch.from_numpy(lists.labels.astype(np.float64))[None]
     mask = torch.ones_like(labels, dtype=torch.bool)
     for metric in metrics:
         try:
             value = float(metric(labels, labels, mask, replace(convention, empty="skip")))
         except OverflowError:
             value = np.nan
+        except ConfigError as error:
+            raise ConfigError(f"{split}, where the largest is {item}: {error}") from None
         if not np.isfinite(value):
             raise ConfigError(
                 f"{metric} of {split} has no finite value on the list with {item}, the largest: "
@@ -120,30 +122,10 @@ def _knob(loss: Any, name: str) -> float | None:
     return loss.keywords.get(name) if isinstance(loss, partial) else None
 
 
-def _check_grades(
-    split: str, lists: Lists, key: str, levels: float, *, whole: bool = False
-) -> None:
-    """Raise ``ConfigError`` where a label is no grade below ``levels``, which ``key`` sets."""
-    wrong = lists.labels > levels - 1
-    if whole:
-        wrong |= lists.labels != np.floor(lists.labels)
-    if wrong.any():
-        raise ConfigError(
-            f"{split} has {_item(lists, int(wrong.argmax()))}, but {key} has {levels:g} grades "
-            "from 0 on: set suggested.levels, of a table of gains one for each grade or "
-            f"convention.gain=linear, {_LOOK}"
-        )
-
-
 def _top(lists: Lists) -> tuple[torch.Tensor, str]:
     """The labels of the list with the largest, descending, ``[1, items]``; that item."""
     place = int(lists.labels.argmax())
     number = int(np.searchsorted(lists.offsets, place, side="right")) - 1
     labels = np.sort(lists.labels[lists.offsets[number] : lists.offsets[number + 1]])[::-1]
-    return torch.from_numpy(labels.astype(np.float64))[None], _item(lists, place)
-
-
-def _item(lists: Lists, place: int) -> str:
-    """An item by its label and its query id."""
-    qid = lists.qids[np.searchsorted(lists.offsets, place, side="right") - 1]
-    return f"label {lists.labels[place]:g} (query id {qid})"
+    item = f"label {lists.labels[place]:g} (query id {lists.qids[number]})"
+    return torch.from_numpy(labels.astype(np.float64))[None], item

@@ -49,9 +49,7 @@ def with_steps(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
         train = with_teacher_scores(cfg, train, device)
     if cfg.bagging is not None:
         which = draw_lists(len(train), cfg.bagging, cfg.seed)
-        counts = len(which), len({*which.tolist()}), len(train)
-        text = "bagging=%s: %s lists drawn, %s of the %s of train"
-        log.info(text, cfg.bagging, *map("{:,}".format, counts))
+        log.info("bagging=%s: %d of the %d lists of train", cfg.bagging, len({*which}), len(train))
         train = train.subset(which)
     return train
 

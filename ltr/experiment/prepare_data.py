@@ -14,7 +14,6 @@ from ltr.data.cache import file_digest
 from ltr.data.files import LetorFiles
 from ltr.data.lists import SPLITS, Lists
 from ltr.data.public_sets import Known, public_sets
-from ltr.data.transforms import column_range
 from ltr.errors import ConfigError, DataError
 from ltr.scorers.parts import make_dataset
 
@@ -22,21 +21,10 @@ _FEW = 8  # up to so many different labels, each is counted
 
 
 def prepare_data(cfg: DictConfig) -> None:
-    """Prepare the data set that ``cfg`` names and print what it holds."""
-    text, wrong = prepared(cfg)
-    print(text)
-    if wrong:
-        raise DataError(wrong)
-
-
-def prepared(cfg: DictConfig) -> tuple[str, str]:
-    """Check and unpack the data set ``cfg.dataset``, fill its cache and count its contents.
-
-    Returns:
-        The table to print; and all that is not as published, with the remedy, or nothing.
+    """Check and unpack the data set ``cfg.dataset``, fill its cache, and print what it holds.
 
     Raises:
-        ConfigError, DataError: one line that says what to mend.
+        ConfigError, DataError: one line that says what to mend, or all that is not as published.
     """
     required(cfg, "dataset")
     datasets, public = _folds(cfg), public_sets().get(cfg.dataset.get("name"))
@@ -45,7 +33,7 @@ def prepared(cfg: DictConfig) -> tuple[str, str]:
         dataset.check()
         for split in SPLITS:
             lists = dataset.split(split)
-            rows.append(count_items(lists, dataset.fold, split))
+            rows.append({"fold": dataset.fold, "split": split, **counts_of(lists)})
             if public and isinstance(dataset, LetorFiles):
                 path = dataset.path(split)
                 official = public.files.get(path.relative_to(dataset.folder).as_posix())
@@ -54,11 +42,11 @@ def prepared(cfg: DictConfig) -> tuple[str, str]:
             if split == "train" and lists.columns is not None:
                 coded = ", ".join(lists.columns.categories) or "none"
                 text = f"\n\n{len(lists.columns.names):,} features, categories: {coded}"
-    if public is None or not public.known:
-        return table(rows) + text, ""
-    if strange := differences(rows, public.known) + strange:
-        return table(rows), f"{'; '.join(strange)}; {public.how_to_get(cfg.data_dir)}"
-    return f"{table(rows)}\n\nall counts are as published", ""
+    print(table(rows) + text)
+    if public and public.known:
+        if strange := differences(rows, public.known) + strange:
+            raise DataError(f"{'; '.join(strange)}; {public.how_to_get(cfg.data_dir)}")
+        print("\nall counts are as published")
 
 
 def _folds(cfg: DictConfig) -> list[Any]:
@@ -82,19 +70,13 @@ def _folds(cfg: DictConfig) -> list[Any]:
     return [*map(make_dataset, nodes)]
 
 
-def count_items(lists: Lists, fold: int | None, split: str) -> dict[str, Any]:
-    """What a split holds; features are read once, in blocks."""
-    low, high = column_range(lists.features)
+def counts_of(lists: Lists) -> dict[str, Any]:
+    """What a split holds."""
     return {
-        "fold": fold,
-        "split": split,
         "rows": lists.items,
         "lists": len(lists),
         "empty lists": int(lists.empty.sum()),
-        "shortest": int(lists.lengths.min()),
-        "mean": round(float(lists.lengths.mean()), 1),
         "longest list": int(lists.lengths.max()),
-        "constant columns": int((low >= high).sum()),  # greater where every value is missing
         "missing values": lists.missing,
         "labels": Counter(lists.labels.tolist()),
     }
@@ -102,35 +84,35 @@ def count_items(lists: Lists, fold: int | None, split: str) -> dict[str, Any]:
 
 def differences(rows: Sequence[Mapping[str, Any]], known: Sequence[Known]) -> list[str]:
     """Every count of ``rows`` that is not as published, in words."""
-    found, splits = [], {(row["fold"], row["split"]): row for row in rows}
+    found = []
     for record in known:
-        parts = [splits[record.fold, split] for split in record.splits]
-        labels = sum((part["labels"] for part in parts), Counter[float]())
+        parts = [r for r in rows if r["fold"] == record.fold and r["split"] in record.splits]
         must: dict[str, Any] = {
             "rows": record.rows,
             "lists": record.lists,
             "empty lists": record.empty,
+            "labels": record.labels and Counter(dict(enumerate(record.labels))),
         }
-        have = {name: sum(part[name] for part in parts) for name in must}
-        if record.labels:
-            have["items of each grade"] = _counts(labels)
-            must["items of each grade"] = _counts(dict(enumerate(record.labels)))
         where = ("" if record.fold is None else f"Fold{record.fold} ") + "+".join(record.splits)
-        found += [
-            f"{where} has {have[name]} {name}, not {number}"
-            for name, number in must.items()
-            if number not in (None, have[name])
-        ]
+        for name, number in must.items():
+            if number is None:
+                continue
+            have = sum((part[name] for part in parts), type(number)())
+            if have != number:
+                found.append(f"{where} has {name} {_shown(have)}, not {_shown(number)}")
     return found
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each split; of many labels the number and the range."""
-    shown = [{**row, "labels": _counts(row["labels"])} for row in rows]
+    """A line for each split."""
+    shown = [{**row, "labels": _shown(row["labels"])} for row in rows]
     return tabulate(shown, headers="keys", intfmt=",", missingval="")
 
 
-def _counts(labels: Mapping[float, int]) -> str:
-    if len(labels) > _FEW:
-        return f"{len(labels)} from {min(labels):g} to {max(labels):g}"
-    return "  ".join(f"{label:g}: {labels[label]:,}" for label in sorted(labels))
+def _shown(count: Any) -> str:
+    """A count in words: of many labels their number and range."""
+    if not isinstance(count, Counter):
+        return str(count)
+    if len(count) > _FEW:
+        return f"{len(count)} from {min(count):g} to {max(count):g}"
+    return "  ".join(f"{label:g}: {count[label]:,}" for label in sorted(count))

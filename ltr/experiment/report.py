@@ -132,7 +132,6 @@ def write_run(
         "features": scorer.transform.width,
         "parameters": scorer.parameters,
         "device": describe_device(scorer.device),
-        "device_type": scorer.device.type,
         "threads": torch.get_num_threads(),
         "commit": commit(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 RESULTS, NOTE = "results.json", "identity.txt"
 RESUMED = "resumed as another run"  # in place of an identity
-_NOT_RESULTS = (".hydra", ".lock", "train.log", "error.txt", NOTE)
+_NOT_RESULTS = ("train.log", "error.txt", NOTE)
 FILES = ("queries.csv", "scores.csv", "history.csv")  # results.json holds their digests
 _DIGEST, _FILES = "sha256", "files_sha256"  # keys of results.json
 _MEANS = {"test", "vali", "untrained_vali"}  # entries of means by metric
@@ -162,7 +162,7 @@ class RunFolder:
     def damage(self) -> str | None:
         """What is wrong with the files of a finished run, in one line; None: nothing."""
         try:
-            _ = [self.checked(name) for name in self.results[_FILES]]
+            _ = self.overrides, [self.checked(name) for name in self.results[_FILES]]
         except DataError as error:
             return str(error)
         return None
@@ -173,7 +173,7 @@ class RunFolder:
         content = self._read(RESULTS)
         try:
             results = json.loads(content)
-            sound = results.pop(_DIGEST) == _digest_of(results) and {*results[_FILES]} <= {*FILES}
+            sound = results.pop(_DIGEST) == _digest_of(results)
         except (ValueError, TypeError, KeyError, RecursionError, AttributeError):
             sound = False
         if not sound:
@@ -285,6 +285,13 @@ def by_identity(folder: Path) -> dict[str, Path]:
     return found
 
 
+def runs_in(folder: Path) -> list[RunFolder]:
+    """The runs in ``folder`` at any depth, itself too, but for results that were moved aside."""
+    marks = {mark.parents[1] for mark in folder.rglob(".hydra/config.yaml")}
+    marks |= {mark.parent for mark in folder.rglob(RESULTS)}
+    return [RunFolder(run) for run in sorted(marks) if not run.name.startswith("before-")]
+
+
 def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
     """The finished runs in ``paths``, and the folders of runs that are not finished.
 
@@ -294,22 +301,15 @@ def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
         DataError: a path leads to no finished run, or a file is damaged.
     """
     found: dict[Path, RunFolder] = {}
-    unfinished: dict[Path, None] = {}
     for folder in map(Path, paths):
-        own = folder if folder.name == RESULTS else folder / RESULTS
-        files = [own] if own.is_file() else sorted(folder.rglob(RESULTS))
-        for config in sorted(folder.rglob(".hydra/config.yaml")):
-            if not RunFolder(config.parents[1]).finished:
-                unfinished[config.parents[1]] = None
-        if not files:
-            raise DataError(
-                f"{folder}: no results.json there or below; give the folder of a finished run, "
-                "or one that holds such folders"
-            )
-        for file in files:
-            run = found.setdefault(file.parent.resolve(), RunFolder(file.parent))
-            _ = run.digest  # it is sound, and of some test lists
-    return list(found.values()), list(unfinished)
+        runs = runs_in(folder)
+        if not any(run.finished for run in runs):
+            raise DataError(f"{folder}: no results.json there or below; give finished runs")
+        for run in runs:
+            found.setdefault(run.folder.resolve(), run)
+    finished = [run for run in found.values() if run.finished]
+    _ = [run.digest for run in finished]  # they are sound, and of some test lists
+    return finished, [run.folder for run in found.values() if not run.finished]
 
 
 def versions() -> dict[str, str]:

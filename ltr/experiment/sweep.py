@@ -6,7 +6,7 @@
 import os
 import re
 import sys
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import MutableMapping
 from contextlib import suppress
 from multiprocessing import current_process
 from pathlib import Path
@@ -30,23 +30,17 @@ _OFFERED = "LTR_GPUS"  # to the processes of a launcher, such as 0,1,2,3
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def gpus_here(count: int, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The names of the ``count`` GPUs that this process may use, as CUDA takes them."""
-    named = [name.strip() for name in environ.get(_VISIBLE, "").split(",") if name.strip()]
-    return named[:count] or [str(number) for number in range(count)]
-
-
-def offer(gpus: Sequence[str], environ: MutableMapping[str, str] = os.environ) -> None:
-    """Have the processes of a launcher take one of ``gpus`` each; one GPU needs no sharing."""
-    if len(gpus) > 1:
-        environ[_OFFERED] = ",".join(gpus)
+def offer_gpus(count: int, environ: MutableMapping[str, str] = os.environ) -> None:
+    """Have the processes of a launcher take one of ``count`` GPUs each; one needs no sharing."""
+    if count > 1:
+        named = environ.get(_VISIBLE) or ",".join(map(str, range(count)))
+        environ[_OFFERED] = ",".join(named.split(",")[:count])
 
 
 def take_gpu(job: int, environ: MutableMapping[str, str] = os.environ) -> None:
     """Let this process see the GPU of its first job's number, before CUDA starts; it keeps it."""
-    gpus = environ.pop(_OFFERED, "").split(",")
-    if gpus[0]:
-        environ[_VISIBLE] = gpus[job % len(gpus)]
+    gpus = environ.pop(_OFFERED).split(",")
+    environ[_VISIBLE] = gpus[job % len(gpus)].strip()
 
 
 class SweepSummary(Callback):
@@ -66,11 +60,9 @@ class SweepSummary(Callback):
             flag(config, "show_test")
         except ConfigError as error:
             raise Stop(error) from error
-        try:
+        with suppress(OmegaConfBaseException):  # the sweep itself says what is wrong with it
             folder = quoted(str(config.hydra.sweep.dir))
-        except OmegaConfBaseException:
-            return  # the sweep itself says what is wrong with it
-        config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")
+            config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Take a GPU; remove Hydra's own settings, which name folders of this machine."""
@@ -130,12 +122,9 @@ def _outcome(run: RunFolder) -> dict[str, Any]:
         return {"status": "resumed with other settings; its sweep, given again, runs it anew"}
     if not run.finished:
         return {"status": run.error or "not finished"}
-    try:
-        _, results = run.overrides, run.results
-    except DataError as error:
-        return {"status": str(error)}
     if damage := run.damage():
         return {"status": damage}
+    results = run.results
     worth = results.get("crossfit")
     parts = {
         "vali": results["vali"],
@@ -158,31 +147,27 @@ def table_of(rows: list[dict[str, Any]], *, test: bool = False) -> str:
     """
     import pandas as pd  # not before the end of a sweep
 
-    frame: Any = pd.DataFrame(rows).drop(columns="run")
+    frame: Any = pd.DataFrame(rows, dtype=object).drop(columns="run")
     varied = [*frame.columns[: frame.columns.get_loc("status")]]
-    conventions = frame.pop("convention").dropna().unique() if "convention" in frame else []
+    conventions = sorted({str(row["convention"]) for row in rows if "convention" in row})
     of_test = [name for name in frame if name.startswith("test ")]
-    if not test:
-        frame = frame.drop(columns=of_test)
-    metrics = [name for name in frame if name.startswith(_METRICS)]
+    frame = frame.drop(columns=["convention", *([] if test else of_test)], errors="ignore")
     done = frame[frame["status"] == "done"].dropna(axis=1)  # select=last has no crossfit
-    shown = frame.copy()
-    for name in frame.columns.intersection(["epoch", "seconds"]):
-        shown[name] = frame[name].astype("Int64")
+    shown = frame.where(frame.notna(), None)
     shown["status"] = shown["status"].where(shown["status"] == "done", "failed")
-    look: Any = {"showindex": False, "floatfmt": ".4f", "missingval": ""}
-    parts = [tabulate(shown.astype(object).where(shown.notna(), None), headers="keys", **look)]
+    look: Any = {"headers": "keys", "showindex": False, "missingval": ""}
+    parts = [tabulate(shown, floatfmt=".4f", **look)]
     repeated = [name for name in varied if name in keys(Kind.REPEAT)]
     if repeated and len(done) > 1:
         compared = [name for name in varied if name not in repeated]
-        whole = [name for name in metrics if name in done]
-        groups = done.groupby(compared or (lambda _: ""), sort=False)[whole]
+        whole = [name for name in done if name.startswith(_METRICS)]
+        groups = done.infer_objects().groupby(compared or (lambda _: ""), sort=False)[whole]
         count, mean, deviation = groups.size(), groups.mean(), groups.std()
         cells = mean.map("{:.4f}".format) + deviation.map(" ± {:.4f}".format).replace(" ± nan", "")
         cells.insert(0, "runs", count)
-        means = tabulate(cells.reset_index(drop=not compared), headers="keys", showindex=False)
+        means = tabulate(cells.reset_index(drop=not compared), **look)
         parts.append(f"mean ± standard deviation over {' and '.join(repeated)}\n{means}")
-    parts += ["; ".join(sorted(conventions))] if len(conventions) else []
+    parts += ["; ".join(conventions)] if conventions else []
     if of_test and not test:
         parts.append("test is in summary.csv; the same command with show_test=true shows it")
     return "\n\n".join(parts)

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from ltr.console.folders import asked, label_of
 from ltr.console.keys import flag, number, required, text, texts, whole
 from ltr.errors import ConfigError, as_started
-from ltr.experiment.sweep import gpus_here, offer
+from ltr.experiment.sweep import offer_gpus
 from ltr.tables.spec import split_space
 from ltr.training.device import pick_device
 
@@ -88,10 +88,10 @@ class TableConfig:
     def workers_for(self, config: DictConfig) -> Workers:
         """Who does runs of ``config``; several GPUs of this machine are offered to them."""
         on_gpu, cores = pick_device(config.device).type == "cuda", os.cpu_count() or 1
-        gpus = gpus_here(torch.cuda.device_count()) if on_gpu else []
-        count = self.workers or (len(gpus) or 1 if on_gpu else cores)
+        gpus = torch.cuda.device_count() if on_gpu else 0
+        count = self.workers or (gpus if on_gpu else cores)
         if count > 1 or self.launcher:
-            offer(gpus)
+            offer_gpus(gpus)
         threads = None if on_gpu else max(1, cores // count)
         told = threads and config.threads is None and not self.launcher
         return Workers(count, threads, (f"threads={threads}",) if told else ())
