@@ -6,6 +6,7 @@ All workers of pytest-xdist share it.
 """
 
 import atexit
+import ctypes
 import gc
 import json
 import os
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -26,8 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from fire.children import ROOT, die_with_parent, fork, live, warm
-
+ROOT = Path(__file__).resolve().parents[1]
 _BYTES = 1 << 20  # of a request
 _PLACE = "LTR_TESTS_SERVER"  # the variable with the address of the process that is forked
 
@@ -201,6 +202,81 @@ def _serve(listening: socket.socket) -> None:
                 with suppress(OSError):  # nobody waits for it any more
                     connection.sendall(b"%d\n" % status)
                 connection.close()
+
+
+def fork() -> int:
+    """``os.fork``; Python warns where a library has threads, none of which a child needs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def live(work: Callable[[], None], *streams: int, limits: dict[int, int]) -> None:
+    """The whole life of a forked child; its status is what Python would give to its end."""
+    status: Any = 1
+    try:
+        die_with_parent()
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number, stream in enumerate(streams, 1):
+            os.dup2(stream, number)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for limit, most in limits.items():
+            resource.setrlimit(limit, (most, most))
+        work()
+        status = 0
+    except SystemExit as end:
+        status = end.code or 0
+        if isinstance(status, str):
+            print(status, file=sys.stderr)
+            status = 1
+    except BaseException as error:
+        traceback.print_exc()
+        status = 130 if isinstance(error, KeyboardInterrupt) else 1
+    finally:
+        for text in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                text.flush()
+        os._exit(status)
+
+
+def die_with_parent() -> None:
+    """See that this process is killed when its parent ends."""
+    with suppress(OSError, AttributeError):  # only Linux has it
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+
+
+def warm() -> None:
+    """Import, once, what children need."""
+    os.environ |= {"TQDM_DISABLE": "1", "MPLBACKEND": "agg"}
+    import sklearn.preprocessing  # noqa: F401
+    import torch
+    import tqdm
+
+    tqdm.tqdm.monitor_interval = 0  # no thread of its own: forks must find one thread
+    import ltr.analysis.compare
+    import ltr.experiment.job
+    import ltr.experiment.prepare_data
+    import ltr.inference.evaluate
+    import ltr.inference.predict
+    import ltr.ranker
+    import ltr.search.command
+    import ltr.tables.table  # noqa: F401
+    from ltr.console.compose import composed
+    from ltr.experiment.identity import identity_without_data
+
+    libraries = ("lightgbm", "xgboost", "catboost")
+    for library in (*libraries, "ltr.kernels.neuralndcg", "ltr.kernels.pairs"):
+        with suppress(ImportError):
+            __import__(library)
+    torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])  # imports a second's worth
+    for model in ("mlp", "adarank"):
+        identity_without_data(composed("train", f"model={model}"))  # a second, for every run
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy every page
 
 
 def _command(request: dict[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """A run is known by what it computes: its config, its data and every piece of code behind it."""
 
-import shutil
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -61,29 +60,33 @@ def test_code_is_another_where_it_computes_something_else(old, new, same, tmp_pa
 
 
 def test_a_run_is_known_by_the_code_of_every_room_that_computes_it() -> None:
-    rooms = {path.parent.name for path in identities._LTR.glob("*/__init__.py")}
-    assert {*identities._ROOMS} == rooms - REPORT
-    assert identities.room_digest("models") != identities.room_digest(identities._OF_ROUNDS)
+    folders = {file.relative_to(identities._LTR).parent for file in identities._LTR.rglob("*.py")}
+    rooms = {str(folder) for folder in folders if str(folder).partition("/")[0] not in REPORT}
+    assert {*identities._ROOMS, identities._OF_ROUNDS} == rooms - {"."}
 
 
-def test_the_code_of_trees_and_ensembles_counts_where_they_score(
-    tmp_path: Path, monkeypatch
-) -> None:
-    """Also in the students of a teacher, which may be trees or an ensemble."""
-    shutil.copytree(CONFIGS.parent / "ltr", tmp_path / "ltr")
-    monkeypatch.setattr(identities, "_LTR", tmp_path / "ltr")
-    monkeypatch.setattr(identities, "room_digest", identities.room_digest.__wrapped__)  # no cache
+def test_a_file_counts_in_its_room_but_where_it_prepares_data(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(identities, "_LTR", tmp_path)
+    (tmp_path / "room" / "rounds").mkdir(parents=True)
+    found = []
+    for name in ("one.py", "two.py", "rounds/three.py", "prepare_data.py"):
+        (tmp_path / "room" / name).write_text("")
+        found.append(identities.room_digest.__wrapped__("room"))  # not kept
+    assert len({*found}) == 2
+    assert found[1] == found[3]
+
+
+def test_the_code_of_trees_counts_where_they_score(monkeypatch) -> None:
+    """Also in the students of a teacher, which may be trees."""
+    digests: dict[str, str] = {}
+    monkeypatch.setattr(identities, "room_digest", lambda room: digests.get(room, room))
     monkeypatch.setattr(identities, "run_digest", lambda path: path)
     student = ("model=linear", "loss=distil", "teacher=outputs/x")
-    found, trees = [known(*student)], known("model=lightgbm")
-    for file in ("experiment/ensemble.py", "models/rounds/trees.py"):
-        before = known("model=mlp")
-        with (tmp_path / "ltr" / file).open("a") as code:
-            code.write("\nCHANGED = True\n")
-        found.append(known(*student))
-    assert len({*found}) == 3
-    assert known("model=lightgbm") != trees
-    assert known("model=mlp") == before  # trees count where they may be used
+    runs = (("model=mlp",), ("model=lightgbm",), student)
+    before = [known(*run) for run in runs]
+    digests["models/rounds"] = "changed"
+    after = [known(*run) for run in runs]
+    assert [old == new for old, new in zip(before, after, strict=True)] == [True, False, False]
 
 
 @pytest.fixture
@@ -139,7 +142,6 @@ def test_the_version_of_a_tree_library_counts(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(identities, "version", lambda distribution: "0.1")
     assert known("model=xgboost") != trees
     assert known("model=mlp") == network
-    assert identities.tree_library(compose("model=catboost")) == {"catboost": "0.1"}
 
 
 @pytest.mark.parametrize(

@@ -24,28 +24,23 @@ def _threads():
 
 
 @pytest.mark.slow
-def test_every_thread_count_is_kept(tiny: list[str], tmp_path: Path) -> None:
-    first = compose(*tiny, "loss=listnet", "epochs=1", "threads=1")
-    run(first, tmp_path, {})
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert (results["threads"], results["device_type"]) == (1, "cpu")
-    more = [f"resume={tmp_path}", "epochs=2", "threads=2"]
-    again, _ = resumed(compose(*more), more)
-    run(again, tmp_path, {})
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert results["threads"] == 2
-    threads = {identity(compose(*tiny, f"threads={n}")) for n in (1, 2)}
-    assert len(threads) == 1
-
-
-@pytest.mark.slow
-def test_the_threads_of_a_run_are_not_those_of_the_next(tiny: list[str], tmp_path: Path) -> None:
+def test_threads_are_those_of_a_run_alone_and_are_kept(tiny: list[str], tmp_path: Path) -> None:
     torch.set_num_threads(2)
-    for threads, used in ((1, 1), ("null", 2)):
-        folder = tmp_path / str(threads)
-        folder.mkdir()
-        run(compose(*tiny, "loss=listnet", "epochs=0", f"threads={threads}"), folder, {})
-        assert json.loads((folder / "results.json").read_text())["threads"] == used
+    model = ("loss=listnet", "model=mlp", "model.hidden_sizes=[4]")
+    own = [*tiny[:-3], *model]
+    one, other = tmp_path / "1", tmp_path / "null"
+    more = [f"resume={one}", "epochs=1", "threads=2"]
+    for folder, overrides, used in (
+        (one, [*own, "epochs=0", "threads=1"], 1),
+        (other, [*own, "epochs=0", "threads=null"], 2),
+        (one, more, 2),
+    ):
+        folder.mkdir(exist_ok=True)
+        cfg = compose(*overrides)
+        run(resumed(cfg, more)[0] if overrides is more else cfg, folder, {})
+        results = json.loads((folder / "results.json").read_text())
+        assert (results["threads"], results["device"][:3]) == (used, "cpu")
+    assert len({identity(compose(*own, f"threads={n}")) for n in (1, 2)}) == 1
 
 
 def test_the_version_of_every_package_that_computes_is_recorded() -> None:

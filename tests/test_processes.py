@@ -167,7 +167,7 @@ def test_each_slice_of_each_step_draws_numbers_of_its_own() -> None:
 
 def test_a_step_without_slices_is_plain_pytorch(tiny) -> None:
     """To the bit: what ``shards=null`` computes is what a loop of a few lines does."""
-    experiment = build(compose("loss=lambdarank", "model.dropout=0.3", *tiny))
+    experiment = build(compose("loss=listnet", "model.dropout=0.3", *tiny))
     lists = make_lists([3, 1, 9, 4, 2, 7, 5, 6], empty=(0, 3))
     data, found = ItemTensors(lists, no_transform(lists)), []
     for plain in (False, True):
@@ -209,6 +209,6 @@ def test_what_processes_cannot_share_is_refused(monkeypatch) -> None:
 @pytest.mark.slow
 def test_batch_norm_and_more_slices_than_lists_are_refused(tiny, tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"batch norm of DASALC .* shards=null"):
-        train(tmp_path / "run", *tiny[:-2], "model=dasalc", "shards=2")
+        train(tmp_path / "run", *tiny[:-2], "model=dasalc", "loss=listnet", "shards=2")
     with pytest.raises(ConfigError, match=r"shards=6: give at most batch_size=5"):
-        build(compose(*tiny, "shards=6"))
+        build(compose(*tiny, "loss=listnet", "shards=6"))

@@ -76,7 +76,7 @@ def test_runs_are_listed_once_with_their_state_and_without_test(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_mistakes_and_missing_files_leave_nothing(tmp_path: Path) -> None:
-    for wrong in ("dataset=mq2008", "seed=-1", "loss=nothing", "resume=nowhere"):
+    for wrong in ("dataset=mq2008", "seed=-1", "resume=nowhere"):
         done = run("train.py", "data_dir=nowhere", wrong, cwd=tmp_path)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert not list(tmp_path.rglob("*.log")), wrong

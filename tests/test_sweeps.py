@@ -15,8 +15,10 @@ from ltr.console import folders
 from ltr.console.configs import CONFIGS
 from ltr.console.folders import job_dir, sweep_dir
 from ltr.errors import ConfigError
-from ltr.experiment.run_folder import NOTE, RunFolder
+from ltr.experiment.run_folder import FILES, NOTE, RESULTS, RunFolder
 from ltr.experiment.sweep import SweepSummary, read_runs
+
+MLP = ("loss=listnet", "model=mlp", "model.hidden_sizes=[4]", "threads=1")
 
 
 def test_the_same_grid_has_the_same_folder_however_it_is_typed() -> None:
@@ -27,6 +29,8 @@ def test_the_same_grid_has_the_same_folder_however_it_is_typed() -> None:
     for wrong in ("a/b", "..", "."):
         with pytest.raises(ConfigError, match="give a name"):
             sweep_dir("out", wrong, [])
+    with pytest.raises(ConfigError, match=r"threads: .*start a sweep each"):
+        sweep_dir("out", None, ["threads=1,2", "seed=1,2"])
 
 
 def test_a_job_is_named_by_what_it_overrides() -> None:
@@ -36,12 +40,7 @@ def test_a_job_is_named_by_what_it_overrides() -> None:
     assert job_dir(["epochs=1", "data_dir=a"]) == job_dir(["epochs=1", "data_dir=b"])
 
 
-def test_a_key_that_names_no_folder_cannot_vary() -> None:
-    with pytest.raises(ConfigError, match=r"threads: .*start a sweep each"):
-        sweep_dir("out", None, ["threads=1,2", "seed=1,2"])
-
-
-def test_a_run_is_done_or_not_and_that_of_other_code_is_moved_aside(tmp_path: Path) -> None:
+def test_a_run_is_done_or_not_and_that_of_other_code_is_moved_aside(tmp_path, caplog) -> None:
     assert not RunFolder(tmp_path).prepare("a" * 64)
     for name in ("train.log", "history.csv", "last.pt"):
         (tmp_path / name).write_text(name)
@@ -52,14 +51,20 @@ def test_a_run_is_done_or_not_and_that_of_other_code_is_moved_aside(tmp_path: Pa
     (old,) = tmp_path.glob("before-*")
     assert {path.name for path in tmp_path.iterdir()} == {NOTE, "train.log", old.name}
     assert {path.name for path in old.iterdir()} == {"results.json", "last.pt", "history.csv"}
-    finish(tmp_path, {})
-    assert RunFolder(tmp_path).prepare("b" * 64)
+    (tmp_path / "last.pt").touch()
+    for name in (RESULTS, *FILES):
+        finish(tmp_path, {})
+        assert RunFolder(tmp_path).prepare("b" * 64)
+        (tmp_path / name).write_text("x")
+        assert not RunFolder(tmp_path).prepare("b" * 64)  # it is tested again
+        assert f"{name} is damaged" in caplog.text
+        (tmp_path / name).unlink()
+    assert (tmp_path / "last.pt").exists()
 
 
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on_and_is_done_once(tiny: list[str], tmp_path: Path) -> None:
-    command = ["-m", *tiny, "loss=listnet", "threads=1", "epochs=60", "seed=1,2"]
-    command += [f"output_dir={tmp_path}/cut"]
+    command = ["-m", *tiny[:-3], *MLP, "epochs=60", "seed=1,2", f"output_dir={tmp_path}/cut"]
     process = start(*command)
     second = "*/*seed-2*/history.csv"
     wait_for(lambda: [f for f in (tmp_path / "cut").glob(second) if lines(f) > 8], process)
@@ -86,7 +91,7 @@ def test_a_killed_sweep_goes_on_and_is_done_once(tiny: list[str], tmp_path: Path
 def test_a_sweep_does_its_run_anew_where_it_was_resumed_with_other_settings(
     tiny: list[str], tmp_path: Path
 ) -> None:
-    sweep = ["-m", *tiny, "loss=listnet", "threads=1", "seed=1", "epochs=1", "sweep=mine"]
+    sweep = ["-m", *tiny[:-3], *MLP, "seed=1", "epochs=1", "sweep=mine"]
     sweep += [f"output_dir={tmp_path}/out"]
     call(*sweep)
     (folder,) = (path.parent for path in (tmp_path / "out/mine").glob("*/results.json"))
@@ -110,16 +115,16 @@ def test_a_sweep_does_its_run_anew_where_it_was_resumed_with_other_settings(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["out", "it's", "a=b,c", "back\\slash"])
-def test_another_process_composes_the_same_sweep_folder(name: str, tmp_path: Path) -> None:
+def test_another_process_composes_the_same_sweep_folder(tmp_path: Path) -> None:
     folders.register_resolvers()
+    place = tmp_path / "it's a=b,c back\\slash"
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         first = hydra.compose("train", return_hydra_config=True)
-        first.output_dir = str(tmp_path / name)
+        first.output_dir = str(place)
         folder = first.hydra.sweep.dir
         SweepSummary().on_multirun_start(first)
         folders._run_dir.cache_clear()  # as in a new process
         (override,) = first.hydra.overrides.hydra
         again = hydra.compose("train", [override], return_hydra_config=True)
     assert again.hydra.sweep.dir == folder
-    assert Path(folder).parent == tmp_path / name
+    assert Path(folder).parent == place

@@ -1,54 +1,47 @@
 """Works are killed, or asked to stop, at random moments; then a user goes on."""
 
-import os
 import signal
-from contextlib import suppress
-from functools import cache, partial
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 
 from filelock import FileLock, Timeout
 
 from fire import works
-from fire.children import Ended, Moment, child, program
-from fire.works import Made, Result, Stage, Subject, Work, trees, worst
+from fire.children import Ended, Moment, child
+from fire.works import Result, Stage, Subject, Work, different, trees
 
 _SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 _CLEAN: dict[int, int] = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
 
 
-def subjects(stage: Stage) -> list[Subject]:
+def subjects(stage: Stage) -> Iterator[Subject]:
     """A subject for each work."""
     of_runs = (works.NETWORK, trees("lightgbm"), works.SWEEP, works.SEARCH, works.TABLE)
-    every = (*of_runs, works.CACHE)
-    return [Subject("kills", work.name, partial(_killed, stage, work)) for work in every]
+    for work in (*of_runs, works.CACHE):
+        yield Subject("kills", work.name, partial(_killed, stage, work))
 
 
-def _killed(stage: Stage, work: Work, rng: Random) -> list[Result]:
+def _killed(stage: Stage, work: Work, rng: Random) -> Result:
     """Kill ``work`` once, or twice, and go on."""
-    _, ended = stage.undisturbed(work)
-    results, moments, children = [], [], []
+    stage.undisturbed(work)
+    seconds, writes = stage.spans[work.name]
+    moments = []
     with stage.empty(f"kills-{work.name}-{rng.getrandbits(32)}") as folder:
-        command = work.begin
+        result, command = Result("harmless"), work.begin
         for _ in range(rng.choice((1, 1, 2))):
-            moment = _moment(rng, ended.seconds, ended.writes)
-            moments.append(str(moment))
-            children.append(child(program(*command), folder, moment))
-            results.append(stopped(children[-1], moment.signum))
+            signum, counted = rng.choice(_SIGNALS), rng.random() < 0.6
+            at = rng.randint(1, max(1, writes)) if counted else rng.uniform(0, seconds)
+            moments.append(Moment(int(signum), "write" if counted else "seconds", at))
+            result = stopped(child(command, folder, moments[-1]), signum)
+            if result.detail:
+                break
             command = work.go_on(folder)
-        results.append(_gone_on(stage, work, folder))
-    for one in children:
-        with suppress(ProcessLookupError):
-            os.killpg(one.pid, signal.SIGKILL)  # a run that outlived its table
-    outcome, detail = worst(results)
-    return [Result(outcome, f"{', then '.join(moments)}: {detail}" if detail else "")]
-
-
-def _moment(rng: Random, seconds: float, writes: int) -> Moment:
-    signum = rng.choice(_SIGNALS)
-    if rng.random() < 0.6:
-        return Moment(signum, "write", rng.randint(1, max(1, writes)))
-    return Moment(signum, "seconds", rng.uniform(0, seconds))
+        if not result.detail:
+            result = _gone_on(stage, work, folder, child(command, folder))
+    when = ", then ".join(map(str, moments))
+    return result._replace(detail=result.detail and f"{when}: {result.detail}")
 
 
 def stopped(ended: Ended, signum: int) -> Result:
@@ -60,57 +53,40 @@ def stopped(ended: Ended, signum: int) -> Result:
     return Result("harmless")
 
 
-def _gone_on(stage: Stage, work: Work, folder: Path) -> Result:
-    """Go on to the end, and compare with what nothing disturbed."""
-    ended = child(program(*work.go_on(folder)), folder)
+def _gone_on(stage: Stage, work: Work, folder: Path, ended: Ended) -> Result:
+    """What ``work`` has made in ``folder`` at its end, beside what it makes undisturbed."""
     if ended.raised is not None:
         return Result("traceback", f"going on: {ended.raised}")
     if ended.status != 0:
         return Result("lost", f"going on ends with {ended.status}: {ended.last_line}")
-    return worst([_differences(stage, work, folder), leftovers(folder)])
-
-
-def _differences(stage: Stage, work: Work, folder: Path) -> Result:
-    """What ``work`` has made in ``folder``, beside what it makes undisturbed."""
-    made, expected = work.made(folder), _expected(stage, work)
+    made = work.made(folder)
     if work is works.SEARCH:  # what it draws after a trial that was cut off may be other settings
-        counts = {name: made[name] for name in made if name.startswith("trials")}
-        expected = {**expected, **dict.fromkeys(counts, "3")}
-        wrong = [name for name in made if made[name] != expected.get(name, made[name])]
+        longer = works.LONGER_SEARCH.made(stage.undisturbed(works.LONGER_SEARCH))
+        expected = {name: longer.get(name, value) for name, value in made.items()}
+        expected |= dict.fromkeys((name for name in made if name.startswith("trials")), "3")
     else:
-        wrong = [name for name in {**expected, **made} if made.get(name) != expected.get(name)]
-    if not wrong:
-        return Result("harmless")
+        expected = work.made(stage.undisturbed(work))
+    if not (wrong := different(made, expected)):
+        return leftovers(folder)
     only_history = all(name.endswith("history.csv") for name in wrong)
     detail = f"differs from the run never stopped: {', '.join(wrong[:4])}"
     return Result("lost" if only_history else "silent", detail)
 
 
-@cache
-def _expected(stage: Stage, work: Work) -> Made:
-    """What ``work`` makes undisturbed; of a search the trials of a longer one."""
-    whole = works.LONGER_SEARCH if work is works.SEARCH else work
-    return whole.made(stage.undisturbed(whole)[0])
-
-
 def leftovers(folder: Path) -> Result:
     """Parts of files, and locks that are held, that a work which is done leaves behind."""
     parts = [*folder.rglob(".part-*"), *folder.rglob("*.part"), *folder.rglob("*.tmp")]
-    left = [path.relative_to(folder) for path in parts if not _given_up(path)]
-    left += [path.relative_to(folder) for path in folder.rglob("*.lock") if _is_held(path)]
-    detail = f"left behind: {', '.join(map(str, left[:4]))}"
-    return Result("left", detail) if left else Result("harmless")
+    left = [path for path in parts if not _given_up(path)]
+    for lock in folder.rglob("*.lock"):
+        try:
+            FileLock(lock, timeout=0).acquire().lock.release()
+        except Timeout:
+            left.append(lock)
+    names = ", ".join(str(path.relative_to(folder)) for path in left[:4])
+    return Result("left", f"left behind: {names}") if left else Result("harmless")
 
 
 def _given_up(path: Path) -> bool:
     """Whether it lies in a run folder that was begun and given up, since it had no checkpoint."""
     runs = [above for above in path.parents if (above / ".hydra").is_dir()]
     return bool(runs) and not (runs[0] / "results.json").is_file()
-
-
-def _is_held(path: Path) -> bool:
-    try:
-        FileLock(path, timeout=0).acquire().lock.release()
-    except Timeout:
-        return True
-    return False

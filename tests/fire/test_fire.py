@@ -1,81 +1,72 @@
 """The fire itself: planted faults come out as faults, sound code passes."""
 
-import logging
 import re
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fire.__main__ import Tally, findings, parse, table
-from fire.children import ROOT, Ended, Moment, child
-from fire.flips import heard, judged
+from fire.children import NEVER, ROOT, Ended, Moment, child
+from fire.flips import judged
 from fire.kills import leftovers, stopped
-from fire.works import Result, Subject
+from fire.works import Made, Result, Subject
 from ltr.errors import DataError
 
+TRACE = "Traceback (most recent call last):\n  File \"x\"\nKeyError: 'model'\n"
 
-def refuse() -> dict[str, str]:
+
+def refused() -> Made:
     raise DataError("file: damaged; write it again")
 
 
-def fail() -> dict[str, str]:
-    raise KeyError("model")
-
-
-def warn() -> dict[str, str]:
-    logging.getLogger("ltr").warning("the entry is damaged and was made again")
-    return {"labels": "2"}
-
-
 @pytest.mark.parametrize(
-    ("read", "outcome"),
+    ("ended", "made", "outcome"),
     [
-        (lambda: {"labels": "1"}, "harmless"), (lambda: {"labels": "2"}, "silent"),
-        (lambda: {}, "silent"), (refuse, "noticed"), (warn, "noticed"), (fail, "traceback"),
+        (Ended(0, "", ""), lambda: {"labels": "1"}, "harmless"),
+        (Ended(0, "", "warning: usual"), lambda: {"labels": "2"}, "silent"),
+        (Ended(0, "", ""), dict, "silent"),
+        (Ended(0, "", ""), refused, "noticed"),
+        (Ended(0, "", "the entry is damaged"), lambda: {"labels": "2"}, "noticed"),
+        (Ended(2, "", "error: damaged"), dict, "noticed"),
+        (Ended(2, "", ""), dict, "crash"),
+        (Ended(-11, "", "error"), dict, "crash"),
+        (Ended(1, "", TRACE), dict, "traceback"),
     ],
-)  # fmt: skip
-def test_how_a_damaged_file_is_read_is_judged(
-    read: Callable[[], dict[str, str]], outcome: str
-) -> None:
-    assert judged(lambda: heard(read), ({"labels": "1"}, "")).outcome == outcome
-
-
-def write_three() -> None:
-    for name in ("a", "b", "c"):
-        Path(name).write_text(name)
-
-
-def stop() -> None:
-    print("out")
-    raise SystemExit("why")
+)
+def test_how_a_damaged_file_is_read_is_judged(ended: Ended, made, outcome: str) -> None:
+    usual = Ended(0, "", "warning: usual")
+    assert judged(ended, made, usual, {"labels": "1"}).outcome == outcome
 
 
 @pytest.mark.slow
 def test_a_child_ends_as_a_program_would_and_a_signal_comes_at_its_write(tmp_path: Path) -> None:
-    assert child(stop, tmp_path)[:3] == (1, "out\n", "why\n")
-    ended = child(fail, tmp_path)
-    assert ended.status == 1
-    assert str(ended.raised).startswith("KeyError: 'model'")
-    assert child(signal.pause, tmp_path, limit=0.01).status is None
-    assert child(write_three, tmp_path).writes == 3
-    for signum, status in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):
+    script = tmp_path / "three.py"
+    script.write_text("for name in 'abc':\n    open(name, 'w').close()\nprint('out')\nexit('why')")
+    for moment, status, files in (
+        (NEVER, 1, "abc"),
+        (Moment(9, "write", 2), -9, "a"),
+        (Moment(2, "write", 2), 130, "a"),
+    ):
         folder = tmp_path / str(status)
         folder.mkdir()
-        assert child(write_three, folder, Moment(signum, "write", 2)).status == status
-        assert not (folder / "c").exists()
+        ended = child((str(script),), folder, moment)
+        assert ended.status == status
+        assert {path.name for path in folder.glob("[a-c]")} == {*files}
+        if moment is NEVER:
+            assert (ended.out, ended.err) == ("out\n", "why\n")
+            assert (folder / ".writes").read_text() == "3"
+    assert str(Ended(1, "", TRACE).raised).startswith("KeyError: 'model'")
 
 
 @pytest.mark.parametrize(
     ("status", "err", "outcome"),
     [
-        (143, "", "harmless"), (0, "", "harmless"), (None, "", "crash"),
-        (-signal.SIGTERM, "", "crash"), (2, "error: x", "crash"),
-        (143, 'Traceback (most recent call last):\n  File "x"\nKeyError: 1\n', "traceback"),
+        (143, "", "harmless"), (0, "", "harmless"), (-signal.SIGALRM, "", "crash"),
+        (-signal.SIGTERM, "", "crash"), (2, "error: x", "crash"), (143, TRACE, "traceback"),
     ],
 )  # fmt: skip
-def test_a_stop_is_clean_or_not(status: int | None, err: str, outcome: str) -> None:
+def test_a_stop_is_clean_or_not(status: int, err: str, outcome: str) -> None:
     assert stopped(Ended(status, "", err), signal.SIGTERM).outcome == outcome
 
 
@@ -86,11 +77,11 @@ def test_parts_of_files_are_leftovers(tmp_path: Path) -> None:
 
 
 def test_the_report_counts_and_names_what_shows_a_fault_again() -> None:
-    tally = Tally(Subject("flips", "best.pt", lambda rng: []))
-    tally.add(1, [Result("noticed")])
-    tally.add(2, [Result("silent", "another model")])
+    tally = Tally(Subject("flips", "resume", lambda rng: Result("noticed")))
+    tally.add(1, Result("noticed"))
+    tally.add(2, Result("silent", "another model"))
     assert table([tally]).replace("|", "").split()[-8:] == ["2", "1", "0", "0", "0", "0", "0", "1"]
-    assert "make fire ARGS='only=flips/best.pt seed=3 first=2 tries=1'" in findings([tally], 3)
+    assert "make fire ARGS='only=flips/resume seed=3 first=2 tries=1'" in findings([tally], 3)
     for wrong in ("minutes=x", "tries=x", "speed=1", "tries"):
         with pytest.raises(SystemExit, match=wrong):
             parse([wrong])

@@ -1,21 +1,23 @@
 """The works that are disturbed: their commands, how a user goes on, what they must have made."""
 
-import csv
-import hashlib
 import json
+import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from conftest import make_lists, write_letor
-from filelock import FileLock
 
-from fire.children import Ended, Moment, child, program
+from fire.children import Moment, child
 from ltr.data.lists import SPLITS
 
 # How a try can end, from the best to the worst; one that ends in several ways is the worst of them.
@@ -37,23 +39,12 @@ class Result(NamedTuple):
     detail: str = ""
 
 
-def worst(results: list[Result]) -> Result:
-    """The worst of several ends, with the details of all that are as bad.
-
-    >>> worst([Result("noticed"), Result("lost", "a"), Result("lost", "b")])
-    Result(outcome='lost', detail='a; b')
-    """
-    outcome = max((result.outcome for result in results), key=OUTCOMES.index)
-    details = dict.fromkeys(r.detail for r in results if r.outcome == outcome and r.detail)
-    return Result(outcome, "; ".join(details))
-
-
 class Subject(NamedTuple):
     """One thing that is tried again and again."""
 
     part: str  # kills or flips
     name: str  # without blanks, so that it can be typed after only=
-    attempt: Callable[[Random], list[Result]]  # a try, or several; all of it is drawn
+    attempt: Callable[[Random], Result]  # a try; all of it is drawn
 
 
 Command = tuple[str, ...]
@@ -64,21 +55,15 @@ _PLACES = (*LISTS, "output_dir=out", "threads=1")
 _TIMES = ("seconds", "lists_per_second", "wall_seconds", "finished", "commit", "run")
 
 
-def fingerprints(value: Any, name: str = "") -> Made:
-    """The leaves of nested mappings and lists by name, but for those that tell the time."""
-    if isinstance(value, Mapping):
-        items = [(str(key), item) for key, item in value.items() if key not in _TIMES]
-    elif isinstance(value, (list, tuple)):
-        items = [(str(place), item) for place, item in enumerate(value)]
-    else:
-        array = value.detach().numpy() if hasattr(value, "detach") else value
-        if isinstance(array, np.ndarray) and array.dtype != object:
-            value = array.dtype, array.shape, hashlib.sha256(array.tobytes()).hexdigest()
-        return {name: repr(value)}
-    made = {f"{name} (how many)": str(len(items))}
-    for key, item in items:
-        made |= fingerprints(item, f"{name}.{key}".lstrip("."))
-    return made
+def _plain(value: Any) -> str:
+    """Nested values and tensors as JSON, to the last bit, but for what tells the time."""
+    text = json.dumps(value, default=lambda tensor: tensor.tolist(), sort_keys=True)
+    return re.sub(rf'"({"|".join(_TIMES)})": [^,}}]+', "", text)
+
+
+def different(made: Made, expected: Made) -> list[str]:
+    """The names of what is not as expected."""
+    return [name for name in {**expected, **made} if made.get(name) != expected.get(name)]
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -87,51 +72,46 @@ def run_folders(folder: Path) -> list[Path]:
     return [run for run in runs if not run.name.startswith("before-")]  # of other code or data
 
 
-def _rows(path: Path, *without: str) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return [{k: v for k, v in row.items() if k not in without} for row in csv.DictReader(file)]
+def _table(path: Path) -> pd.DataFrame:
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    return frame.drop(columns=list(_TIMES), errors="ignore")
 
 
-def _made_by_run(run: Path, *, weights: bool) -> Made:
-    """What a run has left."""
+def _made_by_run(run: Path, weights: bool) -> Made:
+    """What a run has left; the weights where they count."""
     from ltr.training.checkpoint import load_checkpoint
 
-    made: dict[str, Any] = {}
-    for name in ("best.pt", "last.pt") if weights else ():
-        content = load_checkpoint(run / name)
-        made[name] = {key: content[key] for key in ("model", "optimizer", "base_lr", "progress")}
     results = json.loads((run / "results.json").read_text())
     own = ("test", "vali", "untrained_vali", "selected_epoch", "best_epoch", "epochs", "data")
-    made["results.json"] = {key: results[key] for key in own}
+    made = {"results.json": _plain({key: results[key] for key in own})}
     made |= {name: (run / name).read_text() for name in ("queries.csv", "scores.csv")}
-    return fingerprints(made) | {"history.csv": json.dumps(_rows(run / "history.csv", *_TIMES))}
+    for name in ("best.pt", "last.pt") if weights else ():
+        content = load_checkpoint(run / name)
+        keys = ("model", "optimizer", "base_lr", "progress")
+        made[name] = _plain({key: content[key] for key in keys})
+    return made | {"history.csv": _table(run / "history.csv").to_csv()}
 
 
 def _made_by_runs(folder: Path, *tables: str, weights: bool = True) -> Made:
     """What all runs below ``folder`` have left, and the tables over them."""
     paths = [path for pattern in tables for path in folder.glob(pattern)]
-    made = {path.name: json.dumps(_rows(path, *_TIMES)) for path in paths}
+    made = {path.name: _table(path).to_csv() for path in paths}
     for run in run_folders(folder):
         name = run.name if tables else ""  # a single run is named by the time
-        own = _made_by_run(run, weights=weights)
-        made |= {f"{name} {key}": value for key, value in own.items()}
+        made |= {f"{name} {key}": one for key, one in _made_by_run(run, weights).items()}
     return made
 
 
 def _made_cache(folder: Path) -> Made:
     arrays = sorted((folder / "cache").glob("*/*.npy"))
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in arrays
-    }
+    return {str(path.relative_to(folder)): repr(path.read_bytes()) for path in arrays}
 
 
 def _made_by_search(folder: Path) -> Made:
     """The value of each trial that is done, by what it set, and how many there are."""
-    rows = _rows(folder / "out/search/mine/trials.csv")
-    done = [row for row in rows if row["state"] == "done"]
-    values = {f"lr={row['optimizer.lr']}": row["vali ndcg@5"] for row in done}
-    return {**values, "trials done": str(len(done)), "trials that differ": str(len(values))}
+    trials = _table(folder / "out/search/mine/trials.csv").query("state == 'done'")
+    values = dict(zip(trials["optimizer.lr"], trials["vali ndcg@5"], strict=True))
+    return {**values, "trials done": str(len(trials)), "trials that differ": str(len(values))}
 
 
 @dataclass(frozen=True)
@@ -163,7 +143,7 @@ _TREES = {
 def trees(library: str) -> Work:
     """Training of boosted trees; a library writes its settings beside them, so scores count."""
     begin = ("train.py", *_PLACES, f"model={library}", *_TREES[library], "epochs=20")
-    return Work(library, begin, lambda folder: _made_by_runs(folder, weights=False), single=True)
+    return Work(library, begin, partial(_made_by_runs, weights=False), single=True)
 
 
 def _search(name: str, trials: int) -> Work:
@@ -206,34 +186,36 @@ class Stage:
 
     def __init__(self, root: Path) -> None:
         """Write the lists."""
-        self.root, self.data = root, root / "data"
+        self.root, self.data, self._lock = root, root / "data", threading.RLock()
+        self.spans: dict[str, tuple[float, int]] = {}  # seconds and writes of an undisturbed work
         sizes = np.random.default_rng(20)
         for name, width, lists in (("mine", 5, (24, 8, 8)), ("more", 20, (300, 60, 60))):
             for seed, (split, count) in enumerate(zip(SPLITS, lists, strict=True)):
                 lengths = sizes.integers(2, 12, count).tolist()
                 write_letor(self.data / name / f"{split}.txt", make_lists(lengths, width, seed))
 
-    def undisturbed(self, work: Work) -> tuple[Path, Ended]:
-        """The folder of ``work`` done undisturbed, once for all processes, and how it ended."""
-        folder, note = self.root / "undisturbed" / work.name, self.root / f"{work.name}.json"
-        with FileLock(self.root / f".{work.name}.lock"):
-            if not note.is_file():
+    def undisturbed(self, work: Work) -> Path:
+        """The folder of ``work`` done undisturbed, once."""
+        folder = self.root / "undisturbed" / work.name
+        with self._lock:
+            if work.name not in self.spans:
                 self._begin(folder)
-                ended = child(program(*work.begin), folder)
+                started = time.perf_counter()
+                ended = child(work.begin, folder)
                 if ended.status != 0:
                     raise RuntimeError(f"{work.name} fails undisturbed: {ended.out}{ended.err}")
-                note.write_text(json.dumps(ended))
-        return folder, Ended(*json.loads(note.read_text()))
+                writes = int((folder / ".writes").read_text())
+                self.spans[work.name] = time.perf_counter() - started, writes
+        return folder
 
     def cut_off(self) -> Path:
         """The folder of a network's training that was killed in its middle."""
         folder = self.root / "cut-off"
-        with FileLock(self.root / ".cut-off.lock"):
+        with self._lock:
             if not folder.is_dir():
-                at = self.undisturbed(NETWORK)[1].writes * 2 // 3
-                with self.empty("cutting") as place:
-                    child(program(*NETWORK.begin), place, Moment(9, "write", at))
-                    place.rename(folder)
+                self.undisturbed(NETWORK)
+                self._begin(folder)
+                child(NETWORK.begin, folder, Moment(9, "write", self.spans["network"][1] * 2 // 3))
         return folder
 
     @contextmanager
