@@ -1,7 +1,9 @@
 """The errors that a user can mend. Each message is one line and ends with the remedy."""
 
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 _CLONE = Path(__file__).resolve().parents[1]  # where the package stands in a clone
 
@@ -45,3 +47,11 @@ def as_started(command: str) -> str:
 def install(extra: str) -> str:
     """The remedy where an optional dependency is missing."""
     return f"install the extra {extra}: pip install '.[{extra}]' where the project's files are"
+
+
+def need(name: str, extra: str) -> Any:
+    """The module ``name``, which the optional ``extra`` installs; else ``ConfigError``."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise ConfigError(f"{name} is not installed: {install(extra)}") from None

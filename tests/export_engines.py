@@ -66,9 +66,8 @@ def descend(root: Any, read: Callable[[Any], Any], items: Array, *, strict: bool
 
 def restored(scores: Array, described: str) -> Array:
     """The model's own scores of an engine's, as the note ``score`` of the manifest says."""
-    match = re.fullmatch(r"the model's score ([-+]) (\S+)", described)
-    assert match is not None, described
-    return scores.astype(np.float64) - float(match[1] + match[2])
+    shift = float(described.removeprefix("the model's score "))
+    return scores.astype(np.float64) - shift
 
 
 def engine_scores(

@@ -3,13 +3,11 @@
 import re
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from browser import CHROMIUM, DESKTOP, browser
 from conftest import make_lists
 from folders import refused
 from test_trainer import train
@@ -21,7 +19,7 @@ from ltr.data.lists import Columns
 from ltr.data.transforms import fit_transform
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
-from ltr.inference.explain.command import effects_block, explain
+from ltr.inference.explain.command import explain
 from ltr.inference.explain.effects import attributions_of, leave_one_out
 from ltr.inference.explain.subject import Subject
 from ltr.scorers.scorer import Scorer
@@ -65,12 +63,9 @@ def test_parts_of_a_score_are_those_of_its_features_and_of_other_items() -> None
     others = np.tile(-(away @ np.array(mean)) / 6, (2, 1))
     others[[0, 1], of.items] = 0
     np.testing.assert_allclose(found.others, others.sum(-1), atol=1e-5)
-    np.testing.assert_allclose(found.scores, of.scores[of.items], atol=1e-5)
-    assert found.error < 1e-5
+    np.testing.assert_allclose(found.sums, of.scores[of.items], atol=1e-5)
     alone = attributions_of(subject(Compared(own, [0.0, 0.0, 0.0])))
     assert alone.others.tolist() == [0, 0]
-    assert alone.error < 1e-5
-    assert found._replace(values=found.values + 0.1).error > 0.2  # a part that is wrong shows
 
 
 def test_what_an_indicator_adds_belongs_to_its_feature() -> None:
@@ -100,14 +95,6 @@ def test_an_item_is_left_out_of_the_list() -> None:
                 continue
             moved = scores[item] - of.scores[item]
             assert found[at, other] == pytest.approx(moved, abs=1e-5)
-
-
-def test_a_list_of_one_item_has_no_effects() -> None:
-    of = subject(Compared([1.0, 0.0, 0.0], [0.0, 0.0, 4.0]))
-    alone = replace(of, lists=make_lists([1], width=3), asked=())
-    changes = leave_one_out(alone)
-    assert np.isnan(changes).tolist() == [[True]]
-    assert len(effects_block(alone, changes).rows) == 0
 
 
 def test_a_network_without_captum_says_how_to_install_it(monkeypatch) -> None:
@@ -189,27 +176,8 @@ def test_trees_are_explained_by_their_library(model, tiny, tmp_path) -> None:
         typed("explain", [str(tmp_path / "run"), "qid=q1", f"cache_dir={tmp_path}/cache",
               "items=2,1", f"output={tmp_path}/page"])
     )  # fmt: skip
-    assert "scores items one by one" in said
+    assert "that of its item alone" in said
     error = float(said.partition("miss the score by ")[2].split()[0])
     assert error < 1e-5
     parts = pd.read_csv(tmp_path / "page" / "parts_of_scores.csv")
     assert parts.groupby("item").part.apply(lambda part: part.abs().idxmax() % 5).tolist() == [0, 0]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
-def test_the_page_of_a_list_loads_nothing_and_prints(tiny, tmp_path) -> None:
-    train(tmp_path / "run", *tiny, "epochs=1")
-    given = [
-        f"checkpoint={tmp_path}/run", f"cache_dir={tmp_path}/cache", f"output={tmp_path}/page",
-        "top=3",
-    ]  # fmt: skip
-    said = explain(typed("explain", [*given, "qid=q2"]))
-    assert "Leave-one-out effects" in said
-    page = Path(tmp_path, "page", "page.html")
-    with browser() as shown:
-        shown.open(page, width=DESKTOP)
-        assert shown.said == []
-        assert [url for url in shown.requests if not url.startswith("file:")] == []
-        assert shown.run("document.querySelectorAll('figure table').length") == 2
-        assert shown.run("document.documentElement.scrollWidth <= innerWidth")

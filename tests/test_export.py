@@ -30,21 +30,21 @@ from ltr.inference.export.boosters import trees_of
 from ltr.inference.export.command import export_model, manifest
 from ltr.inference.export.context import ExportContext, Exported, parity
 from ltr.inference.export.forms import (
-    Dense,
+    Layers,
     Trees,
     above,
     at_most,
     below,
-    dense_of,
+    layers_of,
     leaf,
     stump,
 )
-from ltr.inference.export.graph import TransformGraph, normal_score
+from ltr.inference.export.graph import normal_score, transformed
 from ltr.inference.export.onnx import NAME, onnx, vespa
 from ltr.inference.export.texts import before_slack, plugin, ranklib, solr
 from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear
 from ltr.models.embeddings import WithEmbeddings
-from ltr.models.rounds import RankBoost
+from ltr.models.rounds import LightGBM, RankBoost
 from ltr.scorers.scorer import Scorer
 
 SHAPES = ("never", "nonnegative", "skewed", "signed", "quantile")
@@ -70,20 +70,16 @@ def transform_of(shape: str, lists: Lists, **how: Any) -> FeatureTransform:
 
 
 def context(
-    lists: Lists, form: Any = None, scores: Any = 0.0, model: Any = None, transform: Any = None,
-    columns: Any = None, **more: Any,
-) -> ExportContext:  # fmt: skip
-    scorer = Scorer(
-        model or nn.Identity(), transform or no_transform(lists), columns, {"precision": "float32"}
-    )
-    return ExportContext(
-        "m", lists, np.broadcast_to(scores, lists.items), scorer, form, True, **more
-    )
+    lists: Lists, form: Any = None, model: Any = None, transform: Any = None, columns: Any = None
+) -> ExportContext:
+    transform = transform or no_transform(lists)
+    scorer = Scorer(model or nn.Identity(), transform, columns, {"precision": "float32"})
+    return ExportContext("m", scorer, form, True)
 
 
-def in_engines(form: Trees | Dense, lists: Lists, ours: Any) -> None:
+def in_engines(form: Trees | Layers, lists: Lists, ours: Any) -> None:
     """Every text that holds ``form`` scores in its engine as ``ours``."""
-    given = context(lists, form, ours)
+    given = context(lists, form)
     made = [("solr", solr(given))]
     if isinstance(form, Trees) or form.is_linear:
         made.append(("ranklib", ranklib(given)))
@@ -127,7 +123,7 @@ def test_the_transform_as_a_graph_is_the_transform(shape: str, missing: str) -> 
     lists = lists_with(missing=True)
     transform = transform_of(shape, lists, missing=missing)
     wide = np.concatenate([lists.features, lists.features * 1e30, lists.features * 0])
-    found = TransformGraph(transform)(torch.from_numpy(wide)).numpy()
+    found = transformed(torch.from_numpy(wide), transform).numpy()
     np.testing.assert_allclose(found, transform(wide), rtol=3e-7, atol=3e-7)
 
 
@@ -155,7 +151,7 @@ def test_layers_score_alike_in_every_engine(model: nn.Module) -> None:
     inputs = torch.from_numpy(transform(lists.features))[None]
     with torch.no_grad():
         ours = model(inputs, torch.ones(1, lists.items, dtype=torch.bool))[0].numpy()
-    form = dense_of(model, transform)
+    form = layers_of(model, transform)
     parity(lists, ours, form.scores(lists.features), "the layers")
     in_engines(form, lists, ours)
 
@@ -178,23 +174,27 @@ def test_trees_score_alike_in_every_engine_and_absent_features_are_0() -> None:
     in_engines(form, lists, ours)
     here = np.arange(5) == 1
     zeros, absent = (np.where(here, lists.features, x).astype(np.float32) for x in (0, np.nan))
-    files = plugin(context(lists, form, ours)).files
+    files = plugin(context(lists, form)).files
     scores = [engine_scores("elasticsearch", files, x) for x in (absent, zeros)]
     assert (scores[0] == scores[1]).all()
 
 
-def test_a_missing_value_is_0_to_rankboost_unless_it_is_kept() -> None:
+def test_a_missing_value_is_0_to_rankboost() -> None:
     model = RankBoost(2)
     model.content = {
         "features": torch.tensor([0, 1]), "thresholds": torch.tensor([-1.0, 1.0]),
         "alphas": torch.tensor([1.0, 2.0]),
     }  # fmt: skip
     assert {*model.names} == model.content.keys()
-    rows = np.full((1, 2), np.nan, np.float32)
-    for keep, missing in ((False, 0.0), (True, np.nan)):
-        found = trees_of(model, keep_missing=keep).scores(rows)
-        here = np.where(np.full(2, missing) > [-1, 1], [1.0, 2.0], 0.0).sum()
-        assert found.tolist() == [here]
+    assert trees_of(model).scores(np.full((1, 2), np.nan, np.float32)).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("option", ["linear_tree", "zero_as_missing"])
+def test_trees_that_no_engine_has_are_refused(option: str) -> None:
+    needed("lightgbm")
+    model = LightGBM(2, options={option: True})
+    model.booster = "grown"
+    assert option in refused(lambda: trees_of(model), ConfigError)
 
 
 @pytest.mark.parametrize("fault", ["above", "before_slack"])
@@ -207,20 +207,11 @@ def test_a_threshold_that_is_one_float_off_is_found(
         in_engines(form, lists, form.scores(lists.features))
 
 
-@pytest.mark.parametrize(
-    ("write", "name", "wrong", "remedy"),
-    [
-        (vespa, "price-usd", "'price-usd'", "name the columns"),
-        (plugin, "{{price}}", "'{{price}}'", "name the columns"),
-    ],
-)
-def test_what_an_engine_would_read_otherwise_is_not_written(
-    write: Any, name: str, wrong: str, remedy: str
-) -> None:
-    columns = Columns(("f1", name, "f3", "f4", "f5"))
-    line = refused(lambda: write(context(lists_with(), trees(), columns=columns)), ConfigError)
-    assert wrong in line
-    assert remedy in line
+def test_what_is_no_attribute_of_vespa_is_not_written() -> None:
+    columns = Columns(("f1", "price-usd", "f3", "f4", "f5"))
+    line = refused(lambda: vespa(context(lists_with(), trees(), columns=columns)), ConfigError)
+    assert "'price-usd'" in line
+    assert "name the columns" in line
 
 
 def test_the_manifest_says_how_a_category_is_coded() -> None:
@@ -344,7 +335,7 @@ def test_onnx_of_trees_takes_missing_values_as_they_do(tmp_path: Path) -> None:
 @pytest.mark.skipif("LTR_RANKLIB" not in os.environ, reason="LTR_RANKLIB names no RankLib")
 def test_ranklib_itself_reads_what_it_is_given() -> None:
     lists = lists_with()
-    linear = dense_of(Linear(5), no_transform(lists))
+    linear = layers_of(Linear(5), no_transform(lists))
     for one in (trees(), linear):
         text = ranklib(context(lists, one)).files["model.txt"]
         found = ranklib_scores(Path(os.environ["LTR_RANKLIB"]), text, lists.features)

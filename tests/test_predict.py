@@ -102,7 +102,7 @@ def test_every_form_of_the_output_holds_the_same(tiny, tmp_path: Path) -> None:
         measured.add(evaluate_scores(asked).partition(" on ")[2])
     assert len(measured) == 1, "its rows are named, so that their order does not matter"
     for name, wrong, remedy in (
-        ("b.csv", ["order=best"], "input or ranked"),
+        ("b.csv", ["order=best"], "input"),
         ("b.txt", [], ".tsv.gz"),
         ("b.csv", ["query=zzz"], "leave query out"),
         ("b.csv", ["header=false"], "leave header out"),

@@ -216,7 +216,6 @@ NO_DATA = r"^scores=s.txt: give data=FILE, the LETOR file whose"
         (["scores=s.txt"], ConfigError, NO_DATA),
         (["scores=s.txt", "checkpoint=run", "data=test.txt"], ConfigError, NO_DATA),
         (["scores=s.txt", "dataset=mq2008"], ConfigError, NO_DATA),
-        (["scores=s", "data=d", "split=train"], ConfigError, "^split=train: .*leave split out"),
         (["scores=s", "data=x.parquet"], DataError, "x.parquet is a table, .*'LABEL qid:ID 1:0'"),
         (["scores=s", "data=d", "metrics_as=[trec,papre]"], ConfigError, "metrics_as/papre"),
     ],

@@ -1,6 +1,7 @@
 """Metrics of a trained model or of any tool's scores, under several conventions side by side."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,12 @@ def evaluate_model(cfg: DictConfig) -> str:
         raise ConfigError("give checkpoint=..., or scores=... and data=...; see --help")
     check_split(cfg.split)
     chosen = cfg.get("dataset")
-    if cfg.data is None:
-        if flag(cfg, "regroup"):
-            raise ConfigError("regroup is of data=FILE: write dataset.regroup=true, with dataset=")
-    elif is_table(Path(cfg.data)):
+    if cfg.data is not None and is_table(Path(cfg.data)):
         raise ConfigError(
             f"data={cfg.data} is a table, not LETOR text: write dataset=table "
             f"dataset.split.test={cfg.data} dataset.query=COLUMN dataset.label=COLUMN"
         )
-    _check_files(cfg, "data")
+    _check_files(cfg)
     scorer = load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
     given = {"dataset": chosen or cfg.data, "metrics": cfg.metrics}
     own = scorer.own_config(cfg, [part for part, value in given.items() if value is None])
@@ -66,16 +64,12 @@ def evaluate_model(cfg: DictConfig) -> str:
         name, split = cfg.data, "data"
         lists, _ = read_file(Path(cfg.data), flag(cfg, "regroup"), scorer)
     else:
-        if chosen and cfg.data_dir is None:
-            OmegaConf.update(cfg, "data_dir", own.data_dir)
+        cfg.data_dir = own.data_dir
         dataset, lists = scorer.read(chosen or own.dataset, cfg.split)
         fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
         name, split = f"{dataset.name}{fold}", cfg.split
-
-    def score() -> Any:
-        return scorer.scores(lists, items=cfg.evaluation_items).cpu().numpy()
-
-    return _report(cfg, f"{cfg.checkpoint} on {name}", lists, score, metrics, conventions, split)
+    title, score = f"{cfg.checkpoint} on {name}", partial(scorer.scores, items=cfg.evaluation_items)
+    return _report(cfg, title, lists, score, metrics, conventions, split)
 
 
 def evaluate_scores(cfg: DictConfig) -> str:
@@ -84,31 +78,28 @@ def evaluate_scores(cfg: DictConfig) -> str:
     There is a column for each convention of ``cfg.metrics_as``, by default for all of
     ``configs/metrics_as``.
     """
-    if cfg.data is None or not OmegaConf.is_missing(cfg, "checkpoint") or cfg.get("dataset"):
+    if cfg.data is None or not OmegaConf.is_missing(cfg, "checkpoint"):
         raise ConfigError(
             f"scores={cfg.scores}: give data=FILE, the LETOR file whose rows they score, and "
-            "neither checkpoint nor dataset"
+            "no checkpoint"
         )
-    _check_files(cfg, "scores", "data")
+    _check_files(cfg)
     metrics = named_metrics(as_list(cfg.metrics) or DEFAULT_METRICS)
-    chosen_conventions(cfg, {})  # a mistake in them shows before the files are read
     lists, scores = read_scored(Path(cfg.scores), Path(cfg.data), regroup=flag(cfg, "regroup"))
     if not cfg.get("metrics_as"):
         known = {name: OmegaConf.load(path) for name, path in files_of("metrics_as").items()}
         OmegaConf.update(cfg, "metrics_as", known, force_add=True)
     conventions = chosen_conventions(cfg, {"levels": levels_for(float(lists.labels.max()))})
     title, first = f"{cfg.scores} on {cfg.data}", next(iter(conventions))
-    return _report(cfg, title, lists, lambda: scores, metrics, conventions, first)
+    return _report(cfg, title, lists, lambda _: scores, metrics, conventions, first)
 
 
-def _check_files(cfg: DictConfig, *keys: str) -> None:
+def _check_files(cfg: DictConfig) -> None:
     """Check what goes with ``cfg.data``, and the output, before anything is read."""
     if cfg.data is not None and cfg.get("dataset") is not None:
         raise ConfigError(f"data={cfg.data}: pass data= or dataset=, not both")
-    if cfg.data is not None and cfg.split != "test":
-        raise ConfigError(f"split={cfg.split}: data={cfg.data} has no splits; leave split out")
     if cfg.output is not None:
-        inputs = {key: str(cfg[key]) for key in keys if cfg[key] is not None}
+        inputs = {key: str(cfg[key]) for key in ("scores", "data") if cfg[key] is not None}
         check_output(Path(cfg.output), ".csv", **inputs)
     set_threads(cfg)
 
@@ -129,8 +120,8 @@ def chosen_conventions(cfg: DictConfig, own: Mapping[str, Any]) -> dict[str, Con
 
 
 def _report(
-    cfg: DictConfig, title: str, lists: Lists, score: Callable[[], Any], metrics: Sequence[Metric],
-    conventions: Mapping[str, Convention], alone: str,
+    cfg: DictConfig, title: str, lists: Lists, score: Callable[[Lists], Any],
+    metrics: Sequence[Metric], conventions: Mapping[str, Convention], alone: str,
 ) -> str:  # fmt: skip
     """The table of the means and the conventions in words; the metrics of every query as a file.
 
@@ -139,7 +130,7 @@ def _report(
     """
     for convention in conventions.values():
         check_metrics(str(cfg.data or cfg.split), lists, metrics, convention)
-    scores, single = score(), len(conventions) == 1
+    scores, single = score(lists), len(conventions) == 1
     table, words, columns = {}, [], dict[str, Any]()
     for name, convention in conventions.items():
         items = cfg.evaluation_items

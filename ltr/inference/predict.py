@@ -11,16 +11,13 @@ from omegaconf import DictConfig
 from ltr.atomic import atomic_write, write_frame
 from ltr.console.keys import required
 from ltr.data.lists import Columns, Lists
-from ltr.errors import ConfigError
+from ltr.knobs import check_choice
 from ltr.scorers.inputs import check_output, read_input, set_threads
 from ltr.scorers.scorer import Scorer, load_model
 from ltr.training.device import pick_device
 from ltr.training.evaluation import ranks_of
 
 log = logging.getLogger(__name__)
-
-OUTPUTS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
-ORDERS = ("input", "ranked")
 
 
 def predict_file(cfg: DictConfig) -> str:
@@ -33,9 +30,8 @@ def predict_file(cfg: DictConfig) -> str:
     """
     required(cfg, "checkpoint", "input", "output")
     output = Path(cfg.output)
-    check_output(output, *OUTPUTS, input=cfg.input)
-    if cfg.order not in ORDERS:
-        raise ConfigError(f"order={cfg.order}: choose {' or '.join(ORDERS)}")
+    check_output(output, ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", input=cfg.input)
+    check_choice("order", cfg.order, ("input", "ranked"))
     set_threads(cfg)
     scorer = load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
     lists, ids = read_input(cfg, scorer)
@@ -56,15 +52,14 @@ def predict_file(cfg: DictConfig) -> str:
 def unseen(lists: Lists, scorer: Scorer) -> list[str]:
     """The category columns of ``lists`` none of whose values train had."""
     columns = scorer.columns or Columns(())
-    codes_of = dict(zip(columns.names, lists.features.T, strict=False))
-    codes = {name: codes_of[name] for name in columns.categories}
-    return [name for name, one in codes.items() if (one == 0).any() and not (one > 0).any()]
+    known = zip(columns.names, columns.codes, lists.features.T, strict=False)
+    return [n for n, count, x in known if count and (x == 0).any() and not (x > 0).any()]
 
 
 def ranking(
     lists: Lists, ids: pd.DataFrame, scores: NDArray[np.floating], order: str
 ) -> pd.DataFrame:
-    """The rows of ``lists`` with their ids, scores and ranks, in one of ``ORDERS``.
+    """The rows of ``lists`` with their ids, scores and ranks; ``order`` is input or ranked.
 
     ``ids`` and ``scores`` are those of the items.
     """

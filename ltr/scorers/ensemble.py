@@ -47,11 +47,11 @@ class Ensemble(nn.Module):
     A score depends on the other items of its list, so that it is not ``pointwise``.
 
     Args:
-        members: at least one.
+        members: at least one, mostly ``Member``.
         weights: >= 0, one for each, 1 in sum; a member of weight 0 is not asked.
     """
 
-    def __init__(self, members: Sequence[Member], weights: Sequence[float]) -> None:
+    def __init__(self, members: Sequence[nn.Module], weights: Sequence[float]) -> None:
         super().__init__()
         self.members, self.weights = nn.ModuleList(members), tuple(weights)
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ltr.data.lists import Lists
-from ltr.errors import ConfigError, install
+from ltr.errors import need
 from ltr.inference.explain.subject import Subject
 from ltr.models.embeddings import WithEmbeddings
 from ltr.models.rounds import BoostedTrees, CatBoost, RoundModel, XGBoost
@@ -26,13 +26,11 @@ class Attributions(NamedTuple):
     values: Doubles  # [items, features], what an item's own features add to its score
     others: Doubles  # [items], what the features of the other items of the list add to it
     baseline: Doubles  # [items]
-    scores: Doubles  # [items], that the parts should add up to
 
     @property
-    def error(self) -> float:
-        """The largest difference of baseline plus all parts from the score, of any item."""
-        found = self.baseline + self.values.sum(-1) + self.others
-        return float(np.abs(found - self.scores).max())
+    def sums(self) -> Doubles:
+        """Of the baseline and all parts, ``[items]``."""
+        return self.baseline + self.values.sum(-1) + self.others
 
 
 def attributions_of(subject: Subject, *, items: int = 32768) -> Attributions | None:
@@ -48,22 +46,19 @@ def attributions_of(subject: Subject, *, items: int = 32768) -> Attributions | N
     if isinstance(model, BoostedTrees):
         rows = np.ascontiguousarray(subject.data.features[subject.items].cpu().numpy())
         parts = np.zeros((len(rows), model.width + 1))  # the expected score is the last
-        if model.content:
-            booster, module = model.load(model.content), model.module
-            if isinstance(model, CatBoost):
-                table = with_categories(rows, model.categories)
-                pool = module.Pool(table, cat_features=model.categories or None)
-                parts = booster.get_feature_importance(pool, type="ShapValues")
-            elif isinstance(model, XGBoost):
-                kinds = ["c" if i in model.categories else "q" for i in range(model.width)]
-                given = module.DMatrix(rows, feature_types=kinds, enable_categorical=True)
-                parts = booster.predict(given, pred_contribs=True)
-            else:
-                parts = booster.predict(rows, pred_contrib=True)
-            parts = np.asarray(parts, np.float64)
+        booster, module = model.booster, model.module
+        if isinstance(model, CatBoost) and booster:
+            table = with_categories(rows, model.categories)
+            pool = module.Pool(table, cat_features=model.categories or None)
+            parts = booster.get_feature_importance(pool, type="ShapValues")
+        elif isinstance(model, XGBoost) and booster:
+            kinds = ["c" if i in model.categories else "q" for i in range(model.width)]
+            given = module.DMatrix(rows, feature_types=kinds, enable_categorical=True)
+            parts = booster.predict(given, pred_contribs=True).astype(np.float64)
+        elif booster:
+            parts = booster.predict(rows, pred_contrib=True)
         method = f"SHAP values of {model.title}'s own method; the baseline is its expected score"
-        scores = subject.scores[subject.items].astype(np.float64)
-        return Attributions(method, parts[:, :-1], np.zeros(len(rows)), parts[:, -1], scores)
+        return Attributions(method, parts[:, :-1], np.zeros(len(rows)), parts[:, -1])
     if isinstance(model, (Ensemble, RoundModel)):
         return None
     return _integrated_gradients(subject, model, items)
@@ -76,10 +71,7 @@ def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Att
     it has the mean of the learned vectors. A list-aware score has parts of the other items'
     features too.
     """
-    try:
-        from captum.attr import IntegratedGradients
-    except ImportError as error:
-        raise ConfigError(f"explaining a network needs captum: {install('explain')}") from error
+    captum = need("captum.attr", "explain")
     features, transform = subject.data.features[None], subject.scorer.transform  # [1, list, column]
     column_of = np.concatenate([np.arange(transform.width), transform.indicated])
     if isinstance(model, WithEmbeddings):
@@ -95,8 +87,7 @@ def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Att
         return model(given, mask, places.expand(len(given), -1)).float()
 
     model.requires_grad_(False)
-    method, batch = IntegratedGradients(scores_of), max(1, items // size)
-    start, end = (scores_of(one)[0].double().cpu().numpy() for one in (baseline, features))
+    method, batch = captum.IntegratedGradients(scores_of), max(1, items // size)
     knobs = {"n_steps": _STEPS, "internal_batch_size": batch}
     parts = [method.attribute(features, baseline, target=i, **knobs)[0] for i in targets.tolist()]
     # [items, list, feature]
@@ -106,20 +97,20 @@ def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Att
         "integrated gradients of Captum; at the baseline every item is the list's mean item",
         own,
         whole.sum((1, 2)) - own.sum(-1),
-        start[targets],
-        end[targets],
+        scores_of(baseline)[0, targets].double().cpu().numpy(),
     )
 
 
 def leave_one_out(subject: Subject, *, items: int = 32768) -> Doubles:
     """The scores of ``subject.items`` without each item of the list, less those with it.
 
-    ``[items, list]``, NaN of the item itself; ``items`` bounds the padded items of a batch.
+    ``[items, list]``, the list of two items or more, NaN of the item itself; ``items`` bounds the
+    padded items of a batch.
     """
     size, lists = len(subject.scores), subject.lists
     found = np.full((size, size), np.nan)  # [out, item]
     at_a_time = max(1, items // size)
-    for first in range(0, size if size > 1 else 0, at_a_time):
+    for first in range(0, size, at_a_time):
         out = np.arange(first, min(size, first + at_a_time))
         rest = np.array([np.delete(np.arange(size), j) for j in out])  # in their order
         offsets = np.arange(0, rest.size + 1, size - 1)

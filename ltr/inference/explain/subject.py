@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from ltr.console.keys import required, texts, whole
+from ltr.console.keys import required, texts
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists, check_split
 from ltr.data.tables import query_text
@@ -18,6 +18,8 @@ from ltr.scorers.inputs import read_input, set_threads
 from ltr.scorers.scorer import Scorer, load_model
 from ltr.training.device import pick_device
 from ltr.training.evaluation import ranks_of
+
+_TOP = 10  # items that are explained where none are named
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,7 @@ class Subject:
     lists: Lists  # the one list
     names: Sequence[str]  # of the items, such as their ids
     labelled: bool = True  # the labels of a file are not read
-    asked: Sequence[int] = ()  # the 0-based places of the items to explain; none: the ``top`` best
-    top: int = 10
+    asked: Sequence[int] = ()  # the 0-based places of the items to explain; none: the ten best
 
     @cached_property
     def data(self) -> ItemTensors:
@@ -51,7 +52,12 @@ class Subject:
     def items(self) -> NDArray[np.int64]:
         """The 0-based places of the items to explain, best first."""
         order = np.argsort(self.ranks)
-        return order[np.isin(order, self.asked)] if self.asked else order[: self.top]
+        return order[np.isin(order, self.asked)] if self.asked else order[:_TOP]
+
+    @property
+    def shown(self) -> list[str]:
+        """The names of the items to explain."""
+        return [self.names[item] for item in self.items]
 
     @property
     def features(self) -> list[str]:
@@ -86,8 +92,7 @@ def subject_of(cfg: DictConfig) -> Subject:
     set_threads(cfg)
     scorer = load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
     if cfg.input is not None:
-        of_table: Any = OmegaConf.merge(cfg, {"features": None})  # here a number of them
-        (lists, columns), place = read_input(of_table, scorer), str(cfg.input)
+        (lists, columns), place = read_input(cfg, scorer), str(cfg.input)
     else:
         dataset, lists = scorer.read(scorer.own_config(cfg, ["dataset"]).dataset, cfg.split)
         fold = "" if dataset.fold is None else f" fold {dataset.fold}"
@@ -100,17 +105,17 @@ def subject_of(cfg: DictConfig) -> Subject:
     if cfg.input is None:
         if read := getattr(dataset, "ids", None):
             ids = read(cfg.split, lists.source_rows[rows].tolist())
-    elif len(columns.columns):  # as one text each
+    else:  # as one text each
         cells = columns.iloc[rows].itertuples(index=False)
         ids = [" ".join(filter(None, map(query_text, row))) for row in cells]
-    names = [one or f"item {number}" for number, one in enumerate(ids or [""] * len(rows), 1)]
-    places = list(map(str, range(1, len(rows) + 1)))
-    asked: Any = texts(cfg, "items")
+    places = [str(place) for place in range(1, len(rows) + 1)]
+    names = [one or f"item {place}" for one, place in zip_longest(ids, places)]
+    asked = texts(cfg, "items")
     if wrong := [text for text in asked if text not in places]:
         raise ConfigError(
             f"items={wrong[0]}: the list has the items 1 to {len(rows)}, in the order of the data"
         )
     return Subject(
-        scorer, place, lists.subset(np.array([chosen])), names, labelled=cfg.input is None,
-        asked=[int(text) - 1 for text in asked], top=whole(cfg, "top", least=1),
+        scorer, place, lists.subset(np.array([chosen])), names, cfg.input is None,
+        [int(text) - 1 for text in asked],
     )  # fmt: skip

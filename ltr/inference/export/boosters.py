@@ -11,12 +11,12 @@ import numpy as np
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.inference.export.context import ExportContext, Exported, Scores
-from ltr.inference.export.forms import NODE, Tree, Trees, at_most, below, leaf, stump
-from ltr.models.rounds import BoostedTrees, LightGBM, RankBoost, RoundModel, XGBoost
+from ltr.inference.export.forms import NODE, Tree, Trees, at_most, below, stump
+from ltr.models.rounds import BoostedTrees, LightGBM, RankBoost, XGBoost
 
 
-def trees_of(model: RoundModel, *, keep_missing: bool) -> Trees:
-    """The trees of boosted trees or RankBoost; where not ``keep_missing``, a missing value is 0.
+def trees_of(model: BoostedTrees | RankBoost) -> Trees:
+    """The trees of boosted trees or RankBoost, to which a missing value is 0.
 
     Splits on categories and any transform are refused before.
 
@@ -25,24 +25,17 @@ def trees_of(model: RoundModel, *, keep_missing: bool) -> Trees:
     """
     if isinstance(model, RankBoost):
         rankers = zip(*(model.content.get(name, ()) for name in model.names), strict=True)
-        made = [
-            stump(int(f), float(t), 0.0, float(a), keep_missing or t >= 0) for f, t, a in rankers
-        ]
-        return Trees(tuple(made))
-    assert isinstance(model, BoostedTrees)
+        return Trees(tuple(stump(int(f), float(t), 0.0, float(a)) for f, t, a in rankers))
     if model.booster is None:
-        return Trees((leaf(0.0),))
+        return Trees(())
     if isinstance(model, LightGBM):
+        for option in ("linear_tree", "zero_as_missing"):
+            if model.params.get(option):
+                raise ConfigError(
+                    f"model.options.{option} is LightGBM's alone: leave it out, or use to=native"
+                )
         return _lightgbm(model.booster)
     return (_xgboost if isinstance(model, XGBoost) else _catboost)(model.booster)
-
-
-def _refuse(wrong: bool, what: str, option: str) -> None:
-    if wrong:
-        raise ConfigError(
-            f"the trees have {what}, which is of their library alone: leave out "
-            f"model.options.{option}, or use to=native"
-        )
 
 
 def _lightgbm(booster: Any) -> Trees:
@@ -57,10 +50,8 @@ def _lightgbm(booster: Any) -> Trees:
         def add(node: Mapping[str, Any]) -> int:
             place = len(rows)
             rows.append((-1, 0.0, 0, 0, False, node.get("leaf_value")))
-            _refuse("leaf_const" in node, "linear leaves", "linear_tree")
             if "leaf_value" not in node:
                 kind, threshold = node["missing_type"], at_most(node["threshold"])
-                _refuse(kind == "Zero", "zeros that are missing", "zero_as_missing")
                 missing_left = node["default_left"] if kind == "NaN" else threshold >= 0
                 sides = add(node["left_child"]), add(node["right_child"])
                 rows[place] = (node["split_feature"], threshold, *sides, missing_left, 0.0)
@@ -75,9 +66,7 @@ def _lightgbm(booster: Any) -> Trees:
 def _xgboost(booster: Any) -> Trees:
     """Float32 thresholds, ``x < t``; the value of a leaf is its split condition."""
     learner = json.loads(bytes(booster.save_raw("json")))["learner"]
-    boosted, base = learner["gradient_booster"], learner["learner_model_param"]["base_score"]
-    name = boosted["name"]
-    _refuse(name != "gbtree", f"booster={name}", "booster")
+    known_trees = learner["gradient_booster"]["model"]["trees"]
 
     def tree_of(known: Mapping[str, Any]) -> Tree:
         tree = np.zeros(len(known["left_children"]), NODE)
@@ -92,7 +81,8 @@ def _xgboost(booster: Any) -> Trees:
         tree["missing_left"] = known["default_left"]
         return tree
 
-    return Trees(tuple(map(tree_of, boosted["model"]["trees"])), float(base.strip("[]")))
+    base = learner["learner_model_param"]["base_score"]
+    return Trees(tuple(map(tree_of, known_trees)), float(base.strip("[]")))
 
 
 def _catboost(booster: Any) -> Trees:
@@ -104,8 +94,6 @@ def _catboost(booster: Any) -> Trees:
         path = Path(folder) / "booster.json"
         booster.save_model(str(path), format="json")
         content = json.loads(path.read_bytes())
-    uneven = "oblivious_trees" not in content
-    _refuse(uneven, "no symmetric shape", "grow_policy")
     scale, bias = content["scale_and_bias"]
     floats = content["features_info"]["float_features"]
     missing_left = {f["feature_index"]: f["nan_value_treatment"] != "AsTrue" for f in floats}
@@ -130,8 +118,7 @@ def native(context: ExportContext) -> Exported:
 
     Their features are those behind the transform, which the manifest has in full.
     """
-    model, transform = context.scorer.model, context.scorer.transform
-    assert isinstance(model, BoostedTrees)
+    model: Any = context.scorer.model
     if model.booster is None:
         raise ConfigError("to=native: there are no trees yet: train with epochs=1 or more")
     name, content = "model.cbm", model.content
@@ -142,7 +129,7 @@ def native(context: ExportContext) -> Exported:
 
     def run(folder: Path, lists: Lists) -> Scores:
         booster = model.load((folder / name).read_bytes())
-        return model.score_with(booster, transform(lists.features))
+        return model.score_with(booster, context.scorer.transform(lists.features))
 
     reads = {"reads": "features behind the transform of the manifest"}
     return Exported({name: content}, run, f"{model.title} {model.version}", reads)

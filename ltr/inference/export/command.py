@@ -4,7 +4,6 @@ import hashlib
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from ltr.console.folders import run_folder
 from ltr.console.keys import required
 from ltr.data.lists import check_split
 from ltr.errors import ConfigError
-from ltr.experiment.engines import ENGINES, LUCENE, check_engine
+from ltr.experiment.engines import LUCENE, check_engine
 from ltr.experiment.run_folder import RunFolder, versions
 from ltr.inference.export.boosters import native, trees_of
 from ltr.inference.export.context import (
@@ -25,15 +24,14 @@ from ltr.inference.export.context import (
     json_text,
     parity,
 )
-from ltr.inference.export.forms import Dense, Trees, dense_of
+from ltr.inference.export.forms import layers_of
 from ltr.inference.export.onnx import onnx, vespa
 from ltr.inference.export.texts import plugin, ranklib, solr
-from ltr.knobs import check_choice
-from ltr.models.embeddings import WithEmbeddings
 from ltr.models.rounds import BoostedTrees, RankBoost
 from ltr.scorers.inputs import read_input, set_threads
 from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import selected_checkpoint
+from ltr.training.evaluation import predict
 
 _WRITERS = {
     "onnx": onnx, "vespa": vespa, "native": native, "solr": solr, "ranklib": ranklib,
@@ -60,14 +58,11 @@ def export_model(cfg: DictConfig) -> str:
     """
     required(cfg, "checkpoint", "to", "output")
     output, engine, checkpoint = Path(cfg.output), str(cfg.to), Path(cfg.checkpoint)
-    check_choice("to", engine, ENGINES)
     check_split(cfg.split)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+    if output.exists():
         raise ConfigError(f"output={output} is there already: give the name of a new folder")
-    name = str(cfg.name or output.name)
+    name = output.name
     if not IDENTIFIER.fullmatch(name):
-        if cfg.name is not None:
-            raise ConfigError(f"name={name}: write letters, digits and _, a letter first")
         name = re.sub(r"\W", "_", f"ltr_{name}", flags=re.ASCII)
     set_threads(cfg)
     scorer = load_model(checkpoint, trust=cfg.trust)
@@ -76,40 +71,39 @@ def export_model(cfg: DictConfig) -> str:
     else:
         _, lists = scorer.read(scorer.own_config(cfg, ["dataset"]).dataset, cfg.split)
         split = str(cfg.split)
-    # scores are those of float32, whatever precision its run had
-    scorer = replace(scorer, config=scorer.config | {"precision": "float32"})
     model, run = scorer.model, RunFolder(run_folder(str(checkpoint)))
     results = run.results if run.finished else {}
     of_train = results.get("data", {}).get("train", {})
     missing = lists.missing + int(of_train.get("missing_values", 0))
     check_engine(engine, model, scorer.transform, missing, key="to")
-    form: Trees | Dense | None = None
+    form: Any = None
     if engine != "native" and isinstance(model, BoostedTrees | RankBoost):
-        form = trees_of(model, keep_missing=scorer.transform.keep_missing)
+        form = trees_of(model)
     elif engine in ("solr", "ranklib"):
-        form = dense_of(model, scorer.transform)
-    scores = scorer.scores(lists, items=cfg.evaluation_items).numpy()
-    context = ExportContext(name, lists, scores, scorer, form, not missing)
+        form = layers_of(model, scorer.transform)
+    # in float32, whatever precision its run had
+    scores = predict(model, scorer.open(lists), items=cfg.evaluation_items).numpy()
+    context = ExportContext(name, scorer, form, not missing)
     exported = _WRITERS[engine](context)
 
     make_folder("output", output.parent)
-    with writing(output):
-        beside = tempfile.TemporaryDirectory(prefix=f".part-{output.name[:40]}-", dir=output.parent)
-    with beside:
-        (part := Path(beside.name, output.name)).mkdir()
+    prefix = f".part-{output.name[:40]}-"
+    with writing(output), tempfile.TemporaryDirectory(prefix=prefix, dir=output.parent) as folder:
+        (part := Path(folder, output.name)).mkdir()
         for file, content in exported.files.items():
             atomic_write(part / file, content)
         compared = {
             "to": engine,
             "ran_by": exported.ran_by,
-            **parity(lists, context.scores, exported.run(part, lists), f"to={engine}"),
+            **parity(lists, scores, exported.run(part, lists), f"to={engine}"),
             "split": split,
         }
         weights, selected = selected_checkpoint(checkpoint)
-        digests = {"checkpoint": sha256(weights.read_bytes()), "data": dict(selected["data"])}
+        files = {file: sha256(part / file) for file in exported.files}
+        digests = {"checkpoint": sha256(weights), "data": dict(selected["data"]), "files": files}
         described = manifest(engine, context, exported, results, digests)
-        atomic_write(part / "manifest.json", json_text(described, 2))
-        atomic_write(part / "parity.json", json_text(compared, 2))
+        atomic_write(part / "manifest.json", json_text(described))
+        atomic_write(part / "parity.json", json_text(compared))
         part.rename(output)
     return (
         f"{', '.join(exported.files)}\n{compared['lists']:,} lists of {split}, "
@@ -124,26 +118,24 @@ def manifest(
 ) -> dict[str, Any]:  # fmt: skip
     """Which model this is, and how its features are read.
 
-    ``results`` are of its run, ``digests`` of the checkpoint and its data.
+    ``results`` are of its run, ``digests`` of the checkpoint, its data and the files.
     """
     model, columns = context.scorer.model, context.scorer.columns
-    inner = model.model if isinstance(model, WithEmbeddings) else model
     categories = {} if columns is None else columns.state()["categories"]
     return {
         "to": engine,
-        "model": type(inner).__name__,
+        "model": type(getattr(model, "model", model)).__name__,
         "choices": results.get("choices", {}),
         "features": list(context.features),
-        "features_named": columns is not None,
         "categories": categories,
         "transform": context.scorer.transform.state(),
         **without_nan({key: results[key] for key in _OF_RUN if key in results}),
-        "sha256": {**digests, "files": {name: sha256(one) for name, one in exported.files.items()}},
+        "sha256": digests,
         "versions": versions(),
         "notes": {**({"categories": _CODES} if categories else {}), **exported.notes},
     }
 
 
-def sha256(content: bytes | str) -> str:
-    """In hexadecimal digits."""
-    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
+def sha256(file: Path) -> str:
+    """Of its content, in hexadecimal digits."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ltr.data.lists import Lists
+from ltr.data.lists import Floats, Lists
 from ltr.errors import ConfigError
-from ltr.inference.export.forms import Dense, Trees
 from ltr.scorers.scorer import Scorer
 
 Scores = NDArray[np.floating]
@@ -38,10 +37,8 @@ class ExportContext:
     """A model, and what its writer may want to know besides."""
 
     name: str  # of the model in the engine
-    lists: Lists  # real ones, whose scores the writer may look at
-    scores: Scores  # of the model, [items]
     scorer: Scorer
-    form: Trees | Dense | None  # the model as trees or layers over raw features; None: neither
+    form: Any  # the model over raw features, ``Trees`` or ``Layers``; None: neither
     # no value of the lists was missing in training: a feature that the engine lacks counts as 0
     absent_is_zero: bool
 
@@ -53,21 +50,24 @@ class ExportContext:
 
     def texts(self, files: Mapping[str, str], **notes: Any) -> Exported:
         """``files`` that were written from ``form``."""
-        form = self.form
-        assert form is not None
 
         def run(_: Path, lists: Lists) -> Scores:
-            starts = range(0, lists.items, _ROWS)
-            return np.concatenate([form.scores(lists.features[i : i + _ROWS]) for i in starts])
+            return by_rows(self.form.scores, lists)
 
-        what = "trees" if isinstance(form, Trees) else "layers"
+        what = type(self.form).__name__.lower()  # trees or layers
         notes["format"] = "held by tests/test_export.py, not run in the engine"
         return Exported(files, run, f"ltr on the {what} that the text was written from", notes)
 
 
-def json_text(content: Any, indent: int = 1) -> str:
+def json_text(content: Any) -> str:
     """``content`` as the text of a file."""
-    return json.dumps(content, indent=indent, allow_nan=False) + "\n"
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def by_rows(score: Callable[[Floats], Scores], lists: Lists) -> Scores:
+    """``score`` of the features of all items, some rows at once, ``[items]``."""
+    starts = range(0, lists.items, _ROWS)
+    return np.concatenate([score(np.asarray(lists.features[i : i + _ROWS])) for i in starts])
 
 
 def parity(lists: Lists, ours: Scores, theirs: Scores, what: str) -> dict[str, Any]:

@@ -1,18 +1,20 @@
-"""A model over raw features: ``Trees``, whatever grew them, and ``Dense``, layers."""
+"""A model over raw features: ``Trees``, whatever grew them, and ``Layers``."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from scipy.special import expit
 from torch import nn
 
 from ltr.data.lists import Doubles, Floats
 from ltr.data.transforms import FeatureTransform
-from ltr.experiment.engines import activation_of
-from ltr.models import MLP, Linear
+from ltr.inference.export.graph import linear_of
+from ltr.models import MLP
+from ltr.models.layers import Dropout
 from ltr.models.rounds import AdaRank, PRank
 
 Tree = NDArray[np.void]  # [nodes] of NODE; node 0 is the root
@@ -26,13 +28,6 @@ NODE = np.dtype(
         ("value", np.float64),  # of a leaf
     ]
 )
-_ACTIVATIONS: Mapping[str, Callable[[Doubles], Doubles]] = {
-    "none": lambda x: x,
-    "relu": lambda x: np.maximum(x, 0),
-    "leaky_relu": lambda x: np.where(x < 0, 0.01 * x, x),
-    "tanh": np.tanh,
-    "sigmoid": expit,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +82,9 @@ def leaf(value: float) -> Tree:
     return np.array([(-1, 0.0, 0, 0, False, value)], NODE)
 
 
-def stump(
-    feature: int, threshold: float, low: float, high: float, missing_left: bool = True
-) -> Tree:
-    """``high`` where the feature is above the threshold, else ``low``."""
-    split = np.array([(feature, at_most(threshold), 1, 2, missing_left, 0.0)], NODE)
+def stump(feature: int, threshold: float, low: float, high: float) -> Tree:
+    """``high`` where the feature is above the threshold, else ``low``; a missing value is 0."""
+    split = np.array([(feature, at_most(threshold), 1, 2, threshold >= 0, 0.0)], NODE)
     return np.concatenate([split, leaf(low), leaf(high)])
 
 
@@ -116,58 +109,33 @@ def above(threshold: Floats) -> Floats:
     return np.nextafter(np.asarray(threshold, np.float32), np.float32(np.inf))
 
 
-@dataclass(frozen=True, eq=False)
-class Layer:
-    """``activation(weights @ x + bias)``: ``[out, in]`` and ``[out]`` float64."""
-
-    weights: Doubles
-    bias: Doubles
-    activation: str = "none"  # of ltr.models.layers
-
-
-@dataclass(frozen=True, eq=False)
-class Dense:
-    """Layers; the last has one unit, and no two in a row are linear."""
-
-    layers: tuple[Layer, ...]
+class Layers(nn.Sequential):
+    """A linear layer and an activation by turns, in float64; the last gives one number."""
 
     @property
     def is_linear(self) -> bool:
         """Whether it is a sum of weights times features and a bias."""
-        return len(self.layers) == 1 and self.layers[0].activation == "none"
+        return len(self) == 2 and isinstance(self[1], nn.Identity)
 
+    @torch.inference_mode()
     def scores(self, features: Floats) -> Doubles:
         """The score of each row of raw ``features``, ``[items]``."""
-        values = np.asarray(features, np.float64)
-        for layer in self.layers:
-            values = _ACTIVATIONS[layer.activation](values @ layer.weights.T + layer.bias)
-        return values[:, 0]
+        return self(torch.tensor(features, dtype=torch.float64))[:, 0].numpy()
 
 
-def dense_of(model: nn.Module, transform: FeatureTransform) -> Dense:
-    """The layers of a model that ``is_dense``, each linear one merged into the next.
+def layers_of(model: nn.Module, transform: FeatureTransform) -> Layers:
+    """The layers of a model that ``is_dense``.
 
     The standardisation is in the first:
     ``W (scale * (sign * x - mean)) + b = (W * scale * sign) x + (b - (W * scale) mean)``.
     """
-    found: list[Layer] = []
-    if isinstance(model, AdaRank | PRank):
-        found.append(Layer(model.linear_weights()[None], np.zeros(1)))
-    else:
-        assert isinstance(model, MLP | Linear)
-        modules = [*model.layers] if isinstance(model, MLP) else []
-        for module in [*modules, model.head.linear, model.head.activation]:
-            name = activation_of(module)
-            if isinstance(module, nn.Linear):
-                parts = module.parameters()
-                weights, bias = (part.detach().cpu().double().numpy() for part in parts)
-                if found and found[-1].activation == "none":
-                    before = found.pop()
-                    weights, bias = weights @ before.weights, bias + weights @ before.bias
-                found.append(Layer(weights, bias))
-            elif name is not None:  # dropout has none
-                found[-1] = replace(found[-1], activation=name)
-    first, *others = found
-    weights = first.weights * transform.scale
-    bias = first.bias - weights @ transform.mean
-    return Dense((Layer(weights * transform.sign, bias, first.activation), *others))
+    network: Any = linear_of(model) if isinstance(model, AdaRank | PRank) else model
+    hidden = [*network.layers] if isinstance(network, MLP) else []
+    modules = [*hidden, network.head.linear, network.head.activation]
+    layers = Layers(*(deepcopy(one).double() for one in modules if not isinstance(one, Dropout)))
+    layers.requires_grad_(False)
+    first: Any = layers[0]
+    weights = first.weight.numpy() * transform.scale
+    first.bias -= torch.from_numpy(weights @ transform.mean)
+    first.weight.copy_(torch.from_numpy(weights * transform.sign))
+    return layers

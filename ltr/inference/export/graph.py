@@ -5,91 +5,78 @@ the same float32 inputs of the network.
 """
 
 import math
-from typing import cast
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from ltr.data.transforms import END, LOG, QUANTILE, SIGNED_LOG, FeatureTransform
 from ltr.models import Linear
 from ltr.models.rounds import AdaRank, PRank
-from ltr.scorers.ensemble import Ensemble, Member, standardised
+from ltr.scorers.ensemble import Ensemble
 
 
-def _exact(number: float) -> Tensor:
+def _exact(numbers: ArrayLike) -> Tensor:
     """A constant of float64: the exporter writes Python's numbers in float32."""
-    return torch.tensor(number, dtype=torch.float64)
+    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def _between(values: Tensor, low: float, high: float) -> Tensor:
     return torch.minimum(torch.maximum(values, _exact(low)), _exact(high))
 
 
-class TransformGraph(nn.Module):
-    """``FeatureTransform`` of ``[..., width]`` float32 to ``[..., outputs]`` float32."""
-
-    def __init__(self, transform: FeatureTransform) -> None:
-        super().__init__()
-        shape, exact = transform.shape, np.float64
-        self.sign, self.mean = torch.from_numpy(transform.sign), torch.from_numpy(transform.mean)
-        self.scale = torch.from_numpy(transform.scale)
-        self.codes = torch.from_numpy(transform.codes.astype(exact))
-        self.logged, self.signed, self.graded = (
-            torch.from_numpy(shape == kind) for kind in (LOG, SIGNED_LOG, QUANTILE)
-        )
-        self.indicated = torch.from_numpy(transform.indicated)
-        self.kinds, self.log_eps = {*shape.tolist()}, transform.log_eps
-        self.keep_missing = transform.keep_missing
-        if QUANTILE in self.kinds:
-            # a column without quantiles reads those of another, and its result is not used
-            row = np.maximum(np.cumsum(shape == QUANTILE) - 1, 0)
-            self.grids = torch.from_numpy(transform.grids[row])
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Always finite, unless ``keep_missing``."""
-        missing = features.isnan()
-        raw = torch.where(missing, torch.zeros_like(features), features).double() * self.sign
-        shaped = raw
-        if LOG in self.kinds:
-            logarithm = (raw.clamp(min=0.0) + _exact(self.log_eps)).log()
-            shaped = torch.where(self.logged, logarithm, shaped)
-        if SIGNED_LOG in self.kinds:
-            shaped = torch.where(self.signed, raw.sign() * (raw.abs() + 1.0).log(), shaped)
-        if QUANTILE in self.kinds:
-            shaped = torch.where(self.graded, normal_score(_levels(raw, self.grids)), shaped)
-        limit = float(np.finfo(np.float32).max)
-        result = _between((shaped - self.mean) * self.scale, -limit, limit)
-        filled = torch.full_like(result, math.nan) if self.keep_missing else self.codes
-        result = torch.where(missing, filled, result).float()
-        if len(self.indicated):
-            result = torch.cat([result, missing[..., self.indicated].float()], -1)
-        return result
+def transformed(features: Tensor, transform: FeatureTransform) -> Tensor:
+    """``transform`` of ``[..., width]`` float32, ``[..., outputs]`` float32."""
+    shape, missing = transform.shape, features.isnan()
+    raw = torch.where(missing, torch.zeros_like(features), features).double()
+    raw = raw * _exact(transform.sign)
+    shaped = raw
+    if LOG in shape:
+        logarithm = (raw.clamp(min=0.0) + _exact(transform.log_eps)).log()
+        shaped = torch.where(torch.tensor(shape == LOG), logarithm, shaped)
+    if SIGNED_LOG in shape:
+        logarithm = raw.sign() * (raw.abs() + 1.0).log()
+        shaped = torch.where(torch.tensor(shape == SIGNED_LOG), logarithm, shaped)
+    if QUANTILE in shape:
+        # a column without quantiles reads those of another, and its result is not used
+        row = np.maximum(np.cumsum(shape == QUANTILE) - 1, 0)
+        score = normal_score(_levels(raw, _exact(transform.grids[row])))
+        shaped = torch.where(torch.tensor(shape == QUANTILE), score, shaped)
+    limit = float(np.finfo(np.float32).max)
+    centred = (shaped - _exact(transform.mean)) * _exact(transform.scale)
+    filled = _exact(math.nan) if transform.keep_missing else _exact(transform.codes)
+    result = torch.where(missing, filled, _between(centred, -limit, limit)).float()
+    if len(transform.indicated):
+        result = torch.cat([result, missing[..., torch.tensor(transform.indicated)].float()], -1)
+    return result
 
 
 def _levels(values: Tensor, grids: Tensor) -> Tensor:
     """The level of each of ``[..., columns]`` among its column's quantiles ``[columns, levels]``.
 
-    A value that several quantiles equal has the middle of their levels: the mean of what its place
-    from below and its place from above give.
+    A value that several quantiles equal has the middle of their levels.
     """
     columns, count = grids.shape
-    flat, values = grids.flatten(), values[..., None]
-    starts = torch.arange(columns, device=values.device)[:, None] * count
-    # how many quantiles stand before a value: those <= it, and those < it, [..., columns, 2]
-    upper = torch.tensor([True, False], device=values.device)
-    place = (values * 0).expand(*values.shape[:-1], 2).long()
-    for bit in reversed(range(count.bit_length())):
-        tried = place + (1 << bit)
-        at = flat[starts + tried.clamp(max=count) - 1]
-        before = ((at < values) | (upper & (at == values))) & (tried <= count)
-        place = torch.where(before, tried, place)
-    left = (place - 1).clamp(0, count - 2)
+    flat, starts = grids.flatten(), torch.arange(columns) * count
+
+    def quantiles(before: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """How many quantiles are ``before`` each value, by a binary search."""
+        place = torch.zeros_like(values, dtype=torch.int64)
+        for bit in reversed(range(count.bit_length())):
+            tried = place + (1 << bit)
+            at = flat[starts + tried.clamp(max=count) - 1]
+            place = torch.where(before(at, values) & (tried <= count), tried, place)
+        return place
+
+    lower, upper = quantiles(torch.lt), quantiles(torch.le)
+    left = (lower - 1).clamp(0, count - 2)
     low, high = flat[starts + left], flat[starts + left + 1]
-    share = _between(torch.where(high > low, (values - low) / (high - low), 0.0), 0.0, 1.0)
-    share = torch.where(place == 0, _exact(0.0), share)
-    levels = (left + torch.where(place == count, _exact(1.0), share)) / _exact(count - 1)
-    return _between(levels.mean(-1), END, 1 - END)
+    place = left + _between((values - low) / (high - low), 0.0, 1.0)
+    place = torch.where(lower < upper, (lower + upper - 1) / _exact(2.0), place)
+    return _between(place / _exact(count - 1), END, 1 - END)
 
 
 # Wichura (1988), algorithm AS 241, PPND16: the inverse normal distribution to about 16 digits, for
@@ -133,29 +120,31 @@ class ScorerGraph(nn.Module):
 
     def __init__(self, model: nn.Module, transform: FeatureTransform) -> None:
         super().__init__()
-        self.members, self.weights = nn.ModuleList(), list[float]()
-        if isinstance(model, Ensemble):
-            for one, weight in zip(model.members, model.weights, strict=True):
-                if weight:
-                    member = cast(Member, one)
-                    self.members.append(ScorerGraph(member.model, member.transform))
-                    self.weights.append(weight)
-            return
-        self.transform, self.model = TransformGraph(transform), model
-        if isinstance(model, AdaRank | PRank):  # a linear layer
-            weights = torch.from_numpy(model.linear_weights()).float()
-            self.model = network = Linear(len(weights))
-            network.head.linear.weight.data = weights[None]
-            network.head.linear.bias.data.zero_()
+        self.model = linear_of(model).float() if isinstance(model, AdaRank | PRank) else model
+        self.transform = transform
 
-    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, features: Tensor, mask: Tensor | None = None, ranks: Tensor | None = None
+    ) -> Tensor:
         if mask is None:
             features, mask = features[:, None], torch.ones_like(features[:, :1], dtype=torch.bool)
-        if len(self.members):
-            total = torch.zeros_like(mask, dtype=torch.float64)
-            for member, weight in zip(self.members, self.weights, strict=True):
-                total = total + weight * standardised(member(features, mask), mask)
-            return total.float()
         ranks = torch.ones_like(mask, dtype=torch.int64).cumsum(-1)
-        scores: Tensor = self.model(self.transform(features), mask, ranks)
+        scores: Tensor = self.model(transformed(features, self.transform), mask, ranks)
         return scores.float()
+
+
+def graph_of(model: nn.Module, transform: FeatureTransform) -> nn.Module:
+    """A network as ``ScorerGraph``, an ensemble of networks as one of these."""
+    if not isinstance(model, Ensemble):
+        return ScorerGraph(model, transform)
+    members: Any = model.members
+    return Ensemble([graph_of(one.model, one.transform) for one in members], model.weights)
+
+
+def linear_of(model: AdaRank | PRank) -> Linear:
+    """The linear layer, in float64, that scores as ``model``."""
+    weights = torch.from_numpy(model.linear_weights())
+    network = Linear(len(weights)).double().requires_grad_(False)
+    network.head.linear.weight.copy_(weights)
+    network.head.linear.bias.zero_()
+    return network

@@ -8,9 +8,7 @@ padding. ``by_item``: ``features`` ``[item, feature]`` alone, and ``scores`` ``[
 import logging
 import warnings
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,24 +17,16 @@ from torch import nn
 
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
-from ltr.errors import ConfigError, install
-from ltr.inference.export.context import IDENTIFIER, ExportContext, Exported, Scores
+from ltr.errors import ConfigError, need
+from ltr.inference.export.context import IDENTIFIER, ExportContext, Exported, Scores, by_rows
 from ltr.inference.export.forms import Trees
-from ltr.inference.export.graph import ScorerGraph
+from ltr.inference.export.graph import graph_of
 from ltr.models.rounds import RoundModel
 from ltr.scorers.ensemble import Ensemble
 from ltr.training.evaluation import padded_batches
 
-NAME, PROFILE = "model.onnx", "rank-profile.sd"
+NAME, PROFILE, _EXTRA = "model.onnx", "rank-profile.sd", "export"
 _ITEMS = 1 << 15  # padded items in a batch
-
-
-def need(name: str) -> ModuleType:
-    """A library of the extra ``export``; ``ConfigError`` where it is not installed."""
-    try:
-        return import_module(name)
-    except ImportError:
-        raise ConfigError(f"{name} is not installed: {install('export')}") from None
 
 
 def onnx(context: ExportContext, *, by_item: bool = False) -> Exported:
@@ -50,7 +40,9 @@ def onnx(context: ExportContext, *, by_item: bool = False) -> Exported:
         content = _ensemble(context.form, transform.width, by_item=by_item)
     else:
         content = traced(model, transform, by_item=by_item)
-    return Exported({NAME: content}, _run, f"ONNX Runtime {need('onnxruntime').__version__}")
+    return Exported(
+        {NAME: content}, _run, f"ONNX Runtime {need('onnxruntime', _EXTRA).__version__}"
+    )
 
 
 def vespa(context: ExportContext) -> Exported:
@@ -91,12 +83,13 @@ rank-profile {name} {{
 
 
 def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = False) -> bytes:
-    """The graph of a network behind its transform."""
+    """The graph of a network behind its transform, or of an ensemble of them."""
     if isinstance(model, Ensemble) and any(isinstance(m.model, RoundModel) for m in model.members):
         raise ConfigError(
             "to=onnx: the ensemble has members that are no networks: export them one by one"
         )
-    need("onnxscript"), need("onnx")
+    need("onnxscript", _EXTRA)
+    passes = need("onnx_ir.passes.common", _EXTRA)
     size = (3,) if by_item else (2, 3)
     example = (torch.zeros(*size, transform.width), torch.ones(size, dtype=torch.bool))
     sizes = {i: torch.export.Dim(name) for i, name in enumerate(("batch", "list")[: len(size)])}
@@ -107,11 +100,10 @@ def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = Fal
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the exporter's own code
             program: Any = torch.onnx.export(
-                ScorerGraph(model, transform).eval(), example[:inputs], dynamo=True,
+                graph_of(model, transform).eval(), example[:inputs], dynamo=True,
                 dynamic_shapes=(sizes,) * inputs, input_names=["features", "mask"][:inputs],
                 output_names=["scores"], verbose=False,
             )  # fmt: skip
-        content: bytes = _cleaned(program.model_proto).SerializeToString()
     except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
         text = " ".join(str(error).split())[:200]
         raise ConfigError(
@@ -119,23 +111,13 @@ def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = Fal
         ) from error
     finally:
         logging.disable(level)
-    return content
-
-
-def _cleaned(model: Any) -> Any:
-    """``model`` without the exporter's notes, which name files of this machine."""
-    graph = model.graph
-    for node in graph.node:
-        node.ClearField("doc_string")
-    values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
-    for noted in (model, graph, *graph.node, *values):
-        del noted.metadata_props[:]
-    return model
+    passes.ClearMetadataAndDocStringPass()(program.model)  # notes name files of this machine
+    return bytes(program.model_proto.SerializeToString())
 
 
 def _ensemble(trees: Trees, width: int, *, by_item: bool) -> bytes:
     """A ``TreeEnsembleRegressor`` with float32 thresholds, ``x <= t``."""
-    onnx, made = need("onnx"), trees.with_bias()
+    onnx, made = need("onnx", _EXTRA), trees.with_bias()
     counts, nodes = [*map(len, made)], np.concatenate(made)
     tree, node = np.repeat(np.arange(len(made)), counts), np.concatenate([*map(np.arange, counts)])
     leaves = nodes["feature"] < 0
@@ -174,17 +156,7 @@ def _ensemble(trees: Trees, width: int, *, by_item: bool) -> bytes:
         attribute = onnx.helper.make_attribute(name, values.tolist())
         model.graph.node[1].attribute.append(attribute)
     onnx.checker.check_model(model)
-    content: bytes = model.SerializeToString()
-    return content
-
-
-def session(path: Path) -> Any:
-    """ONNX Runtime of a file, on the CPU."""
-    runtime = need("onnxruntime")
-    options = runtime.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = torch.get_num_threads()
-    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return bytes(model.SerializeToString())
 
 
 def _run(folder: Path, lists: Lists) -> Scores:
@@ -192,17 +164,19 @@ def _run(folder: Path, lists: Lists) -> Scores:
 
     What stands on padding is NaN.
     """
-    runs, out = session(folder / NAME), np.empty(lists.items, np.float32)
-    if len(runs.get_inputs()) == 1:  # by item
-        for i in range(0, lists.items, _ITEMS):
-            given = {"features": np.asarray(lists.features[i : i + _ITEMS])}
-            out[i : i + _ITEMS] = runs.run(None, given)[0][:, 0]
-        return out
+    runtime = need("onnxruntime", _EXTRA)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    path = str(folder / NAME)
+    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    if len(session.get_inputs()) == 1:  # by item
+        return by_rows(lambda rows: session.run(None, {"features": rows})[0][:, 0], lists)
+    out = np.empty(lists.items, np.float32)
     for batch in padded_batches(lists, items=_ITEMS):
         rows, mask = (np.pad(one.numpy(), ((0, 1), (0, 0))) for one in (batch.rows, batch.mask))
         features = np.asarray(lists.features)[rows]
         features[~mask] = np.nan
-        (scores,) = runs.run(None, {"features": features, "mask": mask})
+        (scores,) = session.run(None, {"features": features, "mask": mask})
         if scores[~mask].any():  # NaN too
             raise ConfigError("to=onnx: padding has scores: report the model's config")
         out[rows[mask]] = scores[mask]

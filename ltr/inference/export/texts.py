@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ltr.errors import ConfigError
 from ltr.inference.export.context import ExportContext, Exported, json_text
 from ltr.inference.export.forms import Trees, above, fold
 
@@ -19,22 +18,12 @@ _SLACK = np.float32(1e-6)  # Solr adds it to every threshold, in float32
 _MARGIN = 1e-4  # of the shift of trees, for what float32 loses in the sum
 
 
-def shifted(by: float) -> str:
-    """The score of an engine in words.
-
-    >>> shifted(-1.5)
-    "the model's score - 1.5"
-    """
-    return f"the model's score {'-' if by < 0 else '+'} {abs(by)!r}"
-
-
 def solr(context: ExportContext) -> Exported:
     """The feature store, in which a feature is the field of its name, and the model.
 
     Numbers of trees are texts, as Solr's own examples have them.
     """
     form, names, notes, params = context.form, context.features, dict[str, Any](), dict[str, Any]()
-    assert form is not None
     if isinstance(form, Trees):
         kind, trees = "MultipleAdditiveTreesModel", form.with_bias()
 
@@ -46,18 +35,18 @@ def solr(context: ExportContext) -> Exported:
         roots = [fold(tree, lambda value, _: {"value": str(value)}, split) for tree in trees]
         params["trees"] = [{"weight": "1.0", "root": root} for root in roots]
     elif form.is_linear:
-        kind, (layer,) = "LinearModel", form.layers
-        params["weights"] = dict(zip(names, layer.weights[0].tolist(), strict=True))
-        notes["score"] = shifted(-float(layer.bias[0]))
+        kind, weights = "LinearModel", form[0].weight[0]
+        params["weights"] = dict(zip(names, weights.tolist(), strict=True))
+        notes["score"] = f"the model's score {-float(form[0].bias):+}"
     else:
-        kind, activations = "NeuralNetworkModel", {"none": "identity", "leaky_relu": "leakyrelu"}
+        kind = "NeuralNetworkModel"
         params["layers"] = [
             {
-                "matrix": layer.weights.tolist(),
+                "matrix": layer.weight.tolist(),
                 "bias": layer.bias.tolist(),
-                "activation": activations.get(layer.activation, layer.activation),
+                "activation": type(activation).__name__.lower(),  # as Solr calls them
             }
-            for layer in form.layers
+            for layer, activation in zip(form[::2], form[1::2], strict=True)
         ]
     store, field = dict[str, Any](store=context.name), f"{_SOLR}.feature.FieldValueFeature"
     features = [{**store, "name": n, "class": field, "params": {"field": n}} for n in names]
@@ -88,10 +77,7 @@ def ranklib(context: ExportContext) -> Exported:
     """The text of trees, or of a linear regression; features count from 1."""
     form = context.form
     if not isinstance(form, Trees):
-        assert form is not None
-        assert form.is_linear
-        (layer,) = form.layers
-        numbers = enumerate([*layer.bias.tolist(), *layer.weights[0].tolist()])  # 0: the bias
+        numbers = enumerate([float(form[0].bias), *form[0].weight[0].tolist()])  # 0: the bias
         entries = " ".join(f"{i}:{number!r}" for i, number in numbers)
         text = f"## Linear Regression\n## Lambda = 1.0E-10\n{entries}\n"
         return context.texts({"model.txt": text})
@@ -116,21 +102,15 @@ def plugin(context: ExportContext) -> Exported:
     """The requests that create feature set and trees in Elasticsearch and OpenSearch.
 
     Lucene takes no score below 0, so that the trees carry a shift.
-
-    Raises:
-        ConfigError: a name is none of a field in a template.
     """
     form, names = context.form, context.features
-    assert isinstance(form, Trees)
-    if wrong := [name for name in names if "{{" in name]:
-        raise ConfigError(
-            f"{wrong[0]!r} is no name of a field in a mustache template: name the columns by "
-            "letters, digits and _, and train again"
-        )
     shift = max(0.0, -form.least) * (1 + _MARGIN)
     # the plugins mark a feature that matches nothing as missing: in a model that was trained
     # without missing values it stands for 0
-    notes: dict[str, Any] = {"absent_is_zero": context.absent_is_zero, "score": shifted(shift)}
+    notes: dict[str, Any] = {
+        "absent_is_zero": context.absent_is_zero,
+        "score": f"the model's score {shift:+}",
+    }
     features = [
         {
             "name": name,
@@ -163,7 +143,7 @@ def _splits(context: ExportContext, trees: Trees, shift: float) -> str:
             "nodeid": node,
             "depth": depth,
             "split": context.features[row["feature"]],
-            "split_condition": _single(above(row["threshold"])),
+            "split_condition": float(str(above(row["threshold"]))),  # with the digits it has
             "yes": left["nodeid"],
             "no": right["nodeid"],
             "missing": (left if absent_left else right)["nodeid"],
@@ -171,12 +151,7 @@ def _splits(context: ExportContext, trees: Trees, shift: float) -> str:
         }
 
     def leaf(value: np.float32, node: int) -> dict[str, Any]:
-        return {"nodeid": node, "leaf": _single(value)}
+        return {"nodeid": node, "leaf": float(str(value))}
 
     splits = [fold(tree, leaf, split) for tree in trees.with_bias(shift)]
     return json.dumps({"objective": "rank:ndcg", "splits": splits}, allow_nan=False)
-
-
-def _single(value: Any) -> float:
-    """A float32 number with no more digits than it has."""
-    return float(str(np.float32(value)))
