@@ -1,5 +1,6 @@
 """Losses by the compiled loops of the CPU, against the same formula on whole tensors."""
 
+import inspect
 import math
 import os
 import subprocess
@@ -42,8 +43,8 @@ CASES: dict[str, list[dict[str, Any]]] = {
     ],
     "neural_map_loss": [{}, {"k": 4, "relevant": 3}],
     "neural_mrr_loss": [{}],
-    "neural_err_loss": [{"temperature": 0.1}],
-    "neural_precision_loss": [{"k": 4, "max_iter": 3}],
+    "neural_err_loss": [{}, {"temperature": 0.1}],
+    "neural_precision_loss": [{}, {"k": 4, "max_iter": 3}],
     "ot_ndcg_loss": [{}, {"k": 4, "temperature": 0.5}],
     "listmle_loss": [{}],
     "p_listmle_loss": [{}, {"weight": "log2"}],
@@ -113,8 +114,9 @@ def test_differences_beyond_the_largest_float_are_no_nan(
             assert not torch.cat([least, less, *flat, *level]).any()
 
 
+NUMBERS = {"temperature", "max_iter", "tol", "sigma", "mu"}  # which choose no other code
 EVERY = [
-    *((name, knobs) for name in NAMES for knobs in CASES.get(name, [{}])),
+    *((n, knobs) for n in NAMES for knobs in CASES.get(n, [{}]) if not knobs.keys() & NUMBERS),
     *(("rankprop_loss", {"targets": "isotonic"}), ("distil_loss", {"cost": "lambdarank"})),
 ]
 
@@ -157,8 +159,9 @@ def test_nothing_waits_for_a_number(name: str, knobs: dict[str, Any]) -> None:
     # that depends on them, as indexing by a mask does, is told so. On a GPU it would wait.
     scores, labels, mask = (x.to("meta") for x in random_lists(0, torch.float32))
     scores.requires_grad_()
-    steps = {"max_iter": 2} if "max_iter" in knobs else {}
-    values = getattr(losses, name)(scores, labels, mask, **knobs | steps)
+    loss = getattr(losses, name)
+    steps = {"max_iter": 2} if "max_iter" in inspect.signature(loss).parameters else {}
+    values = loss(scores, labels, mask, **knobs | steps)
     losses.mean_over_batch(values, labels, mask).backward()
     assert scores.grad is not None
     assert scores.grad.shape == scores.shape
@@ -207,7 +210,7 @@ def test_every_loss_compiles_into_one_graph() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ranknet_loss", "lambdarank_loss", "approx_ndcg_loss"])
+@pytest.mark.parametrize("name", ["lambdarank_loss", "approx_ndcg_loss"])
 def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = random_lists(2, torch.float32, size=300)
     loss = getattr(losses, name)

@@ -127,7 +127,7 @@ class Metric:
         if self.own is not None and self.name in METRICS:
             raise ConfigError(f"metric {self.name} is this project's: give your own another name")
         if self.name not in METRICS and not self.is_own:
-            raise _not_a_metric(self.name)
+            raise _not_a_metric(str(self))
         check_k(self.k)
 
     def __str__(self) -> str:
@@ -200,13 +200,8 @@ def parse_metric(
     form = _FORM.fullmatch(text)
     if form is None:
         raise _not_a_metric(text)
-    try:
-        k = int(form["k"]) if form["k"] else None
-        return Metric(form["name"], k, own.get(form["name"]))
-    except ConfigError:
-        if form["name"] in own:
-            raise
-        raise _not_a_metric(text) from None
+    k = int(form["k"]) if form["k"] else None
+    return Metric(form["name"], k, own.get(form["name"]))
 
 
 @functools.cache
