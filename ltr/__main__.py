@@ -22,7 +22,7 @@ COMMANDS = {
         "ltr.experiment.ensemble:ensemble_of_runs", "one ranker of several runs, networks and trees"
     ),
     "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check, unpack, count a data set"),
-    "table": ("ltr.tables.table:table", "many runs beside the published numbers"),
+    "table": ("ltr.tables.table:make_table", "many runs beside the published numbers"),
     "runs": ("ltr.experiment.commands:list_runs", "the runs in a folder, and what they reached"),
     "compare": ("ltr.analysis.compare:compare", "which runs are better, and how sure that is"),
     "search": ("ltr.search.command:run_search", "good settings of a ranker, by vali"),

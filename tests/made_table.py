@@ -25,9 +25,7 @@ class Made:
     printed: str
 
 
-def train_here(
-    runs: Sequence[Run], jobs: Path, launcher: Sequence[str], extra: Sequence[str] = ()
-) -> dict[Path, str]:
+def train_here(runs: Sequence[Run], *_: object) -> dict[Path, str]:
     """``execute`` without Hydra."""
     for one in runs:
         one.folder.mkdir(parents=True, exist_ok=True)

@@ -6,12 +6,11 @@ from omegaconf import DictConfig
 
 from ltr.console.compose import typed
 from ltr.search.definition import Search, define_search
-from ltr.tables.config import TableConfig, table_config
 
 
-def table_of(arguments: Sequence[str]) -> TableConfig:
+def table_of(arguments: Sequence[str]) -> DictConfig:
     """What ``scripts/table.py ARGUMENTS`` asks for."""
-    return table_config(typed("table", arguments))
+    return typed("table", arguments)
 
 
 def search_of(arguments: Sequence[str]) -> Search:

@@ -17,6 +17,7 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import find_runs
 
+BETTER = {"rmse": 0.0, "listnet": 0.1}
 BASE = np.random.default_rng(0).uniform(0.2, 0.8, 40)
 
 
@@ -29,7 +30,8 @@ def keep(
     better: float = 0.0,
     digest: str = "d",
     dataset: str = "mine",
-    convention: str | dict = "empty list = 1",
+    convention: str = "empty list = 1",
+    levels: dict | None = None,
     select_on: str = "ndcg@5",
     typed: tuple[str, ...] = (),
     commit: str = "c" * 40,
@@ -40,26 +42,17 @@ def keep(
     values = BASE + better + rng.normal(0, 0.002) + rng.normal(0, 0.01, len(BASE))
     (folder / ".hydra").mkdir(parents=True)
     (folder / ".hydra" / "config.yaml").write_text("")
-    (folder / ".hydra" / "overrides.yaml").write_text(
-        "\n".join(f"- {item}" for item in (f"loss={loss}", f"seed={seed}", *typed))
-    )
+    overrides = "".join(f"- {item}\n" for item in (f"loss={loss}", f"seed={seed}", *typed))
+    (folder / ".hydra" / "overrides.yaml").write_text(overrides)
     pd.DataFrame(
         {"qid": [f"{i:03}" for i in range(len(BASE))], "items": 9, "empty": False,
          select_on: values, "ndcg@10": 1 - values}
     ).to_csv(folder / "queries.csv", index=False)  # fmt: skip
     results = {
         "choices": {"loss": loss, "model": "mlp", "dataset": "mine", "metrics_as": "paper"},
-        "convention": (
-            convention
-            if isinstance(convention, dict)
-            else {"empty": convention, "text": convention}
-        ),
-        "select": "best",
-        "select_on": select_on,
-        "commit": commit,
-        "seed": seed,
-        "dataset": dataset,
-        "fold": fold,
+        "convention": {"empty": convention, "text": convention, **(levels or {})},
+        "select": "best", "select_on": select_on, "commit": commit, "seed": seed,
+        "dataset": dataset, "fold": fold,
         "data": {"test": {"digest": f"{digest}{fold}", "lists": len(BASE)}},
         "protocol": {
             "seed": seed, "epochs": 9, "data_dir": str(folder), "threads": seed,
@@ -81,17 +74,10 @@ def said(*arguments: object) -> str:
     return compare(comparison_of([str(argument) for argument in arguments]))
 
 
-def facts(findings: Findings) -> dict[str, str]:
-    return dict(findings.report.facts)
-
-
 def sweep(folder: Path, seeds=(1, 2, 3), folds=(None,)) -> Path:
-    for loss, better in (("rmse", 0.0), ("listnet", 0.1)):
-        for seed in seeds:
-            for fold in folds:
-                keep(
-                    folder / f"{loss}-{seed}-{fold}", loss=loss, seed=seed, fold=fold, better=better
-                )
+    for loss, seed, fold in product(BETTER, seeds, folds):
+        here = folder / f"{loss}-{seed}-{fold}"
+        keep(here, loss=loss, seed=seed, fold=fold, better=BETTER[loss])
     return folder
 
 
@@ -102,9 +88,8 @@ def test_a_sweep_becomes_systems_with_seeds(tmp_path) -> None:
     (pair,) = findings.pairs
     assert (pair.first, pair.word, pair.second) == ("loss=listnet", "better", "loss=rmse")
     assert pair.spread.covers == "seeds"
-    values = [
-        pd.read_csv(f)["ndcg@5"].mean() for f in sorted(tmp_path.glob("listnet*/queries.csv"))
-    ]
+    files = sorted(tmp_path.glob("listnet*/queries.csv"))
+    values = [pd.read_csv(file)["ndcg@5"].mean() for file in files]
     assert findings.systems["loss=listnet"].mean == pytest.approx(np.mean(values))
     assert findings.systems["loss=listnet"].deviation == pytest.approx(np.std(values, ddof=1))
 
@@ -124,10 +109,9 @@ def test_folds_are_joined_and_so_are_test_lists_of_several_data_seeds(tmp_path) 
 
 
 def test_cuts_of_vali_alone_are_no_further_queries(tmp_path) -> None:
-    for loss, better in (("rmse", 0.0), ("listnet", 0.1)):
-        for cut in (1, 2, 3):
-            cut_here = {"dataset": {"name": "mine", "seed": cut}}
-            keep(tmp_path / f"{loss}-{cut}", loss=loss, better=better, config=cut_here)
+    for loss, cut in product(BETTER, (1, 2, 3)):
+        cut_here = {"dataset": {"name": "mine", "seed": cut}}
+        keep(tmp_path / f"{loss}-{cut}", loss=loss, better=BETTER[loss], config=cut_here)
     findings = found(tmp_path)
     assert findings.report.title == "ndcg@5 on mine, test: 40 queries, dataset.seed 1"
     assert findings.pairs[0].queries == 40
@@ -138,8 +122,7 @@ def test_cuts_of_vali_alone_are_no_further_queries(tmp_path) -> None:
 def test_folds_with_other_grades_are_compared_by_what_does_not_read_them(tmp_path) -> None:
     for fold in (1, 2):
         for loss in ("rmse", "bce"):
-            convention = {"empty": 1.0, "levels": 1 + fold, "text": f"{1 + fold} grades"}
-            keep(tmp_path / f"{loss}{fold}", loss=loss, fold=fold, convention=convention)
+            keep(tmp_path / f"{loss}{fold}", loss=loss, fold=fold, levels={"levels": 1 + fold})
     assert found(tmp_path).pairs[0].queries == 80
     with pytest.raises(ConfigError, match=r"suggested\.levels="):
         found(tmp_path, "metric=err")
@@ -194,23 +177,17 @@ def test_scores_of_any_ranker_stand_beside_runs(tiny, letor_folder, tmp_path) ->
 
 
 @pytest.mark.slow
-def test_real_runs_without_torch(tiny, tmp_path) -> None:
-    for seed in (1, 2):
-        (tmp_path / f"{seed}").mkdir()
-        cfg = compose(*tiny, "loss=listnet", f"seed={seed}", "epochs=0")
-        run(cfg, tmp_path / f"{seed}", {"loss": "listnet", "model": "transformer"})
+def test_runs_are_compared_without_torch(tmp_path) -> None:
     code = (
         "import sys\n"
         "from ltr.console.compose import typed\n"
         "from ltr.analysis.compare import compare\n"
-        f"print(compare(typed('compare', [{str(tmp_path)!r}, 'samples=500'])))\n"
+        f"print(compare(typed('compare', [{str(sweep(tmp_path))!r}, 'samples=500'])))\n"
         "print('torch' in sys.modules)\n"
     )
-    command = [sys.executable, "-c", code]
-    got = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert got.returncode == 0, got.stderr
+    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "40 queries" in got.stdout, got.stderr
     assert got.stdout.endswith("False\n")
-    assert "8 queries" in got.stdout
 
 
 def test_another_seed_of_a_run_is_no_other_system(tmp_path) -> None:
@@ -229,7 +206,7 @@ def test_the_report_has_settings_figures_and_what_is_not_covered(tmp_path) -> No
     arguments = (tmp_path, "published=0.5", "margin=0.01")
     text = said(*arguments)
     assert text.startswith("ndcg@5 on mine, test: 40 queries\n")
-    known = facts(found(*arguments))
+    known = dict(found(*arguments).report.facts)
     assert known["weights"] == "best epoch by ndcg@5 of vali"
     assert (known["seeds"], known["commit"]) == ("1 2 3", "c" * 40)
     for part in (
@@ -251,7 +228,9 @@ def test_metric_baseline_seed_and_paths_are_as_asked(tmp_path) -> None:
     assert by_other.pairs[0].word == "better"
     assert by_other.report.command.endswith(f"{two[-1]} metric=ndcg@10 margin=0.01")
     assert found(*two, "seed=1").pairs[0].interval != found(*two).pairs[0].interval
-    assert facts(found(*two, *tmp_path.glob("b?")))["commit"] == f"{40 * 'c'}, {40 * 'd'}"
+    assert (
+        dict(found(*two, *tmp_path.glob("b?")).report.facts)["commit"] == f"{40 * 'c'}, {40 * 'd'}"
+    )
     keep(tmp_path / "b3", loss="bce", seed=3)
     assert len(found(tmp_path).pairs) == 3
     pairs = found(tmp_path, "baseline=listnet").pairs

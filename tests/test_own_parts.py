@@ -10,7 +10,6 @@ from ltr.console.compose import run_config, typed
 from ltr.console.configs import CONFIGS, files_of
 from ltr.errors import ConfigError
 from ltr.search.space import read_space
-from ltr.tables.config import TableConfig
 from ltr.tables.spec import read_table
 
 OWN = {
@@ -57,7 +56,6 @@ def test_a_table_is_a_file_anywhere(own: Path, tmp_path: Path) -> None:
     (own / "tables" / "ranknet_report.yaml").write_text(text.replace("title: ", "title: My "))
     assert read_table("mine.yaml").title == read_table(f"{tmp_path}/mine.yaml").title
     assert read_table("ranknet_report").title == f"My {read_table('mine.yaml').title}"
-    assert TableConfig("some/mine.yaml").name("mq2008", []) == "mine_mq2008"
     for name in ("broken", "items"):
         said = refused(lambda name=name: read_table(name), ConfigError)
         assert f"{name}.yaml" in said

@@ -30,7 +30,6 @@ def read(path: Path, text: str, qids: list[str] = QIDS) -> list[float]:
     [
         "0.1\n-2e3\n+.5\n",
         "0.1\r\n-2e3\r\n 0.5 \r\n\r\n",
-        "0.1\n-2e3\n0.5",
         "score\n0.1\n-2e3\n0.5\n",
         "\N{BYTE ORDER MARK}qid,score\na,0.1\na,-2e3\nb,0.5\n",
         'rank,score,"qid"\n2,0.1,"a"\n1, -2e3 ,a\n1,0.5,b\n',
@@ -43,26 +42,21 @@ def test_every_form_is_read(tmp_path: Path, text: str) -> None:
 
 
 def test_a_query_id_that_looks_like_a_formula_comes_back(tmp_path: Path) -> None:
-    lists = make_lists([2, 1])
-    lists = replace(lists, qids=np.array(["=q", "-q"]))
-    write_scores(tmp_path / "scores.csv", lists, np.array([1, 2, 3], np.float32))
+    lists = replace(make_lists([2, 1]), qids=np.array(["=q", "-q"]))
+    scores = np.array([1e-38, 0.1, 3], np.float32)
+    write_scores(tmp_path / "scores.csv", lists, scores)
     text = (tmp_path / "scores.csv").read_text()
-    assert text == "qid,score\n'=q,1.0\n'=q,2.0\n'-q,3.0\n"
-    assert read(tmp_path / "again", text, ["=q", "=q", "-q"]) == [1, 2, 3]
-    assert read(tmp_path / "other", text.replace("'", ""), ["=q", "=q", "-q"]) == [1, 2, 3]
+    assert text == "qid,score\n'=q,1e-38\n'=q,0.1\n'-q,3.0\n"  # no digit is lost, none is made up
+    for written in (text, text.replace("'", "")):
+        found = read(tmp_path / "again", written, ["=q", "=q", "-q"])
+        assert (np.array(found, np.float32) == scores).all()
 
 
-@pytest.mark.parametrize("output", ["scores", "data"])
-def test_the_output_is_none_of_the_inputs(tmp_path: Path, output: str) -> None:
-    write_letor(tmp_path / "data", make_lists([2]))
-    (tmp_path / "scores").write_text("1\n2\n")
-    given = {key: tmp_path / key for key in ("scores", "data")}
-    cfg = compose(
-        *(f"{key}='{path}'" for key, path in given.items()), f"output='{given[output]}'",
-        config="evaluate",
-    )  # fmt: skip
-    with pytest.raises(ConfigError, match=f"is {output}: it would be lost; give another name"):
-        evaluate_scores(cfg)
+def test_the_output_is_none_of_the_inputs(files: tuple[Path, Path]) -> None:
+    given = [f"{key}={path}" for key, path in zip(("scores", "data"), files, strict=True)]
+    for key, path in zip(("scores", "data"), files, strict=True):
+        with pytest.raises(ConfigError, match=f"is {key}: it would be lost; give another name"):
+            evaluate_scores(typed("evaluate", [*given, f"output={path}"]))
 
 
 def test_an_id_is_its_text(tmp_path: Path) -> None:
@@ -79,22 +73,15 @@ def test_an_id_is_its_text(tmp_path: Path) -> None:
     [
         ("0.1\n0.2\n", " has 2 scores, but test.txt 3 rows: give each one"),
         ("", ": No columns to parse from file; give a file of scores"),
-        ("score\n", " has 0 scores, but test.txt 3 rows"),
-        ("1\n2\n3\n4\n", " has 4 scores, but test.txt 3 rows"),
         ("0.1\nbest\n0.3\n", ":2: 'best': expected a finite number"),
-        ("0.1\n0.2\nnan\n", ":3: 'nan': expected a finite number"),
         ("0.1\n0.2\n1e999\n", ":3: '1e999': expected a finite number"),
         ("qid,scores\na,1\n", ":1: no column is named 'score'; name it in the first line"),
         ("x" * 99 + "\n1\n2\n", f":1: '{'x' * 40}': expected a finite number"),
         ("qid,score\na,1\nb,2\nb,3\n", ":3: 'b': expected the query id of that row of test.txt"),
         ("qid,score\na,1\na\nb,1\n", ":3: '': expected"),
         ("qid,score\na,1\na,1,2\n", ": Error tokenizing"),
-        (
-            "row,score\n1,1\n1,2\n",
-            ":3: '1': expected a row of test.txt, a number from 1 to 3, each",
-        ),
+        ("row,score\n1,1\n1,2\n", ":3: '1': expected a row of test.txt, a number from 1 to 3"),
         ("row,score\n4,1\n", ":2: '4': expected a row of test.txt"),
-        ("row,score\n1.0,1\n", ":2: '1.0': expected a row of test.txt"),
         ("row,score\n2,1\n3,1\n", " has 2 scores, but test.txt 3 rows"),
     ],
 )
@@ -117,13 +104,12 @@ def test_the_damaged_scores_of_a_run_are_refused(tmp_path: Path) -> None:
     for name in FILES:
         (tmp_path / name).write_text("score\n1\n2\n3\n")
     write_results(tmp_path, {})
-    path = tmp_path / "scores.csv"
+    path, other = tmp_path / "scores.csv", "score\n1\n2\n2\n"
     assert read_scores(path, QIDS, "test.txt").tolist() == [1, 2, 3]
-    path.write_text("score\n1\n2\n2\n")
     with pytest.raises(DataError, match=r"scores\.csv is damaged.*run it again"):
-        read_scores(path, QIDS, "test.txt")
+        read(path, other)
     (tmp_path / "results.json").unlink()  # then they are a file of the user
-    assert read_scores(path, QIDS, "test.txt").tolist() == [1, 2, 2]
+    assert read(path, other) == [1, 2, 2]
 
 
 @pytest.fixture
@@ -170,9 +156,8 @@ def test_keys_go_over_every_name_and_queries_are_written(
     queries = pd.read_csv(tmp_path / "queries.csv")
     assert queries["paper ndcg@5"].isna().tolist() == queries["empty"].tolist()
     assert f"{queries['letor4 ndcg@5'].mean():.4f}" == cells(text)["ndcg@5"][0]
-    for both in ("trec,paper", "[trec,paper]"):
-        table = evaluate_scores(typed("evaluate", [*given, f"metrics_as={both}"]))
-        assert cells(table)["metric"] == ["trec", "paper"]
+    table = evaluate_scores(typed("evaluate", [*given, "metrics_as=trec,paper"]))
+    assert cells(table)["metric"] == ["trec", "paper"]
     alone = evaluate_scores(compose(*given, "metrics_as=paper", config="evaluate"))
     assert cells(alone)["metric"] == ["paper"]
     assert alone.endswith(Convention(levels=3).describe())
@@ -184,11 +169,11 @@ def test_batches_and_the_order_of_the_file_change_nothing(
 ) -> None:
     scores, data = files
     given = "metrics_as=[letor4,sklearn]", "regroup=true"
-    whole = evaluate_scores(compose(f"scores={scores}", f"data={data}", *given, config="evaluate"))
-    small = compose(
-        f"scores={scores}", f"data={data}", *given, "evaluation_items=1", config="evaluate"
+    files = f"scores={scores}", f"data={data}"
+    whole = evaluate_scores(compose(*files, *given, config="evaluate"))
+    assert (
+        evaluate_scores(compose(*files, *given, "evaluation_items=1", config="evaluate")) == whole
     )
-    assert evaluate_scores(small) == whole
 
     # queries that do not stand together: the items of each keep their order, ties too
     rows, values = data.read_text().splitlines(), scores.read_text().splitlines()
@@ -196,15 +181,12 @@ def test_batches_and_the_order_of_the_file_change_nothing(
     order = [one[k] for k in range(14) for one in lists if k < len(one)]
     mixed, theirs = tmp_path / "mixed.txt", tmp_path / "theirs.csv"
     mixed.write_text("".join(f"{rows[i]}\n" for i in order))
-    theirs.write_text(
-        "qid,score\n" + "".join(f"{rows[i].split()[1][4:]},{values[i]}\n" for i in order)
-    )
-    cfg = compose(f"scores={theirs}", f"data={mixed}", *given, config="evaluate")
-    assert cells(evaluate_scores(cfg)) == cells(whole)
+    named = [f"{rows[i].split()[1][4:]},{values[i]}" for i in order]
+    theirs.write_text("\n".join(["qid,score", *named]))
+    files = f"scores={theirs}", f"data={mixed}"
+    assert cells(evaluate_scores(compose(*files, *given, config="evaluate"))) == cells(whole)
     with pytest.raises(DataError, match=r"comes back, .*\(or set regroup=true\)"):
-        evaluate_scores(
-            compose(f"scores={theirs}", f"data={mixed}", "regroup=false", config="evaluate")
-        )
+        evaluate_scores(compose(*files, "regroup=false", config="evaluate"))
 
 
 NO_DATA = r"^scores=s.txt: give data=FILE, the LETOR file whose"

@@ -94,13 +94,10 @@ def test_randomisation_test_rejects_at_its_level(tied) -> None:
 @pytest.mark.parametrize(
     ("systems", "seeds", "how"),
     [
-        (2, 2, {"seed_sd": 0.02}),
-        *((2, 3, {"seed_sd": sd}) for sd in (0.0, 0.1)),
+        (2, 3, {"seed_sd": 0.1}),
         (2, 1, {"folds": 5}),
         (2, 2, {"folds": 5, "common": 0.05}),
-        (2, 3, {"folds": 5}),
         (2, 1, {}),
-        (4, 1, {}),
         (4, 3, {"seed_sd": 0.03}),
     ],
 )
@@ -125,8 +122,7 @@ def test_equivalence_is_seldom_claimed_at_the_margins_edge() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [2, 3])
-@pytest.mark.parametrize("training", [0.0, 3.0, 30.0])
+@pytest.mark.parametrize(("seeds", "training"), [(2, 0.0), (3, 3.0), (2, 30.0)])
 def test_interval_of_few_seeds_covers_whatever_dominates(seeds, training) -> None:
     """``training`` is the variance that the seeds add, in those that the queries do."""
     rng = np.random.default_rng([10, seeds, int(10 * training)])
@@ -140,6 +136,5 @@ def test_interval_of_few_seeds_covers_whatever_dominates(seeds, training) -> Non
     covered = sum(one.low <= 0 <= one.high for one in found)
     assert covered / tries >= at_least(0.95, tries)
     if training == 0:  # as narrow as with one seed
-        assert (
-            np.median([one.high - one.low for one in found]) < 1.1 * 2 * 2.02 * 0.2 / queries**0.5
-        )
+        widths = [one.high - one.low for one in found]
+        assert np.median(widths) < 1.1 * 2 * 2.02 * 0.2 / queries**0.5

@@ -22,6 +22,7 @@ from ltr.tables.budget import (
     read_settings,
     spend_budget,
 )
+from ltr.tables.config import table_config
 from ltr.tables.spec import read_table
 from ltr.tables.table import make_table
 
@@ -67,7 +68,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def planned(arguments: list[str]) -> dict[tuple[str, int | None], RowSearch]:
-    table, order = read_table("two"), table_of(arguments)
+    table, order = read_table("two"), table_config(table_of(arguments))
     return {one.place: one for one in plan_searches(table, order, Path("out").absolute())}
 
 
@@ -134,7 +135,7 @@ def test_what_is_found_is_what_runs_and_is_searched_once(
         raise AssertionError("searched again")
 
     monkeypatch.setattr("ltr.tables.budget.search_job", searched)
-    table, order = read_table("two").only(["RankSVM"]), table_of(here)
+    table, order = read_table("two").only(["RankSVM"]), table_config(table_of(here))
     path.unlink()  # killed before it was written: what the searches left is taken
     budget = spend_budget(table, order, Path("out").absolute())
     assert budget is not None

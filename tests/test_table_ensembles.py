@@ -76,12 +76,8 @@ def test_an_ensemble_of_all_seeds_is_one_training_beside_several() -> None:
     ensemble = measured_row("good", 1, 0.6)
     ensemble = replace(ensemble, run=replace(ensemble.run, label="all"))
     judged = results_of([*ROWS, ensemble]).verdicts["ndcg@5"]
-    assert {row: system.seeds for row, system in judged.systems.items()} == {
-        "good": (1, 2, 3),
-        "bad": (1, 2, 3),
-        "twin": (1, 2, 3),
-        "all": (1,),
-    }
+    seeds = {row: of.seeds for row, of in judged.intervals.items()}
+    assert seeds == {"good": 3, "bad": 3, "twin": 3, "all": 1}
     assert judged.against["good"].word == "better"
     assert judged.against["all"].word == "differ"  # one seed tells nothing of the method
     assert judged.intervals["all"].spread.covers == "queries"

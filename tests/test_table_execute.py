@@ -15,6 +15,7 @@ from processes import Process, wait_for
 from test_table import run
 
 from ltr.experiment.run_folder import RunFolder
+from ltr.tables.config import Workers
 from ltr.tables.runs import Run, execute, plan
 from ltr.tables.spec import read_table
 
@@ -44,10 +45,6 @@ def test_a_stopped_table_goes_on(small: list[str], tmp_path: Path) -> None:
     assert run(*small).returncode == 0
     (folder,) = runs.glob("bce*")
     assert "resumed at epoch" in (folder / "train.log").read_text()
-    alone = run(*small, f"output_dir={tmp_path}/alone")
-    assert alone.returncode == 0
-    (other,) = (tmp_path / "alone/runs").glob("bce*")
-    assert (other / "scores.csv").read_bytes() == (folder / "scores.csv").read_bytes()
 
 
 _OWN = """
@@ -121,11 +118,11 @@ def test_two_launches_that_finish_nothing_end_the_table(tmp_path, monkeypatch) -
 
     def killed(*_: object) -> None:
         launched.append(len(yaml.safe_load((tmp_path / "jobs.yaml").read_text())))
-        train_here(runs[:1] if len(launched) == 2 else [], tmp_path, [])
+        train_here(runs[:1] if len(launched) == 2 else [])
         raise RuntimeError("a worker was killed")
 
     monkeypatch.setattr("ltr.tables.runs.through_hydra", killed)
-    failed = execute(runs, tmp_path / "jobs.yaml", [])
+    failed = execute(runs, tmp_path / "jobs.yaml", Workers())
     assert failed == {runs[1].folder: "its process ended early: a worker was killed"}
     assert launched == [2, 2, 1, 1]
 
@@ -148,7 +145,7 @@ def test_code_that_changed_is_said_and_its_run_found_again(tmp_path: Path, own_l
     loss = own_loss("pass")
     (run,) = planned(tmp_path, loss)
     own_loss("time.sleep(0)")
-    ((folder, reason),) = execute([run], tmp_path / "jobs.yaml", []).items()
+    ((folder, reason),) = execute([run], tmp_path / "jobs.yaml", Workers()).items()
     assert folder == run.folder
     assert "give the same command again" in reason
     (again,) = planned(tmp_path, loss)
@@ -159,7 +156,7 @@ def test_code_that_changed_is_said_and_its_run_found_again(tmp_path: Path, own_l
 def test_a_run_goes_on_where_its_data_lie_now(tmp_path: Path, own_loss) -> None:
     given = [own_loss("pass"), "device=cpu", "threads=1"]
     (begun,) = planned(tmp_path, *given)
-    assert execute([begun], tmp_path / "jobs.yaml", []) == {}
+    assert execute([begun], tmp_path / "jobs.yaml", Workers()) == {}
     (begun.folder / "results.json").unlink()
     moved = tmp_path / "other#place"
     moved.mkdir()
@@ -168,6 +165,6 @@ def test_a_run_goes_on_where_its_data_lie_now(tmp_path: Path, own_loss) -> None:
     settings = [item for item in begun.overrides if not item.startswith("seed=")]
     (again,) = plan(spec, [*settings, f"data_dir={moved}"], [1], tmp_path / "out")
     assert again.folder == begun.folder
-    assert execute([again], tmp_path / "jobs.yaml", [], ["evaluation_items=99"]) == {}
+    assert execute([again], tmp_path / "jobs.yaml", Workers(extra=["evaluation_items=99"])) == {}
     assert "resumed" in (begun.folder / "train.log").read_text()
     assert RunFolder(begun.folder).results["seed"] == 1

@@ -67,7 +67,7 @@ def results_of(
     measured: Sequence[Measured] = ROWS, published: Published | None = None, **more: Any
 ) -> Results:
     table = replace(TABLE, published={} if published is None else {"letor": published})
-    return Results(table, more.pop("runs", [one.run for one in measured]), measured, **more)
+    return Results(table, more.pop("runs", [one.run for one in measured]), measured, 0.005, **more)
 
 
 def test_a_published_number_is_covered_or_not_and_stands_below_ours() -> None:
@@ -149,15 +149,14 @@ def test_the_head_names_everything() -> None:
 def test_a_seed_that_lacks_a_fold_is_left_out() -> None:
     rows = [measured_row("bad", seed, 0.5, fold=fold) for seed in (1, 2) for fold in (1, 2)][:-1]
     results = results_of(rows)
-    found = results.verdicts["ndcg@5"].systems["bad"]
-    assert (found.values.shape, found.seeds) == ((1, 600), (1,))
-    assert (found.queries[0][0], found.queries[300][0]) == (1, 2)
+    found = results.verdicts["ndcg@5"].intervals["bad"]
+    assert (found.queries, found.seeds) == (600, 1)
     assert results.whole["seed"].tolist() == [1, 1]
     assert results.numbers["runs"].unique().tolist() == [2]
     third = replace(rows[0].run, fold=3)
     without = results_of(rows, runs=[*(one.run for one in rows), third])
     assert without.numbers.empty
-    assert without.verdicts["ndcg@5"].systems == {}
+    assert without.verdicts == {}
 
 
 def test_a_row_that_lacks_a_run_says_so(tmp_path: Path) -> None:

@@ -5,17 +5,15 @@ each fold alone. The first trial is the row as the table has it; keys that make 
 those that the user sets, are not searched (unless the row has a ``space=`` of its own).
 """
 
-import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import yaml  # type: ignore[import-untyped]
 
-from ltr.atomic import atomic_write, make_folder, writing
+from ltr.atomic import atomic_write, make_folder
 from ltr.console.arguments import as_hydra, merged
 from ltr.console.compose import run_config, typed
 from ltr.console.configs import CONFIGS, own_configs
@@ -26,10 +24,9 @@ from ltr.search.command import check_space, read_all, search_identity, search_jo
 from ltr.search.definition import Repeat, Search, define_search
 from ltr.search.space import named_space
 from ltr.tables.config import TableConfig
-from ltr.tables.runs import folds_of, launch, local_launcher
-from ltr.tables.spec import Table
+from ltr.tables.runs import Job, Place, folder_name, folds_of, launch
+from ltr.tables.spec import Table, key_of
 
-Place = tuple[str, int | None]  # a row and a fold, None where the data have none
 Best = dict[str, Any]  # what ``search_job`` leaves
 _WHOLE = "all"  # in place of a fold
 _HEAD = """\
@@ -41,29 +38,13 @@ _HEAD = """\
 """
 
 
-@dataclass(frozen=True)
-class RowSearch:
-    """The search for the settings of a row in a fold: its job, and what tells it from others."""
+class RowSearch(NamedTuple):
+    """The search for the settings of a row in a fold."""
 
     place: Place
     search: Search
-    arguments: tuple[str, ...]  # of ``scripts/search.py``
     known: str  # its identity; empty where the data are not here
-
-    @property
-    def name(self) -> str:
-        """Its row and fold in words."""
-        label, fold = self.place
-        return label if fold is None else f"{label}, fold {fold}"
-
-    @property
-    def folder(self) -> Path:
-        """Of the search."""
-        return self.search.folder
-
-    def as_job(self, extra: Sequence[str]) -> list[str]:
-        """Its arguments as Hydra takes them."""
-        return as_hydra("search", [*self.arguments, *extra])
+    arguments: Sequence[str]  # of ``scripts/search.py``
 
     def accepts(self, best: Best | None) -> bool:
         """Whether ``best``, which may be from elsewhere, is of this search."""
@@ -72,15 +53,20 @@ class RowSearch:
 
     def left(self) -> Best | None:
         """What the search has left in its folder, None while it is not done."""
-        with suppress(OSError):
-            best: Best = yaml.safe_load(settings_path(self.search).read_text())
-            return best if self.accepts(best) else None
-        return None
+        path = settings_path(self.search)
+        best: Best | None = yaml.safe_load(path.read_text()) if path.is_file() else None
+        return best if self.accepts(best) else None
 
-    def outcome(self) -> tuple[str, None] | None:
-        """Its value in words; None while it is not done."""
-        best = self.left()
-        return None if best is None else (f"{best['worth']} {best['value']:.4f} on vali", None)
+    def as_job(self) -> Job:
+        """Its job, which says its value."""
+
+        def outcome() -> str | None:
+            best = self.left()
+            return None if best is None else f"{best['worth']} {best['value']:.4f} on vali"
+
+        label, fold = self.place
+        name = label if fold is None else f"{label}, fold {fold}"
+        return Job(name, self.search.folder, as_hydra("search", self.arguments), outcome)
 
 
 @dataclass(frozen=True)
@@ -108,11 +94,11 @@ class Budget:
 
     def frame(self) -> pd.DataFrame:
         """A row for each row and fold of the table."""
-        lines = []
-        for (label, fold), best in self.best.items():
-            settings = " ".join(best["settings"]) or "as the row has them"
-            lines.append({"row": label, "fold": fold, **best, "settings": settings})
-        return pd.DataFrame(lines).drop(columns=["search", "code"], errors="ignore")
+        lines = [{"row": row, "fold": fold, **best} for (row, fold), best in self.best.items()]
+        frame = pd.DataFrame(lines).drop(columns=["search", "code"], errors="ignore")
+        return frame.assign(
+            settings=frame.settings.str.join(" ").replace("", "as the row has them")
+        )
 
 
 def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget | None:
@@ -129,28 +115,29 @@ def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget |
     config = searches[0].search.config
     data = str(config.dataset.name)
     path = (own_configs() or CONFIGS) / "found" / f"{order.name(data, order.of_search)}.yaml"
-    before, best = read_settings(path), dict[Place, Best]()
-    for one in searches:
-        of_file = before.get(one.place)
-        if found := of_file if one.accepts(of_file) else one.left():
-            best[one.place] = found
-    todo = [one for one in searches if one.place not in best]
-    counts = f"{len(searches)} searches of {order.budget} trials each, {len(todo)} to do"
+    before = read_settings(path)
+
+    def found() -> dict[Place, Best]:
+        every = {one.place: before.get(one.place) for one in searches}
+        every |= {one.place: one.left() for one in searches if not one.accepts(every[one.place])}
+        return {place: best for place, best in every.items() if best is not None}
+
+    best = found()
+    todo = [one.as_job() for one in searches if one.place not in best]
+    counts = f"{len(searches)} searches of {order.cfg.budget} trials each, {len(todo)} to do"
     say(f"{table.title}: {counts}")
-    if order.dry_run:
+    if order.cfg.dry_run:
         return Budget(path, best)
     reasons: dict[Path, str] = {}
     try:
         if todo:
-            workers = order.workers_for(config)
-            launcher = order.launcher or local_launcher(min(workers.count, len(todo)))
             file = output_dir / "tables" / order.name(data, order.of_table) / "searches.yaml"
-            reasons = launch("search", search_job, todo, file, launcher, workers.extra)
+            reasons = launch("search", search_job, todo, file, order.workers(config))
     finally:  # stopped, it keeps what is done
-        best |= {one.place: left for one in todo if (left := one.left()) is not None}
+        best = found()
         add_settings(path, order.command(order.of_search), best)
-    for one in (one for one in todo if one.folder in reasons):
-        raise ConfigError(f"{one.name}: its search failed: {reasons[one.folder]}")
+    for job in (job for job in todo if job.folder in reasons):
+        raise ConfigError(f"{job.name}: its search failed: {reasons[job.folder]}")
     return Budget(path, best)
 
 
@@ -178,9 +165,8 @@ def add_settings(path: Path, command: str, best: Mapping[Place, Best]) -> None:
     rows: dict[str, dict[int | str, Any]] = {}
     for (label, fold), one in {**before, **best}.items():
         rows.setdefault(label, {})[_WHOLE if fold is None else fold] = dict(one)
-    with writing(path):
-        text = yaml.safe_dump(rows, sort_keys=False, width=1000)
-        atomic_write(path, _HEAD.format(command=command) + text)
+    text = yaml.safe_dump(rows, sort_keys=False, width=1000)
+    atomic_write(path, _HEAD.format(command=command) + text)
 
 
 def plan_searches(table: Table, order: TableConfig, output_dir: Path) -> list[RowSearch]:
@@ -192,12 +178,12 @@ def plan_searches(table: Table, order: TableConfig, output_dir: Path) -> list[Ro
     searches = []
     for label, row in table.rows.items():
         overrides = merged(table.settings, order.overrides, row.settings)
-        overrides = [one for one in overrides if _key(one) not in ("seed", "dataset.fold")]
+        overrides = [one for one in overrides if key_of(one) not in ("seed", "dataset.fold")]
         config, choices = run_config(overrides)
         if row.ensemble or config.epochs == 0 or label in table.teachers:
             continue
         arguments = [*overrides, *_space(table, order, label, choices)]
-        arguments += ["seeds=1", f"trials={order.budget}"]
+        arguments += ["seeds=1", f"trials={order.cfg.budget}"]
         try:
             search = define_search(typed("search", arguments))
             check_space(search)
@@ -208,14 +194,14 @@ def plan_searches(table: Table, order: TableConfig, output_dir: Path) -> list[Ro
             try:
                 known = search_identity(*read_all(one))
             except DataError:
-                if not order.dry_run:
+                if not order.cfg.dry_run:
                     raise
-            words = [table.name, label, config.dataset.name, str(one.repeats[0]), known[:SHOWN]]
-            name = "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)
-            own = [*arguments, *[f"folds={fold}"] * (fold is not None)]
-            own += [f"name={name}", f"output_dir={output_dir}"]
+            repeat = str(one.repeats[0])
+            name = folder_name(table.name, label, config.dataset.name, repeat, known[:SHOWN])
             one = replace(one, name=name, folder=output_dir / "search" / name)
-            searches.append(RowSearch((label, fold), one, tuple(own), known))
+            own = [*arguments, *order.workers(config).extra, f"name={name}"]
+            own += [f"output_dir={output_dir}", *[f"folds={fold}"] * (fold is not None)]
+            searches.append(RowSearch((label, fold), one, known, own))
     return searches
 
 
@@ -225,17 +211,13 @@ def _space(table: Table, order: TableConfig, label: str, choices: Mapping[str, s
     Of the table's and the user's a key that the row sets is left out. A row with its own ``space=``
     searches those of its keys as well, from the values that it sets.
     """
-    row, by_user = table.rows[label], set(map(_key, order.overrides))
-    own = {_key(one): one for one in row.space}
+    row, by_user = table.rows[label], set(map(key_of, order.overrides))
+    own = {key_of(one): one for one in row.space}
     if "space" not in own:
-        fixed = by_user | set(map(_key, row.settings))
-        said = {_key(one): one for one in (*table.space, *order.space)}
-        said = {key: one for key, one in said.items() if key.removeprefix("space.") not in fixed}
-        return [*(said | own).values()]
+        fixed = by_user | set(map(key_of, row.settings))
+        named = {key_of(one): one for one in (*table.space, *order.space)}
+        named = {key: one for key, one in named.items() if key.removeprefix("space.") not in fixed}
+        return [*(named | own).values()]
     space = named_space(choices, own["space"].removeprefix("space=").split(","))
-    first = {_key(one) for one in (*table.settings, *row.settings)} - by_user
+    first = {key_of(one) for one in (*table.settings, *row.settings)} - by_user
     return [*own.values(), *(f"space.{key}={space[key]}" for key in space if key in first)]
-
-
-def _key(override: str) -> str:
-    return override.lstrip("+").partition("=")[0]

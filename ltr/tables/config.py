@@ -9,56 +9,43 @@ from pathlib import Path
 import torch
 from omegaconf import DictConfig
 
+from ltr.console.configs import own_keys
 from ltr.console.folders import asked, label_of
-from ltr.console.keys import flag, number, required, text, texts, whole
+from ltr.console.keys import flag, number, required, texts, whole
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.sweep import offer_gpus
-from ltr.tables.spec import split_space
+from ltr.tables.spec import key_of, split_space
 from ltr.training.device import pick_device
-
-MARGIN = 0.005  # half a point: differences smaller than this count as none
 
 
 @dataclass(frozen=True)
 class Workers:
-    """How many jobs run at a time, with how many threads, and what a job is told of it."""
+    """Who does the jobs of a table."""
 
-    count: int
-    threads: int | None  # of the CPU; None: as PyTorch chooses
-    extra: tuple[str, ...]
+    count: int = 1  # how many at a time
+    threads: int | None = None  # of the CPU, for each; None: as PyTorch chooses
+    launcher: Sequence[str] = ()  # overrides of Hydra's launcher, in place of ``count``
+    extra: Sequence[str] = ()  # overrides for each job, which change no result
 
 
 @dataclass(frozen=True)
 class TableConfig:
-    """The arguments of ``scripts/table.py``."""
+    """The arguments of ``scripts/table.py``, checked."""
 
-    table: str  # its name, or its file
-    overrides: tuple[str, ...] = ()  # for train.py, over the table's settings
-    rows: tuple[str, ...] = ()  # labels of some of its rows; empty: all
-    seeds: int = 1  # how many, from 1 on
-    output_dir: str = "outputs"  # the folder of runs/ and tables/
-    workers: int | None = None  # runs at a time; None: one on a GPU, else one per core
-    launcher: tuple[str, ...] = ()  # overrides of Hydra's launcher, in place of workers
-    dry_run: bool = False  # only say what would run
-    baseline: str | None = None  # the row that the others are compared with; None: the table's own
-    margin: float = MARGIN  # differences smaller than this count as none
-    budget: int | None = None  # trials for each row and fold; None: settings as the table has them
-    space: tuple[str, ...] = ()  # with a budget: what is searched, over the table's own
+    cfg: DictConfig
+    overrides: list[str]  # for train.py, over the table's settings
+    space: list[str]  # with a budget: what is searched, over the table's own
 
     def given(self, *keys: str) -> list[str]:
         """Those of ``keys`` that are not at their default, as they are typed."""
-        values = {key: getattr(self, key) for key in keys}
-        return [
-            f"{key}={','.join(value) if key == 'rows' else value}"
-            for key, value in values.items()
-            if value != getattr(TableConfig, key)
-        ]
+        usual = own_keys("table")
+        changed = [key for key in keys if self.cfg[key] != usual[key]]
+        return [f"{key}={','.join(texts(self.cfg, key))}" for key in changed]
 
     @property
     def of_table(self) -> list[str]:
         """What this table differs by from its file, as typed, but for overrides and places."""
-        keys = ("rows", "seeds", "baseline", "margin", "budget")
-        return [*self.given(*keys), *self.space]
+        return [*self.given("rows", "seeds", "baseline", "margin", "budget"), *self.space]
 
     @property
     def of_search(self) -> list[str]:
@@ -72,29 +59,33 @@ class TableConfig:
 
     def command(self, words: Sequence[str]) -> str:
         """The command with ``words``, which are ``of_table`` or ``of_search``."""
-        return f"{as_started('table')} {shlex.join([f'table={self.table}', *self.asked, *words])}"
+        typed = [f"table={self.cfg.table}", *self.asked, *words]
+        return f"{as_started('table')} {shlex.join(typed)}"
 
     def name(self, data: str, words: Sequence[str]) -> str:
         """The name of the folder or file for ``words`` on ``data``: others, another name.
 
-        >>> config = TableConfig("softrank_slides", ("dataset=mq2008", "epochs=1"), seeds=3)
+        >>> from ltr.console.compose import typed
+        >>> given = ["table=softrank_slides", "dataset=mq2008", "epochs=1", "seeds=3"]
+        >>> config = table_config(typed("table", given))
         >>> config.name("mq2008", config.of_table)
         'softrank_slides_mq2008_seeds-3_epochs-1'
         """
-        name = Path(self.table).name.removesuffix(".yaml")
+        name = Path(self.cfg.table).name.removesuffix(".yaml")
         more = [*words, *(item for item in self.asked if item != f"dataset={data}")]
-        return "_".join([name, data, *([label_of(more)] if more else [])])
+        return "_".join([name, data, *filter(None, [label_of(more)])])
 
-    def workers_for(self, config: DictConfig) -> Workers:
-        """Who does runs of ``config``; several GPUs of this machine are offered to them."""
+    def workers(self, config: DictConfig) -> Workers:
+        """Who does jobs of ``config``; several GPUs of this machine are offered to them."""
         on_gpu, cores = pick_device(config.device).type == "cuda", os.cpu_count() or 1
         gpus = torch.cuda.device_count() if on_gpu else 0
-        count = self.workers or (gpus if on_gpu else cores)
-        if count > 1 or self.launcher:
+        launcher = texts(self.cfg, "launcher")
+        count = self.cfg.workers or (gpus if on_gpu else cores)
+        if count > 1 or launcher:
             offer_gpus(gpus)
         threads = None if on_gpu else max(1, cores // count)
-        told = threads and config.threads is None and not self.launcher
-        return Workers(count, threads, (f"threads={threads}",) if told else ())
+        told = threads and config.threads is None and not launcher
+        return Workers(count, threads, launcher, [f"threads={threads}"] if told else [])
 
 
 def table_config(cfg: DictConfig) -> TableConfig:
@@ -107,22 +98,12 @@ def table_config(cfg: DictConfig) -> TableConfig:
     if launcher and cfg.workers is not None:
         raise ConfigError(f"workers={cfg.workers}: {launcher[0]} says how many; leave one out")
     for override in overrides:
-        if override.lstrip("+").partition("=")[0] in ("seed", "dataset.fold"):
+        if key_of(override) in ("seed", "dataset.fold"):
             raise ConfigError(f"{override}: a table runs its folds and seeds itself; set seeds=N")
-    margin = MARGIN if cfg.margin is None else number(cfg, "margin")
-    if not 0 < margin < 1:
-        raise ConfigError(f"margin={margin:g}: give a number between 0 and 1, such as {MARGIN}")
-    return TableConfig(
-        table=str(cfg.table),
-        overrides=tuple(overrides),
-        rows=texts(cfg, "rows"),
-        seeds=whole(cfg, "seeds", least=1),
-        output_dir=str(cfg.output_dir),
-        workers=None if cfg.workers is None else whole(cfg, "workers", least=1),
-        launcher=launcher,
-        dry_run=flag(cfg, "dry_run"),
-        baseline=text(cfg, "baseline"),
-        margin=margin,
-        budget=None if cfg.budget is None else whole(cfg, "budget", least=1),
-        space=tuple(space),
-    )
+    if not 0 < number(cfg, "margin") < 1:
+        raise ConfigError(f"margin={cfg.margin}: give a number between 0 and 1, such as 0.005")
+    flag(cfg, "dry_run")
+    for key in ("seeds", "workers", "budget"):
+        if key == "seeds" or cfg[key] is not None:
+            whole(cfg, key, least=1)
+    return TableConfig(cfg, overrides, space)

@@ -16,7 +16,14 @@ from ltr.errors import DataError
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention
 from ltr.scorers.parts import make_dataset
-from ltr.tables.results import ALPHA, CROSSFIT, Results, conventions_of, over_repeats
+from ltr.tables.results import (
+    ALPHA,
+    CROSSFIT,
+    Results,
+    Verdicts,
+    conventions_of,
+    over_repeats,
+)  # fmt: skip
 from ltr.tables.runs import Run
 from ltr.tables.spec import Table
 
@@ -40,10 +47,9 @@ def _pair(joint: str, *values: Any) -> str:
 
 def blocks(results: Results) -> list[Block]:
     """The numbers under each convention, then the verdicts by metric."""
-    table, found = results.table, results.numbers
-    conventions = conventions_of(table, results.runs[0])
-    made = [_numbers(results, name, conventions[name]) for name in conventions]
-    first = found[found["convention"] == table.conventions[0]]
+    conventions = conventions_of(results.table, results.runs[0])
+    made = [_numbers(results, name, convention) for name, convention in conventions.items()]
+    first = results.numbers[results.numbers["convention"] == results.table.conventions[0]]
     for metric, judged in results.verdicts.items():
         chosen = first[first["metric"] == metric]
         if judged.intervals or chosen[PUBLISHED].notna().any():
@@ -57,21 +63,20 @@ def _numbers(results: Results, name: str, convention: Convention) -> Block:
     more = [CROSSFIT] * bool(frame[CROSSFIT].notna().any())
     more = [*more, *table.history] if name == table.conventions[0] and len(frame) else []
     extra = over_repeats(frame) if more else {}
-    of_name = results.numbers[results.numbers["convention"] == name]
-    lines = of_name.set_index(["row", "metric"]).to_dict("index")
-    rows, width = [], len(table.metrics) + len(more)
+    texts, marks = {}, False
+    for line in results.numbers[results.numbers["convention"] == name].itertuples():
+        mark = f" {MARK}" if line.verdict in (BETTER, WORSE, DIFFER) else ""
+        texts[line.row, line.metric] = _pair(" ± ", line.ours, line.deviation) + mark
+        marks = marks or bool(mark)
+    rows = []
     for label in table.rows:
-        if (label, table.metrics[0]) not in lines:
-            rows.append([label, results.missing.get(label, "not run"), *[""] * (width - 1)])
-            continue
-        cells = [label]
-        for line in (lines[label, metric] for metric in table.metrics):
-            mark = f" {MARK}" if line["verdict"] in (BETTER, WORSE, DIFFER) else ""
-            cells.append(_pair(" ± ", line["ours"], line["deviation"]) + mark)
-        for column in more:
-            cells.append(_pair(" ± ", *(extra[label][column, of] for of in ("mean", "std"))))
-        rows.append(cells)
-    for label, values in results.published.values.items() if results.published else ():
+        cells = [texts.get((label, metric), "") for metric in table.metrics]
+        if not cells[0]:
+            cells[0] = results.missing.get(label, "not run")
+        of_row = extra.get(label, {})
+        cells += [_pair(" ± ", *(of_row.get((c, of)) for of in ("mean", "std"))) for c in more]
+        rows.append([label, *cells])
+    for label, values in results.published.values.items():
         if name in values:
             cells = [number(values[name].get(metric)) for metric in table.metrics]
             rows.append([f"{label} ({PUBLISHED})", *cells, *[""] * len(more)])
@@ -80,40 +85,45 @@ def _numbers(results: Results, name: str, convention: Convention) -> Block:
         notes.append(
             f"{CROSSFIT}: select_on of epochs chosen on one half of vali, on the other half"
         )
-    if any(cell.endswith(MARK) for row in rows for cell in row):
+    if marks:
         notes.append(f"{MARK}: differs from {results.baseline}, p < {ALPHA:g} after Holm")
     head = ["", *table.metrics, *(column.replace("_", " ") for column in more)]
-    trained = set(frame.loc[frame["epoch"] != 0, "row"])
+    trained = set(frame.loc[frame["epoch"].fillna(-1) != 0, "row"])
     return Block(name, "; ".join(notes), head, rows).mark_best(trained, table.metrics)
 
 
 def _verdicts(results: Results, chosen: pd.DataFrame, metric: str) -> Block:
     """The intervals of one metric, what they cover, and the verdict against the baseline."""
-    baseline = results.baseline
-    with_published = bool(chosen[PUBLISHED].notna().any())
-    with_baseline = bool(chosen["verdict"].notna().any())
-    head = ["", "ours", "interval"]
-    head += [f"minus {baseline}", "interval", "p", "verdict"] if with_baseline else []
-    head += [PUBLISHED, "difference", "covered"] if with_published else []
-    rows, notes = [], dict[str, list[str]]()
-    for line in chosen.astype(object).where(chosen.notna(), None).to_dict("records"):
-        cells = [line["row"], number(line["ours"]), _pair(" to ", line["low"], line["high"])]
-        if with_baseline and line["row"] == baseline:
-            cells += ["the baseline", "", "", ""]
-        elif with_baseline:
-            interval = _pair(" to ", line["less_low"], line["less_high"])
-            cells += [number(line["less_baseline"], "+"), interval]
-            cells += [number(line["p"]), line["verdict"] or ""]
-        if with_published:
-            theirs = line["beside"]
-            of = "" if theirs in (None, line["row"]) else f" of {theirs}"
-            cells += [number(line[PUBLISHED]) + of, number(line["difference"], "+")]
-            cells.append(_COVERED.get(line["covered"], ""))
-        rows.append(cells)
-        if line["note"]:
-            notes.setdefault(line["note"], []).append(line["row"])
-    about = [f"under {results.table.conventions[0]}", *[NO_TEST] * with_published]
-    about += [f"{', '.join(labels)}: {why}" for why, labels in notes.items()]
+    row, beside = chosen["row"], chosen["beside"]
+
+    def numbers(column: str, sign: str = "") -> pd.Series:
+        return chosen[column].map(lambda value: number(value, sign))
+
+    def intervals(*ends: str) -> list[str]:
+        return [_pair(" to ", *values) for values in chosen[[*ends]].to_numpy()]
+
+    columns = [("", row), ("ours", numbers("ours")), ("interval", intervals("low", "high"))]
+    about = [f"under {results.table.conventions[0]}"]
+    if chosen["verdict"].notna().any():
+        columns += [
+            (f"minus {results.baseline}",
+             numbers("less_baseline", "+").mask(row == results.baseline, "the baseline")),
+            ("interval", intervals("less_low", "less_high")),
+            ("p", numbers("p")),
+            ("verdict", chosen["verdict"].fillna("")),
+        ]  # fmt: skip
+    if chosen[PUBLISHED].notna().any():
+        about.append(NO_TEST)
+        of = (" of " + beside.astype(str)).where(beside.notna() & (beside != row), "")
+        columns += [
+            (PUBLISHED, numbers(PUBLISHED) + of),
+            ("difference", numbers("difference", "+")),
+            ("covered", chosen["covered"].map(_COVERED).fillna("")),
+        ]
+    notes: Any = chosen.groupby("note", sort=False)["row"]
+    about += [f"{', '.join(labels)}: {why}" for why, labels in notes if why]
+    head, cells = zip(*columns, strict=True)
+    rows = [[*texts] for texts in zip(*cells, strict=True)]
     return Block(f"{metric}, verdicts", "; ".join(about), head, rows)
 
 
@@ -122,24 +132,23 @@ def facts(results: Results) -> list[tuple[str, str]]:
     table, runs, measured = results.table, results.runs, results.measured
     seeds = list(dict.fromkeys(run.seed for run in runs))
     folds = [str(fold) for fold in dict.fromkeys(run.fold for run in runs) if fold is not None]
-    several = f"fold{'s' * (len(folds) > 1)} {' '.join(folds)}, " if folds else ""
+    several = "s" * (len(folds) > 1)
     if len(seeds) > 1:
-        deviation = f"standard deviation over seeds{' of the mean over folds' * (len(folds) > 1)}"
+        deviation = f"standard deviation over seeds{' of the mean over folds' * bool(several)}"
     else:
-        deviation = "standard deviation over folds" if folds[1:] else "no deviation: one seed"
-    best = "best epoch by {} of vali (select=best)".format
+        deviation = "standard deviation over folds" if several else "no deviation: one seed"
     weights = dict.fromkeys(
-        best(run.config.select_on) if run.config.select == "best" else "last epoch (select=last)"
+        f"best epoch by {run.config.select_on} of vali (select=best)"
+        if run.config.select == "best" else "last epoch (select=last)"
         for run in runs
-    )
+    )  # fmt: skip
     commits = dict.fromkeys(str(one.results.get("commit") or "unknown") for one in measured)
-    judged = next(iter(results.verdicts.values()), None)
-    intervals, against = (judged.intervals, judged.against) if judged else ({}, {})
-    spreads = dict.fromkeys(COVERS[of.spread.covers] for of in intervals.values())
-    not_there = "" if against else " is not finished: no row is compared with it"
-    ensembles = [f"{label}: {row.describe()}" for label, row in table.ensembles.items()]
+    judged = next(iter(results.verdicts.values()), Verdicts({}, {}))
+    spreads = dict.fromkeys(COVERS[of.spread.covers] for of in judged.intervals.values())
+    not_there = "" if judged.against else " is not finished: no row is compared with it"
     found = {
-        "data": f"{runs[0].config.dataset.name}, {several}test",
+        "data": f"{runs[0].config.dataset.name}, {f'fold{several} ' * bool(folds)}"
+        f"{' '.join(folds)}{', ' * bool(folds)}test",
         "lists": results.lists,
         "NOTE": results.unlike,
         "selection": "; ".join(weights),
@@ -147,12 +156,12 @@ def facts(results: Results) -> list[tuple[str, str]]:
         "runs": f"{len(measured)} of {len(runs)} runs are done",
         "commit": ", ".join(commits) or "none yet",
         "±": deviation,
-        "ensembles": "; ".join(ensembles),
+        "ensembles": "; ".join(f"{of}: {row.describe()}" for of, row in table.ensembles.items()),
         "incomplete": "; ".join(f"{row} has {done}" for row, done in unfinished(runs).items()),
         "interval": spreads and f"{1 - ALPHA:.0%}, over {' or '.join(spreads)}",
-        "baseline": f"{results.baseline}{not_there}" if len(intervals) > 1 else "",
-        "verdict": against and rule(results.margin, ALPHA),
-        PUBLISHED: results.published and " ".join(results.published.source.split()),
+        "baseline": len(judged.intervals) > 1 and f"{results.baseline}{not_there}",
+        "verdict": judged.against and rule(results.margin, ALPHA),
+        PUBLISHED: " ".join(results.published.source.split()),
     }
     return [(key, str(value)) for key, value in found.items() if value]
 
@@ -160,19 +169,16 @@ def facts(results: Results) -> list[tuple[str, str]]:
 def unfinished(runs: Sequence[Run]) -> dict[str, str]:
     """How many runs are done of each row that has some, but not all."""
     done = pd.Series([run.done for run in runs]).groupby([run.label for run in runs], sort=False)
-    counts = zip(done.sum().items(), done.size(), strict=True)
-    return {
-        str(row): f"{some} of {count} runs" for (row, some), count in counts if 0 < some < count
-    }
+    counts = done.agg(["sum", "size"]).query("0 < sum < size")
+    return {row: f"{some} of {every} runs" for row, some, every in counts.itertuples()}
 
 
-def data_counts(runs: Sequence[Run]) -> tuple[str, str | None]:
+def data_counts(table: Table, runs: Sequence[Run]) -> tuple[str, str | None]:
     """The lists of each split in words, and where they are not those of the published data set."""
-    name = str(runs[0].config.dataset.name)
-    known = public_sets()[name].known if name in public_sets() else ()
+    name, unlike = str(runs[0].config.dataset.name), None
+    known = public_sets()[name].known if name in public_sets() and name in table.published else ()
     published = {(one.fold, one.splits): one.lists for one in known}
     counts: dict[str, list[int]] = {}
-    unlike = None
     for fold, run in {run.fold: run for run in runs}.items():
         dataset = make_dataset(run.config.dataset)
         for split in SPLITS:
@@ -185,25 +191,21 @@ def data_counts(runs: Sequence[Run]) -> tuple[str, str | None]:
                         f"the published numbers are of other data: {split} of fold {fold} has "
                         f"{here:,} lists here, {there:,} as published"
                     )
-    words = []
-    for split, of_folds in counts.items():
-        ends = dict.fromkeys(f"{end:,}" for end in (min(of_folds), max(of_folds)))
-        words.append(f"{split} {' to '.join(ends)}")
+    ends = {split: dict.fromkeys((min(of), max(of))) for split, of in counts.items()}
+    words = [f"{split} {' to '.join(map('{:,}'.format, of))}" for split, of in ends.items()]
     return ", ".join(words), unlike
 
 
 def pictures(results: Results) -> list[Picture]:
     """The intervals of each metric of verdicts."""
-    baseline, found, metrics = results.baseline, results.numbers, list(results.verdicts)
-    if found.empty or not metrics:
-        return []
+    found, baseline = results.numbers, results.baseline
     lines = found[found["convention"] == results.table.conventions[0]]
-    panels = {metric: lines[lines["metric"] == metric].set_index("row") for metric in metrics}
+    panels = {of: lines[lines["metric"] == of].set_index("row") for of in results.verdicts}
     caption = (
         "The mean of ours and its interval; a diamond is the published number. The band is the "
         f"interval of {baseline}. Rows far below are cut off at the left."
     )
-    return [interval_picture("Intervals", caption, panels, baseline)]
+    return [interval_picture("Intervals", caption, panels, baseline)] if panels else []
 
 
 def fold_report(
@@ -214,37 +216,41 @@ def fold_report(
     Of the choices of a row the best ``select_on`` of vali counts, in each fold and seed alone.
     """
     published = table.published[str(runs[0].config.dataset.name)]
-    groups: dict[tuple[str, int, int], list[Run]] = {}
-    for run in runs:
-        place = table.rows[run.label].choice_of, run.fold or 1, run.seed
-        groups.setdefault(place, []).append(run)
-    lines = []
-    for (row, fold, seed), tried in groups.items():
-        every = {run.label: RunFolder(run.folder).results for run in tried}
-        chosen = max(every, key=lambda label: every[label]["vali"][every[label]["select_on"]])
-        for split, metric in product(("test", "vali"), table.metrics):
-            lines.append(
-                {
-                    "row": row, "fold": fold, "seed": seed, "split": split, "metric": metric,
-                    "ours": every[chosen][split][metric],
-                    PUBLISHED: published.values[row][split][metric][fold - 1],
-                    "chosen": chosen.removeprefix(row).strip(),
-                    "epoch": every[chosen]["selected_epoch"],
-                }
-            )  # fmt: skip
-    frame = pd.DataFrame(lines)
+    every = [RunFolder(run.folder).results for run in runs]
+    tried = pd.DataFrame({
+        "row": [table.rows[run.label].choice_of for run in runs],
+        "fold": [run.fold or 1 for run in runs],
+        "seed": [run.seed for run in runs],
+        "worth": [of["vali"][of["select_on"]] for of in every],
+    })  # fmt: skip
+    groups: Any = tried.groupby(["row", "fold", "seed"], sort=False)["worth"]
+    frame = pd.DataFrame([
+        {
+            "row": row, "fold": fold, "seed": seed, "split": split, "metric": metric,
+            "ours": every[best][split][metric],
+            PUBLISHED: published.values[row][split][metric][fold - 1],
+            "chosen": runs[best].label.removeprefix(row).strip(),
+            "epoch": every[best]["selected_epoch"],
+        }
+        for (row, fold, seed), best in groups.idxmax().items()
+        for split, metric in product(("test", "vali"), table.metrics)
+    ])  # fmt: skip
     folds = [f"fold {fold}" for fold in sorted(set(frame.fold))]
     made = []
-    for (of_split, of_metric), numbers in frame.groupby(["split", "metric"], sort=False):
+    for (split, metric), numbers in frame.groupby(["split", "metric"], sort=False):
         both: Any = numbers.pivot_table(["ours", PUBLISHED], "row", "fold", sort=False)
         ours, theirs = (both[of].assign(mean=both[of].mean(axis=1)) for of in ("ours", PUBLISHED))
-        rows: list[list[str]] = []
-        for label in map(str, ours.index):
-            rows.append([label, *map("{:.4f}".format, ours.loc[label])])
-            rows.append([f"{label} ({PUBLISHED})", *map("{:.4f}".format, theirs.loc[label])])
-            rows.append(["difference", *map("{:+.4f}".format, (ours - theirs).loc[label])])
+        rows = [
+            [text, *(number(value, sign) for value in of.loc[label])]
+            for label in ours.index
+            for text, of, sign in (
+                (str(label), ours, ""),
+                (f"{label} ({PUBLISHED})", theirs, ""),
+                ("difference", ours - theirs, "+"),
+            )
+        ]
         note = "the difference is ours less the published number"
-        made.append(Block(f"{of_metric} of {of_split}", note, ("", *folds, "mean"), rows))
+        made.append(Block(f"{metric} of {split}", note, ["", *folds, "mean"], rows))
     one = frame[(frame.split == "test") & (frame.metric == table.metrics[0])]
     seeds = sorted(set(one.seed))
     settings = one.chosen + ", " + one.epoch.astype(str)
@@ -252,16 +258,17 @@ def fold_report(
         [f"{label}, seed {seed}" if len(seeds) > 1 else str(label), *of_row]
         for (label, seed), of_row in settings.groupby([one.row, one.seed], sort=False)
     ]
-    note = "settings and epoch, of each fold alone"
-    made.append(Block("Chosen on vali", note, ("", *folds), rows))
+    made.append(
+        Block("Chosen on vali", "settings and epoch, of each fold alone", ["", *folds], rows)
+    )
     unknown = dict.fromkeys((row.choice_of, row.unknown) for row in table.rows.values())
     note = "what their source does not say"
-    made.append(Block("Not known of the published rows", note, ("", "not known"), [*unknown]))
+    made.append(Block("Not known of the published rows", note, ["", "not known"], [*unknown]))
     ((convention, described),) = conventions_of(table, runs[0]).items()
-    head = (
+    head = [
         ("runs", f"{len(runs)}, of which {len(one)} are shown: chosen on vali"),
         ("seeds", " ".join(map(str, seeds))),
         ("convention", f"{convention}: {described.describe()}"),
         (PUBLISHED, published.source),
-    )
+    ]
     return Report(name, table.title, command, head, made), {"table": frame}

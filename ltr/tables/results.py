@@ -1,6 +1,7 @@
 """What the finished runs of a table amount to: their metrics, verdicts, and all its numbers."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from ltr.analysis.systems import values_of
-from ltr.analysis.values import SystemValues
 from ltr.analysis.verdicts import Comparison, SystemInterval, compare_systems, interval_of
 from ltr.console.configs import files_of
 from ltr.data.lists import Lists
@@ -21,7 +21,6 @@ from ltr.experiment.labels import check_metrics
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention
 from ltr.scorers.parts import make_dataset, named_metrics
-from ltr.tables.config import MARGIN
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Table
 from ltr.training.evaluation import PerQuery, means, metrics_of_scores
@@ -97,7 +96,6 @@ def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
 class Verdicts(NamedTuple):
     """Intervals and comparisons of the rows under one metric."""
 
-    systems: Mapping[str, SystemValues]  # the values per query, by row
     intervals: Mapping[str, SystemInterval]  # none where the convention skips every list
     against: Mapping[str, Comparison]  # row -> the row beside the baseline
 
@@ -109,7 +107,7 @@ class Results:
     table: Table
     runs: Sequence[Run]  # all that are planned
     measured: Sequence[Measured]  # the finished ones
-    margin: float = MARGIN  # differences smaller than this count as none
+    margin: float  # differences smaller than this count as none
     missing: Mapping[str, str] = field(default_factory=dict)  # why a row has no numbers
     lists: str = ""  # how many the data have, in words
     unlike: str | None = None  # why the published numbers are of other data
@@ -120,15 +118,16 @@ class Results:
         return self.table.baseline or next(iter(self.table.rows))
 
     @property
-    def published(self) -> Published | None:
-        """The published numbers on this data set."""
-        return self.table.published.get(str(self.runs[0].config.dataset.name))
+    def published(self) -> Published:
+        """The published numbers on this data set, perhaps none."""
+        none = Published(source="", values={})
+        return self.table.published.get(str(self.runs[0].config.dataset.name), none)
 
     @cached_property
     def by_run(self) -> pd.DataFrame:
         """A row per finished run: row label, fold, seed, epoch, seconds, ``letor4 ndcg@10``, ...
 
-        The epoch of an ensemble is None; ``crossfit vali`` is NaN where nothing was chosen.
+        The epoch of an ensemble is NA; ``crossfit vali`` is NaN where nothing was chosen.
         """
         rows = [
             {
@@ -138,9 +137,8 @@ class Results:
             }
             for one in self.measured
         ]  # fmt: skip
-        columns = list(rows[0]) if rows else ["row", "fold", "seed", "epoch", CROSSFIT]
-        frame = pd.DataFrame(rows, columns=columns).astype({CROSSFIT: float})
-        return frame.assign(epoch=pd.Series([row["epoch"] for row in rows], dtype=object))
+        columns = None if rows else ["row", "fold", "seed", "epoch", CROSSFIT]
+        return pd.DataFrame(rows, columns=columns).astype({CROSSFIT: float, "epoch": "Int64"})
 
     @cached_property
     def whole(self) -> pd.DataFrame:
@@ -150,25 +148,25 @@ class Results:
 
     @cached_property
     def verdicts(self) -> dict[str, Verdicts]:
-        """By metric, under the first convention."""
-        runs = pd.Series(list(self.measured), index=self.by_run.index, dtype=object)
-        cells = self.whole.assign(fold=self.whole["fold"].fillna(0), cell=runs)
+        """By metric, under the first convention; none where no row is whole."""
+        cells = [self.measured[i] for i in self.whole.index]
+        whole = self.whole.assign(fold=self.whole["fold"].fillna(0), cell=cells)
         rows = {
             str(row): of_row.pivot(index="seed", columns="fold", values="cell")
-            for row, of_row in cells.groupby("row", sort=False)
+            for row, of_row in whole.groupby("row", sort=False)
         }
-        return {metric: self._judge(metric, rows) for metric in self.table.verdicts if len(runs)}
+        return {metric: self._judge(metric, rows) for metric in self.table.verdicts if rows}
 
     def _judge(self, metric: str, rows: Mapping[str, pd.DataFrame]) -> Verdicts:
         systems = {row: values_of(runs, metric) for row, runs in rows.items()}
-        try:
-            intervals = {label: interval_of(one, alpha=ALPHA) for label, one in systems.items()}
-        except DataError:  # the convention skips every list
-            return Verdicts(systems, {}, {})
-        if len(systems) < 2 or self.baseline not in systems:
-            return Verdicts(systems, intervals, {})
-        pairs = compare_systems(systems, margin=self.margin, alpha=ALPHA, baseline=self.baseline)
-        return Verdicts(systems, intervals, {pair.first: pair for pair in pairs})
+        found = Verdicts({}, {})
+        with suppress(DataError):  # the convention skips every list
+            found = Verdicts({row: interval_of(of, alpha=ALPHA) for row, of in systems.items()}, {})
+            if self.baseline in systems:
+                how: Any = {"margin": self.margin, "alpha": ALPHA, "baseline": self.baseline}
+                pairs = compare_systems(systems, **how)
+                found = Verdicts(found.intervals, {pair.first: pair for pair in pairs})
+        return found
 
     @cached_property
     def numbers(self) -> pd.DataFrame:
@@ -179,21 +177,21 @@ class Results:
         """
         conventions, published = self.table.conventions, self.published
         ours, runs = over_repeats(self.whole), self.whole["row"].value_counts()
-        rows: list[dict[str, Any]] = []
+        rows, none = [], Verdicts({}, {})
         labels = [label for label in self.table.rows if label in runs]
         for label, convention, metric in product(labels, conventions, self.table.metrics):
             mean, deviation = (ours[label][f"{convention} {metric}", of] for of in ("mean", "std"))
             row: dict[str, Any] = {"row": label, "convention": convention, "metric": metric}
             row |= {"runs": runs[label], "ours": mean, "deviation": deviation}
-            judged = self.verdicts.get(metric) if convention == conventions[0] else None
-            if interval := judged and judged.intervals.get(label):
+            judged = self.verdicts.get(metric, none) if convention == conventions[0] else none
+            if interval := judged.intervals.get(label):
                 row |= {"low": interval.low, "high": interval.high}
-            if published and (beside := published.of(label)) is not None:
-                number = published.values[beside].get(convention, {}).get(metric)
-                if number is not None:
-                    row |= {"beside": beside, "published": number, "difference": mean - number}
-                    row["covered"] = interval.covers(number) if interval else None
-            if judged and (pair := judged.against.get(label)):
+            beside = published.of(label)
+            theirs = published.values.get(str(beside), {}).get(convention, {}).get(metric)
+            if theirs is not None:
+                row |= {"beside": beside, "published": theirs, "difference": mean - theirs}
+                row["covered"] = interval.covers(theirs) if interval else None
+            if pair := judged.against.get(label):
                 row |= {"baseline": self.baseline, "less_baseline": pair.difference}
                 row |= dict(zip(("less_low", "less_high"), pair.interval, strict=True))
                 row |= {"p": pair.p_holm, "verdict": pair.word, "note": pair.note}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig
@@ -28,9 +28,12 @@ from ltr.experiment.job import train_job
 from ltr.experiment.labels import with_levels
 from ltr.experiment.run_folder import RunFolder, by_identity
 from ltr.scorers.parts import make_dataset, own_metrics
+from ltr.tables.config import Workers
+from ltr.tables.spec import Table
 from ltr.tables.spec import Table
 from ltr.training.device import on_threads
 
+Place = tuple[str, int | None]  # a row and a fold, None where the data have none
 _POLL_SECONDS = 0.5
 
 
@@ -41,12 +44,12 @@ class Run:
     label: str  # of its row
     fold: int | None  # of the data set, None where it has none
     seed: int  # of the training
-    overrides: tuple[str, ...]  # its command line for train.py
+    overrides: Sequence[str]  # its command line for train.py
     config: DictConfig  # the composed config
     known: str  # its identity; that of no run while its teacher is not trained
     folder: Path  # of the run; rows that compute the same share it
     members: tuple["Run", ...] = ()  # of an ensemble
-    weights: str | tuple[float, ...] = "equal"  # of its members
+    weights: Any = "equal"  # of its members, or one for each
     teacher: "Run | None" = None  # another run of the table that it learns from
 
     @property
@@ -70,23 +73,17 @@ class Run:
         """The command as one would type it."""
         if not self.members:
             return f"{as_started('train')} {shlex.join(self.overrides)}"
-        weights = (
-            self.weights if isinstance(self.weights, str) else ",".join(map(str, self.weights))
-        )
         folders = [os.path.relpath(member.folder) for member in self.members]
-        return f"{as_started('ensemble')} {shlex.join([*folders, f'weights={weights}'])}"
+        weights = f"weights={','.join(as_list(self.weights))}"
+        return f"{as_started('ensemble')} {shlex.join([*folders, weights])}"
 
-    def as_job(self, extra: Sequence[str]) -> list[str]:
-        """Its overrides as Hydra takes them, and ``extra``, which change no result."""
-        return [*map(with_quotes, self.overrides), *extra]
-
-    def outcome(self) -> tuple[str, float] | None:
-        """What it has reached, and after how many seconds; None while it is not done."""
+    def outcome(self) -> str | None:
+        """What it has reached; None while it is not done."""
         if not self.done:
             return None
         results = RunFolder(self.folder).results
         metric = str(results["select_on"])
-        return f"{metric} {results['vali'][metric]:.4f} on vali", float(results["wall_seconds"])
+        return f"{metric} {results['vali'][metric]:.4f} on vali"
 
 
 def plan(
@@ -96,7 +93,7 @@ def plan(
     output_dir: Path,
     *,
     absent_ok: bool = False,
-    settings: Mapping[tuple[str, int | None], Sequence[str]] | None = None,
+    settings: Mapping[Place, Sequence[str]] | None = None,
 ) -> list[Run]:
     """The runs of ``table``: the trainings row by row, then the ensembles.
 
@@ -113,6 +110,13 @@ def plan(
     runs: dict[tuple[str, int | None, int], Run] = {}
     home = output_dir / "runs"
     folders = by_identity(home)
+
+    def folder_of(label: str, config: DictConfig, known: str) -> Path:
+        fold = config.dataset.get("fold")
+        words = [label, config.dataset.name, "" if fold is None else f"fold{fold}"]
+        name = folder_name(*words, f"seed{config.seed}", known[:SHOWN])
+        return folders.setdefault(known, home / name)
+
     trained = [label for label, row in table.rows.items() if not row.ensemble]
     for label in sorted(trained, key=table.teachers.__contains__):  # teachers first
         of_row = merged(table.settings, given, table.rows[label].settings)
@@ -120,13 +124,14 @@ def plan(
             own = merged(of_row, (settings or {}).get((label, fold), ()))
             own = merged(own, [f"dataset.fold={fold}"] * (fold is not None))
             teacher = runs.get((table.teachers.get(label, ""), fold, seed))
-            if teacher is None and label in table.teachers:
+            if teacher is not None:
+                own = merged(own, [f"teacher={teacher.folder}"])
+            elif label in table.teachers:
                 raise ConfigError(
                     f"{label}: {table.teachers[label]} has no run of fold {fold}, seed {seed} "
                     "to learn from: give both rows one data set"
                 )
-            of_teacher = [] if teacher is None else [f"teacher={teacher.folder}"]
-            own = merged(own, of_teacher, [f"seed={seed}"])
+            own = merged(own, [f"seed={seed}"])
             config = run_config(own)[0]
             try:
                 waits = teacher is not None and not teacher.done
@@ -136,9 +141,9 @@ def plan(
                 if not absent_ok:
                     raise
                 known = identity_without_data(config)
-            folder = folders.setdefault(known, home / _folder_name(label, config, known))
+            folder = folder_of(label, config, known)
             runs[label, fold, seed] = Run(
-                label, fold, seed, tuple(own), config, known, folder, teacher=teacher
+                label, fold, seed, own, config, known, folder, teacher=teacher
             )
     planned = [run for label in trained for run in runs.values() if run.label == label]
     folds = dict.fromkeys(run.fold for run in planned)
@@ -150,34 +155,32 @@ def plan(
             if not isinstance(weights, str):
                 weights = tuple(weight / len(group) for weight in weights for _ in group)
             known = ensemble_identity([member.known for member in members], weights)
-            folder = folders.get(known, home / _folder_name(label, config, known))
+            folder = folder_of(label, config, known)
             planned.append(Run(label, fold, group[0], (), config, known, folder, members, weights))
     return planned
 
 
-def _folder_name(label: str, config: DictConfig, known: str) -> str:
-    """The name of a new run's folder."""
-    words = [re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-"), str(config.dataset.name)]
-    if (fold := config.dataset.get("fold")) is not None:
-        words.append(f"fold{fold}")
-    return "-".join([*words, f"seed{config.seed}", known[:SHOWN]])
+def folder_name(*words: str) -> str:
+    """The name of a new folder."""
+    plain = (re.sub(r"[^a-z0-9]+", "-", str(word).lower()).strip("-") for word in words)
+    return "-".join(filter(None, plain))
 
 
 def folds_of(table: Table, config: DictConfig) -> list[int | None]:
     """The folds that ``table`` runs on the data set of ``config``; None where it has none."""
-    count = config.dataset.get("folds") or 0
+    count = config.dataset.get("folds")
     if not count:
         return [None]
-    return list(range(1, count + 1)) if table.folds == "all" else list(map(int, table.folds))
+    return [*range(1, count + 1)] if table.folds == "all" else [*map(int, table.folds)]
 
 
-def execute(
-    runs: Sequence[Run], file: Path, launcher: Sequence[str], extra: Sequence[str] = ()
-) -> dict[Path, str]:
+def execute(runs: Sequence[Run], file: Path, workers: Workers) -> dict[Path, str]:
     """Finish trainings as one sweep of ``train.py``; return why a run is not done, by folder."""
-    jobs = list({run.folder: run for run in runs}.values())
-    options = ["hydra.callbacks.summary.quiet=true", *launcher]
-    return launch("train", train_job, jobs, file, options, extra)
+    jobs = [
+        Job(run.name, run.folder, [*map(with_quotes, run.overrides), *workers.extra], run.outcome)
+        for run in {run.folder: run for run in runs}.values()
+    ]
+    return launch("train", train_job, jobs, file, workers, "hydra.callbacks.summary.quiet=true")
 
 
 def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
@@ -190,7 +193,7 @@ def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
                 with RunFolder(run.folder).locked(wait=True):
                     if not run.done:  # another table's process may have made it meanwhile
                         _ensemble(run)
-                say(f"{run.name}: ensemble, {(run.outcome() or ['not done'])[0]}")
+                say(f"{run.name}: ensemble, {run.outcome() or 'not done'}")
             except LTRError as error:
                 failures[run.folder] = str(error)
     return failures
@@ -207,29 +210,18 @@ def _ensemble(run: Run) -> None:
     make_ensemble(members, run.weights, run.folder, config, identity=run.known)
 
 
-class Job(Protocol):
+class Job(NamedTuple):
     """One job of a sweep: it leaves its result in ``folder``, or ``error.txt``."""
 
-    @property
-    def folder(self) -> Path: ...
-    @property
-    def name(self) -> str: ...
-    def as_job(self, extra: Sequence[str]) -> list[str]:
-        """Its arguments as Hydra takes them."""
+    name: str
+    folder: Path
+    arguments: Sequence[str]  # as Hydra takes them
+    outcome: Callable[[], str | None]  # what it has reached; None while it is not done
 
-    def outcome(self) -> tuple[str, float | None] | None:
-        """What it has reached, and after how many seconds; None while it is not done."""
-
-
-def local_launcher(workers: int) -> list[str]:
-    """Overrides that run ``workers`` at a time on this machine."""
-    if workers == 1:
-        return []  # in this process
-    return [
-        "hydra/launcher=joblib",
-        f"hydra.launcher.n_jobs={workers}",
-        f"hydra.launcher.pre_dispatch={workers}",  # what waits outlives this process
-    ]
+    def end(self) -> str | None:
+        """Its outcome, or the error that ended it; None while it goes on."""
+        error = RunFolder(self.folder).error
+        return self.outcome() or (error and f"failed: {error}")
 
 
 def launch(
@@ -237,8 +229,8 @@ def launch(
     function: Callable[[DictConfig], Any],
     jobs: Sequence[Job],
     file: Path,
-    options: Sequence[str],
-    extra: Sequence[str] = (),
+    workers: Workers,
+    *options: str,
 ) -> dict[Path, str]:
     """Do ``jobs`` as one sweep; return why a job is not done, by folder.
 
@@ -250,9 +242,15 @@ def launch(
         function: does a job.
         jobs: at least one, not done yet, in folders side by side.
         file: that lists them for the launcher; it is written.
-        options: overrides of ``hydra/launcher`` and the like.
-        extra: overrides for all jobs that change no result, such as ``threads=1``.
+        workers: of this machine, or another launcher.
+        options: further overrides of Hydra's.
     """
+    count = min(workers.count, len(jobs))
+    local = [
+        "hydra/launcher=joblib",
+        f"hydra.launcher.n_jobs={count}",
+        f"hydra.launcher.pre_dispatch={count}",  # what waits outlives this process
+    ]
     arguments = [
         "--multirun",
         "hydra/sweeper=jobs",
@@ -260,6 +258,7 @@ def launch(
         f"hydra.sweep.dir={quoted(str(jobs[0].folder.parent))}",
         "hydra/job_logging=file",
         *options,
+        *(workers.launcher or (local if count > 1 else [])),  # else in this process
     ]
     make_folder("output_dir", file.parent)
     for job in jobs:
@@ -268,8 +267,9 @@ def launch(
     left, attempts = list(jobs), 2
     with _progress(jobs):
         while left and attempts:
-            folders = [f"hydra.sweep.subdir={quoted(job.folder.name)}" for job in left]
-            listed = [[*job.as_job(extra), to] for job, to in zip(left, folders, strict=True)]
+            listed = [
+                [*job.arguments, f"hydra.sweep.subdir={quoted(job.folder.name)}"] for job in left
+            ]
             atomic_write(file, yaml.safe_dump(listed))
             before, killed = len(left), False
             try:
@@ -278,17 +278,11 @@ def launch(
                 raise
             except Exception as error:
                 killed, reason = True, f"its process ended early: {error}"
-            left = [job for job in left if _ended(job) is None]
+            left = [job for job in left if job.end() is None]
             attempts = 0 if not killed else 2 if len(left) < before else attempts - 1
     return {
         job.folder: RunFolder(job.folder).error or reason for job in jobs if job.outcome() is None
     }
-
-
-def _ended(job: Job) -> tuple[str, float | None] | None:
-    """Its outcome, or the error that ended it; None while it goes on."""
-    error = RunFolder(job.folder).error
-    return job.outcome() or (None if error is None else (f"failed: {error}", None))
 
 
 @contextmanager
@@ -301,9 +295,9 @@ def _progress(jobs: Sequence[Job]) -> Iterator[None]:
         while not stopped:
             stopped = stop.wait(_POLL_SECONDS)
             for job in list(left):
-                if (ended := _ended(job)) is not None:
+                if ended := job.end():
                     left.remove(job)
-                    finished.add(job.name, ended[0])
+                    finished.add(job.name, ended)
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()

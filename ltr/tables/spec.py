@@ -175,6 +175,11 @@ def split_space(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     return [one for one in overrides if one not in space], space
 
 
+def key_of(override: str) -> str:
+    """The key that ``override`` sets."""
+    return override.lstrip("+").partition("=")[0]
+
+
 def _flat(settings: Sequence[Any]) -> list[str]:
     """Flatten lists in a list, as ``[*like_another_row, key=value]`` gives them."""
     parts = [_flat(item) if isinstance(item, list) else [str(item)] for item in settings]

@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -10,63 +11,57 @@ from omegaconf import DictConfig
 from ltr.analysis.report import Report, terminal
 from ltr.console.arguments import merged
 from ltr.console.folders import asked
+from ltr.console.keys import texts
 from ltr.console.process import say
 from ltr.errors import ConfigError, as_started
 from ltr.tables.config import TableConfig, table_config
 from ltr.tables.report import blocks, data_counts, facts, fold_report, pictures, unfinished
 from ltr.tables.results import Results, check_test_lists, measure
-from ltr.tables.runs import Run, execute, local_launcher, make_ensembles, plan
+from ltr.tables.runs import execute, make_ensembles, plan
 from ltr.tables.spec import Table, read_table
 
 
-def table(cfg: DictConfig) -> bool:
-    """Run what is missing of a table and write it; whether all that can be done here is done."""
-    return make_table(table_config(cfg))
-
-
-def make_table(order: TableConfig) -> bool:
-    """Make the table and print it; return whether all of it that can be done here is done.
+def make_table(cfg: DictConfig) -> bool:
+    """Run what is missing of a table, write and print it; whether all that can be done is done.
 
     Raises:
         ConfigError, DataError: one line that says what to mend, before anything runs.
     """
-    table = read_table(order.table)
-    command, output_dir = order.command(order.of_table), Path(order.output_dir).absolute()
+    order = table_config(cfg)
+    table = read_table(str(cfg.table))
+    command, output_dir = order.command(order.of_table), Path(cfg.output_dir).absolute()
     changed = [*order.given("baseline", "margin", "budget"), *order.asked]
     if table.by_fold and changed:
         raise ConfigError(
             f"{changed[0]}: {table.name} stands beside published numbers, under the settings of "
             "its file; leave it out"
         )
-    if order.rows:
-        table = table.only(order.rows)
-    if order.baseline is not None:
-        table = replace(table, baseline=table.find("baseline", order.baseline)[0])
+    if rows := texts(cfg, "rows"):
+        table = table.only(rows)
+    if cfg.baseline is not None:
+        table = replace(table, baseline=table.find("baseline", str(cfg.baseline))[0])
     budget = None
-    if order.budget is not None:
+    if cfg.budget is not None:
         from ltr.tables.budget import spend_budget
 
         budget = spend_budget(table, order, output_dir)
-    settings = None if budget is None else budget.settings
-
-    def planned() -> list[Run]:
-        seeds, absent_ok = range(1, order.seeds + 1), order.dry_run
-        given = order.overrides
-        return plan(table, given, seeds, output_dir, absent_ok=absent_ok, settings=settings)
-
+    planned = partial(
+        plan, table, order.overrides, range(1, cfg.seeds + 1), output_dir,
+        absent_ok=cfg.dry_run, settings=None if budget is None else budget.settings,
+    )  # fmt: skip
     runs = planned()
     todo = [run for run in runs if not run.done]
     config = runs[0].config
-    workers, data = order.workers_for(config), str(config.dataset.name)
-    together = f", {min(workers.count, len(todo))} at a time" if todo and not order.launcher else ""
+    workers, data = order.workers(config), str(config.dataset.name)
+    together = f", {min(workers.count, len(todo))} at a time"
+    together = together if todo and not workers.launcher else ""
     say(f"{table.title}: {len(runs)} runs, {len(todo)} to do{together}")
-    lists, unlike = data_counts(runs)
-    unlike = unlike if data in table.published else None
+    lists, unlike = data_counts(table, runs)
     if unlike and table.by_fold:
         raise ConfigError(f"{unlike}; give the published data")
     if unlike:
         say(unlike)
-    if order.dry_run:
+    if cfg.dry_run:
         for run in todo:
             print(f"  {run.command()}")
         return True
@@ -75,8 +70,7 @@ def make_table(order: TableConfig) -> bool:
     failures: dict[Path, str] = {}
     while ready := [run for run in todo if not (run.done or run.waits or run.folder in failures)]:
         if trained := [run for run in ready if not run.members]:
-            launcher = order.launcher or local_launcher(min(workers.count, len(trained)))
-            failures |= execute(trained, folder / "jobs.yaml", launcher, workers.extra)
+            failures |= execute(trained, folder / "jobs.yaml", workers)
         threads = config.threads or workers.threads
         failures |= make_ensembles([run for run in ready if run.members], threads)
         if any(run.teacher for run in todo):  # who learns from a run has an identity after it
@@ -95,7 +89,7 @@ def make_table(order: TableConfig) -> bool:
         for label in dict.fromkeys(run.label for run in runs if run.folder in failures):
             missing[label] = ", ".join(filter(None, [missing.get(label), "failed"]))
         measured = measure(table, runs)
-        results = Results(table, runs, measured, order.margin, missing, lists, unlike)
+        results = Results(table, runs, measured, float(cfg.margin), missing, lists, unlike)
         head, details = facts(results), [("Every row", _commands(table, order))]
         if budget:
             head += budget.facts()
