@@ -22,18 +22,18 @@ from ltr.analysis.verdicts import (
     interval_of,
     resolvable_difference,
     sign_flip_p,
-)
+)  # fmt: skip
 from ltr.errors import ConfigError, DataError
 
 ONE_PAIR = np.array([[0, 1]])
 
 
-def system(values, folds: int = 1, **more) -> SystemValues:
+def system(values, folds: int = 1) -> SystemValues:
     """``values`` ``[seeds, queries]`` or ``[queries]`` of as many folds of equal size."""
     values = np.atleast_2d(np.asarray(values, dtype=float))
     count = values.shape[1]
     queries = [(i * folds // count, f"q{i}") for i in range(count)]
-    return SystemValues(values, queries, **more)
+    return SystemValues(values, queries)
 
 
 def noisy(seeds: int = 3, queries: int = 80, shift: float = 0.0, seed: int = 0, **more):
@@ -60,10 +60,8 @@ def only(systems, **settings):
 # --- randomisation test
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_exact_p_is_that_of_all_sign_patterns(seed) -> None:
-    rng = np.random.default_rng(seed)
-    d = rng.integers(-3, 4, 9) / 4  # ties and zeros
+def test_exact_p_is_that_of_all_sign_patterns() -> None:
+    d = np.random.default_rng(0).integers(-3, 4, 9) / 4  # ties and zeros
     sums = [abs(np.dot(signs, d)) for signs in itertools.product([-1, 1], repeat=len(d))]
     p = np.mean(np.array(sums) >= abs(d.sum()) - 1e-12)
     both = np.stack([d, np.zeros_like(d)])
@@ -88,13 +86,9 @@ def test_drawn_p_agrees_with_scipy_and_is_the_same_again() -> None:
     p = sign_flip_p(values, pairs, samples=20_000, seed=3)
     for got, (i, j) in zip(p, pairs, strict=True):
         want = stats.permutation_test(
-            (values[i] - values[j],),
-            np.sum,
-            permutation_type="samples",
-            vectorized=True,
-            n_resamples=20_000,
-            rng=np.random.default_rng(0),
-        ).pvalue
+            (values[i] - values[j],), np.sum, permutation_type="samples", vectorized=True,
+            n_resamples=20_000, rng=np.random.default_rng(0),
+        ).pvalue  # fmt: skip
         assert got == pytest.approx(want, abs=5 * math.sqrt(2 * want / 20_000))
     assert (sign_flip_p(values, pairs, samples=20_000, seed=3) == p).all()
     assert (sign_flip_p(values, pairs, samples=20_000, seed=4) != p).any()
@@ -152,11 +146,11 @@ def test_seed_variance_by_hand() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("folds", "common"), [(1, False), (2, False), (2, True), (5, True)])
+@pytest.mark.parametrize(("folds", "common"), [(1, False), (2, False), (5, True)])
 def test_seed_variance_is_that_of_the_mean(folds, common) -> None:
     rng = np.random.default_rng(0)
     own = []
-    for _ in range(2000):
+    for _ in range(1000):
         run = rng.normal(0, 0.05, (4, 1 if common else folds)) * np.ones((4, folds))
         run = np.repeat(run, 30 // folds, axis=1)
         values = run + rng.normal(0, 0.1, (4, 30)) + rng.random(30)
@@ -236,10 +230,8 @@ def test_skipped_queries_are_left_out_of_both() -> None:
     values[1, 3] = values[:, 5] = np.nan
     with_gaps = {"a": SystemValues(values, systems["a"].queries), "b": systems["b"]}
     kept = np.delete(np.arange(80), [3, 5])
-    without = {
-        name: SystemValues(s.values[:, kept], [s.queries[i] for i in kept])
-        for name, s in systems.items()
-    }
+    queries = [systems["a"].queries[i] for i in kept]
+    without = {name: SystemValues(of.values[:, kept], queries) for name, of in systems.items()}
     assert align(with_gaps).dropped == 2
     assert only(with_gaps) == only(without)
 
@@ -273,16 +265,14 @@ def test_an_interval_is_around_the_mean_of_folds_and_covers_a_number_or_not() ->
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"margin": 0}, "margin=0: give a number > 0"),
-        ({"margin": math.nan}, "margin=nan: give a number > 0"),
-        ({"alpha": 0.5}, "alpha=0.5: give a number between 0 and 0.5"),
-        ({"samples": 10}, "samples=10: give at least 100"),
-    ],
-)
-def test_settings_that_are_refused(settings, message) -> None:
-    assert message in refused(lambda: only(noisy(), **settings), ConfigError)
+    ("key", "value", "remedy"),
+    [("margin", 0, "> 0"), ("margin", math.nan, "> 0"), ("alpha", 0.5, "between"),
+     ("samples", 10, "at least 100")],
+)  # fmt: skip
+def test_settings_that_are_refused(key, value, remedy) -> None:
+    said = refused(lambda: only(noisy(), **{key: value}), ConfigError)
+    assert said.startswith(f"{key}={value}: give ")
+    assert remedy in said
 
 
 def test_systems_without_a_query_in_common_are_refused() -> None:

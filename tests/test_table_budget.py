@@ -21,7 +21,7 @@ from ltr.tables.budget import (
     plan_searches,
     read_settings,
     spend_budget,
-)
+)  # fmt: skip
 from ltr.tables.config import table_config
 from ltr.tables.spec import read_table
 from ltr.tables.table import make_table
@@ -126,10 +126,8 @@ def test_what_is_found_is_what_runs_and_is_searched_once(
         assert one["trials"] == 2
         (database,) = Path("out/search").glob(f"two-ranksvm-mq2008-fold{fold}-*/search.db")
         study = optuna.load_study(study_name="search", storage=f"sqlite:///{database}")
-        assert set(study.user_attrs["search"]["data"]) == {
-            f"fold {fold} train",
-            f"fold {fold} vali",
-        }
+        data = {f"fold {fold} train", f"fold {fold} vali"}
+        assert set(study.user_attrs["search"]["data"]) == data
 
     def searched(cfg: object) -> float:
         raise AssertionError("searched again")

@@ -90,11 +90,8 @@ def test_a_published_number_is_covered_or_not_and_stands_below_ours() -> None:
     assert [row for row in table.rows if "published" in row[0]][1:] == [
         ["bad (published)", "0.9000", "0.2500"], ["theirs (published)", "0.1000", ""],
     ]  # fmt: skip
-    assert verdicts.rows[2][-3:] == [
-        "0.1000 of theirs",
-        f"{ours['twin', 'ndcg@5'] - 0.1:+.4f}",
-        "ours above",
-    ]
+    less = f"{ours['twin', 'ndcg@5'] - 0.1:+.4f}"
+    assert verdicts.rows[2][-3:] == ["0.1000 of theirs", less, "ours above"]
     assert "no test of a difference" in verdicts.note
 
 
@@ -184,12 +181,8 @@ def test_one_seed_is_about_the_models_and_the_table_says_so() -> None:
 
 
 def test_deviation_is_over_seeds_of_means_over_folds() -> None:
-    values = pd.DataFrame(
-        [
-            {"row": "a", "fold": fold, "seed": seed, "x": fold + seed / 10}
-            for fold, seed in product((1, 2, 3), (0, 10))
-        ]
-    )
+    values = pd.DataFrame(product("a", (1, 2, 3), (0, 10)), columns=["row", "fold", "seed"])
+    values["x"] = values["fold"] + values["seed"] / 10
     for runs, mean, means in ((values, 2.5, [0, 1]), (values[values["seed"] == 0], 2, [1, 2, 3])):
         found = over_repeats(runs)["a"]
         assert found["x", "mean"] == pytest.approx(mean)

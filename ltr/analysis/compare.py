@@ -22,7 +22,7 @@ from ltr.analysis.verdicts import (
     rule,
 )  # fmt: skip
 from ltr.atomic import atomic_write, make_folder, write_frame
-from ltr.console.compose import composed
+from ltr.console.configs import own_keys
 from ltr.console.keys import number, text, texts, whole
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.run_folder import RunFolder, find_runs
@@ -102,9 +102,13 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
     systems = {name: interval_of(of, **draws) for name, of in values.items()}
     aligned, folds = align(values), [fold for fold in cells if fold]
     where = f" of {len(folds)} folds" if len(folds) > 1 else "".join(f", {f}" for f in folds)
-    usual, places = composed("compare"), ("runs", "write", "data_dir", "cache_dir")
-    changed = [str(key) for key in usual if key not in places and cfg[key] != usual[key]]
-    words = [*texts(cfg, "runs"), *(f"{key}={cfg[key]}" for key in changed)]
+    places = "runs", "write", "data_dir", "cache_dir"
+    changed = [
+        f"{key}={cfg[key]}"
+        for key, usual in own_keys("compare").items()
+        if key not in places and cfg[key] != usual
+    ]
+    words = [*texts(cfg, "runs"), *changed]
     notes = _notes(systems, pairs, None if cfg.published is None else number(cfg, "published"))
     if aligned.dropped:
         notes.append(f"{aligned.dropped} queries that the convention skips are left out")

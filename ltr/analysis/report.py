@@ -37,9 +37,9 @@ class Block:
     def mark_best(self, rows: Container[str], columns: Container[str]) -> "Block":
         """Mark the largest number, as printed, of each of ``columns`` among the named ``rows``."""
         best = set()
-        for j, _ in (pair for pair in enumerate(self.head) if pair[1] in columns):
-            among = [(i, row[j]) for i, row in enumerate(self.rows) if row[0] in rows and row[j]]
-            numbers = {i: float(text.split()[0]) for i, text in among}
+        for j in (j for j, name in enumerate(self.head) if name in columns):
+            among = {i: row[j] for i, row in enumerate(self.rows) if row[0] in rows and row[j]}
+            numbers = {i: float(text.split()[0]) for i, text in among.items()}
             best |= {(i, j) for i in numbers if numbers[i] == max(numbers.values())}
         return replace(self, best=best)
 

@@ -60,20 +60,15 @@ def style() -> Iterator[None]:
         yield
 
 
-WIDTH, ROW = 10.4, 0.24  # inches, of a drawing and of a line of text
-
-
 @style()
-def interval_picture(
-    title: str, caption: str, panels: Mapping[str, pd.DataFrame], baseline: str
-) -> Picture:
+def interval_picture(panels: Mapping[str, pd.DataFrame], baseline: str) -> Picture:
     """Means, intervals and published numbers, a panel for each of ``panels``, by its title.
 
-    A panel has lines, indexed by name, with the columns ours, low, high and perhaps published; the
-    interval of the line ``baseline`` shades its ground.
+    A panel has lines, indexed by name, with the columns ours, low, high and published; the interval
+    of the line ``baseline`` shades its ground.
     """
     rows = max(map(len, panels.values()))
-    figure = Figure(figsize=(WIDTH, 0.8 + ROW * rows), layout="constrained")
+    figure = Figure(figsize=(10.4, 0.8 + 0.24 * rows), layout="constrained")
     every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (name, lines) in zip(every, panels.items(), strict=True):
         _intervals(axes, lines.replace([-np.inf, np.inf], np.nan), baseline)
@@ -82,7 +77,11 @@ def interval_picture(
     buffer = io.BytesIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(buffer, format="svg", metadata=nothing)
-    return Picture(title, caption, b64encode(buffer.getvalue()).decode())
+    caption = (
+        "The mean of ours and its interval; a diamond is the published number. The band is the "
+        f"interval of {baseline}. Rows far below are cut off at the left."
+    )
+    return Picture("Intervals", caption, b64encode(buffer.getvalue()).decode())
 
 
 def _intervals(axes: Axes, lines: pd.DataFrame, baseline: str) -> None:
@@ -90,14 +89,13 @@ def _intervals(axes: Axes, lines: pd.DataFrame, baseline: str) -> None:
         colour = BLACK if name == baseline else BLUE
         axes.plot([line["low"], line["high"]], [-y, -y], color=colour, linewidth=1.8)
         axes.plot(line["ours"], -y, "o", color=colour, markersize=5.5)
-        if not pd.isna(line.get("published")):
+        if not pd.isna(line["published"]):
             axes.plot(line["published"], -y, "D", markersize=5, color=BLACK, markerfacecolor="w")
         if name == baseline and not pd.isna(line["low"]):
             axes.axvspan(line["low"], line["high"], color="#F0F2F5", linewidth=0, zorder=0)
     low, high = lines["low"].fillna(lines["ours"]), lines["high"].fillna(lines["ours"])
-    ends = [low.quantile(0.1), high.max()]  # a few far below would hide all
-    if "published" in lines:
-        ends = [lines["published"].min(), lines["published"].max(), *ends]
+    theirs = lines["published"]
+    ends = [theirs.min(), theirs.max(), low.quantile(0.1), high.max()]  # a few far below hide all
     left, right = np.nanmin(ends), np.nanmax(ends)
     room = max(0.05 * (right - left), 1e-3)
     axes.set_xlim(left - room, right + room)

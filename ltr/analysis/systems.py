@@ -104,7 +104,7 @@ def values_of(cells: pd.DataFrame, metric: str) -> SystemValues:
         read = [run.values(metric) for run in runs]
         queries += named_queries(fold, read[0][0])
         blocks.append(np.stack([values for _, values in read]))
-    return SystemValues(np.concatenate(blocks, axis=1), queries, tuple(cells.index))
+    return SystemValues(np.concatenate(blocks, axis=1), queries)
 
 
 def named_queries(fold: Hashable, qids: Sequence[str]) -> list[tuple[Hashable, str]]:

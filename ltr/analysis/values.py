@@ -31,7 +31,6 @@ class SystemValues:
 
     values: Array
     queries: Sequence[tuple[Hashable, str]]  # fold and query id of each column
-    seeds: Sequence[Hashable] = ()  # names of the rows
 
 
 class SeedVariance(NamedTuple):

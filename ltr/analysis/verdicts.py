@@ -46,8 +46,8 @@ def rule(margin: float, alpha: float) -> str:
 
 def t_p(difference: float, error: float, df: float) -> float:
     """Two-sided p of ``difference``; with an error of 0 it is 1 for no difference, else 0."""
-    if error == 0 or math.isinf(error):
-        return float(difference == 0 or error > 0)
+    if error == 0:
+        return float(difference == 0)
     return float(2 * stdtr(df, -abs(difference) / error))
 
 
@@ -233,7 +233,6 @@ def compare_systems(
     if baseline is not None:
         fixed = names.index(baseline)
         pairs = [(i, fixed) for i in range(len(names)) if i != fixed]
-
     aligned = align(systems)
     if not pairs:
         return []
@@ -251,8 +250,8 @@ def compare_systems(
     p_holm, p_queries = _holm(np.maximum(p_randomisation, p_training)), _holm(p_randomisation)
 
     found = []
-    for n, ((i, j), difference, spread) in enumerate(zip(pairs, differences, spreads, strict=True)):
-        off = draws[:, i] - draws[:, j]
+    for n, (i, j) in enumerate(pairs):
+        difference, spread, off = differences[n], spreads[n], draws[:, i] - draws[:, j]
         signs = np.sign(aligned.by_query[i] - aligned.by_query[j])
         losses, ties, wins = (int((signs == sign).sum()) for sign in (-1, 0, 1))
         found.append(

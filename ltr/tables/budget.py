@@ -49,7 +49,7 @@ class RowSearch(NamedTuple):
     def accepts(self, best: Best | None) -> bool:
         """Whether ``best``, which may be from elsewhere, is of this search."""
         wanted = self.known, self.search.trials
-        return best is not None and (best["search"], best["trials"]) == wanted
+        return best is not None and (best.get("search"), best.get("trials")) == wanted
 
     def left(self) -> Best | None:
         """What the search has left in its folder, None while it is not done."""
@@ -146,7 +146,7 @@ def read_settings(path: Path) -> dict[Place, Best]:
     try:
         raw: Any = yaml.safe_load(path.read_text()) if path.exists() else {}
         return {
-            (label, None if fold == _WHOLE else int(fold)): {"search": None, "trials": 0, **best}
+            (label, None if fold == _WHOLE else int(fold)): dict(best)
             for label, folds in raw.items()
             for fold, best in folds.items()
         }

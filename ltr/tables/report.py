@@ -198,14 +198,10 @@ def data_counts(table: Table, runs: Sequence[Run]) -> tuple[str, str | None]:
 
 def pictures(results: Results) -> list[Picture]:
     """The intervals of each metric of verdicts."""
-    found, baseline = results.numbers, results.baseline
+    found = results.numbers
     lines = found[found["convention"] == results.table.conventions[0]]
     panels = {of: lines[lines["metric"] == of].set_index("row") for of in results.verdicts}
-    caption = (
-        "The mean of ours and its interval; a diamond is the published number. The band is the "
-        f"interval of {baseline}. Rows far below are cut off at the left."
-    )
-    return [interval_picture("Intervals", caption, panels, baseline)] if panels else []
+    return [interval_picture(panels, results.baseline)] if panels else []
 
 
 def fold_report(

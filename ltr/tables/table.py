@@ -112,10 +112,10 @@ def make_table(cfg: DictConfig) -> bool:
 
 def _commands(table: Table, order: TableConfig) -> pd.DataFrame:
     """What each row is, as it would be typed; folds, seeds and places left out."""
-    commands = {}
+    rows = []
     for label, row in table.rows.items():
         overrides = merged(table.settings, order.overrides, row.settings)
-        words = [item for item in overrides if asked([item])]
-        typed = f"{as_started('train')} {shlex.join(words)}"
-        commands[label] = row.describe() if row.ensemble else typed
-    return pd.DataFrame({"row": list(commands), "command": list(commands.values())})
+        typed = shlex.join(item for item in overrides if asked([item]))
+        command = row.describe() if row.ensemble else f"{as_started('train')} {typed}"
+        rows.append({"row": label, "command": command})
+    return pd.DataFrame(rows)
