@@ -170,7 +170,7 @@ def test_scores_of_any_ranker_stand_beside_runs(tiny, letor_folder, tmp_path) ->
     other = tmp_path / "other.txt"
     other.write_text("".join(line.replace("qid:", "qid:x") for line in lines))
     message = refused(lambda: said(tmp_path, f"scores=[{same}]", f"data={other}"), DataError)
-    assert "other.txt: query 1 (qid, items, empty) is xq0" in message
+    assert "other.txt: its queries" in message
     assert "give the file that the run was tested on" in message
     same.write_text("1\n")
     assert "has 1 scores" in refused(lambda: said(tmp_path, f"scores={same}", *places))

@@ -30,7 +30,6 @@ from ltr.experiment.run_folder import RunFolder, by_identity
 from ltr.scorers.parts import make_dataset, own_metrics
 from ltr.tables.config import Workers
 from ltr.tables.spec import Table
-from ltr.tables.spec import Table
 from ltr.training.device import on_threads
 
 Place = tuple[str, int | None]  # a row and a fold, None where the data have none
