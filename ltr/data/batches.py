@@ -249,11 +249,6 @@ def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints
     return np.sort(np.concatenate([chosen, others]))
 
 
-def steps_in_epoch(lists: int, batch_size: int) -> int:
-    """Number of batches that ``train_batches`` yields for ``lists`` lists from step 0."""
-    return -(-lists // batch_size)
-
-
 def batches_by_length(lengths: Ints, *, items: int, pairs: int | None = None) -> Iterator[Ints]:
     """The lists of each batch: every list whole and once, the longest first.
 

@@ -3,9 +3,7 @@
 ``ltr.kernels.letor`` parses; ``explain`` says what is wrong with a row that it refuses.
 """
 
-import os
 import re
-import stat
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,12 +18,12 @@ from ltr.data.assemble import Block, assemble
 from ltr.data.cache import Place, unreadable
 from ltr.data.lists import Doubles, Flags, Floats, Lists
 from ltr.data.machine import processors
-from ltr.errors import ConfigError, DataError
+from ltr.errors import DataError
+from ltr.knobs import check_choice, check_positive
 
 READER_VERSION = 1  # part of every cache key: raise it when the same text gives other arrays
 CHUNK_BYTES = 1 << 20  # larger ones are slower, they leave the processor's cache
 _FREED_BYTES = 31 << 20  # a third faster than fresh, empty pages for each chunk
-_MOST_FEATURES = 1_000_000  # the arrays are dense
 LARGEST_INDEX = 100_000  # where the width is not given: a larger index is a slip, not a feature
 LARGEST_GRADE = 2**24  # float32 has no whole number beyond that for certain
 
@@ -45,13 +43,10 @@ class Rules:
     labelled: bool = True  # False: every label counts as 0, and a row may begin with ``qid:``
 
     def __post_init__(self) -> None:
-        for key, good, allowed in (
-            ("labels", self.labels in ("grade", "real"), "grade or real"),
-            ("width", self.width is None or 1 <= self.width <= _MOST_FEATURES, "1..1000000"),
-            ("max_grade", self.max_grade is None or self.max_grade >= 1, "1 or more"),
-        ):
-            if not good:
-                raise ConfigError(f"{key}={getattr(self, key)}: set dataset.{key} to {allowed}")
+        check_choice("dataset.labels", self.labels, ("grade", "real"))
+        for key in ("width", "max_grade"):
+            if (value := getattr(self, key)) is not None:
+                check_positive(f"dataset.{key}", value)
 
     @property
     def largest_index(self) -> int:
@@ -119,17 +114,14 @@ def read_blocks(
 
     Raises:
         DataError: ``FILE:LINE: what stands there; expected ...`` for the first malformed row; the
-            file has no rows, cannot be read or changes meanwhile.
+            file has no rows or cannot be read.
     """
-    path, size, line, rows = Path(path), 0, 1, 0
+    path, line, rows = Path(path), 1, 0
     try:
         with path.open("rb") as file:
-            before = os.fstat(file.fileno())
-            is_file = stat.S_ISREG(before.st_mode)  # not a pipe
             np.empty(_FREED_BYTES, np.uint8)  # glibc keeps freed blocks up to this size
             with closing(_parse_ahead(_chunks(file), Parser(rules))) as pieces:
                 for text, future in pieces:
-                    size += len(text)
                     see(text)
                     piece = future.result()
                     if len(piece.labels):
@@ -140,16 +132,11 @@ def read_blocks(
                         yield Block(piece.features, piece.labels, qids, places, piece.missing, at)
                     rows += len(piece.labels)
                     line += piece.lines
-                    if is_file and size > before.st_size:  # it may grow for ever
-                        break
-            after = os.fstat(file.fileno())
     except Malformed as error:
         number, found, expected = error.args
         raise DataError(f"{path}:{line + number}: {found}; expected {expected}") from None
     except OSError as error:
         raise DataError(f"{unreadable(path, error)} of LETOR text") from None
-    if is_file and (size, before.st_mtime_ns) != (before.st_size, after.st_mtime_ns):
-        raise DataError(f"{path}: changed while it was read; run again when it is complete")
     if not rows:
         raise DataError(f"{path}: no rows; expected rows of label qid:ID index:value ...")
 

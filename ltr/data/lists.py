@@ -147,7 +147,8 @@ class Dataset(Protocol):
     """A named set of lists in three splits; ``configs/dataset/*.yaml`` builds one.
 
     ``name`` is that of its config file, ``fold`` 1-based (None for a set without folds), ``width``
-    the number of features of an item, the same in every split.
+    the number of features of an item, the same in every split. One that has not all three splits
+    says which by ``splits``.
     """
 
     @property
@@ -172,11 +173,6 @@ class KnowsColumns(Protocol):
 
     def with_columns(self, columns: Columns) -> Dataset:
         """The same set with the names and categories that a model was trained on."""
-
-
-def splits_of(dataset: Dataset) -> tuple[str, ...]:
-    """The splits that ``dataset`` has: all three, unless it says otherwise by ``splits``."""
-    return tuple(getattr(dataset, "splits", SPLITS))
 
 
 def split_queries(

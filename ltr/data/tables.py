@@ -82,8 +82,8 @@ class Roles:
         for role in {"query", "label", "weight"} & roles.keys():
             roles[role] = str(roles[role])
         for role in {"id", "features", "categories"} & roles.keys():
-            many = isinstance(roles[role], Sequence) and not isinstance(roles[role], str)
-            roles[role] = tuple(map(str, roles[role] if many else [roles[role]]))
+            names = roles[role]
+            roles[role] = tuple(map(str, [names] if isinstance(names, str | int) else names))
         if not isinstance(hashed := roles.get("hashed", {}), Mapping):
             raise ConfigError(f"dataset.hashed={hashed}: give {{COLUMN: NUMBER OF CODES}}")
         return cls(**roles | {"hashed": {str(name): size for name, size in hashed.items()}})

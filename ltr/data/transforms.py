@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from ltr.data.lists import Doubles, Flags, Floats, Ints, Lists
 from ltr.data.machine import processors
 from ltr.errors import ConfigError, DataError
-from ltr.knobs import check_choice, check_positive
+from ltr.knobs import check_choice
 
 Log = Literal["never", "nonnegative", "skewed", "signed"]
 Missing = Literal["mean", "indicator", "keep"]
@@ -24,6 +24,8 @@ _SKEW_SAMPLE = 100_000  # items from which skewness is judged
 _SAMPLE = 1 << 20  # items whose quantiles are taken, sampled evenly
 _COLUMNS = 16  # read at once for quantiles: the items lie row by row
 _PLAIN, LOG, SIGNED_LOG, QUANTILE = 0, 1, 2, 3
+LOG_EPS = 0.01  # added before the logarithm, in units of the feature
+_STD_EPS = 1e-6  # added to the standard deviation (population, over items)
 END = 1e-7  # the levels of a normal distribution end so far from 0 and 1: at +-5.2
 
 
@@ -32,7 +34,7 @@ class FeatureTransform:
     """``(f(sign * x) - mean) * scale`` per column; a missing value becomes 0, the column's mean.
 
     A category column keeps its codes, and a missing value has the code after the last. ``f`` is by
-    ``shape`` 0: x, 1: log(max(x, 0) + log_eps), 2: sign(x) log(1+|x|), 3: the normal score of the
+    ``shape`` 0: x, 1: log(max(x, 0) + 0.01), 2: sign(x) log(1+|x|), 3: the normal score of the
     level of x among the column's quantiles in train. Behind all columns follows one for each of
     ``indicated``, 1 where its value is missing and else 0.
     """
@@ -41,7 +43,6 @@ class FeatureTransform:
     sign: Doubles  # [width], +1 or -1
     mean: Doubles  # [width], of f(sign * x) over train
     scale: Doubles  # [width], 1 / (std + eps); 0 for a column that is constant in train
-    log_eps: float
     codes: Ints  # [width], how many codes a category column has; 0 for a number
     indicated: Ints  # columns, in order
     keep_missing: bool = False  # they stay NaN, also those of category columns, as trees take them
@@ -90,7 +91,7 @@ class FeatureTransform:
         if len(logged := np.flatnonzero(self.shape == LOG)):
             part = block[:, logged]
             np.maximum(part, 0.0, out=part)
-            part += self.log_eps
+            part += LOG_EPS
             block[:, logged] = np.log(part, out=part)
         if len(logged := np.flatnonzero(self.shape == SIGNED_LOG)):
             block[:, logged] = _signed_log(block[:, logged])
@@ -118,9 +119,7 @@ class FeatureTransform:
         arrays: Any = {name: np.asarray(state[name], type_) for name, type_ in types.items()}
         if not arrays["grids"].size:  # a list does not keep the shape [0, levels]
             del arrays["grids"]
-        return cls(
-            log_eps=float(state["log_eps"]), keep_missing=bool(state["keep_missing"]), **arrays
-        )
+        return cls(keep_missing=bool(state["keep_missing"]), **arrays)
 
 
 def no_transform(lists: Lists, *, missing: Missing = "mean") -> FeatureTransform:
@@ -135,7 +134,7 @@ def no_transform(lists: Lists, *, missing: Missing = "mean") -> FeatureTransform
             some |= np.isnan(block).any(0)
     indicated = np.flatnonzero(some & (codes == 0))
     return FeatureTransform(
-        np.zeros(width, np.int8), np.ones(width), np.zeros(width), np.ones(width), 0.0, codes,
+        np.zeros(width, np.int8), np.ones(width), np.zeros(width), np.ones(width), codes,
         indicated, missing == "keep",
     )  # fmt: skip
 
@@ -146,8 +145,6 @@ def fit_transform(
     log: Log = "never",
     never_log: Sequence[int] = (),
     negate: Sequence[int] = (),
-    log_eps: float = 1e-2,
-    std_eps: float = 1e-6,
     missing: Missing = "mean",
 ) -> FeatureTransform:
     """Fit a transform on train lists: optional sign flip, optional logarithm, standardise.
@@ -158,13 +155,11 @@ def fit_transform(
 
     Args:
         lists: the train split, and only that.
-        log: ``never``; ``nonnegative``: log(x + log_eps) of every column whose train values are all
+        log: ``never``; ``nonnegative``: log(x + 0.01) of every column whose train values are all
             >= 0 after the sign flip; ``skewed``: sign(x) log(1 + |x|) of every column that this
             makes less skewed; ``signed``: that of every column.
         never_log: 0-based columns that are only standardised, whatever ``log`` says.
         negate: 0-based columns whose sign is flipped first.
-        log_eps: added before the logarithm, in units of the feature.
-        std_eps: added to the standard deviation (population, over items).
         missing: ``mean``: the column's mean of train; ``indicator``: that, and a column more that
             says so for each number column with a missing value in train; ``keep``: NaN.
     """
@@ -174,8 +169,6 @@ def fit_transform(
             f"transform: column {wrong[0]} is not there, the lists have columns "
             f"0 to {lists.width - 1}; choose another transform, such as transform=standardise"
         )
-    check_positive("transform.log_eps", log_eps)
-    check_positive("transform.std_eps", std_eps)
     plain = no_transform(lists, missing=missing)
     shape, sign, categories = plain.shape, plain.sign, plain.codes > 0
     sign[list(negate)] = -1.0
@@ -189,7 +182,6 @@ def fit_transform(
         shape[:] = SIGNED_LOG
     shape[list(never_log)] = _PLAIN
     shape[categories], sign[categories] = _PLAIN, 1.0
-    plain = replace(plain, log_eps=log_eps)
 
     from sklearn.preprocessing import StandardScaler  # half of what a command imports
 
@@ -199,7 +191,7 @@ def fit_transform(
         with np.errstate(invalid="ignore"):  # a column with no value so far has no mean yet
             scaler.partial_fit(block)
         scaler.mean_ = np.nan_to_num(scaler.mean_)  # or it stays NaN when values come later
-    scale = 1.0 / (np.nan_to_num(np.sqrt(scaler.var_)) + std_eps)
+    scale = 1.0 / (np.nan_to_num(np.sqrt(scaler.var_)) + _STD_EPS)
     return replace(
         plain,
         mean=np.where(constant | categories, 0.0, scaler.mean_),

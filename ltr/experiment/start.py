@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.folders import run_folder
 from ltr.console.keys import Resumed, keys
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import KnowsColumns, Lists, splits_of
+from ltr.data.lists import SPLITS, KnowsColumns, Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import origins_of
 from ltr.experiment.labels import resolve_labels
@@ -117,7 +117,8 @@ def open_lists(
         source = cfg.init_from if cfg.resume is None else folder / "last.pt"
         if (columns := load_model(source, trust=cfg.trust).columns) is not None:
             parts = replace(parts, dataset=parts.dataset.with_columns(columns))
-    lists = {split: parts.dataset.split(split) for split in splits_of(parts.dataset)}
+    splits = getattr(parts.dataset, "splits", SPLITS)
+    lists = {split: parts.dataset.split(split) for split in splits}
     return Inputs(*resolve_labels(cfg, parts, lists), lists, folder, choices)
 
 

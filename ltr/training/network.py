@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ltr.data.batches import Batch, ItemTensors, Slices, steps_in_epoch, train_batches
+from ltr.data.batches import Batch, ItemTensors, Slices, train_batches
 from ltr.errors import TrainingError
 from ltr.losses.batch import counted_lists, sum_over_batch
 from ltr.training.checkpoint import fitting, random_states, restore_random_states
@@ -60,7 +60,7 @@ class NetworkLearner:
             Interrupted: SIGINT or SIGTERM came; the state is saved in ``last.pt``.
         """
         monitor, done = self.monitor, self.monitor.progress
-        steps = steps_in_epoch(len(data["train"]), monitor.settings.batch_size)
+        steps = math.ceil(len(data["train"]) / monitor.settings.batch_size)
         with monitor.open() as interruption:
             monitor.replay()
             if not done.history:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from ltr.data.transforms import END, LOG, QUANTILE, SIGNED_LOG, FeatureTransform
+from ltr.data.transforms import END, LOG, LOG_EPS, QUANTILE, SIGNED_LOG, FeatureTransform
 from ltr.models import Linear
 from ltr.models.rounds import AdaRank, PRank
 from ltr.scorers.ensemble import Ensemble
@@ -35,7 +35,7 @@ def transformed(features: Tensor, transform: FeatureTransform) -> Tensor:
     raw = raw * _exact(transform.sign)
     shaped = raw
     if LOG in shape:
-        logarithm = (raw.clamp(min=0.0) + _exact(transform.log_eps)).log()
+        logarithm = (raw.clamp(min=0.0) + _exact(LOG_EPS)).log()
         shaped = torch.where(torch.tensor(shape == LOG), logarithm, shaped)
     if SIGNED_LOG in shape:
         logarithm = raw.sign() * (raw.abs() + 1.0).log()
