@@ -80,21 +80,17 @@ def test_quality_goes_on_where_it_was_cut(tmp_path) -> None:
     assert "ndcg@10" in done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("argument", "said"),
-    [
+def test_a_mistake_is_one_line(keys, monkeypatch) -> None:
+    for argument, said in (
         ("onyl=ndcg", "the keys are device, threads, only"),
         ("device=tpu", "device=tpu: cpu, or cuda where PyTorch sees a GPU"),
-        ("only=nothing", "only=nothing: no case has this in its name"),
-    ],
-)
-def test_a_mistake_is_one_line(tmp_path, argument, said) -> None:
-    places = f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}/out"
-    done = processes.run("benchmarks/losses.py", *places, argument)
-    assert done.returncode == 1
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
+    ):
+        monkeypatch.setattr(sys, "argv", ["losses.py", argument])
+        with pytest.raises(SystemExit, match=said):
+            common.arguments(losses.SIZES)
+    keys.only = "nothing"
+    with pytest.raises(SystemExit, match="only=nothing: no case has this in its name"):
+        common.show("Losses", [], keys)
 
 
 def made(side: str, size: int = 1) -> Work:

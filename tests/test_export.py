@@ -264,7 +264,7 @@ def test_what_an_engine_cannot_hold_is_refused_with_all_reasons() -> None:
         assert remedy in refused(lambda given=given: check_engine(*given), ConfigError)
     check_engine("solr", tanh, never)
     check_engine("onnx", tanh, quantile, 3)
-    settings = compose("model=mlp", "for_engine=elasticsearch")
+    settings = compose("model=mlp", "loss=rmse", "for_engine=elasticsearch")
     assert "for_engine=elasticsearch" in refused(lambda: build(settings), ConfigError)
 
 
@@ -323,11 +323,10 @@ def test_onnx_scores_lists_of_any_size(tmp_path: Path) -> None:
 def test_onnx_of_trees_takes_missing_values_as_they_do(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     lists, form = lists_with(missing=True), trees()
-    ours = form.scores(lists.features)
     for by_item in (False, True):
         exported = onnx(context(lists, form), by_item=by_item)
         raw = exported.run(written(exported, tmp_path / f"trees{by_item}"), lists)
-        parity(lists, ours, raw, "trees")
+        parity(lists, form.scores(lists.features), raw, "trees")
 
 
 @pytest.mark.slow
