@@ -53,7 +53,6 @@ def approx_ndcg_loss(
     tensor([-0.6309])
     """
     check_positive("temperature", temperature)
-    check_positive("cut_slope", cut_slope)
     scores, labels = without_padding(scores, labels, mask)
     return _negative_ndcg_at(_sigmoid_ranks(scores, mask, temperature), labels, mask, k, cut_slope)
 
@@ -89,7 +88,6 @@ def lap_ndcg_loss(
     tensor([-0.6309])
     """
     check_positive("temperature", temperature)
-    check_positive("cut_slope", cut_slope)
     scores, labels = without_padding(scores, labels, mask)
     return _negative_ndcg_at(_laplace_ranks(scores, mask, temperature), labels, mask, k, cut_slope)
 
@@ -146,7 +144,6 @@ def sodeep_loss(
     >>> sodeep_loss(scores, labels, labels >= 0).round(decimals=1)  # -(3/2 + 1) / (3 + 1 / log2(3))
     tensor([-0.7000])
     """
-    check_positive("cut_slope", cut_slope)
     scores, labels = without_padding(scores, labels, mask)
     ranks = learned_ranks(scores, mask, sorter=sorter)
     return _negative_ndcg_at(ranks, labels, mask, k, cut_slope)
@@ -156,6 +153,7 @@ def _negative_ndcg_at(
     ranks: Scores, labels: Labels, mask: Mask, k: int | None, cut_slope: float
 ) -> PerList:
     """Minus NDCG@k at soft ``ranks``, those of padding >= 0; ``labels`` are 0 on padding."""
+    check_positive("cut_slope", cut_slope)
     found = gains(labels, mask) / (1 + ranks).log2()
     if k is not None:
         found = found * (cut_slope * (k + 0.5 - ranks)).sigmoid()
