@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig
+from omegaconf.errors import InterpolationResolutionError
 
+from ltr.console.compose import explain
 from ltr.data.lists import Dataset
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.engines import check_engine
@@ -33,8 +35,8 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> parts.Experiment:
     def attempt(make: Callable[..., Any], *args: Any) -> Any:
         try:
             return make(*args)
-        except LTRError as error:
-            wrong.append(str(error))
+        except (LTRError, InterpolationResolutionError) as error:
+            wrong.append(explain(error))
 
     made = {
         "settings": attempt(parts.make_settings, cfg),

@@ -89,7 +89,10 @@ def own_metrics(config: Mapping[str, Any]) -> list[str]:
 def make_convention(cfg: DictConfig) -> Convention:
     """The convention of ``cfg``, checked."""
     values: Any = OmegaConf.to_container(cfg.convention, resolve=True)
-    return Convention(**values)
+    try:
+        return Convention(**values)
+    except TypeError as error:  # another key
+        raise ConfigError(f"convention: {error}; see configs/train.yaml") from error
 
 
 def make_dataset(node: DictConfig) -> Dataset:
