@@ -60,7 +60,7 @@ def _network(side: str, experiment: Any, lists: Any, raw: Any, keys: Any) -> Any
 def _trees(side: str, experiment: Any, lists: Any, raw: Any, keys: Any) -> Any:
     """The library inside our model, or the library's own prediction."""
     trees, some = experiment.model(lists.width), first(lists, len(lists) // 2)
-    data = FitData(ItemTensors(some, no_transform(some)), rounds=keys.trees)
+    data = FitData(ItemTensors(some, no_transform(some)), {}, experiment.settings)
     *_, last = itertools.islice(trees.rounds(data), keys.trees + 1)
     content, threads = last.state(), torch.get_num_threads()
     trees.take(content)

@@ -1,5 +1,6 @@
 """Small trees, trained in the process of the tests."""
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import torch
 from conftest import compose, make_lists
 from numpy.typing import NDArray
+from some_steps import SETTINGS
 
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
@@ -58,7 +60,8 @@ def tensors(lists: Lists) -> ItemTensors:
 
 def after(model: RoundModel, data: ItemTensors, rounds: int = 1, **more: Any) -> Round:
     """The round of a fit of ``model`` to ``data`` that comes so many rounds after the start."""
-    fit = FitData(data, rounds=rounds, scored={"train": data}, **{"seed": 1, **more})
+    settings = replace(SETTINGS, epochs=rounds, seed=more.pop("seed", 1))
+    fit = FitData(data, {"train": data}, settings, **more)
     return next(islice(model.rounds(fit), rounds, None))
 
 

@@ -53,21 +53,14 @@ def test_a_run_trains_on_its_bag_and_is_still_of_the_whole_data(
     trained = NetworkLearner.fit
     monkeypatch.setattr(NetworkLearner, "fit", fit)
     own = [item for item in tiny if not item.startswith("model.")]
-    folders = [tmp_path / name for name in ("all", "bag")]
-    for folder, bagging in zip(folders, ("null", "0.5"), strict=True):
-        folder.mkdir()
-        run(
-            compose(*own, "epochs=1", "model=linear", "loss=listnet", f"bagging={bagging}"),
-            folder,
-            {},
-        )
-        if bagging == "null":
-            every = seen["train"].qids.tolist()
-    assert seen["train"].qids.tolist() == [every[i] for i in draw_lists(24, 0.5, 1)]
+    kept, bags = [], []
+    for bagging in ("null", "0.5"):
+        cfg = compose(*own, "epochs=1", "model=linear", "loss=listnet", f"bagging={bagging}")
+        (folder := tmp_path / bagging).mkdir()
+        run(cfg, folder, {})
+        kept.append(load_checkpoint(folder / "last.pt"))
+        bags.append(seen["train"].qids.tolist())
+    assert bags[1] == [bags[0][i] for i in draw_lists(24, 0.5, 1)]
     assert len(seen["vali"]) == 8
-    data, transforms = (
-        [load_checkpoint(folder / "last.pt")[key] for folder in folders]
-        for key in ("data", "transform")
-    )
-    assert data[0] == data[1]
-    assert transforms[0] == transforms[1]
+    for key in ("data", "transform"):
+        assert kept[0][key] == kept[1][key]

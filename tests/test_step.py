@@ -39,19 +39,14 @@ def test_reading_late_changes_nothing(tiny, tmp_path, request) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("optimizer", "at"), [("adam", 6), ("sgd", 10)])
-def test_read_late_a_bad_loss_still_changes_no_weight(
-    tiny, tmp_path, monkeypatch, request, optimizer, at
-) -> None:
-    args = (*tiny, "loss=listnet", f"optimizer={optimizer}")
+def test_read_late_a_bad_loss_still_changes_no_weight(tiny, tmp_path, monkeypatch, request) -> None:
+    args = (*tiny, "loss=listnet")
     found = []
     for folder in ("plain", "late"):
         with monkeypatch.context() as patch:
             kept = model_of(patch)
-            count_calls(patch, at, lambda value: value * float("nan"))
-            message = (
-                rf"epoch 2, step {at - 5}: the loss or its gradient is not finite .* query id q"
-            )
+            count_calls(patch, 6, lambda value: value * float("nan"))
+            message = "epoch 2, step 1: the loss or its gradient is not finite .* query id q"
             with pytest.raises(TrainingError, match=message) as error:
                 train(tmp_path / folder, *args)
         found.append((str(error.value), kept["model"].state_dict()))

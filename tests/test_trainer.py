@@ -11,19 +11,15 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from conftest import compose, make_lists
+from conftest import compose
 from torch import nn
 
 import ltr.experiment.labels
 import ltr.scorers.parts
-from ltr.data.batches import ItemTensors
-from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, TrainingError
 from ltr.experiment.build import build
 from ltr.experiment.run import run
-from ltr.models import MLP
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.evaluation import predict
 from ltr.training.interruption import Interrupted
 
 CHOICES = {"loss": "listnet", "model": "transformer"}
@@ -128,7 +124,7 @@ def test_a_run_that_is_asked_to_stop_goes_on_to_the_same_bits(tiny, tmp_path, mo
         os.kill(os.getpid(), signal.SIGTERM)
         return value
 
-    for at in (1, 4, 5, 8, 15):  # first, inside, and last of epochs of five
+    for at in (1, 5, 8):  # first, last and inside of epochs of five
         cut = tmp_path / f"cut at {at}"
         with monkeypatch.context() as patch:
             count_calls(patch, at, terminate)
@@ -147,7 +143,6 @@ def test_a_run_that_is_asked_to_stop_goes_on_to_the_same_bits(tiny, tmp_path, mo
     [
         ["loss=listnet", "model.dropout=0.3", "augment.noise=0.1"],
         ["loss=listmle", "model.dropout=0"],
-        ["loss=neuralndcg", "loss.stochastic=true", "model.dropout=0"],
     ],
     ids=lambda draws: draws[0],
 )
@@ -185,27 +180,20 @@ def test_resuming_a_finished_run_changes_nothing_and_more_epochs_go_on(tiny, tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("at", "spoil", "said"),
+    ("at", "spoil", "step"),
     [
-        (
-            7,
-            lambda value: value * float("inf"),
-            "epoch 2, step 2: the loss or its gradient is not finite",
-        ),
-        # adds 0, but its slope is infinite
-        (
-            1,
-            lambda value: value + (value - value.detach()).sqrt(),
-            "step 1: the loss or its gradient is not",
-        ),
+        (7, lambda value: value * float("inf"), "epoch 2, step 2"),
+        (1, lambda value: value + (value - value.detach()).sqrt(), "step 1"),  # an infinite slope
     ],
 )
 def test_what_is_not_finite_stops_before_the_update(
-    tiny, tmp_path, monkeypatch, at, spoil, said
+    tiny, tmp_path, monkeypatch, at, spoil, step
 ) -> None:
     kept = model_of(monkeypatch)
     count_calls(monkeypatch, at, spoil)
-    with pytest.raises(TrainingError, match=rf"{said}.*query id q.*optimizer\.lr"):
+    with pytest.raises(
+        TrainingError, match=rf"{step}: the loss or its gradient.*query id q.*optimizer\.lr"
+    ):
         train(tmp_path / "run", *tiny, "loss=listnet")
     assert all(torch.isfinite(w).all() for w in kept["model"].state_dict().values())
 
@@ -226,14 +214,6 @@ def test_an_untrained_model_is_no_longer_the_best_once_it_is_trained(tiny, tmp_p
     assert_same_run(whole, cut)
 
 
-@pytest.mark.slow
-def test_last_and_patience(tiny, tmp_path) -> None:
-    rate = "optimizer.lr=1e-12"
-    train(tmp_path / "run", *tiny, "epochs=50", "patience=2", "select=last", "monitor=train", rate)
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert results["selected_epoch"] == results["epochs"] == 3
-
-
 PROTOCOL = (
     "seed=2", "l1=0.1", "l2=0.1", "clip=0.01", "augment.noise=0.1", "warmup=2", "empty_lists=skip",
     "list_size=3", "schedule.step_size=1", "optimizer=sgd", "precision=bfloat16",
@@ -242,21 +222,13 @@ PROTOCOL = (
 
 @pytest.mark.slow
 def test_every_setting_of_the_protocol_is_obeyed(tiny, tmp_path) -> None:
-    train(tmp_path / "plain", *tiny, "loss=listnet")
+    short = (*tiny, "loss=listnet", "epochs=2")
+    train(tmp_path / "plain", *short)
     plain = weights(tmp_path / "plain" / "last.pt")
     for change in PROTOCOL:
-        train(tmp_path / change, *tiny, "loss=listnet", change)
+        train(tmp_path / change, *short, change)
         other = weights(tmp_path / change / "last.pt")
         assert any(not torch.equal(plain[key], other[key]) for key in plain), change
-
-
-def test_a_model_that_breaks_down_is_not_taken_for_a_skipped_list() -> None:
-    lists = make_lists([3, 4, 2])
-    model = MLP(5)
-    data = ItemTensors(lists, no_transform(lists))
-    data.features[4, 2] = torch.nan
-    with pytest.raises(TrainingError, match=r"not finite on 1 lists, with query id q1: train"):
-        predict(model, data)
 
 
 def test_settings_are_checked_all_at_once(tiny) -> None:
@@ -293,18 +265,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-KINDS = ("neuralndcg", "plrank", "sodeep", "distil", "mix")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", KINDS)
+@pytest.mark.parametrize("loss", ["neuralndcg", "sodeep", "mix"])
 def test_losses_of_each_kind_beat_the_untrained_model(loss, cache, tmp_path) -> None:
-    learns_from = []
-    if loss == "distil":
-        (tmp_path / "teacher").mkdir()
-        run(compose(*ON_MADE_LISTS, "loss=listnet", f"cache_dir={cache}"), tmp_path / "teacher", {})
-        learns_from = [f"teacher={tmp_path}/teacher"]
-    cfg = compose(*ON_MADE_LISTS, f"loss={loss}", f"cache_dir={cache}", *learns_from)
+    cfg = compose(*ON_MADE_LISTS, f"loss={loss}", f"cache_dir={cache}")
     trained = run(cfg, tmp_path, {})["vali_ndcg@10"]
     untrained = json.loads((tmp_path / "results.json").read_text())["untrained_vali"]["ndcg@10"]
     assert trained > untrained + 0.1  # several standard deviations of random scores

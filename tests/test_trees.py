@@ -6,18 +6,18 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import compose, letor_lists, make_lists, write_letor
+from conftest import compose, letor_lists, make_lists
+from folders import refused
 from made_trees import (
     KINDS,
     LIBRARIES,
+    SMALL,
     after,
     booster_of,
     needed,
@@ -26,7 +26,6 @@ from made_trees import (
     tensors,
     train,
 )
-from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from ltr.console.compose import typed
@@ -39,11 +38,11 @@ from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
 from ltr.inference.explain.importances import importances
 from ltr.inference.predict import predict_file
-from ltr.metrics import Convention, parse_metric
+from ltr.models import MLP
 from ltr.models.rounds import LightGBM, LossObjective
 from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.evaluation import check_finite, means, metrics_of_scores, predict
+from ltr.training.evaluation import check_finite, predict
 from ltr.training.interruption import Interrupted
 
 
@@ -98,22 +97,12 @@ def test_it_learns_and_is_applied_like_any_model(learned, tmp_path) -> None:
     np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["lightgbm", "xgboost", "catboost"])
-def test_the_same_seed_gives_the_same_trees_whatever_vali_and_test_are(
-    model, data, tmp_path, letor_folder
-) -> None:
-    needed(model)
-    args = (*data, f"model={model}", "epochs=5", "patience=null", "select=last")
-    args += ("model.bagging_fraction=0.5",) if model == "lightgbm" else ()
-    train(tmp_path / "one", *args)
-    for split in ("vali", "test"):
-        write_letor(letor_folder / "mine" / f"{split}.txt", make_lists([7, 8], seed=77))
-    train(tmp_path / "two", *args)
-    np.testing.assert_array_equal(scores_of(tmp_path / "one"), scores_of(tmp_path / "two"))
-    if model == "lightgbm":
-        train(tmp_path / "other", *args, "seed=2")
-        assert not np.array_equal(scores_of(tmp_path / "one"), scores_of(tmp_path / "other"))
+def test_the_seed_draws_the_items_of_a_tree() -> None:
+    data = tensors(make_lists([60, 40]))
+    model = LightGBM(5, bagging_fraction=0.5)
+    one, same, other = (after(model, data, 3, seed=s).scores["train"] for s in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
 
 
 @pytest.mark.slow
@@ -128,11 +117,12 @@ def test_the_command_line_says_what_it_boosts_with(data, tmp_path, caplog) -> No
     assert (compose("model=lightgbm").epochs, compose("model=lightgbm").patience) == (500, 50)
     assert compose("model=mlp").patience is None
     with caplog.at_level(logging.INFO):
-        train(tmp_path / "own", *data, "model=lightgbm", "epochs=1")
-        choices = {"model": "lightgbm", "loss": "neuralndcg"}
-        run(compose(*data, "model=lightgbm", "epochs=1", "loss=neuralndcg"), tmp_path, choices)
-    assert "with its own objective lambdarank on letor" in caplog.text
+        for name, loss in (("own", []), ("given", ["loss=neuralndcg"])):
+            (tmp_path / name).mkdir()
+            cfg = compose(*data, "model=lightgbm", "epochs=0", *loss)
+            run(cfg, tmp_path / name, {"model": "lightgbm", "loss": "neuralndcg"})
     assert "lightgbm (boosted trees, LightGBM" in caplog.text
+    assert "with its own objective lambdarank on letor" in caplog.text
     assert "with neuralndcg on letor" in caplog.text
 
 
@@ -190,19 +180,6 @@ def test_patience_and_no_round_at_all(data, tmp_path) -> None:
         assert content.count(b"\nTree=") == rounds
 
 
-def test_metrics_of_every_round_are_those_of_the_evaluation() -> None:
-    lists = make_lists([1, 40, 3, 17, 9, 9, 2], empty=(4,))
-    data, convention = tensors(lists), Convention(empty="skip")
-    last = after(LightGBM(5, num_leaves=3), data)
-    model = LightGBM(5)
-    model.take(last.state())
-    metrics = [parse_metric("ndcg@5"), parse_metric("map")]
-    expected = metrics_of_scores(data, predict(model, data), metrics, convention)
-    for items in (1, 50, 9999):
-        found = metrics_of_scores(data, last.scores["train"], metrics, convention, items=items)
-        assert means(found, convention) == means(expected, convention)
-
-
 @pytest.mark.slow
 def test_a_run_that_is_extended_keeps_its_trees_until_it_has_as_many(
     data, tmp_path, monkeypatch
@@ -258,6 +235,10 @@ def test_lists_with_scores_that_are_not_finite_are_named() -> None:
         check_finite(scores, data, whose="model's", remedy="look at them")
     with pytest.raises(TrainingError, match=r"14 lists, .* q0, q1, .*, q9, ...: look"):
         check_finite(scores * torch.nan, data, whose="model's", remedy="look at them")
+    data.features[4, 2] = torch.nan
+    with pytest.raises(TrainingError, match=r"not finite on 1 lists, with query id q2: train"):
+        predict(MLP(5), data)
+    data.features[4, 2] = 0.0
     last = after(LightGBM(5, num_leaves=2, min_data_in_leaf=1, learning_rate=1e300), data)
     model = LightGBM(5)
     model.take(last.state())
@@ -315,7 +296,6 @@ def importances_of(run: Path, *keys: str) -> str:
 
 @pytest.mark.slow
 def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
-    assert LightGBM(3).importances().gain.tolist() == [0, 0, 0]
     nothing = torch.full((1, 2, 3), torch.nan), torch.tensor([[True, False]])
     assert LightGBM(3)(*nothing).tolist() == [[0.0, 0.0]]
     out = tmp_path / "network"
@@ -331,29 +311,14 @@ def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
             importances_of(tmp_path / "none", wrong)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tiny lists, and the runs on them."""
-    return letor_lists(tmp_path_factory.mktemp("lists"))
-
-
-@pytest.fixture(scope="module")
-def plain(folder: Path) -> Callable[[str], NDArray[np.float32]]:
-    """The scores of a library that is given no option, trained once."""
-
-    @cache
-    def scores(model: str) -> NDArray[np.float32]:
-        train(folder / model, *reading(folder), f"model={model}", "epochs=8", "select=last")
-        return scores_of(folder / model)
-
-    return scores
-
-
 def mistake(*overrides: str) -> str:
-    with pytest.raises(ConfigError) as error:
-        build(compose(*overrides))
-    assert "\n" not in str(error.value)
-    return str(error.value)
+    """The error of a run on these settings, before or as its first tree is grown."""
+
+    def begin() -> None:
+        parts = build(compose(*overrides))
+        after(parts.model(5), tensors(make_lists([30, 25])), loss=parts.loss)
+
+    return refused(begin, ConfigError)
 
 
 @pytest.mark.slow
@@ -407,17 +372,6 @@ def test_no_loss_is_named_where_there_is_none() -> None:
     assert re.fullmatch(r"out/[0-9_-]+_mq2008-lightgbm-seed1_[0-9a-f]{4}", folder)
 
 
-@pytest.mark.parametrize("model", ["xgboost", "catboost"])  # LightGBM grows none of so few items
-def test_trees_that_the_library_does_not_read_again_are_found(model, monkeypatch) -> None:
-    needed(model)
-
-    def unreadable(self, content):
-        raise ValueError("unknown field")
-
-    monkeypatch.setattr(KINDS[model], "load", unreadable)
-    assert "does not read its own trees again" in mistake(f"model={model}")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "option"),
@@ -435,14 +389,18 @@ def test_trees_that_the_library_does_not_read_again_are_found(model, monkeypatch
         ("catboost", "feature_weights=[0,1,1,1,1]"),
     ],
 )
-def test_an_objective_or_option_of_the_library_reaches_it(
-    model, option, folder, plain, tmp_path
-) -> None:
+def test_an_objective_or_option_of_the_library_reaches_it(model, option) -> None:
     needed(model)
-    key = "model." if option.startswith("objective") else "+model.options."
-    args = (*reading(folder), f"model={model}", "epochs=8", "select=last", f"{key}{option}")
-    train(tmp_path / "with", *args)
-    assert not np.allclose(scores_of(tmp_path / "with"), plain(model))
-    used = load_model(str(tmp_path / "with"), torch.device("cpu")).model.importances().gain
+    data, key = tensors(make_lists([30, 25, 20])), "+model.options."
+    if option.startswith("objective"):
+        key = "model."
+    made = [
+        build(compose(f"model={model}", *SMALL[model], *own)).model(5)
+        for own in ([], [f"{key}{option}"])
+    ]
+    plain, other = (after(one, data, 8) for one in made)
+    assert not np.allclose(plain.scores["train"], other.scores["train"])
     if option.startswith(("feature_contri", "monotone")):
+        made[1].take(other.state())
+        used = made[1].importances().gain
         assert used[0] < 0.05 * used.sum()

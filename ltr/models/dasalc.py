@@ -12,11 +12,12 @@ from ltr.models.layers import (
     Packing,
     ScoringHead,
     activation_module,
-    dropout_rate,
     sizes_tuple,
     xavier_uniform,
 )
 from ltr.typing import Features, Mask, Ranks, Scores
+
+_MOMENTUM, _EPS = 0.1, 1e-5  # of the batch norm, as PyTorch's
 
 
 class DASALC(nn.Module):
@@ -54,12 +55,12 @@ class DASALC(nn.Module):
     ) -> None:
         super().__init__()
         sizes = sizes_tuple("hidden_sizes", hidden_sizes)
-        size, rate = sizes[-1], dropout_rate("dropout", dropout)
+        size = sizes[-1]
         widths = zip([positive_int("width", width), *sizes], sizes, strict=False)
-        self.layers = nn.ModuleList(DenseBlock(*both, activation, rate) for both in widths)
+        self.layers = nn.ModuleList(DenseBlock(*both, activation, dropout) for both in widths)
         self.entry = nn.Linear(width, size)
         self.encoder = Encoder(
-            size, blocks=blocks, heads=heads, feed_forward=feed_forward, dropout=rate
+            size, blocks=blocks, heads=heads, feed_forward=feed_forward, dropout=dropout
         )
         self.cross = nn.Linear(size, size)
         self.head = ScoringHead(size, output_activation)
@@ -79,11 +80,13 @@ class DASALC(nn.Module):
 class DenseBlock(nn.Module):
     """Linear, batch norm, activation and dropout; added to its input where the sizes agree."""
 
-    def __init__(self, size_in: int, size_out: int, activation: str | None, rate: float) -> None:
+    def __init__(
+        self, size_in: int, size_out: int, activation: str | None, dropout: float | int
+    ) -> None:
         super().__init__()
         self.linear = nn.Linear(size_in, size_out, bias=False)  # the norm has one
         self.norm = ItemNorm(size_out)
-        self.activation, self.dropout = activation_module(activation), Dropout(rate)
+        self.activation, self.dropout = activation_module(activation), Dropout(dropout)
         self.residual = size_in == size_out
 
     def forward(self, items: Tensor, packing: Packing) -> Tensor:
@@ -102,9 +105,8 @@ class ItemNorm(nn.Module):
     mean: Tensor
     variance: Tensor
 
-    def __init__(self, size: int, *, momentum: float = 0.1, eps: float = 1e-5) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.momentum, self.eps = momentum, eps
         self.weight = nn.Parameter(torch.ones(size))
         self.bias = nn.Parameter(torch.zeros(size))
         self.register_buffer("mean", torch.zeros(size))
@@ -117,7 +119,7 @@ class ItemNorm(nn.Module):
             mean, variance = self.mean, self.variance
             if self.training:
                 mean, variance = self._measured(items, packing)
-            return (items - mean) * ((variance + self.eps).rsqrt() * self.weight) + self.bias
+            return (items - mean) * ((variance + _EPS).rsqrt() * self.weight) + self.bias
 
     def _measured(self, items: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
         """Mean and variance of the real items, which the running ones follow."""
@@ -127,7 +129,7 @@ class ItemNorm(nn.Module):
         square = (items - mean).masked_fill(~real, 0).square().sum(0)
         variance = square / count.clamp(min=1)
         with torch.no_grad():
-            share = self.momentum * (count > 1)
+            share = _MOMENTUM * (count > 1)
             unbiased = square / (count - 1).clamp(min=1)
             self.mean += share * (mean - self.mean)
             self.variance += share * (unbiased - self.variance)

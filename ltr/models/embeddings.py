@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.knobs import check_choice, check_positive, positive_int
-from ltr.models.layers import is_exporting
+from ltr.models.layers import in_parts
 from ltr.typing import Features, Mask, Ranks, Scores
 
 _SAMPLE = 1 << 17  # items whose quantiles are the edges of the bins, sampled evenly
@@ -78,9 +78,7 @@ class NumberEmbedding(nn.Module):
         """``[items, width]`` to ``[items, outputs]``."""
         if not self.numbers:
             return items
-        if is_exporting():  # into a graph, where the number of items is not known
-            return self._embedded(items)
-        return torch.cat([self._embedded(part) for part in items.split(_ROWS)])
+        return torch.cat([self._embedded(part) for part in in_parts(items, _ROWS)])
 
     def _embedded(self, items: Tensor) -> Tensor:
         encoded = self.encoding(items[:, : self.numbers])
@@ -152,28 +150,18 @@ def _named(embedding: Settings) -> Mapping[str, Any]:
     return embedding if isinstance(embedding, Mapping) else {"kind": embedding}
 
 
-def embedding_size(values: int) -> int:
-    """The size of the vector of a category of so many values: 1.6 values^0.56, at most 50.
-
-    The rule of fastai (``emb_sz_rule``; Howard and Gugger, 2020), whose bound is 600.
-
-    >>> [embedding_size(values) for values in (2, 10, 100, 10_000)]
-    [2, 6, 21, 50]
-    """
-    return min(_LARGEST, round(1.6 * values**0.56))
-
-
 class Embedding(nn.Module):
     """``other + own[code]`` for a column of codes 0, 1, ..., ``codes``; ``own[0]`` is 0.
 
     Every step trains ``other``, so that it is a trained vector where train has no code 0. All start
     at 0: a value that train lacks is as ``other``, and a rare one stays near it. The code after the
-    last of the lists is a missing value.
+    last of the lists is a missing value. A vector has 1.6 codes^0.56 numbers, at most 50: the rule
+    of fastai (``emb_sz_rule``; Howard and Gugger, 2020), whose bound is 600.
     """
 
     def __init__(self, codes: int) -> None:
         super().__init__()
-        self.size = embedding_size(codes)
+        self.size = min(_LARGEST, round(1.6 * codes**0.56))
         self.other = nn.Parameter(torch.zeros(self.size))
         self.own = nn.Embedding(codes + 1, self.size, padding_idx=0)  # no gradient of row 0
         nn.init.zeros_(self.own.weight)
@@ -203,12 +191,12 @@ class WithEmbeddings(nn.Module):
         of_number += range(len(codes), len(codes) + numbers)
         self.register_buffer("categories", torch.tensor(of_category), persistent=False)
         self.register_buffer("numbers", torch.tensor(of_number, dtype=torch.long), persistent=False)
-        self.embeddings = nn.ModuleList(Embedding(codes[column]) for column in of_category)
-        if getattr(getattr(make, "func", None), "embeds_numbers", False):  # of the numbers alone
-            given = _named(getattr(make, "keywords", {}).get("embedding"))
+        embeddings = [Embedding(codes[column]) for column in of_category]
+        self.embeddings = nn.ModuleList(embeddings)
+        if isinstance(make, partial) and getattr(make.func, "embeds_numbers", False):
+            given = _named(make.keywords.get("embedding"))  # of the numbers alone
             make = partial(make, embedding={**given, "numbers": len(of_number)})
-        width = len(of_number) + sum(embedding_size(codes[column]) for column in of_category)
-        self.model: Any = make(width)
+        self.model: Any = make(len(of_number) + sum(one.size for one in embeddings))
         self.pointwise = bool(getattr(self.model, "pointwise", False))
         self.batch_statistics = bool(getattr(self.model, "batch_statistics", False))
         if hasattr(self.model, "member_scores"):

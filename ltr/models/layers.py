@@ -53,10 +53,10 @@ class Packing(NamedTuple):
         return flat.index_copy(0, self.places, items).view(shape)
 
 
-def is_exporting() -> bool:
-    """Whether the model is being traced into a graph, for lists and batches of any size."""
-    known = getattr(torch.compiler, "is_exporting", None)  # not of torch 2.6
-    return bool(known and known())
+def in_parts(items: Tensor, rows: int) -> Sequence[Tensor]:
+    """``items`` in parts of so many rows; whole where a graph of any number is traced."""
+    exporting = getattr(torch.compiler, "is_exporting", None)  # not of torch 2.6
+    return [items] if exporting and exporting() else items.split(max(1, rows))
 
 
 def sizes_tuple(setting: str, sizes: Iterable[int], *, least: int = 1) -> tuple[int, ...]:
@@ -66,13 +66,6 @@ def sizes_tuple(setting: str, sizes: Iterable[int], *, least: int = 1) -> tuple[
     if len(sizes := list(sizes)) < least:
         raise ConfigError(f"{setting}=[] leaves no layer: name a size, or use model=linear")
     return tuple(positive_int(f"{setting}[{i}]", size) for i, size in enumerate(sizes))
-
-
-def dropout_rate(setting: str, value: float | int) -> float:
-    """``value`` if it is a rate in [0, 1), else ``ConfigError``."""
-    if not 0 <= value < 1:
-        raise ConfigError(f"{setting}={value} is out of range: write a number in [0, 1)")
-    return float(value)
 
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -107,10 +100,15 @@ class Dropout(nn.Module):
     training step: ``keep_factors`` draws there, PyTorch elsewhere and in a compiled model.
     """
 
-    def __init__(self, rate: float, *, inplace: bool = False) -> None:
-        """``inplace`` overwrites the input: only where nothing else needs its values."""
+    def __init__(self, rate: float | int, *, inplace: bool = False) -> None:
+        """``inplace`` overwrites the input: only where nothing else needs its values.
+
+        ``ConfigError``: ``rate`` is not in [0, 1).
+        """
         super().__init__()
-        self.rate, self.inplace = rate, inplace
+        if not 0 <= rate < 1:
+            raise ConfigError(f"dropout={rate} is out of range: write a number in [0, 1)")
+        self.rate, self.inplace = float(rate), inplace
 
     def forward(self, values: Tensor) -> Tensor:
         """``values`` of any shape with dropout applied."""
@@ -121,12 +119,14 @@ class Dropout(nn.Module):
         keep = keep_factors(values.shape, self.rate).to(values.dtype)
         return values.mul_(keep) if self.inplace else values * keep
 
-    def extra_repr(self) -> str:
-        return f"rate={self.rate}"
-
 
 def dense_layers(
-    width: int, sizes: Sequence[int], *, activation: str | None, dropout: float, input_norm: bool
+    width: int,
+    sizes: Sequence[int],
+    *,
+    activation: str | None,
+    dropout: float | int,
+    input_norm: bool,
 ) -> nn.Sequential:
     """Layer norm of the input if ``input_norm``, then linear, activation, dropout for each size."""
     layers: list[nn.Module] = [nn.LayerNorm(width)] if input_norm else []
@@ -164,9 +164,9 @@ class EncoderBlock(nn.Module):
     ``size``, and ``dropout`` is on attention weights too.
     """
 
-    def __init__(self, size: int, heads: int, feed_forward: int, dropout: float) -> None:
+    def __init__(self, size: int, heads: int, feed_forward: int, dropout: float | int) -> None:
         super().__init__()
-        self.heads, self.rate = heads, dropout
+        self.heads = heads
         self.norm1 = nn.LayerNorm(size)
         self.in_proj = nn.Linear(size, 3 * size)
         self.out_proj = nn.Linear(size, size)
@@ -179,7 +179,7 @@ class EncoderBlock(nn.Module):
 
     def forward(self, items: Tensor, packing: Packing) -> Tensor:
         """``[items, size]`` to ``[items, size]``; an item sees the real items of its own list."""
-        rate = self.rate if self.training else 0.0
+        rate = self.dropout.rate if self.training else 0.0
         projected = self.in_proj(self.norm1(items))
         attended = self.out_proj(attend(projected, packing, heads=self.heads, rate=rate))
         items = items + self.dropout(attended)
@@ -196,14 +196,13 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         positive_int("blocks", blocks), positive_int("feed_forward", feed_forward)
-        rate = dropout_rate("dropout", dropout)
         if size % positive_int("heads", heads):
             raise ConfigError(
                 f"heads={heads} does not divide the hidden size {size}: change heads or the last "
                 "of the sizes before the blocks"
             )
         self.blocks = nn.ModuleList(
-            EncoderBlock(size, heads, feed_forward, rate) for _ in range(blocks)
+            EncoderBlock(size, heads, feed_forward, dropout) for _ in range(blocks)
         )
         self.norm = nn.LayerNorm(size)
 

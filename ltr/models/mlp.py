@@ -4,13 +4,11 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from ltr.knobs import positive_int
 from ltr.models.embeddings import Settings, number_embedding
 from ltr.models.layers import (
     Packing,
     ScoringHead,
     dense_layers,
-    dropout_rate,
     sizes_tuple,
     xavier_uniform,
 )
@@ -43,12 +41,11 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         numbers = number_embedding(width, embedding)
-        sizes = sizes_tuple("hidden_sizes", hidden_sizes)
+        sizes = sizes_tuple("hidden_sizes", hidden_sizes, least=0)
         self.layers = dense_layers(
-            numbers.outputs, sizes, activation=activation,
-            dropout=dropout_rate("dropout", dropout), input_norm=input_norm,
-        )  # fmt: skip
-        self.head = ScoringHead(sizes[-1], output_activation)
+            numbers.outputs, sizes, activation=activation, dropout=dropout, input_norm=input_norm
+        )
+        self.head = ScoringHead((numbers.outputs, *sizes)[-1], output_activation)
         xavier_uniform(self)
         self.embedding = numbers  # keeps its own initialisation
 
@@ -58,17 +55,10 @@ class MLP(nn.Module):
         return self.head(self.layers(self.embedding(packing.pack(features))), packing)
 
 
-class Linear(nn.Module):
+class Linear(MLP):
     """One weight per feature and a bias, as in RankSVM; the arguments are those of ``MLP``."""
 
-    pointwise = True
+    embeds_numbers = False
 
     def __init__(self, width: int, *, output_activation: str | None = None) -> None:
-        super().__init__()
-        self.head = ScoringHead(positive_int("width", width), output_activation)
-        xavier_uniform(self)
-
-    def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
-        packing = Packing.of(mask)
-        return self.head(packing.pack(features), packing)
+        super().__init__(width, hidden_sizes=(), output_activation=output_activation)

@@ -11,8 +11,7 @@ from ltr.models.layers import (
     Dropout,
     Packing,
     activation_module,
-    dropout_rate,
-    is_exporting,
+    in_parts,
     sizes_tuple,
     xavier_uniform,
 )
@@ -55,7 +54,6 @@ class TabM(nn.Module):
         numbers = number_embedding(width, embedding)
         sizes = sizes_tuple("hidden_sizes", hidden_sizes)
         self.members = positive_int("members", members)
-        rate = dropout_rate("dropout", dropout)
         entry = Scaling(members, numbers.outputs)
         layers: list[nn.Module] = [entry]
         for size_in, size_out in zip([numbers.outputs, *sizes], sizes, strict=False):
@@ -63,7 +61,7 @@ class TabM(nn.Module):
             linear = (
                 nn.Linear(size_in, size_out) if mini else SharedLinear(members, size_in, size_out)
             )
-            layers += [*scaled, linear, activation_module(activation), Dropout(rate)]
+            layers += [*scaled, linear, activation_module(activation), Dropout(dropout)]
         self.layers = nn.Sequential(*layers)
         xavier_uniform(self)
         self.heads = Heads(members, sizes[-1], output_activation)
@@ -86,7 +84,7 @@ class TabM(nn.Module):
         """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
         packing = Packing.of(mask)
         items = packing.pack(features)
-        parts = [items] if is_exporting() else items.split(max(1, _ROWS // self.members))
+        parts = in_parts(items, _ROWS // self.members)
         means = torch.cat([self._scores(part).mean(0, keepdim=True) for part in parts], -1)
         return self._unpacked(means, packing)[0]
 

@@ -13,7 +13,6 @@ from ltr.models.layers import (
     Packing,
     ScoringHead,
     dense_layers,
-    dropout_rate,
     sizes_tuple,
     xavier_uniform,
 )
@@ -94,8 +93,8 @@ class ContextAwareTransformer(nn.Module):
         sizes = sizes_tuple("fc_sizes", fc_sizes, least=0)
         size = (numbers.outputs, *sizes)[-1]
         self.layers = dense_layers(
-            numbers.outputs, sizes, activation=fc_activation,
-            dropout=dropout_rate("fc_dropout", fc_dropout), input_norm=input_norm,
+            numbers.outputs, sizes, activation=fc_activation, dropout=fc_dropout,
+            input_norm=input_norm,
         )  # fmt: skip
         if position is not None:
             check_choice("position", position, ("fixed", "learned"))

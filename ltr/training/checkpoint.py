@@ -56,13 +56,10 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
             f"{path} cannot be read ({error.strerror}): give a run folder of train.py, such as "
             "outputs/<run>, or the best.pt or last.pt in it"
         ) from error
-    body = memoryview(whole)[:-_TAIL]
-    if whole[-_TAIL:] != _MARK + hashlib.sha256(body).hexdigest().encode():
-        raise CheckpointError(
-            f"{path} is damaged (its SHA-256 is wrong), or not written by this version of "
-            "train.py: use another one, or train again"
-        )
     try:
+        body = memoryview(whole)[:-_TAIL]
+        if whole[-_TAIL:] != _MARK + hashlib.sha256(body).hexdigest().encode():
+            raise ValueError("its SHA-256 is wrong")
         with zipfile.ZipFile(io.BytesIO(whole)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > len(whole):
                 raise ValueError("compressed, which torch.save never does")
@@ -74,8 +71,8 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
             raise ValueError(f"version {content['version']}, not {VERSION}")
     except Exception as error:  # a crafted file makes torch raise anything
         raise CheckpointError(
-            f"{path} cannot be read safely (not written by this version of train.py): use another "
-            "one, or train again"
+            f"{path} is damaged, or not written by this version of train.py: use another one, or "
+            "train again"
         ) from error
     return dict(content)
 

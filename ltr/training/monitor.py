@@ -118,6 +118,12 @@ class Monitor:
         stalled = patience is not None and done.epoch - (done.best_epoch or 0) >= patience
         return bool(done.history) and (done.epoch >= self.settings.epochs or stalled)
 
+    @property
+    def due(self) -> bool:
+        """Whether ``checkpoint_minutes`` have passed since the last checkpoint."""
+        minutes = self.settings.checkpoint_minutes
+        return time.perf_counter() - self._clock > 60 * minutes > 0
+
     def measure(
         self, split: str, data: ItemTensors, scores: Tensor | NDArray[np.floating]
     ) -> dict[str, float]:
@@ -189,9 +195,9 @@ class Monitor:
                     hook.replay(row)
 
 
-def sentence(row: Row, epochs: int, *, unit: str = "epoch") -> str:
-    """The line of the log for a row; ``unit`` is what the model calls an epoch."""
-    parts = [f"{unit} {int(row['epoch'])}/{epochs}"]
+def sentence(row: Row, epochs: int) -> str:
+    """The line of the log for a row."""
+    parts = [f"epoch {int(row['epoch'])}/{epochs}"]
     if "loss" in row:
         parts.append(f"loss {row['loss']:.4f}")
     parts += [f"{k.replace('_', ' ')} {v:.4f}" for k, v in row.items() if "@" in k or "dcg" in k]

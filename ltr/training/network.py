@@ -74,7 +74,7 @@ class NetworkLearner:
     def _train_epoch(self, data: ItemTensors, steps: int, interruption: Interruption) -> None:
         done, settings = self.monitor.progress, self.monitor.settings
         self.model.train()
-        saved = started = time.perf_counter()
+        started = time.perf_counter()
         title = f"epoch {done.epoch + 1}/{settings.epochs}"
         with progress_bar(total=steps, initial=done.step, desc=title) as bar:
             for batch in self._batches(data):
@@ -84,7 +84,7 @@ class NetworkLearner:
                     group["lr"] = base * factor
                 self.step(batch)
                 done.step += 1
-                due = time.perf_counter() - saved > 60 * settings.checkpoint_minutes > 0
+                due = self.monitor.due
                 signum = any_interrupt(interruption.signum)
                 if due or signum or self.step.full or done.step == steps:
                     figures = self.step.flush(done.epoch + 1, done.step, data.qids)
@@ -99,7 +99,6 @@ class NetworkLearner:
                 self._stop_if_asked(signum)
                 if due:
                     self._save(self.monitor.last)
-                    saved = time.perf_counter()
 
     def _batches(self, data: ItemTensors) -> Iterator[Batch | Slices]:
         """What is left of the epoch: whole batches, or this process's shards of them."""

@@ -1,11 +1,12 @@
 """AdaRank and RankBoost: boosting of single features, as their papers have it."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
-import torch
+import pandas as pd
 from numpy.typing import NDArray
 
 from ltr.errors import ConfigError, DataError
@@ -20,10 +21,9 @@ from ltr.models.rounds.model import (
     finite_features,
     single,
 )
-from ltr.training.evaluation import metrics_of_scores, padded_batches
+from ltr.training.evaluation import metrics_of_scores
 
 _LEAST = 1e-6  # of sum P (1 - E): a feature that ranks every list perfectly has a finite weight
-_VALUES = 1 << 22  # scores in a batch of single features: 32 MB
 _MOST_SCORE = 300.0  # exp(300)^2 is still a float64
 _MOST_R = 1 - 1e-6  # a threshold that orders every pair has a finite weight
 
@@ -55,26 +55,17 @@ class ChosenFeatures(NumbersModel):
         scores = {split: np.zeros(len(rows)) for split, rows in items.items()}
         choose, chosen = self.chooser(data, items["train"]), list[Ranker]()
         while True:
-            yield self._round({split: scores[split] for split in data.scored}, chosen)
+            now = {split: single(scores[split]) for split in data.scored}
+            yield Round(now, partial(self._state, [*chosen]), {self.makes: len(chosen)})
             ranker = choose(scores["train"], chosen)
             if ranker is not None:
                 chosen.append(ranker)
                 for split, rows in items.items():
                     scores[split] += self.part(ranker, rows)
 
-    def _round(self, scores: Mapping[str, NDArray[np.float64]], chosen: Sequence[Ranker]) -> Round:
-        count = len(chosen)
-        columns: dict[str, float] = {self.makes: count}
-        if chosen:
-            names = (name.removesuffix("s") for name in self.names)
-            columns |= dict(zip(names, chosen[-1], strict=True))
-            columns["feature"] += 1  # as people count them
-
-        def state() -> Numbers | None:
-            arrays = np.array(chosen[:count], np.float64).T
-            return dict(zip(self.names, arrays.copy(), strict=True)) if count else None
-
-        return Round({split: single(found) for split, found in scores.items()}, state, columns)
+    def _state(self, chosen: Sequence[Ranker]) -> Numbers | None:
+        arrays = np.array(chosen, np.float64).T
+        return dict(zip(self.names, arrays.copy(), strict=True)) if chosen else None
 
     def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
         rankers = zip(*(self.content[name] for name in self.names), strict=True)
@@ -96,8 +87,6 @@ class ChosenFeatures(NumbersModel):
 
     def importances(self) -> Importances:
         """The sum of |alpha| of each feature, and how often it was chosen."""
-        if not self.content:
-            return Importances(np.zeros(self.width), np.zeros(self.width))
         alphas = np.abs(self.content["alphas"])
         return Importances(self.sums(alphas), self.sums(np.ones_like(alphas)))
 
@@ -143,15 +132,23 @@ class AdaRank(ChosenFeatures):
         self.sharpness, self.repeat = float(sharpness), repeat
 
     def chooser(self, data: FitData, items: NDArray[np.float32]) -> Choose:
-        alone = self._alone(data)
-        own = ~np.isnan(alone).any(axis=1) * (1.0 if data.weights is None else data.weights)
-        alone = np.nan_to_num(alone)
+        # E of each list by each feature, [lists, width]
+        alone = np.stack([self._values(data, column) for column in items.T], axis=1)
+        own = np.ones(len(alone)) if data.weights is None else data.weights
+        if data.convention.empty == "skip":
+            counted = np.asarray(~np.isnan(alone).any(axis=1))
+            own, alone = own * counted, np.where(counted[:, None], alone, 0.0)
+        if not np.isfinite(alone).all() or np.ptp(alone) == 0:
+            raise DataError(
+                f"model.metric={self.metric} of train is not finite, or the same for every list "
+                "and feature: choose another, or set convention.gain=linear or a lower "
+                "convention.relevant"
+            )
 
         def choose(scores: NDArray[np.float64], chosen: Sequence[Ranker]) -> Ranker | None:
             weights = own
             if chosen:
-                found = metrics_of_scores(data.train, scores, [self.metric], data.convention)
-                value = np.nan_to_num(found[str(self.metric)])
+                value = np.nan_to_num(self._values(data, scores))
                 weights = own * np.exp(-self.sharpness * value)
             means = weights / weights.sum() @ alone
             if not self.repeat:
@@ -164,26 +161,10 @@ class AdaRank(ChosenFeatures):
 
         return choose
 
-    @torch.inference_mode()
-    def _alone(self, data: FitData) -> NDArray[np.float64]:
-        """E of each list of train by each feature, ``[lists, width]``, NaN where it is skipped."""
-        train, convention = data.train, data.convention
-        alone = np.empty((len(train), self.width))
-        for batch in padded_batches(train, items=max(1, _VALUES // self.width)):
-            scores = train.features[batch.rows].double().movedim(-1, 0).flatten(0, 1)
-            labels, mask = (one.repeat(self.width, 1) for one in (batch.labels, batch.mask))
-            values = self.metric(scores, labels, mask, convention)
-            alone[batch.lists] = values.reshape(self.width, -1).T.cpu().numpy()
-        counted = np.array(~np.isnan(alone).any(axis=1))
-        finite = np.isfinite(alone[counted]).all() and (counted.all() or convention.empty == "skip")
-        if not finite or np.ptp(np.where(counted[:, None], alone, 0.0)) == 0:
-            largest = float(train.labels.max())
-            remedy = "gain=linear" if largest >= convention.relevant else f"relevant={largest:g}"
-            raise DataError(
-                f"model.metric={self.metric} of train is not finite, or the same for every list "
-                f"and feature: choose another, or set convention.{remedy}"
-            )
-        return alone
+    def _values(self, data: FitData, scores: NDArray[np.floating]) -> NDArray[np.float64]:
+        """E of each list of train, ``[lists]``, NaN where it is skipped."""
+        found = metrics_of_scores(data.train, scores, [self.metric], data.convention)
+        return found[str(self.metric)]
 
     def part(self, ranker: Ranker, items: NDArray[np.float32]) -> NDArray[np.float64]:
         feature, alpha = ranker
@@ -254,8 +235,10 @@ def _potential(data: FitData) -> Callable[[NDArray[np.float64]], NDArray[np.floa
     """Sum over pairs of D as the better item, less that as the worse, ``[items]``, by scores."""
     train = data.train
     of_list = np.repeat(np.arange(len(train)), train.lengths)
-    place = of_list, _places(train.labels.cpu().numpy(), of_list)
-    shape = len(train), 1 + place[1].max(initial=0)
+    labels = pd.Series(train.labels.cpu().numpy())
+    places = labels.groupby(of_list).rank("dense").to_numpy(int) - 1  # the least 0, ties the same
+    place = of_list, places
+    shape = len(train), 1 + places.max(initial=0)
     weights = np.ones(len(train)) if data.weights is None else data.weights
     own = weights.astype(np.float64)[of_list]
 
@@ -271,16 +254,6 @@ def _potential(data: FitData) -> Callable[[NDArray[np.float64]], NDArray[np.floa
         return (won - lost) / max(won.sum(), np.finfo(float).tiny)
 
     return potential
-
-
-def _places(labels: NDArray[np.float32], of_list: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The place of each label among those of its list, the least 0, equal ones the same."""
-    order = np.lexsort((labels, of_list))
-    ordered = labels[order]
-    steps = np.concatenate(([0], np.cumsum(ordered[1:] != ordered[:-1])))
-    places = np.empty_like(order)
-    places[order] = steps - steps[np.searchsorted(of_list, of_list)]  # the first of each list
-    return places
 
 
 def _cuts(column: NDArray[np.float32], most: int) -> NDArray[np.float32]:

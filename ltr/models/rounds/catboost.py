@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from ltr.data.batches import ItemTensors
-from ltr.models.rounds.model import FitData, Round, single
+from ltr.models.rounds.model import FitData, Importances, Round, single
 from ltr.models.rounds.trees import RESERVED, BoostedTrees
 
 
@@ -36,13 +36,13 @@ class CatBoost(BoostedTrees):
     }
     takes_losses = False
 
-    def rounds(self, data: FitData) -> Iterator[Round]:
+    def grow(self, data: FitData) -> Iterator[Round]:
         """All rounds are done in one call, and then yielded."""
-        gpu, train, threads = data.train.device.type == "cuda", data.train, data.threads
+        gpu, train, threads = data.train.device.type == "cuda", data.train, torch.get_num_threads()
         params = self.params | {
             "loss_function": self.own_objective(),
-            "iterations": data.rounds,
-            "random_seed": data.seed,
+            "iterations": data.settings.epochs,
+            "random_seed": data.settings.seed,
             "thread_count": threads,
             "task_type": "GPU" if gpu else "CPU",
             "allow_writing_files": False,
@@ -53,7 +53,7 @@ class CatBoost(BoostedTrees):
             return with_categories(of.features.cpu().numpy(), self.categories)
 
         booster = self.module.CatBoost(params)
-        if data.rounds:
+        if data.settings.epochs:
             pool = self.module.Pool(
                 table(train), train.labels.cpu().numpy(),
                 cat_features=self.categories or None, group_weight=data.weights_of_items,
@@ -65,12 +65,10 @@ class CatBoost(BoostedTrees):
         this = self.round(data, booster, 0, zeros)
         yield this
         stages = {
-            split: booster.staged_predict(
-                table(part), prediction_type="RawFormulaVal", thread_count=threads
-            )
+            split: booster.staged_predict(table(part), thread_count=threads)
             for split, part in data.scored.items()
         }
-        for trees in range(1, data.rounds + 1):
+        for trees in range(1, data.settings.epochs + 1):
             if trees <= booster.tree_count_:
                 this = self.round(
                     data, booster, trees, {s: single(next(stages[s])) for s in stages}
@@ -88,10 +86,10 @@ class CatBoost(BoostedTrees):
     def count_leaves(self, booster: Any) -> int:
         return int(booster.get_tree_leaf_counts().sum())
 
-    def importances_in(self, booster: Any) -> tuple[Any, Any]:
+    def importances(self) -> Importances:
         """The gain is CatBoost's ``PredictionValuesChange``, which sums to 100."""
-        gain = booster.get_feature_importance(type="PredictionValuesChange")
-        return gain, np.full(self.width, np.nan)
+        gain = self.booster.get_feature_importance(type="PredictionValuesChange")
+        return Importances(gain, np.full(self.width, np.nan))
 
     def load(self, content: bytes) -> Any:
         booster = self.module.CatBoost()
@@ -103,7 +101,7 @@ class CatBoost(BoostedTrees):
     def score_with(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
         threads = torch.get_num_threads()
         table = with_categories(items, self.categories)
-        return booster.predict(table, prediction_type="RawFormulaVal", thread_count=threads)
+        return booster.predict(table, thread_count=threads)
 
 
 def with_categories(items: NDArray[np.float32], categories: Sequence[int]) -> Any:

@@ -1,4 +1,4 @@
-"""Fit a model by rounds: try out its settings; the loop, its history and checkpoints."""
+"""Fit a model by rounds: what it does not support; the loop, its history and checkpoints."""
 
 import itertools
 import logging
@@ -7,13 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import Lists
-from ltr.data.transforms import no_transform
-from ltr.errors import CheckpointError, ConfigError
+from ltr.errors import ConfigError
 from ltr.models.rounds.model import FitData, RoundModel
 from ltr.training.checkpoint import fitting
 from ltr.training.evaluation import check_finite
@@ -25,10 +22,7 @@ from ltr.typing import Loss
 
 log = logging.getLogger(__name__)
 
-# What a library raises, besides its own error, where a setting has the wrong type.
-WRONG_TYPE = (TypeError, ValueError, AttributeError)
 _LINES = 20  # of the log, for a whole run
-_WRITE_SECONDS = 2.0  # between two versions of history.csv
 # Settings of the neural trainer that these models do not support: their defaults.
 _UNUSED: dict[str, Any] = {
     "warmup": 0, "clip": None, "l1": 0, "l2": 0, "compile": False, "precision": "float32",
@@ -64,34 +58,33 @@ class RoundLearner:
             return
         self._there = monitor.progress.epoch
         monitor.restart()
-        done, saved, written = monitor.progress, 0.0, 0.0  # long ago
+        done = monitor.progress
         with (
             monitor.open() as interruption,
             progress_bar(total=settings.epochs, desc="rounds") as bar,
         ):
             rounds = self.model.rounds(
                 FitData(
-                    train=data["train"], scored={split: data[split] for split in monitor.splits},
-                    rounds=settings.epochs, loss=self.loss, empty=settings.empty_lists,
-                    items=settings.evaluation_items, seed=settings.seed,
-                    threads=torch.get_num_threads(), convention=monitor.convention,
+                    train=data["train"],
+                    scored={split: data[split] for split in monitor.splits},
+                    settings=settings,
+                    loss=self.loss,
                     stop=lambda: interruption.signum is not None,
+                    convention=monitor.convention,
                 )
-            )  # fmt: skip
+            )
             for number in itertools.count():  # 0 is the start
                 started = time.perf_counter()
                 try:
-                    with self.model.complaints(*(() if number else WRONG_TYPE)):
-                        this = next(rounds)
+                    this = next(rounds)
                     row: dict[str, float] = {"epoch": number, **this.columns}
                     for split in monitor.splits:
                         scores, part = torch.tensor(this.scores[split]), data[split]
                         whose, remedy = f"{self.model.makes}'", self.model.not_finite
                         check_finite(scores, part, whose=whose, remedy=remedy)
                         row |= monitor.measure(split, part, scores)
-                except Exception:  # keep the rounds before it, if one of them is the best
-                    if done.best_epoch is not None:
-                        self._keep()
+                except Exception:  # keep the rounds before it
+                    self._keep()
                     raise
                 done.epoch = number
                 row["seconds"] = time.perf_counter() - started
@@ -100,16 +93,12 @@ class RoundLearner:
                 self._states[monitor.last] = this.state
                 if better:
                     self._states[monitor.best] = this.state
-                now = time.perf_counter()
                 ends = monitor.done or interruption.signum is not None
-                if ends or not saved or now - saved > 60 * settings.checkpoint_minutes > 0:
+                if ends or not number or monitor.due:
                     self._keep()
-                    saved = now
-                if ends or now - written > _WRITE_SECONDS:
                     monitor.write()
-                    written = now
                 told = ends or number % max(1, settings.epochs // _LINES) == 0
-                monitor.publish(row, sentence(row, settings.epochs, unit="round") if told else None)
+                monitor.publish(row, sentence(row, settings.epochs) if told else None)
                 if interruption.signum is not None:
                     raise Interrupted(interruption.signum)
                 if ends:
@@ -125,8 +114,7 @@ class RoundLearner:
             return
         for path in (monitor.best, monitor.last):
             if path in self._states:
-                with self.model.complaints():
-                    self.model.take(self._states[path]())
+                self.model.take(self._states[path]())
                 monitor.save(path, {"model": self.model.state_dict()})
 
     def resume(self, content: Mapping[str, Any]) -> None:
@@ -140,11 +128,7 @@ class RoundLearner:
 
 
 def check_rounds(model: Any, loss: Loss | None, settings: Settings) -> None:
-    """Do two rounds of ``model`` on tiny lists and keep the first, as a run would.
-
-    ``model`` is for this alone: its width becomes the number of features its settings are for.
-    ``ConfigError``: a setting is refused, or not supported.
-    """
+    """Raise ``ConfigError`` where ``model`` does not support the loss, or one of the settings."""
     given = [name for name, value in _UNUSED.items() if getattr(settings, name) != value]
     if given:
         raise ConfigError(f"{', '.join(given)}: {model.title} does not support this, leave it out")
@@ -155,25 +139,3 @@ def check_rounds(model: Any, loss: Loss | None, settings: Settings) -> None:
         raise ConfigError(f"model.objective={model.objective} and a loss: give one of them")
     if loss is None and settings.empty_lists != "keep":
         raise ConfigError(f"empty_lists={settings.empty_lists}: {own}: leave it out")
-    model.width = width = model.least_width
-    two = np.array([[0, 1], [1, 0], [2, 1], [0, 3]], np.float32)
-    lists = Lists(
-        features=np.tile(two, (1, width))[:, :width],
-        labels=np.array([0, 1, 1, 0], np.float32),
-        offsets=np.array([0, 2, 4]),
-        qids=np.array(["1", "2"]),
-    )
-    data = FitData(
-        ItemTensors(lists, no_transform(lists)), rounds=2, loss=loss, empty=settings.empty_lists,
-        items=settings.evaluation_items, seed=settings.seed,
-    )  # fmt: skip
-    with model.complaints(*WRONG_TYPE):
-        _, first, _ = itertools.islice(model.rounds(data), 3)
-        state = first.state()
-    try:
-        model.take(state)
-    except CheckpointError as error:
-        raise ConfigError(
-            f"{model.title} does not read its own {model.makes} again: leave out some of "
-            "model.options"
-        ) from error

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ltr.data.batches import ItemTensors
-from ltr.models.rounds.model import FitData, Round, check_whole_labels, single
+from ltr.models.rounds.model import FitData, Importances, Round, check_whole_labels, single
 from ltr.models.rounds.trees import BoostedTrees
 
 _MOST = 1022  # LightGBM is given the gain of one more grade: 2^1023 is a float64, 2^1024 is not
@@ -26,13 +26,13 @@ class LightGBM(BoostedTrees):
     title = "LightGBM"
     objectives = ("lambdarank", "rank_xendcg")
 
-    def rounds(self, data: FitData) -> Iterator[Round]:
+    def grow(self, data: FitData) -> Iterator[Round]:
         own = {"bagging_freq": int(self.params.get("bagging_fraction", 1) < 1)} | self.params
         params = own | {
             "objective": "none",
             "metric": "none",
-            "seed": data.seed,
-            "num_threads": data.threads,
+            "seed": data.settings.seed,
+            "num_threads": torch.get_num_threads(),
             "deterministic": True,
             "force_row_wise": True,  # else LightGBM measures which is faster
             "feature_pre_filter": False,
@@ -84,9 +84,10 @@ class LightGBM(BoostedTrees):
     def count_leaves(self, booster: Any) -> int:
         return sum(map(int, re.findall(r"(?m)^num_leaves=(\d+)$", booster.model_to_string())))
 
-    def importances_in(self, booster: Any) -> tuple[Any, Any]:
+    def importances(self) -> Importances:
         """See the base class; the gain is the sum over splits of what each lowers the objective."""
-        return booster.feature_importance("gain"), booster.feature_importance("split")
+        gain, splits = map(self.booster.feature_importance, ("gain", "split"))
+        return Importances(gain, splits.astype(float))
 
     def load(self, content: bytes) -> Any:
         booster = self.module.Booster(model_str=content.decode())

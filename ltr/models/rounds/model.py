@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -17,6 +16,7 @@ from ltr.errors import CheckpointError, DataError, TrainingError
 from ltr.knobs import positive_int
 from ltr.metrics import Convention
 from ltr.models.rounds.objective import LossObjective
+from ltr.training.settings import Settings
 from ltr.typing import Features, Loss, Mask, Ranks, Scores
 
 Numbers = Mapping[str, NDArray[np.float64]]
@@ -34,13 +34,9 @@ class FitData:
     """What a model is fitted to, and how."""
 
     train: ItemTensors
-    rounds: int  # at most, after the start
-    scored: Mapping[str, ItemTensors] = field(default_factory=dict)  # the splits of Round.scores
+    scored: Mapping[str, ItemTensors]  # the splits of Round.scores
+    settings: Settings  # an epoch is a round, at most, after the start
     loss: Loss | None = None  # to fit; None: the model's own objective
-    empty: str = "keep"  # or skip: whether lists with no relevant item count in the loss
-    items: int = 32768  # in a batch of the loss
-    seed: int = 0
-    threads: int = 1
     stop: Callable[[], bool] = lambda: False  # asked by a library that does all rounds in one call
     convention: Convention = field(default_factory=Convention)  # of a metric that is fitted
 
@@ -54,7 +50,8 @@ class FitData:
         """The loss as boosting libraries take it; None: the model's own objective."""
         if self.loss is None:
             return None
-        how: Any = {"empty": self.empty, "items": self.items, "seed": self.seed}
+        s = self.settings
+        how: Any = {"empty": s.empty_lists, "items": s.evaluation_items, "seed": s.seed}
         return LossObjective(self.loss, self.train, **how)
 
     @property
@@ -81,7 +78,6 @@ class RoundModel(nn.Module, ABC):
     )
     takes_losses: ClassVar[bool] = False  # whether it is fitted to a loss of ltr.losses
     objective: str | None = None  # chosen among its own
-    least_width = 2  # the fewest features, >= 2, that go with the settings
     pointwise = True
 
     def __init__(self, width: int) -> None:
@@ -90,7 +86,7 @@ class RoundModel(nn.Module, ABC):
 
     @abstractmethod
     def rounds(self, data: FitData) -> Iterator[Round]:
-        """Fit: the start, then round after round, ``data.rounds`` or more; this is not changed."""
+        """Fit: the start, then all rounds of ``data`` or more; this is not changed."""
 
     @abstractmethod
     def take(self, content: Any) -> None:
@@ -107,7 +103,7 @@ class RoundModel(nn.Module, ABC):
 
     @abstractmethod
     def importances(self) -> Importances:
-        """The use of each feature, zeros before the first round; ``CheckpointError``: none."""
+        """The use of each feature, after a first round."""
 
     @property
     def description(self) -> str:
@@ -117,10 +113,6 @@ class RoundModel(nn.Module, ABC):
     def own_objective(self) -> str:
         """The objective where no loss is chosen."""
         return self.title
-
-    def complaints(self, *also: type[Exception]) -> AbstractContextManager[None]:
-        """Within, an error of a library becomes a ``ConfigError`` of one line."""
-        return nullcontext()
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""

@@ -54,7 +54,7 @@ class PRank(NumbersModel):
         # ``moves`` sum each move times the steps before it, for the mean over all steps
         weights, weight_moves = np.zeros((2, self.width))
         thresholds, threshold_moves = np.zeros((2, len(ranks)))
-        random, steps = np.random.default_rng(data.seed), 0
+        random, steps = np.random.default_rng(data.settings.seed), 0
         zeros = {split: np.zeros(len(rows), np.float32) for split, rows in scored.items()}
         yield Round(zeros, lambda: None, {self.makes: 0})
         for passes in itertools.count(1):
@@ -95,5 +95,4 @@ class PRank(NumbersModel):
 
     def importances(self) -> Importances:
         """|w| of each feature."""
-        weights = np.abs(self.content.get("weights", np.zeros(self.width)))
-        return Importances(weights, np.full(self.width, np.nan))
+        return Importances(np.abs(self.linear_weights()), np.full(self.width, np.nan))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ltr.errors import CheckpointError, ConfigError, LTRError, install
-from ltr.models.rounds.model import FitData, Importances, Round, RoundModel
+from ltr.models.rounds.model import FitData, Round, RoundModel
 
 # Parameters that a run sets itself, or that break what it keeps, of any library: remedy -> names.
 RESERVED: Mapping[str, str] = {
@@ -94,13 +94,15 @@ class BoostedTrees(RoundModel, ABC):
                 "for another set loss=..."
             )
         self.objective, self.params = objective, knobs | options
-        # On the lists that try the settings, an option with a value for each feature has so many.
-        self.least_width = max([2, *map(_values, options.values())])
         self.categories: list[int] = []  # the columns whose values are codes, not numbers
         _ = self.module  # installed?
         self.content = b""  # the booster as the library writes it; empty before the first tree
         self.booster: Any = None  # the library's own; None before the first tree
         self._leaves = 0
+
+    @abstractmethod
+    def grow(self, data: FitData) -> Iterator[Round]:
+        """The rounds of the library, whose errors may pass; see ``rounds``."""
 
     @abstractmethod
     def load(self, content: bytes) -> Any:
@@ -117,10 +119,6 @@ class BoostedTrees(RoundModel, ABC):
     @abstractmethod
     def count_leaves(self, booster: Any) -> int:
         """Leaves of all trees."""
-
-    @abstractmethod
-    def importances_in(self, booster: Any) -> tuple[Any, Any]:
-        """Gain and splits of each feature, ``[width]`` each."""
 
     def round(
         self, data: FitData, booster: Any, trees: int, scores: Mapping[str, NDArray[np.floating]]
@@ -139,9 +137,16 @@ class BoostedTrees(RoundModel, ABC):
                 "(aliases are not accepted): see its documentation"
             )
 
+    def rounds(self, data: FitData) -> Iterator[Round]:
+        """Fit: an error of the library becomes one line; so does a wrong type of a setting."""
+        rounds = self.grow(data)
+        with self._complaints(TypeError, ValueError, AttributeError):
+            yield next(rounds)
+        with self._complaints():
+            yield from rounds
+
     @contextmanager
-    def complaints(self, *also: type[Exception]) -> Iterator[None]:
-        """Within, errors of the library, and of the types ``also``, become one line."""
+    def _complaints(self, *also: type[Exception]) -> Iterator[None]:
         try:
             yield
         except LTRError:
@@ -179,12 +184,6 @@ class BoostedTrees(RoundModel, ABC):
         """The library's objective, used where no loss is chosen."""
         return self.objective or self.objectives[0]
 
-    def importances(self) -> Importances:
-        """Gain and splits of each feature; zeros before the first tree."""
-        if self.booster is None:
-            return Importances(np.zeros(self.width), np.zeros(self.width))
-        return Importances(*(np.asarray(one, float) for one in self.importances_in(self.booster)))
-
     def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
         return self.score_with(self.booster, items)
 
@@ -217,13 +216,3 @@ class BoostedTrees(RoundModel, ABC):
     def set_extra_state(self, state: Any) -> None:
         """Take the booster of these bytes; ``CheckpointError`` where they are none."""
         self.take(state.cpu().numpy().tobytes() if isinstance(state, Tensor) else b"?")
-
-
-def _values(value: Any) -> int:
-    """The number of values of an option that is a list of single values, or the text of one.
-
-    >>> [_values(value) for value in ([1, 0, -1], "(1,0,-1)", 0.5, [[0, 1], [2]], "depthwise")]
-    [3, 3, 1, 0, 1]
-    """
-    text = str(value)
-    return 0 if "[" in text[1:] else text.count(",") + 1

@@ -1,6 +1,5 @@
 """XGBoost: boosted trees grown level by level."""
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ltr.data.batches import ItemTensors
-from ltr.models.rounds.model import FitData, Round, check_whole_labels
+from ltr.models.rounds.model import FitData, Importances, Round, check_whole_labels
 from ltr.models.rounds.trees import BoostedTrees
 
 
@@ -25,7 +24,7 @@ class XGBoost(BoostedTrees):
     title = "XGBoost"
     objectives = ("rank:ndcg", "rank:pairwise")
 
-    def rounds(self, data: FitData) -> Iterator[Round]:
+    def grow(self, data: FitData) -> Iterator[Round]:
         device = data.train.device.type if self.module.build_info()["USE_CUDA"] else "cpu"
         given = {
             name: _as_text(value)
@@ -36,8 +35,8 @@ class XGBoost(BoostedTrees):
             "tree_method": "hist",
             "base_score": 0.0,
             "disable_default_eval_metric": True,
-            "seed": data.seed,
-            "nthread": data.threads,
+            "seed": data.settings.seed,
+            "nthread": torch.get_num_threads(),
             "device": device,
             "verbosity": 0,
         }
@@ -55,7 +54,7 @@ class XGBoost(BoostedTrees):
                 group=of.lengths,
                 feature_types=kinds if self.categories else None,
                 enable_categorical=True,
-                nthread=data.threads,
+                nthread=torch.get_num_threads(),
                 **more,
             )
 
@@ -78,12 +77,11 @@ class XGBoost(BoostedTrees):
     def count_leaves(self, booster: Any) -> int:
         return sum(tree.count("leaf=") for tree in booster.get_dump())
 
-    def importances_in(self, booster: Any) -> tuple[Any, Any]:
+    def importances(self) -> Importances:
         """Gain and splits; the gain sums how much each split lowers the objective."""
+        found = [self.booster.get_score(importance_type=kind) for kind in ("total_gain", "weight")]
         names = [f"f{i}" for i in range(self.width)]  # XGBoost's own; it leaves out unused ones
-        found = (booster.get_score(importance_type=kind) for kind in ("total_gain", "weight"))
-        gain, splits = ([each.get(name, 0.0) for name in names] for each in found)
-        return gain, splits
+        return Importances(*(np.array([one.get(name, 0.0) for name in names]) for one in found))
 
     def load(self, content: bytes) -> Any:
         booster = self.module.Booster({"verbosity": 0})
@@ -100,11 +98,10 @@ class XGBoost(BoostedTrees):
 def _as_text(value: Any) -> Any:
     """A list as XGBoost reads it; any other value unchanged.
 
-    >>> _as_text([1, 0]), _as_text([[0, 1], [2]]), _as_text([1]), _as_text(0.5)
-    ('(1,0)', '[[0, 1], [2]]', '(1)', 0.5)
+    >>> _as_text([1, 0]), _as_text([[0, 1], [2]]), _as_text(0.5)
+    ('(1, 0)', '[[0, 1], [2]]', 0.5)
     """
     if not isinstance(value, list):
         return value
-    if any(isinstance(one, list) for one in value):
-        return json.dumps(value)
-    return f"({','.join(map(str, value))})"
+    nested = any(isinstance(one, list) for one in value)
+    return str(value if nested else tuple(value))
