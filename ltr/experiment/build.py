@@ -64,7 +64,7 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> parts.Experiment:
 
 
 def _check_together(cfg: DictConfig, experiment: parts.Experiment) -> None:
-    """What the model does not go with, as far as that needs no data; by rounds it is tried."""
+    """What the model does not go with, as far as that needs no data."""
     model, loss = experiment.model, experiment.loss
     if cfg.init_from is not None and parts.by_rounds(model):
         raise ConfigError(
