@@ -161,11 +161,11 @@ class Monitor:
 
     def save(self, path: Path, state: Mapping[str, Any]) -> None:
         """Write the checkpoint ``path``: ``state``, the progress and what never changes."""
-        if not is_main():
-            return
         now = time.perf_counter()
         self.progress.wall_seconds += now - self._clock
         self._clock = now
+        if not is_main():
+            return
         content = {**state, "progress": vars(self.progress), **self._state}
         if path == self.last:
             halves = np.array(self._half_means).reshape(-1, HALVINGS, 2)
