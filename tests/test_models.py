@@ -194,10 +194,6 @@ BAD: list[tuple[Callable[[], Any], str]] = [
     (partial(small, position="learned", max_rank=0), r"^max_rank=0 is out of range"),
     (partial(small, fc_sizes=(7,), heads=1, position="fixed"), r"make the last of fc_sizes even"),
     (partial(DASALC, 5, hidden_sizes=()), r"name a size, or use model=linear$"),
-    (
-        partial(TabM, 5, hidden_sizes=8),
-        r"^hidden_sizes=8 is not a list: write 'hidden_sizes=\[8\]'",
-    ),
     (partial(Linear, 0), r"^width=0 is out of range: write an integer >= 1$"),
 ]
 

@@ -391,7 +391,7 @@ def test_no_loss_is_named_where_there_is_none() -> None:
 )
 def test_an_objective_or_option_of_the_library_reaches_it(model, option) -> None:
     needed(model)
-    data, key = tensors(make_lists([30, 25, 20])), "+model.options."
+    data, key = tensors(make_lists([30, 25, 20] * 4)), "+model.options."
     if option.startswith("objective"):
         key = "model."
     made = [
