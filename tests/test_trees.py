@@ -17,7 +17,6 @@ from folders import refused
 from made_trees import (
     KINDS,
     LIBRARIES,
-    SMALL,
     after,
     booster_of,
     needed,
@@ -394,10 +393,7 @@ def test_an_objective_or_option_of_the_library_reaches_it(model, option) -> None
     data, key = tensors(make_lists([30, 25, 20] * 4)), "+model.options."
     if option.startswith("objective"):
         key = "model."
-    made = [
-        build(compose(f"model={model}", *SMALL[model], *own)).model(5)
-        for own in ([], [f"{key}{option}"])
-    ]
+    made = [build(compose(f"model={model}", *own)).model(5) for own in ([], [f"{key}{option}"])]
     plain, other = (after(one, data, 8) for one in made)
     assert not np.allclose(plain.scores["train"], other.scores["train"])
     if option.startswith(("feature_contri", "monotone")):
