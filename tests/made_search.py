@@ -31,7 +31,8 @@ def small_search(letor_folder: Path, tmp_path: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def searched(*arguments: str) -> bool:
+def searched(*arguments: str) -> str:
+    """What the command prints."""
     return run_search(typed("search", arguments))
 
 

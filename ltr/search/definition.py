@@ -1,10 +1,10 @@
 """What is searched: the config of ``configs/search.yaml``, checked, and what it composes."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -15,27 +15,19 @@ from ltr.console.compose import run_config
 from ltr.console.keys import Kind, flag, flat, text, texts, whole, without
 from ltr.errors import ConfigError
 from ltr.experiment.identity import run_digest
+from ltr.knobs import check_choice
 from ltr.search.space import Space, changed_space, named_space
 
+Repeat = tuple[str, ...]  # the overrides of one training of a trial: its fold and its seed
 
-class Repeat(NamedTuple):
-    """One training of a trial; None leaves the config's own."""
 
-    fold: int | None
-    seed: int | None
+def repeat_name(repeat: Repeat) -> str:
+    """The name of its folder; empty where nothing is set.
 
-    def set(self, config: DictConfig) -> DictConfig:
-        """A copy of ``config`` with this fold and seed."""
-        config = config.copy()
-        for key, value in zip(("dataset.fold", "seed"), self, strict=True):
-            if value is not None:
-                OmegaConf.update(config, key, value)
-        return config
-
-    def __str__(self) -> str:
-        """Such as ``fold2-seed1``; empty where nothing is set."""
-        parts = zip(self._fields, self, strict=True)
-        return "-".join(f"{name}{value}" for name, value in parts if value is not None)
+    >>> repeat_name(("dataset.fold=2", "seed=1"))
+    'fold2-seed1'
+    """
+    return "-".join(one.removeprefix("dataset.").replace("=", "") for one in repeat)
 
 
 @dataclass(frozen=True)
@@ -52,6 +44,7 @@ class Search:
     repeats: tuple[Repeat, ...]  # a trial's value is the mean over them
     select_value: str | None  # what a trial is worth; None: until the number of lists is known
     folder: Path
+    digests: Mapping[str, str] = field(default_factory=dict)  # of its lists, once they are read
 
     @property
     def metric(self) -> str:
@@ -71,9 +64,7 @@ class Search:
     @property
     def data(self) -> str:
         """The data set, folds and seeds that a value is the mean of, in words."""
-        fold = self.config.dataset.get("fold") if self.repeats[0].fold is None else None
-        words = [str(self.config.dataset.name), *[f"fold{fold}"] * (fold is not None)]
-        return " ".join([*words, *filter(None, map(str, self.repeats))])
+        return " ".join([str(self.config.dataset.name), *map(repeat_name, self.repeats)]).strip()
 
     def trial(self, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
         """The config of a trial that sets ``overrides``, and its choice of each group."""
@@ -94,7 +85,7 @@ class Search:
         for key, distribution in self.space.items():
             settings.pop(key, None)
             settings[f"space.{key}"] = str(distribution)
-        repeats = [str(repeat) for repeat in self.repeats]
+        repeats = [*map(repeat_name, self.repeats)]
         return settings | {"repeats": repeats, "select_value": self.select_value}
 
 
@@ -109,11 +100,8 @@ def define_search(cfg: DictConfig) -> Search:
     >>> search.name, str(search.space["optimizer.lr"])
     ('synthetic_transformer_neuralndcg', '[float,0.0001,0.1,log]')
     """
-    for key, known in {"pruner": ("median", "none"), "select_value": ("crossfit", "best")}.items():
-        if cfg[key] not in known and (key == "pruner" or cfg[key] is not None):
-            raise ConfigError(f"{key}={cfg[key]}: write {' or '.join(known)}")
-    if cfg.name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", str(cfg.name)):
-        raise ConfigError(f"name={cfg.name}: write letters, digits, _, . and - only")
+    check_choice("pruner", cfg.pruner, ("median", "none"))
+    check_choice("select_value", cfg.select_value or "best", ("crossfit", "best"))
     flag(cfg, "dry_run")
     overrides, changes = split_changes(texts(cfg, "train"))
     config, choices = run_config(overrides)
@@ -125,7 +113,6 @@ def define_search(cfg: DictConfig) -> Search:
     space = changed_space(space, changes, choices["model"])
     parts = [choices[group] for group in ("model", "loss") if group in choices]
     name = text(cfg, "name") or "_".join([str(config.dataset.name), *parts])
-    folds, seeds = _folds(cfg, config), _wholes("seeds", texts(cfg, "seeds"))
     return Search(
         cfg=cfg,
         name=name,
@@ -134,7 +121,7 @@ def define_search(cfg: DictConfig) -> Search:
         config=config,
         choices=choices,
         space=space,
-        repeats=tuple(Repeat(fold, seed) for fold in folds or (None,) for seed in seeds or (None,)),
+        repeats=_repeats(cfg, config),
         select_value=text(cfg, "select_value"),
         folder=Path(str(cfg.output_dir)) / "search" / name,
     )
@@ -164,16 +151,10 @@ def split_changes(given: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]
     return tuple(overrides), changes
 
 
-def _folds(cfg: DictConfig, config: DictConfig) -> list[int]:
-    words = texts(cfg, "folds")
-    every = range(1, (config.dataset.get("folds") or 0) + 1)
-    folds = [*every] if words == ("all",) else _wholes("folds", words)
-    if words and not (folds and "fold" in config.dataset):
-        raise ConfigError(f"folds: {config.dataset.name} has no folds; leave it out")
-    return folds
-
-
-def _wholes(key: str, words: Sequence[str]) -> list[int]:
-    if not all(word.isdecimal() for word in words):
-        raise ConfigError(f"{key}={','.join(words)}: give whole numbers, such as {key}=1,2")
-    return [int(word) for word in dict.fromkeys(words)]
+def _repeats(cfg: DictConfig, config: DictConfig) -> tuple[Repeat, ...]:
+    """Each of ``folds`` with each of ``seeds``; one without overrides where neither is given."""
+    folds, seeds = texts(cfg, "folds"), texts(cfg, "seeds")
+    if folds == ("all",) and config.dataset.get("folds"):
+        folds = tuple(map(str, range(1, config.dataset.folds + 1)))
+    given = [("dataset.fold", folds), ("seed", seeds)]
+    return tuple(product(*([f"{key}={x}" for x in dict.fromkeys(xs)] for key, xs in given if xs)))

@@ -1,6 +1,5 @@
 """What a search varies: spaces as data in ``configs/search``, changed on the command line."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from ltr.console.arguments import as_text
 from ltr.console.configs import files_of
 from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError
+from ltr.knobs import is_number
 
 FORMS = (
     "write [float,LOW,HIGH] or [int,LOW,HIGH], these with ,log] at the end for LOW > 0, "
@@ -44,7 +44,7 @@ class Distribution:
         if self.kind == "choice":
             return value in self.values
         low, high = self.values
-        return _is_number(value, self.kind) and bool(low <= value <= high)
+        return _is_of(self.kind, value) and bool(low <= value <= high)
 
     def __str__(self) -> str:
         """As it is written on the command line."""
@@ -123,14 +123,12 @@ def distribution(where: str, value: Any) -> Distribution:
     elif kind in _KINDS:
         log = rest[2:] == ["log"]
         bounds = rest[:2] if log else rest
-        if len(bounds) == 2 and all(_is_number(bound, kind) for bound in bounds):
+        if len(bounds) == 2 and all(_is_of(kind, bound) for bound in bounds):
             low, high = map(_KINDS[kind], bounds)
             if low < high and (low > 0 or not log):
                 return Distribution(kind, (low, high), log)
     raise ConfigError(f"{where}={as_text(value)}: {FORMS}")
 
 
-def _is_number(value: Any, kind: str) -> bool:
-    """Whether it is finite, for the kind ``int`` whole; True is no number."""
-    kinds = (int,) if kind == "int" else (int, float)
-    return type(value) in kinds and math.isfinite(value)
+def _is_of(kind: str, value: Any) -> bool:
+    return is_number(value) and (kind == "float" or isinstance(value, int))

@@ -8,18 +8,18 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import optuna
-import torch
 from filelock import FileLock
 from omegaconf import DictConfig
 from optuna.exceptions import ExperimentalWarning, StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.storages._heartbeat import get_heartbeat_thread
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from ltr.atomic import atomic_write
@@ -30,12 +30,12 @@ from ltr.data.lists import Lists
 from ltr.errors import CheckpointError, ConfigError, DataError, LTRError, OutputError
 from ltr.experiment.build import build
 from ltr.experiment.hooks import training_hooks
-from ltr.experiment.identity import training_code
+from ltr.experiment.identity import SHOWN, identity_without_data
 from ltr.experiment.labels import resolve_labels
 from ltr.experiment.run import fit
 from ltr.experiment.start import Inputs
 from ltr.scorers.parts import Experiment
-from ltr.search.definition import Repeat, Search
+from ltr.search.definition import Repeat, Search, repeat_name
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.hooks import Hook
 
@@ -60,32 +60,25 @@ def study_lock(search: Search) -> FileLock:
 
 
 @contextmanager
-def expecting_warnings() -> Iterator[None]:
-    """Use what Optuna calls experimental, its heartbeats, and ask for trials one by one."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)
-        warnings.filterwarnings("ignore", "Heartbeat of storage")
-        yield
-
-
-@contextmanager
 def open_study(search: Search) -> Iterator[optuna.Study]:
-    """The study of ``search``, whose folder exists, a new one where there is none.
+    """The study of ``search``, a new one where there is none.
+
+    Within, Optuna does not warn of what it calls experimental, its heartbeats, and of trials that
+    are asked for one by one.
 
     Raises:
         OutputError: its database or ``storage`` cannot be used.
     """
-    opened = False
     try:
-        with study_lock(search):
-            study = _load_study(search)
-        opened = True
-        yield study
-    except (LTRError, OSError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            warnings.filterwarnings("ignore", "Heartbeat of storage")
+            with study_lock(search):
+                study = _load_study(search)
+            yield study
+    except LTRError:
         raise
-    except Exception as error:
-        if opened and not isinstance(error, _OF_STORAGE):
-            raise
+    except (*_OF_STORAGE, ImportError, RuntimeError) as error:  # no driver, another Optuna's tables
         below = error.__cause__ or error
         reason = (str(getattr(below, "orig", below)) or type(below).__name__).splitlines()[0]
         place = database(search) if search.cfg.storage is None else "storage"  # no password
@@ -100,7 +93,6 @@ def database(search: Search) -> Path:
     return search.folder / "search.db"
 
 
-@expecting_warnings()
 def _load_study(search: Search) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     path, shared = database(search).absolute(), search.cfg.storage
@@ -108,11 +100,11 @@ def _load_study(search: Search) -> optuna.Study:
         with closing(sqlite3.connect(path)) as connection:
             if (damage := connection.execute("PRAGMA integrity_check").fetchone()) != ("ok",):
                 raise sqlite3.DatabaseError(damage[0])
-    url = make_url(shared or URL.create("sqlite", database=str(path)))
+    url = str(shared or URL.create("sqlite", database=str(path)))
     waiting = {"connect_args": {"timeout": _SQLITE_SECONDS}}
     storage = RDBStorage(
-        url.render_as_string(hide_password=False),
-        waiting if url.get_backend_name() == "sqlite" else {"pool_pre_ping": True},
+        url,
+        waiting if url.startswith("sqlite") else {"pool_pre_ping": True},
         heartbeat_interval=_HEARTBEAT_SECONDS,
         grace_period=GRACE_SECONDS,
         heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=_TRIES),
@@ -121,37 +113,31 @@ def _load_study(search: Search) -> optuna.Study:
     return optuna.create_study(
         storage=storage,
         pruner=median if search.cfg.pruner == "median" else optuna.pruners.NopPruner(),
-        study_name="search" if shared is None else search.name,
+        study_name=search.name,
         direction="maximize",
         load_if_exists=True,
     )
 
 
-def begin(search: Search, study: optuna.Study, data: Mapping[str, str]) -> bool:
+def begin(search: Search, study: optuna.Study) -> None:
     """Note what a new study is of, and queue the config's own values as its first trial.
-
-    Returns:
-        Whether its trials so far were trained by the same code.
 
     Raises:
         ConfigError: it is of other settings, lists, or another space; the message says which.
     """
-    code = training_code(search.config)
-    now: dict[str, Any] = {"settings": search.settings(), "data": data, "code": code}
+    now = {**stated(search.settings()), **search.digests}
     with study_lock(search):
         if _IDENTITY not in study.user_attrs:
             study.set_user_attr(_IDENTITY, now)
-        before = study.user_attrs[_IDENTITY]
-        was, wanted = ({**stated(one["settings"]), **one["data"]} for one in (before, now))
-        for key in {**wanted, **was}:
-            if was.get(key) != wanted.get(key):
+        was = study.user_attrs[_IDENTITY]
+        for key in {**now, **was}:
+            if was.get(key) != now.get(key):
                 raise ConfigError(
                     f"{search.folder} is a search with {key}={was.get(key, 'null')}, now it is "
-                    f"{wanted.get(key, 'null')}: put it back, or give name=NAME for a new search"
+                    f"{now.get(key, 'null')}: put it back, or give name=NAME for a new search"
                 )
         own = {"default": True}
         study.enqueue_trial(default_params(search), user_attrs=own, skip_if_exists=True)
-    return bool(before["code"] == code)
 
 
 def default_params(search: Search) -> dict[str, Any]:
@@ -161,11 +147,15 @@ def default_params(search: Search) -> dict[str, Any]:
     return {key: value for key, value in values.items() if search.space[key].holds(value)}
 
 
-def state_of(trial: FrozenTrial) -> str:
-    """``done``, ``pruned``, ``failed`` for a reason, ``cut off``, ``running`` or ``waiting``."""
-    if trial.state == TrialState.FAIL:
-        return "failed" if "error" in trial.user_attrs else "cut off"
-    return {"COMPLETE": "done"}.get(trial.state.name, trial.state.name.lower())
+def counts(trial: FrozenTrial) -> bool:
+    """Whether it was trained to its end, pruned, or failed for a reason: not cut off."""
+    failed = trial.state == TrialState.FAIL
+    return trial.state.is_finished() and (not failed or "error" in trial.user_attrs)
+
+
+def in_one_line(error: Exception) -> str:
+    """Kind and message of ``error``."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def reason(trial: FrozenTrial) -> str:
@@ -174,9 +164,8 @@ def reason(trial: FrozenTrial) -> str:
 
 
 def finished(study: optuna.Study) -> list[FrozenTrial]:
-    """The trials that count, in order: done, pruned or failed for a reason, not cut off."""
-    trials = study.get_trials(deepcopy=False)
-    return [trial for trial in trials if state_of(trial) in ("done", "pruned", "failed")]
+    """The trials that count, in order."""
+    return [*filter(counts, study.get_trials(deepcopy=False))]
 
 
 def overrides_of(search: Search, trial: FrozenTrial | optuna.Trial) -> tuple[str, ...]:
@@ -198,20 +187,6 @@ def overrides_of(search: Search, trial: FrozenTrial | optuna.Trial) -> tuple[str
     return tuple(texts)
 
 
-@expecting_warnings()
-def retry_dead(study: optuna.Study) -> None:
-    """Queue the trials again whose process beats no longer."""
-    fail_stale_trials(study)
-
-
-def requeue(study: optuna.Study, number: int) -> None:
-    """Queue trial ``number`` again, which was stopped: it goes on from its checkpoint."""
-    study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
-    trial = study.get_trials()[number]
-    if state_of(trial) == "cut off":
-        study.enqueue_trial(trial.params, user_attrs=trial.user_attrs)
-
-
 def work(search: Search, study: optuna.Study, done: Callable[[FrozenTrial], None]) -> None:
     """Do trials until ``search.trials`` are finished, whoever does them; tell ``done`` of ours.
 
@@ -220,37 +195,27 @@ def work(search: Search, study: optuna.Study, done: Callable[[FrozenTrial], None
     """
     while True:
         with study_lock(search):
-            retry_dead(study)
+            fail_stale_trials(study)  # queues those again whose process beats no longer
             begun = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             count, running = len(finished(study)), sum(_FIRST in one.user_attrs for one in begun)
             if count >= search.trials:
                 return
-            trial = ask(search, study) if count + running < search.trials else None
+            trial = claim(study) if count + running < search.trials else None
         if trial is None:
             time.sleep(_POLL_SECONDS)  # the last ones run elsewhere, and may yet be retried
             continue
         _do_trial(search, study, trial)
         frozen = study.get_trials(deepcopy=False)[trial.number]
-        if state_of(frozen) != "cut off":
+        if counts(frozen):
             done(frozen)
 
 
-@expecting_warnings()
-def ask(search: Search, study: optuna.Study) -> optuna.Trial:
-    """The next trial, with its settings; another process sees that it is being trained.
-
-    The sampler learns also from the trial of the config's own values.
-    """
+def claim(study: optuna.Study) -> optuna.Trial:
+    """The next trial; another process sees that it is being trained."""
     trial = study.ask()
     with requeued(study, trial):
         study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
         trial.set_user_attr(_FIRST, trial.user_attrs.get(_FIRST, trial.number))
-        # The draws depend on the number of the trial alone, so that a search that is
-        # continued, or shared, does not draw again what was drawn.
-        study.sampler = optuna.samplers.TPESampler(
-            n_startup_trials=search.startup, seed=trial.number
-        )
-        suggest(search, trial)
     return trial
 
 
@@ -262,13 +227,20 @@ def requeued(study: optuna.Study, trial: optuna.Trial) -> Iterator[None]:
     except UpdateFinishedTrialError:
         pass  # another process took this one for dead and queued it
     except BaseException:
-        with suppress(Exception):  # such as a full disk: it is taken for dead later
-            requeue(study, trial.number)
+        with suppress(Exception):  # it is finished; or a full disk: it is taken for dead later
+            study.tell(trial, state=TrialState.FAIL)
+            study.enqueue_trial(trial.params, user_attrs=trial.user_attrs)
         raise
 
 
-def suggest(search: Search, trial: optuna.Trial) -> None:
-    """Draw the settings of ``trial``; the first has the config's own, where the space has them."""
+def suggest(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
+    """Draw the settings of ``trial``; the first has the config's own, where the space has them.
+
+    The sampler learns also from that one. The draws depend on the number of the trial alone, so
+    that a search that is continued, or shared, does not draw again what was drawn.
+    """
+    sampler = optuna.samplers.TPESampler(n_startup_trials=search.startup, seed=trial.number)
+    study.sampler = sampler
     for key in default_params(search) if trial.user_attrs.get("default") else search.space:
         space = search.space[key]
         if space.kind == "choice":
@@ -282,7 +254,7 @@ def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
     state, value = TrialState.COMPLETE, None
     folder = search.folder / "trials" / f"{trial.user_attrs[_FIRST]:04d}"
     with requeued(study, trial), get_heartbeat_thread(trial._trial_id, study._storage):
-        folder.mkdir(parents=True, exist_ok=True)
+        suggest(search, study, trial)
         try:
             with FileLock(folder / ".lock"):  # a process that was taken for dead may live
                 value = _train(search, trial, folder)
@@ -297,49 +269,41 @@ def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
                 raise
             state = TrialState.FAIL
             atomic_write(folder / "error.txt", traceback.format_exc())
-            kind = "" if isinstance(error, LTRError) else f"{type(error).__name__}: "
-            trial.set_user_attr("error", kind + " ".join(str(error).split()))
+            trial.set_user_attr("error", in_one_line(error))
         study.tell(trial, value, state, skip_if_finished=True)
 
 
-def open_lists(
-    config: DictConfig, repeat: Repeat
-) -> tuple[DictConfig, Experiment, dict[str, Lists]]:
+def open_lists(config: DictConfig) -> tuple[DictConfig, Experiment, dict[str, Lists]]:
     """Config, parts and lists of a training; a search never opens test."""
-    own = repeat.set(config)
-    experiment = build(own)
+    experiment = build(config)
     lists = {split: experiment.dataset.split(split) for split in ("train", "vali")}
-    return *resolve_labels(own, experiment, lists), lists
+    return *resolve_labels(config, experiment, lists), lists
 
 
 def _train(search: Search, trial: optuna.Trial, folder: Path) -> float:
     """Train for every fold and seed on train, select on vali; where it was cut off, from there."""
-    overrides = overrides_of(search, trial)
-    config, choices = search.trial(overrides)
-    report, worth = Report(search, trial, config), []
+    report, worth = Report(search, trial), []
     for repeat in search.repeats:
-        place = folder / str(repeat)
-        own, experiment, lists = open_lists(config, repeat)
-        code = f"{training_code(own)} torch {torch.__version__} {' '.join(overrides)}\n"
+        config, choices = search.trial((*overrides_of(search, trial), *repeat))
+        own, experiment, lists = open_lists(config)
+        place = folder / repeat_name(repeat) / identity_without_data(own)[:SHOWN]
         try:  # a checkpoint of this code and these settings is gone on from
-            if (place / "code.txt").read_text() != code:
-                raise CheckpointError("of other code")
             load_checkpoint(place / "last.pt")
             own.resume = str(place)
         except (FileNotFoundError, CheckpointError):
             shutil.rmtree(place, ignore_errors=True)
-            place.mkdir(parents=True, exist_ok=True)
-            atomic_write(place / "code.txt", code)
-        report.begin(str(repeat))
+            place.mkdir(parents=True)
+        report.begin(repeat, config.epochs)
         hooks = [*training_hooks(place, choices), report]
         inputs = Inputs(own, experiment, lists, place, choices)
         crossfit = fit(inputs, hooks).monitor.crossfit
-        by_crossfit = search.select_value == "crossfit" and crossfit is not None
-        worth.append(crossfit.value if crossfit and by_crossfit else report.values[-1])
+        by_crossfit = crossfit if search.select_value == "crossfit" else None
+        worth.append(by_crossfit.value if by_crossfit else report.values[-1])
     trial.set_user_attr("best_epoch", report.mean)
     return sum(worth) / len(worth)
 
 
+@dataclass
 class Report(Hook):
     """Tells Optuna the value so far after every epoch, and ends trials not worth more.
 
@@ -348,32 +312,31 @@ class Report(Hook):
     are worth their crossfit values, the pruner still sees those of the best epochs so far.
     """
 
-    def __init__(self, search: Search, trial: optuna.Trial, config: DictConfig) -> None:
-        self.values: list[float] = []  # of each training begun
-        self._search, self._trial, self._config = search, trial, config
+    search: Search
+    trial: optuna.Trial
+    values: list[float] = field(default_factory=list)  # of each training begun
 
     @property
     def mean(self) -> float:
         """What the pruner is told: the mean over the repeats, those to come count 0."""
-        return sum(self.values) / len(self._search.repeats)
+        return sum(self.values) / len(self.search.repeats)
 
-    def begin(self, place: str) -> None:
-        """A training begins; ``place`` names its fold and seed."""
-        self._place = place
+    def begin(self, repeat: Repeat, epochs: int) -> None:
+        """A training of ``epochs`` begins."""
+        self.place, self.epochs = repeat_name(repeat), epochs
         self.values.append(-math.inf)
 
     def epoch(self, row: Mapping[str, float]) -> None:
         """Take in a row of the history; raise ``TrialPruned`` where the pruner stops this trial."""
-        epoch, epochs, trial = int(row["epoch"]), int(self._config.epochs), self._trial
-        if epoch == 0 < epochs:
+        epoch, trial = int(row["epoch"]), self.trial
+        if epoch == 0 < self.epochs:
             return  # as for the trainer, the untrained model does not count
-        value = row[f"vali_{self._search.metric}"]
-        best = self._config.select == "best"
+        value = row[f"vali_{self.search.metric}"]
+        best = self.search.config.select == "best"
         self.values[-1] = max(value, self.values[-1]) if best else value
         trial.report(self.mean, (len(self.values) - 1) * _STRIDE + epoch)
-        over = epoch == epochs and len(self.values) == len(self._search.repeats)
+        over = epoch == self.epochs and len(self.values) == len(self.search.repeats)
         if not (over or trial.user_attrs.get("default")) and trial.should_prune():
-            place = f"after epoch {epoch}" + (f" of {self._place}" if self._place else "")
+            place = f"after epoch {epoch}" + (f" of {self.place}" if self.place else "")
             trial.set_user_attr("pruned", place)
-            trial.set_user_attr("best_epoch", sum(self.values) / len(self.values))
             raise optuna.TrialPruned(place)

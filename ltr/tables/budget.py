@@ -21,7 +21,7 @@ from ltr.console.process import say
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import SHOWN
 from ltr.search.command import check_space, read_all, search_identity, search_job, settings_path
-from ltr.search.definition import Repeat, Search, define_search
+from ltr.search.definition import Search, define_search, repeat_name
 from ltr.search.space import named_space
 from ltr.tables.config import TableConfig
 from ltr.tables.runs import Job, Place, folder_name, folds_of, launch
@@ -190,14 +190,15 @@ def plan_searches(table: Table, order: TableConfig, output_dir: Path) -> list[Ro
         except ConfigError as error:
             raise ConfigError(f"{label}: {error}") from None
         for fold in folds_of(table, config):
-            one, known = replace(search, repeats=(Repeat(fold, 1),)), ""
+            repeat = (*[f"dataset.fold={fold}"] * (fold is not None), "seed=1")
+            one, known = replace(search, repeats=(repeat,)), ""
             try:
-                known = search_identity(*read_all(one))
+                known = search_identity(read_all(one))
             except DataError:
                 if not order.cfg.dry_run:
                     raise
-            repeat = str(one.repeats[0])
-            name = folder_name(table.name, label, config.dataset.name, repeat, known[:SHOWN])
+            words = (label, config.dataset.name, repeat_name(repeat), known[:SHOWN])
+            name = folder_name(table.name, *words)
             one = replace(one, name=name, folder=output_dir / "search" / name)
             own = [*arguments, *order.workers(config).extra, f"name={name}"]
             own += [f"output_dir={output_dir}", *[f"folds={fold}"] * (fold is not None)]

@@ -44,7 +44,7 @@ def _comparison(folder: Path) -> Command:
     return ("scripts/compare.py", "out/two", "samples=200")
 
 
-_SEARCH = ("out/search/mine/*", "out/experiment/*", "out/**/code.txt", _CACHE)
+_SEARCH = ("out/search/mine/*", "out/experiment/*", _CACHE)
 READERS = {
     "evaluate": Reader(works.NETWORK, (_CHECKPOINTS, _CACHE), _evaluation),
     **{

@@ -109,8 +109,9 @@ def _made_cache(folder: Path) -> Made:
 
 def _made_by_search(folder: Path) -> Made:
     """The value of each trial that is done, by what it set, and how many there are."""
-    trials = _table(folder / "out/search/mine/trials.csv").query("state == 'done'")
-    values = dict(zip(trials["optimizer.lr"], trials["vali ndcg@5"], strict=True))
+    trials = _table(folder / "out/search/mine/trials.csv").query("state == 'COMPLETE'")
+    lr, value = trials["params_optimizer.lr"], trials["user_attrs_best_epoch"]
+    values = dict(zip(lr, value, strict=True))
     return {**values, "trials done": str(len(trials)), "trials that differ": str(len(values))}
 
 
