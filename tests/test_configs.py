@@ -1,5 +1,6 @@
 """Every choice of every group composes, is built, and trains on tiny lists."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -21,19 +22,14 @@ OWN = ["adarank", "catboost", "prank", "rankboost"]  # they take none of these l
 
 
 # A model sees no loss, and a loss no model: losses with a network are in test_trainer.py,
-# every one that boosts trees is test_trees_objective.py. Here one of each kind: with pairs, with
-# grades, with several outputs for an item, with draws.
-KINDS = ["lambdarank", "neuralerr", "ordinal", "listmle"]
-OF_ALL = ["mlp", "tabm", "lightgbm"]  # a network, several at once, trees; others try one loss
-PAIRS = [
-    (model, loss)
-    for number, model in enumerate(sorted({*choices("model")} - {*OWN}))
-    for loss in (KINDS if model in OF_ALL else KINDS[number % 4 :][:1])
-]
+# every one that boosts trees is test_trees_objective.py. Here each model with one of a kind: with
+# pairs, with grades, with several outputs for an item, with draws.
+KINDS = itertools.cycle(["lambdarank", "neuralerr", "ordinal", "listmle"])
+MODELS = sorted({*choices("model")} - {*OWN})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "loss"), PAIRS)
+@pytest.mark.parametrize(("model", "loss"), zip(MODELS, KINDS, strict=False))
 def test_losses_of_every_kind_and_every_model_train(loss, model, letor_folder, tmp_path) -> None:
     sizes = {"transformer": ["suggested.fc_sizes=[8]", "model.feed_forward=8"]}.get(model, [])
     if model in TREES:
@@ -49,23 +45,21 @@ def test_losses_of_every_kind_and_every_model_train(loss, model, letor_folder, t
     assert 0 <= got["test_ndcg@5"] <= 1
 
 
+GROUPS = [
+    [f"{group}={choice}" for choice in choices(group) if choice != "web30k"]
+    for group in ("optimizer", "schedule", "transform")
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "change",
-    [
-        f"{group}={choice}"
-        for group in ("optimizer", "schedule", "transform")
-        for choice in choices(group)
-        if choice != "web30k"  # needs Web30K's columns; synthetic lists train with it
-    ],
-)
-def test_every_optimizer_schedule_and_transform_trains(change, tiny, tmp_path) -> None:
-    got = run(compose(*tiny, "epochs=1", change), tmp_path, {})
+@pytest.mark.parametrize("changes", itertools.zip_longest(*GROUPS))
+def test_every_optimizer_schedule_and_transform_trains(changes, tiny, tmp_path) -> None:
+    got = run(compose(*tiny, "epochs=1", *filter(None, changes)), tmp_path, {})
     assert 0 <= got["test_ndcg@5"] <= 1
 
 
 @pytest.mark.slow
-def test_the_default_data_trains(tmp_path) -> None:
+def test_the_default_data_trains(tmp_path) -> None:  # with Web30K's transform and columns
     cfg = compose("dataset.queries=9", f"cache_dir={tmp_path}/cache", "epochs=1", "batch_size=4")
     assert 0 <= run(cfg, tmp_path, {})["test_ndcg@5"] <= 1
 

@@ -55,9 +55,9 @@ def judge(prop: Property, subject: Any) -> Verdict:
 
 def properties_of(module: Mapping[str, Any], *arguments: str) -> tuple[Property, ...]:
     """The public functions of a module whose argument has one of these names, in their order."""
-    own = (x for name, x in module.items() if name[0] != "_" and inspect.isfunction(x))
-    own = (x for x in own if x.__module__ == module["__name__"])
-    return tuple(x for x in own if [*inspect.signature(x).parameters] in [[a] for a in arguments])
+    functions = filter(inspect.isfunction, module.values())
+    own = (x for x in functions if x.__module__ == module["__name__"] and x.__name__[0] != "_")
+    return tuple(x for x in own if x.__code__.co_varnames[0] in arguments)
 
 
 def expect_close(
