@@ -29,7 +29,7 @@ MODELS = sorted({*choices("model")} - {*OWN})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "loss"), zip(MODELS, KINDS, strict=False))
+@pytest.mark.parametrize(("model", "loss"), [*zip(MODELS, KINDS, strict=False)])
 def test_losses_of_every_kind_and_every_model_train(loss, model, letor_folder, tmp_path) -> None:
     sizes = {"transformer": ["suggested.fc_sizes=[8]", "model.feed_forward=8"]}.get(model, [])
     if model in TREES:
@@ -52,7 +52,7 @@ GROUPS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", itertools.zip_longest(*GROUPS))
+@pytest.mark.parametrize("changes", [*itertools.zip_longest(*GROUPS)])
 def test_every_optimizer_schedule_and_transform_trains(changes, tiny, tmp_path) -> None:
     got = run(compose(*tiny, "epochs=1", *filter(None, changes)), tmp_path, {})
     assert 0 <= got["test_ndcg@5"] <= 1
