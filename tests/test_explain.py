@@ -158,7 +158,11 @@ def test_comments_name_the_items_of_letor_text(tiny, letor_folder, tmp_path) -> 
     train(tmp_path / "run", *tiny, "epochs=0")
     for place, name in ("split=test", "test"), (f"input={letor_folder}/mine/train.txt", "train"):
         asked = [str(tmp_path / "run"), f"cache_dir={tmp_path}/cache", "qid=q1", place]
-        explain(typed("explain", [*asked, f"output={tmp_path}/{name}"]))
+        said = explain(typed("explain", [*asked, f"output={tmp_path}/{name}"]))
+        assert "raised most without" in said
+        left_out = pd.read_csv(tmp_path / name / "leave_one_out.csv")
+        assert list(left_out) == ["item", "id", "without", "score"]
+        assert (left_out.score.isna() == (left_out.item == left_out.without)).all()
         text = (letor_folder / "mine" / f"{name}.txt").read_text()
         ids = dict(enumerate(re.findall(r"qid:q1 .*docid = (\S+)", text), 1))
         found = pd.read_csv(tmp_path / name / "parts_of_scores.csv").groupby("item").id.first()
