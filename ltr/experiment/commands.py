@@ -56,7 +56,7 @@ def kept_once_begun(folder: Path, output_dir: Path) -> Iterator[None]:
 
 def _point(link: Path, name: str | None) -> None:
     """Make ``link`` a link to ``name`` beside it; None: remove it. What is no link stays."""
-    with suppress(OSError, NotImplementedError):
+    with suppress(OSError):
         if link.is_symlink():
             link.unlink()
         if name is not None:

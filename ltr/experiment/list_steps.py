@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 from ltr.data.lists import Ints, Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.start import check_reads
+from ltr.knobs import is_number
 from ltr.losses.mix import reads_teacher
 from ltr.scorers.scorer import load_model
 
@@ -23,8 +24,7 @@ log = logging.getLogger(__name__)
 
 def check_bagging(value: Any) -> None:
     """Raise ``ConfigError`` unless ``value`` is a fraction, ``bootstrap`` or None: every list."""
-    fraction = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1
-    if not (value is None or value == "bootstrap" or fraction):
+    if value not in (None, "bootstrap") and not (is_number(value) and 0 < value < 1):
         raise ConfigError(
             f"bagging={value}: write bootstrap, a fraction of the lists between 0 and 1, such as "
             "0.7, or null for every list once"

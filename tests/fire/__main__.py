@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import processes
 from tabulate import tabulate
 
 from fire import flips, kills
@@ -123,6 +124,7 @@ def main(arguments: list[str]) -> int:
         return 0
     options, began, status = parse(arguments), time.monotonic(), 0
     print("fire: starting", file=sys.stderr, flush=True)
+    processes.begin()  # here: it dies with the thread that starts it
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     root = Path(tempfile.mkdtemp(prefix="fire-", dir=memory))
     stage, only = Stage(root), options["only"]

@@ -87,7 +87,9 @@ def _given(reader: Reader, folder: Path) -> tuple[Ended, Callable[[], Made]]:
 
 def _damaged(stage: Stage, name: str, rng: Random) -> Result:
     """Damage a file, give the command, compare."""
-    reader, (source, usual, expected) = READERS[name], _undamaged(stage, name)
+    reader = READERS[name]
+    with stage.lock:  # once for all threads
+        source, usual, expected = _undamaged(stage, name)
     with stage.empty(f"flips-{name}-{rng.getrandbits(32)}") as above:
         folder = Path(shutil.copytree(source, above / "one", symlinks=True))
         paths = {path for files in reader.files for path in folder.glob(files) if path.is_file()}

@@ -187,7 +187,7 @@ class Stage:
 
     def __init__(self, root: Path) -> None:
         """Write the lists."""
-        self.root, self.data, self._lock = root, root / "data", threading.RLock()
+        self.root, self.data, self.lock = root, root / "data", threading.RLock()
         self.spans: dict[str, tuple[float, int]] = {}  # seconds and writes of an undisturbed work
         sizes = np.random.default_rng(20)
         for name, width, lists in (("mine", 5, (24, 8, 8)), ("more", 20, (300, 60, 60))):
@@ -198,7 +198,7 @@ class Stage:
     def undisturbed(self, work: Work) -> Path:
         """The folder of ``work`` done undisturbed, once."""
         folder = self.root / "undisturbed" / work.name
-        with self._lock:
+        with self.lock:
             if work.name not in self.spans:
                 self._begin(folder)
                 started = time.perf_counter()
@@ -212,7 +212,7 @@ class Stage:
     def cut_off(self) -> Path:
         """The folder of a network's training that was killed in its middle."""
         folder = self.root / "cut-off"
-        with self._lock:
+        with self.lock:
             if not folder.is_dir():
                 self.undisturbed(NETWORK)
                 self._begin(folder)
