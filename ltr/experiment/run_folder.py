@@ -295,14 +295,14 @@ def runs_in(folder: Path) -> list[RunFolder]:
 def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
     """The finished runs in ``paths``, and the folders of runs that are not finished.
 
-    A path is a run folder, or a folder with runs at any depth.
+    A path is a run folder, its results.json, or a folder with runs at any depth.
 
     Raises:
         DataError: a path leads to no finished run, or a file is damaged.
     """
     found: dict[Path, RunFolder] = {}
     for folder in map(Path, paths):
-        runs = runs_in(folder)
+        runs = runs_in(folder.parent if folder.name == RESULTS else folder)
         if not any(run.finished for run in runs):
             raise DataError(f"{folder}: no results.json there or below; give finished runs")
         for run in runs:
