@@ -13,6 +13,7 @@ import torch
 from tabulate import tabulate
 
 from ltr.checks.list_losses import import_function, loss_config, loss_names
+from ltr.console.compose import run_config
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
@@ -32,6 +33,7 @@ from ltr.models.rounds import (
     XGBoost,
 )
 from ltr.models.rounds.model import FitData
+from ltr.scorers.parts import make_settings
 
 KINDS = {
     "0 to 9": np.arange(10),
@@ -141,9 +143,10 @@ def of_rounds(make: Callable[[int], RoundModel], labels: np.ndarray) -> str:
     """What becomes of ``labels`` under the objective of a model fitted by rounds."""
     lists = _lists(labels)
     train = ItemTensors(lists, no_transform(lists))
+    settings = make_settings(run_config(["epochs=1"])[0])
     try:
         _, after = itertools.islice(
-            make(lists.width).rounds(FitData(train, rounds=1, scored={"train": train})), 2
+            make(lists.width).rounds(FitData(train, {"train": train}, settings)), 2
         )
     except DataError:
         return NO

@@ -49,8 +49,8 @@ def test_a_mix_is_known_by_its_sorter(tmp_path: Path) -> None:
     mine.write_text(SHIPPED.read_text() + " ")
     mix = ["loss=mix", "loss.parts.sodeep=1"]
     given = compose(*mix, f"+loss.knobs.sodeep.sorter={mine}")
-    assert _parts(compose(*mix))["sorter"] == _parts(compose("loss=sodeep"))["sorter"]
-    assert _parts(given)["sorter"] != _parts(compose(*mix))["sorter"]
+    assert _parts(compose(*mix))["origins"] == _parts(compose("loss=sodeep"))["origins"]
+    assert _parts(given)["origins"] != _parts(compose(*mix))["origins"]
 
 
 def test_the_same_seed_teaches_the_same_network_which_the_loss_takes(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_the_same_seed_teaches_the_same_network_which_the_loss_takes(tmp_path: P
     (tmp_path / "b.json").write_bytes(c + b" ")
     assert torch.equal(sodeep_loss(*data, sorter=paths[1]), values[2])
     assert before != _parts(cfg)
-    assert _parts(compose("loss=sodeep"))["sorter"] not in (None, before["sorter"])
+    assert _parts(compose("loss=sodeep"))["origins"] != before["origins"]
     with pytest.raises(SystemExit):
         quick(tmp_path / "b.json")
 

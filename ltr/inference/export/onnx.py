@@ -25,7 +25,7 @@ from ltr.models.rounds import RoundModel
 from ltr.scorers.ensemble import Ensemble
 from ltr.training.evaluation import padded_batches
 
-NAME, PROFILE, _EXTRA = "model.onnx", "rank-profile.sd", "export"
+NAME, PROFILE = "model.onnx", "rank-profile.sd"
 _ITEMS = 1 << 15  # padded items in a batch
 
 
@@ -41,7 +41,7 @@ def onnx(context: ExportContext, *, by_item: bool = False) -> Exported:
     else:
         content = traced(model, transform, by_item=by_item)
     return Exported(
-        {NAME: content}, _run, f"ONNX Runtime {need('onnxruntime', _EXTRA).__version__}"
+        {NAME: content}, _run, f"ONNX Runtime {need('onnxruntime', 'export').__version__}"
     )
 
 
@@ -88,8 +88,8 @@ def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = Fal
         raise ConfigError(
             "to=onnx: the ensemble has members that are no networks: export them one by one"
         )
-    need("onnxscript", _EXTRA)
-    passes = need("onnx_ir.passes.common", _EXTRA)
+    need("onnxscript", "export")
+    passes = need("onnx_ir.passes.common", "export")
     size = (3,) if by_item else (2, 3)
     example = (torch.zeros(*size, transform.width), torch.ones(size, dtype=torch.bool))
     sizes = {i: torch.export.Dim(name) for i, name in enumerate(("batch", "list")[: len(size)])}
@@ -117,7 +117,7 @@ def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = Fal
 
 def _ensemble(trees: Trees, width: int, *, by_item: bool) -> bytes:
     """A ``TreeEnsembleRegressor`` with float32 thresholds, ``x <= t``."""
-    onnx, made = need("onnx", _EXTRA), trees.with_bias()
+    onnx, made = need("onnx", "export"), trees.with_bias()
     counts, nodes = [*map(len, made)], np.concatenate(made)
     tree, node = np.repeat(np.arange(len(made)), counts), np.concatenate([*map(np.arange, counts)])
     leaves = nodes["feature"] < 0
@@ -164,7 +164,7 @@ def _run(folder: Path, lists: Lists) -> Scores:
 
     What stands on padding is NaN.
     """
-    runtime = need("onnxruntime", _EXTRA)
+    runtime = need("onnxruntime", "export")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     path = str(folder / NAME)
