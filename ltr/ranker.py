@@ -203,8 +203,9 @@ class Ranker(BaseEstimator):
         """
         check_is_fitted(self)
         name = str(self._settings.select_on)
-        given = {"y": y, "weights": sample_weight, "position": position}
-        lists, values, convention = self._measured([name], None, X, qid, **given)
+        lists, values, convention = self._measured(
+            [name], None, X, qid, y=y, weights=sample_weight, position=position
+        )
         if lists.weights is None:
             return means(values, convention)[name]
         counted = ~np.isnan(values[name])
@@ -228,8 +229,9 @@ class Ranker(BaseEstimator):
         check_is_fitted(self)
         names = as_list(self._settings.metrics if metrics is None else metrics)
         lists, values, _ = self._measured(names, metrics_as, X, qid, y=y, position=position)
-        counts = {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty}
-        return pd.DataFrame({**counts, **values})
+        return pd.DataFrame(
+            {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty, **values}
+        )
 
     def _measured(
         self, names: Sequence[str], metrics_as: str | None, X: Any, qid: Any, **more: Any

@@ -103,7 +103,7 @@ def stated(config: Mapping[str, Any]) -> dict[str, Any]:
 def whole(cfg: DictConfig, key: str, *, least: int) -> int:
     """The whole number ``cfg.key``; ``ConfigError`` where it is none, or below ``least``."""
     value = cfg[key]
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if type(value) is not int or value < least:  # True is no number
         raise ConfigError(f"{key}={value}: give a whole number >= {least}")
     return value
 

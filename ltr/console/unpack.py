@@ -2,12 +2,10 @@
 
 import hashlib
 import logging
-import lzma
 import shutil
 import subprocess
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,10 +14,6 @@ from ltr.data.public_sets import PublicSet
 from ltr.errors import DataError
 
 log = logging.getLogger(__name__)
-_DAMAGED = (
-    zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, RuntimeError,
-    OSError,
-)  # fmt: skip
 
 
 def unpack(archive: Path, public: PublicSet | None, folder: Path, wanted: Sequence[str]) -> None:
@@ -47,7 +41,9 @@ def unpack(archive: Path, public: PublicSet | None, folder: Path, wanted: Sequen
                 (files / path).parent.mkdir(parents=True, exist_ok=True)
                 (home / path).rename(files / path)
             files.rename(folder)
-        except _DAMAGED as error:
+        except DataError:
+            raise
+        except Exception as error:  # over a damaged archive its readers raise many kinds
             raise DataError(
                 f"unpacking {archive} into {folder}: {error}; if there is space, the archive is "
                 "damaged: download it again"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,7 +148,8 @@ class Dataset(Protocol):
 
     ``name`` is that of its config file, ``fold`` 1-based (None for a set without folds), ``width``
     the number of features of an item, the same in every split. One that has not all three splits
-    says which by ``splits``.
+    says which by ``splits``; one whose ``train`` defines names or categories of the features gives
+    the same set ``with_columns`` that a model was trained on.
     """
 
     @property
@@ -165,14 +166,6 @@ class Dataset(Protocol):
 
     def split(self, split: str) -> Lists:
         """The lists of ``train``, ``vali`` or ``test``; parsed or made once, then mapped."""
-
-
-@runtime_checkable
-class KnowsColumns(Protocol):
-    """A data set whose features have names, and perhaps categories, that ``train`` defines."""
-
-    def with_columns(self, columns: Columns) -> Dataset:
-        """The same set with the names and categories that a model was trained on."""
 
 
 def split_queries(

@@ -171,7 +171,7 @@ class SyntheticLists:
     def check(self) -> None:
         """Raise ``ConfigError`` if ``queries`` or ``seed`` is out of its range."""
         for key, value, least in (("queries", self.queries, 1), ("seed", self.seed, 0)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            if type(value) is not int or value < least:
                 raise ConfigError(f"dataset.{key}={value}: give a whole number >= {least}")
 
     def split(self, split: str) -> Lists:

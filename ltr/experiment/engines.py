@@ -7,8 +7,9 @@ from torch import nn
 
 from ltr.data.transforms import LOG, QUANTILE, SIGNED_LOG, FeatureTransform
 from ltr.errors import ConfigError
-from ltr.models import MLP, Linear
+from ltr.models import MLP
 from ltr.models.embeddings import WithEmbeddings
+from ltr.models.layers import ACTIVATIONS
 from ltr.models.rounds import AdaRank, BoostedTrees, PRank, RankBoost
 
 LUCENE = ("elasticsearch", "opensearch")  # their scores must not be negative
@@ -16,10 +17,7 @@ _OWN_FORMAT = ("solr", "ranklib", *LUCENE)
 _BY_ITEM = (*_OWN_FORMAT, "vespa")  # they score one document at a time
 ENGINES = ("onnx", *_BY_ITEM, "native")
 _ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")  # of Solr
-_NAMES = {
-    nn.ReLU: "relu", nn.LeakyReLU: "leaky_relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid",
-    nn.GELU: "gelu", nn.ELU: "elu", nn.Identity: "none",
-}  # fmt: skip
+_NAMES = {kind: name for name, kind in ACTIVATIONS.items()}
 
 
 def check_engine(
@@ -46,14 +44,9 @@ def check_engine(
         raise ConfigError("; ".join(f"{key}={engine}: {one}" for one in dict.fromkeys(wrong)))
 
 
-def activation_of(module: nn.Module) -> str | None:
-    """The name of an activation, as configs have it; None of any other module."""
-    return _NAMES.get(type(module))
-
-
 def is_dense(model: nn.Module) -> bool:
     """Whether a score is that of layers over the transformed features, or linear in them."""
-    return isinstance(model, MLP | Linear | AdaRank | PRank)
+    return isinstance(model, MLP | AdaRank | PRank)
 
 
 def _of_model(engine: str, model: nn.Module) -> Iterator[str]:
@@ -81,10 +74,9 @@ def _of_model(engine: str, model: nn.Module) -> Iterator[str]:
                 yield "it embeds no numbers: set model.embedding.kind=null, or use to=onnx"
             if any(isinstance(layer, nn.LayerNorm) for layer in model.layers):
                 yield "it has no layer norm: set model.input_norm=false, or use to=onnx"
-        if isinstance(model, MLP | Linear):
             used["output_activation"] = [model.head.activation]
         for knob, layers in used.items():
-            for name in {*map(activation_of, layers)} - {None, "none", *known}:
+            for name in {_NAMES.get(type(layer)) for layer in layers} - {None, "none", *known}:
                 other = f"set model.{knob}={' or '.join(known)}, or use to=onnx"
                 yield f"it has no activation {name}: {other}"
 

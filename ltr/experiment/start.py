@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.folders import run_folder
 from ltr.console.keys import Resumed, keys
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import SPLITS, KnowsColumns, Lists
+from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import origins_of
 from ltr.experiment.labels import resolve_labels
@@ -113,7 +113,7 @@ def open_lists(
     All of them before training, so that a bad test file is not found hours later.
     """
     parts.dataset.check()
-    if cfg.init_from is not None and isinstance(parts.dataset, KnowsColumns):  # codes have meanings
+    if cfg.init_from is not None and hasattr(parts.dataset, "with_columns"):  # codes mean texts
         source = cfg.init_from if cfg.resume is None else folder / "last.pt"
         if (columns := load_model(source, trust=cfg.trust).columns) is not None:
             parts = replace(parts, dataset=parts.dataset.with_columns(columns))

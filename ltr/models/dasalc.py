@@ -128,10 +128,10 @@ class ItemNorm(nn.Module):
         mean = items.masked_fill(~real, 0).sum(0) / count.clamp(min=1)
         square = (items - mean).masked_fill(~real, 0).square().sum(0)
         variance = square / count.clamp(min=1)
+        enough = count > 1
         with torch.no_grad():
-            share = _MOMENTUM * (count > 1)
+            share = _MOMENTUM * enough
             unbiased = square / (count - 1).clamp(min=1)
             self.mean += share * (mean - self.mean)
             self.variance += share * (unbiased - self.variance)
-        enough = count > 1
         return torch.where(enough, mean, self.mean), torch.where(enough, variance, self.variance)

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import Columns, Dataset, KnowsColumns, Lists
+from ltr.data.lists import Columns, Dataset, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import DataError
 from ltr.models.rounds import RoundModel
@@ -97,7 +97,7 @@ class Scorer:
         if "width" in node and node.width is None:
             OmegaConf.update(node, "width", self.transform.width)
         dataset = make_dataset(node)
-        if self.columns is not None and isinstance(dataset, KnowsColumns):
+        if self.columns is not None and hasattr(dataset, "with_columns"):
             dataset = dataset.with_columns(self.columns)
         lists = dataset.split(split)
         check_columns(lists, self.columns)
