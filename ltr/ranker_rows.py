@@ -88,12 +88,11 @@ def lists_of_rows(
     order = None
     if position is not None:  # it orders the items of a list
         order = np.argsort(cells[_POSITION], kind="stable")
-        table = table.take(order)
+        table = table.take(order).drop_columns([_POSITION])  # and is no feature
     source, coded = Source(table), [n for n in names if pa.types.is_dictionary(table[n].type)]
     roles = Roles(
         query=QID,
         label=_LABEL if _LABEL in cells else None,
-        id=tuple(key for key in (_POSITION,) if key in cells),
         categories=tuple(dict.fromkeys([*coded, *categories])),
         weight=_WEIGHT if _WEIGHT in cells else None,
     )

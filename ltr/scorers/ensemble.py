@@ -32,11 +32,8 @@ class Member(nn.Module):
         items = self.transform(features[mask].cpu().numpy())  # no row of padding goes in
         inputs = features.new_zeros(*mask.shape, items.shape[1])
         inputs[mask] = torch.from_numpy(items).to(features.device)
-        half = self.precision == "bfloat16"
-        with (
-            matrix_products(self.precision),
-            torch.autocast(features.device.type, torch.bfloat16, enabled=half),
-        ):
+        device, half = features.device.type, self.precision == "bfloat16"
+        with matrix_products(self.precision), torch.autocast(device, torch.bfloat16, enabled=half):
             scores: Tensor = self.model(inputs, mask, ranks)
         return scores.float()
 

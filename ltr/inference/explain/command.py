@@ -42,11 +42,8 @@ def explain(cfg: DictConfig) -> str:
             f"(largest score {np.abs(scores).max():.3g})"
         )
         blocks.append(parts_block(subject, parts))
-        frame = _frame(subject, pd.Index(subject.features, name="feature"), part=parts.values)
-        given = subject.lists.features[subject.items]
-        known = [subject.value(f, x) for row in given for f, x in enumerate(row)]
-        frame.insert(3, "value", known)
-        frames["parts_of_scores"] = frame
+        features = pd.Index(subject.features, name="feature")
+        frames["parts_of_scores"] = _frame(subject, features, part=parts.values)
     if subject.pointwise or len(subject.scores) == 1:
         facts["other items"] = "no effect: a score is that of its item alone"
     else:

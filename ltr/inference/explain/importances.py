@@ -47,9 +47,8 @@ def importances(cfg: DictConfig) -> str:
     shown = table.dropna(axis="columns").drop(columns="gain").head(top or len(table))
     if "name" in shown:
         shown["name"] += shown.pop("category").map({True: " (category)", False: ""})
-    title = " ".join(filter(None, [model.title, getattr(model, "version", "")]))
     used = f"{(gain > 0).sum()} of {model.width} features used"
-    text = f"{cfg.run}: {model.makes} of {title}, {used}\n"
+    text = f"{cfg.run}: {model.makes} of {model.description}, {used}\n"
     text += tabulate(shown.to_dict("list"), headers="keys", floatfmt=".4f", intfmt=",")
     if cfg.write is not None:
         make_folder("write", folder := Path(cfg.write))

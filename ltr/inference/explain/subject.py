@@ -72,14 +72,6 @@ class Subject:
         """Whether the score of an item depends on that item alone."""
         return bool(getattr(self.scorer.model, "pointwise", False))
 
-    def value(self, feature: int, value: float) -> float | str:
-        """A value as the data have it: of a category its text, "other" where train had none."""
-        columns = self.scorer.columns
-        values = () if columns is None else columns.categories.get(columns.names[feature], ())
-        if isinstance(values, int) or not values or np.isnan(value):
-            return float(value)
-        return ("other", *values)[int(value)]
-
 
 def subject_of(cfg: DictConfig) -> Subject:
     """The subject in ``configs/explain.yaml``.

@@ -132,4 +132,4 @@ def native(context: ExportContext) -> Exported:
         return model.score_with(booster, context.scorer.transform(lists.features))
 
     reads = {"reads": "features behind the transform of the manifest"}
-    return Exported({name: content}, run, f"{model.title} {model.version}", reads)
+    return Exported({name: content}, run, model.description, reads)

@@ -107,7 +107,7 @@ class RoundModel(nn.Module, ABC):
 
     @property
     def description(self) -> str:
-        """The model in the log."""
+        """The model and its version, in messages."""
         return self.title
 
     def own_objective(self) -> str:

@@ -133,7 +133,7 @@ class BoostedTrees(RoundModel, ABC):
         """Raise ``ConfigError`` where a name of ``params`` is no parameter of the library."""
         for name in sorted(set(params) - set(known)):
             raise ConfigError(
-                f"model.options.{name}: {self.title} {self.version} has no parameter of that name "
+                f"model.options.{name}: {self.description} has no parameter of that name "
                 "(aliases are not accepted): see its documentation"
             )
 
@@ -173,7 +173,7 @@ class BoostedTrees(RoundModel, ABC):
 
     @property
     def description(self) -> str:
-        return f"boosted trees, {self.title} {self.version}"
+        return f"{self.title} {self.version}"
 
     @property
     def fitted(self) -> int:
@@ -196,7 +196,7 @@ class BoostedTrees(RoundModel, ABC):
             raise
         except Exception as error:  # each library raises errors of many types
             raise CheckpointError(
-                f"the trees kept are not a model that {self.title} {self.version} reads: use the "
+                f"the trees kept are not a model that {self.description} reads: use the "
                 "version that wrote them, or train again"
             ) from error
         self.content, self.booster, self._leaves = content, booster, leaves
