@@ -147,9 +147,9 @@ def _column(piece: Piece, name: str, *, coded: bool = False) -> Any:
 
 
 def _numbers(piece: Piece, name: str) -> Doubles | Floats:
-    """The numbers of a column, float64 or, where it has no more, float32; NaN where missing."""
+    """The numbers of a column as floats that hold them, at most float64; NaN where missing."""
     column = _column(piece, name)
-    if not (pa.types.is_float32(column.type) or pa.types.is_float64(column.type)):
+    if not pa.types.is_floating(column.type):
         column = column.cast(pa.float64(), safe=False)
     return np.asarray(column.to_numpy(zero_copy_only=False))
 

@@ -1,6 +1,6 @@
 """Feature transforms: a few numbers for each column, fitted on train and applied to every list."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -130,8 +130,7 @@ def no_transform(lists: Lists, *, missing: Missing = "mean") -> FeatureTransform
     if lists.columns is not None:
         codes = lists.columns.codes
     if missing == "indicator" and lists.missing:
-        for block in _blocks(lists.features):
-            some |= np.isnan(block).any(0)
+        some = np.isnan(lists.features.max(0))  # a missing value stays one
     indicated = np.flatnonzero(some & (codes == 0))
     return FeatureTransform(
         np.zeros(width, np.int8), np.ones(width), np.zeros(width), np.ones(width), codes,
@@ -186,7 +185,8 @@ def fit_transform(
     from sklearn.preprocessing import StandardScaler  # half of what a command imports
 
     scaler = StandardScaler()
-    for raw in _blocks(lists.features):
+    for first in range(0, lists.items, _BLOCK):
+        raw = lists.features[first : first + _BLOCK]
         block = _by_small_blocks(plain.shaped, raw, np.empty(raw.shape))
         with np.errstate(invalid="ignore"):  # a column with no value so far has no mean yet
             scaler.partial_fit(block)
@@ -245,19 +245,10 @@ def quantile_transform(
     return replace(plain, grids=grids)
 
 
-def _blocks(features: Floats) -> Iterator[Floats]:
-    for start in range(0, len(features), _BLOCK):
-        yield features[start : start + _BLOCK]
-
-
 def column_range(features: Floats) -> tuple[Floats, Floats]:
     """Least and largest value of each column, missing values aside; inf and -inf without any."""
-    low = np.full(features.shape[1], np.inf, np.float32)
-    high = np.full(features.shape[1], -np.inf, np.float32)
-    for block in _blocks(features):
-        low = np.fmin(low, np.fmin.reduce(block, axis=0))
-        high = np.fmax(high, np.fmax.reduce(block, axis=0))
-    return low, high
+    low = np.fmin.reduce(features, axis=0, initial=np.inf)
+    return low, np.fmax.reduce(features, axis=0, initial=-np.inf)
 
 
 def _less_skewed_by_log(features: Floats) -> Flags:
