@@ -1,13 +1,19 @@
-"""Every example runs, in small."""
+"""Every example runs, in small, and with LTR_ENGINES=1 on real machines' engines."""
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import processes
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+sys.path.insert(0, str(EXAMPLES / "paper_figures"))
+
+import neuralndcg  # noqa: E402
 
 SMALL = {
     "own_table.py": (["--queries", "60", "epochs=2", "threads=1"], "Ranker:"),
@@ -21,7 +27,7 @@ SMALL = {
     "trees_with_neuralndcg.sh": (["epochs=2", "dataset.queries=30"], "loss=neuralndcg"),
 }  # fmt: skip
 
-# Their programs are asked for by LTR_ENGINES=1 (test_engines.py), or they need 13 GB, ports, time.
+# Their programs are asked for by LTR_ENGINES=1 (below), or they need 13 GB, ports, time.
 ENGINES = {
     "slurm/cluster.sh", "slurm/table.py", "postgresql/server.sh", "postgresql/three_workers.py",
     "beyond_memory/measure.py", "trees_by_two.py", "paper_figures/selection.py",
@@ -63,3 +69,50 @@ def test_every_example_is_run_and_listed() -> None:
     assert runnable - elsewhere == {*SMALL} | ENGINES
     text = (EXAMPLES / "README.md").read_text()
     assert all(name in text for name in runnable)
+
+
+@pytest.mark.parametrize(
+    ("figure", "end", "steps"),
+    [(neuralndcg.FIGURE_1, 141, [0, 1, 4]), (neuralndcg.FIGURE_2, 121, [1, 2, 3, 4])],
+    ids=["1", "2"],
+)
+def test_at_temperature_0_a_curve_is_the_step_function(figure, end, steps) -> None:
+    data = neuralndcg.curves(*figure[:3], end, [1e-3])
+    far = np.abs(data.x.to_numpy()[:, None] - np.array(steps)).min(-1) > 0.03
+    assert far.sum() > 100
+    for column in ("neuralndcg_0.001", "unscaled_0.001"):
+        np.testing.assert_allclose(data[column][far], data.ndcg[far], atol=1e-9)
+
+
+real_engines = pytest.mark.skipif(
+    "LTR_ENGINES" not in os.environ, reason="LTR_ENGINES=1 asks for it: minutes"
+)
+
+
+@pytest.mark.slow
+@real_engines
+def test_a_search_outlasts_killed_workers_and_a_restart_of_postgresql(tmp_path: Path) -> None:
+    if not shutil.which("pg_ctl") and not list(Path("/usr/lib/postgresql").glob("*/bin")):
+        pytest.skip("PostgreSQL is not installed")
+    pytest.importorskip("psycopg2", reason="needs ltr-torch[cluster]")
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)  # the server is another user's
+    script = EXAMPLES / "postgresql" / "three_workers.py"
+    subprocess.run([sys.executable, script, tmp_path], check=True)
+
+
+@pytest.mark.slow
+@real_engines
+def test_a_table_on_slurm_is_the_same_whatever_happens_to_its_jobs(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not all(map(shutil.which, ("slurmctld", "slurmdbd", "munged"))):
+        pytest.skip("needs root, and Slurm with munge and MariaDB (examples/slurm/cluster.sh)")
+    pytest.importorskip("submitit", reason="needs ltr-torch[cluster]")
+    cluster, folder = str(EXAMPLES / "slurm" / "cluster.sh"), f"/tmp/ltr-slurm-{os.getpid()}"
+    env = {**os.environ, "SLURM_CONF": f"{folder}/slurm.conf"}
+    try:
+        subprocess.run([cluster, "start", folder], check=True, stdout=subprocess.DEVNULL)
+        script = EXAMPLES / "slurm" / "table.py"
+        subprocess.run([sys.executable, script, tmp_path], check=True, env=env)
+    finally:
+        subprocess.run([cluster, "stop", folder], check=True)
+        shutil.rmtree(folder, ignore_errors=True)

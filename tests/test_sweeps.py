@@ -16,7 +16,7 @@ from ltr.console.configs import CONFIGS
 from ltr.console.folders import job_dir, sweep_dir
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import FILES, NOTE, RESULTS, RunFolder
-from ltr.experiment.sweep import SweepSummary, read_runs
+from ltr.experiment.sweep import SweepSummary, offer_gpus, read_runs, take_gpu
 
 MLP = ("loss=listnet", "model=mlp", "model.hidden_sizes=[4]", "threads=1")
 
@@ -128,3 +128,19 @@ def test_another_process_composes_the_same_sweep_folder(tmp_path: Path) -> None:
         again = hydra.compose("train", [override], return_hydra_config=True)
     assert again.hydra.sweep.dir == folder
     assert Path(folder).parent == place
+
+
+def test_each_process_takes_the_gpu_of_its_first_job_where_there_are_several() -> None:
+    alone: dict[str, str] = {}
+    offer_gpus(1, alone)
+    assert alone == {}
+    for visible, taken in (({}, "0"), ({"CUDA_VISIBLE_DEVICES": "4, GPU-5,6"}, "4")):
+        environ = {**visible}
+        offer_gpus(2, environ)
+        processes = [{**environ} for _ in range(3)]
+        for job, process in enumerate(processes):
+            take_gpu(job, process)
+        other = "GPU-5" if visible else "1"
+        found = [process.pop("CUDA_VISIBLE_DEVICES") for process in processes]
+        assert found == [taken, other, taken]
+        assert not any(processes)  # a later job takes none
