@@ -2,7 +2,6 @@
 
 import importlib
 import itertools
-import os
 import re
 import sys
 import tracemalloc
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import real_data
 from folders import refused
 from hypothesis import given, settings
 from letor_texts import RULES, arrays_of, corrupted, plain_rows, texts
@@ -268,9 +266,3 @@ def test_without_numba_the_file_is_read_all_the_same(tmp_path, monkeypatch, capl
         assert read_letor(path).features.tolist()[0] == [1.0, -0.25]
     importlib.reload(letor_kernel)
     assert plain is not letor_kernel.parse
-
-
-@real_data
-def test_real_lists_are_read_alike() -> None:
-    text = Path(os.environ["LTR_DATA_DIR"], "MQ2008/Fold1/vali.txt").read_bytes()
-    assert check_as_plain(text, Rules())

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ltr import losses
 from ltr.models.layers import attend
-from ltr.relaxations import rank_distribution, sinkhorn
+from ltr.relaxations import rank_distribution
 
 REFUSED = {"plrank_loss": {}, "rankprop_loss": {"targets": "isotonic"}}
 MIXED = ("mix_loss", {"parts": {"neuralndcg": 1.0, "ranknet": 0.3, "listmle": 0.1}})
@@ -44,15 +44,6 @@ def test_a_penalty_of_the_gradient_counts_on_any_path(
     plain(monkeypatch)
     expected = slopes(loss, *given)
     torch.testing.assert_close((gradient, found), expected, atol=1e-11, rtol=1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", ["columns", "rows"])
-def test_sinkhorn_is_differentiable_twice(first: str) -> None:
-    mask = torch.tensor([[True, True, True, False], [True, False, True, False]])
-    matrix = torch.rand(2, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    scaled = partial(sinkhorn, mask=mask, first=first, max_iter=7, tol=0.0)
-    assert torch.autograd.gradgradcheck(scaled, matrix.requires_grad_())
 
 
 @pytest.mark.slow
