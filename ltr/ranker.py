@@ -14,12 +14,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from ltr.arrays import Floats, Ints
 from ltr.atomic import atomic_write, make_folder
 from ltr.console.arguments import as_text
 from ltr.console.compose import run_config
 from ltr.console.folders import run_folder, write_overrides
 from ltr.console.keys import as_list, flat
-from ltr.data.lists import Floats, Ints, Lists
+from ltr.data.lists import Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import DataError, OutputError
 from ltr.experiment.labels import check_metrics

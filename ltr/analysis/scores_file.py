@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from ltr.arrays import Doubles
 from ltr.atomic import safe_cell
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
@@ -22,9 +22,7 @@ from ltr.scorers.trust import trusted
 from ltr.training.evaluation import metrics_of_scores
 
 
-def read_scored(
-    path: Path, data: Path, *, regroup: bool = False
-) -> tuple[Lists, NDArray[np.float64]]:
+def read_scored(path: Path, data: Path, *, regroup: bool = False) -> tuple[Lists, Doubles]:
     """The lists of the LETOR file ``data``, and the scores ``path`` of their items."""
     if is_table(data):
         raise DataError(
@@ -35,7 +33,7 @@ def read_scored(
     return lists, scores_of(path, lists, str(data))
 
 
-def scores_of(path: Path, lists: Lists, data: str) -> NDArray[np.float64]:
+def scores_of(path: Path, lists: Lists, data: str) -> Doubles:
     """The scores in ``path``, as ``read_scores`` reads them, of the items of ``lists``."""
     rows = lists.source_rows
     qids = np.empty(lists.items, dtype=object)
@@ -43,7 +41,7 @@ def scores_of(path: Path, lists: Lists, data: str) -> NDArray[np.float64]:
     return read_scores(path, qids.tolist(), data)[rows]
 
 
-def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float64]:
+def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
     """The score of each row of the data file, ``[rows]`` float64 in the file's order.
 
     ``path`` holds a number a line, or is a CSV whose first line names its columns: ``score``, and
@@ -102,7 +100,7 @@ def _number(cell: str) -> float:
 
 def values_of_scores(
     scores: Path, run: RunFolder, metric: str, *, data: Path | None, places: Mapping[str, str]
-) -> NDArray[np.float64]:
+) -> Doubles:
     """``metric`` of each test query of ``run``, ``[queries]`` in the order of its ``queries.csv``.
 
     Args:

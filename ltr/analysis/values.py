@@ -7,17 +7,15 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ltr.arrays import Doubles, Ints
 from ltr.errors import DataError
-
-Array = NDArray[np.float64]
 
 _CONSTANT = 1e-12  # a deviation below this part of the values' size is rounding
 FOLDS_AS_REPEATS = 3  # with so many folds one seed in each tells how training varies
 
 
-def deviation(values: Array) -> float:
+def deviation(values: Doubles) -> float:
     """Standard deviation (n - 1) of ``[n]``; 0 where they vary by rounding only, NaN of one."""
     if len(values) < 2:
         return math.nan
@@ -29,7 +27,7 @@ def deviation(values: Array) -> float:
 class SystemValues:
     """A metric of one system, ``[seeds, queries]``: a row per seed; NaN where it does not count."""
 
-    values: Array
+    values: Doubles
     queries: Sequence[tuple[Hashable, str]]  # fold and query id of each column
 
 
@@ -49,8 +47,8 @@ class Aligned:
     """
 
     names: tuple[str, ...]
-    values: tuple[Array, ...]  # [seeds, queries] of each system
-    folds: NDArray[np.int64]  # [queries], the number of the fold that each query is in
+    values: tuple[Doubles, ...]  # [seeds, queries] of each system
+    folds: Ints  # [queries], the number of the fold that each query is in
     dropped: int  # how many queries are left out
 
     @property
@@ -59,26 +57,26 @@ class Aligned:
         return len(self.folds)
 
     @cached_property
-    def fold_sizes(self) -> NDArray[np.int64]:
+    def fold_sizes(self) -> Ints:
         """Queries of each fold, ``[folds]``, each at least 1."""
         return np.bincount(self.folds)
 
     @cached_property
-    def weights(self) -> Array:
+    def weights(self) -> Doubles:
         """``[queries]``, n / (folds * queries of the fold); their mean is 1."""
         return self.queries / (len(self.fold_sizes) * self.fold_sizes[self.folds])
 
     @cached_property
-    def by_query(self) -> Array:
+    def by_query(self) -> Doubles:
         """Mean over seeds, ``[systems, queries]``, rounded so that their order is indifferent."""
         return np.stack([values.mean(0) for values in self.values]).round(12)
 
     @cached_property
-    def means(self) -> Array:
+    def means(self) -> Doubles:
         """Mean of each system, ``[systems]``."""
         return (self.weights * self.by_query).mean(1)
 
-    def over_folds(self, values: Array) -> Array:
+    def over_folds(self, values: Doubles) -> Doubles:
         """Mean over each fold's queries: ``[..., queries]`` to ``[..., folds]``."""
         member = np.zeros((self.queries, len(self.fold_sizes)))
         member[np.arange(self.queries), self.folds] = 1 / self.fold_sizes[self.folds]
@@ -95,7 +93,7 @@ class Aligned:
         """
         return [self._seed_variance(values) for values in self.values]
 
-    def _seed_variance(self, values: Array) -> SeedVariance | None:
+    def _seed_variance(self, values: Doubles) -> SeedVariance | None:
         seeds, folds = len(values), len(self.fold_sizes)
         if seeds < 2:
             return None

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import nctdtr, ndtri, stdtr, stdtrit
 
-from ltr.analysis.values import Aligned, Array, Spread, SystemValues, align, spread_of
+from ltr.analysis.values import Aligned, Spread, SystemValues, align, spread_of
+from ltr.arrays import Doubles, Ints
 from ltr.errors import ConfigError
 
 BETTER, WORSE, DIFFER = "better", "worse", "differ"
@@ -51,7 +51,7 @@ def t_p(difference: float, error: float, df: float) -> float:
     return float(2 * stdtr(df, -abs(difference) / error))
 
 
-def sign_flip_p(by_query: Array, pairs: NDArray[np.int64], *, samples: int, seed: int = 0) -> Array:
+def sign_flip_p(by_query: Doubles, pairs: Ints, *, samples: int, seed: int = 0) -> Doubles:
     """Two-sided p, ``[pairs]``, of the hypothesis that a pair's systems are exchangeable.
 
     With d the differences of a pair and s signs drawn at random (exact for few differences):
@@ -87,7 +87,7 @@ def sign_flip_p(by_query: Array, pairs: NDArray[np.int64], *, samples: int, seed
     return p
 
 
-def _exact_p(moving: Array) -> float:
+def _exact_p(moving: Doubles) -> float:
     """p over all sign patterns of the differences that are not 0; NaN where they are too many."""
     if len(moving) > EXACT_UP_TO:
         return math.nan
@@ -270,7 +270,7 @@ def compare_systems(
     return found
 
 
-def _holm(p: Array) -> Array:
+def _holm(p: Doubles) -> Doubles:
     """Holm's correction: statsmodels' ``multipletests``, which collects garbage at every call."""
     order = np.argsort(p)
     steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
@@ -279,7 +279,7 @@ def _holm(p: Array) -> Array:
     return corrected
 
 
-def draw(aligned: Aligned, *, samples: int, seed: int = 0) -> Array:
+def draw(aligned: Aligned, *, samples: int, seed: int = 0) -> Doubles:
     """The error of each system's mean in samples of the queries, ``[samples, systems]``.
 
     Queries are drawn with replacement, jointly for all systems, from the means over seeds: drawing
@@ -303,7 +303,7 @@ def draw(aligned: Aligned, *, samples: int, seed: int = 0) -> Array:
     return drawn
 
 
-def interval(estimate: float, off: Array, spread: Spread, *, alpha: float) -> tuple[float, float]:
+def interval(estimate: float, off: Doubles, spread: Spread, *, alpha: float) -> tuple[float, float]:
     """The 1 - ``alpha`` interval: over queries by percentiles, with the training added.
 
     The percentiles' distances from the estimate are stretched by t / z (Hesterberg, 2015, "What

@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ltr.data.lists import Columns, Doubles, Floats, Ints, Lists
+from ltr.arrays import Doubles, Floats, Ints
+from ltr.data.lists import Columns, Lists
 from ltr.errors import DataError
 
 LONGEST_QID = 1000  # characters: the array of ids is as wide as the longest

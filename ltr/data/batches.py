@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ltr.arrays import Flags, Floats, Ints
 from ltr.data import machine
-from ltr.data.lists import Flags, Floats, Ints, Lists
+from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.typing import Features, Labels, Mask, Ranks, Scores
 

@@ -14,9 +14,10 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from ltr.arrays import Doubles, Flags, Floats
 from ltr.data.assemble import Block, assemble
 from ltr.data.cache import Place, unreadable
-from ltr.data.lists import Doubles, Flags, Floats, Lists
+from ltr.data.lists import Lists
 from ltr.data.machine import processors
 from ltr.errors import DataError
 from ltr.knobs import check_choice, check_positive

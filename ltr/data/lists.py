@@ -8,16 +8,11 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ltr.arrays import Flags, Floats, Ints, Texts
 from ltr.errors import DataError
 from ltr.knobs import check_choice
 
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-Texts = NDArray[np.str_]
 SPLITS = ("train", "vali", "test")
 
 

@@ -20,9 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ltr.arrays import Doubles, Floats, Ints
 from ltr.data.assemble import Block, assemble
 from ltr.data.cache import cached_lists
-from ltr.data.lists import SPLITS, Doubles, Floats, Ints, Lists, check_split
+from ltr.data.lists import SPLITS, Lists, check_split
 from ltr.errors import ConfigError
 
 VERSION = 1  # raise it when the same seed gives other arrays

@@ -11,9 +11,10 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
+from ltr.arrays import Doubles, Floats, Ints
 from ltr.data.assemble import Block
 from ltr.data.letor import Rules, to_float32
-from ltr.data.lists import Columns, Doubles, Floats, Ints
+from ltr.data.lists import Columns
 from ltr.data.table_sources import Piece, Source, check_columns
 from ltr.errors import ConfigError, DataError
 

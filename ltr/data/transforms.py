@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from ltr.data.lists import Doubles, Flags, Floats, Ints, Lists
+from ltr.arrays import Doubles, Flags, Floats, Ints
+from ltr.data.lists import Lists
 from ltr.data.machine import processors
 from ltr.errors import ConfigError, DataError
 from ltr.knobs import check_choice

@@ -9,12 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from omegaconf import DictConfig
 from tabulate import tabulate
 
+from ltr.arrays import Doubles
 from ltr.atomic import atomic_write, make_folder, write_csv
 from ltr.console.keys import Kind, texts, without
 from ltr.data.transforms import no_transform
@@ -125,7 +124,7 @@ def make_ensemble(
         scores = torch.stack([predict(one, data["vali"], items=items).double() for one in alone])
         by = next(metric for metric in metrics if str(metric) == select_on)
 
-        def measure_of(counts: tuple[int, ...]) -> NDArray[np.float64]:
+        def measure_of(counts: tuple[int, ...]) -> Doubles:
             mean = torch.tensor(counts, dtype=torch.float64, device=device) @ scores
             return metrics_of_scores(data["vali"], mean, [by], convention, items=items)[select_on]
 

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from omegaconf import DictConfig
 
-from ltr.data.lists import Ints, Lists
+from ltr.arrays import Ints
+from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.start import check_reads
 from ltr.knobs import is_number

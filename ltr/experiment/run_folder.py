@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from ltr.arrays import Doubles, Floats
 from ltr.atomic import atomic_write, without_nan, write_frame
 from ltr.console.folders import read_overrides
 from ltr.errors import ConfigError, DataError, OutputError, as_started
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-    from numpy.typing import NDArray
 
     from ltr.data.lists import Lists
     from ltr.training.evaluation import PerQuery
@@ -69,7 +68,7 @@ def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
     write_frame(path, pd.DataFrame(table))
 
 
-def write_scores(path: Path, lists: "Lists", scores: "NDArray[np.float32]") -> None:
+def write_scores(path: Path, lists: "Lists", scores: "Floats") -> None:
     """Write query id and score of every item, in the order of ``lists``; no digit is lost.
 
     Where that is not the order of the file they are from, a column ``row`` (1-based) has its rows.
@@ -195,7 +194,7 @@ class RunFolder:
         return self._table("queries.csv", dtype={"qid": str}, keep_default_na=False, na_values=[""])
 
     @cached_property
-    def scores(self) -> "NDArray[np.float64]":
+    def scores(self) -> "Doubles":
         """The column of ``scores.csv``: a score per test item."""
         return self._table("scores.csv")["score"].to_numpy("float64")
 
@@ -204,7 +203,7 @@ class RunFolder:
         """``history.csv``: a row per epoch."""
         return self._table("history.csv")
 
-    def values(self, metric: str) -> tuple[list[str], "NDArray[np.float64]"]:
+    def values(self, metric: str) -> tuple[list[str], "Doubles"]:
         """The ids of the test queries, and ``metric`` of each; NaN where the convention skips it.
 
         Raises:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from omegaconf import DictConfig
 
+from ltr.arrays import Reals
 from ltr.atomic import atomic_write, write_frame
 from ltr.console.keys import required
 from ltr.data.lists import Columns, Lists
@@ -56,9 +56,7 @@ def unseen(lists: Lists, scorer: Scorer) -> list[str]:
     return [n for n, count, x in known if count and (x == 0).any() and not (x > 0).any()]
 
 
-def ranking(
-    lists: Lists, ids: pd.DataFrame, scores: NDArray[np.floating], order: str
-) -> pd.DataFrame:
+def ranking(lists: Lists, ids: pd.DataFrame, scores: Reals, order: str) -> pd.DataFrame:
     """The rows of ``lists`` with their ids, scores and ranks; ``order`` is input or ranked.
 
     ``ids`` and ``scores`` are those of the items.

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from ltr.arrays import Ints
 from ltr.relaxations.second_derivatives import fast_path, plain_path
 from ltr.typing import Mask, PerList, Scores
 
@@ -92,7 +92,7 @@ def value_and_slope(
     scores: Scores,
     arrays: Sequence[Tensor],
     knobs: Sequence[Any],
-    costs: NDArray[np.int64],
+    costs: Ints,
     *,
     wanted: bool = True,
 ) -> tuple[PerList, Scores]:
@@ -127,7 +127,7 @@ def vector_op(
     return lambda scores, _: (run(scores, None), scores), lambda grad, s: run(s, grad)
 
 
-def over_lists(kernel: Callable[[NDArray[np.int64]], None], costs: NDArray[np.int64]) -> None:
+def over_lists(kernel: Callable[[Ints], None], costs: Ints) -> None:
     """Call ``kernel`` with the numbers of all lists, in parts on up to torch's number of threads.
 
     ``kernel`` releases Python's lock; ``costs``, ``[batch]``, are such as the lists' pairs.
@@ -148,6 +148,6 @@ def as_array(values: Tensor) -> Any:
     return np.ascontiguousarray(array, np.float64 if array.dtype.kind == "f" else None)
 
 
-def list_sizes(mask: Tensor) -> NDArray[np.int64]:
+def list_sizes(mask: Tensor) -> Ints:
     """The number of items of each list, ``[batch]``."""
     return mask.sum(-1).numpy()

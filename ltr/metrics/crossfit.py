@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from ltr.arrays import Doubles, Flags
 
 HALVINGS = 20  # more make the value steadier; it stays an estimate from these lists
 
@@ -30,7 +30,7 @@ class Halves:
     second: NDArray[np.intp]
 
     @classmethod
-    def of(cls, counted: NDArray[np.bool_]) -> "Halves":
+    def of(cls, counted: Flags) -> "Halves":
         """Halves of the lists where ``counted``, ``[lists]``; runs on the same lists share them."""
         lists = np.flatnonzero(counted)
         draws = np.random.default_rng(0)
@@ -38,14 +38,14 @@ class Halves:
         middle = len(lists) // 2
         return cls(orders[:, :middle], orders[:, middle:])
 
-    def means(self, values: Array) -> Array:
+    def means(self, values: Doubles) -> Doubles:
         """The mean of ``values``, ``[lists]``, over both halves of every split: ``[splits, 2]``."""
         if not self.first.size:  # fewer than two lists
             return np.full((len(self.first), 2), math.nan)
         return np.stack([values[self.first].mean(-1), values[self.second].mean(-1)], axis=-1)
 
 
-def crossfit_of_halves(means: Array) -> Crossfit | None:
+def crossfit_of_halves(means: Doubles) -> Crossfit | None:
     """The value of choosing the best epoch, measured on lists that did not choose it.
 
     For a random split of the n lists into halves A and B, with m_A(e) the mean of epoch e over A:

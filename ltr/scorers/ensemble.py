@@ -6,9 +6,9 @@ from functools import cache
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ltr.arrays import Doubles, Ints
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, DataError
 from ltr.training.device import matrix_products
@@ -100,7 +100,7 @@ def parse_weights(given: Sequence[str], members: int) -> str | tuple[float, ...]
 
 
 def chosen_on_vali(
-    measure: Callable[[tuple[int, ...]], NDArray[np.float64]], members: int, *, seed: int = 0
+    measure: Callable[[tuple[int, ...]], Doubles], members: int, *, seed: int = 0
 ) -> tuple[tuple[float, ...], float]:
     """Weights by greedy selection with replacement, on random halves of vali.
 
@@ -123,11 +123,11 @@ def chosen_on_vali(
     """
 
     @cache
-    def values(counts: tuple[int, ...]) -> NDArray[np.float64]:
+    def values(counts: tuple[int, ...]) -> Doubles:
         of_lists = measure(counts)
         return of_lists[~np.isnan(of_lists)]
 
-    def picked(half: NDArray[np.int64]) -> tuple[int, ...]:
+    def picked(half: Ints) -> tuple[int, ...]:
         """How often each member was picked in the set that is best on ``half``."""
         counts = best = (0,) * members
         most = -math.inf

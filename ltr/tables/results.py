@@ -7,13 +7,12 @@ from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from ltr.analysis.systems import values_of
 from ltr.analysis.verdicts import Comparison, SystemInterval, compare_systems, interval_of
+from ltr.arrays import Doubles, Texts
 from ltr.console.configs import files_of
 from ltr.data.lists import Lists
 from ltr.errors import DataError
@@ -42,9 +41,9 @@ class Measured:
     results: Mapping[str, Any]  # its results.json
     per_query: Mapping[str, PerQuery]  # convention -> metric -> [queries]
     means: Mapping[str, float]  # by column of runs.csv, as "letor4 ndcg@10"
-    qids: NDArray[np.str_]  # [queries]
+    qids: Texts  # [queries]
 
-    def values(self, metric: str) -> tuple[list[str], NDArray[np.float64]]:
+    def values(self, metric: str) -> tuple[list[str], Doubles]:
         """The ids of the test queries, and ``metric`` of each under the first convention."""
         return self.qids.tolist(), next(iter(self.per_query.values()))[metric]
 

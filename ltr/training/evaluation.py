@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ltr.arrays import Doubles, Ints, Reals
 from ltr.data.batches import Batch, ItemTensors, batches_by_length
-from ltr.data.lists import Ints, Lists
+from ltr.data.lists import Lists
 from ltr.errors import ConfigError, TrainingError
 from ltr.metrics import Convention, Metric, mean_over_lists
 from ltr.metrics.ordering import sorted_once
@@ -19,7 +19,7 @@ from ltr.training.distributed import all_reduce, rank_share
 from ltr.training.hooks import progress_bar
 from ltr.typing import Labels, Mask, Scores
 
-PerQuery = Mapping[str, NDArray[np.float64]]  # metric -> [lists], NaN where skipped
+PerQuery = Mapping[str, Doubles]  # metric -> [lists], NaN where skipped
 
 _NAMED = 10  # query ids in an error
 
@@ -72,7 +72,7 @@ def predict(
     return scores
 
 
-def ranks_of(scores: NDArray[np.floating], offsets: Ints) -> Ints:
+def ranks_of(scores: Reals, offsets: Ints) -> Ints:
     """The rank of each item in its list, 1 = best, ``[items]``; ties in their order, NaN last.
 
     Args:
@@ -109,7 +109,7 @@ class Padded(NamedTuple):
     rows: Tensor  # [batch, list], the item of the lists at each place, 0 where padded
     labels: Labels  # [batch, list] float64, 0 where padded
     mask: Mask  # [batch, list], True where an item exists
-    lists: NDArray[np.int64]  # [batch], which lists these are
+    lists: Ints  # [batch], which lists these are
 
 
 def padded_batches(
@@ -131,12 +131,12 @@ def padded_batches(
 @torch.inference_mode()
 def metrics_of_scores(
     lists: Lists | ItemTensors,
-    scores: Tensor | NDArray[np.floating],
+    scores: Tensor | Reals,
     metrics: Sequence[Metric],
     convention: Convention,
     *,
     items: int = 32768,
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, Doubles]:
     """Every metric of every list, in the order of ``lists``: ``{"ndcg@5": [lists], ...}``.
 
     Computed in float64 on the device of the labels; lists are never cut. Processes that train
@@ -168,7 +168,7 @@ def means(values: PerQuery, convention: Convention) -> dict[str, float]:
     return {n: mean_over_lists(torch.from_numpy(v), empty=empty) for n, v in values.items()}
 
 
-def _double(values: Tensor | NDArray[np.floating]) -> Tensor:
+def _double(values: Tensor | Reals) -> Tensor:
     """``values`` in float64; an array is copied, as it may be read-only."""
     if isinstance(values, Tensor):
         return values.double()

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from ltr.arrays import Doubles, Reals
 from ltr.atomic import write_csv
 from ltr.data.batches import ItemTensors
 from ltr.errors import TrainingError
@@ -77,7 +77,7 @@ class Monitor:
         self._folder, self._state, self._hooks = folder, state, hooks
         self._halves: Halves | None = None
         self._measured = np.empty((HALVINGS, 2))  # the halves of vali in the row to be added
-        self._half_means: list[NDArray[np.float64]] = []  # of every row of the history
+        self._half_means: list[Doubles] = []  # of every row of the history
 
     def restart(self) -> None:
         """Forget the epochs, but for the time that they took."""
@@ -124,9 +124,7 @@ class Monitor:
         minutes = self.settings.checkpoint_minutes
         return time.perf_counter() - self._clock > 60 * minutes > 0
 
-    def measure(
-        self, split: str, data: ItemTensors, scores: Tensor | NDArray[np.floating]
-    ) -> dict[str, float]:
+    def measure(self, split: str, data: ItemTensors, scores: Tensor | Reals) -> dict[str, float]:
         """The columns of ``split`` in a row: the mean of every metric over its lists.
 
         Of vali the means of ``select_on`` over the halves are kept too, for ``crossfit``.

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ltr.arrays import Ints, Texts
 from ltr.data.batches import Batch, ItemTensors, Slices, train_batches
 from ltr.errors import TrainingError
 from ltr.losses.batch import counted_lists, sum_over_batch
@@ -187,7 +186,7 @@ class Step:
         can_skip = getattr(optimizer, "_step_supports_amp_scaling", False)
         self.window = DEFERRED if device.type == "cuda" and can_skip else 1
         self._figures: list[Tensor] = []
-        self._lists: list[NDArray[np.int64]] = []
+        self._lists: list[Ints] = []
         self._bad = torch.zeros((), dtype=torch.bool, device=device)
         self._scorer: Callable[..., Tensor] = getattr(model, "member_scores", model)
         self._mean, self._sums = self._mean_of, self._sums_of
@@ -231,7 +230,7 @@ class Step:
         elif bool(figures.isfinite().all()):
             self.optimizer.step()
 
-    def flush(self, epoch: int, step: int, qids: NDArray[np.str_]) -> list[list[float]]:
+    def flush(self, epoch: int, step: int, qids: Texts) -> list[list[float]]:
         """Read the figures of the steps since the last call, at least one.
 
         ``epoch`` and ``step``, that of the last step taken, count from 1; ``qids`` has the query id

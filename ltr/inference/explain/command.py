@@ -9,9 +9,10 @@ import pandas as pd
 from omegaconf import DictConfig
 
 from ltr.analysis.report import Block, Report, terminal
+from ltr.arrays import Doubles
 from ltr.console.folders import register_resolvers, run_folder
 from ltr.errors import as_started
-from ltr.inference.explain.effects import Attributions, Doubles, attributions_of, leave_one_out
+from ltr.inference.explain.effects import Attributions, attributions_of, leave_one_out
 from ltr.inference.explain.subject import Subject, subject_of
 
 _FEATURES = 15  # that the table shows; the CSV files have all

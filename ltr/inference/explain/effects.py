@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ltr.arrays import Doubles
 from ltr.data.lists import Lists
 from ltr.errors import need
 from ltr.inference.explain.subject import Subject
@@ -15,7 +15,6 @@ from ltr.models.rounds import BoostedTrees, CatBoost, RoundModel, XGBoost
 from ltr.models.rounds.catboost import with_categories
 from ltr.scorers.ensemble import Ensemble
 
-Doubles = NDArray[np.float64]
 _STEPS = 256  # of the path from the baseline
 
 

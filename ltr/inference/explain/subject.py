@@ -6,9 +6,9 @@ from functools import cached_property
 from itertools import zip_longest
 
 import numpy as np
-from numpy.typing import NDArray
 from omegaconf import DictConfig
 
+from ltr.arrays import Floats, Ints
 from ltr.console.keys import required, texts
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists, check_split
@@ -39,17 +39,17 @@ class Subject:
         return self.scorer.open(self.lists)
 
     @cached_property
-    def scores(self) -> NDArray[np.float32]:
+    def scores(self) -> Floats:
         """Of the items of the list, ``[items]``."""
         return self.scorer.scores(self.data).cpu().numpy()
 
     @cached_property
-    def ranks(self) -> NDArray[np.int64]:
+    def ranks(self) -> Ints:
         """Of the items of the list, 1 = best, ties in file order."""
         return ranks_of(self.scores, self.lists.offsets)
 
     @property
-    def items(self) -> NDArray[np.int64]:
+    def items(self) -> Ints:
         """The 0-based places of the items to explain, best first."""
         order = np.argsort(self.ranks)
         return order[np.isin(order, self.asked)] if self.asked else order[:_TOP]

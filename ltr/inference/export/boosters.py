@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ltr.arrays import Reals
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
-from ltr.inference.export.context import ExportContext, Exported, Scores
+from ltr.inference.export.context import ExportContext, Exported
 from ltr.inference.export.forms import NODE, Tree, Trees, at_most, below, stump
 from ltr.models.rounds import BoostedTrees, LightGBM, RankBoost, XGBoost
 
@@ -127,7 +128,7 @@ def native(context: ExportContext) -> Exported:
     elif isinstance(model, XGBoost):
         name, content = "model.json", bytes(model.booster.save_raw("json"))
 
-    def run(folder: Path, lists: Lists) -> Scores:
+    def run(folder: Path, lists: Lists) -> Reals:
         booster = model.load((folder / name).read_bytes())
         return model.score_with(booster, context.scorer.transform(lists.features))
 

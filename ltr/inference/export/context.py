@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ltr.data.lists import Floats, Lists
+from ltr.arrays import Floats, Reals
+from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.scorers.scorer import Scorer
 
-Scores = NDArray[np.floating]
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name that an expression may hold unquoted
 TOLERANCE = 1e-5  # of a score, or of the largest score of the list where that is above 1
 _ROWS = 1 << 14  # items that trees or layers score at once
@@ -27,7 +26,7 @@ class Exported:
     files: Mapping[str, bytes | str]  # content by name
     # the scores of all items, [items], that the files in a folder give; of a text format those of
     # the trees or layers that were written into it
-    run: Callable[[Path, Lists], Scores]
+    run: Callable[[Path, Lists], Reals]
     ran_by: str  # what ``run`` is, for the parity file
     notes: Mapping[str, Any] = field(default_factory=dict)  # for the manifest
 
@@ -51,7 +50,7 @@ class ExportContext:
     def texts(self, files: Mapping[str, str], **notes: Any) -> Exported:
         """``files`` that were written from ``form``."""
 
-        def run(_: Path, lists: Lists) -> Scores:
+        def run(_: Path, lists: Lists) -> Reals:
             return by_rows(self.form.scores, lists)
 
         what = type(self.form).__name__.lower()  # trees or layers
@@ -64,13 +63,13 @@ def json_text(content: Any) -> str:
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def by_rows(score: Callable[[Floats], Scores], lists: Lists) -> Scores:
+def by_rows(score: Callable[[Floats], Reals], lists: Lists) -> Reals:
     """``score`` of the features of all items, some rows at once, ``[items]``."""
     starts = range(0, lists.items, _ROWS)
     return np.concatenate([score(np.asarray(lists.features[i : i + _ROWS])) for i in starts])
 
 
-def parity(lists: Lists, ours: Scores, theirs: Scores, what: str) -> dict[str, Any]:
+def parity(lists: Lists, ours: Reals, theirs: Reals, what: str) -> dict[str, Any]:
     """Compare the scores of every item, ``[items]``; the result, for the parity file.
 
     Args:

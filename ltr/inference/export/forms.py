@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ltr.data.lists import Doubles, Floats
+from ltr.arrays import Doubles, Floats
 from ltr.data.transforms import FeatureTransform
 from ltr.inference.export.graph import linear_of
 from ltr.models import MLP

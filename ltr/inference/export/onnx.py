@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from ltr.arrays import Reals
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, need
-from ltr.inference.export.context import IDENTIFIER, ExportContext, Exported, Scores, by_rows
+from ltr.inference.export.context import IDENTIFIER, ExportContext, Exported, by_rows
 from ltr.inference.export.forms import Trees
 from ltr.inference.export.graph import graph_of
 from ltr.models.rounds import RoundModel
@@ -159,7 +160,7 @@ def _ensemble(trees: Trees, width: int, *, by_item: bool) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _run(folder: Path, lists: Lists) -> Scores:
+def _run(folder: Path, lists: Lists) -> Reals:
     """The scores; every list whole, padded to the longest of its batch, and a list of padding.
 
     What stands on padding is NaN.

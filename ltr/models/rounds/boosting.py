@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from ltr.arrays import Doubles, Floats, Reals
 from ltr.errors import ConfigError, DataError
 from ltr.knobs import check_positive, positive_int
 from ltr.metrics import parse_metric
@@ -29,7 +29,7 @@ _MOST_R = 1 - 1e-6  # a threshold that orders every pair has a finite weight
 
 Ranker = tuple[float, ...]  # its number in each array of the content
 # The next ranker by the scores of train, ``[items]``, and those before it; None: there is none.
-Choose = Callable[[NDArray[np.float64], Sequence[Ranker]], Ranker | None]
+Choose = Callable[[Doubles, Sequence[Ranker]], Ranker | None]
 
 
 class ChosenFeatures(NumbersModel):
@@ -42,11 +42,11 @@ class ChosenFeatures(NumbersModel):
     names: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def chooser(self, data: FitData, items: NDArray[np.float32]) -> Choose:
+    def chooser(self, data: FitData, items: Floats) -> Choose:
         """What chooses the rankers; ``items`` are the features of train, ``[items, width]``."""
 
     @abstractmethod
-    def part(self, ranker: Ranker, items: NDArray[np.float32]) -> NDArray[np.float64]:
+    def part(self, ranker: Ranker, items: Floats) -> Doubles:
         """What ``ranker`` adds to the scores of ``items``, ``[items]``."""
 
     def rounds(self, data: FitData) -> Iterator[Round]:
@@ -67,7 +67,7 @@ class ChosenFeatures(NumbersModel):
         arrays = np.array(chosen, np.float64).T
         return dict(zip(self.names, arrays.copy(), strict=True)) if chosen else None
 
-    def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
+    def score_items(self, items: Floats) -> Reals:
         rankers = zip(*(self.content[name] for name in self.names), strict=True)
         return sum((self.part(ranker, items) for ranker in rankers), np.zeros(len(items)))
 
@@ -80,7 +80,7 @@ class ChosenFeatures(NumbersModel):
             and bool(np.isin(features, np.arange(self.width)).all())
         )
 
-    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sums(self, values: Doubles) -> Doubles:
         """The sum over rankers of ``values`` for each feature, ``[width]``."""
         features = self.content["features"].astype(int)
         return np.bincount(features, values, self.width).astype(np.float64)
@@ -131,7 +131,7 @@ class AdaRank(ChosenFeatures):
         check_positive("model.sharpness", sharpness)
         self.sharpness, self.repeat = float(sharpness), repeat
 
-    def chooser(self, data: FitData, items: NDArray[np.float32]) -> Choose:
+    def chooser(self, data: FitData, items: Floats) -> Choose:
         # E of each list by each feature, [lists, width]
         alone = np.stack([self._values(data, column) for column in items.T], axis=1)
         own = np.ones(len(alone)) if data.weights is None else data.weights
@@ -145,7 +145,7 @@ class AdaRank(ChosenFeatures):
                 "convention.relevant"
             )
 
-        def choose(scores: NDArray[np.float64], chosen: Sequence[Ranker]) -> Ranker | None:
+        def choose(scores: Doubles, chosen: Sequence[Ranker]) -> Ranker | None:
             weights = own
             if chosen:
                 value = np.nan_to_num(self._values(data, scores))
@@ -161,19 +161,19 @@ class AdaRank(ChosenFeatures):
 
         return choose
 
-    def _values(self, data: FitData, scores: NDArray[np.floating]) -> NDArray[np.float64]:
+    def _values(self, data: FitData, scores: Reals) -> Doubles:
         """E of each list of train, ``[lists]``, NaN where it is skipped."""
         found = metrics_of_scores(data.train, scores, [self.metric], data.convention)
         return found[str(self.metric)]
 
-    def part(self, ranker: Ranker, items: NDArray[np.float32]) -> NDArray[np.float64]:
+    def part(self, ranker: Ranker, items: Floats) -> Doubles:
         feature, alpha = ranker
         return alpha * items[:, int(feature)].astype(np.float64)
 
-    def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
+    def score_items(self, items: Floats) -> Reals:
         return items.astype(np.float64) @ self.linear_weights()
 
-    def linear_weights(self) -> NDArray[np.float64]:
+    def linear_weights(self) -> Doubles:
         """The weight of each feature, ``[width]``."""
         return self.sums(self.content["alphas"])
 
@@ -200,7 +200,7 @@ class RankBoost(ChosenFeatures):
         super().__init__(width)
         self.thresholds = positive_int("model.thresholds", thresholds)
 
-    def chooser(self, data: FitData, items: NDArray[np.float32]) -> Choose:
+    def chooser(self, data: FitData, items: Floats) -> Choose:
         potential = _potential(data)
         if not potential(np.zeros(len(items))).any():
             raise DataError("RankBoost: no list of train has two labels: give graded lists")
@@ -208,7 +208,7 @@ class RankBoost(ChosenFeatures):
         # how many cuts are below each value
         bins = [np.searchsorted(*both) for both in zip(cuts, items.T, strict=True)]
 
-        def choose(scores: NDArray[np.float64], chosen: Sequence[Ranker]) -> Ranker | None:
+        def choose(scores: Doubles, chosen: Sequence[Ranker]) -> Ranker | None:
             of_items, best = potential(scores), (0.0, 0, 0)
             for feature, (known, places) in enumerate(zip(cuts, bins, strict=True)):
                 if len(known):
@@ -226,12 +226,12 @@ class RankBoost(ChosenFeatures):
 
         return choose
 
-    def part(self, ranker: Ranker, items: NDArray[np.float32]) -> NDArray[np.float64]:
+    def part(self, ranker: Ranker, items: Floats) -> Doubles:
         feature, threshold, alpha = ranker
         return alpha * (items[:, int(feature)] > threshold).astype(np.float64)
 
 
-def _potential(data: FitData) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+def _potential(data: FitData) -> Callable[[Doubles], Doubles]:
     """Sum over pairs of D as the better item, less that as the worse, ``[items]``, by scores."""
     train = data.train
     of_list = np.repeat(np.arange(len(train)), train.lengths)
@@ -242,7 +242,7 @@ def _potential(data: FitData) -> Callable[[NDArray[np.float64]], NDArray[np.floa
     weights = np.ones(len(train)) if data.weights is None else data.weights
     own = weights.astype(np.float64)[of_list]
 
-    def potential(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def potential(scores: Doubles) -> Doubles:
         scores = scores.clip(-_MOST_SCORE, _MOST_SCORE)
         better, worse = np.exp(-scores), np.exp(scores)
         of_worse, of_better = np.zeros(shape), np.zeros(shape)
@@ -256,7 +256,7 @@ def _potential(data: FitData) -> Callable[[NDArray[np.float64]], NDArray[np.floa
     return potential
 
 
-def _cuts(column: NDArray[np.float32], most: int) -> NDArray[np.float32]:
+def _cuts(column: Floats, most: int) -> Floats:
     """Values of ``column`` at which it is cut, above or not: at most ``most``, ascending."""
     values = np.unique(column)[:-1]
     if len(values) <= most:

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 
+from ltr.arrays import Floats, Reals
 from ltr.data.batches import ItemTensors
 from ltr.models.rounds.model import FitData, Importances, Round, single
 from ltr.models.rounds.trees import RESERVED, BoostedTrees
@@ -98,13 +98,13 @@ class CatBoost(BoostedTrees):
         self.expect_same(booster.get_cat_feature_indices() == self.categories, "categories")
         return booster
 
-    def score_with(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
+    def score_with(self, booster: Any, items: Floats) -> Reals:
         threads = torch.get_num_threads()
         table = with_categories(items, self.categories)
         return booster.predict(table, thread_count=threads)
 
 
-def with_categories(items: NDArray[np.float32], categories: Sequence[int]) -> Any:
+def with_categories(items: Floats, categories: Sequence[int]) -> Any:
     """``items`` as CatBoost takes them; the columns ``categories`` as whole numbers, -1 = missing.
 
     >>> with_categories(np.array([[0.5, 2], [1.5, np.nan]], np.float32), [1])

@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from ltr.arrays import Doubles, Floats, Reals
 from ltr.data.batches import ItemTensors
 from ltr.models.rounds.model import FitData, Importances, Round, check_whole_labels, single
 from ltr.models.rounds.trees import BoostedTrees
@@ -63,9 +62,9 @@ class LightGBM(BoostedTrees):
         self.check_known(own, re.findall(r"(?m)^\[(\w+):", known))
 
         # LightGBM shows the scores it keeps to a function of metrics, split after split.
-        shown: list[NDArray[np.float32]] = []
+        shown: list[Floats] = []
 
-        def keep(scores: NDArray[np.float64], _: Any) -> tuple[str, float, bool]:
+        def keep(scores: Doubles, _: Any) -> tuple[str, float, bool]:
             shown.append(single(scores))
             return "kept", 0.0, True
 
@@ -94,5 +93,5 @@ class LightGBM(BoostedTrees):
         self.expect_same(booster.num_feature() == self.width, "features")
         return booster
 
-    def score_with(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
+    def score_with(self, booster: Any, items: Floats) -> Reals:
         return booster.predict(items, raw_score=True, num_threads=torch.get_num_threads())

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ltr.arrays import Doubles, Floats, Reals
 from ltr.data.batches import ItemTensors
 from ltr.errors import CheckpointError, DataError, TrainingError
 from ltr.knobs import positive_int
@@ -19,14 +19,14 @@ from ltr.models.rounds.objective import LossObjective
 from ltr.training.settings import Settings
 from ltr.typing import Features, Loss, Mask, Ranks, Scores
 
-Numbers = Mapping[str, NDArray[np.float64]]
+Numbers = Mapping[str, Doubles]
 
 
 class Importances(NamedTuple):
     """The use of each feature in the whole model."""
 
-    gain: NDArray[np.float64]  # [width], in the model's own unit
-    splits: NDArray[np.float64]  # [width], how often it is used; NaN where that is not known
+    gain: Doubles  # [width], in the model's own unit
+    splits: Doubles  # [width], how often it is used; NaN where that is not known
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class FitData:
     convention: Convention = field(default_factory=Convention)  # of a metric that is fitted
 
     @property
-    def weights(self) -> NDArray[np.float32] | None:
+    def weights(self) -> Floats | None:
         """Of train's lists for the model's own objective, ``[lists]``; None: all the same."""
         return self.train.weights if self.loss is None else None
 
@@ -55,7 +55,7 @@ class FitData:
         return LossObjective(self.loss, self.train, **how)
 
     @property
-    def weights_of_items(self) -> NDArray[np.float32] | None:
+    def weights_of_items(self) -> Floats | None:
         """``weights`` of each item's list, ``[items]``."""
         return None if self.weights is None else np.repeat(self.weights, self.train.lengths)
 
@@ -63,7 +63,7 @@ class FitData:
 class Round(NamedTuple):
     """What a fit has come to after a round."""
 
-    scores: Mapping[str, NDArray[np.floating]]  # of the items of each split of FitData.scored
+    scores: Mapping[str, Reals]  # of the items of each split of FitData.scored
     state: Callable[[], Any]  # what ``RoundModel.take`` takes; still to be called after more rounds
     columns: dict[str, float]  # of the history; a round that finds nothing may change none
 
@@ -93,7 +93,7 @@ class RoundModel(nn.Module, ABC):
         """Become the state ``content`` of a round; ``CheckpointError`` if it does not fit."""
 
     @abstractmethod
-    def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
+    def score_items(self, items: Floats) -> Reals:
         """The score of each row of ``items``, ``[items]``."""
 
     @property
@@ -166,15 +166,15 @@ class NumbersModel(RoundModel, ABC):
         self.take({name: one.double().cpu().numpy() for name, one in tensors.items()})
 
 
-def single(scores: NDArray[np.floating]) -> NDArray[np.float32]:
+def single(scores: Reals) -> Floats:
     """``scores`` as float32; too large ones become infinite, which the caller checks."""
     with np.errstate(over="ignore"):
         return scores.astype(np.float32)
 
 
-def finite_features(data: ItemTensors, title: str) -> NDArray[np.float32]:
+def finite_features(data: ItemTensors, title: str) -> Floats:
     """The features of ``data``, ``[items, width]``; ``DataError`` if one is not finite."""
-    features: NDArray[np.float32] = data.features.cpu().numpy()
+    features: Floats = data.features.cpu().numpy()
     if not np.isfinite(features).all():
         raise DataError(
             f"a feature is missing or not finite, and {title} reads numbers alone: set "

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from ltr.arrays import Doubles, Floats, Reals
 from ltr.data.batches import ItemTensors
 from ltr.errors import TrainingError
 from ltr.losses.batch import counted_lists
@@ -61,9 +61,7 @@ class LossObjective:
         self.lists = int(sum(counted.sum() for counted in self._counted))
         self.value, self.unit = float("nan"), 0.0
 
-    def __call__(
-        self, scores: NDArray[np.floating], train: Any = None
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def __call__(self, scores: Reals, train: Any = None) -> tuple[Floats, Floats]:
         """Gradient and curvature of every item, ``[items]`` each, at ``scores``.
 
         The libraries pass their own form of ``train``, which is not used.
@@ -86,7 +84,7 @@ class LossObjective:
         parts = gradient * self.unit, curvature * self.unit
         return parts[0].astype(np.float32), parts[1].astype(np.float32)
 
-    def gradient(self, scores: NDArray[np.floating]) -> NDArray[np.float64]:
+    def gradient(self, scores: Reals) -> Doubles:
         """The gradient of the sum over lists of the loss, ``[items]``; sets ``value``."""
         flat = torch.from_numpy(np.array(scores, np.float64)).to(self._data.device)
         out, total, teacher = torch.zeros_like(flat), 0.0, self._data.teacher

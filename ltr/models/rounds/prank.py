@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ltr.arrays import Doubles, Floats, Reals
 from ltr.errors import DataError
 from ltr.models.rounds.model import (
     FitData,
@@ -86,10 +86,10 @@ class PRank(NumbersModel):
         shapes = {name: array.shape for name, array in content.items()}
         return len(shapes.pop("thresholds", ())) == 1 and shapes == {"weights": (self.width,)}
 
-    def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
+    def score_items(self, items: Floats) -> Reals:
         return items.astype(np.float64) @ self.linear_weights()
 
-    def linear_weights(self) -> NDArray[np.float64]:
+    def linear_weights(self) -> Doubles:
         """The weight of each feature, ``[width]``."""
         return self.content["weights"]
 

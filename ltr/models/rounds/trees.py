@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from ltr.arrays import Floats, Reals
 from ltr.errors import CheckpointError, ConfigError, LTRError, install
 from ltr.models.rounds.model import FitData, Round, RoundModel
 
@@ -113,16 +113,14 @@ class BoostedTrees(RoundModel, ABC):
         """The first ``trees`` >= 1 of ``booster``, as ``load`` reads them."""
 
     @abstractmethod
-    def score_with(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
+    def score_with(self, booster: Any, items: Floats) -> Reals:
         """The score of each row of ``items``, ``[items]``."""
 
     @abstractmethod
     def count_leaves(self, booster: Any) -> int:
         """Leaves of all trees."""
 
-    def round(
-        self, data: FitData, booster: Any, trees: int, scores: Mapping[str, NDArray[np.floating]]
-    ) -> Round:
+    def round(self, data: FitData, booster: Any, trees: int, scores: Mapping[str, Reals]) -> Round:
         """The round after which ``booster`` has ``trees``; the loss is that at its start."""
         value = math.nan if data.objective is None else data.objective.value
         columns: dict[str, float] = {} if math.isnan(value) else {"loss": value}
@@ -184,7 +182,7 @@ class BoostedTrees(RoundModel, ABC):
         """The library's objective, used where no loss is chosen."""
         return self.objective or self.objectives[0]
 
-    def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
+    def score_items(self, items: Floats) -> Reals:
         return self.score_with(self.booster, items)
 
     def take(self, content: bytes | None) -> None:

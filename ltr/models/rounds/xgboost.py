@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from ltr.arrays import Floats, Reals
 from ltr.data.batches import ItemTensors
 from ltr.models.rounds.model import FitData, Importances, Round, check_whole_labels
 from ltr.models.rounds.trees import BoostedTrees
@@ -90,7 +90,7 @@ class XGBoost(BoostedTrees):
         self.expect_same(booster.num_features() == self.width, "features")
         return booster
 
-    def score_with(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
+    def score_with(self, booster: Any, items: Floats) -> Reals:
         booster.set_param({"nthread": torch.get_num_threads()})
         return booster.inplace_predict(items, predict_type="margin")
 
