@@ -1,4 +1,4 @@
-"""Every choice of every group composes, is built, and trains on tiny lists."""
+"""Configs are composed as by Hydra; every choice of every group is built and trains."""
 
 import itertools
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 from conftest import compose
 from omegaconf import OmegaConf
 
+from ltr.console.compose import compose_by_hydra, with_choices
 from ltr.console.configs import CONFIGS
 from ltr.experiment.build import build
 from ltr.experiment.run import run
@@ -59,12 +60,6 @@ def test_every_optimizer_schedule_and_transform_trains(changes, tiny, tmp_path) 
 
 
 @pytest.mark.slow
-def test_the_default_data_trains(tmp_path) -> None:  # with Web30K's transform and columns
-    cfg = compose("dataset.queries=9", f"cache_dir={tmp_path}/cache", "epochs=1", "batch_size=4")
-    assert 0 <= run(cfg, tmp_path, {})["test_ndcg@5"] <= 1
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("dataset", choices("dataset"))
 def test_every_dataset_is_built(dataset) -> None:
     own = {
@@ -110,3 +105,39 @@ def test_no_config_changes_when_it_is_built(tiny) -> None:
     before = OmegaConf.to_yaml(cfg)
     build(cfg).model(5)
     assert OmegaConf.to_yaml(cfg) == before
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("loss=neuralndcg", "seed=3", "loss.tol=1e-3"),
+        ("model=mlp", "model.hidden_sizes=[]", "metrics=[ndcg@5,mrr]", "seed=${epochs}"),
+        ("experiment=lightgbm_mq2008", "model.max_depth=4", "data_dir='a b'"),
+        ("dataset=table", "dataset.split={train:a,test:b}", "metrics_as=trec"),
+        ("model.dropout=0.1", "model.dropout=0.2", "+model.extra=1", "~tracking"),
+    ],
+)
+def test_it_is_what_hydra_composes(overrides) -> None:
+    for _ in range(2):  # read, and kept
+        config, choices = with_choices("train", overrides)
+        config.seed = 99  # a change of one is none of the next
+    config, choices = with_choices("train", overrides)
+    expected, chosen = compose_by_hydra("train", overrides)
+    assert choices == chosen
+    assert list(config) == list(expected)
+    assert OmegaConf.to_container(config) == OmegaConf.to_container(expected)
+
+
+def test_a_file_that_changed_is_read_again(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "configs" / "schedule" / "mine.yaml"
+    own.parent.mkdir(parents=True)
+    for gamma in (0.5, 0.25, 0.125):
+        own.write_text(
+            "_target_: ltr.training.schedules.step_decay\n_partial_: true\n"
+            f"step_size: 1\ngamma: {gamma}\n"
+        )
+        assert compose("schedule=mine").schedule.gamma == gamma
+    own.unlink()
+    with pytest.raises(Exception, match="mine"):
+        compose("schedule=mine")

@@ -1,0 +1,157 @@
+"""What the pages say is so, and is typed as printed; the losses alone need little."""
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import processes
+import pytest
+import torch
+from conftest import make_lists, write_letor
+
+import ltr
+
+ROOT = Path(__file__).resolve().parents[1]
+README, CONTRIBUTING = ((ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md"))
+PAGES = [
+    *sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")),
+    *sorted(ROOT.glob("examples/**/*.md")), *sorted(ROOT.glob("configs/**/*.yaml")),
+]  # fmt: skip
+PROGRAMS = "python|make|ltr|pip|torchrun|curl|java|vespa|git|uvicorn|cd|sh|tensorboard|sbatch"
+COMMAND = re.compile(rf"(?:\w+=\S* )*(?:{PROGRAMS})3? \S")
+ARGUMENT = re.compile(r"[+~]?[a-z][\w.@/]*=[\[{][^\"(]*")  # alone in a sentence, for one to type
+
+
+def commands(page: Path) -> list[str]:
+    """The commands of a page: of its blocks, whole over several lines, and in its sentences."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+    indent = "#   " if page.suffix == ".yaml" else "    (?:# )?"
+    lines, found = re.findall(rf"^{indent}(\S.*|  .*)", text, re.M), []
+    for number, line in enumerate(lines):
+        line = re.sub(r" {3,}.*", "", line)  # what it does
+        if COMMAND.match(line):
+            rest = iter(lines[number + 1 :])
+            while line.endswith("\\") or open_quote(line):
+                line = line.removesuffix("\\") + next(rest).strip()
+            found.append(line)
+    spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", text)]
+    return found + [span for span in spans if COMMAND.match(span) or ARGUMENT.fullmatch(span)]
+
+
+def open_quote(line: str) -> bool:
+    try:
+        shlex.split(line, comments=True)
+    except ValueError:
+        return True
+    return False
+
+
+def changed(command: str) -> str | None:
+    """What bash or zsh would read as a pattern, braces or history; None: nothing."""
+    bare = re.sub(r"'[^']*'|\"[^\"!]*\"", "", re.sub(r"(^| )#.*", "", command))
+    found = re.search(r"\S*[\[\]{}!]\S*|\S+=\S*[*?]\S*", bare)
+    return found and found[0]
+
+
+def test_commands_are_typed_as_they_are_printed() -> None:
+    shown = {str(page.relative_to(ROOT)): commands(page) for page in PAGES}
+    assert len(shown["README.md"]) > 20
+    assert len(shown["docs/guide.md"]) > 60
+    bad = [(page, changed(command)) for page, typed in shown.items() for command in typed]
+    assert not [one for one in bad if one[1]], "quote these arguments"
+
+
+def test_the_code_of_the_readme_works_word_for_word() -> None:
+    loop, _, loss, config = re.findall(r"```\w+\n(.*?)```", README, re.S)
+    scores = torch.randn(2, 5, requires_grad=True)
+    names = {"scores": scores, "labels": torch.ones(2, 5), "mask": torch.ones(2, 5).bool()}
+    exec(loop, names)
+    assert names["values"].shape == (2,)
+    assert scores.grad is not None
+    for code in (loss, config):  # which is trained below
+        assert code in CONTRIBUTING
+
+
+def test_every_choice_of_the_readme_exists() -> None:
+    groups = r"\b(dataset|loss|model|experiment|transform)=([a-z0-9_]+)"
+    for group, choice in re.findall(groups, README):
+        path = ROOT / "configs" / group / f"{choice}.yaml"
+        assert path.is_file() or choice == "squared", f"{group}={choice}"
+
+
+def test_the_source_package_has_what_the_tests_read() -> None:
+    own = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    place = r"(?:parents\[1\]|ROOT)\)? / \"(\w[\w.]*)"
+    named = {n for f in (ROOT / "tests").glob("*.py") for n in re.findall(place, f.read_text())}
+    missing = {f"/{name}" for name in named} - {*own["sdist"]["include"]}
+    assert missing <= {"/README.md", "/pyproject.toml"}, "these are in it anyhow"
+
+
+SHORT = ["epochs=1", "dataset.queries=30", "model=mlp"]
+PARTS = {  # trainings of the section are shortened by these
+    "A loss": SHORT, "A metric": SHORT, "A model": SHORT[:2], "A transform": SHORT,
+    "A data set": ["epochs=1", "model=mlp"], "A table": [],
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", PARTS)
+def test_what_one_types_for_a_part_of_one_s_own_trains(title: str, tmp_path: Path) -> None:
+    own = CONTRIBUTING.split(f"## {title}\n")[1].split("\n## ")[0]
+    files = re.findall(r"`([\w/]+\.(?:py|yaml))`[^`]*:\n\n```\w+\n(.*?)```", own, re.S)
+    assert files
+    for name, content in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    for seed, split in enumerate(("train", "vali", "test")):
+        write_letor(tmp_path / f"data/shop/{split}.txt", make_lists([5, 8, 3, 6], seed=seed))
+    typed = r"^    (?:PYTHONPATH=\. )?ltr (\w+) (.*?)(?: +#.*)?$"
+    for command, arguments in re.findall(typed, own, re.M):
+        script = "train.py" if command == "train" else f"scripts/{command}.py"
+        given = [*shlex.split(arguments), *(PARTS[title] if command == "train" else [])]
+        done = processes.run(script, *given, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+    assert list((tmp_path / "outputs").rglob("results.json"))
+
+
+ALONE = """
+import sys
+for name in (
+    "hydra", "omegaconf", "numba", "pandas", "scipy", "sklearn", "statsmodels",
+    "matplotlib", "jinja2", "tabulate", "tqdm", "filelock", "tensorboard",
+):
+    sys.modules[name] = None
+import ltr
+assert "torch" not in sys.modules and ltr.__version__
+import ltr.losses, ltr.metrics, ltr.relaxations, torch
+scores = torch.tensor([[0.1, 0.9, 0.5]], requires_grad=True)
+labels, mask = torch.tensor([[2.0, 1.0, 0.0]]), torch.ones(1, 3, dtype=torch.bool)
+values = ltr.losses.neural_ndcg_loss(scores, labels, mask, k=1, temperature=0.01)
+values.mean().backward()
+ltr.losses.lambdarank_loss(scores, labels, mask, k=1).mean().backward()
+print(round(values.item(), 6), scores.grad.isfinite().all().item())
+print(round(ltr.metrics.ndcg(scores, labels, mask, k=1).item(), 6))
+"""
+
+
+@pytest.mark.slow
+def test_losses_and_metrics_need_little_more_than_torch() -> None:
+    how = {"capture_output": True, "text": True, "cwd": ROOT}
+    done = subprocess.run([sys.executable, "-c", ALONE], check=False, **how)
+    third = round((2**1 - 1) / (2**2 - 1), 6)
+    assert done.stdout.split() == [str(-third), "True", str(third)], done.stderr
+    assert "plain path" in done.stderr  # said once
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_public_packages_are_attributes_and_no_other_name_is() -> None:
+    for name in ltr.__all__:
+        package = import_module("ltr.ranker" if name == "Ranker" else f"ltr.{name}")
+        assert getattr(ltr, name) is (package.Ranker if name == "Ranker" else package)
+        assert name in dir(ltr)
+    with pytest.raises(AttributeError, match="no attribute 'lossess'"):
+        ltr.lossess  # noqa: B018
