@@ -1,17 +1,20 @@
 """The formats of a table: each whole, each escaped, the page without anything from outside."""
 
 import hashlib
+import json
 import re
+import subprocess
 import xml.etree.ElementTree as ET
 from base64 import b64decode, b64encode
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from shutil import which
 
 import pandas as pd
 import pytest
-from browser import CHROMIUM, DESKTOP, PHONE, browser
-from made_table import Made, made
+from conftest import ROOT
+from made_table import made
 
 from ltr.analysis.report import (
     Block,
@@ -65,21 +68,8 @@ class Checked(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made(tmp_path_factory.mktemp("table"))
-
-
-@pytest.fixture
-def wide() -> Report:
-    """33 rows whose numbers are written in every way; as text they are in another order."""
-    texts = ["+0.5 ± 0.1", "-0.2", "+12.5*", "+1,200", "-0.2 ± 0.3", "+3 of 9", "+9.0e-3"]
-    names = [f"System {i} with a long name" for i in range(33)]
-    cells = [(name, texts[i % 7], *[f"0.{i} to 0.{i + 1}"] * 6) for i, name in enumerate(names)]
-    cells[4] = (names[4], "not run", *[""] * 6)
-    cells[9] = ("System 9 (published)", *cells[9][1:])
-    head = ("", "map", "published", *["interval"] * 5)
-    block = Block("numbers", "all of them", head, tuple(cells))
-    return Report("wide", "Wide", "python x" * 40, (("data", "here"),), (block,))
 
 
 def test_neither_an_untrained_row_nor_a_published_one_is_the_best() -> None:
@@ -90,51 +80,51 @@ def test_neither_an_untrained_row_nor_a_published_one_is_the_best() -> None:
     assert marked.best == {(1, 1), (2, 1)}
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
-def test_the_page_in_a_browser(wide: Report, tmp_path: Path) -> None:
-    path = tmp_path / "table.html"
-    plot = interval_picture({"map": LINES}, "a")
-    details = [("Rows", pd.DataFrame({"row": ["a"], "c": ["x" * 300]}))]
-    path.write_text(page(replace(wide, pictures=[plot], details=details)))
-    with browser() as shown:
-        for width in (DESKTOP, PHONE):
-            shown.open(path, width=width)
-            shown.run("document.querySelectorAll('details').forEach(d => d.open = true)")
-            assert shown.run("[innerWidth, document.documentElement.scrollWidth]") == [width] * 2
-        boxes = "document.querySelectorAll('.wide')"
-        assert shown.run(f"[...{boxes}].every(box => box.scrollWidth > box.clientWidth)")
-
-        def order() -> list[str]:
-            return shown.run("[...document.querySelectorAll('tbody th')].map(h => h.textContent)")
-
-        def click(column: int) -> tuple[list[str], str | None]:
-            head = f"document.querySelectorAll('thead th')[{column}]"
-            shown.run(f"{head}.querySelector('button').click()")
-            return order(), shown.run(f"{head}.getAttribute('aria-sort')")
-
-        before = order()
-        values = {row[0]: row[1] for row in wide.blocks[0].rows}
-        of_rows = {name: _number(text) for name, text in values.items() if text[0] in "+-"}
-        last = [name for name in before if name not in of_rows]
-        up = sorted(of_rows, key=lambda name: of_rows[name])
-        down = sorted(of_rows, key=lambda name: -of_rows[name])  # equal ones as before
-        assert click(1) == ([*down, *last], "descending")
-        assert click(1) == ([*up, *last], "ascending")
-        assert click(1) == (before, None)
-        assert click(0)[1] == "ascending"
-        assert click(0) == (sorted(before, key=lambda n: -int(n.split()[1])), "descending")
-        assert shown.said == []
-        assert [url for url in shown.requests if not url.endswith("/table.html")] == []
-
-
-def _number(text: str) -> float:
-    return float(text.split()[0].rstrip("*").replace(",", ""))
+PAGE = """
+class Element {  // as much of a page as its script asks for
+  constructor(text = "") { this.textContent = text; this.childNodes = []; this.given = {}; }
+  append(...rows) { this.rows = rows; }
+  addEventListener(_, click) { this.click = click; buttons.push(this); }
+  getAttribute(name) { return this.given[name] ?? null; }
+  setAttribute(name, value) { this.given[name] = value; }
+  removeAttribute(name) { delete this.given[name]; }
+}
+const buttons = [], row = (texts) => ({cells: texts.map((text) => new Element(text))});
+const [head, ...rows] = ROWS.map(row), body = new Element();
+body.append(...rows);
+const table = {tBodies: [body], tHead: {rows: [head]}};
+const document = {createElement: () => new Element(), querySelectorAll: () => [table]};
+"""
+CLICKED = """
+console.log(JSON.stringify([1, 1, 1, 0, 0].map((column) => {
+  buttons[column].click();
+  const order = body.rows.map((row) => Number(row.cells[0].textContent.slice(7)));
+  return [order, head.cells[column].getAttribute("aria-sort")];
+})));
+"""
 
 
 @pytest.mark.slow
-def test_the_page_is_whole_loads_nothing_and_has_plots(table: Made) -> None:
-    text = (table.folder / "table.html").read_text()
+@pytest.mark.skipif(which("node") is None, reason="Node is not installed")
+def test_a_click_on_a_head_sorts_numbers_however_they_are_written() -> None:
+    texts = ["+0.5 ± 0.1", "-0.2", "+12.5*", "gone", "+1,200", "-0.2", "+3 of 9", "", "9e-3"]
+    rows = [("", "map"), *((f"System {i}", text) for i, text in enumerate(texts, 4))]
+    script = (ROOT / "ltr" / "analysis" / "page.js").read_text()
+    program = f"const ROWS = {json.dumps(rows)};{PAGE}{script}{CLICKED}"
+    done = subprocess.run(["node"], input=program, capture_output=True, text=True, check=True)
+    before = [*range(4, 13)]
+    assert json.loads(done.stdout) == [
+        [[8, 6, 10, 4, 12, 5, 9, 7, 11], "descending"],  # equal ones as before
+        [[5, 9, 12, 4, 10, 6, 8, 7, 11], "ascending"],
+        [before, None],
+        [before, "ascending"],
+        [before[::-1], "descending"],
+    ]
+
+
+@pytest.mark.slow
+def test_the_page_is_whole_loads_nothing_and_has_plots(table: Path) -> None:
+    text = (table / "table.html").read_text()
     page = Checked(text)
     assert {"link", "iframe", "object", "base"} & set(page.tags) == set()
     (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)  # no other can run
@@ -153,13 +143,13 @@ def test_the_page_is_whole_loads_nothing_and_has_plots(table: Made) -> None:
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
-    runs = pd.read_csv(table.folder / "runs.csv")
+    runs = pd.read_csv(table / "runs.csv")
     assert len(runs) == 6
 
 
 @pytest.mark.slow
-def test_the_csv_has_every_number_in_full_and_the_largest_is_marked(table: Made) -> None:
-    found, runs = (pd.read_csv(table.folder / f"{name}.csv") for name in ("table", "runs"))
+def test_the_csv_has_every_number_in_full_and_the_largest_is_marked(table: Path) -> None:
+    found, runs = (pd.read_csv(table / f"{name}.csv") for name in ("table", "runs"))
     assert list(dict.fromkeys(found["row"])) == ["RankNet", "BCE", "RankSVM linear L2 0.01"]
     for line in found.to_dict("records"):
         own = runs.loc[runs["row"] == line["row"], f"{line['convention']} {line['metric']}"]
@@ -170,12 +160,12 @@ def test_the_csv_has_every_number_in_full_and_the_largest_is_marked(table: Made)
     words = judged.set_index("row")["verdict"]
     assert pd.isna(words["RankNet"])
     assert set(words.drop("RankNet")) <= set(WORDS)
-    text = (table.folder / "table.html").read_text()
+    text = (table / "table.html").read_text()
     for best in found.groupby(["convention", "metric"])["ours"].max():
         assert f"<strong>{best:.4f} ±" in text
-    before = {path.name: path.read_bytes() for path in table.folder.glob("table.*")}
-    assert made(table.folder.parents[2]).folder == table.folder  # the same runs, the same files
-    assert {path.name: path.read_bytes() for path in table.folder.glob("table.*")} == before
+    before = {path.name: path.read_bytes() for path in table.glob("table.*")}
+    assert made(table.parents[2]) == table  # the same runs, the same files
+    assert {path.name: path.read_bytes() for path in table.glob("table.*")} == before
 
 
 def test_names_are_escaped_in_every_form() -> None:
@@ -204,8 +194,12 @@ def test_names_are_escaped_in_every_form() -> None:
     assert latex_text("0.5 ± 0.1") == r"0.5 $\pm$ 0.1"
 
 
-def test_verdicts_have_colours_and_a_drawing_is_the_same_again(wide: Report) -> None:
-    style = page(wide).partition("<style>")[2].partition("</style>")[0]
+def test_verdicts_have_colours_and_a_drawing_is_the_same_again() -> None:
+    style = (
+        page(Report("plain", "Plain", "make", (), ()))
+        .partition("<style>")[2]
+        .partition("</style>")[0]
+    )
     for word in WORDS:
         assert len(re.findall(rf"--{word}: #[0-9a-f]{{6}};", style)) == 3  # light, dark, print
         assert f"td.{word}" in style
