@@ -2,10 +2,21 @@
 
 Written from the documentation and sources of Solr 9.x, RankLib 2.x, the Elasticsearch plugin 1.5
 and the OpenSearch plugin 3.x; no evaluation is shared with the code that writes the files.
+
+    python tests/export_engines.py outputs/RUN outputs/OTHER ...
+    python tests/export_engines.py ranklib=RANKLIB outputs/RUN ... [split=test]
+
+print a table and the refusals: a cell is the largest difference of the model's and an exported
+form's scores over ``max(1, largest |score| of the list)``. With ``ranklib=``, RankLib's jar or a
+folder of its compiled classes (2.10 and later, run by Java 11 and later), its own classes score.
 """
 
 import json
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +24,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 from omegaconf import DictConfig
+from tabulate import tabulate
 
+from ltr.console.compose import typed
+from ltr.errors import LTRError
+from ltr.experiment.engines import ENGINES
+from ltr.inference.export.command import export_model
 from ltr.inference.export.context import parity
 from ltr.scorers.scorer import load_model
 
@@ -57,11 +73,8 @@ def descend(root: Any, read: Callable[[Any], Any], items: Array, *, strict: bool
     feature, threshold, left, right, missing_left = told
     x, limit = items[:, feature], np.float32(threshold)
     goes_left = np.where(np.isnan(x), missing_left, x < limit if strict else x <= limit)
-    return np.where(
-        goes_left,
-        descend(left, read, items, strict=strict),
-        descend(right, read, items, strict=strict),
-    )
+    below, above = (descend(node, read, items, strict=strict) for node in (left, right))
+    return np.where(goes_left, below, above)
 
 
 def restored(scores: Array, described: str) -> Array:
@@ -71,14 +84,12 @@ def restored(scores: Array, described: str) -> Array:
 
 
 def engine_scores(
-    engine: str,
-    files: Mapping[str, str],
-    features: Array,
-    score: Callable[..., Array] | None = None,
+    engine: str, files: Mapping[str, str], features: Array, jar: str | None = None
 ) -> Array:
     """The scores, ``[items]``, that the engine gives to raw ``features`` by the files."""
     if engine == "ranklib":
-        return (score or of_ranklib)(files["model.txt"], features)
+        text = files["model.txt"]
+        return ranklib_scores(jar, text, features) if jar else of_ranklib(text, features)
     model = json.loads(files["model.json"])
     if engine == "solr":
         return of_solr(json.loads(files["features.json"]), model, features)
@@ -86,12 +97,12 @@ def engine_scores(
     return of_plugin(model["model"]["model"], names, features)
 
 
-def parity_in_engine(cfg: DictConfig, score: Callable[..., Array] | None = None) -> dict[str, Any]:
+def parity_in_engine(cfg: DictConfig, jar: str | None = None) -> dict[str, Any]:
     """The parity of the engine's scores, by the files of a finished export, with the model's."""
     scorer = load_model(cfg.checkpoint, trust=cfg.trust)
     _, lists = scorer.read(scorer.own_config(cfg, ["dataset"]).dataset, cfg.split)
     files = {path.name: path.read_text() for path in Path(cfg.output).iterdir()}
-    found = engine_scores(cfg.to, files, np.asarray(lists.features), score)
+    found = engine_scores(cfg.to, files, np.asarray(lists.features), jar)
     notes = json.loads(files["manifest.json"])["notes"]
     theirs = restored(found, notes["score"]) if "score" in notes else found
     return parity(lists, scorer.scores(lists).numpy(), theirs, f"to={cfg.to}")
@@ -100,22 +111,19 @@ def parity_in_engine(cfg: DictConfig, score: Callable[..., Array] | None = None)
 def of_ranklib(text: str, features: Array) -> Array:
     """A missing value is 0; trees add in float32, the other in float64."""
     items = np.nan_to_num(features, nan=0.0, posinf=np.inf, neginf=-np.inf)
-    name = text.splitlines()[0].removeprefix("## ").strip()
-    lines = [line.strip() for line in text.splitlines()]
-    lines = [line for line in lines if line and not line.startswith("##")]
-    if name == "LambdaMART":
+    first, *lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith("##")]
+    if first == "## LambdaMART":
         total = np.zeros(len(items), np.float32)
         for tree in ElementTree.fromstring("".join(lines)).iter("tree"):
             weight = np.float64(np.float32(tree.get("weight", "1")))
-            total = (total + descend(tree[0], _xml, items).astype(float) * weight).astype(
-                np.float32
-            )
+            added = descend(tree[0], _xml, items).astype(float) * weight
+            total = (total + added).astype(np.float32)
         return total
-    exact = items.astype(np.float64)
-    assert name == "Linear Regression"
+    assert first == "## Linear Regression"
     weights = {int(k): float(v) for k, v in re.findall(r"(\d+):(\S+)", lines[0])}
     bias = np.array([weights.pop(0)])
-    inputs = exact[:, [feature - 1 for feature in weights]]
+    inputs = items.astype(np.float64)[:, [feature - 1 for feature in weights]]
     return run_layers([(np.array([[*weights.values()]]), bias, "identity")], inputs)
 
 
@@ -170,3 +178,63 @@ def of_solr(store: list[Any], model: Mapping[str, Any], features: Array) -> Arra
     for one in params["trees"]:
         total += np.float32(one["weight"]) * descend(one["root"], read, raw)
     return total
+
+
+MAIN = """
+import ciir.umass.edu.learning.*;
+import java.nio.file.*;
+
+public class Score {
+    public static void main(String[] args) throws Exception {
+        Ranker ranker = new RankerFactory().loadRankerFromFile(args[0]);
+        StringBuilder out = new StringBuilder();
+        for (String line : Files.readAllLines(Path.of(args[1])))
+            out.append(ranker.eval(new DenseDataPoint(line))).append('\\n');
+        Files.writeString(Path.of(args[2]), out.toString());
+    }
+}
+"""
+
+
+def ranklib_scores(jar: str, text: str, features: Array) -> Array:
+    """The scores, ``[items]`` float64, that RankLib itself gives by the model ``text``."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = ("Score.java", "model.txt", "items", "scores")
+        main, model, items, out = (Path(folder) / name for name in names)
+        rows = (" ".join(f"{i}:{x!s}" for i, x in enumerate(row, 1)) for row in features)
+        main.write_text(MAIN), model.write_text(text)
+        items.write_text("".join(f"0 qid:1 {row}\n" for row in rows))
+        command = [str(shutil.which("java")), "-XX:TieredStopAtLevel=1", "-cp", jar]
+        subprocess.run([*command, *map(str, (main, model, items, out))], check=True)
+        return np.array(out.read_text().split(), float)
+
+
+def main(arguments: list[str]) -> None:
+    """Export each run to every engine."""
+    runs = [one for one in arguments if "=" not in one]
+    given = dict(one.split("=", 1) for one in arguments if "=" in one)
+    jar = given.pop("ranklib", None)
+    options = [f"{key}={value}" for key, value in given.items()]
+    rows, refusals, engines = [], dict[str, str](), ("ranklib",) if jar else ENGINES
+    for run in runs:
+        rows.append([Path(run).name])
+        for engine in engines:
+            with tempfile.TemporaryDirectory() as folder:
+                output = Path(folder) / "exported"
+                asked = [*options, f"checkpoint={run}", f"to={engine}", f"output={output}"]
+                try:
+                    export_model(cfg := typed("export", asked))
+                    found = json.loads((output / "parity.json").read_text())
+                    if engine not in ("onnx", "vespa", "native"):
+                        found = parity_in_engine(cfg, jar)
+                    rows[-1].append(f"{found['largest_difference_of_unit']:.1e}")
+                except LTRError as error:
+                    refusals.setdefault(str(error), Path(run).name)
+                    rows[-1].append("refused")
+    print(tabulate(rows, ["run", *engines], tablefmt="github", disable_numparse=True))
+    for text, run in refusals.items():
+        print(f"- {run}: `{text}`")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
