@@ -1,17 +1,29 @@
-"""Files are written whole or not at all, and nobody else's are removed."""
+"""Files are written whole or not at all; on a full disk what is no loss goes on with a warning."""
 
 import errno
+import logging
 import os
+import re
+import resource
+import signal
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import processes
 import pyarrow as pa
 import pytest
+from processes import ROOT
 
 from ltr.atomic import atomic_write, write_csv, write_frame
+from ltr.console.process import LogFile, ending, is_full
 from ltr.errors import OutputError
+from ltr.training.hooks import TensorBoard
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
 
 KILLED = """
 import os, signal, sys
@@ -26,7 +38,7 @@ atomic_write(Path(sys.argv[1]), write)
 
 
 def full(*_: object) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
+    raise FULL
 
 
 def test_a_full_disk_leaves_the_file_before_and_nothing_else(tmp_path, monkeypatch) -> None:
@@ -46,8 +58,7 @@ def test_a_full_disk_leaves_the_file_before_and_nothing_else(tmp_path, monkeypat
 def test_the_part_of_a_killed_writer_is_taken_over_and_nothing_of_others_is(tmp_path) -> None:
     path = tmp_path / "last.pt"
     subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
-    (left,) = tmp_path.iterdir()
-    assert left.read_bytes() == b"half of it"
+    assert [left.read_bytes() for left in tmp_path.iterdir()] == [b"half of it"]
     (tmp_path / "thesis.part").write_text("mine")
     atomic_write(path, "whole")
     assert path.read_text() == "whole"
@@ -59,8 +70,7 @@ def test_writers_of_one_file_wait_for_each_other(tmp_path) -> None:
     path = tmp_path / "summary.csv"
     code = "import sys; from pathlib import Path; from ltr.atomic import atomic_write\n"
     code += "for _ in range(50): atomic_write(Path(sys.argv[1]), sys.argv[2] * 10_000)"
-    words = [[sys.executable, "-c", code, str(path), letter] for letter in "ab"]
-    writers = [subprocess.Popen(word) for word in words]
+    writers = [subprocess.Popen([sys.executable, "-c", code, path, letter]) for letter in "ab"]
     while any(writer.poll() is None for writer in writers):
         if path.exists():
             assert path.read_text() in ("a" * 10_000, "b" * 10_000)
@@ -102,3 +112,94 @@ def test_no_cell_of_text_is_a_formula_and_numbers_are_untouched(tmp_path) -> Non
         assert read["'=head"].tolist() == read["'=id"].tolist() == safe
         assert read["number"].astype(float).tolist() == numbers.tolist()
     assert frame["=head"].tolist() == texts
+
+
+# What a full disk leaves.
+
+
+def test_the_log_is_no_loss(capfd, tmp_path) -> None:
+    for path in (Path("/dev/full"), tmp_path / "train.log"):
+        handler = LogFile(str(path))
+        for number in range(3):
+            handler.handle(logging.LogRecord("x", logging.INFO, "", 0, f"line {number}", (), None))
+        with suppress(OSError):
+            handler.close()
+    assert capfd.readouterr().err == "warning: /dev/full cannot be written\n"
+    assert (tmp_path / "train.log").read_text() == "line 0\nline 1\nline 2\n"
+
+
+def test_scalars_are_no_loss_can_be_read_and_go_back_with_a_resumed_run(
+    tmp_path, monkeypatch, caplog
+) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for base, epochs in ((0, (0, 1, 2)), (10, (2, 3))):  # the second run goes on after epoch 1
+        board = TensorBoard(tmp_path)
+        board.replay({"epoch": 0, "loss": 99.0})
+        for epoch in epochs:
+            board.epoch({"epoch": epoch, "loss": float(epoch + base)})
+    size = max((file.stat() for file in tmp_path.iterdir()), key=lambda s: s.st_mtime_ns).st_size
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:  # seven bytes more
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 7, hard))
+        for epoch in (4, 5, 6):
+            board.epoch({"epoch": epoch, "loss": 0.5})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caplog.text.count("goes on without them") == 1
+    read = EventAccumulator(str(tmp_path)).Reload()
+    assert [(e.step, e.value) for e in read.Scalars("loss")] == [(0, 0), (1, 1), (2, 12), (3, 13)]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(errno.EROFS, "Read-only", "out"), "out: Read-only; choose"),
+        (FULL, "a file: No space left on device; free some space"),
+        (MemoryError(), "not enough memory.*: lower batch_size"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "not enough memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9"), "not enough memory"),
+        (OutputError("give less"), "give less"),
+    ],
+)
+def test_one_line_and_status_2(error, line, capsys) -> None:
+    with pytest.raises(SystemExit) as stop, ending():
+        raise error
+    assert stop.value.code == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert re.match(f"error: .*{line}", err)
+
+
+def test_a_bug_keeps_its_traceback_and_what_is_behind_an_error_tells_of_a_full_disk() -> None:
+    for bug in (KeyError("x"), RuntimeError("ours"), OSError(errno.EBADF, "bad")):
+        with pytest.raises(type(bug)), ending():
+            raise bug
+    with pytest.raises(OutputError) as caught:
+        raise OutputError("cannot be written") from FULL
+    assert is_full(caught.value)
+    assert not is_full(OutputError("cannot be written"))
+
+
+@pytest.mark.slow
+def test_output_that_cannot_be_printed_is_one_line() -> None:
+    code = "from ltr.console.process import ending\nwith ending(): print('x')"
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-c", code]
+        got = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
+    line = b"error: a file: No space left on device; free some space\n"
+    assert (got.returncode, got.stderr) == (2, line)
+
+
+@pytest.mark.slow
+def test_training_on_a_full_disk_keeps_what_there_was_and_says_how_to_go_on(tiny, tmp_path) -> None:
+    """Files may have 30 kB: nothing but the checkpoint of a larger model is larger."""
+    own = [item for item in tiny if not item.startswith(("suggested", "model."))]
+    command = [*own, "model=mlp", "model.hidden_sizes=[2000]", "loss=listnet", "epochs=1"]
+    got = processes.run("train.py", *command, f"hydra.run.dir={tmp_path}/run", file_size=30_000)
+    assert (got.returncode, "Traceback" in got.stderr) == (2, False), got.stderr
+    last = got.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {tmp_path}/run/last.pt cannot be written (File too large)")
+    assert last.endswith("then give the same command again")
+    assert not list((tmp_path / "run").glob(".part*"))
