@@ -118,13 +118,15 @@ def test_a_category_is_coded_as_a_table_is(tmp_path) -> None:
         "price": [3, 3, 3, 2, 2, 1], "age": ["red", "red", "1", "1", "true", "x"],
         "stock": list("aabbcc"), "q": [1] * 6, "y": [0] * 6,
     }  # fmt: skip
-    coded = {"categories": ("price", "age"), "hashed": {"stock": 1000}}
-    found = lists_of(pa.table(train), Roles(query="q", label="y", **coded)).columns
+    coded = ("price", "age", "stock")
+    found = lists_of(pa.table(train), Roles(query="q", label="y", categories=coded)).columns
     assert found.categories["price"] == ("3", "2", "1")
     numbers = [3, 1.0, 2, 7.5, -0.0, 1e20, None]
     texts = ["red", "true", "1.0", "True", "blue", "", "1.50"]
     tried = {"price": pa.array(numbers, pa.float64()), "age": texts, "stock": texts, "q": [1] * 7}
-    live = lists_of(pa.table(tried), Roles(query="q", **coded), columns=found, labelled=False)
+    live = lists_of(
+        pa.table(tried), Roles(query="q", categories=coded), columns=found, labelled=False
+    )
     folder = write_model(tmp_path / "exported", categories=found.state()["categories"])
     sent = [
         {"id": i, "features": [a, b, b]}

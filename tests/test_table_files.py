@@ -49,7 +49,7 @@ FORMS: dict[str, Write] = {
 }
 
 
-PLAIN: dict[str, Any] = {"id": None, "categories": None, "hashed": None}
+PLAIN: dict[str, Any] = {"id": None, "categories": None}
 
 
 def table(rows: int = 360, seed: int = 0) -> pa.Table:
@@ -71,10 +71,7 @@ def table(rows: int = 360, seed: int = 0) -> pa.Table:
 
 
 def files(folder: Path, **knobs: Any) -> TableFiles:
-    roles = {
-        "query": "query", "label": "grade", "id": ["sku"], "categories": ["brand"],
-        "hashed": {"size": 7},
-    }  # fmt: skip
+    roles = {"query": "query", "label": "grade", "id": ["sku"], "categories": ["brand", "size"]}
     places = {"data_dir": folder, "cache_dir": folder / "cache"}
     return TableFiles(name="table", **(places | roles | knobs))
 
@@ -151,7 +148,7 @@ def test_other_splits_have_the_columns_of_train(tmp_path: Path) -> None:
 
 def test_text_without_a_line_of_names(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("7,0.5,x,1\n8,0.25,y,2\n7,0,z,\n")
-    knobs = {"query": 1, "label": 2, "categories": [], "hashed": None, "header": False}
+    knobs = {"query": 1, "label": 2, "categories": [], "header": False}
     knobs |= {"labels": "real", "split": {"train": "a.csv", "vali": "a", "test": "a"}}
     lists = files(tmp_path, **knobs, id=[3]).split("train")
     assert lists.columns.names == ("4",)
@@ -224,7 +221,7 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
 def test_prepare_data_counts_tables(tmp_path: Path, capsys) -> None:
     pa.parquet.write_table(table(), tmp_path / "a.parquet")
     given = ["dataset=table", "dataset.query=query", "dataset.label=grade", "dataset.id=[sku]"]
-    given += ["dataset.path=a.parquet", "dataset.categories=[brand]", "dataset.hashed={size: 7}"]
+    given += ["dataset.path=a.parquet", "dataset.categories=[brand,size]"]
     places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache"]
     prepare_data(compose(*given, *places, config="prepare_data"))
     assert "5 features, categories: brand, size" in capsys.readouterr().out

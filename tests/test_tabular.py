@@ -84,20 +84,17 @@ def test_query_ids_of_any_type(values: Any, expected: list[str]) -> None:
 
 def test_categories_are_those_of_train_the_most_frequent_first() -> None:
     texts = ["d", "a", "b", "b", "c", "c", "", None]
-    cells = {"q": range(8), "c": texts, "h": texts}
-    roles = Roles("q", categories=("c",), hashed={"h": 5}, category_values=3)
+    cells = {"q": range(8), "c": texts}
+    roles = Roles("q", categories=("c",), category_values=3)
     read = lists_of(pa.table(cells), roles, labelled=False)
     columns = read.columns
-    assert columns == Columns(("c", "h"), {"c": ("b", "c", "a"), "h": 5})
+    assert columns == Columns(("c",), {"c": ("b", "c", "a")})
     nan = np.nan
     np.testing.assert_equal(read.features[:, 0].tolist(), [0, 3, 1, 1, 2, 2, nan, nan])
-    hashed = read.features[:6, 1]
-    assert ((hashed >= 1) & (hashed <= 5)).all()
-    assert hashed[2] == hashed[3]
 
-    later = pa.table({"h": ["b"], "c": ["new"], "q": [1], "another": ["text"]})
+    later = pa.table({"another": ["text"], "c": ["new"], "q": [1]})
     codes = lists_of(later, roles, columns=columns, labelled=False).features
-    assert codes.tolist() == [[0, hashed[2]]], "by name; an unseen value is 0"
+    assert codes.tolist() == [[0]], "by name; an unseen value is 0"
 
 
 def test_a_category_is_known_by_its_text_whatever_the_type() -> None:
@@ -128,7 +125,7 @@ def test_a_category_is_known_by_its_text_whatever_the_type() -> None:
         ({"c": [[1.0]] * 4}, {}, ["'c'", "list", "numbers or texts"]),
         ({"q": [[1.0]] * 4}, {}, ["row 1", "'q'", "list", "texts"]),
         ({}, {"label": "Yy"}, ["'Yy'", "dataset.label", "it has q, y"]),
-        ({}, {"hashed": {"colour": 9}}, ["'colour'", "dataset.hashed"]),
+        ({}, {"categories": ("colour",)}, ["'colour'", "dataset.categories"]),
     ],
 )
 def test_what_cannot_be_read_is_one_line(cells, roles, words) -> None:
@@ -149,11 +146,10 @@ def test_a_table_without_rows_a_feature_or_single_names() -> None:
     [
         ({"label": "q"}, "one role"),
         ({"features": ("x", "y")}, "one role"),
-        ({"hashed": {"c": 5}}, "one role"),
-        ({"hashed": {"h": 0}}, "whole number"),
+        ({"categories": ("c", "w")}, "one role"),
+        ({"category_values": 0}, "whole number"),
         ({"category_values": True}, "whole number"),
         ({"query": None}, "dataset.query"),
-        ({"hashed": 5}, "NUMBER OF CODES"),
     ],
 )
 def test_roles_that_do_not_go_together(roles, word) -> None:

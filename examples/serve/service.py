@@ -21,7 +21,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import onnxruntime
@@ -49,8 +48,8 @@ class Ranker:
         self.manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
         self.features = [str(name) for name in self.manifest["features"]]
         self._known = frozenset(self.features)
-        self._codes: dict[str, int | dict[str, int]] = {
-            name: known if isinstance(known, int) else {text: i for i, text in enumerate(known, 1)}
+        self._codes: dict[str, dict[str, int]] = {
+            name: {text: i for i, text in enumerate(known, 1)}
             for name, known in self.manifest.get("categories", {}).items()
         }
         options = onnxruntime.SessionOptions()
@@ -90,10 +89,8 @@ class Ranker:
 
     def _code(self, name: str, value: Any, where: str) -> float:
         """The code of a category's value, by the rule in the manifest's notes."""
-        text, known = _text(value, where), self._codes[name]
-        if not text:
-            return math.nan
-        return known.get(text, 0) if isinstance(known, dict) else 1 + crc32(text.encode()) % known
+        text = _text(value, where)
+        return self._codes[name].get(text, 0) if text else math.nan
 
 
 def _number(value: Any, where: str) -> float:

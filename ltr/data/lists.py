@@ -21,32 +21,29 @@ class Columns:
     """Names of the features, and the categories among them.
 
     A category column of ``Lists.features`` holds codes: 1, 2, ... for the values listed here, 0 for
-    any other value, NaN for a missing one; or 1 + a hash of the text modulo a whole number.
+    any other value, NaN for a missing one.
     """
 
     names: tuple[str, ...]  # of the features, in order
-    categories: Mapping[str, tuple[str, ...] | int] = field(default_factory=dict)  # by name
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by name
 
     @property
     def codes(self) -> Ints:
         """How many codes each feature has, 0 included, ``[width]``; 0 for a number."""
         values = [self.categories.get(name) for name in self.names]
-        sizes = [one if isinstance(one, int) else -1 if one is None else len(one) for one in values]
-        return np.array(sizes, np.int64) + 1
+        return np.array([0 if one is None else 1 + len(one) for one in values], np.int64)
 
     def state(self) -> dict[str, Any]:
         """Plain lists and numbers, for a checkpoint or a cache."""
-        listed = {k: v if isinstance(v, int) else list(v) for k, v in self.categories.items()}
+        listed = {name: list(values) for name, values in self.categories.items()}
         return {"names": list(self.names), "categories": listed}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Columns":
         """The columns with this ``state()``; ``ValueError`` where it is not one."""
-        listed = {k: v if isinstance(v, int) else tuple(v) for k, v in state["categories"].items()}
+        listed = {name: tuple(values) for name, values in state["categories"].items()}
         names = tuple(state["names"])
-        texts = [names, *(one for one in listed.values() if not isinstance(one, int))]
-        sound = all(isinstance(one, str) for part in texts for one in part)
-        sound &= all(one >= 1 for one in listed.values() if isinstance(one, int))
+        sound = all(isinstance(one, str) for part in (names, *listed.values()) for one in part)
         if not sound or not listed.keys() <= {*names} or len({*names}) != len(names):
             raise ValueError("names and values of categories are texts, each name stands once")
         return cls(names, listed)

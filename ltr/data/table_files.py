@@ -68,8 +68,8 @@ class TableFiles(SplitFiles):
             seed: of the cut.
             header, names: the ``Form`` of text files.
             labels, max_grade: as for ``ltr.data.letor.Rules``.
-            roles: query, label, id, features, categories, hashed, weight and category_values, as
-                for ``Roles``.
+            roles: query, label, id, features, categories, weight and category_values, as for
+                ``Roles``.
         """
         self._columns: Columns | None = None
         self.roles = Roles.of(roles)

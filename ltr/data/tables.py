@@ -3,10 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -39,34 +38,27 @@ class Roles:
     id: tuple[str, ...] = ()  # that travel with an item, such as a product id, and are no features
     features: tuple[str, ...] | None = None  # None: every other number column, and categories
     categories: tuple[str, ...] = ()  # features whose values are listed as they are found in train
-    hashed: Mapping[str, int] = field(default_factory=dict)  # ... are hashed to so many codes
     weight: str | None = None  # of a query, > 0, the same in all of its rows
     category_values: int = 1000  # the most values that are listed, the most frequent ones
 
     def __post_init__(self) -> None:
         single = [name for name in (self.query, self.label, self.weight) if name is not None]
-        for names in ([*single, *(self.features or ())], [*single, *self.coded]):
+        for names in ([*single, *(self.features or ())], [*single, *self.categories]):
             if twice := [name for name in names if names.count(name) > 1]:
                 raise ConfigError(
-                    f"column {twice[0]!r} stands twice in dataset.query, label, weight, features, "
-                    "categories and hashed: give it one role"
+                    f"column {twice[0]!r} stands twice in dataset.query, label, weight, features "
+                    "and categories: give it one role"
                 )
-        for size in (*self.hashed.values(), self.category_values):
-            if type(size) is not int or not 1 <= size < _LARGEST_CODE:
-                raise ConfigError(
-                    f"dataset.hashed or category_values: {size} is no whole number from 1 to "
-                    f"{_LARGEST_CODE - 1:,}"
-                )
-
-    @property
-    def coded(self) -> list[str]:
-        """The features whose values are categories."""
-        return [*self.categories, *self.hashed]
+        if type(most := self.category_values) is not int or not 1 <= most < _LARGEST_CODE:
+            raise ConfigError(
+                f"dataset.category_values={most}: give a whole number from 1 to "
+                f"{_LARGEST_CODE - 1:,}"
+            )
 
     def keys(self, *, labelled: bool) -> dict[str, str]:
         """The columns that the roles name, and the key of each."""
         keys = dict[str, str]()
-        for role in ("id", "categories", "hashed", "features", "weight", "label", "query"):
+        for role in ("id", "categories", "features", "weight", "label", "query"):
             if labelled or role not in ("weight", "label"):
                 names = getattr(self, role) or ()
                 keys |= dict.fromkeys(
@@ -85,9 +77,7 @@ class Roles:
         for role in {"id", "features", "categories"} & roles.keys():
             names = roles[role]
             roles[role] = tuple(map(str, [names] if isinstance(names, str | int) else names))
-        if not isinstance(hashed := roles.get("hashed", {}), Mapping):
-            raise ConfigError(f"dataset.hashed={hashed}: give {{COLUMN: NUMBER OF CODES}}")
-        return cls(**roles | {"hashed": {str(name): size for name, size in hashed.items()}})
+        return cls(**roles)
 
 
 def kind(type_: Any) -> str:
@@ -142,7 +132,7 @@ def _column(piece: Piece, name: str, *, coded: bool = False) -> Any:
         raise DataError(
             f"{piece.file}: column {name!r} holds {column.type}, where "
             f"{'numbers or texts' if coded else 'numbers'} are read; write it so in every file, or "
-            f"train with 'dataset.categories=[{name}]', dataset.hashed or dataset.id"
+            f"train with 'dataset.categories=[{name}]' or dataset.id"
         )
     return column
 
@@ -193,32 +183,34 @@ def find_columns(source: Source, roles: Roles, keep: Container[str] | None = Non
             often = np.bincount(places[rows], minlength=len(texts)).tolist()
             for text, times in zip(texts, often, strict=True):
                 count[text] += times
-    categories = dict[str, tuple[str, ...] | int](roles.hashed)
+    categories = dict[str, tuple[str, ...]]()
     for name, count in counts.items():
         del count[""]  # a missing value is none
         frequent = sorted(+count, key=lambda text: (-count[text], text))
         categories[name] = tuple(frequent[: roles.category_values])
-    in_order = {name: categories[name] for name in names if name in categories}
-    return Columns(tuple(names), in_order)
+    return Columns(tuple(names), categories)
 
 
 def _feature_names(source: Source, roles: Roles) -> list[str]:
     if roles.features is not None:
-        return list(dict.fromkeys([*roles.features, *roles.coded]))
+        return list(dict.fromkeys([*roles.features, *roles.categories]))
     others = {roles.query, roles.label, roles.weight, *roles.id}
     types = {
         one.name: one.type
         for one in source.schema
         if one.name not in others and not _INDEX.fullmatch(one.name)
     }
-    if strange := {n: t for n, t in types.items() if n not in roles.coded and kind(t) != "number"}:
-        shown = ", ".join(f"{name} ({type_})" for name, type_ in [*strange.items()][:12])
+    numbers = {name for name, type_ in types.items() if kind(type_) == "number"}
+    if strange := [name for name in types if name not in {*numbers, *roles.categories}]:
+        shown = ", ".join(f"{name} ({types[name]})" for name in strange[:12])
         raise DataError(
             f"{source.title}: no role for {shown}, which are no numbers; name texts in "
-            "'dataset.categories=[NAME]' or dataset.hashed, what is no feature in dataset.id; turn "
-            "dates and lists into numbers"
+            "'dataset.categories=[NAME]', what is no feature in dataset.id; turn dates and lists "
+            "into numbers"
         )
-    if not (names := list(dict.fromkeys([*types, *roles.coded]))):  # an id may be a feature too
+    if not (
+        names := list(dict.fromkeys([*types, *roles.categories]))
+    ):  # an id may be a feature too
         raise DataError(f"{source.title}: no number column is left as a feature; name some")
     return names
 
@@ -268,10 +260,8 @@ def table_blocks(
         raise DataError(f"{source.title}: no rows; expected a row for each item")
 
 
-def _encoder(values: Sequence[str] | int) -> Callable[[str], float]:
+def _encoder(values: Sequence[str]) -> Callable[[str], float]:
     """The code of a text in a column of the categories ``values``, as ``Columns`` has them."""
-    if isinstance(values, int):
-        return lambda text: 1 + crc32(text.encode()) % values if text else np.nan
     codes = {value: code for code, value in enumerate(values, 1)}
     return lambda text: codes.get(text, 0) if text else np.nan
 

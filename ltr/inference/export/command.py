@@ -41,9 +41,8 @@ _OF_RUN = ("convention", "vali", "test", "select", "select_on", "selected_epoch"
            "seed", "commit", "finished")  # fmt: skip
 _CODES = (
     "a feature under categories is read as a code: 1 + the place of its value, as text, in the "
-    "list there, 0 where the list lacks it; of a number n there 1 + CRC-32 of the text in UTF-8 "
-    "modulo n; missing (NaN) where it is missing or empty. A whole number or a text such as 3.0 is "
-    "the text 3, a flag true or false."
+    "list there, 0 where the list lacks it; missing (NaN) where it is missing or empty. A whole "
+    "number or a text such as 3.0 is the text 3, a flag true or false."
 )
 
 
