@@ -1,31 +1,38 @@
-"""One search: on vali only, with pruning and failures, and a file at its end."""
+"""A search: what is searched; on vali only, with pruning and failures; a file at its end."""
 
-import os
+import importlib
 import re
-from pathlib import Path
+import shutil
 from typing import Any
 
 import optuna
 import pandas as pd
 import pytest
-from conftest import compose, real_data
+import torch
+from conftest import compose
 from made_search import refused, searched, small_search, trials
 from optuna.trial import FrozenTrial, TrialState
 from orders import search_of
+from test_checkpoint import content
 
-from ltr.errors import DataError
+import ltr.search
+from ltr.console.configs import files_of
+from ltr.errors import DataError, LTRError
+from ltr.experiment.identity import training_code
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
-from ltr.search.command import best_text, found_by, sentence
+from ltr.search.command import best_text, check_space, found_by, search_identity, sentence
 from ltr.search.definition import Search
-from ltr.search.study import Report, overrides_of, suggest
+from ltr.search.space import FORMS, Distribution, distribution
+from ltr.search.study import Report, default_params, overrides_of, suggest
+from ltr.training.checkpoint import save_checkpoint
 
 small = small_search
 
 
 @pytest.mark.slow
 def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
-    small: list[str], letor_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small, letor_folder, tmp_path, capsys
 ) -> None:
     small = [*small, "trials=7", "pruner=none", "space.model.output_activation=[choice,null,tanh]"]
     (letor_folder / "mine" / "test.txt").write_bytes(b"\x00 no lists \xff")  # never looked at
@@ -98,9 +105,7 @@ def trial_of(search: Search, **params: Any) -> FrozenTrial:
         ),
     ],
 )  # fmt: skip
-def test_the_file_composes_to_the_config_of_the_trial(
-    arguments: list[str], values: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_file_composes_to_the_config_of_the_trial(arguments, values, tmp_path) -> None:
     search = search_of([*arguments, "data_dir=here"])
     best = trial_of(search, **values)
     (tmp_path / "experiment").mkdir()
@@ -115,13 +120,13 @@ def test_the_file_composes_to_the_config_of_the_trial(
 
 
 @pytest.mark.parametrize("value", ["os.system", "${oc.env:HOME}", 1e9])
-def test_a_database_cannot_set_what_is_not_searched(value: Any) -> None:
+def test_a_database_cannot_set_what_is_not_searched(value) -> None:
     search = search_of(["data_dir=here", "space=linear"])
     with pytest.raises(DataError, match=r"not of the space.*name=NAME"):
         found_by(search, [trial_of(search, **{"optimizer.lr": value})])
 
 
-def test_the_first_trial_is_the_config_even_outside_the_space(small: list[str]) -> None:
+def test_the_first_trial_is_the_config_even_outside_the_space(small) -> None:
     small = [item for item in small if item != "l2=0"] + ["space.optimizer.lr=[float,0.05,0.1,log]"]
     search, study = search_of(small), optuna.create_study()
     first, second = study.ask(), study.ask()
@@ -134,9 +139,7 @@ def test_the_first_trial_is_the_config_even_outside_the_space(small: list[str]) 
 
 
 @pytest.mark.slow
-def test_bad_trials_are_pruned_and_say_when(
-    small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_trials_are_pruned_and_say_when(small, tmp_path, capsys) -> None:
     more = ["trials=10", "epochs=4", "space.optimizer.lr=[choice,0.001,0.05,0.1]"]
     assert searched(*small, *more)
     table = trials(tmp_path)
@@ -149,21 +152,15 @@ def test_bad_trials_are_pruned_and_say_when(
     assert "  pruned after epoch " in capsys.readouterr().err
 
 
-def reporting(*arguments: str) -> tuple[Search, optuna.Study, Report]:
-    search = search_of(arguments)
-    study = optuna.create_study(direction="maximize")
-    return search, study, Report(search, study.ask())
-
-
 def report_all(report: Report, search: Search, repeat: int, values: list[float]) -> None:
     report.begin(search.repeats[repeat], search.config.epochs)
     for epoch, value in enumerate(values):
         report.epoch({"epoch": epoch, f"vali_{search.metric}": value})
 
 
-def test_a_trial_of_several_trainings_is_pruned_by_their_mean(small: list[str]) -> None:
-    search, study, report = reporting(*small, "epochs=4", "seeds=1,2,3")
-    trial = report.trial
+def test_a_trial_of_several_trainings_is_pruned_by_their_mean(small) -> None:
+    search, study = search_of([*small, "epochs=4", "seeds=1,2,3"]), optuna.create_study()
+    report = Report(search, trial := study.ask())
     trial.should_prune = lambda: report.values[1:] == [0.3]  # type: ignore[method-assign]
     report_all(report, search, 0, [0.5, 0.6, 0.7, 0.8, 0.9])
     with pytest.raises(optuna.TrialPruned, match="after epoch 2 of seed2"):
@@ -177,9 +174,7 @@ def test_a_trial_of_several_trainings_is_pruned_by_their_mean(small: list[str]) 
 
 
 @pytest.mark.slow
-def test_values_of_two_kinds_are_not_mixed(
-    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_of_two_kinds_are_not_mixed(small, tmp_path, monkeypatch) -> None:
     small = [item for item in small if not item.startswith("epochs=")] + ["epochs=2", "seeds=1,2"]
     assert searched(*small, "trials=1")
     table, place = trials(tmp_path), tmp_path / "out/search/mine/trials/0000"
@@ -197,11 +192,13 @@ def test_values_of_two_kinds_are_not_mixed(
 
 
 @pytest.mark.slow
-def test_failed_trials_are_recorded_and_the_search_goes_on(
-    small: list[str], tmp_path: Path
-) -> None:
+def test_failed_trials_are_recorded_and_the_search_goes_on(small, tmp_path) -> None:
     more = ["space.optimizer.lr=[choice,0.001,1e30]", "optimizer=sgd", "loss=mse"]
     small = [item for item in small if item != "loss=listnet"]
+    none = [*more, "space.optimizer.lr=[float,1e30,1e31]", "optimizer.momentum=0", "l1=1e38"]
+    said = refused(*small, *none, "trials=1", "epochs=1", "name=none")
+    assert re.search("no trial was trained to its end: .*not finite", said)
+    assert not (tmp_path / "experiment").exists()
     said = searched(*small, *more, "trials=4", "epochs=1")
     table = trials(tmp_path)
     failed = table[table.state == "FAIL"]
@@ -211,15 +208,7 @@ def test_failed_trials_are_recorded_and_the_search_goes_on(
     assert f"failed: {len(failed)}\n" in said
 
 
-@pytest.mark.slow
-def test_where_every_trial_fails_the_reason_is_said(small: list[str], tmp_path: Path) -> None:
-    more = ["space.optimizer.lr=[float,1e30,1e31]", "optimizer=sgd", "optimizer.momentum=0"]
-    said = refused(*small, *more, "l1=1e38", "trials=1", "epochs=1")
-    assert re.search("no trial was trained to its end: .*not finite", said)
-    assert not (tmp_path / "experiment").exists()
-
-
-def test_dry_run_prints_the_space_and_the_first_config(small: list[str], tmp_path: Path) -> None:
+def test_dry_run_prints_the_space_and_the_first_config(small, tmp_path) -> None:
     out = searched(*small, "dry_run=true", "trials=9")
     assert "search mine by ndcg@5 on vali of letor\n9 trials of 1 tr" in out
     assert "optimizer.lr  [float,0.001,0.1,log]  0.001" in out
@@ -228,11 +217,130 @@ def test_dry_run_prints_the_space_and_the_first_config(small: list[str], tmp_pat
 
 
 @pytest.mark.slow
-@real_data
-def test_real_folds_are_searched_together(tmp_path: Path) -> None:
-    assert searched(
-        "dataset=mq2008", f"data_dir={os.environ['LTR_DATA_DIR']}", f"cache_dir={tmp_path}/cache",
-        "model=linear", "loss=listnet", "epochs=1", "trials=2", "folds=1,2", "name=mine",
-        f"output_dir={tmp_path}/out", f"write={tmp_path}/experiment/found.yaml", "threads=1",
-    )  # fmt: skip
-    assert "of mq2008 fold1 fold2" in (tmp_path / "experiment/found.yaml").read_text()
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("dataset=mq2008 folds=1,x", "fold=x"),
+        ("pruner=mean", "pruner=mean is not known: choose one of median, none"),
+        ("select_value=vali", "select_value=vali is not known: choose one of crossfit, best"),
+        ("select_value=crossfit select=last", "select=last chooses no epoch"),
+        ("dry_run=maybe", "dry_run=maybe: write true or false"),
+        ("seed=1,2", "seeds=1,2 and folds=1,2 take the mean"),
+        ("resume=outputs/x", "resume=outputs/x: a search goes on by itself; leave it out"),
+        ("space.l2=[float,", "space.l2='[float,': write [float,LOW,HIGH]"),
+        ("space=mpl", "space=mpl: no such space; it is one of adarank, "),
+        ("los=bce", "los: no such key"),
+        ("space.model.dropuot=[float,0,1]", "model.dropuot: no such key"),
+        ("space.dataset.fold=[int,1,5]", "space.dataset.fold: trials must differ in knobs"),
+        ("space.model.dropout=[float,0,2]", "space: model.dropout=2.0 cannot be built: "),
+        ("folds=all", "dataset.fold: no such key"),
+        ("space=linear optimizer.lr=1 l2=0 batch_size=2", "there is nothing to search"),
+        ("dataset=mq2008 data_dir=/nowhere", "download MQ2008.rar"),
+        ("optimizer=adam,sgd", "'space.optimizer=[choice,adam,sgd]' searches them"),
+        ("space.l2=0.1", "space.l2=0.1: write [float,LOW,HIGH]"),
+    ],
+)
+def test_mistakes_are_one_line_with_the_remedy(arguments, message) -> None:
+    assert message in refused(*arguments.split())
+
+
+def test_without_optuna_it_says_how_to_get_it(monkeypatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(LTRError, match=r"^a search needs Optuna: install the extra search: pip"):
+        importlib.reload(ltr.search)
+
+
+def test_keys_that_are_not_the_search_s_are_for_train() -> None:
+    own = ["trials=9", "seeds=1,2", "folds=3,4", "space=mlp,loss/ranknet"]
+    search = search_of(["dataset=mq2008", "model=mlp", "loss=ranknet", *own, "epochs=4"])
+    assert search.overrides == ("dataset=mq2008", "model=mlp", "loss=ranknet", "epochs=4")
+    assert (search.trials, search.config.epochs) == (9, 4)
+    folds = ("dataset.fold=3", "dataset.fold=4")
+    assert search.repeats == tuple((fold, seed) for fold in folds for seed in ("seed=1", "seed=2"))
+
+
+def test_the_users_code_and_the_weights_it_begins_with_count(tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own, weights = tmp_path / "searched_own.py", tmp_path / "last.pt"
+    own.write_text("a = 1")
+    save_checkpoint(weights, content(config={"select": "last"}, transform={}))
+    begun = ["model=linear", "loss._target_=searched_own.loss", f"init_from={tmp_path}"]
+    search = search_of(begun)
+    code, settings = training_code(search.config), search.settings()
+    (tmp_path / "copy").mkdir()
+    shutil.copy(weights, tmp_path / "copy")
+    assert search_of([*begun[:2], f"init_from={tmp_path}/copy"]).settings() == settings
+    save_checkpoint(
+        weights, content(config={"select": "last"}, transform={}, model={"weight": torch.ones(50)})
+    )
+    assert search.settings() != settings
+    assert training_code(search.config) == code
+    own.write_text("a = 2")
+    assert training_code(search.config) != code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in files_of("space") if name != "features"])
+def test_every_space_holds_what_its_model_or_loss_has(name) -> None:
+    of_loss = name.startswith("loss/")
+    if name == "catboost":
+        pytest.importorskip("catboost")
+    chosen = ["model=linear", f"loss={name[5:]}"] if of_loss else [f"model={name}"]
+    teacher = ["teacher=a-run"] if name == "loss/distil" else []
+    search = search_of([*chosen, f"space={name}", *teacher])
+    check_space(search)
+    assert not of_loss or default_params(search).keys() == search.space.keys()
+
+
+@pytest.mark.slow
+def test_model_and_loss_are_put_together_and_changed_on_the_command_line() -> None:
+    search = search_of(
+        [
+            *("model=mlp", "loss=neuralndcg", "model.dropout=0.2", "space.batch_size=null"),
+            *("space.optimizer.lr=[float,1e-5,1e-2,log]", "space.clip=[choice,null,1,2.5]"),
+            *("space.optimizer=[choice,adam,adamw]", "space.model.activation=[choice,relu,elu]"),
+        ]
+    )
+    sizes = ("[32]", "[64,32]", "[128,64]", "[256,128]", "[256,128,64]")
+    assert search.space == {
+        "model.hidden_sizes": Distribution("choice", sizes),
+        "loss.temperature": Distribution("float", (0.01, 10.0), log=True),
+        "optimizer.lr": Distribution("float", (1e-5, 1e-2), log=True),
+        "clip": Distribution("choice", ("null", "1", "2.5")),
+        "optimizer": Distribution("choice", ("adam", "adamw")),
+        "model.activation": Distribution("choice", ("relu", "elu")),
+    }
+    check_space(search)
+    assert (search.default("optimizer"), search.default("model.hidden_sizes")) == ("adam", [64, 32])
+    config, groups = search.trial(["optimizer=adamw", "model.hidden_sizes=[32]", "clip=null"])
+    assert (groups["optimizer"], config.model.hidden_sizes, config.clip) == ("adamw", [32], None)
+    check_space(search_of(["model=mlp", "space=mlp,features"]))
+    added = search_of(["model=lightgbm", "space.+model.options.path_smooth=[float,0.5,5]"])
+    (config, _), first = added.trial(["+model.options.path_smooth=0.5"]), default_params(added)
+    assert config.model.options == {"path_smooth": 0.5}
+    assert "+model.options.path_smooth" not in first
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        0.1,
+        *(["normal", 0, 1], [0.1, 1.0], ["float", 1], ["float", 0, "nan"]),
+        *(["float", 0, 1, "lgo"], ["float", 0, float("inf")], ["int", 1, 2.5], ["int", False, 2]),
+        *(["float", 2, 1], ["choice", "a", "a"], ["float", 0, 1, "log"]),
+    ],
+)
+def test_a_bad_distribution_says_what_to_write(value) -> None:
+    with pytest.raises(LTRError) as caught:
+        distribution("x", value)
+    assert str(caught.value).startswith("x=")
+    assert str(caught.value).endswith(FORMS)
+
+
+def test_a_key_that_is_added_as_null_or_false_makes_no_other_search(monkeypatch) -> None:
+    search = search_of(["epochs=1", "model=mlp"])
+    settings, known = search.settings(), search_identity(search)
+    monkeypatch.setattr(Search, "settings", lambda self: settings | {"later": None, "on": False})
+    assert search_identity(search) == known
+    monkeypatch.setattr(Search, "settings", lambda self: settings | {"later": 0})
+    assert search_identity(search) != known

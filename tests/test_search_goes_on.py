@@ -2,12 +2,11 @@
 
 import errno
 import logging
-import os
+import re
 import signal
 import sqlite3
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import optuna
@@ -23,28 +22,19 @@ from ltr.errors import OutputError
 from ltr.search import study as study_module
 from ltr.search.command import check_free
 from ltr.search.definition import Search
-from ltr.search.study import (
-    Report,
-    begin,
-    claim,
-    finished,
-    suggest,
-    work,
-)
+from ltr.search.study import Report, begin, claim, finished, suggest, work
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted
 
 small = small_search
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
     pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
 ]
 
 
-@pytest.mark.slow
-def test_another_search_is_not_continued_by_mistake(
-    small: list[str], letor_folder: Path, tmp_path: Path
-) -> None:
+def test_another_search_is_not_continued_by_mistake(small, letor_folder, tmp_path) -> None:
     assert searched(*small, "trials=1", "epochs=1")
     for other, said in (
         ("epochs=2", f"{tmp_path / 'out/search/mine'} is a search with epochs=1, now it is 2"),
@@ -58,8 +48,7 @@ def test_another_search_is_not_continued_by_mistake(
     assert "is a search with vali=" in refused(*small, "epochs=1")
 
 
-@pytest.mark.slow
-def test_a_file_of_another_is_not_overwritten(small: list[str], tmp_path: Path) -> None:
+def test_a_file_of_another_is_not_overwritten(small, tmp_path) -> None:
     found = tmp_path / "experiment/found.yaml"
     found.parent.mkdir()
     found.write_text("mine: 1\n")
@@ -88,12 +77,8 @@ def stopped_at_epoch_2(small: list[str]) -> None:
             searched(*small, "trials=1")
 
 
-@pytest.mark.slow
 def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
-    small: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    small, tmp_path, monkeypatch, caplog
 ) -> None:
     caplog.set_level(logging.INFO, "ltr.experiment.start")
     stopped_at_epoch_2(small)
@@ -129,10 +114,7 @@ main("search")
 """
 
 
-@pytest.mark.slow
-def test_a_killed_search_goes_on_where_it_was(
-    small: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_killed_search_goes_on_where_it_was(small, tmp_path, caplog) -> None:
     caplog.set_level(logging.INFO, "ltr.experiment.start")
     small = [*small, "epochs=5", "trials=3", "pruner=none", "select_value=best"]
     killed = processes.run(KILLED, *small)
@@ -152,10 +134,7 @@ def test_a_killed_search_goes_on_where_it_was(
     assert again.value == history["vali_ndcg@5"].iloc[1:].max()
 
 
-@pytest.mark.slow
-def test_two_commands_share_the_trials(
-    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_commands_share_the_trials(small, tmp_path, monkeypatch) -> None:
     small = [*small, "trials=4", "pruner=none"]
     other = processes.start("scripts/search.py", *small)
     begin_training = Report.begin
@@ -188,9 +167,8 @@ def states(study: optuna.Study) -> list[str]:
     return [trial.state.name for trial in study.get_trials()]
 
 
-@pytest.mark.slow
 def test_a_dead_process_s_trial_keeps_settings_and_folder_and_is_given_up_after_three(
-    small: list[str],
+    small,
 ) -> None:
     search, study = begun([*small, "trials=1"])
     dead = claim(study)
@@ -208,10 +186,7 @@ def test_a_dead_process_s_trial_keeps_settings_and_folder_and_is_given_up_after_
     assert (done.number, done.user_attrs["first"]) == (4, 4)
 
 
-@pytest.mark.slow
-def test_the_trial_of_a_living_process_is_left_to_it_and_waited_for(
-    small: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_trial_of_a_living_process_is_left_to_it_and_waited_for(small, monkeypatch) -> None:
     search, study = begun([*small, "trials=2"])
     other = claim(study)
 
@@ -224,11 +199,8 @@ def test_the_trial_of_a_living_process_is_left_to_it_and_waited_for(
     assert states(study) == ["COMPLETE"] * 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
-def test_a_trial_that_was_stopped_is_queued_again(
-    error: BaseException, small: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_that_was_stopped_is_queued_again(error, small, monkeypatch) -> None:
     def fail(*args: Any) -> None:
         raise error
 
@@ -243,10 +215,7 @@ def test_a_trial_that_was_stopped_is_queued_again(
     assert done.user_attrs["first"] == 0
 
 
-@pytest.mark.slow
-def test_a_process_that_was_taken_for_dead_lets_go(
-    small: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_was_taken_for_dead_lets_go(small, monkeypatch) -> None:
     search, study = begun([*small, "trials=1"])
     report, rows = Report.epoch, []
 
@@ -265,27 +234,30 @@ def test_a_process_that_was_taken_for_dead_lets_go(
     assert not list(search.folder.rglob("*.pt"))
 
 
-@pytest.mark.slow
-def test_a_damaged_database_is_one_line(small: list[str]) -> None:
+def test_a_database_that_is_damaged_or_cannot_be_reached_is_one_line(small) -> None:
     assert searched(*small, "trials=1", "epochs=1")
     search = search_of(small)
     path = search.folder / "search.db"
     whole = path.read_bytes()
     for spoilt in (whole[:100], whole[:-5000], b"no database" * 99):
         path.write_bytes(spoilt)
-        with pytest.raises(OutputError, match=r"search\.db: .*good copy.*name=NAME"):
-            study_of(*small)
+        assert re.search(r"search\.db: .*good copy.*name=NAME", refused(*small))
     path.write_bytes(whole)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = 'v9.9.9'")
-    with pytest.raises(OutputError, match="no longer compatible"):
-        study_of(*small)
+    assert "no longer compatible" in refused(*small)
+    for storage, message in (
+        ("postgresql+psycopg2://me:secret@127.0.0.1:1/none", "storage: "),
+        ("nonsense", "Could not parse SQLAlchemy URL"),
+        ("sqlite:////nowhere/at/all.db", "unable to open database file"),
+    ):
+        said = refused(*small, f"storage={storage}")
+        assert message in said
+        assert "secret" not in said
+        assert "start the database" in said
 
 
-@pytest.mark.slow
-def test_a_full_disk_is_one_line_and_the_search_goes_on(
-    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_one_line_and_the_search_goes_on(small, tmp_path, monkeypatch) -> None:
     connect = sqlite3.connect
 
     def full(*args: Any, **kwargs: Any) -> sqlite3.Connection:
@@ -304,31 +276,3 @@ def test_a_full_disk_is_one_line_and_the_search_goes_on(
             searched(*small, "trials=999")
     done = sum(trial.state.is_finished() for trial in study_of(*small).get_trials())
     assert searched(*small, f"trials={done + 1}")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("storage", "message"),
-    [
-        ("postgresql+psycopg2://me:secret@127.0.0.1:1/none", "storage: "),
-        ("nonsense", "Could not parse SQLAlchemy URL"),
-        ("sqlite:////nowhere/at/all.db", "unable to open database file"),
-    ],
-)
-def test_a_storage_that_cannot_be_reached_is_one_line(
-    storage: str, message: str, small: list[str]
-) -> None:
-    said = refused(*small, f"storage={storage}")
-    assert message in said
-    assert "secret" not in said
-    assert "start the database" in said
-
-
-@pytest.mark.skipif("LTR_POSTGRES" not in os.environ, reason="LTR_POSTGRES=URL names no database")
-def test_postgresql_keeps_a_search(small: list[str], tmp_path: Path) -> None:
-    small = [*small, f"storage={os.environ['LTR_POSTGRES']}", f"name=mine-{os.getpid()}"]
-    assert searched(*small, "trials=3")
-    assert searched(*small, "trials=4")
-    assert states(study_of(*small)) == ["COMPLETE"] * 4
-    assert "secret" not in (tmp_path / "experiment/found.yaml").read_text()
-    assert "epochs=3, now it is 2" in refused(*small, "epochs=2")
