@@ -20,7 +20,7 @@ from ltr.data.lists import SPLITS
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder, write_results
 from ltr.tables.report import MARK, blocks, facts, fold_report, unfinished
-from ltr.tables.results import Measured, Results, over_repeats
+from ltr.tables.results import Results, over_repeats
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Row, Table, read_table
 from ltr.tables.table import make_table
@@ -42,18 +42,20 @@ CONFIG = OmegaConf.create(
 )  # fmt: skip
 
 
-def measured_row(label: str, seed: int, mean: float, *, fold: int | None = None) -> Measured:
+def measured_row(
+    label: str, seed: int, mean: float, *, fold: int | None = None
+) -> tuple[Run, dict[str, Any]]:
     """A run whose queries vary around ``mean``, the same in every run but for a little noise."""
     shared = np.random.default_rng(7).normal(0, 0.05, 300)
     own = np.random.default_rng([seed, len(label)]).normal(0, 0.002, 300)
     values = mean + shared + own
-    return Measured(
-        run=Run(label, fold, seed, (), CONFIG, f"{label} {seed}", Path(f"/{label}/{seed}")),
-        results={"selected_epoch": 2, "wall_seconds": 1.0, "commit": "a" * 40},
-        per_query={"paper": {"ndcg@5": values, "map": values / 2}},
-        means={"paper ndcg@5": values.mean(), "paper map": values.mean() / 2},
-        qids=np.arange(300).astype(str),
-    )
+    run = Run(label, fold, seed, (), CONFIG, f"{label} {seed}", Path(f"/{label}/{seed}"))
+    qids = np.arange(300).astype(str)
+    return run, {
+        "row": label, "fold": fold, "seed": seed, "epoch": 2, "crossfit vali": np.nan,
+        "commit": "a" * 40, "paper ndcg@5": values.mean(), "paper map": values.mean() / 2,
+        "queries": {"ndcg@5": (qids, values), "map": (qids, values / 2)},
+    }  # fmt: skip
 
 
 ROWS = [
@@ -64,10 +66,14 @@ ROWS = [
 
 
 def results_of(
-    measured: Sequence[Measured] = ROWS, published: Published | None = None, **more: Any
+    rows: Sequence[tuple[Run, dict[str, Any]]] = ROWS,
+    published: Published | None = None,
+    **more: Any,
 ) -> Results:
     table = replace(TABLE, published={} if published is None else {"letor": published})
-    return Results(table, more.pop("runs", [one.run for one in measured]), measured, 0.005, **more)
+    known = {"runs": [run for run, _ in rows], "missing": {}, "lists": "", "unlike": None, **more}
+    by_run = pd.DataFrame([row for _, row in rows], columns=[*ROWS[0][1]])
+    return Results(table, by_run=by_run, margin=0.005, **known)
 
 
 def test_a_published_number_is_covered_or_not_and_stands_below_ours() -> None:
@@ -133,11 +139,11 @@ def test_the_head_names_everything() -> None:
         "published": "a book",
     }
     assert "Holm" in known["verdict"]
-    rest = [one for one in ROWS if one.run.label != "bad"]
+    rest = [(run, row) for run, row in ROWS if run.label != "bad"]
     assert "no row is compared with it" in dict(facts(results_of(rest)))["baseline"]
     last = CONFIG.copy()
     last.select = "last"
-    runs = [replace(one.run, config=last) if one.run.label == "twin" else one.run for one in ROWS]
+    runs = [replace(run, config=last) if run.label == "twin" else run for run, _ in ROWS]
     assert dict(facts(results_of(runs=runs)))["selection"] == (
         "best epoch by ndcg@5 of vali (select=best); last epoch (select=last)"
     )
@@ -150,8 +156,8 @@ def test_a_seed_that_lacks_a_fold_is_left_out() -> None:
     assert (found.queries, found.seeds) == (600, 1)
     assert results.whole["seed"].tolist() == [1, 1]
     assert results.numbers["runs"].unique().tolist() == [2]
-    third = replace(rows[0].run, fold=3)
-    without = results_of(rows, runs=[*(one.run for one in rows), third])
+    third = replace(rows[0][0], fold=3)
+    without = results_of(rows, runs=[*(run for run, _ in rows), third])
     assert without.numbers.empty
     assert without.verdicts == {}
 
@@ -172,7 +178,7 @@ def test_a_row_that_lacks_a_run_says_so(tmp_path: Path) -> None:
 
 
 def test_one_seed_is_about_the_models_and_the_table_says_so() -> None:
-    results = results_of([one for one in ROWS if one.run.seed == 1])
+    results = results_of([(run, row) for run, row in ROWS if run.seed == 1])
     assert "good: these models, not the methods: one seed" in blocks(results)[1].note
     assert "one seed" not in blocks(results_of())[1].note
     known = dict(facts(results))

@@ -2,16 +2,15 @@
 
 import math
 import shlex
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 
 from ltr.analysis.report import FORMS, NO_TEST, Block, Report, terminal
-from ltr.analysis.systems import folds_of, named_queries, runs_frame, values_of
+from ltr.analysis.systems import runs_frame, side_by_side, values_of
 from ltr.analysis.values import SystemValues, align
 from ltr.analysis.verdicts import (
     COVERS,
@@ -86,7 +85,7 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
     for name, files in scores.items():
         if name in values:
             raise ConfigError(f"scores: {name} is a system of the runs: give it another name")
-        values[name] = _measured(runs, name, files, metric, cfg)
+        values[name] = _measured(cells.iloc[0], name, files, metric, cfg)
     draws: Any = {
         "seed": whole(cfg, "seed", least=0),
         "samples": whole(cfg, "samples", least=0),
@@ -222,9 +221,9 @@ def _scores(cfg: DictConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _measured(
-    runs: Sequence[RunFolder], name: str, files: Sequence[str], metric: str, cfg: DictConfig
+    of_fold: pd.Series, name: str, files: Sequence[str], metric: str, cfg: DictConfig
 ) -> SystemValues:
-    """``metric`` of the scores ``files`` of a ranker, a file for each fold of ``runs``."""
+    """``metric`` of the scores ``files`` of a ranker, one for each fold, with a run of that."""
     from ltr.analysis.scores_file import values_of_scores  # torch, which runs alone do without
 
     if "." in metric and cfg.metric is None:
@@ -232,20 +231,18 @@ def _measured(
             f"the runs were selected on {metric}, a function of someone's own: to measure scores "
             f"by it, which imports its module, give metric={metric}"
         )
-    fold_of = folds_of(runs)
-    of_fold = dict(sorted({fold_of[run.repeat]: run for run in reversed(runs)}.items()))
     named = [Path(file) for file in texts(cfg, "data")]
     data: Sequence[Path | None] = named or [None] * len(of_fold)
     for key, given in (("scores", files), ("data", data)):
         if len(given) != len(of_fold):
             raise ConfigError(
                 f"{key}: {len(given)} files for {len(of_fold)} folds: give one for each, in the "
-                f"order {', '.join(of_fold)}, such as 'scores={{{name}:[FILE,FILE]}}' and "
+                f"order {', '.join(of_fold.index)}, such as 'scores={{{name}:[FILE,FILE]}}' and "
                 "'data=[FILE,FILE]'"
             )
     places = {key: str(cfg[key]) for key in ("data_dir", "cache_dir") if cfg[key] is not None}
-    blocks, queries = [], list[tuple[Hashable, str]]()
+    folds = {}
     for (fold, run), file, scored in zip(of_fold.items(), files, data, strict=True):
-        blocks.append(values_of_scores(Path(file), run, metric, data=scored, places=places))
-        queries += named_queries(fold, run.queries["qid"].tolist())
-    return SystemValues(np.concatenate(blocks)[None], queries)
+        found = values_of_scores(Path(file), run, metric, data=scored, places=places)
+        folds[fold] = [(run.queries["qid"], found)]
+    return side_by_side(folds)

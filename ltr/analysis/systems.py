@@ -1,7 +1,7 @@
 """Finished runs as one table of systems: the same config but for seed and fold."""
 
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,14 @@ import numpy as np
 import pandas as pd
 
 from ltr.analysis.values import SystemValues
+from ltr.arrays import Doubles
 from ltr.console.arguments import as_text
 from ltr.console.keys import Kind, flat, without
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics.spec import METRICS
+
+OfQueries = tuple[Sequence[str], Doubles]  # their ids, and a metric of each
 
 
 def runs_frame(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
@@ -99,17 +102,23 @@ def values_of(cells: pd.DataFrame, metric: str) -> SystemValues:
     Raises:
         ConfigError, DataError: a run did not measure it, or a file is damaged.
     """
-    blocks, queries = [], list[tuple[Hashable, str]]()
-    for fold, runs in cells.items():
-        read = [run.values(metric) for run in runs]
-        queries += named_queries(fold, read[0][0])
-        blocks.append(np.stack([values for _, values in read]))
+    return side_by_side({
+        fold: [run.values(metric) for run in runs] for fold, runs in cells.items()
+    })  # fmt: skip
+
+
+def side_by_side(folds: Mapping[Hashable, Sequence[OfQueries]]) -> SystemValues:
+    """The trainings of a system in each fold, the queries of all folds side by side.
+
+    An id may stand for several lists of a fold: its place tells them apart.
+    """
+    queries = [
+        (fold, f"{place} qid {qid}")
+        for fold, trainings in folds.items()
+        for place, qid in enumerate(trainings[0][0], 1)
+    ]
+    blocks = [np.stack([values for _, values in trainings]) for trainings in folds.values()]
     return SystemValues(np.concatenate(blocks, axis=1), queries)
-
-
-def named_queries(fold: Hashable, qids: Sequence[str]) -> list[tuple[Hashable, str]]:
-    """The test queries of a fold; an id may stand for several lists, its place tells them apart."""
-    return [(fold, f"{place} qid {qid}") for place, qid in enumerate(qids, 1)]
 
 
 def _check_side_by_side(runs: Sequence[RunFolder], metric: str) -> None:

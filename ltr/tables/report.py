@@ -129,7 +129,7 @@ def _verdicts(results: Results, chosen: pd.DataFrame, metric: str) -> Block:
 
 def facts(results: Results) -> list[tuple[str, str]]:
     """The head of the report: data, folds, seeds, selection, commits, sources."""
-    table, runs, measured = results.table, results.runs, results.measured
+    table, runs, finished = results.table, results.runs, results.by_run
     seeds = list(dict.fromkeys(run.seed for run in runs))
     folds = [str(fold) for fold in dict.fromkeys(run.fold for run in runs) if fold is not None]
     several = "s" * (len(folds) > 1)
@@ -142,7 +142,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
         if run.config.select == "best" else "last epoch (select=last)"
         for run in runs
     )  # fmt: skip
-    commits = dict.fromkeys(str(one.results.get("commit") or "unknown") for one in measured)
+    commits = finished["commit"].fillna("unknown").unique()
     judged = next(iter(results.verdicts.values()), Verdicts({}, {}))
     spreads = dict.fromkeys(COVERS[of.spread.covers] for of in judged.intervals.values())
     not_there = "" if judged.against else " is not finished: no row is compared with it"
@@ -153,7 +153,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
         "NOTE": results.unlike,
         "selection": "; ".join(weights),
         "seeds": " ".join(map(str, seeds)),
-        "runs": f"{len(measured)} of {len(runs)} runs are done",
+        "runs": f"{len(finished)} of {len(runs)} runs are done",
         "commit": ", ".join(commits) or "none yet",
         "±": deviation,
         "ensembles": "; ".join(f"{of}: {row.describe()}" for of, row in table.ensembles.items()),

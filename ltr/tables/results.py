@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 from omegaconf import OmegaConf
 
-from ltr.analysis.systems import values_of
+from ltr.analysis.systems import side_by_side
 from ltr.analysis.verdicts import Comparison, SystemInterval, compare_systems, interval_of
-from ltr.arrays import Doubles, Texts
 from ltr.console.configs import files_of
 from ltr.data.lists import Lists
 from ltr.errors import DataError
@@ -22,30 +21,16 @@ from ltr.metrics import Convention
 from ltr.scorers.parts import make_dataset, named_metrics
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Table
-from ltr.training.evaluation import PerQuery, means, metrics_of_scores
+from ltr.training.evaluation import means, metrics_of_scores
 
 ALPHA = 0.05
 CROSSFIT = "crossfit vali"  # a column
+IN_MEMORY = ["commit", "queries"]  # columns that runs.csv lacks
 _COLUMNS = [
     "row", "convention", "metric", "runs", "ours", "deviation", "low", "high", "beside",
     "published", "difference", "covered", "baseline", "less_baseline", "less_low", "less_high",
     "p", "verdict", "note",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A finished run and its metrics of each test query."""
-
-    run: Run
-    results: Mapping[str, Any]  # its results.json
-    per_query: Mapping[str, PerQuery]  # convention -> metric -> [queries]
-    means: Mapping[str, float]  # by column of runs.csv, as "letor4 ndcg@10"
-    qids: Texts  # [queries]
-
-    def values(self, metric: str) -> tuple[list[str], Doubles]:
-        """The ids of the test queries, and ``metric`` of each under the first convention."""
-        return self.qids.tolist(), next(iter(self.per_query.values()))[metric]
 
 
 def conventions_of(table: Table, run: Run) -> dict[str, Convention]:
@@ -63,14 +48,18 @@ def check_test_lists(table: Table, runs: Sequence[Run]) -> None:
             check_metrics("test", test, named_metrics(table.metrics), convention)
 
 
-def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
+def measure(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
     """Compute the metrics of the finished ones of ``runs`` from the test scores that they kept.
+
+    A row has the columns row (its label), fold, seed, epoch, seconds, run, ``letor4 ndcg@10``, ...,
+    and ``IN_MEMORY``: commit, and by metric what each test query has under the first convention.
+    The epoch of an ensemble is NA; ``crossfit vali`` is NaN where nothing was chosen.
 
     Raises:
         DataError: the test lists are not those of the run.
     """
     lists: dict[str, Lists] = {}
-    measured, metrics = [], named_metrics(table.metrics)
+    rows, metrics = [], named_metrics(table.metrics)
     for run in (run for run in runs if run.done):
         left = RunFolder(run.folder)
         if left.digest not in lists:
@@ -78,18 +67,20 @@ def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
         test = lists[left.digest]
         if test.digest != left.digest:
             raise DataError(f"{run.folder}: its test lists have changed; remove it and run again")
-        per_query, of_run = {}, dict[str, float]()
+        results, epoch = left.results, left.results.get("selected_epoch")
+        row: dict[str, Any] = {
+            "row": run.label, "fold": run.fold, "seed": run.seed, "epoch": epoch,
+            "seconds": results["wall_seconds"], "run": str(run.folder),
+            CROSSFIT: results.get("crossfit"), "commit": results.get("commit"),
+        }  # fmt: skip
         for name, convention in conventions_of(table, run).items():
-            per_query[name] = metrics_of_scores(
-                test, left.scores, metrics, convention, items=1 << 18
-            )
-            found = means(per_query[name], convention)
-            of_run |= {f"{name} {metric}": mean for metric, mean in found.items()}
+            found = metrics_of_scores(test, left.scores, metrics, convention, items=1 << 18)
+            row |= {f"{name} {metric}": of for metric, of in means(found, convention).items()}
+            row.setdefault("queries", {metric: (test.qids, of) for metric, of in found.items()})
         epochs = left.history.set_index("epoch").reindex(columns=table.history)
-        tested = epochs.reindex([left.results.get("selected_epoch")]).iloc[0]
-        of_run |= {str(column): float(value) for column, value in tested.items()}
-        measured.append(Measured(run, left.results, per_query, of_run, test.qids))
-    return measured
+        rows.append(row | epochs.reindex([epoch]).iloc[0].to_dict())
+    columns = None if rows else ["row", "fold", "seed", "epoch", CROSSFIT, *IN_MEMORY]
+    return pd.DataFrame(rows, columns=columns).astype({CROSSFIT: float, "epoch": "Int64"})
 
 
 class Verdicts(NamedTuple):
@@ -105,11 +96,11 @@ class Results:
 
     table: Table
     runs: Sequence[Run]  # all that are planned
-    measured: Sequence[Measured]  # the finished ones
+    by_run: pd.DataFrame  # of the finished ones, by ``measure``
     margin: float  # differences smaller than this count as none
-    missing: Mapping[str, str] = field(default_factory=dict)  # why a row has no numbers
-    lists: str = ""  # how many the data have, in words
-    unlike: str | None = None  # why the published numbers are of other data
+    missing: Mapping[str, str]  # why a row has no numbers
+    lists: str  # how many the data have, in words
+    unlike: str | None  # why the published numbers are of other data
 
     @property
     def baseline(self) -> str:
@@ -123,23 +114,6 @@ class Results:
         return self.table.published.get(str(self.runs[0].config.dataset.name), none)
 
     @cached_property
-    def by_run(self) -> pd.DataFrame:
-        """A row per finished run: row label, fold, seed, epoch, seconds, ``letor4 ndcg@10``, ...
-
-        The epoch of an ensemble is NA; ``crossfit vali`` is NaN where nothing was chosen.
-        """
-        rows = [
-            {
-                "row": one.run.label, "fold": one.run.fold, "seed": one.run.seed,
-                "epoch": one.results.get("selected_epoch"), "seconds": one.results["wall_seconds"],
-                "run": str(one.run.folder), CROSSFIT: one.results.get("crossfit"), **one.means,
-            }
-            for one in self.measured
-        ]  # fmt: skip
-        columns = None if rows else ["row", "fold", "seed", "epoch", CROSSFIT]
-        return pd.DataFrame(rows, columns=columns).astype({CROSSFIT: float, "epoch": "Int64"})
-
-    @cached_property
     def whole(self) -> pd.DataFrame:
         """The rows of ``by_run`` whose row and seed are done in all folds: means are fair."""
         frame, folds = self.by_run, len({run.fold for run in self.runs})
@@ -148,16 +122,18 @@ class Results:
     @cached_property
     def verdicts(self) -> dict[str, Verdicts]:
         """By metric, under the first convention; none where no row is whole."""
-        cells = [self.measured[i] for i in self.whole.index]
-        whole = self.whole.assign(fold=self.whole["fold"].fillna(0), cell=cells)
+        whole = self.whole.assign(fold=self.whole["fold"].fillna(0))
         rows = {
-            str(row): of_row.pivot(index="seed", columns="fold", values="cell")
+            str(row): of_row.pivot(index="seed", columns="fold", values="queries")
             for row, of_row in whole.groupby("row", sort=False)
         }
         return {metric: self._judge(metric, rows) for metric in self.table.verdicts if rows}
 
     def _judge(self, metric: str, rows: Mapping[str, pd.DataFrame]) -> Verdicts:
-        systems = {row: values_of(runs, metric) for row, runs in rows.items()}
+        systems = {}
+        for row, runs in rows.items():
+            folds = {fold: [one[metric] for one in of_fold] for fold, of_fold in runs.items()}
+            systems[row] = side_by_side(folds)
         found = Verdicts({}, {})
         with suppress(DataError):  # the convention skips every list
             found = Verdicts({row: interval_of(of, alpha=ALPHA) for row, of in systems.items()}, {})

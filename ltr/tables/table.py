@@ -16,7 +16,7 @@ from ltr.console.process import say
 from ltr.errors import ConfigError, as_started
 from ltr.tables.config import TableConfig, table_config
 from ltr.tables.report import blocks, data_counts, facts, fold_report, pictures, unfinished
-from ltr.tables.results import Results, check_test_lists, measure
+from ltr.tables.results import IN_MEMORY, Results, check_test_lists, measure
 from ltr.tables.runs import execute, make_ensembles, plan
 from ltr.tables.spec import Table, read_table
 
@@ -88,8 +88,8 @@ def make_table(cfg: DictConfig) -> bool:
         missing = unfinished(runs)
         for label in dict.fromkeys(run.label for run in runs if run.folder in failures):
             missing[label] = ", ".join(filter(None, [missing.get(label), "failed"]))
-        measured = measure(table, runs)
-        results = Results(table, runs, measured, float(cfg.margin), missing, lists, unlike)
+        by_run = measure(table, runs)
+        results = Results(table, runs, by_run, float(cfg.margin), missing, lists, unlike)
         head, details = facts(results), [("Every row", _commands(table, order))]
         if budget:
             head += budget.facts()
@@ -103,7 +103,7 @@ def make_table(cfg: DictConfig) -> bool:
             pictures=pictures(results),
             details=details,
         )
-        frames = {"table": results.numbers, "runs": results.by_run}
+        frames = {"table": results.numbers, "runs": by_run.drop(columns=IN_MEMORY)}
     files = report.write(folder, "table", frames)
     print(terminal(report))
     print(f"kept in {folder} ({', '.join(files)})")
