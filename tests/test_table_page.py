@@ -1,20 +1,19 @@
 """The formats of a table: each whole, each escaped, the page without anything from outside."""
 
 import hashlib
-import json
 import re
-import subprocess
 import xml.etree.ElementTree as ET
 from base64 import b64decode, b64encode
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from shutil import which
+from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import ROOT
 from made_table import made
+from playwright.sync_api import sync_playwright
 
 from ltr.analysis.report import (
     Block,
@@ -33,6 +32,9 @@ _VOID = {"meta", "link", "br", "hr", "img", "input"}
 ENDS = {"low": [0.4, 0.3], "high": [0.6, 0.5], "published": [0.5, None]}
 LINES = pd.DataFrame({"ours": [0.5, 0.4], **ENDS}, ["a", "b"])
 EVIL = """<script>alert("&'x'")</script> | a_b_ % $ # {x} ~ ^ \\ [y] *z* `w`"""
+
+
+CHROMIUM = which("chromium") or which("google-chrome")
 
 
 class Checked(HTMLParser):
@@ -80,46 +82,45 @@ def test_neither_an_untrained_row_nor_a_published_one_is_the_best() -> None:
     assert marked.best == {(1, 1), (2, 1)}
 
 
-PAGE = """
-class Element {  // as much of a page as its script asks for
-  constructor(text = "") { this.textContent = text; this.childNodes = []; this.given = {}; }
-  append(...rows) { this.rows = rows; }
-  addEventListener(_, click) { this.click = click; buttons.push(this); }
-  getAttribute(name) { return this.given[name] ?? null; }
-  setAttribute(name, value) { this.given[name] = value; }
-  removeAttribute(name) { delete this.given[name]; }
-}
-const buttons = [], row = (texts) => ({cells: texts.map((text) => new Element(text))});
-const [head, ...rows] = ROWS.map(row), body = new Element();
-body.append(...rows);
-const table = {tBodies: [body], tHead: {rows: [head]}};
-const document = {createElement: () => new Element(), querySelectorAll: () => [table]};
-"""
-CLICKED = """
-console.log(JSON.stringify([1, 1, 1, 0, 0].map((column) => {
-  buttons[column].click();
-  const order = body.rows.map((row) => Number(row.cells[0].textContent.slice(7)));
-  return [order, head.cells[column].getAttribute("aria-sort")];
-})));
-"""
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(which("node") is None, reason="Node is not installed")
-def test_a_click_on_a_head_sorts_numbers_however_they_are_written() -> None:
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+def test_the_page_in_a_browser_fits_it_and_a_click_on_a_head_sorts(tmp_path: Path) -> None:
     texts = ["+0.5 ± 0.1", "-0.2", "+12.5*", "gone", "+1,200", "-0.2", "+3 of 9", "", "9e-3"]
-    rows = [("", "map"), *((f"System {i}", text) for i, text in enumerate(texts, 4))]
-    script = (ROOT / "ltr" / "analysis" / "page.js").read_text()
-    program = f"const ROWS = {json.dumps(rows)};{PAGE}{script}{CLICKED}"
-    done = subprocess.run(["node"], input=program, capture_output=True, text=True, check=True)
+    rows = [(f"System {i}", text, *["0.1 to 0.2"] * 6) for i, text in enumerate(texts, 4)]
+    block = Block("numbers", "all", ("", "map", *["interval"] * 6), tuple(rows))
+    report = Report(
+        "wide", "Wide", "python x" * 40, (("data", "here"),), (block,),
+        pictures=[interval_picture({"map": LINES}, "a")],
+        details=[("Rows", pd.DataFrame({"c": ["x" * 300]}))],
+    )  # fmt: skip
+    (tmp_path / "table.html").write_text(page(report))
+    said, asked, orders = list[Any](), list[str](), []
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM)
+        shown = browser.new_page()
+        for event in ("console", "pageerror"):
+            shown.on(event, lambda what: said.append(what))
+        shown.on("request", lambda request: asked.append(request.url))
+        for width in (1250, 380):  # a desktop's and a phone's
+            shown.set_viewport_size({"width": width, "height": 800})
+            shown.goto((tmp_path / "table.html").as_uri())
+            shown.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+            assert shown.evaluate("document.documentElement.scrollWidth") == width
+        for column in (1, 1, 1, 0, 0):
+            head = shown.locator("thead").first.locator("th").nth(column)
+            head.get_by_role("button").click()
+            names = shown.locator("tbody").first.locator("th").all_text_contents()
+            orders.append(([int(n.split()[1]) for n in names], head.get_attribute("aria-sort")))
+        browser.close()
     before = [*range(4, 13)]
-    assert json.loads(done.stdout) == [
-        [[8, 6, 10, 4, 12, 5, 9, 7, 11], "descending"],  # equal ones as before
-        [[5, 9, 12, 4, 10, 6, 8, 7, 11], "ascending"],
-        [before, None],
-        [before, "ascending"],
-        [before[::-1], "descending"],
+    assert orders == [
+        ([8, 6, 10, 4, 12, 5, 9, 7, 11], "descending"),  # equal ones as before
+        ([5, 9, 12, 4, 10, 6, 8, 7, 11], "ascending"),
+        (before, None),
+        (before, "ascending"),
+        (before[::-1], "descending"),
     ]
+    assert (said, {*asked}) == ([], {(tmp_path / "table.html").as_uri()})
 
 
 @pytest.mark.slow
