@@ -18,12 +18,11 @@ import losses  # noqa: E402
 import peers  # noqa: E402
 from common import Case, Work  # noqa: E402
 
-KEYS = {"device": "cpu", "only": "", "repeats": 3, "seconds": 100.0, "long": 100.0}
-
 
 @pytest.fixture
 def keys(tmp_path) -> SimpleNamespace:
-    return SimpleNamespace(**KEYS, into=str(tmp_path / "rows.jsonl"))
+    into = str(tmp_path / "rows.jsonl")
+    return SimpleNamespace(device="cpu", only="", repeats=3, seconds=100.0, long=100.0, into=into)
 
 
 def run(tmp_path: Path, script: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -119,20 +118,3 @@ def test_every_side_that_goes_wrong_says_how_and_the_rest_goes_on(keys) -> None:
     assert said["hungry"] == "does not fit into memory"
     assert "make bench installs it" in said["absent"]
     assert [len(row["seconds"]) for row in rows if "failed" not in row] == [3, 3]
-
-
-def test_a_row_that_was_cut_does_not_spoil_the_next(keys) -> None:
-    row = {"case": "a", "side": "ours", "seconds": [1.0]}
-    common.append([row], keys)
-    Path(keys.into).write_text(Path(keys.into).read_text() + '\n{"case": "b", "si')
-    common.append([row | {"case": "c"}], keys)
-    assert [row["case"] for row in common.kept(keys)] == ["a", "c"]
-
-
-@pytest.mark.skipif(find_spec("allrank") is None, reason="allRank is not here: make bench")
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", peers.ALLRANK)
-def test_allranks_losses_agree_with_ours(loss, keys) -> None:
-    keys.repeats = 0
-    for row in common._sides(losses.case(loss, (4, 12), "cpu", padded=True), keys, 0):
-        assert "failed" not in row, row["failed"]

@@ -123,6 +123,10 @@ def test_ctrl_c_saves_and_says_how_to_go_on(args, tmp_path) -> None:
     assert f"go on with: python train.py resume={run}" in err
     _, err = call(f"resume={run}", "loss=rmse", status=2)
     assert "loss cannot change" in err
+    for wrong in ("dataset=mq2008", "seed=-1", "resume=nowhere"):  # nothing is left of it
+        _, err = call(wrong, "data_dir=nowhere", f"output_dir={tmp_path}/none", status=2)
+        assert err.count("\n") == 1
+        assert not list(tmp_path.glob("none/*"))
 
 
 def test_a_sweep_ends_with_one_table_and_survives_a_failed_run(args, tmp_path) -> None:

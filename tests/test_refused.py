@@ -48,7 +48,7 @@ TABLE = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """Lists, and the run folder ``run`` of a model that is not trained."""
     folder = letor_lists(tmp_path_factory.mktemp("refused"))
     (folder / "run").mkdir()
@@ -59,9 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "given", "key", "remedy"), TABLE)
-def test_it_is_one_line(
-    command: str, given: str, key: str, remedy: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_one_line(command, given, key, remedy, folder, monkeypatch) -> None:
     monkeypatch.chdir(folder)
     words = given.format(folder=folder, run=folder / "run").split()
     places = [f"data_dir={folder}", f"cache_dir={folder}/cache"]

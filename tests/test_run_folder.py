@@ -1,4 +1,4 @@
-"""What a run leaves is read again as it was left, or refused with the remedy."""
+"""What a run leaves is read as it was left, or refused; a list of runs, a link to the last."""
 
 import json
 import math
@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_lists
+from conftest import compose, make_lists
 from folders import finish, refused
 
 from ltr.atomic import write_csv
-from ltr.errors import DataError
+from ltr.console.folders import run_folder
+from ltr.errors import ConfigError, DataError
+from ltr.experiment.commands import kept_once_begun, list_runs
 from ltr.experiment.run_folder import FILES, NOTE, RESULTS, RunFolder, write_queries, write_scores
 from ltr.experiment.sweep import read_runs, table_of
 
@@ -115,3 +117,59 @@ def test_a_damaged_note_is_never_that_of_a_run_that_is_done(tmp_path) -> None:
         assert not RunFolder(run).prepare(wanted)
         (old,) = run.glob("before-*")
         assert RunFolder(old).damage() is None
+
+
+def started(folder: Path) -> Path:
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra" / "config.yaml").write_text("seed: 1\n")
+    (folder / "train.log").write_text("")
+    return folder
+
+
+def ended(folder: Path, left: str, error: BaseException) -> None:
+    """A run that ends by ``error`` and leaves a file."""
+    with kept_once_begun(folder, folder.parent):
+        assert (folder.parent / "latest").readlink() == Path(folder.name)
+        (folder / left).write_text("")
+        raise error
+
+
+def test_a_run_that_never_began_leaves_no_folder_and_the_link_as_it_was(tmp_path) -> None:
+    first, second = started(tmp_path / "first"), started(tmp_path / "second")
+    link = tmp_path / "latest"
+    with kept_once_begun(first, tmp_path):
+        (first / "last.pt").write_text("")
+    assert link.readlink() == Path("first")
+    with pytest.raises(ConfigError):
+        ended(second, "error.txt", ConfigError("wrong"))
+    assert not second.exists()
+    assert link.readlink() == Path("first")
+    assert run_folder(str(link / "last.pt")) == first
+    third = started(tmp_path / "third")
+    with pytest.raises(KeyboardInterrupt):  # it has begun
+        ended(third, "history.csv", KeyboardInterrupt())
+    assert third.is_dir()
+    assert link.readlink() == Path("third")
+
+
+def test_nothing_is_linked_beside_a_run_elsewhere_nor_over_what_is_no_link(tmp_path) -> None:
+    with kept_once_begun(started(tmp_path / "sweep" / "run"), tmp_path):
+        assert not (tmp_path / "sweep" / "latest").is_symlink()
+    (tmp_path / "latest").mkdir()
+    with kept_once_begun(started(tmp_path / "run"), tmp_path):
+        assert not (tmp_path / "latest").is_symlink()
+
+
+def test_runs_are_listed_once_with_their_state_and_without_test(tmp_path) -> None:
+    results = {"select_on": "ndcg@5", "vali": {"ndcg@5": 0.4321}, "test": {"ndcg@5": 0.9}}
+    finish(started(tmp_path / "sweep/seed-1"), results | {"finished": "2026-01-02T03:04:05+00:00"})
+    started(tmp_path / "cut_off")
+    (started(tmp_path / "broken") / "error.txt").write_text("ConfigError: wrong\n")
+    (started(tmp_path / "damaged") / "results.json").write_text("{}")
+    (tmp_path / "latest").symlink_to("cut_off")
+    first, *lines = list_runs(compose(f"folder={tmp_path}", config="runs")).splitlines()[2:]
+    assert first.split()[2:4] == ["sweep/seed-1", "finished"]
+    assert first.endswith("ndcg@5 0.4321")
+    states = {"cut_off": "unfinished", "broken": "failed", "damaged": "damaged"}
+    assert dict(line.split()[2:4] for line in lines) == states
+    assert len(lines) == 3

@@ -63,7 +63,7 @@ def test_a_run_is_done_or_not_and_that_of_other_code_is_moved_aside(tmp_path, ca
 
 
 @pytest.mark.slow
-def test_a_killed_sweep_goes_on_and_is_done_once(tiny: list[str], tmp_path: Path) -> None:
+def test_a_killed_sweep_goes_on_and_is_done_once(tiny, tmp_path) -> None:
     command = ["-m", *tiny[:-3], *MLP, "epochs=60", "seed=1,2", f"output_dir={tmp_path}/cut"]
     process = start(*command)
     second = "*/*seed-2*/history.csv"
@@ -88,9 +88,7 @@ def test_a_killed_sweep_goes_on_and_is_done_once(tiny: list[str], tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_sweep_does_its_run_anew_where_it_was_resumed_with_other_settings(
-    tiny: list[str], tmp_path: Path
-) -> None:
+def test_a_sweep_does_a_run_anew_that_was_resumed_with_other_settings(tiny, tmp_path) -> None:
     sweep = ["-m", *tiny[:-3], *MLP, "seed=1", "epochs=1", "sweep=mine"]
     sweep += [f"output_dir={tmp_path}/out"]
     call(*sweep)

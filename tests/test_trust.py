@@ -51,11 +51,12 @@ def kept(finished, tmp_path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
-def change(folder: Path, **config: Any) -> None:
-    """Put other values into the config of the checkpoints of a run."""
+def change(folder: Path, without: str = "", **config: Any) -> None:
+    """Put other values into the config of the checkpoints of a run, or leave one out."""
     for name in ("best.pt", "last.pt"):
         content = load_checkpoint(folder / name)
         content["config"] |= config
+        content["config"].pop(without, None)
         save_checkpoint(folder / name, content)
 
 
@@ -146,10 +147,7 @@ def test_what_the_user_s_own_config_reads_is_kept_as_its_value(tmp_path, monkeyp
 def test_a_config_that_lacks_what_every_run_has_is_one_line(kept) -> None:
     whole = load_checkpoint(kept / "best.pt")["config"]
     for key in ("precision", "convention", "data_dir", "metrics", "select", "model"):
-        for name in ("best.pt", "last.pt"):
-            content = load_checkpoint(kept / name)
-            content["config"] = {name: one for name, one in whole.items() if name != key}
-            save_checkpoint(kept / name, content)
+        change(kept, key, **whole)
         for use in uses(kept):
             refused(use, CheckpointError)
 

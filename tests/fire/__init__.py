@@ -1,6 +1,5 @@
 """Fire: kill the program and damage its files, and see that nothing is silently wrong.
 
 ``make fire minutes=20``, or ``PYTHONPATH=tests python -m fire``; ``--help`` lists the keys.
-There are two parts, ``kills`` and ``flips``. Each has subjects, and a try of a subject is known by
-the seed and its number, so that one that found something can be shown again alone.
+A try of a subject is known by the seed and its number, so that it can be shown again alone.
 """

@@ -1,4 +1,4 @@
-"""``python -m fire``: kills and flips in turn for the given time, then the table."""
+"""``python -m fire``: tries of every subject in turn for the given time, then the table."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from typing import Any
 import processes
 from tabulate import tabulate
 
-from fire import flips, kills
+from fire.parts import subjects
 from fire.works import OUTCOMES, Result, Stage, Subject
 
 HELP = """python -m fire [KEY=VALUE ...]: kill the program and damage its files
@@ -25,26 +25,17 @@ HELP = """python -m fire [KEY=VALUE ...]: kill the program and damage its files
   seed=1        of all draws: try n of a subject is the same again
   first=1       the number of the first try
 Moments of kills that are counted in writes repeat; those in seconds roughly do."""
-_FAULTS = OUTCOMES[2:]
 _SHOWN = 3  # faults of one subject that are shown
 _KEYS = {"minutes": float, "only": str, "tries": int, "seed": int, "first": int}
 
 
 @dataclass
 class Tally:
-    """What the tries of one subject came to."""
+    """What the tries of one subject came to, by their numbers."""
 
     subject: Subject
-    tries: int = 0
-    seconds: float = 0.0
-    counts: Counter[str] = field(default_factory=Counter)
-    faults: list[tuple[int, Result]] = field(default_factory=list)
-
-    def add(self, number: int, result: Result) -> None:
-        """Count the result of the try ``number``."""
-        self.counts[result.outcome] += 1
-        if result.outcome in _FAULTS:
-            self.faults.append((number, result))
+    begun: int = 0
+    results: dict[int, Result] = field(default_factory=dict)
 
 
 def parse(arguments: list[str]) -> dict[str, Any]:
@@ -60,33 +51,25 @@ def parse(arguments: list[str]) -> dict[str, Any]:
 
 
 def _work(options: dict[str, Any], tallies: list[Tally]) -> None:
-    """Give each part, and in it each subject, the same time, until all is done or it is over."""
+    """Try each subject equally often, until all is done or the time is over."""
     lock, end = threading.Lock(), time.monotonic() + 60 * options["minutes"]
     broken: list[Exception] = []
 
-    def spent(tally: Tally) -> tuple[float, float]:
-        same = [one.seconds for one in tallies if one.subject.part == tally.subject.part]
-        return sum(same), tally.seconds
-
     def work() -> None:
-        while time.monotonic() < end:
+        while time.monotonic() < end and not broken:
             with lock:
-                wanted = [tally for tally in tallies if tally.tries < options["tries"]]
-                if not wanted:
+                tally = min(tallies, key=lambda tally: tally.begun)
+                if tally.begun == options["tries"]:
                     return
-                tally = min(wanted, key=spent)
-                number = options["first"] + tally.tries
-                tally.tries, tally.seconds = tally.tries + 1, tally.seconds + 1  # a guess
-            started, subject = time.monotonic(), tally.subject
-            draw = f"{options['seed']} {subject.part} {subject.name} {number}"
+                number = options["first"] + tally.begun
+                tally.begun += 1
+            part, name, attempt = tally.subject
             try:
-                result = subject.attempt(Random(draw))
+                result = attempt(Random(f"{options['seed']} {part} {name} {number}"))
             except Exception as error:  # of fire itself
                 broken.append(error)
                 return
-            with lock:
-                tally.add(number, result)
-                tally.seconds += time.monotonic() - started - 1
+            tally.results[number] = result
 
     workers = [threading.Thread(target=work, daemon=True) for _ in range(os.cpu_count() or 1)]
     for worker in workers:
@@ -99,10 +82,11 @@ def _work(options: dict[str, Any], tallies: list[Tally]) -> None:
 
 def table(tallies: list[Tally]) -> str:
     """A row for each subject."""
-    rows = [
-        [t.subject.part, t.subject.name, t.counts.total(), *(t.counts[name] for name in OUTCOMES)]
-        for t in tallies
-    ]
+    rows = []
+    for tally in tallies:
+        counts = Counter(result.outcome for result in tally.results.values())
+        numbers = (counts[outcome] for outcome in OUTCOMES)
+        rows.append([*tally.subject[:2], counts.total(), *numbers])
     return tabulate(rows, ["part", "what", "tries", *OUTCOMES], "github")
 
 
@@ -110,10 +94,11 @@ def findings(tallies: list[Tally], seed: int) -> str:
     """For each fault a line, and the command that shows it again."""
     lines = []
     for tally in tallies:
-        only = f"only={tally.subject.part}/{tally.subject.name}"
-        for number, result in tally.faults[:_SHOWN]:
-            lines.append(f"{result.outcome}: {only[5:]}: {result.detail}")
-            lines.append(f"  make fire ARGS='{only} seed={seed} first={number} tries=1'")
+        only = f"{tally.subject.part}/{tally.subject.name}"
+        faults = [one for one in tally.results.items() if one[1].outcome in OUTCOMES[2:]]
+        for number, (outcome, detail) in faults[:_SHOWN]:
+            lines.append(f"{outcome}: {only}: {detail}")
+            lines.append(f"  make fire ARGS='only={only} seed={seed} first={number} tries=1'")
     return "\n".join(lines)
 
 
@@ -126,9 +111,8 @@ def main(arguments: list[str]) -> int:
     print("fire: starting", file=sys.stderr, flush=True)
     processes.begin()  # here: it dies with the thread that starts it
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    root = Path(tempfile.mkdtemp(prefix="fire-", dir=memory))
-    stage, only = Stage(root), options["only"]
-    every = (*kills.subjects(stage), *flips.subjects(stage))
+    root, only = Path(tempfile.mkdtemp(prefix="fire-", dir=memory)), options["only"]
+    every = subjects(Stage(root))
     tallies = [Tally(s) for s in every if only in ("", s.part, f"{s.part}/{s.name}")]
     if not tallies:
         raise SystemExit(f"error: only={only}: no such subject\n{HELP}")

@@ -6,8 +6,7 @@ import resource
 import runpy
 import signal
 import sys
-import time
-from contextlib import suppress
+import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +20,7 @@ _UNCOUNTED = ("/dev/null", "/dev/tty", "/proc/", "__pycache__")  # compiled code
 
 
 class Moment(NamedTuple):
-    """A signal, and when it comes: after ``at`` seconds, or, which repeats, at change ``at``.
-
-    Seconds count from the first line on for SIGKILL, for others from the first change on disk.
-    """
+    """A signal at change ``at`` on disk, which repeats, or so many seconds after the first."""
 
     signum: int
     unit: str  # seconds, or write
@@ -88,11 +84,11 @@ def live(command: tuple[str, ...], signum: int, unit: str, at: float) -> None:
         done += 1
         if unit == "write" and done == at:
             os.kill(os.getpid(), signum)
-        if unit == "seconds" and done == 1 and signum != signal.SIGKILL:
-            _signal_later(signum, at)
+        if unit == "seconds" and done == 1:
+            later = threading.Timer(at, os.kill, (os.getpid(), signum))
+            later.daemon = True
+            later.start()
 
-    if unit == "seconds" and signum == signal.SIGKILL:
-        _signal_later(signum, at)
     path = ROOT / command[0]
     sys.argv, sys.path[0] = [str(path), *command[1:]], str(path.parent)
     sys.addaudithook(hook)
@@ -100,15 +96,3 @@ def live(command: tuple[str, ...], signum: int, unit: str, at: float) -> None:
         runpy.run_path(str(path), run_name="__main__")
     finally:
         counted.write_text(str(done))
-
-
-def _signal_later(signum: int, seconds: float) -> None:
-    """Have a process of its own signal this one, whatever it does then."""
-    target = os.getpid()
-    if os.fork() == 0:
-        os.closerange(0, 256)
-        time.sleep(seconds)
-        if os.getppid() == target:
-            with suppress(ProcessLookupError):
-                os.kill(target, signum)
-        os._exit(0)

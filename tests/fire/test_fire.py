@@ -8,8 +8,7 @@ import pytest
 
 from fire.__main__ import Tally, findings, parse, table
 from fire.children import NEVER, ROOT, Ended, Moment, child
-from fire.flips import judged
-from fire.kills import leftovers, stopped
+from fire.parts import judged, leftovers, stopped
 from fire.works import Made, Result, Subject
 from ltr.errors import DataError
 
@@ -77,9 +76,8 @@ def test_parts_of_files_are_leftovers(tmp_path: Path) -> None:
 
 
 def test_the_report_counts_and_names_what_shows_a_fault_again() -> None:
-    tally = Tally(Subject("flips", "resume", lambda rng: Result("noticed")))
-    tally.add(1, Result("noticed"))
-    tally.add(2, Result("silent", "another model"))
+    results = {1: Result("noticed"), 2: Result("silent", "another model")}
+    tally = Tally(Subject("flips", "resume", lambda rng: results[1]), 2, results)
     assert table([tally]).replace("|", "").split()[-8:] == ["2", "1", "0", "0", "0", "0", "0", "1"]
     assert "make fire ARGS='only=flips/resume seed=3 first=2 tries=1'" in findings([tally], 3)
     for wrong in ("minutes=x", "tries=x", "speed=1", "tries"):
