@@ -8,13 +8,7 @@ import torch
 from conftest import make_lists
 from made_columns import mixed
 
-from ltr.data.batches import (
-    Batch,
-    ItemTensors,
-    batches_by_length,
-    subsample,
-    train_batches,
-)
+from ltr.data.batches import Batch, ItemTensors, batches_by_length, subsample, train_batches
 from ltr.data.transforms import fit_transform, no_transform
 
 LENGTHS = [1, 9, 4, 30, 2, 17, 5]
@@ -62,10 +56,9 @@ def test_long_lists_are_subsampled_anew_each_epoch(data) -> None:
     seen = set()
     for epoch in range(5):
         (batch,) = train_batches(data, batch_size=7, list_size=8, seed=0, epoch=epoch)
-        assert batch.mask.shape[1] == 8
-        ranks = batch.ranks[batch.lists.tolist().index(3)].tolist()
-        assert ranks == sorted(set(ranks)), "without replacement, in the file's order"
-        seen.add(tuple(ranks))
+        seen.add(ranks := tuple(batch.ranks[batch.lists.tolist().index(3)].tolist()))
+        assert len(ranks) == 8
+        assert sorted({*ranks}) == [*ranks], "without replacement, in the file's order"
     assert len(seen) == 5
 
 
@@ -79,7 +72,7 @@ def test_subsample_has_the_distribution_of_drawing_again() -> None:
     assert all(abs(count - expected) < 5 * np.sqrt(expected) for count in got.values())
 
 
-@pytest.mark.parametrize("items", [1, 20, 64, 10_000])
+@pytest.mark.parametrize("items", [1, 64, 10_000])
 def test_batches_by_length_cut_nothing(data, items) -> None:
     seen = []
     for lists in batches_by_length(data.lengths, items=items):
@@ -131,9 +124,7 @@ def test_noise_is_of_its_size_on_numbers_alone_and_the_same_wherever_it_starts()
 
 
 @pytest.mark.parametrize("fixed", [True, False])
-def test_features_that_are_gathered_batch_by_batch_are_the_same_bits(
-    fixed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_features_that_are_gathered_batch_by_batch_are_the_same_bits(fixed, monkeypatch) -> None:
     lists = mixed(200, weights=True) if fixed else make_lists([3, 40, 7, 90, 1, 55] * 6)
     transform = fit_transform(lists, log="nonnegative", missing="indicator")
     whole, mapped = (ItemTensors(lists, transform, mapped=how) for how in (False, True))
@@ -146,10 +137,8 @@ def test_features_that_are_gathered_batch_by_batch_are_the_same_bits(
         knobs = {"batch_size": 4, "list_size": 20, "seed": 1, "epoch": 2, "fixed": fixed}
         return list(train_batches(data, **knobs, noise=0.1))
 
-    expected = epoch(whole, 32)
     for ahead in (32, 2):
-        for one, other in zip(epoch(mapped, ahead), expected, strict=True):
-            assert same(one, other)
+        assert all(map(same, epoch(mapped, ahead), epoch(whole, 32)))
 
 
 def test_features_beyond_half_of_the_free_memory_stay_where_they_are(monkeypatch) -> None:
@@ -160,10 +149,8 @@ def test_features_beyond_half_of_the_free_memory_stay_where_they_are(monkeypatch
         assert ItemTensors(lists, no_transform(lists)).mapped is mapped
 
 
-def test_a_failure_while_the_next_lists_are_drawn_is_raised(monkeypatch) -> None:
+def test_a_failure_while_the_next_lists_are_drawn_is_raised(data, monkeypatch) -> None:
     monkeypatch.setattr("ltr.data.batches._AHEAD", 1)
-    lists, knobs = make_lists([1, 2, 3, 30]), {"batch_size": 1, "list_size": 8, "seed": 0}
-    data = ItemTensors(lists, no_transform(lists))
     monkeypatch.setattr("ltr.data.batches.subsample", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        list(train_batches(data, **knobs, epoch=0))
+        list(train_batches(data, batch_size=1, list_size=8, seed=0, epoch=0))

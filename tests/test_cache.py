@@ -50,6 +50,11 @@ def assert_built(lists: Lists) -> None:
     assert (lists.digest, lists.missing) == ("d" * 64, 3)
 
 
+def settle(path: Path, monkeypatch) -> None:
+    """Let the file's times be long past, as far as the cache can tell."""
+    monkeypatch.setattr(cache.time, "time_ns", lambda: path.stat().st_ctime_ns + 10**10)
+
+
 def entries(cache_dir: Path) -> list[str]:
     return sorted(path.name for path in cache_dir.iterdir() if path.suffix != ".lock")
 
@@ -60,10 +65,9 @@ def test_built_once_then_mapped(tmp_path) -> None:
     assert_built(lists := cached_lists(folder, "a key: 1", never))
     for array in (lists.features, lists.labels):
         assert isinstance(array.base, np.memmap)
-        assert not array.flags.writeable
-        assert array.flags.c_contiguous
-        assert array.dtype == np.float32
-    assert lists.offsets.dtype == np.int64
+        assert (array.flags.writeable, array.flags.c_contiguous) == (False, True)
+    dtypes = [array.dtype for array in (lists.features, lists.labels, lists.offsets)]
+    assert dtypes == [np.float32, np.float32, np.int64]
     assert_built(cached_lists(folder, "a key: 2", build))
     assert len(entries(folder)) == 2
 
@@ -92,20 +96,16 @@ def test_width_found_late_and_rows_put_in_order(tmp_path, monkeypatch) -> None:
     assert wide.features.tolist() == rows.tolist()
 
 
-def interrupted() -> Iterator[Block]:
-    yield from blocks(0, 20)
-    raise KeyboardInterrupt
+def test_an_interrupted_or_wrong_build_leaves_nothing(tmp_path) -> None:
+    def interrupted() -> Iterator[Block]:
+        yield from blocks(0, 20)
+        raise KeyboardInterrupt
 
-
-def wrong() -> Iterator[Block]:
-    yield Block(FEATURES, LABELS[:3], ["a"], PLACES)
-
-
-@pytest.mark.parametrize("how", [interrupted, wrong])
-def test_an_interrupted_or_wrong_build_leaves_nothing(tmp_path, how) -> None:
-    with pytest.raises((ValueError, KeyboardInterrupt)):
-        cached_lists(tmp_path, "k", lambda file: assemble(how(), file))
-    assert entries(tmp_path) == []
+    wrong = [Block(FEATURES, LABELS[:3], ["a"], PLACES)]
+    for given, error in ((interrupted(), KeyboardInterrupt), (wrong, ValueError)):
+        with pytest.raises(error):
+            cached_lists(tmp_path, "k", lambda file, given=given: assemble(given, file))
+        assert entries(tmp_path) == []
     assert_built(cached_lists(tmp_path, "k", build))
 
 
@@ -113,7 +113,7 @@ def test_an_interrupted_or_wrong_build_leaves_nothing(tmp_path, how) -> None:
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, fails) -> None:
     plain, full = Path.open, Path("/dev/full")
 
-    def opened(self: Path, mode: str = "r", *args: Any) -> Any:
+    def opened(self, mode="r", *args) -> Any:
         return plain(full if self.name == fails and mode == "wb" else self, mode, *args)
 
     with monkeypatch.context() as patch:
@@ -125,7 +125,6 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, fails) -> None:
 
 
 DAMAGE = {
-    "an older format": lambda entry: (entry / "meta.json").write_text('{"version": 1, "key": "k"}'),
     "another version": lambda entry: edit(entry, version=99),
     "another key": lambda entry: edit(entry, key="other"),
     "no labels": lambda entry: (entry / "labels.npy").unlink(),
@@ -230,9 +229,7 @@ def test_two_processes_build_one_entry(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_killed_writers_leave_a_usable_cache(tmp_path) -> None:
-    cache_dir = tmp_path / "cache"
-    rng = random.Random(0)
-    seen = set()
+    cache_dir, rng, seen = tmp_path / "cache", random.Random(0), set()
     for _ in range(6):
         process = writer(cache_dir, "k", 0.005)
         time.sleep(rng.uniform(0, 0.12))
@@ -246,32 +243,21 @@ def test_killed_writers_leave_a_usable_cache(tmp_path) -> None:
     assert [name for name in entries(cache_dir) if name.endswith(".tmp")] == []
 
 
-def leftover(name: str) -> str:
-    return f"{name}-0123456789abcdef"
-
-
 def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path) -> None:
-    theirs = {"thesis.tmp/text": "a", "thesis.lock": "b", f"{leftover('c')}/x.npy": "whole"}
-    write_folder(tmp_path, theirs)
-    for name in ("dead", "alive"):
-        (tmp_path / f"{leftover(name)}.tmp").mkdir(parents=True)
-        (tmp_path / f"{leftover(name)}.tmp" / "features.npy").write_bytes(b"half")
-    alive = f"{leftover('alive')}.tmp"
-    with FileLock(tmp_path / f"{leftover('alive')}.lock"):
+    whole, dead, alive = (f"{name}-0123456789abcdef" for name in ("whole", "dead", "alive"))
+    theirs = {"thesis.tmp/text": "a", "thesis.lock": "b", f"{whole}/x.npy": "whole"}
+    half = {f"{name}.tmp/features.npy": "half" for name in (dead, alive)}
+    write_folder(tmp_path, theirs | half)
+    with FileLock(tmp_path / f"{alive}.lock"):
         cached_lists(tmp_path, "k", build)
-        assert not (tmp_path / f"{leftover('dead')}.tmp").exists()
-        assert (tmp_path / alive / "features.npy").read_bytes() == b"half"
+        assert not (tmp_path / f"{dead}.tmp").exists()
+        assert (tmp_path / f"{alive}.tmp" / "features.npy").read_text() == "half"
     cached_lists(tmp_path, "l", build)
     assert [name for name in entries(tmp_path) if name.endswith(".tmp")] == ["thesis.tmp"]
     assert {name: (tmp_path / name).read_text() for name in theirs} == theirs
 
 
 # Digests of files.
-
-
-def settle(path: Path, monkeypatch) -> None:
-    """Let the file's times be long past, as far as the cache can tell."""
-    monkeypatch.setattr(cache.time, "time_ns", lambda: path.stat().st_ctime_ns + 10**10)
 
 
 @pytest.fixture
@@ -281,10 +267,8 @@ def path(tmp_path) -> Path:
 
 
 def test_a_file_is_hashed_once_unless_it_is_young_or_changed(path, tmp_path, monkeypatch) -> None:
-    hashed, plain = [], cache.hashlib.file_digest
-    monkeypatch.setattr(
-        cache.hashlib, "file_digest", lambda *given: hashed.append(1) or plain(*given)
-    )
+    hashed, plain = [], hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda *given: hashed.append(1) or plain(*given))
     known = hashlib.sha256(b"abc").hexdigest()
     for times in (1, 2, 3, 3):
         if times == 3:
@@ -313,14 +297,13 @@ def test_a_damaged_note_is_not_believed(path, tmp_path, monkeypatch) -> None:
 
 
 def test_a_file_that_changes_while_it_is_hashed(path, tmp_path, monkeypatch) -> None:
-    plain = cache.hashlib.file_digest
+    plain = hashlib.file_digest
 
     def slow(file, name):
         found = plain(file, name)
-        with path.open("a") as other:
-            other.write("d")
+        path.write_text("abcd")
         return found
 
-    monkeypatch.setattr(cache.hashlib, "file_digest", slow)
+    monkeypatch.setattr(hashlib, "file_digest", slow)
     assert f"{path}: changed while it was read" in refused(lambda: file_digest(path, tmp_path))
     assert not (tmp_path / "digests").exists()

@@ -1,8 +1,10 @@
 """The batteries: ours hold, each planted fault is caught by the property named; their commands."""
 
+import re
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +24,13 @@ from ltr.metrics import Metric, err, ndcg
 from ltr.metrics.ordering import at_ranks
 from ltr.metrics.per_list import settle
 from ltr.metrics.spec import METRICS
-from ltr.models import ContextAwareTransformer, Linear
+from ltr.models import ContextAwareTransformer
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "check_loss.py"
 LOSS, METRIC, MODEL = (
     {prop.__name__: prop for prop in properties}
     for properties in (LOSS_PROPERTIES, METRIC_PROPERTIES, MODEL_PROPERTIES)
 )
-
-
-def test_contributing_says_how_many_properties_there_are() -> None:
-    text = (SCRIPT.parents[1] / "CONTRIBUTING.md").read_text()
-    for name, properties in (("loss", LOSS), ("metric", METRIC), ("model", MODEL)):
-        (line,) = [
-            line for line in text.splitlines() if f" ltr check_{name} " in line and "# " in line
-        ]
-        assert line.split("# ")[1].startswith(f"{len(properties)} properties"), line
 
 
 def expect_caught(verdict: Verdict, seen: str) -> None:
@@ -67,15 +60,7 @@ def test_a_metric_of_ours_has_every_property(name: str) -> None:
     assert sum(verdict.outcome == HOLDS for verdict in verdicts) >= 15
 
 
-def precision(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor,
-    *,
-    k: int | None = None,
-    empty: float | str = 1.0,
-    relevant: float = 1,
-) -> Tensor:
+def precision(scores, labels, mask, *, k=None, empty=1.0, relevant=1) -> Tensor:
     """A right one: the share of relevant items among the first k; the faults are made from it."""
     hit = ((labels >= relevant) & mask).to(torch.promote_types(scores.dtype, torch.float32))
     found = at_ranks(hit, scores, mask)[:, :k].sum(-1) / (k or mask.sum(-1).clamp(min=1))
@@ -86,9 +71,8 @@ def real(x: Tensor, mask: Tensor, fill: float = 0) -> Tensor:
     return x.masked_fill(~mask, fill)
 
 
-# Each wrong metric, the property that catches it, and a part of what that says; what catches faults
-# of losses too is tried there.
-WRONG_METRICS: list[tuple[str, str, Callable[..., Tensor]]] = [
+# Property, a part of what it says, and the metric it catches; faults of losses are tried above.
+WRONG_METRICS = [
     ("values_are_between_the_bounds", "most=null", lambda s, y, m: 100 * ndcg(s, y, m)),
     ("no_order_is_better_than_that_of_the_labels", "in the best order",
      lambda s, y, m, *, k=None: precision(-s, y, m, k=k)),
@@ -120,7 +104,7 @@ WRONG_METRICS: list[tuple[str, str, Callable[..., Tensor]]] = [
 
 
 @pytest.mark.parametrize(("prop", "seen", "wrong"), WRONG_METRICS)
-def test_a_fault_of_a_metric_is_caught(prop: str, seen: str, wrong: Callable[..., Tensor]) -> None:
+def test_a_fault_of_a_metric_is_caught(prop: str, seen: str, wrong: Any) -> None:
     right = Subject.of_metric(Metric("right", own=precision))
     assert judge(METRIC[prop], right).outcome != FAILS
     expect_caught(judge(METRIC[prop], Subject.of_metric(Metric("own", own=wrong))), seen)
@@ -168,8 +152,8 @@ def without_its_mean(scores: Tensor, mask: Tensor, share: float = 1) -> Tensor:
     return real(scores - share * scores[mask].mean(), mask)
 
 
-# each wrong forward (or class), the property that catches it, and a part of what that says
-WRONG_MODELS: list[tuple[str, str, Any]] = [
+# Property, a part of what it says, and the forward (or class) it catches.
+WRONG_MODELS = [
     ("there_is_one_score_per_item", "not one score per item, [4, 9]",
      lambda my, x, m, r: my.inner(x)),
     ("padding_is_never_read", "masked_fill", lambda my, x, m, r: my.scored(x, m) - 1e9 * ~m),
@@ -199,7 +183,7 @@ def test_a_fault_of_a_model_is_caught(prop: str, seen: str, wrong: Any) -> None:
     expect_caught(judge(MODEL[prop], ModelSubject(kind)), seen)
 
 
-def test_lists_may_see_each_other_in_training_where_the_model_says_so() -> None:
+def test_lists_may_see_each_other_in_training_alone_where_the_model_says_so() -> None:
     class Said(Right):
         batch_statistics = True
 
@@ -217,17 +201,15 @@ def test_lists_may_see_each_other_in_training_where_the_model_says_so() -> None:
 
 
 def test_it_says_what_a_model_is() -> None:
-    def transformer(width: int, position: str | None = None) -> nn.Module:
-        small: dict[str, Any] = {"fc_sizes": (8,), "feed_forward": 8, "blocks": 1}
-        return ContextAwareTransformer(width, position=position, **small)
-
-    aware = MODEL["an_item_is_scored_by_its_own_features_alone"]
-    assert judge(aware, ModelSubject(Linear)).seen == "the model is pointwise"
-    verdict = judge(aware, ModelSubject(transformer))
+    small: dict[str, Any] = {"fc_sizes": (8,), "feed_forward": 8, "blocks": 1}
+    plain, positions = (
+        ModelSubject(partial(ContextAwareTransformer, position=position, **small))
+        for position in (None, "fixed")
+    )
+    verdict = judge(MODEL["an_item_is_scored_by_its_own_features_alone"], plain)
     assert (verdict.outcome, "list-aware" in verdict.seen) == (DOES_NOT_APPLY, True)
     ranks = MODEL["the_given_ranks_mean_nothing"]
-    positions = ModelSubject(lambda width: transformer(width, "fixed"))
-    assert judge(ranks, ModelSubject(transformer)).outcome == HOLDS
+    assert judge(ranks, plain).outcome == HOLDS
     assert "positions" in judge(ranks, positions).seen
     assert judge(MODEL["the_order_of_the_items_means_nothing"], positions).outcome == HOLDS
 
@@ -259,7 +241,6 @@ def binary(scores, labels, mask):
 def soft(scores, labels, mask, *, k=None, temperature=1.0):
     return neural_ndcg_loss(scores, labels, mask, k=k, temperature=temperature)
 
-def needy(scores, labels, mask, depth): ...
 def two(prediction, target): ...
 number = 3
 
@@ -279,7 +260,6 @@ class Stepped(Linear):
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A folder of a stranger's, in which commands run."""
     (tmp_path / "mine.py").write_text(MINE)
-    (tmp_path / "broken.py").write_text("def f(:\n")
     (tmp_path / "configs" / "metric").mkdir(parents=True)
     (tmp_path / "configs/metric/double.yaml").write_text("_target_: mine.twice\ntimes: 2.0\n")
     monkeypatch.chdir(tmp_path)
@@ -288,11 +268,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("mine", None)
 
 
-CHECKS = {"loss": check_loss, "metric": check_metric, "model": check_model}
-
-
 def verdicts(what: str, arguments: str) -> tuple[str, bool]:
-    return CHECKS[what](typed(f"check_{what}", arguments.split()))
+    check = {"loss": check_loss, "metric": check_metric, "model": check_model}[what]
+    return check(typed(f"check_{what}", arguments.split()))
 
 
 @pytest.mark.slow
@@ -326,31 +304,22 @@ def test_a_part_is_judged(here: None, what: str, arguments: str, sound: bool, sa
         ("loss", "nowhere.loss", "No module named 'nowhere'): write module.function"),
         ("loss", "mine.number", "mine.number is no function"),
         ("loss", "mine.two", "mine.two: too many positional arguments"),
-        ("loss", "mine.needy", "mine.needy: missing a required argument: 'depth'"),
-        ("loss", "broken.f", "broken.f cannot be imported (SyntaxError"),
         ("loss", "mine.squared pover=1", "unexpected keyword argument 'pover'"),
         ("loss", "neuralndcg k=0", "k=0 is not a cutoff: write an integer k >= 1, or null"),
         ("loss", "neuralndcg metric=ndgc", "metric=ndgc: choose one of dcg, ndcg, "),
         ("metric", "ndgc@5", "'ndgc@5' is not a metric"),
         ("metric", "ndcg@5 k=3", "k: the battery tries"),
         ("metric", "double@5", "double@5: the function takes no k: write double"),
-        ("metric", "double time=3", "unexpected keyword argument 'time'"),
         ("model", "mlp dropout=2", "dropout=2 is out of range"),
         ("model", "adarank", "adarank is fitted by rounds"),
-        (
-            "model",
-            "mine.Stepped stop=3",
-            "model: Stepped got an unexpected keyword argument 'stop'; it takes",
-        ),
+        ("model", "mine.Stepped stop=3", "Stepped got an unexpected keyword argument 'stop'"),
     ],
 )
 def test_a_mistake_is_one_line(here: None, what: str, arguments: str, said: str) -> None:
     assert said in refused(lambda: verdicts(what, arguments), ConfigError)
 
 
-def test_a_loss_that_fails_ends_with_status_1(
-    here: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loss_that_fails_ends_with_status_1(here, capsys, monkeypatch) -> None:
     monkeypatch.setattr(sys, "argv", ["check_loss.py", "mine.coupled"])
     # it would be this process that a stop ends
     monkeypatch.setattr("ltr.__main__.end_when_stopped", lambda: None)
@@ -358,6 +327,4 @@ def test_a_loss_that_fails_ends_with_status_1(
         runpy.run_path(str(SCRIPT), run_name="__main__")
     out, err = capsys.readouterr()
     assert (end.value.code, err) == (1, "")
-    (line,) = [line for line in out.splitlines() if "lists do not see each other" in line]
-    assert line.startswith("FAILS ")
-    assert "gradient of list 0, item 0, changed from" in line
+    assert re.search("(?m)^FAILS .*lists do not see each other.*list 0, item 0, changed from", out)

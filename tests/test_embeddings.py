@@ -12,7 +12,7 @@ from conftest import compose
 from made_columns import COLUMNS, mixed, mixed_data, train_mixed
 
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import Columns
+from ltr.data.lists import SPLITS, Columns
 from ltr.data.memory import MemoryLists
 from ltr.data.transforms import fit_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
@@ -24,8 +24,11 @@ from ltr.training.distributed import check_shards
 from ltr.training.evaluation import predict
 from ltr.training.interruption import Interrupted
 
-MLP = ["model=mlp", "model.hidden_sizes=[8]", "loss=listnet", "transform.missing=indicator"]
-FAST = ["epochs=4", "batch_size=8", "optimizer.lr=0.02", "threads=1"]
+MLP = (
+    "model=mlp", "model.hidden_sizes=[8]", "loss=listnet", "transform.missing=indicator",
+    "epochs=4", "batch_size=8", "optimizer.lr=0.02", "threads=1",
+)  # fmt: skip
+RENAMED = Columns(COLUMNS.names, {**COLUMNS.categories, "brand": ("x",) * 12})
 
 
 @pytest.mark.parametrize("model", ["linear", "mlp", "transformer"])
@@ -44,6 +47,9 @@ def test_padding_is_never_read(model: str) -> None:
     poisoned = batch.features.masked_fill(~batch.mask[..., None], torch.nan)
     assert torch.equal(network(poisoned, batch.mask, batch.ranks), expected)
     assert (expected[~batch.mask] == 0).all()
+    batch_norm = model_for(make(compose("model=dasalc").model, "model"), transform)
+    with pytest.raises(ConfigError, match=r"^shards=2: .* shards=null"):
+        check_shards(batch_norm, 2)
 
 
 def test_each_value_has_a_vector_of_its_own_and_unseen_ones_the_shared_part() -> None:
@@ -64,28 +70,16 @@ def test_each_value_has_a_vector_of_its_own_and_unseen_ones_the_shared_part() ->
     assert not torch.isclose(vectors[1:12], vectors[0]).any()
 
 
-def test_batch_norm_behind_embeddings_is_known() -> None:
-    network = model_for(make(compose("model=dasalc").model, "model"), fit_transform(mixed(6)))
-    assert isinstance(network, WithEmbeddings)
-    with pytest.raises(ConfigError, match=r"^shards=2: .* shards=null"):
-        check_shards(network, 2)
-
-
 @pytest.mark.slow
 def test_categories_and_missing_values_are_learned_kept_and_resumed(tmp_path, monkeypatch) -> None:
     out, data = tmp_path / "run", mixed_data()
-    args = (*MLP, *FAST)
-    got = train_mixed(out, data, *args)
-    assert got["test_ndcg@5"] > 0.85
+    assert train_mixed(out, data, *MLP)["test_ndcg@5"] > 0.85
     kept = load_model(str(out), torch.device("cpu"))
     assert kept.columns == COLUMNS
     assert (kept.transform.width, kept.transform.outputs) == (4, 5)
     test = ItemTensors(data.split("test"), kept.transform)
-    scores = predict(kept.model, test).numpy()
-    np.testing.assert_array_equal(
-        scores, pd.read_csv(out / "scores.csv").score.to_numpy(np.float32)
-    )
-
+    stored = pd.read_csv(out / "scores.csv").score.to_numpy(np.float32)
+    np.testing.assert_array_equal(predict(kept.model, test).numpy(), stored)
     calls = iter(range(99))
 
     def stop(*args, **kwargs):
@@ -97,17 +91,13 @@ def test_categories_and_missing_values_are_learned_kept_and_resumed(tmp_path, mo
     with monkeypatch.context() as patch:
         patch.setattr("ltr.training.network.predict", stop)
         with pytest.raises(Interrupted):
-            train_mixed(cut, data, *args)
-    train_mixed(cut, data, *args, f"resume={cut}")
+            train_mixed(cut, data, *MLP)
+    train_mixed(cut, data, *MLP, f"resume={cut}")
     assert (cut / "scores.csv").read_bytes() == (out / "scores.csv").read_bytes()
 
-    others = {s: mixed(seed=i, columns=renamed()) for i, s in enumerate(("train", "vali", "test"))}
+    others = {split: mixed(seed=i, columns=RENAMED) for i, split in enumerate(SPLITS)}
     with pytest.raises(DataError, match="the categories of brand are not those the model was"):
-        train_mixed(cut, MemoryLists(name="m", lists=others), *args, f"resume={cut}")
-
-
-def renamed() -> Columns:
-    return Columns(COLUMNS.names, {**COLUMNS.categories, "brand": ("x",) * 12})
+        train_mixed(cut, MemoryLists(name="m", lists=others), *MLP, f"resume={cut}")
 
 
 def test_lists_of_other_columns_are_refused() -> None:
@@ -117,7 +107,7 @@ def test_lists_of_other_columns_are_refused() -> None:
     check_columns(mixed(3, columns=None), plain)
     check_columns(mixed(3, columns=plain), None)
     for columns, message in (
-        (renamed(), "the categories of brand are not those the model was trained on: give"),
+        (RENAMED, "the categories of brand are not those the model was trained on: give"),
         (None, "the categories of brand, shop are not those"),
         (plain, "the categories of brand, shop are not those"),
         (Columns(("cost", *COLUMNS.names[1:])), "on the feature cost, where the lists have price"),
@@ -129,7 +119,7 @@ def test_lists_of_other_columns_are_refused() -> None:
 
 @pytest.mark.slow
 def test_crafted_checkpoints_are_refused(tmp_path: Path) -> None:
-    lists = {s: mixed(9, seed=1, columns=None) for s in ("train", "vali", "test")}
+    lists = {split: mixed(9, seed=1, columns=None) for split in SPLITS}
     data, path = MemoryLists(name="plain", lists=lists), tmp_path / "run" / "last.pt"
     train_mixed(tmp_path / "run", data, "model=linear", "epochs=1", "select=last")
     content = load_checkpoint(path)

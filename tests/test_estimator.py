@@ -12,7 +12,7 @@ import pytest
 import sklearn
 import torch
 from conftest import compose
-from folders import refused
+from folders import refused, write_folder
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
@@ -42,17 +42,15 @@ def rows(lists: int = 30, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.nda
     return X, (X[:, 0] + 0.3 * rng.normal(size=len(qid)) > 0.5).astype(int), qid
 
 
-def read_letor(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The rows of a LETOR file, numbers in float64."""
-    lines = [line.split() for line in path.read_text().splitlines()]
-    X = np.array([[float(part.split(":")[1]) for part in line[2:]] for line in lines])
-    qid = np.array([line[1].removeprefix("qid:") for line in lines])
-    return X, np.array([float(line[0]) for line in lines]), qid
-
-
 def splits_of(folder: Path) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Train, vali and test of ``letor_folder``."""
-    return [read_letor(folder / "mine" / f"{name}.txt") for name in ("train", "vali", "test")]
+    """``X`` in float64, ``y`` and ``qid`` of train, vali and test of ``letor_folder``."""
+    splits = []
+    for name in ("train", "vali", "test"):
+        text = (folder / "mine" / f"{name}.txt").read_text()
+        rows = [re.split(r" qid:| \d+:", line) for line in text.splitlines()]
+        labels, qids, *columns = np.array(rows).T
+        splits.append((np.array(columns, float).T, labels.astype(float), qids))
+    return splits
 
 
 @pytest.fixture(scope="module")
@@ -71,19 +69,20 @@ def data_of(monkeypatch) -> Callable[..., dict]:
         raise KeyboardInterrupt
 
     def data(ranker: Ranker, *given, **more) -> dict:
-        with pytest.raises(KeyboardInterrupt):
-            ranker.fit(*given, **more)
+        with monkeypatch.context() as patch:
+            patch.setattr(NetworkLearner, "fit", stop)
+            with pytest.raises(KeyboardInterrupt):
+                ranker.fit(*given, **more)
         return seen
 
-    monkeypatch.setattr(NetworkLearner, "fit", stop)
     return data
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["transformer", "lightgbm"])
 def test_the_numbers_are_those_of_the_command_line(model, letor_folder, tmp_path) -> None:
-    keys = {"epochs": 2}
-    keys |= {} if model == "lightgbm" else {"batch_size": 5, "list_size": 6, "model.blocks": 1}
+    network = {"batch_size": 5, "list_size": 6, "model.blocks": 1}
+    keys = {"epochs": 2, **(network if model == "transformer" else {})}
     cfg = compose(
         "dataset=letor", "dataset.folder=mine", f"data_dir={letor_folder}", "seed=4",
         f"cache_dir={letor_folder}/cache", f"model={model}", *(f"{k}={keys[k]}" for k in keys),
@@ -94,8 +93,7 @@ def test_the_numbers_are_those_of_the_command_line(model, letor_folder, tmp_path
     ranker = Ranker(model, **keys, random_state=4, verbose=0).fit(*train, eval_set=others)
     X, y, qid = others[1]
     kept = RunFolder(folder)
-    for split in ("vali", "test"):
-        assert ranker.results_[split] == kept.results[split]
+    assert [ranker.results_[s] == kept.results[s] for s in ("vali", "test")] == [True, True]
     assert ranker.predict(X, qid).tolist() == kept.scores.astype(np.float32).tolist()
     assert ranker.score(X, y, qid) == kept.results["test"]["ndcg@5"]
     queries = ranker.evaluate(X, y, qid)
@@ -131,38 +129,22 @@ def test_a_table_gives_the_numbers_of_dataset_table(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_tables_and_arrays_are_the_same(fitted, data_of) -> None:
+def test_tables_and_arrays_are_the_same_and_columns_are_read_by_name(fitted, data_of) -> None:
     X, y, qid = rows()
-    polars, named = pytest.importorskip("polars"), pd.DataFrame(X, columns=list("abc"))
-    objects, expected = named.astype(object), data_of(clone(fitted), X, y, qid)["train"].features
-    tables = (named, pa.table(named), objects, pd.DataFrame(X), polars.DataFrame(X, list("abc")))
-    for given in (csr_matrix(X), X.tolist(), *tables, tables[-1].lazy()):
-        train = data_of(ranker := clone(fitted), given, pd.Series(y), pd.Series(qid))["train"]
-        assert torch.equal(train.features, expected)
-        assert ranker.n_features_in_ == 3
-    data_of(clone(fitted), named.assign(qid=qid), y)
-
-
-@pytest.mark.slow
-def test_columns_are_read_by_name(fitted) -> None:
-    X, y, qid = rows()
-    table = pd.DataFrame(X, columns=list("abc"))
+    polars, table = pytest.importorskip("polars"), pd.DataFrame(X, columns=list("abc"))
     ranker = clone(fitted).fit(table.assign(qid=qid), y)
     more = table.astype(object).assign(note="not read")[["c", "note", "a", "b"]]
     for given in (table, more, pa.table(table)):
         assert ranker.predict(given).tolist() == fitted.predict(X).tolist()
     with pytest.raises(ValueError, match="now missing:\n- c"):
         ranker.predict(more.drop(columns="c"))
-
-
-@pytest.mark.slow
-def test_the_model_of_an_experiment_is_trained_unless_another_is_named() -> None:
-    keys = {"experiment": "recommended", "epochs": 0, "verbose": 0}
-    ranker = Ranker(**keys).fit(*rows())
-    assert isinstance(ranker._scorer.model, MLP)
-    assert ranker._scorer.config["optimizer"]["weight_decay"] == 5
-    named = Ranker("linear", "listnet", **keys).fit(*rows())
-    assert isinstance(named._scorer.model, Linear)
+    expected = data_of(clone(fitted), X, y, qid)["train"].features
+    frame = polars.DataFrame(X, list("abc"))
+    tables = (table, pa.table(table), table.astype(object), pd.DataFrame(X), frame, frame.lazy())
+    for given in (csr_matrix(X), X.tolist(), *tables):
+        train = data_of(ranker := clone(fitted), given, pd.Series(y), pd.Series(qid))["train"]
+        assert torch.equal(train.features, expected)
+        assert ranker.n_features_in_ == 3
 
 
 def test_texts_of_a_table_need_a_role_and_given_columns_have_one(data_of) -> None:
@@ -171,10 +153,9 @@ def test_texts_of_a_table_need_a_role_and_given_columns_have_one(data_of) -> Non
     shown = table.assign(product=[f"p{i}" for i in range(len(X))], city="oslo")
     asked = Ranker("mlp", categories=["city"])
     assert "no role for product" in refused(lambda: asked.fit(shown, y, qid), DataError)
-    assert "no column 'cty' (dataset.categories)" in refused(
-        lambda: Ranker("mlp", categories=["cty"]).fit(table, y, qid), DataError
-    )
-    assert "no column 'city'" in refused(lambda: asked.fit(X, y, qid), DataError)
+    for given in (table, X):
+        said = refused(lambda given=given: asked.fit(given, y, qid), DataError)
+        assert "no column 'city' (dataset.categories)" in said
     numbered = pd.DataFrame(np.column_stack([X, qid, y, np.ones(len(X))]))
     for given, columns in ((table, ["query", "grade", "count"]), (numbered, [3, 4, 5])):
         own, labels, weights = (given[name] for name in columns)
@@ -222,15 +203,11 @@ def test_a_model_that_reads_lists_needs_qid_and_reads_positions() -> None:
 
 def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
     X, y, qid = rows(4)
-    for keys, found in (
-        ({"model": "mlp", "model.hiden_sizes": [3]}, "model.hiden_sizes: no such key"),
-        ({"optimizer": {"learning_rate": 1}}, "optimizer.learning_rate: no such key"),
-        ({"vali_fraction": 1.5}, "vali_fraction=1.5"),
-    ):
-        stored = clone(Ranker(**keys))
-        assert found in refused(lambda stored=stored: stored.fit(X, y, qid), ValueError)
     table, ranker = pd.DataFrame(X, columns=list("abc")), Ranker("mlp")
+    misspelt = clone(Ranker("mlp", **{"model.hiden_sizes": [3]}))
     wrong = {
+        "model.hiden_sizes: no such key": lambda: misspelt.fit(X, y, qid),
+        "vali_fraction=1.5": lambda: Ranker(vali_fraction=1.5).fit(X, y, qid),
         "give one of them": lambda: ranker.fit(table.assign(qid=qid), y, qid),
         "one_list=True": lambda: ranker.fit(table, y),
         "1 queries cannot be cut": lambda: ranker.fit(X, y, np.ones(len(X))),
@@ -238,7 +215,7 @@ def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
         "row 3, column 'qid': no query id": lambda: ranker.fit(X, y, [1, 1, None, *qid[3:]]),
         "row 2: label -1": lambda: ranker.fit(X, [0, -1, *y[2:]], qid),
         "give one weight to all rows": lambda: ranker.fit(
-            X, y, qid, sample_weight=np.arange(1, len(X) + 1)
+            X, y, qid, sample_weight=1 + X[:, 0] ** 2
         ),
         "row 2: weight 0": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0] * 10),
         "qid: Could not convert": lambda: ranker.fit(X, y, [1, "1", *qid[2:]]),
@@ -337,8 +314,12 @@ def test_it_leaves_no_trace_and_shows_what_is_asked_for(tmp_path, monkeypatch, c
     Ranker("mlp", "listnet", **SMALL).fit(X, y, qid)
     assert torch.equal(before, torch.get_rng_state())
     assert capfd.readouterr() == ("", "")
-    Ranker("mlp", "listnet", **{**SMALL, "verbose": 2}).fit(X, y, qid)
-    assert capfd.readouterr().out.count("vali ndcg@5") == 3
+    shown = Ranker("linear", "listnet", experiment="recommended", epochs=0, verbose=2)
+    assert isinstance(shown.fit(X, y, qid)._scorer.model, Linear)
+    shown.set_params(model=None).fit(X, y, qid)  # that of the experiment
+    assert isinstance(shown._scorer.model, MLP)
+    assert shown._scorer.config["optimizer"]["weight_decay"] == 5
+    assert capfd.readouterr().out.count("vali ndcg@5") == 2
     assert not list(tmp_path.iterdir())
 
 
@@ -357,14 +338,11 @@ def test_the_guide_works_word_for_word(tmp_path, monkeypatch) -> None:
 def test_metrics_by_config_and_places_of_a_saved_ranker(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "metrics_of_ranker.py").write_text(
-        "def hits(scores, labels, mask, *, k=None):\n"
-        "    return ((labels > 0) & mask).any(-1).to(scores.dtype)\n"
-    )
-    (tmp_path / "configs" / "metric").mkdir(parents=True)
-    (tmp_path / "configs/metric/hits.yaml").write_text("_target_: metrics_of_ranker.hits\n")
-    ranker = Ranker("mlp", "listnet", **SMALL, metrics=["hits@5"]).fit(*rows())
-    assert list(ranker.evaluate(*rows()))[-1] == "hits@5"
+    hits = "def hits(scores, labels, mask): return ((labels > 0) & mask).any(-1).to(scores.dtype)\n"
+    config = "_target_: metrics_of_ranker.hits\n"
+    write_folder(tmp_path, {"metrics_of_ranker.py": hits, "configs/metric/hits.yaml": config})
+    ranker = Ranker("mlp", "listnet", **SMALL, metrics=["hits"]).fit(*rows())
+    assert list(ranker.evaluate(*rows()))[-1] == "hits"
     assert 0 <= ranker.score(*rows()) <= 1
     ranker.save(tmp_path / "saved")
     with pytest.raises(ConfigError, match=r"trust=\[MODULE\]"):

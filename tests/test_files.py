@@ -1,5 +1,6 @@
-"""The data set that reads files: where they lie, what is missing, what is read again."""
+"""Data sets: files, where they lie and what is read again; made lists of Web30K's shape."""
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from folders import refused
+from omegaconf import OmegaConf
 
-from ltr.data import files
+from ltr.data import files, synthetic
 from ltr.data.files import LetorFiles
-from ltr.data.lists import SPLITS, Dataset
+from ltr.data.lists import SPLITS, Dataset, Lists
 from ltr.data.public_sets import public_sets
+from ltr.data.synthetic import EMPTY, SyntheticLists, draw_lengths
 from ltr.errors import ConfigError
 
 TEXT = {
@@ -137,19 +140,98 @@ def test_names_that_are_numbers_or_too_long(tmp_path, mine, monkeypatch) -> None
 
 
 def test_missing_files_are_named(tmp_path) -> None:
-    mine = tmp_path / "data" / "mine"
-    check = dataset(tmp_path).check
-    message = refused(check)
-    assert f"{mine}: no file train.txt, vali.txt, test.txt; set dataset.folder" in message
+    mine, check = tmp_path / "data" / "mine", dataset(tmp_path).check
+    said = f"{mine}: no file train.txt, vali.txt, test.txt; set dataset.folder"
+    assert said in refused(check)
     write(mine, train=TEXT["train"], valid=TEXT["vali"])
     assert "no file vali.txt, test.txt; " in refused(check)
     assert dataset(tmp_path).split("train").items == 3  # what is there can be used
     (mine / "vali.txt").mkdir()
     assert "no file vali.txt, test.txt; " in refused(check), "a folder is none"
     remedy = public_sets()["web30k"].how_to_get(tmp_path / "data")
-    assert "choose one of train, vali" in refused(
-        lambda: dataset(tmp_path).split("dev"), ConfigError
-    )
+    unknown = refused(lambda: dataset(tmp_path).split("dev"), ConfigError)
+    assert "choose one of train, vali" in unknown
     assert "dataset.folder=NAME" in refused(lambda: dataset(tmp_path, folder=None), ConfigError)
     check = dataset(tmp_path, name="web30k", folder="MSLR-WEB30K", folds=5, fold=1).check
     assert refused(check).endswith(remedy)
+
+
+# Lists that are made.
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lists]:
+    """The three splits of 300 queries."""
+    cache = tmp_path_factory.mktemp("cache")
+    dataset = SyntheticLists(queries=300, seed=0, cache_dir=cache)
+    return {split: dataset.split(split) for split in SPLITS}
+
+
+def test_sizes_of_the_splits_and_three_percent_empty(made, tmp_path) -> None:
+    assert [len(made[split]) for split in SPLITS] == [300, 100, 100]
+    assert all(round(EMPTY * len(lists)) == lists.empty.sum() for lists in made.values())
+    one = SyntheticLists(queries=1, seed=0, cache_dir=tmp_path)
+    assert [len(one.split(split)) for split in SPLITS] == [1, 1, 1]
+    lengths = draw_lengths(np.random.default_rng(0), 18919)
+    assert lengths.sum() == pytest.approx(2_270_296, rel=0.01)
+    assert (lengths.min(), (lengths > 1000).sum() > 10, lengths.max() <= 1251) == (1, True, True)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_columns_suit_the_published_transform(made, split) -> None:
+    features = made[split].features
+    recipe = OmegaConf.load(Path(__file__).parents[1] / "configs/transform/web30k.yaml")
+    negative, free = list(recipe.negate), list(recipe.never_log)
+    assert (features[:, negative] < 0).all()
+    assert (np.delete(features, negative + free, axis=1) >= 0).all()
+    assert (features[:, free] < 0).any()
+
+
+def test_relevance_shows_only_beside_the_rest_of_the_list(made: dict[str, Lists]) -> None:
+    """A column tells little of the grade; how far it is from its list's mean tells much."""
+    lists = made["train"]
+    log = np.log(lists.features[:, 45:50]).mean(axis=1)
+    of = np.repeat(np.arange(len(lists)), lists.lengths)
+    centre = np.bincount(of, log) / lists.lengths
+    own = np.abs(log - log.mean())
+    in_list = np.abs(log - centre[of])
+
+    def within(values: np.ndarray) -> float:
+        mean = np.bincount(of, values) / lists.lengths
+        label = lists.labels - (np.bincount(of, lists.labels) / lists.lengths)[of]
+        return float(np.corrcoef(values - mean[of], label)[0, 1])
+
+    assert within(in_list) < -0.3
+    assert abs(within(own)) < 0.2
+    assert within(np.log(lists.features[:, 105:110]).mean(axis=1)) > 0.2  # match: for everyone
+
+
+def test_the_recipe_alone_gives_the_arrays(made: dict[str, Lists], tmp_path: Path) -> None:
+    again = SyntheticLists(queries=300, seed=0, cache_dir=tmp_path).split("test")
+    for field in ("features", "labels", "offsets", "qids", "digest"):
+        np.testing.assert_array_equal(getattr(again, field), getattr(made["test"], field))
+    other = SyntheticLists(queries=300, seed=2**70, cache_dir=tmp_path)
+    lists = [made["vali"], made["test"], other.split("vali")]
+    assert len({each.digest for each in lists}) == 3
+    assert len({each.labels.tobytes() for each in lists}) == 3
+    assert len({each.features[:, 105].tobytes() for each in lists}) == 3
+    assert len(set(np.concatenate([made[split].qids for split in SPLITS]))) == 500
+
+
+def test_a_change_of_the_arrays_needs_a_new_version(made: dict[str, Lists]) -> None:
+    """Lengths and grades are exact everywhere, so a digest of them stands for the generator."""
+    lists = made["vali"]
+    digest = hashlib.sha256(lists.offsets.tobytes() + lists.labels.tobytes()).hexdigest()
+    assert (synthetic.VERSION, digest[:16]) == (1, "8e33ae500311f0dd")
+    shown = lists.features[:: lists.items // 7, [0, 8, 15, 45, 57, 95, 110, 121, 129, 134]]
+    np.testing.assert_allclose(np.log1p(np.abs(shown)).sum(), 142.26196, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"queries": 0}, {"queries": 2.5}, {"queries": True}, {"seed": -1}]
+)
+def test_settings_out_of_range(tmp_path: Path, wrong: dict[str, int]) -> None:
+    dataset = SyntheticLists(**({"queries": 3, "seed": 0} | wrong), cache_dir=tmp_path)
+    for use in (dataset.check, lambda: dataset.split("train")):
+        assert f"dataset.{next(iter(wrong))}=" in refused(use, ConfigError)
+    assert not list(tmp_path.iterdir())

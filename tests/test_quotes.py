@@ -10,26 +10,21 @@ from processes import ROOT
 
 from ltr.console.arguments import as_hydra, quoted, with_quotes
 
-NAMES = [
-    "/home/müller/x", "/home/o'neil/x", "/tmp/a#b", "a&b", "a;b", "a b", "a,b", "a=b", "~x", "a!b",
-    "a\\b", "a\\", "a\\'b", "a\\\\'b", "a\\\\b", 'a"b', "a[1]", "{a}", "a(b)", "a:b", "a|b",
-    "a^b", "a<b>",
-]  # fmt: skip
-
 
 def parsed(override: str) -> object:
     return OverridesParser.create().parse_override(override).value()
 
 
 def test_signs_in_a_path() -> None:
-    for name in NAMES:
-        assert parsed(f"resume={quoted(name)}") == name
     for name in ("/home/müller/x", "~x", "a b", "a=b", "a (b)", "a&b", "a#b"):
         assert parsed(with_quotes(f"resume={name}")) == name
     assert compose(with_quotes("data_dir=a (b)")).data_dir == "a (b)"
+    assert with_quotes("~tracking") == "~tracking"
+    plain = ("resume=null", "resume=outputs/a-b_c.1", "resume='a b'", "scores=[a,b]", "seed=1,2")
+    assert [with_quotes(text) for text in plain] == [*plain]
 
 
-@given(st.text(st.sampled_from("ab'\\\"=,# ~ü"), min_size=1))
+@given(st.text(st.sampled_from("ab'\\\"=,# ~ü&;!/[1]{}():|^<>"), min_size=1))
 def test_any_text_survives_quotes(text: str) -> None:
     assert parsed(f"resume={quoted(text)}") == text
 
@@ -41,18 +36,6 @@ def test_lists_of_commands_that_do_not_sweep_need_no_brackets() -> None:
     assert as_hydra("check_loss", ["a.b", "power=2"]) == ["name='a.b'", "knobs=['power=2']"]
     hydras = ["--cfg", "job", "--config-dir=x"]
     assert as_hydra("train", hydras) == hydras
-
-
-def test_what_needs_no_quotes_stays() -> None:
-    for text in (
-        "resume=null",
-        "resume=outputs/a-b_c.1",
-        "resume='a b'",
-        "scores=[a,b]",
-        "seed=1,2",
-    ):
-        assert with_quotes(text) == text
-    assert with_quotes("~tracking") == "~tracking"
 
 
 def test_every_override_with_brackets_is_shown_in_quotes() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import compose, make_lists
+from folders import write_folder
 from jaxtyping import config as checking
 from made_trees import tensors
 from test_fast_paths import NAMES
@@ -81,12 +82,12 @@ def test_a_teacher_is_named() -> None:
 # A loss of one's own: what it is to return
 
 
-def scalar(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    return (scores - labels).masked_fill(~mask, 0).square().mean()
-
-
 def of_items(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     return (scores - labels).masked_fill(~mask, 0).square()
+
+
+def scalar(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    return of_items(scores, labels, mask).mean()
 
 
 def number(scores: Tensor, labels: Tensor, mask: Tensor) -> float:
@@ -111,15 +112,12 @@ def test_a_loss_of_ones_own_is_refused_at_the_first_batch(loss, came, sliced) ->
 
 @pytest.mark.slow
 def test_and_before_data_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name, configs = "scalar", tmp_path / "configs"
-    (configs / "loss").mkdir(parents=True)
-    (configs / "loss" / "own.yaml").write_text(f"_target_: {__name__}.{name}\n_partial_: true\n")
+    name = f"{__name__}.scalar"
+    write_folder(tmp_path, {"configs/loss/own.yaml": f"_target_: {name}\n_partial_: true\n"})
     monkeypatch.chdir(tmp_path)
-    in_one_line(lambda: build(compose("loss=own")), "the loss returned .*one value per list")
-    in_one_line(
-        lambda: build(compose(f"metrics=[{__name__}.{name}]")),
-        f"{__name__}.{name} returned .*one value per list",
-    )
+    for given, said in (("loss=own", "the loss"), (f"metrics=[{name}]", name)):
+        cfg = compose(given)
+        in_one_line(lambda cfg=cfg: build(cfg), f"{said} returned .*one value per list")
 
 
 @pytest.mark.parametrize(
@@ -135,16 +133,14 @@ def test_a_model_of_ones_own_returns_one_score_for_each_item(returned, came) -> 
         def forward(self, features, mask, ranks=None):
             return returned(super().forward(features)[..., 0])
 
+    data, said = tensors(make_lists([4, 2, 5])), f"the model returned .*{came}.*one score per item"
     with torch.inference_mode():
-        in_one_line(
-            lambda: predict(Own(5, 1), tensors(make_lists([4, 2, 5]))),
-            f"the model returned .*{came}.*one score per item",
-        )
+        in_one_line(lambda: predict(Own(5, 1), data), said)
 
 
 def test_a_metric_of_ones_own_that_returns_no_tensor_is_refused() -> None:
+    lists = [given.repeat(3, 1) for given in (SCORES, LABELS, MASK)]
     for function in (scalar, number, lambda *given: of_items(*given).sum(-1).numpy()):
         metric = ltr.metrics.Metric("mine", own=function)
-        lists = SCORES.repeat(3, 1), LABELS.repeat(3, 1), MASK.repeat(3, 1)
-        in_one_line(lambda metric=metric, lists=lists: metric(*lists), "mine returned .*[3]")
+        in_one_line(lambda metric=metric: metric(*lists), "mine returned .*[3]")
     assert parse_metric("ndcg@5")(SCORES, LABELS, MASK).shape == (1,)

@@ -10,7 +10,7 @@ import pytest
 from folders import refused
 from made_columns import lists_of
 
-from ltr.data.lists import Columns
+from ltr.data.lists import Columns, Lists
 from ltr.data.tables import Roles
 from ltr.errors import ConfigError, DataError
 
@@ -26,8 +26,8 @@ CELLS: dict[str, Any] = {
 ROLES = {"query": "q", "label": "y", "weight": "w", "categories": ("c",), "id": ("id",)}
 
 
-def made(cells: dict[str, Any] | None = None, read: dict[str, Any] | None = None, **roles: Any):
-    return lists_of(pa.table(CELLS | (cells or {})), Roles(**(ROLES | roles)), **(read or {}))
+def made(cells: dict[str, Any] | None = None, **roles: Any) -> Lists:
+    return lists_of(pa.table(CELLS | (cells or {})), Roles(**(ROLES | roles)))
 
 
 def features_of(values: Any, **known: Any) -> list[float]:
@@ -42,8 +42,8 @@ def test_rows_of_a_query_come_together_and_say_where_they_were() -> None:
     assert read.rows.tolist() == [0, 2, 1, 3]
     assert read.labels.tolist() == [1, 2, 0, 0]
     assert read.weights.tolist() == [2, 0.5, 1]
-    nan = float("nan")
-    np.testing.assert_equal(read.features.tolist(), [[0.5, 1], [nan, nan], [nan, 2], [-3, 1]])
+    expected = [[0.5, 1], [np.nan, np.nan], [np.nan, 2], [-3, 1]]
+    np.testing.assert_equal(read.features.tolist(), expected)
     assert read.missing == 3
     other = made({"x": [0.5, None, 1e39, -4.0]}).with_digest()
     assert read.with_digest().digest == made().with_digest().digest != other.digest
@@ -60,26 +60,21 @@ def test_rows_of_a_query_come_together_and_say_where_they_were() -> None:
         (pa.array([0.1, -1e39]), [np.float32(0.1), np.nan]),
         (pa.nulls(2), [np.nan, np.nan]),
     ],
-    ids=["flags", "decimals", "whole", "halves", "dictionary", "beyond float32", "nothing"],
 )
 def test_numbers(values: Any, expected: list[float]) -> None:
     np.testing.assert_equal(features_of(values), [float(value) for value in expected])
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
+def test_query_ids_of_any_type() -> None:
+    for values, expected in (
         ([2**60 + 1, 2**60], [str(2**60 + 1), str(2**60)]),
         ([DAY, DAY], ["2026-01-02"]),
         ([1.0, 1.5], ["1", "1.5"]),
         (pa.array(["x", "y"]).dictionary_encode(), ["x", "y"]),
         ([b"\xff", b"a"], ["\\xff", "a"]),
-    ],
-    ids=["whole", "dates", "floats", "dictionary", "bytes"],
-)
-def test_query_ids_of_any_type(values: Any, expected: list[str]) -> None:
-    read = lists_of(pa.table({"q": values, "x": [1, 2]}), Roles("q"), labelled=False)
-    assert read.qids.tolist() == expected
+    ):
+        read = lists_of(pa.table({"q": values, "x": [1, 2]}), Roles("q"), labelled=False)
+        assert read.qids.tolist() == expected
 
 
 def test_categories_are_those_of_train_the_most_frequent_first() -> None:
@@ -89,8 +84,7 @@ def test_categories_are_those_of_train_the_most_frequent_first() -> None:
     read = lists_of(pa.table(cells), roles, labelled=False)
     columns = read.columns
     assert columns == Columns(("c",), {"c": ("b", "c", "a")})
-    nan = np.nan
-    np.testing.assert_equal(read.features[:, 0].tolist(), [0, 3, 1, 1, 2, 2, nan, nan])
+    np.testing.assert_equal(read.features[:, 0].tolist(), [0, 3, 1, 1, 2, 2, np.nan, np.nan])
 
     later = pa.table({"another": ["text"], "c": ["new"], "q": [1]})
     codes = lists_of(later, roles, columns=columns, labelled=False).features
@@ -117,7 +111,6 @@ def test_a_category_is_known_by_its_text_whatever_the_type() -> None:
         ({"x": [0, 1, float("-inf"), 0]}, {}, ["row 3", "infinite", "'x'"]),
         ({"w": [1.0, 2.0, 3.0, 4.0]}, {}, ["weight 3", "query 'b'"]),
         ({"w": [1.0, 0.0, 1.0, 4.0]}, {}, ["row 2", "weight 0", "> 0"]),
-        ({"w": [1.0, 1e-60, 1.0, 4.0]}, {}, ["row 2", "weight 1e-60", "float32"]),
         ({"w": [1.0, 1e39, 1.0, 4.0]}, {}, ["row 2", "weight 1e+39", "float32"]),
         ({"t": ["a"] * 4, "u": [DAY] * 4}, {}, ["t (string)", "u (date32[day])", "dataset.id"]),
         ({"x": [DAY] * 4}, {"features": ("x",)}, ["'x'", "date32", "number"]),
@@ -134,26 +127,23 @@ def test_what_cannot_be_read_is_one_line(cells, roles, words) -> None:
 
 
 def test_a_table_without_rows_a_feature_or_single_names() -> None:
-    known = Columns(("x", "price"), {})
-    assert "'price'" in refused(lambda: made(read={"columns": known}))
+    given = {"columns": Columns(("x", "price"), {})}
+    assert "'price'" in refused(lambda: lists_of(pa.table(CELLS), Roles(**ROLES), **given))
     assert "no rows" in refused(lambda: lists_of(pa.table(CELLS).slice(0, 0), Roles(**ROLES)))
     twice = pa.table([[1], [2]], names=["q", "q"])
     assert "two columns" in refused(lambda: lists_of(twice, Roles("q"), labelled=False))
 
 
-@pytest.mark.parametrize(
-    ("roles", "word"),
-    [
+def test_roles_that_do_not_go_together() -> None:
+    for roles, word in (
         ({"label": "q"}, "one role"),
         ({"features": ("x", "y")}, "one role"),
         ({"categories": ("c", "w")}, "one role"),
         ({"category_values": 0}, "whole number"),
         ({"category_values": True}, "whole number"),
         ({"query": None}, "dataset.query"),
-    ],
-)
-def test_roles_that_do_not_go_together(roles, word) -> None:
-    assert word in refused(lambda: Roles.of(ROLES | roles), ConfigError)
+    ):
+        assert word in refused(lambda roles=roles: Roles.of(ROLES | roles), ConfigError)
 
 
 def test_the_index_that_pandas_writes_is_no_feature_unless_it_is_named() -> None:
