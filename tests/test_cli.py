@@ -14,12 +14,15 @@ from processes import Process, wait_for
 from test_trainer import assert_same_run
 
 from ltr.console.compose import typed
+from ltr.experiment.run_folder import NOTE
+from ltr.experiment.sweep import read_runs
 from ltr.inference.evaluate import evaluate_model
 from ltr.inference.predict import predict_file
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
+MLP = ("loss=listnet", "model=mlp", "model.hidden_sizes=[4]", "threads=1")
 
 
 def start(*args: str, script: str = "train.py") -> Process:
@@ -147,3 +150,51 @@ def test_a_sweep_ends_with_one_table_and_survives_a_failed_run(args, tmp_path) -
     runs = sorted(path for path in folder.iterdir() if path.is_dir())
     assert sum((run / "results.json").exists() for run in runs) == 2
     assert all(re.fullmatch(r"[A-Za-z0-9.+_-]{10,170}", run.name) for run in runs)
+
+
+def test_a_killed_sweep_goes_on_and_is_done_once(tiny, tmp_path) -> None:
+    command = ["-m", *tiny[:-3], *MLP, "epochs=60", "seed=1,2", f"output_dir={tmp_path}/cut"]
+    process = start(*command)
+    second = "*/*seed-2*/history.csv"
+    wait_for(lambda: [f for f in (tmp_path / "cut").glob(second) if lines(f) > 8], process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    (folder,) = (tmp_path / "cut").iterdir()
+    first, second = sorted(path for path in folder.iterdir() if path.is_dir())
+    assert (first / "results.json").is_file()
+    assert not (second / "results.json").is_file()
+    before = (first / "last.pt").stat().st_mtime_ns
+
+    # as two processes at once: one goes on with the run, the other finds it done
+    both = [start(*command) for _ in range(2)]
+    texts = [one.communicate() for one in both]
+    assert [one.returncode for one in both] == [0, 0], texts
+    assert (first / "last.pt").stat().st_mtime_ns == before
+    assert sum(text.count("resumed at epoch") for _, text in texts) == 1
+    assert sum(text.count("is done already") for _, text in texts) == 3
+    assert (second / "train.log").read_text().count("kept in") == 1
+    assert len(pd.read_csv(folder / "summary.csv")) == 2
+
+
+def test_a_sweep_does_a_run_anew_that_was_resumed_with_other_settings(tiny, tmp_path) -> None:
+    sweep = ["-m", *tiny[:-3], *MLP, "seed=1", "epochs=1", "sweep=mine"]
+    sweep += [f"output_dir={tmp_path}/out"]
+    call(*sweep)
+    (folder,) = (path.parent for path in (tmp_path / "out/mine").glob("*/results.json"))
+    note = (folder / NOTE).read_text()
+    wanted = json.loads((folder / "results.json").read_text())
+    call(f"resume={folder}", "epochs=-1", status=2)
+    call(f"resume={folder}", "device=cpu")
+    assert (folder / NOTE).read_text() == note
+    _, err = call(f"resume={folder}", "epochs=2")
+    assert "given again, the sweep runs it anew" in err
+    assert (folder / NOTE).read_text() != note
+    assert json.loads((folder / "results.json").read_text())["epochs"] == 2
+    (row,) = read_runs(folder.parent)
+    assert row["status"].startswith("resumed with other settings; ")
+    _, err = call(*sweep)
+    assert "is done already" not in err
+    results = json.loads((folder / "results.json").read_text())
+    assert (results["epochs"], results["vali"]) == (1, wanted["vali"])
+    assert (folder / NOTE).read_text() == note
+    assert [json.loads(p.read_text())["epochs"] for p in folder.glob("before-*/results.json")]

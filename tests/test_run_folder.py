@@ -1,4 +1,4 @@
-"""What a run leaves is read as it was left, or refused; a list of runs, a link to the last."""
+"""Folders of runs and sweeps: read as they were left, or refused; named, listed, done once."""
 
 import json
 import math
@@ -6,17 +6,20 @@ import random
 import shutil
 from pathlib import Path
 
+import hydra
 import numpy as np
 import pytest
 from conftest import compose, make_lists
 from folders import finish, refused
 
 from ltr.atomic import write_csv
-from ltr.console.folders import run_folder
+from ltr.console import folders
+from ltr.console.configs import CONFIGS
+from ltr.console.folders import job_dir, run_folder, sweep_dir
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.commands import kept_once_begun, list_runs
 from ltr.experiment.run_folder import FILES, NOTE, RESULTS, RunFolder, write_queries, write_scores
-from ltr.experiment.sweep import read_runs, table_of
+from ltr.experiment.sweep import SweepSummary, offer_gpus, read_runs, table_of, take_gpu
 
 
 def left(folder: Path, override: str = "seed=1") -> RunFolder:
@@ -173,3 +176,76 @@ def test_runs_are_listed_once_with_their_state_and_without_test(tmp_path) -> Non
     states = {"cut_off": "unfinished", "broken": "failed", "damaged": "damaged"}
     assert dict(line.split()[2:4] for line in lines) == states
     assert len(lines) == 3
+
+
+def test_a_run_is_done_or_not_and_that_of_other_code_is_moved_aside(tmp_path, caplog) -> None:
+    assert not RunFolder(tmp_path).prepare("a" * 64)
+    for name in ("train.log", "history.csv", "last.pt"):
+        (tmp_path / name).write_text(name)
+    assert not RunFolder(tmp_path).prepare("a" * 64)
+    assert (tmp_path / "last.pt").is_file()  # to go on from
+    (tmp_path / "results.json").write_text("results.json")
+    assert not RunFolder(tmp_path).prepare("b" * 64)
+    (old,) = tmp_path.glob("before-*")
+    assert {path.name for path in tmp_path.iterdir()} == {NOTE, "train.log", old.name}
+    assert {path.name for path in old.iterdir()} == {"results.json", "last.pt", "history.csv"}
+    (tmp_path / "last.pt").touch()
+    for name in (RESULTS, *FILES):
+        finish(tmp_path, {})
+        assert RunFolder(tmp_path).prepare("b" * 64)
+        (tmp_path / name).write_text("x")
+        assert not RunFolder(tmp_path).prepare("b" * 64)  # it is tested again
+        assert f"{name} is damaged" in caplog.text
+        (tmp_path / name).unlink()
+    assert (tmp_path / "last.pt").exists()
+
+
+def test_the_same_grid_has_the_same_folder_however_it_is_typed() -> None:
+    first = sweep_dir("out", None, ["loss=listnet,rmse", "seed=1,2", "threads=1"])
+    assert first == sweep_dir("out", None, ["seed=1,2", "loss=listnet,rmse", "device=cpu"])
+    assert first != sweep_dir("out", None, ["seed=1,2,3", "loss=listnet,rmse"])
+    assert Path(first).name.startswith("sweep_loss_seed_")
+    for wrong in ("a/b", "..", "."):
+        with pytest.raises(ConfigError, match="give a name"):
+            sweep_dir("out", wrong, [])
+    with pytest.raises(ConfigError, match=r"threads: .*start a sweep each"):
+        sweep_dir("out", None, ["threads=1,2", "seed=1,2"])
+
+
+def test_a_job_is_named_by_what_it_overrides() -> None:
+    long = [f"model.hidden_sizes=[{','.join('64' for _ in range(50))}]"]
+    assert len(job_dir(long)) < 180
+    assert job_dir(["epochs=1"]) != job_dir(["epochs=2"])
+    assert job_dir(["epochs=1", "data_dir=a"]) == job_dir(["epochs=1", "data_dir=b"])
+
+
+@pytest.mark.slow
+def test_another_process_composes_the_same_sweep_folder(tmp_path: Path) -> None:
+    folders.register_resolvers()
+    place = tmp_path / "it's a=b,c back\\slash"
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        first = hydra.compose("train", return_hydra_config=True)
+        first.output_dir = str(place)
+        folder = first.hydra.sweep.dir
+        SweepSummary().on_multirun_start(first)
+        folders._run_dir.cache_clear()  # as in a new process
+        (override,) = first.hydra.overrides.hydra
+        again = hydra.compose("train", [override], return_hydra_config=True)
+    assert again.hydra.sweep.dir == folder
+    assert Path(folder).parent == place
+
+
+def test_each_process_takes_the_gpu_of_its_first_job_where_there_are_several() -> None:
+    alone: dict[str, str] = {}
+    offer_gpus(1, alone)
+    assert alone == {}
+    for visible, taken in (({}, "0"), ({"CUDA_VISIBLE_DEVICES": "4, GPU-5,6"}, "4")):
+        environ = {**visible}
+        offer_gpus(2, environ)
+        processes = [{**environ} for _ in range(3)]
+        for job, process in enumerate(processes):
+            take_gpu(job, process)
+        other = "GPU-5" if visible else "1"
+        found = [process.pop("CUDA_VISIBLE_DEVICES") for process in processes]
+        assert found == [taken, other, taken]
+        assert not any(processes)  # a later job takes none
