@@ -44,14 +44,12 @@ def as_started(command: str) -> str:
     return f"ltr {command}"
 
 
-def install(extra: str) -> str:
-    """The remedy where an optional dependency is missing."""
-    return f"install the extra {extra}: pip install '.[{extra}]' where the project's files are"
-
-
 def need(name: str, extra: str) -> Any:
     """The module ``name``, which the optional ``extra`` installs; else ``ConfigError``."""
     try:
         return import_module(name)
-    except ImportError:
-        raise ConfigError(f"{name} is not installed: {install(extra)}") from None
+    except (ImportError, OSError) as error:  # OSError: a system library, as OpenMP, is missing
+        raise ConfigError(
+            f"{name} does not load here ({' '.join(str(error).split())}): install the extra "
+            f"{extra}: pip install '.[{extra}]' where the project's files are"
+        ) from error

@@ -8,11 +8,10 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ltr.errors import ConfigError, install
+from ltr.errors import need
 from ltr.training.hooks import Ending, Hook, Row
 
 log = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ class MLflow:
 
     def __init__(self, *, experiment: str, output_dir: str) -> None:
         """The store is that of ``MLFLOW_TRACKING_URI``, or else ``mlflow.db`` in ``output_dir``."""
-        self._experiment, self._place = experiment, _place("mlflow", output_dir)
+        self._experiment, self._place = experiment, _place("mlflow.tracking", output_dir)
 
     def begin(self, name: str, params: Mapping[str, Any], folder: Path) -> None:
         """Begin to track the run in ``folder``, or go on; ``params`` are its config, flat."""
@@ -99,7 +98,7 @@ class WandB:
 
     def __init__(self, *, project: str, output_dir: str) -> None:
         """Its own files go to ``output_dir/wandb``; its variables, as ``WANDB_MODE``, hold."""
-        self._project, self._place = project, _place("wandb", output_dir)
+        self._project, self._place = project, _place("wandb.sdk", output_dir)
 
     def begin(self, name: str, params: Mapping[str, Any], folder: Path) -> None:
         import wandb
@@ -123,10 +122,9 @@ class WandB:
         self._run.finish(exit_code=0 if ending == "finished" else 1)
 
 
-def _place(package: str, output_dir: str) -> Path:
-    """The folder ``output_dir``; ``ConfigError`` where ``package`` is not installed."""
-    if getattr(find_spec(package), "origin", None) is None:  # a folder of that name has none
-        raise ConfigError(f"tracking={package}: {package} is not installed: {install('tracking')}")
+def _place(tracker: str, output_dir: str) -> Path:
+    """The folder ``output_dir``; ``ConfigError`` where ``tracker`` is not installed."""
+    need(tracker, "tracking")  # a module inside, as a folder may have the name of the package
     place = Path(output_dir).resolve()
     place.mkdir(parents=True, exist_ok=True)
     return place

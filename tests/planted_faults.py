@@ -105,7 +105,7 @@ FAULTS = {
         lambda s, y, m: listmle_loss(s, y, m),
     ),
     "one number": Fault(
-        mse_loss, "there_is_one_value_per_list",
+        mse_loss, "there_is_something_to_learn",
         "returned shape [] on 3 lists of 8 places, not one value per list, [3]",
         lambda s, y, m: mse_loss(s, y, m).mean(),
     ),

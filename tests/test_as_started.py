@@ -10,7 +10,7 @@ from processes import ROOT
 
 from ltr.__main__ import COMMANDS
 from ltr.console.configs import help_of
-from ltr.errors import as_started, install
+from ltr.errors import as_started
 
 SCRIPT = re.compile(r"python (train|scripts/\w+)\.py")
 
@@ -45,7 +45,7 @@ def test_a_command_has_its_parts_and_its_help(
 
 
 def test_no_command_is_spelled_in_code_and_no_distribution_named() -> None:
-    """Each takes ``as_started`` or ``install``; docstrings are of a clone."""
+    """Each takes ``as_started``; docstrings are of a clone."""
     wrong = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in (ROOT / "ltr").rglob("*.py")
@@ -57,12 +57,11 @@ def test_no_command_is_spelled_in_code_and_no_distribution_named() -> None:
 
 
 def test_the_remedy_of_an_extra_names_one_that_there_is() -> None:
-    assert "install the extra gbdt: pip install '.[gbdt]'" in install("gbdt")
     known = set(metadata("ltr-torch").get_all("Provides-Extra") or ())
     used = {
         name
         for path in (ROOT / "ltr").rglob("*.py")
-        for name in re.findall(r"\b(?:install\(|need\(\S+, )['\"](\w+)['\"]\)", path.read_text())
+        for name in re.findall(r"\bneed\(\S+, \"(\w+)\"\)", path.read_text())
     }
     assert used == {"explain", "export", "gbdt", "search", "tracking"}
     assert used <= known

@@ -3,6 +3,7 @@
 import importlib
 import re
 import shutil
+import sys
 from typing import Any
 
 import optuna
@@ -245,8 +246,8 @@ def test_mistakes_are_one_line_with_the_remedy(arguments, message) -> None:
 
 
 def test_without_optuna_it_says_how_to_get_it(monkeypatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(LTRError, match=r"^a search needs Optuna: install the extra search: pip"):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(LTRError, match=r"^optuna does not load .*: install the extra search: pip"):
         importlib.reload(ltr.search)
 
 

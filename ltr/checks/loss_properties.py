@@ -52,15 +52,6 @@ _JUNK = (math.nan, math.inf, -math.inf, -1e30, 1e30)
 _COPIES = 5_000  # of a list, each with draws of its own
 
 
-def there_is_one_value_per_list(subject: Subject) -> None:
-    """Three lists of eight places give three values, ``[batch]``, of a loss with a graph.
-
-    They are float64, as the scores are.
-    """
-    if (dtype := subject.values(*ragged()).dtype) != torch.float64:
-        raise Broken(f"scores in float64 gave values in {dtype}")
-
-
 def padding_is_never_read(part: Part) -> None:
     """NaN, infinities or 1e30 on padding change nothing, and what is given for padding is 0."""
     for one in part.modes():

@@ -87,12 +87,6 @@ def _scores(
     return scores
 
 
-def there_is_one_score_per_item(model: ModelSubject) -> None:
-    """The scores are ``[batch, list]``, and finite."""
-    *data, mask = model.lists()
-    expect_finite(model.call(*data, mask)[mask], "a score", "of a real item")
-
-
 def an_item_is_scored_by_its_own_features_alone(model: ModelSubject) -> str:
     """The other items of its list change nothing: the model is pointwise."""
     data = model.lists()

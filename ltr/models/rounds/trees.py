@@ -1,13 +1,11 @@
 """The base class of tree models: options, errors and state of a library."""
 
-import importlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
-from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ltr.arrays import Floats, Reals
-from ltr.errors import CheckpointError, ConfigError, LTRError, install
+from ltr.errors import CheckpointError, ConfigError, LTRError, need
 from ltr.models.rounds.model import FitData, Round, RoundModel
 
 # Parameters that a run sets itself, or that break what it keeps, of any library: remedy -> names.
@@ -154,15 +152,9 @@ class BoostedTrees(RoundModel, ABC):
             raise ConfigError(f"{self.title}: {text}; check the model.* settings") from error
 
     @property
-    def module(self) -> ModuleType:
+    def module(self) -> Any:
         """The library; ``ConfigError`` where it is not installed, or does not load."""
-        try:
-            return importlib.import_module(self.library)
-        except (ImportError, OSError) as error:  # OSError: a system library, as OpenMP, is missing
-            raise ConfigError(
-                f"model={self.library} needs {self.library}, which does not load here "
-                f"({' '.join(str(error).split())}): {install('gbdt')}"
-            ) from error
+        return need(self.library, "gbdt")
 
     @property
     def version(self) -> str:
