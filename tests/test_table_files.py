@@ -153,10 +153,6 @@ def test_text_without_a_line_of_names(tmp_path: Path) -> None:
     lists = files(tmp_path, **knobs, id=[3]).split("train")
     assert lists.columns.names == ("4",)
     assert lists.labels.tolist() == [0.5, 0, 0.25]
-    named = knobs | {"query": "q", "label": "y", "names": ["q", "y", "id", "x"]}
-    assert files(tmp_path, **named, id="id").split("train").columns.names == ("x",)
-    said = refused(lambda: files(tmp_path, **(named | {"header": True})), ConfigError)
-    assert "header=false" in said
 
 
 @pytest.mark.parametrize(

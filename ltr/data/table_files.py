@@ -15,7 +15,7 @@ from ltr.data.cache import Place
 from ltr.data.files import SplitFiles
 from ltr.data.letor import Rules
 from ltr.data.lists import SPLITS, Columns, Lists
-from ltr.data.table_sources import Form, Source, table_files
+from ltr.data.table_sources import Source, table_files
 from ltr.data.tables import (
     READER_VERSION,
     Roles,
@@ -51,7 +51,6 @@ class TableFiles(SplitFiles):
         fractions: Sequence[float] | None = None,
         seed: int = 0,
         header: bool = True,
-        names: Sequence[str] | None = None,
         labels: str = "grade",
         max_grade: int | None = None,
         **roles: Any,
@@ -66,7 +65,7 @@ class TableFiles(SplitFiles):
             fractions: of the queries: of train, vali and test of ``path``, None: 0.8, 0.1, 0.1;
                 of train and vali where ``split`` has no vali, None: 0.8, 0.2.
             seed: of the cut.
-            header, names: the ``Form`` of text files.
+            header: as for ``Source``.
             labels, max_grade: as for ``ltr.data.letor.Rules``.
             roles: query, label, id, features, categories, weight and category_values, as for
                 ``Roles``.
@@ -75,7 +74,7 @@ class TableFiles(SplitFiles):
         self.roles = Roles.of(roles)
         if self.roles.label is None:
             raise ConfigError("give dataset.label=COLUMN, the column of the labels")
-        self.form = Form(bool(header), None if names is None else tuple(map(str, names)))
+        self.header = bool(header)
         paths, cut = _paths(split, path)
         usual = _FRACTIONS[len(cut)]
         parts = tuple(usual if fractions is None else fractions)
@@ -124,13 +123,13 @@ class TableFiles(SplitFiles):
             cut = f"{self._cut.index(split)} of {self._fractions} seed={self._seed}"
         content = self._digest(path)
         # Of the items and labels: runs on other features of the same items can be compared.
-        items = f"table {content} query={self.roles.query} label={self.roles.label} {self.form} "
-        items += f"{self.rules} cut={cut}"
+        items = f"table {content} query={self.roles.query} label={self.roles.label} "
+        items += f"Form(header={self.header}, names=None) {self.rules} cut={cut}"
         state = "" if columns is None else json.dumps(columns.state())
         key = f"{items} reader={READER_VERSION} {self.roles} columns={state}"
 
         def read(keep: Container[str] | None) -> tuple[Iterable[Block], Columns]:
-            source = Source(path, self.form)
+            source = Source(path, self.header)
             found = columns or find_columns(source, self.roles, keep)
             roles = replace(self.roles, id=())  # training needs none
             return table_blocks(source, roles, found, rules=self.rules), found
@@ -142,7 +141,7 @@ class TableFiles(SplitFiles):
         """The columns of ids in these rows of the table of ``split``, as one text each."""
         if not self.roles.id:
             return [""] * len(rows)
-        pieces = Source(self.path(split), self.form).pieces(self.roles.id, [], _ROWS)
+        pieces = Source(self.path(split), self.header).pieces(self.roles.id, [], _ROWS)
         table = pa.concat_tables(pa.Table.from_batches([piece.cells]) for piece in pieces)
         chosen = table.take(rows).to_pylist()
         return [" ".join(filter(None, map(query_text, row.values()))) for row in chosen]
@@ -153,7 +152,7 @@ class TableFiles(SplitFiles):
         return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
     def _qids(self, path: Path) -> Iterable[str]:
-        return table_qids(Source(path, self.form), self.roles)
+        return table_qids(Source(path, self.header), self.roles)
 
 
 def _paths(split: Any, path: str | None) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.dataset
 
-from ltr.errors import ConfigError, DataError
+from ltr.errors import DataError
 
 _BLOCK_BYTES = 4 << 20  # of text that is parsed at once; no row may be longer
 _PAGE_BYTES = 1 << 16  # read at once of each column of a Parquet file
@@ -64,21 +64,6 @@ def check_columns(named: Mapping[str, str], there: Sequence[str], title: str) ->
 
 
 @dataclass(frozen=True)
-class Form:
-    """How text files of a table are written: with a line of names, or with these ``names``.
-
-    Without both the columns are ``1``, ``2``, ... from left to right. ``ConfigError``: both.
-    """
-
-    header: bool = True
-    names: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.header and self.names is not None:
-            raise ConfigError("dataset.names is for files without names: set header=false")
-
-
-@dataclass(frozen=True)
 class Piece:
     """Neighbouring rows of one file: its name, the 0-based row of the first, their cells."""
 
@@ -100,10 +85,13 @@ class Source:
         schema: names and types of the columns, of the first file.
     """
 
-    def __init__(self, table: Any, form: Form = Form()) -> None:
-        """``table`` is a path or a ``pa.Table``; ``DataError`` where nothing readable is there."""
+    def __init__(self, table: Any, header: bool = True) -> None:
+        """``table`` is a path or a ``pa.Table``; ``DataError`` where nothing readable is there.
+
+        The columns of text files without a ``header`` are ``1``, ``2``, ... from left to right.
+        """
         in_memory = isinstance(table, pa.Table)
-        self.title, self._form = "the table" if in_memory else str(table), form
+        self.title, self._header = "the table" if in_memory else str(table), header
         self._files = [table] if in_memory else table_files(table)
         self.schema = self._open(self._files[0]).schema
 
@@ -147,26 +135,26 @@ class Source:
     def _open_text(
         self, path: Path, delimiter: str, texts: Sequence[str], numbers: Sequence[str]
     ) -> Any:
-        def opened(names: Sequence[str] | None, schema: Any = None) -> Any:
+        def opened(names: Sequence[str] | None = None, schema: Any = None) -> Any:
             form = pa.dataset.CsvFileFormat(
                 pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
                 read_options=pa.csv.ReadOptions(
                     block_size=_BLOCK_BYTES, column_names=names,
-                    autogenerate_column_names=not self._form.header and names is None,
+                    autogenerate_column_names=not self._header and names is None,
                 ),
                 convert_options=pa.csv.ConvertOptions(strings_can_be_null=False),  # NA is a text
             )  # fmt: skip
             return pa.dataset.dataset(path, schema=schema, format=form)
 
-        first = opened(self._form.names).schema  # as its first block looks
+        first = opened().schema  # as its first block looks
         names, types = first.names, dict.fromkeys(texts, pa.string())
-        if not self._form.header and self._form.names is None:
+        if not self._header:
             names = [str(i) for i, _ in enumerate(names, 1)]
         for name, type_ in zip(names, first.types, strict=True):
             number = name in numbers and not pa.types.is_boolean(type_)
             types.setdefault(name, pa.float64() if number else type_)
         schema = pa.schema([(name, types[name]) for name in names])
-        return opened(None if self._form.header else names, schema)
+        return opened(None if self._header else names, schema)
 
     @contextmanager
     def _reading(self, title: str) -> Iterator[None]:
@@ -176,7 +164,7 @@ class Source:
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             text = str(error).rpartition("Invalid: ")[2]  # behind where pyarrow was
             row = _ROW.search(text)
-            where = f"{title}, row {int(row[1]) - self._form.header}" if row else title
+            where = f"{title}, row {int(row[1]) - self._header}" if row else title
             raise DataError(
                 f"{where}: cannot be read, {' '.join(_ROW.sub('', text).split())[:200]}; write "
                 "commas between the columns (.tsv: tabs), and numbers, or name texts in "

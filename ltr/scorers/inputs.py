@@ -15,13 +15,13 @@ from ltr.console.keys import flag, whole
 from ltr.data.assemble import assemble
 from ltr.data.letor import Rules, item_ids, read_letor
 from ltr.data.lists import Columns, Lists
-from ltr.data.table_sources import Form, Source, table_form
+from ltr.data.table_sources import Source, table_form
 from ltr.data.tables import Roles, table_blocks
 from ltr.errors import ConfigError, DataError
 from ltr.scorers.scorer import Scorer
 
-_OF_TABLES = ("query", "id", "features", "header", "names")
-_OF_RUN = ("query", "id", "header", "names")  # what a run on tables says for its input too
+_OF_TABLES = ("query", "id", "features", "header")
+_OF_RUN = ("query", "id", "header")  # what a run on tables says for its input too
 
 
 def is_table(path: Path) -> bool:
@@ -35,7 +35,7 @@ def _keys_of_the_command() -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        text = re.sub(r"dataset\.(?=query|id\b|header|names|regroup)", "", str(error))
+        text = re.sub(r"dataset\.(?=query|id\b|header|regroup)", "", str(error))
         raise DataError(text.replace("(dataset.width)", "(as the model was trained)")) from None
 
 
@@ -81,8 +81,7 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
     reserved = {"row", "score", "rank", "qid"} - {roles.query}
     if twice := [name for name in roles.id if name in reserved]:
         raise ConfigError(f"id: a column {twice[0]!r} would stand twice in the output; drop it")
-    names = None if given["names"] is None else tuple(map(str, given["names"]))
-    source = Source(Path(cfg.input), Form(given["header"] is not False, names))
+    source = Source(Path(cfg.input), given["header"] is not False)
     cells = list[pa.Table]()
 
     def see(batch: pa.RecordBatch) -> None:
