@@ -23,6 +23,7 @@ from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import predict
 
+needed = pytest.importorskip
 LIBRARIES = ["lightgbm", "xgboost", "catboost"]
 KINDS = {"lightgbm": LightGBM, "xgboost": XGBoost, "catboost": CatBoost}
 SMALL = {
@@ -46,10 +47,6 @@ def train(folder: Path, *overrides: str) -> dict[str, float]:
     return run(compose(*SMALL[model], *overrides), folder, {"model": model})
 
 
-def needed(library: str) -> None:
-    pytest.importorskip(library)
-
-
 def booster_of(path: Path) -> bytes:
     return load_checkpoint(path)["model"]["_extra_state"].numpy().tobytes()
 
@@ -70,9 +67,6 @@ def a_loss(name: str, *overrides: str) -> Any:
 
 
 def scores_of(path: Path) -> NDArray[np.float32]:
-    """What the model kept at ``path`` makes of the same 50 items; files differ where trees do not.
-
-    A library writes its settings, and CatBoost the time, beside the trees.
-    """
+    """What the model kept at ``path`` makes of 50 items; its file holds settings and times too."""
     model = load_model(str(path), torch.device("cpu")).model
     return predict(model, tensors(make_lists([30, 20], seed=8)))

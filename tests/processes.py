@@ -24,7 +24,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -88,13 +87,9 @@ def start(
     env: Mapping[str, str] | None = None,
     file_size: int | None = None,
 ) -> Process:
-    """Start ``python SCRIPT ARGUMENTS``; a ``script`` of several lines is a program itself.
+    """Start ``python SCRIPT ARGUMENTS`` in ``cwd``; ``env`` goes over this process's own.
 
-    Args:
-        script, arguments: the command.
-        cwd: where it works.
-        env: goes over this process's own.
-        file_size: the largest file that it may write, in bytes.
+    A ``script`` of several lines is a program itself; it writes no file of more than ``file_size``.
     """
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(_server())
@@ -144,24 +139,20 @@ def wait_for(condition: Callable[[], object], process: Process) -> None:
         time.sleep(0.01)
 
 
-_running: "subprocess.Popen[bytes] | None" = None
-
-
 def begin() -> None:
     """Start the process that is forked, for this process and its children; nothing waits for it."""
-    global _running
     os.environ[_PLACE] = str(Path(tempfile.mkdtemp(), "socket"))
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(os.environ[_PLACE])
     listening.listen(64)  # who asks before it is warm waits
-    _running = subprocess.Popen(
+    running = subprocess.Popen(
         [sys.executable, __file__, str(listening.fileno())],
         stdin=subprocess.PIPE,  # its end is the end of this process
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         pass_fds=[listening.fileno()],
     )
     listening.close()
-    atexit.register(_running.communicate)  # its input ends, and so does it
+    atexit.register(running.communicate)  # its input ends, and so does it
 
 
 def _server() -> str:
@@ -175,6 +166,8 @@ def _serve(listening: socket.socket) -> None:
     """Fork for every request; say the process id, then how it ended."""
     die_with_parent()
     warm()
+    # Python warns where a library has threads, none of which a child needs
+    warnings.filterwarnings("ignore", ".*fork", DeprecationWarning)
     alive: dict[int, tuple[int, socket.socket]] = {}
     while True:
         for ready in select.select([0, listening, *alive], [], [])[0]:
@@ -185,12 +178,9 @@ def _serve(listening: socket.socket) -> None:
                 text, streams, _, _ = socket.recv_fds(connection, _BYTES, 2)
                 while not text.endswith(b"\n"):
                     text += connection.recv(_BYTES)
-                pid = fork()
+                pid = os.fork()
                 if pid == 0:
-                    request = json.loads(text)
-                    size = request["file_size"]
-                    limits = {} if size is None else {resource.RLIMIT_FSIZE: size}
-                    live(partial(_command, request), *streams, limits=limits)
+                    live(json.loads(text), *streams)
                 for stream in streams:
                     os.close(stream)
                 alive[os.pidfd_open(pid)] = pid, connection
@@ -204,14 +194,7 @@ def _serve(listening: socket.socket) -> None:
                 connection.close()
 
 
-def fork() -> int:
-    """``os.fork``; Python warns where a library has threads, none of which a child needs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
-
-
-def live(work: Callable[[], None], *streams: int, limits: dict[int, int]) -> None:
+def live(request: dict[str, Any], *streams: int) -> None:
     """The whole life of a forked child; its status is what Python would give to its end."""
     status: Any = 1
     try:
@@ -224,9 +207,9 @@ def live(work: Callable[[], None], *streams: int, limits: dict[int, int]) -> Non
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        for limit, most in limits.items():
-            resource.setrlimit(limit, (most, most))
-        work()
+        if request["file_size"] is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"],) * 2)
+        _command(request)
         status = 0
     except SystemExit as end:
         status = end.code or 0
@@ -268,8 +251,8 @@ def warm() -> None:
     from ltr.console.compose import composed
     from ltr.experiment.identity import identity_without_data
 
-    libraries = ("lightgbm", "xgboost", "catboost")
-    for library in (*libraries, "ltr.kernels.neuralndcg", "ltr.kernels.pairs"):
+    kernels = ("ltr.kernels.neuralndcg", "ltr.kernels.pairs")
+    for library in ("lightgbm", "xgboost", "catboost", *kernels):
         with suppress(ImportError):
             __import__(library)
     torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])  # imports a second's worth
@@ -280,7 +263,7 @@ def warm() -> None:
 
 
 def _command(request: dict[str, Any]) -> None:
-    """Be ``python SCRIPT ARGUMENTS`` to its end; a script of several lines is a program itself."""
+    """Be ``python SCRIPT ARGUMENTS`` to its end."""
     os.closerange(3, 256)
     script, program = request["script"], "\n" in request["script"]
     os.chdir(request["cwd"])

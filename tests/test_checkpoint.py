@@ -35,14 +35,10 @@ class Exploit:
 
 def content(**parts: Any) -> dict[str, Any]:
     """Some of what ``save_checkpoint`` may be given, with ``parts`` of it replaced."""
-    progress = {"epoch": 0, "step": 0}
     return {
-        "model": {"weight": torch.zeros(50)},
-        "config": {"seed": 1},
-        "choices": {},
-        "width": 2,
-        "progress": progress,
-    } | parts
+        "model": {"weight": torch.zeros(50)}, "config": {"seed": 1}, "choices": {}, "width": 2,
+        "progress": {"epoch": 0, "step": 0},
+    } | parts  # fmt: skip
 
 
 def sealed(body: bytes) -> bytes:
@@ -54,21 +50,13 @@ def test_a_file_with_code_in_it_is_refused(tmp_path) -> None:
     owned, path = tmp_path / "owned", tmp_path / "last.pt"
     packed = io.BytesIO()
     torch.save({"version": 3, "model": Exploit(owned)}, packed)
-    for body in (packed.getvalue(), pickle.dumps(Exploit(owned))):
+    harmless = (b"", b"PK\x03\x04 cut", b"\x00" * 4096)
+    for body in (packed.getvalue(), pickle.dumps(Exploit(owned)), *harmless):
         for file in (body, sealed(body)):
             path.write_bytes(file)
-            with pytest.raises(CheckpointError, match=r"not written by"):
+            with pytest.raises(CheckpointError, match=r"not written by.*use another one"):
                 load_checkpoint(path)
         assert not owned.exists()
-
-
-@pytest.mark.parametrize("body", [b"", b"PK\x03\x04 cut", b"\x00" * 4096])
-def test_what_is_no_checkpoint_is_refused(tmp_path, body) -> None:
-    path = tmp_path / "last.pt"
-    for file in (body, sealed(body)):
-        path.write_bytes(file)
-        with pytest.raises(CheckpointError, match=r"not written by.*use another one"):
-            load_checkpoint(path)
     save_checkpoint(path, {"version": 99})
     with pytest.raises(CheckpointError, match="not written by this version"):
         load_checkpoint(path)
@@ -79,25 +67,21 @@ def test_one_flipped_bit_or_a_cut_anywhere_is_found(tmp_path) -> None:
     save_checkpoint(path, content())
     assert load_checkpoint(path)["config"] == {"seed": 1}
     whole = path.read_bytes()
-    draw = random.Random(0)
-    places = [*range(0, 8 * len(whole), 97), *range(8 * len(whole) - 8 * 100, 8 * len(whole), 3)]
-    for bit in places:
+    cuts, bits = random.Random(0).sample(range(len(whole)), 50), 8 * len(whole)
+    damaged = [whole + b"\n", *(whole[:end] for end in cuts)]
+    for bit in (*range(0, bits, 97), *range(bits - 8 * 100, bits, 3)):
         byte = bytes([whole[bit // 8] ^ 1 << bit % 8])
-        path.write_bytes(whole[: bit // 8] + byte + whole[bit // 8 + 1 :])
+        damaged.append(whole[: bit // 8] + byte + whole[bit // 8 + 1 :])
+    for file in damaged:
+        path.write_bytes(file)
         assert "is damaged" in refused(lambda: load_checkpoint(path), CheckpointError)
-    for _ in range(50):
-        path.write_bytes(whole[: draw.randrange(len(whole))])
-        assert "is damaged" in refused(lambda: load_checkpoint(path), CheckpointError)
-    path.write_bytes(whole + b"\n")
-    assert "is damaged" in refused(lambda: load_checkpoint(path), CheckpointError)
 
 
 def test_a_file_costs_no_more_memory_than_it_has_bytes(tmp_path) -> None:
     path = tmp_path / "last.pt"
-    laughs: list[Any] = []
+    laughs, loop = [], {}
     for _ in range(60):  # 2^60 values in a few bytes
         laughs = [laughs, laughs]
-    loop: dict[str, Any] = {}
     loop["loop"] = loop
     for config in ({"seed": laughs}, loop):
         save_checkpoint(path, content(config=config))
@@ -156,9 +140,5 @@ def test_what_does_not_fit_is_one_line(finished, tmp_path, part, wrong) -> None:
     if part in ("model", "transform", "config", "width"):
         refused(lambda: load_model(folder), CheckpointError)
     given = [*reading(finished.parent)[2:], f"resume={folder}"]
-
-    def resume() -> None:
-        cfg, choices = resumed(compose(*given), given)
-        run(cfg, folder, choices)
-
-    refused(resume, CheckpointError)
+    cfg = compose(*given)
+    refused(lambda: run(resumed(cfg, given)[0], folder, {}), CheckpointError)

@@ -22,9 +22,8 @@ TREES = ["lightgbm", "stumps", "xgboost"]
 OWN = ["adarank", "catboost", "prank", "rankboost"]  # they take none of these losses
 
 
-# A model sees no loss, and a loss no model: losses with a network are in test_trainer.py,
-# every one that boosts trees is test_trees_objective.py. Here each model with one of a kind: with
-# pairs, with grades, with several outputs for an item, with draws.
+# A model sees no loss, and a loss no model: each model with one of a kind, with pairs, with grades,
+# with several outputs for an item, with draws. Objectives of trees are in test_trees.py.
 KINDS = itertools.cycle(["lambdarank", "neuralerr", "ordinal", "listmle"])
 MODELS = sorted({*choices("model")} - {*OWN})
 

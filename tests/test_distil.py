@@ -1,8 +1,10 @@
-"""``loss=distil``: a run learns the scores of another, which stay with their items."""
+"""What a run takes from another: the scores that ``loss=distil`` learns, or its weights."""
 
 import json
+import logging
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from conftest import compose, make_lists
 from folders import refused
 from made_table import train_here, write_data
 from orders import table_of
+from some_steps import SETTINGS
 from test_trainer import CHOICES, assert_same_run, train
 
 from ltr.data.batches import ItemTensors, train_batches
@@ -21,8 +24,11 @@ from ltr.experiment.build import build
 from ltr.experiment.identity import identity
 from ltr.experiment.list_steps import with_teacher_scores
 from ltr.experiment.run import run
+from ltr.experiment.start import check_reads
 from ltr.losses import distil_loss, lambdarank_loss, listnet_loss, mix_loss
+from ltr.models import Linear
 from ltr.models.rounds.objective import LossObjective
+from ltr.scorers.scorer import Scorer
 from ltr.tables import table as table_module
 from ltr.tables.spec import read_table
 from ltr.tables.table import make_table
@@ -30,23 +36,17 @@ from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.hooks import OnEpoch
 from ltr.training.interruption import Interrupted
 from ltr.training.network import Step
-from ltr.training.settings import Settings
-
-
-def some() -> tuple[torch.Tensor, ...]:
-    """Scores, labels, mask and a teacher with junk on its padding."""
-    generator = torch.Generator().manual_seed(1)
-    scores, teacher = torch.randn(2, 2, 5, generator=generator, dtype=torch.float64)
-    mask = torch.tensor([[True] * 5, [True, False, True, True, False]])
-    labels = torch.tensor([[0.0, 2, 1, 0, 0], [1.0, 0, 0, 2, 0]], dtype=torch.float64)
-    return scores, labels, mask, teacher.masked_fill(~mask, torch.nan)
 
 
 @pytest.mark.parametrize(
     ("cost", "labelled"), [("listnet", listnet_loss), ("lambdarank", lambdarank_loss)]
 )
 def test_it_mixes_teacher_and_labels_by_alpha(cost, labelled) -> None:
-    scores, labels, mask, teacher = some()
+    generator = torch.Generator().manual_seed(1)
+    scores, teacher = torch.randn(2, 2, 5, generator=generator, dtype=torch.float64)
+    mask = torch.tensor([[True] * 5, [True, False, True, True, False]])
+    labels = torch.tensor([[0.0, 2, 1, 0, 0], [1.0, 0, 0, 2, 0]], dtype=torch.float64)
+    teacher = teacher.masked_fill(~mask, torch.nan)  # junk on the padding
     alone = distil_loss(scores, teacher, mask, cost=cost)  # the labels are the teacher's
     found = distil_loss(scores, labels, mask, teacher=teacher, cost=cost, alpha=0.25)
     torch.testing.assert_close(found, 0.25 * alone + 0.75 * labelled(scores, labels, mask))
@@ -63,13 +63,12 @@ def test_scores_stay_with_their_items() -> None:
     bag = lists.subset(np.array([0, 2, 2, 3]))
     data = ItemTensors(bag, no_transform(bag))
     for fixed in (False, True):
-        for batch in train_batches(
-            data, batch_size=3, list_size=6, seed=1, epoch=0, fixed=fixed, noise=0.0
-        ):
+        how = {"batch_size": 3, "list_size": 6, "seed": 1, "epoch": 0, "fixed": fixed}
+        for batch in train_batches(data, **how):
             assert torch.equal(batch.teacher, batch.features[..., 1])
 
 
-def test_networks_and_trees_are_given_the_teacher(monkeypatch) -> None:
+def test_networks_and_trees_are_given_the_teacher() -> None:
     lists = make_lists([5, 3])
     data = ItemTensors(replace(lists, teacher=lists.features[:, 1].copy()), no_transform(lists))
     seen = []
@@ -78,12 +77,8 @@ def test_networks_and_trees_are_given_the_teacher(monkeypatch) -> None:
         seen.append(teacher[mask].tolist())
         return (scores * teacher).masked_fill(~mask, 0).sum(-1)
 
-    wanted = {key: getattr(compose(), key) for key in Settings.names()}
-    model = torch.nn.Module()
-    model.weight = torch.nn.Parameter(torch.ones(5, 1))
-    model.forward = lambda features, mask, ranks: (features @ model.weight).squeeze(-1)
-    settings = Settings(**wanted | {"monitor": ("vali",)})
-    stepper = Step(model, loss, torch.optim.SGD(model.parameters(), lr=0.1), settings)
+    model = Linear(5)
+    stepper = Step(model, loss, torch.optim.SGD(model.parameters(), lr=0.1), SETTINGS)
     stepper(data.batch(np.array([0, 1])))
     LossObjective(loss, data).gradient(np.zeros(8))
     assert sorted(seen[0]) == sorted(seen[1]) == sorted(lists.features[:, 1].tolist())
@@ -205,3 +200,37 @@ def test_a_table_trains_teachers_first(tmp_path, monkeypatch) -> None:
     assert {seed: f"seed{seed}" in name for seed, name in learned.items()} == {1: True, 2: True}
     assert make_table(table_of(arguments))  # all is found again
     assert len(waves) == 2
+
+
+CUT = ("dataset=table", "dataset.path=a.csv")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "said"),
+    [
+        (("dataset=mq2008",), ("dataset=mq2008", "dataset.fold=3"), "dataset.fold as it was there"),
+        (CUT, (*CUT, "dataset.seed=1", "dataset.features=[a]"), "dataset.seed as it was there, 0"),
+        (CUT, (*CUT, "dataset.fractions=[0.6,0.2,0.2]"), "dataset.fractions as it was there, None"),
+        (("dataset=mq2008",), ("dataset=mq2007", "dataset.fold=3"), None),
+        (CUT, ("dataset=table", "dataset.path=b.csv", "dataset.seed=1"), None),
+        ((), ("dataset.seed=1",), None),  # synthetic lists are drawn, not cut
+    ],
+)
+def test_a_run_that_may_have_seen_test_is_refused(theirs, ours, said, caplog) -> None:
+    train, config = make_lists([3, 4]), compose(*theirs)
+    config.dataset.cache_dir = None
+    node: Any = {"dataset": dict(config.dataset)}
+    cfg = compose(*ours, "init_from=outputs/x")
+
+    def check(digest: str) -> None:
+        kept = Scorer(torch.nn.Module(), no_transform(train), None, node, {"train": digest})
+        check_reads(kept, train, cfg, "init_from")
+
+    check(train.digest)  # the very same lists, however they are named
+    assert not caplog.records
+    if said is None:
+        check("other")
+        (record,) = caplog.records
+        assert record.levelno == logging.WARNING
+    else:
+        assert said in refused(lambda: check("other"), ConfigError)

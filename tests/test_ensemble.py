@@ -1,6 +1,7 @@
-"""Ensembles: what their scores are, which runs go together, what a folder of one holds."""
+"""Ensembles: their scores, which runs go together, what a folder holds; the bags of members."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from ltr.data.transforms import fit_transform, no_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.experiment.ensemble import check_alike, ensemble_of_runs
 from ltr.experiment.identity import ensemble_identity
+from ltr.experiment.list_steps import check_bagging, draw_lists
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
@@ -25,6 +27,7 @@ from ltr.scorers.ensemble import Ensemble, Member, chosen_on_vali, parse_weights
 from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import predict
+from ltr.training.network import NetworkLearner
 
 
 def by_hand(scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -114,15 +117,15 @@ def test_runs_that_do_not_go_together_are_refused(tmp_path) -> None:
         return RunFolder(tmp_path / name)
 
     first = finished("first")
-    for other, said in (
-        (finished("a", fold=2), "fold"),
-        (finished("b", features=6), "features"),
-        (finished("c", convention={"empty": 0.0, "text": ""}), "convention"),
-        (finished("d", data=RESULTS["data"] | {"train": {"digest": "changed"}}), "lists"),
-    ):
-        runs = [first, other]
-        assert f"differ in {said}" in refused(lambda runs=runs: check_alike(runs), ConfigError)
     check_alike([first, first])
+    for said, other in {
+        "fold": {"fold": 2},
+        "features": {"features": 6},
+        "convention": {"convention": {"empty": 0.0, "text": ""}},
+        "lists": {"data": RESULTS["data"] | {"train": {"digest": "changed"}}},
+    }.items():
+        runs = [first, finished(said, **other)]
+        assert f"differ in {said}" in refused(lambda runs=runs: check_alike(runs), ConfigError)
 
 
 def test_an_ensemble_is_known_by_its_members_and_weights() -> None:
@@ -208,3 +211,43 @@ def test_an_ensemble_from_elsewhere_runs_no_code_and_takes_no_memory(trained, tm
     for wrong in ([], [0.5], [0.5, "a"], None):
         save_checkpoint(path, sound | {"weights": wrong})
         refused(lambda: load_model(str(path), cpu), CheckpointError)
+
+
+def test_lists_are_taken_whole_and_again_where_they_were_drawn_again() -> None:
+    lists = replace(make_lists([3, 1, 4]), weights=np.array([1, 2, 3], np.float32))
+    bag, rows = lists.subset(np.array([2, 0, 2])), [4, 5, 6, 7, 0, 1, 2, 4, 5, 6, 7]
+    assert bag.rows.tolist() == rows
+    np.testing.assert_array_equal(bag.features, lists.features[rows])
+    np.testing.assert_array_equal(bag.labels, lists.labels[rows])
+    assert (bag.qids.tolist(), bag.offsets.tolist()) == (["q2", "q0", "q2"], [0, 4, 7, 11])
+    assert bag.weights.tolist() == [3, 1, 3]
+
+
+def test_a_bag_is_of_its_seed_and_its_kind() -> None:
+    bags = [draw_lists(1000, "bootstrap", seed) for seed in range(5)]
+    unique = [len({*bag.tolist()}) / 1000 for bag in bags]
+    assert all(abs(part - (1 - np.exp(-1))) < 0.05 for part in unique)
+    assert len({tuple(bag) for bag in bags}) == 5
+    assert len(draw_lists(1, 0.1, 1)) == 1
+
+
+@pytest.mark.parametrize("wrong", [True, 0, 1, 1.5, "boot", [0.5]])
+def test_a_wrong_bagging_is_refused(wrong) -> None:
+    with pytest.raises(ConfigError, match=r"bagging=.*bootstrap"):
+        check_bagging(wrong)
+
+
+@pytest.mark.slow
+def test_a_run_trains_on_its_bag_and_is_still_of_the_whole_data(tiny, tmp_path, monkeypatch):
+    seen, fit = [], NetworkLearner.fit
+    monkeypatch.setattr(NetworkLearner, "fit", lambda *given: (seen.append(given[1]), fit(*given)))
+    own = [item for item in tiny if not item.startswith("model.")]
+    for bagging in ("null", "0.5"):
+        cfg = compose(*own, "epochs=1", "model=linear", "loss=listnet", f"bagging={bagging}")
+        (tmp_path / bagging).mkdir()
+        run(cfg, tmp_path / bagging, {})
+    whole, bag = (data["train"].qids.tolist() for data in seen)
+    assert bag == [whole[i] for i in draw_lists(24, 0.5, 1)]
+    assert len(seen[1]["vali"]) == 8
+    one, other = (load_checkpoint(tmp_path / name / "last.pt") for name in ("null", "0.5"))
+    assert [one[key] for key in ("data", "transform")] == [other["data"], other["transform"]]

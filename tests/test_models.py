@@ -3,20 +3,19 @@
 import copy
 import inspect
 import math
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import compose
+from hydra.utils import get_class
 from made_columns import mixed
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from ltr.checks.model_properties import MODEL_PROPERTIES, ModelSubject
@@ -36,7 +35,7 @@ from ltr.training.network import Step
 WIDTH = 5
 Make = Callable[[], nn.Module]
 _FILES = sorted((Path(__file__).parents[1] / "configs" / "model").glob("*.yaml"))
-CONFIGS = [path for path in _FILES if re.search(r"_target_: ltr.models.[A-Z]", path.read_text())]
+CONFIGS = [path for path in _FILES if "_target_: ltr.models.rounds" not in path.read_text()]
 
 small = partial(ContextAwareTransformer, WIDTH, fc_sizes=(8,), heads=2, feed_forward=16)
 MODELS: dict[str, Make] = {
@@ -57,7 +56,6 @@ MODELS: dict[str, Make] = {
     "transformer-fixed": partial(small, position="fixed"),
     "transformer-learned": partial(small, position="learned", max_rank=6),
 }  # fmt: skip
-every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 
 
 @pytest.fixture(params=["packed", "dense"])
@@ -106,7 +104,7 @@ def test_bfloat16_does_not_tie_items() -> None:
     assert len(scores.unique()) > 290, "eight bits would leave a few dozen values"
 
 
-@every_model
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 def test_bfloat16_autocast_and_float64(make: Make) -> None:
     features, mask, ranks = batch()
     model = built(make)
@@ -184,8 +182,7 @@ def test_weights_start_from_xaviers_distribution() -> None:
 
 
 BAD: list[tuple[Callable[[], Any], str]] = [
-    (partial(small, output_activation="swish"), r"^'swish' is not an activation: choose one of"),
-    (partial(MLP, 5, activation="Tanh"), r"choose one of relu, .*, leaky_relu, none$"),
+    (partial(MLP, 5, activation="Tanh"), r"^'Tanh' is not an activation: .* relu, .*, none$"),
     (partial(small, heads=3), r"^heads=3 does not divide the hidden size 8: change heads or the"),
     (partial(small, heads=0), r"^heads=0 is out of range: write an integer >= 1$"),
     (partial(small, fc_sizes=(8, 0)), r"^fc_sizes\[1\]=0 is out of range: write an integer >= 1$"),
@@ -204,31 +201,23 @@ def test_bad_settings_end_with_the_remedy(make: Callable[[], Any], message: str)
         make()
 
 
-def read_config(path: Path) -> tuple[Callable[..., nn.Module], DictConfig]:
-    """The class and the settings of a model config, with the root's ``suggested``."""
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_config_holds_every_setting_and_builds(path: Path) -> None:
+    assert path.read_text().startswith("# ")
     root = OmegaConf.create(
         {"model": OmegaConf.load(path), "suggested": {"fc_sizes": [8], "output_activation": "tanh"}}
     )
     settings = root.model.get("model", root.model)  # with other keys, such as a transform
     assert settings.pop("_partial_") is True
-    module, _, name = settings.pop("_target_").rpartition(".")
-    return resolve_name(f"{module}:{name}"), settings
-
-
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_config_holds_every_setting_and_builds(path: Path) -> None:
-    assert path.read_text().startswith("# ")
-    model_class, settings = read_config(path)
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(model_class).parameters.items()
-        if name != "width"
-    }
-    assert set(settings) == set(defaults)
+    model_class = get_class(settings.pop("_target_"))
+    width, *parameters = inspect.signature(model_class).parameters.values()
+    assert width.name == "width"
+    assert set(settings) == {one.name for one in parameters}
     suggested = {"fc_sizes", "output_activation", "embedding"}  # None: as its kind is in the file
-    for name in set(settings) - suggested:
-        value = settings[name]
-        assert (tuple(value) if name.endswith("_sizes") else value) == defaults[name], name
+    for one in parameters:
+        value = settings[one.name]
+        value = tuple(value) if one.name.endswith("_sizes") else value
+        assert one.name in suggested or value == one.default, one.name
     before = copy.deepcopy(settings)
     features, mask, ranks = batch()
     torch.manual_seed(0)
@@ -244,14 +233,10 @@ def test_config_holds_every_setting_and_builds(path: Path) -> None:
 MASK = torch.tensor([[1, 1, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]], dtype=torch.bool)
 
 
-@pytest.fixture(params=["packed", "dense"])
-def packing(request: pytest.FixtureRequest) -> Packing:
-    return Packing.of(MASK) if request.param == "packed" else Packing(MASK)
-
-
-def test_batch_norm_is_pytorchs_over_the_real_items(packing: Packing) -> None:
+@both_layouts
+def test_batch_norm_is_pytorchs_over_the_real_items() -> None:
     torch.manual_seed(0)
-    ours, theirs = ItemNorm(3), nn.BatchNorm1d(3)
+    packing, ours, theirs = Packing.of(MASK), ItemNorm(3), nn.BatchNorm1d(3)
     for norm in (ours, theirs):
         nn.init.constant_(norm.weight, 2.0), nn.init.constant_(norm.bias, 0.5)
     for _ in range(3):
@@ -266,17 +251,15 @@ def test_batch_norm_is_pytorchs_over_the_real_items(packing: Packing) -> None:
     torch.testing.assert_close(packing.unpack(ours(items, packing))[MASK], theirs(padded[MASK]))
 
 
+@both_layouts
 @pytest.mark.parametrize("items", [0, 1])
 def test_fewer_than_two_items_are_normalised_by_the_running_numbers(items: int) -> None:
-    norm, mask = ItemNorm(3), torch.zeros(1, 2, dtype=torch.bool)
+    norm, mask = ItemNorm(3), torch.tensor([[items > 0, False]])
     norm.mean.fill_(1.0)
-    mask[0, :items] = True
-    for packing in (Packing.of(mask), Packing(mask)):
-        values = packing.pack(torch.full((1, 2, 3), 4.0))
-        got = packing.unpack(norm(values, packing))[mask]
-        torch.testing.assert_close(got, torch.full((items, 3), 3.0), rtol=1e-4, atol=0)
-        assert norm.mean.tolist() == [1, 1, 1]
-        assert norm.variance.tolist() == [1, 1, 1]
+    packing = Packing.of(mask)
+    got = packing.unpack(norm(packing.pack(torch.full((1, 2, 3), 4.0)), packing))[mask]
+    torch.testing.assert_close(got, torch.full((items, 3), 3.0), rtol=1e-4, atol=0)
+    assert norm.mean.tolist() == norm.variance.tolist() == [1, 1, 1]
 
 
 def test_the_score_is_of_the_latent_cross() -> None:
@@ -296,15 +279,15 @@ def test_the_score_is_of_the_latent_cross() -> None:
 small_tabm = partial(TabM, members=3, hidden_sizes=(6, 4), dropout=0.0)
 
 
-def lists_batch(weights: bool = False) -> Batch:
-    lists = replace(mixed(9, weights=weights), columns=None)
+def lists_batch() -> Batch:
+    lists = replace(mixed(9, weights=True), columns=None)
     lists.labels[: lists.offsets[1]] = 0  # an empty list
     found = ItemTensors(lists, no_transform(lists)).batch(np.arange(9))
-    return replace(found, weights=torch.tensor(lists.weights)) if weights else found
+    return replace(found, weights=torch.tensor(lists.weights))
 
 
 @pytest.mark.parametrize("mini", [False, True])
-def test_a_member_is_a_network_with_scaled_weights(mini: bool) -> None:
+def test_a_member_is_a_network_with_scaled_weights(mini: bool, monkeypatch) -> None:
     torch.manual_seed(0)
     model = small_tabm(4, mini=mini).eval()
     assert model.layers[0].scale.unique().tolist() == [-1, 1]
@@ -329,13 +312,16 @@ def test_a_member_is_a_network_with_scaled_weights(mini: bool) -> None:
             x = (x + own("layers.5.bias", 4)).relu()
         expected = (x @ part["heads.weight"][i] + part["heads.bias"][i]) * data.mask
         torch.testing.assert_close(got[i], expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(model(data.features, data.mask), got.mean(0))
+    for _ in "whole", "in parts":
+        found = model(data.features, data.mask)
+        torch.testing.assert_close(found, got.mean(0), rtol=0, atol=1e-6)
+        monkeypatch.setattr("ltr.models.tabm._ROWS", 21)
 
 
 @pytest.mark.parametrize("empty", ["keep", "skip"])
 def test_a_step_takes_the_mean_of_the_members_losses(empty: str) -> None:
     torch.manual_seed(0)
-    data, model = lists_batch(weights=True), small_tabm(4)
+    data, model = lists_batch(), small_tabm(4)
     settings = make_settings(compose("model=tabm", f"empty_lists={empty}", "l2=0.1"))
     each = [
         mean_over_batch(
@@ -368,23 +354,15 @@ def test_with_categories_the_members_are_seen_too() -> None:
     torch.testing.assert_close(network(data.features, data.mask), members.mean(0))
 
 
-def test_scored_in_parts_or_whole_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, data = small_tabm(4).eval(), lists_batch()
-    whole = model(data.features, data.mask)
-    monkeypatch.setattr("ltr.models.tabm._ROWS", 21)
-    torch.testing.assert_close(model(data.features, data.mask), whole, rtol=0, atol=1e-6)
-
-
-LENGTHS = (5, 0, 1, 7)
 SIZE = 6
 
 
-def lists(dtype: torch.dtype = torch.float64) -> tuple[Packing, Packing, torch.Tensor]:
+def lists() -> tuple[Packing, Packing, torch.Tensor]:
     """The same lists packed and padded, and the padded projections ``[batch, list, 3 * size]``."""
-    mask = torch.arange(8) < torch.tensor(LENGTHS)[:, None]
+    mask = torch.arange(8) < torch.tensor([5, 0, 1, 7])[:, None]
     mask[3] = mask[3].roll(1)  # padding in front
     generator = torch.Generator().manual_seed(0)
-    values = torch.randn(4, 8, 3 * SIZE, dtype=dtype, generator=generator)
+    values = torch.randn(4, 8, 3 * SIZE, dtype=torch.float64, generator=generator)
     return Packing.of(mask), Packing(mask), values
 
 
@@ -447,9 +425,6 @@ def test_the_seed_of_torch_governs_dropout_in_training_alone() -> None:
     values = torch.ones(100)
     assert Dropout(0.5).eval()(values) is Dropout(0.0)(values) is values
     assert Dropout(0.5)(values).unique().tolist() == [0, 2]
-
-
-def test_dropout_in_place_has_the_same_gradient() -> None:
     slopes = []
     for inplace in (True, False):
         torch.manual_seed(2)
@@ -457,4 +432,3 @@ def test_dropout_in_place_has_the_same_gradient() -> None:
         Dropout(0.4, inplace=inplace)(linear(torch.ones(2, 3))).relu_().sum().backward()
         slopes.append(linear.weight.grad)
     assert torch.equal(*slopes)
-    assert slopes[0].abs().sum() > 0

@@ -1,6 +1,13 @@
-"""One model on several processes: the same bits at any number of them; the end of one ends all."""
+"""One model on several processes: the same bits at any number of them; the end of one ends all.
 
+Threads, devices, versions and the commit are recorded, and no part of what a run is.
+"""
+
+import re
+import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 
 import processes
@@ -16,7 +23,10 @@ from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.start import with_shards
+from ltr.experiment.identity import identity
+from ltr.experiment.run import run
+from ltr.experiment.run_folder import RunFolder, commit, versions
+from ltr.experiment.start import resumed, with_shards
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.distributed import set_gradients
 from ltr.training.network import Step
@@ -96,7 +106,7 @@ def whole(tmp_path_factory) -> tuple[list[str], Path]:
 def test_the_end_of_one_of_two_processes_ends_both_and_three_go_on_to_the_bits_of_one(
     whole, tmp_path, launch, action, statuses, line, steps
 ) -> None:
-    arguments, run = whole
+    arguments, done = whole
     program = FAILING.replace("ACTION", action)
     got, _, err = ended(launch(2, program, *arguments, f"hydra.run.dir={tmp_path}"))
     assert got == statuses, err
@@ -112,7 +122,7 @@ def test_the_end_of_one_of_two_processes_ends_both_and_three_go_on_to_the_bits_o
         results = tmp_path / "results.json"
         assert '"processes": 3' in results.read_text()
         results.write_text(results.read_text().replace('"processes": 3', '"processes": 1'))
-        assert_same_run(run, tmp_path)
+        assert_same_run(done, tmp_path)
 
 
 @pytest.mark.parametrize(("empty", "model"), [("keep", "tabm"), ("skip", "mlp")])
@@ -187,7 +197,8 @@ def test_a_step_without_slices_is_plain_pytorch(tiny) -> None:
     assert all(torch.equal(found[0][key], found[1][key]) for key in found[0])
 
 
-def test_what_processes_cannot_share_is_refused(monkeypatch) -> None:
+@pytest.mark.slow
+def test_what_processes_cannot_share_is_refused(tiny, tmp_path, monkeypatch) -> None:
     for name, value in {"TORCHELASTIC_RUN_ID": "test", "WORLD_SIZE": "4", "RANK": "1"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="start table without torchrun"):
@@ -204,11 +215,56 @@ def test_what_processes_cannot_share_is_refused(monkeypatch) -> None:
             with_shards(compose(*overrides), 4)
     monkeypatch.delenv("TORCHELASTIC_RUN_ID")  # WORLD_SIZE of something else
     check_torchrun("table", several=True)
-
-
-@pytest.mark.slow
-def test_batch_norm_and_more_slices_than_lists_are_refused(tiny, tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"batch norm of DASALC .* shards=null"):
         train(tmp_path / "run", *tiny[:-2], "model=dasalc", "loss=listnet", "shards=2")
     with pytest.raises(ConfigError, match=r"shards=6: give at most batch_size=5"):
         build(compose(*tiny, "loss=listnet", "shards=6"))
+
+
+@pytest.mark.slow
+def test_threads_are_those_of_a_run_alone_and_are_kept(tiny, tmp_path, request) -> None:
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
+    torch.set_num_threads(2)
+    own = [*tiny[:-3], "loss=listnet", "model=mlp", "model.hidden_sizes=[4]"]
+    one, other = tmp_path / "1", tmp_path / "null"
+    more = [f"resume={one}", "epochs=1", "threads=2"]
+    for folder, cfg, used in (
+        (one, lambda: compose(*own, "epochs=0", "threads=1"), 1),
+        (other, lambda: compose(*own, "epochs=0", "threads=null"), 2),
+        (one, lambda: resumed(compose(*more), more)[0], 2),
+    ):
+        folder.mkdir(exist_ok=True)
+        run(cfg(), folder, {})
+        results = RunFolder(folder).results
+        assert (results["threads"], results["device"][:3]) == (used, "cpu")
+    assert len({identity(compose(*own, f"threads={n}")) for n in (1, 2)}) == 1
+
+
+def test_the_version_of_every_package_that_computes_is_recorded() -> None:
+    here = versions()
+    for name in ("torch", "numpy", "numba", "scipy", "pandas", "scikit-learn"):
+        assert here[name] == metadata.version(name)
+
+
+@pytest.mark.slow
+def test_only_the_projects_own_clone_has_a_commit(tmp_path, monkeypatch) -> None:
+    for name in ("GIT_DIR", "GIT_WORK_TREE"):
+        monkeypatch.delenv(name, raising=False)
+    own, installed = tmp_path / "ltr", tmp_path / "venv" / "lib" / "ltr"
+    for package in (own, installed):
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+    assert commit(own) is None  # outside git
+
+    def git(*args: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        subprocess.run(["git", *who, *args], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    git("add", "ltr")
+    git("commit", "-m", "one")
+    head = commit(own) or ""
+    assert re.fullmatch(r"[0-9a-f]{12}", head)
+    assert commit(installed) is None  # in a folder of another repository
+    (own / "__init__.py").write_text("x = 1\n")
+    assert commit(own) == head + "+changes"

@@ -8,8 +8,8 @@ import pytest
 import torch
 from conftest import compose, make_lists
 from made_trees import after, reading, tensors
-from omegaconf import OmegaConf
 
+from ltr.console.compose import typed
 from ltr.data.lists import Lists
 from ltr.errors import CheckpointError, ConfigError, DataError, TrainingError
 from ltr.experiment.build import build
@@ -47,8 +47,7 @@ def test_adarank_weighs_features_and_lists_as_in_figure_1_of_its_paper(sharpness
     good, bad = 1.0, 1 / 2  # average precision of the one relevant item at rank 1, at rank 2
     first = (good + bad) / 2
     weights = np.exp(-sharpness * np.array([good, bad]))
-    weights /= weights.sum()
-    second = weights @ [bad, good]
+    second = weights @ [bad, good] / weights.sum()
     alphas = [0.5 * np.log((1 + mean) / (1 - mean)) for mean in (first, second)]
     assert model.content["features"].tolist() == [0, 1]  # and no third round
     np.testing.assert_allclose(model.content["alphas"], alphas)
@@ -134,15 +133,11 @@ def test_a_run_is_trained_resumed_kept_and_its_features_listed(model, letor_fold
         (tmp_path / name).mkdir()
         got = run(compose(*overrides, f"epochs={epochs}"), tmp_path / name, {})
         assert got["vali_ndcg@5"] > 0.75
-    run(
-        resumed(compose(f"resume={tmp_path}/cut", "epochs=5"), ["epochs=5"])[0],
-        tmp_path / "cut",
-        {},
-    )
+    cfg, choices = resumed(compose(f"resume={tmp_path}/cut", "epochs=5"), ["epochs=5"])
+    run(cfg, tmp_path / "cut", choices)
     np.testing.assert_array_equal(*(RunFolder(tmp_path / n).scores for n in ("cut", "whole")))
     kept = load_model(str(tmp_path / "cut"), torch.device("cpu")).model
-    listing = OmegaConf.create({"run": str(tmp_path / "cut"), "top": 3, "write": None})
-    assert "of 5 features used" in importances(listing)
+    assert "of 5 features used" in importances(typed("importances", [f"{tmp_path}/cut"]))
     state = kept.get_extra_state()
     for name in state:
         for wrong in (state[name] * torch.nan, state[name][None]):
@@ -150,17 +145,11 @@ def test_a_run_is_trained_resumed_kept_and_its_features_listed(model, letor_fold
                 kept.set_extra_state({**state, name: wrong})
 
 
-def test_rankboost_takes_the_threshold_of_the_largest_r_and_its_paper_s_weight() -> None:
+def test_rankboost_takes_the_threshold_of_the_largest_r_and_labels_by_their_order() -> None:
     lists = make_lists([6, 5, 7, 4], empty=(3,))
     x, y = lists.features, lists.labels
-    pairs = [
-        (i, j)
-        for start, end in zip(lists.offsets, lists.offsets[1:], strict=False)
-        for i in range(start, end)
-        for j in range(start, end)
-        if y[i] > y[j]
-    ]
-    better, worse = np.array(pairs).T
+    query = np.repeat(np.arange(4), lists.lengths)
+    better, worse = np.nonzero((query[:, None] == query) & (y[:, None] > y))
     scores, alphas = np.zeros(len(x)), []
     for _ in range(3):
         weights = np.exp(scores[worse] - scores[better])
@@ -178,10 +167,8 @@ def test_rankboost_takes_the_threshold_of_the_largest_r_and_its_paper_s_weight()
     np.testing.assert_allclose(predict(model, tensors(lists)), scores, rtol=1e-6)
     assert len(fitted(RankBoost(5, thresholds=2), lists, 3).content["alphas"]) == 3
 
-
-def test_rankboost_takes_labels_of_each_list_by_their_order() -> None:
-    grades = make_lists([8] * 50)
     # each list has labels of its own, in the order of its grades
+    grades = make_lists([8] * 50)
     real = replace(grades, labels=grades.labels + np.repeat(np.arange(50, dtype=np.float32), 8) * 3)
     one, other = (fitted(RankBoost(5, thresholds=7), lists, 4).content for lists in (real, grades))
     for name, array in one.items():

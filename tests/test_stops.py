@@ -1,20 +1,26 @@
-"""A stop is a clean stop from the first line on: an exit status, no traceback, nothing half."""
+"""Commands: each has its parts, help and remedies name it as it was started, its stop is clean.
+
+A clean stop, from the first line on: an exit status, no traceback, nothing half.
+"""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import metadata
 from pathlib import Path
-from types import FrameType
 
 import pytest
+from processes import ROOT
 
+from ltr.__main__ import COMMANDS
+from ltr.console.configs import help_of
+from ltr.errors import as_started
 from ltr.training.interruption import Interrupted, Interruption, handing_on
-
-ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = ("train.py", "scripts/search.py")  # all of scripts/ are alike
 
 
 def python(*arguments: str, path: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -36,7 +42,7 @@ def program(text: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["train.py", "scripts/search.py"])  # all of scripts/ are alike
 def test_every_command_is_stopped_cleanly_before_its_first_import_is_done(command, tmp_path):
     for first in ("hydra", "omegaconf", "argparse", "dataclasses"):
         text = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
@@ -89,58 +95,101 @@ def test_a_request_that_nobody_looked_at_is_not_lost() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-SIGNAL = signal.SIGUSR2
-heard: list[str] = []
-
-
 class Requeued(Exception):
     """What a launcher ends the process with."""
 
 
 @pytest.fixture
-def launcher() -> Iterator[None]:
-    """Handlers of a launcher such as submitit: it queues the job again, and outlasts SIGTERM."""
+def heard() -> Iterator[list[str]]:
+    """What happens under a launcher such as submitit: it queues the job again, outlasts SIGTERM."""
+    events: list[str] = []
 
-    def requeue(signum: int, frame: FrameType | None) -> None:
-        heard.append("launcher")
+    def requeue(*_: object) -> None:
+        events.append("launcher")
         raise Requeued
 
-    heard.clear()
-    before = [signal.signal(SIGNAL, requeue), signal.signal(signal.SIGTERM, signal.SIG_IGN)]
-    yield
-    signal.signal(SIGNAL, before[0])
-    signal.signal(signal.SIGTERM, before[1])
+    handlers = {signal.SIGUSR2: requeue, signal.SIGTERM: signal.SIG_IGN}
+    before = {signum: signal.signal(signum, handler) for signum, handler in handlers.items()}
+    yield events
+    assert [signal.signal(*one) for one in before.items()] == [*handlers.values()], "put back"
 
 
-@handing_on()
-def job(signum: int, *, trains: bool) -> None:
-    """Get a signal in the midst of an epoch, or of other work."""
-    if not trains:
+@pytest.mark.parametrize("trains", [True, False])
+@pytest.mark.parametrize(
+    ("signum", "end", "after"),
+    [(signal.SIGUSR2, Requeued, ["launcher"]), (signal.SIGTERM, Interrupted, [])],
+)
+def test_the_launcher_gets_its_signal_when_a_checkpoint_is_written_and_sigterm_stops_the_work(
+    heard: list[str], trains: bool, signum: int, end: type[Exception], after: list[str]
+) -> None:
+    @handing_on()
+    def job() -> None:
+        if trains:
+            with Interruption() as interruption:
+                signal.raise_signal(signum)
+                assert interruption.signum == signum
+                heard.append("checkpoint")
+            return
         try:
             signal.raise_signal(signum)
         finally:
             heard.append("undone")
-        return
-    with Interruption() as interruption:
-        signal.raise_signal(signum)
-        assert interruption.signum == signum
-        heard.append("checkpoint")
+
+    with pytest.raises(end):
+        job()
+    assert heard == ["checkpoint" if trains else "undone", *after]
 
 
-@pytest.mark.parametrize(("trains", "first"), [(True, "checkpoint"), (False, "undone")])
-def test_the_launcher_gets_its_signal_when_a_checkpoint_is_written(
-    trains: bool, first: str, launcher: None
+SCRIPT = re.compile(r"python (train|scripts/\w+)\.py")
+
+
+def test_commands_are_named_as_they_were_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    of_clone, installed = ("python train.py", "python scripts/table.py"), ("ltr train", "ltr table")
+    for started, names in (
+        (str(ROOT / "train.py"), of_clone),
+        ("scripts/prepare_data.py", of_clone),
+        ("/usr/bin/ltr", installed),
+        ("/home/me/train.py", installed),  # the user's own, with a Ranker
+    ):
+        monkeypatch.setattr(sys, "argv", [started])
+        assert (as_started("train"), as_started("table")) == names
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_has_its_parts_and_its_help(
+    command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handler = signal.getsignal(SIGNAL)
-    with pytest.raises(Requeued):
-        job(SIGNAL, trains=trains)
-    assert heard == [first, "launcher"]
-    assert signal.getsignal(SIGNAL) is handler
+    module, _, function = COMMANDS[command][0].partition(":")
+    assert callable(getattr(import_module(module), function))
+    script = "train.py" if command == "train" else f"scripts/{command}.py"
+    assert f'main("{command}")' in (ROOT / script).read_text()
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/ltr"])
+    text = help_of(command)
+    assert not re.search(r"(train|scripts/\w+)\.py", text)
+    assert f"  ltr {command}" in text
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "train.py")])
+    assert SCRIPT.search(help_of(command))
 
 
-@pytest.mark.parametrize("trains", [True, False])
-def test_sigterm_which_a_launcher_outlasts_stops_the_work(trains: bool, launcher: None) -> None:
-    with pytest.raises(Interrupted):
-        job(signal.SIGTERM, trains=trains)
-    assert "launcher" not in heard
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+def test_no_command_is_spelled_in_code_and_no_distribution_named() -> None:
+    """Each takes ``as_started``; docstrings are of a clone."""
+    wrong = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in (ROOT / "ltr").rglob("*.py")
+        if "benchmark" not in path.parts and path.name not in ("errors.py", "configs.py")
+        for line in path.read_text().splitlines()
+        if (SCRIPT.search(line) and '"""' not in line and "``" not in line) or "ltr-torch[" in line
+    ]
+    assert not wrong
+
+
+def test_the_remedy_of_an_extra_names_one_that_there_is() -> None:
+    known = set(metadata("ltr-torch").get_all("Provides-Extra") or ())
+    used = {
+        name
+        for path in (ROOT / "ltr").rglob("*.py")
+        for name in re.findall(r"\bneed\(\S+, \"(\w+)\"\)", path.read_text())
+    }
+    assert used == {"explain", "export", "gbdt", "search", "tracking"}
+    assert used <= known

@@ -1,26 +1,41 @@
-"""The trainer: it learns, stops on NaN, resumes to the same bits, and any batch size agrees."""
+"""The trainer: it learns, stops on NaN, resumes to the same bits, reads late, records crossfit."""
 
 import itertools
 import json
+import math
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import compose
+from conftest import compose, make_lists
+from some_steps import LISTS, SETTINGS
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import ltr.experiment.labels
 import ltr.scorers.parts
+from ltr.data.batches import ItemTensors, train_batches
+from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, TrainingError
 from ltr.experiment.build import build
 from ltr.experiment.run import run
+from ltr.experiment.run_folder import RunFolder
+from ltr.losses import lambdarank_loss
+from ltr.metrics import Convention, parse_metric
+from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
+from ltr.models import MLP
+from ltr.scorers.parts import make_settings
 from ltr.training.checkpoint import load_checkpoint
+from ltr.training.evaluation import metrics_of_scores
 from ltr.training.interruption import Interrupted
+from ltr.training.monitor import Monitor
+from ltr.training.network import Step
 
 CHOICES = {"loss": "listnet", "model": "transformer"}
 TIMES = ["seconds", "lists_per_second"]
@@ -44,12 +59,11 @@ def assert_same_run(a: Path, b: Path) -> None:
         assert torch.equal(one["random"]["torch"], two["random"]["torch"])
     histories = [pd.read_csv(f / "history.csv").drop(columns=TIMES) for f in (a, b)]
     pd.testing.assert_frame_equal(*histories)
-    assert (a / "queries.csv").read_bytes() == (b / "queries.csv").read_bytes()
-    assert (a / "scores.csv").read_bytes() == (b / "scores.csv").read_bytes()
+    for name in ("queries.csv", "scores.csv"):
+        assert (a / name).read_bytes() == (b / name).read_bytes()
     clock = {"wall_seconds", "finished", "protocol", "sha256", "files_sha256"}
     one, two = (json.loads((f / "results.json").read_text()) for f in (a, b))
-    for name in one.keys() - clock:
-        assert one[name] == two[name]
+    assert all(one[name] == two[name] for name in one.keys() - clock)
 
 
 def in_place_of(monkeypatch: pytest.MonkeyPatch, part: str, instead: Callable[[Any], Any]) -> None:
@@ -77,16 +91,12 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, at: int, action: Any) -> None:
     in_place_of(monkeypatch, "loss", counted)
 
 
-def model_of(monkeypatch: pytest.MonkeyPatch) -> dict[str, nn.Module]:
+def model_of(monkeypatch: pytest.MonkeyPatch) -> list[nn.Module]:
     """The model of the run that comes, also where it fails."""
-    kept: dict[str, nn.Module] = {}
+    kept: list[nn.Module] = []
 
     def keeping(make):
-        def model(width):
-            kept["model"] = make(width)
-            return kept["model"]
-
-        return model
+        return lambda width: kept.append(make(width)) or kept[-1]
 
     in_place_of(monkeypatch, "model", keeping)
     return kept
@@ -96,8 +106,7 @@ def model_of(monkeypatch: pytest.MonkeyPatch) -> dict[str, nn.Module]:
 def test_it_learns_and_keeps_what_it_says(tiny, tmp_path) -> None:
     out = tmp_path / "run"
     got = train(out, *tiny, "loss=listnet", "epochs=15", "optimizer.lr=0.01")
-    results = json.loads((out / "results.json").read_text())
-    history = pd.read_csv(out / "history.csv")
+    results, history = RunFolder(out).results, RunFolder(out).history
     assert got["vali_ndcg@5"] > results["untrained_vali"]["ndcg@5"] + 0.1
     assert history.loss.iloc[-1] < history.loss.iloc[1] - 0.1
     assert history.epoch.tolist() == list(range(16))
@@ -195,7 +204,7 @@ def test_what_is_not_finite_stops_before_the_update(
         TrainingError, match=rf"{step}: the loss or its gradient.*query id q.*optimizer\.lr"
     ):
         train(tmp_path / "run", *tiny, "loss=listnet")
-    assert all(torch.isfinite(w).all() for w in kept["model"].state_dict().values())
+    assert all(torch.isfinite(w).all() for w in kept[-1].state_dict().values())
 
 
 @pytest.mark.slow
@@ -204,11 +213,11 @@ def test_an_untrained_model_is_no_longer_the_best_once_it_is_trained(tiny, tmp_p
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     train(whole, *worse, "epochs=2")
     train(cut, *worse, "epochs=0")
-    untrained = json.loads((cut / "results.json").read_text())
+    untrained = RunFolder(cut).results
     assert untrained["selected_epoch"] == 0
     assert untrained["vali"] == untrained["untrained_vali"]
     train(cut, *worse, "epochs=2", f"resume={cut}")
-    results = json.loads((cut / "results.json").read_text())
+    results = RunFolder(cut).results
     assert results["best_epoch"] > 0
     assert results["vali"]["ndcg@5"] < results["untrained_vali"]["ndcg@5"]
     assert_same_run(whole, cut)
@@ -252,23 +261,128 @@ def test_settings_are_checked_all_at_once(tiny) -> None:
     assert "\n" not in str(error.value)
 
 
-ON_MADE_LISTS = (
-    "model=mlp", "model.hidden_sizes=[16]", "dataset.queries=60", "list_size=24", "batch_size=10",
-    "epochs=8", "optimizer.lr=0.01", "schedule=constant", "metrics=[ndcg@10]", "select_on=ndcg@10",
-    "select=last",  # nothing is selected on the lists on which it is judged
-)  # fmt: skip
+def read_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the figures of four steps together, as on a GPU those of fifty."""
+    original = Step.__init__
 
+    def init(self: Step, *args: Any) -> None:
+        original(self, *args)
+        assert self.window == 1, "on the CPU every step is read at once"
+        self.window = 4
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The lists are made once."""
-    return tmp_path_factory.mktemp("cache")
+    monkeypatch.setattr(Step, "__init__", init)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["neuralndcg", "sodeep", "mix"])
-def test_losses_of_each_kind_beat_the_untrained_model(loss, cache, tmp_path) -> None:
-    cfg = compose(*ON_MADE_LISTS, f"loss={loss}", f"cache_dir={cache}")
-    trained = run(cfg, tmp_path, {})["vali_ndcg@10"]
-    untrained = json.loads((tmp_path / "results.json").read_text())["untrained_vali"]["ndcg@10"]
-    assert trained > untrained + 0.1  # several standard deviations of random scores
+def test_reading_late_changes_nothing(tiny, tmp_path, monkeypatch) -> None:
+    args = (*tiny, "loss=listnet", "model.dropout=0.3", "clip=0.5")
+    train(tmp_path / "plain", *args)
+    read_late(monkeypatch)
+    train(tmp_path / "late", *args)
+    assert_same_run(tmp_path / "plain", tmp_path / "late")
+
+
+@pytest.mark.slow
+def test_read_late_a_bad_loss_still_changes_no_weight(tiny, tmp_path, monkeypatch) -> None:
+    found = []
+    for folder in ("plain", "late"):
+        with monkeypatch.context() as patch:
+            kept = model_of(patch)
+            count_calls(patch, 6, lambda value: value * float("nan"))
+            message = "epoch 2, step 1: the loss or its gradient is not finite .* query id q"
+            with pytest.raises(TrainingError, match=message) as error:
+                train(tmp_path / folder, *tiny, "loss=listnet")
+        found.append((str(error.value), kept[-1].state_dict()))
+        read_late(monkeypatch)
+    (plain, weights), (late, others) = found
+    assert plain == late
+    assert all(torch.equal(weights[key], others[key]) for key in weights)
+
+
+class Waits(TorchDispatchMode):
+    """Names the operators for whose result the host waits."""
+
+    found: tuple[str, ...] = ()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.removeprefix("aten::")
+        if name in ("_local_scalar_dense", "nonzero", "is_nonzero", "equal"):
+            self.found += (name,)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_on_a_gpu_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)  # no kernel of the CPU
+    model, data = MLP(LISTS.width, hidden_sizes=(4,)), ItemTensors(LISTS, no_transform(LISTS))
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    stepper = Step(model, lambdarank_loss, optimizer, SETTINGS)
+    stepper.window = 50  # as on a GPU
+    batches = train_batches(data, batch_size=3, list_size=8, seed=0, epoch=0, fixed=True)
+    stepper(next(batches))  # makes the state of the optimiser
+    with Waits() as waits:
+        stepper(next(batches))
+    assert not waits.found
+    with waits:
+        stepper._figures[0].sum().item()
+    assert waits.found == ("_local_scalar_dense",)
+
+
+DRAWS = np.random.default_rng(0)
+
+
+def by_hand(values: np.ndarray) -> tuple[float, float]:
+    """The definition, a split and a half at a time."""
+    lists = [i for i in range(values.shape[1]) if not np.isnan(values[0, i])]
+    draws, measured, squares = np.random.default_rng(0), [], []
+    for _ in range(HALVINGS):
+        order = [int(i) for i in draws.permutation(lists)]
+        halves = order[: len(lists) // 2], order[len(lists) // 2 :]
+        pair = []
+        for mine, other in (halves, halves[::-1]):
+            means = [float(np.mean([row[i] for i in mine])) for row in values]
+            pair.append(np.mean([values[int(np.argmax(means)), i] for i in other]))
+        measured += pair
+        squares.append((pair[0] - pair[1]) ** 2)
+    return float(np.mean(measured)), math.sqrt(np.mean(squares)) / 2
+
+
+def crossfit(values: np.ndarray) -> Crossfit | None:
+    """Of the values of every list, ``[epochs, lists]``; NaN: it does not count."""
+    halves = Halves.of(np.atleast_1d(~np.isnan(values).all(axis=0)))
+    return crossfit_of_halves(np.array([halves.means(row) for row in values]))
+
+
+def test_it_is_what_its_definition_says() -> None:
+    for lists in (2, 7, 30):
+        values = DRAWS.random((12, lists + 2))
+        values[:, [1, 3]] = np.nan  # do not count
+        found = crossfit(values)
+        assert found is not None
+        assert (found.value, found.error) == pytest.approx(by_hand(values), rel=1e-12)
+    assert crossfit(DRAWS.random((5, 1))) is None
+    assert crossfit(np.empty((0, 9))) is None
+
+
+def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> None:
+    lists = make_lists([3] * 15, seed=2)
+    data, metric = ItemTensors(lists, no_transform(lists)), parse_metric("ndcg")
+    record, last = (
+        Monitor(
+            make_settings(compose(f"select={select}", "epochs=9", "select_on=ndcg")),
+            metrics=[metric], convention=Convention(empty="skip"), folder=tmp_path, state={},
+        )
+        for select in ("best", "last")
+    )  # fmt: skip
+    values, means = [], []
+    for epoch in range(10):
+        scores = torch.tensor(DRAWS.random(45))
+        row = record.measure("vali", data, scores)
+        record.progress.epoch = epoch
+        record.add({"epoch": epoch, **row})
+        found = metrics_of_scores(data, scores, [metric], Convention(empty="skip"))
+        values.append(found["ndcg"])
+        means.append(row["vali_ndcg"])
+    assert record.crossfit == crossfit(np.array(values[1:]))  # to the last bit
+    assert record.progress.best_epoch == 1 + int(np.argmax(means[1:]))
+    assert record.progress.best_value == max(means[1:])
+    assert last.crossfit is None

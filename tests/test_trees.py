@@ -1,11 +1,11 @@
-"""Boosted trees: they train, take options, go on, and are kept and applied like any model."""
+"""Boosted trees: they learn, go on and are kept; what they boost with; the libraries themselves."""
 
-import json
 import logging
 import os
 import re
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,12 @@ import pytest
 import torch
 from conftest import compose, letor_lists, make_lists
 from folders import refused
+from made_columns import mixed_data, train_mixed
 from made_trees import (
     KINDS,
     LIBRARIES,
+    SMALL,
+    a_loss,
     after,
     booster_of,
     needed,
@@ -25,12 +28,14 @@ from made_trees import (
     tensors,
     train,
 )
+from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from ltr.console.compose import typed
 from ltr.console.folders import register_resolvers
 from ltr.data.batches import ItemTensors
-from ltr.errors import CheckpointError, ConfigError, TrainingError
+from ltr.data.lists import Lists
+from ltr.errors import CheckpointError, ConfigError, DataError, TrainingError
 from ltr.experiment.build import build
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
@@ -38,10 +43,10 @@ from ltr.inference.evaluate import evaluate_model
 from ltr.inference.explain.importances import importances
 from ltr.inference.predict import predict_file
 from ltr.models import MLP
-from ltr.models.rounds import LightGBM, LossObjective
+from ltr.models.rounds import LightGBM, LossObjective, XGBoost
 from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.evaluation import check_finite, predict
+from ltr.training.evaluation import check_finite, padded_batches, predict
 from ltr.training.interruption import Interrupted
 
 
@@ -65,16 +70,12 @@ def learned(
 def test_it_learns_and_is_applied_like_any_model(learned, tmp_path) -> None:
     model, folder, got = learned
     out = folder / "run"
-    results = json.loads((out / "results.json").read_text())
-    history = pd.read_csv(out / "history.csv")
+    results, kept = RunFolder(out).results, RunFolder(out).scores
     assert got["vali_ndcg@5"] > results["untrained_vali"]["ndcg@5"] + 0.1
-    assert history.epoch.tolist() == list(range(len(history)))
-    best = history["vali_ndcg@5"].iloc[1:]
+    best = RunFolder(out).history["vali_ndcg@5"].iloc[1:]
     assert got["vali_ndcg@5"] == best.max() == results["vali"]["ndcg@5"]
     assert results["selected_epoch"] == best.idxmax()
     assert results["versions"][model]
-    assert results["parameters"] > 0
-    assert list(out.glob("events.out.tfevents.*"))
     assert not Path("catboost_info").exists()
 
     table = evaluate_model(compose(f"checkpoint={out}", config="evaluate"))
@@ -85,14 +86,12 @@ def test_it_learns_and_is_applied_like_any_model(learned, tmp_path) -> None:
     predict_file(
         compose(f"checkpoint={out}", f"input={source}", f"output={scored}", config="predict")
     )
-    kept = pd.read_csv(out / "scores.csv").score.to_numpy(np.float32)
-    np.testing.assert_array_equal(pd.read_csv(scored).score.to_numpy(np.float32), kept)
+    np.testing.assert_array_equal(pd.read_csv(scored).score.astype("f4"), kept.astype("f4"))
     assert len(set(kept)) > 2
 
     again = load_model(str(out), torch.device("cpu"))
-    lists = make_lists([9, 4, 1], seed=5)
-    one = predict(again.model, ItemTensors(lists, again.transform), items=4)
-    two = predict(again.model, ItemTensors(lists, again.transform), items=999)
+    given = ItemTensors(make_lists([9, 4, 1], seed=5), again.transform)
+    one, two = (predict(again.model, given, items=items) for items in (4, 999))
     np.testing.assert_array_equal(one, two)
 
 
@@ -123,6 +122,9 @@ def test_the_command_line_says_what_it_boosts_with(data, tmp_path, caplog) -> No
     assert "lightgbm (LightGBM" in caplog.text
     assert "with its own objective lambdarank on letor" in caplog.text
     assert "with neuralndcg on letor" in caplog.text
+    register_resolvers()
+    folder = OmegaConf.create({"at": "${run_dir:out,null,mq2008-lightgbm-None-seed1}"}).at
+    assert re.fullmatch(r"out/[0-9_-]+_mq2008-lightgbm-seed1_[0-9a-f]{4}", folder)
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
@@ -151,15 +153,10 @@ def test_a_run_cut_off_comes_to_the_same_trees(data, tmp_path, monkeypatch, loss
     train(tmp_path / "cut", *args, f"resume={tmp_path / 'cut'}")
     for name in ("best.pt", "last.pt"):
         assert booster_of(tmp_path / "cut" / name) == booster_of(tmp_path / "whole" / name)
-    for name in ("scores.csv", "queries.csv"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    worths = [RunFolder(tmp_path / name).results.get("crossfit") for name in ("whole", "cut")]
-    assert worths[0] is not None
-    assert worths[0] == worths[1]
-    histories = [
-        pd.read_csv(tmp_path / name / "history.csv").drop(columns="seconds")
-        for name in ("cut", "whole")
-    ]
+    whole, cut = (RunFolder(tmp_path / name) for name in ("whole", "cut"))
+    np.testing.assert_array_equal(whole.scores, cut.scores)
+    assert whole.results["crossfit"] == cut.results["crossfit"] is not None
+    histories = (one.history.drop(columns="seconds") for one in (whole, cut))
     pd.testing.assert_frame_equal(*histories)
 
 
@@ -167,7 +164,7 @@ def test_a_run_cut_off_comes_to_the_same_trees(data, tmp_path, monkeypatch, loss
 def test_patience_and_no_round_at_all(data, tmp_path) -> None:
     def results(name: str, *args: str) -> dict:
         train(tmp_path / name, *data, "model=lightgbm", *args)
-        return json.loads((tmp_path / name / "results.json").read_text())
+        return RunFolder(tmp_path / name).results
 
     none = results("none", "epochs=0")
     assert (none["selected_epoch"], none["parameters"], none["crossfit"]) == (0, 0, None)
@@ -193,7 +190,7 @@ def test_a_run_that_is_extended_keeps_its_trees_until_it_has_as_many(
             train(out, *args, "epochs=12", f"resume={out}", "checkpoint_minutes=1e-9")
     assert before == {name: (out / name).read_bytes() for name in before}
     train(out, *args, "epochs=6", f"resume={out}")  # as it was, and its history with it
-    assert len(pd.read_csv(out / "history.csv")) == 7
+    assert len(RunFolder(out).history) == 7
     with monkeypatch.context() as patch:
         stop_at(patch, 9)
         with pytest.raises(Interrupted):
@@ -251,10 +248,9 @@ def test_a_booster_that_is_damaged_or_of_other_features_is_refused(library) -> N
     needed(library)
     model = KINDS[library](5)
     for content in (b"not trees", b"tree\nversion=v4\n", b"\x00" * 64):
-        state = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
-        with pytest.raises(CheckpointError, match=r"trees kept are not a model that") as error:
-            model.load_state_dict({"_extra_state": state})
-        assert "\n" not in str(error.value)
+        state = {"_extra_state": torch.from_numpy(np.frombuffer(content, np.uint8).copy())}
+        said = refused(lambda state=state: model.load_state_dict(state), CheckpointError)
+        assert "trees kept are not a model that" in said
     for state in ({}, {"_extra_state": [1, 2]}, {"_extra_state": torch.zeros(3)}):
         with pytest.raises((CheckpointError, RuntimeError)):  # RuntimeError: within ``fitting``
             model.load_state_dict(state)
@@ -275,10 +271,9 @@ def test_importances(learned, tmp_path) -> None:
         assert np.isnan(splits).all()
         assert gain.sum() == pytest.approx(100)
     else:  # a tree has one leaf more than splits
-        rounds = json.loads((out / "results.json").read_text())["selected_epoch"]
-        assert splits.sum() == trees.fitted - rounds
+        assert splits.sum() == trees.fitted - RunFolder(out).results["selected_epoch"]
         assert ((splits > 0) == (gain > 0)).all()
-    lines = importances_of(out, "top=2", f"write={written}").splitlines()
+    lines = importances(typed("importances", [str(out), "top=2", f"write={written}"])).splitlines()
     used = int((gain > 0).sum())
     assert lines[0].endswith(f"{trees.title} {trees.version}, {used} of 5 features used")
     assert lines[1].split() == ["feature", "share"] + ["splits"] * (model != "catboost")
@@ -288,11 +283,6 @@ def test_importances(learned, tmp_path) -> None:
     assert table.gain.is_monotonic_decreasing
 
 
-def importances_of(run: Path, *keys: str) -> str:
-    """What ``scripts/importances.py RUN KEY=VALUE ...`` prints."""
-    return importances(typed("importances", [str(run), *keys]))
-
-
 @pytest.mark.slow
 def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
     nothing = torch.full((1, 2, 3), torch.nan), torch.tensor([[True, False]])
@@ -300,14 +290,16 @@ def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
     out = tmp_path / "network"
     out.mkdir()
     run(compose(*tiny, "epochs=0"), out, {})
-    with pytest.raises(CheckpointError, match=r"no importances .*, rankboost, .*explain"):
-        importances_of(out)
-    train(tmp_path / "none", *data, "model=lightgbm", "epochs=0")
-    with pytest.raises(CheckpointError, match=r"has no trees .*: resume it, or give another"):
-        importances_of(tmp_path / "none")
-    for wrong in ("top=many", "depth=2"):
-        with pytest.raises(ConfigError, match=wrong.partition("=")[0]):
-            importances_of(tmp_path / "none", wrong)
+    none = tmp_path / "none"
+    train(none, *data, "model=lightgbm", "epochs=0")
+    for given, kind, said in (
+        ([out], CheckpointError, r"no importances .*, rankboost, .*explain"),
+        ([none], CheckpointError, r"has no trees .*: resume it, or give another"),
+        ([none, "top=many"], ConfigError, "top"),
+        ([none, "depth=2"], ConfigError, "depth"),
+    ):
+        with pytest.raises(kind, match=said):
+            importances(typed("importances", [*map(str, given)]))
 
 
 def mistake(*overrides: str) -> str:
@@ -330,10 +322,7 @@ def mistake(*overrides: str) -> str:
         ("model=lightgbm clip=1 l2=0.1", "clip, l2: LightGBM does not support this"),
         ("model=lightgbm model.num_leaves=1", "LightGBM: .*num_leaves.*; check the model.*"),
         ("model=lightgbm loss=neuralndcg loss.k=0", "k=0 is not a cutoff"),
-        (
-            "model=lightgbm empty_lists=skip",
-            "empty_lists=skip: LightGBM fits its own lambdarank: leave",
-        ),
+        ("model=lightgbm empty_lists=skip", "empty_lists=skip: LightGBM fits its own lambdarank"),
         ("model=lightgbm +path_smoth=1", r"path_smoth: LightGBM [\d.]+ has no parameter of that"),
         ("model=lightgbm +num_leaves=4", "set model.num_leaves instead"),
         ("model=lightgbm +categorical_feature=[0]", "the lists say which features are categories"),
@@ -341,7 +330,6 @@ def mistake(*overrides: str) -> str:
         ("model=lightgbm +monotone_constraints={a:1}", "LightGBM: .*; check the model.*"),
         ("model=xgboost model.learning_rate=-1", "XGBoost: "),
         ("model=xgboost +grow_plicy=depthwise", "has no parameter of that name"),
-        ("model=xgboost +tree_train_param=2", "has no parameter of that name"),
         ("model=xgboost +monotone_constraints={a:1}", "XGBoost: .*; check the model.*"),
         ("model=catboost loss=listnet", "CatBoost fits its own YetiRank: leave out loss="),
         ("model=catboost model.depth=99", "CatBoost: "),
@@ -357,17 +345,10 @@ def test_a_mistake_ends_with_the_remedy(overrides: str, message: str) -> None:
 
 
 def test_a_library_that_is_missing_is_named(monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "xgboost", None)
-    said = "xgboost does not load here (import of xgboost halted; None in sys.modules): install"
-    assert mistake("model=xgboost").startswith(f"{said} the extra gbdt: pip install '.[gbdt]'")
-    monkeypatch.setitem(sys.modules, "catboost", None)
-    assert "install the extra gbdt" in mistake("model=catboost")
-
-
-def test_no_loss_is_named_where_there_is_none() -> None:
-    register_resolvers()
-    folder = OmegaConf.create({"at": "${run_dir:out,null,mq2008-lightgbm-None-seed1}"}).at
-    assert re.fullmatch(r"out/[0-9_-]+_mq2008-lightgbm-seed1_[0-9a-f]{4}", folder)
+    for name in ("xgboost", "catboost"):
+        monkeypatch.setitem(sys.modules, name, None)
+        said = f"{name} does not load here (import of {name} halted; None in sys.modules): install"
+        assert mistake(f"model={name}").startswith(f"{said} the extra gbdt: pip install '.[gbdt]'")
 
 
 @pytest.mark.slow
@@ -377,9 +358,6 @@ def test_no_loss_is_named_where_there_is_none() -> None:
         ("lightgbm", "objective=rank_xendcg"),
         ("xgboost", "objective=rank:pairwise"),
         ("catboost", "objective=PairLogit"),
-        ("lightgbm", "extra_trees=true"),
-        ("xgboost", "colsample_bylevel=0.4"),
-        ("catboost", "rsm=0.5"),
         ("lightgbm", "feature_contri='0,1,1,1,1'"),
         ("lightgbm", "monotone_constraints=[-1,0,0,0,0]"),
         ("xgboost", "monotone_constraints='(-1,0,0,0,0)'"),
@@ -399,3 +377,208 @@ def test_an_objective_or_option_of_the_library_reaches_it(model, option) -> None
         made[1].take(other.state())
         used = made[1].importances().gain
         assert used[0] < 0.05 * used.sum()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "loss", ["rmse", "listnet", "lambdarank", "neuralndcg", "svmmap", "plrank"]
+)
+def test_the_gradient_is_autograd_s_of_the_sum_over_lists(loss) -> None:
+    lists = make_lists([12, 1, 7, 20, 9], empty=(2,))
+    data, function = tensors(lists), a_loss(loss, "dataset=mq2008")
+    objective = LossObjective(function, data, items=20)  # so that the lists are in several batches
+    scores = np.random.default_rng(0).normal(size=lists.items)
+    torch.manual_seed(0)
+    gradient, curvature = objective(scores)
+    torch.manual_seed(0)
+    expected, total = np.zeros(lists.items), 0.0
+    for i in np.argsort(lists.lengths, kind="stable")[::-1]:  # as the batches are: some losses draw
+        start, end = lists.offsets[i : i + 2]
+        given = torch.from_numpy(scores[None, start:end]).requires_grad_()
+        labels = torch.from_numpy(lists.labels[None, start:end]).double()
+        value = function(given, labels, torch.ones_like(labels, dtype=torch.bool)).sum()
+        expected[start:end] = torch.autograd.grad(value, given)[0][0]
+        total += value.item()
+    if loss != "plrank":  # it draws by batch
+        np.testing.assert_allclose(gradient, expected * objective.unit, rtol=1e-4, atol=1e-6)
+        assert objective.value == pytest.approx(total / len(lists))
+    assert (curvature >= 0).all()
+    assert (curvature[gradient != 0] > 0).all()
+    assert np.isfinite(curvature).all()
+
+
+def test_the_curvature_is_that_of_the_docstring() -> None:
+    rng = np.random.default_rng(3)
+    square = rng.normal(size=(6, 6))
+    hessian, slope = square @ square.T / 6, rng.normal(size=6)
+
+    def quadratic(scores, labels, mask):
+        h, b = torch.from_numpy(hessian), torch.from_numpy(slope)
+        return torch.einsum("bi,ij,bj->b", scores, h, scores) / 2 - scores @ b
+
+    objective = LossObjective(quadratic, tensors(make_lists([6])), seed=11)
+    draws = np.random.default_rng(11)
+    unit = 0.0
+    for scores in rng.normal(size=(4, 6)):
+        v = draws.choice([-1.0, 1.0], 6)
+        moves, g = np.abs(hessian @ v), hessian @ scores - slope
+        curvature = np.maximum(moves, np.abs(g))
+        assert 0 < (moves > np.abs(g)).sum() < 6  # each of the two counts somewhere
+        unit = unit or 1 / curvature.mean()
+        got = objective(scores)
+        np.testing.assert_allclose(got[0], g * unit, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(got[1], curvature * unit, rtol=1e-5)
+        assert objective.unit == pytest.approx(unit)
+
+
+def test_pairs_of_a_batch_are_bounded_and_change_no_value() -> None:
+    data, seen = tensors(make_lists([300] * 10 + [40, 2, 700])), []
+
+    def pairwise(scores, labels, mask):
+        seen.append(tuple(scores.shape))
+        both = mask[:, :, None] & mask[:, None, :]
+        differences = scores[:, :, None] - scores[:, None, :] - labels[:, :, None]
+        return (differences.tanh() * both).sum((1, 2))
+
+    scores = np.random.default_rng(0).normal(size=data.offsets[-1])
+    few = LossObjective(pairwise, data, items=3000).gradient(scores)
+    assert seen == [(1, 700), (8, 300), (4, 300)], "at most 240 pairs for each of 3000 items"
+    many = LossObjective(pairwise, data, items=10**6).gradient(scores)
+    np.testing.assert_allclose(few, many, rtol=1e-9, atol=1e-9)
+    (alone, *_) = padded_batches(data, items=3000, pairs=1)  # a list longer than that
+    assert alone.mask.shape == (1, 700)
+
+
+def test_lists_weigh_the_same_and_empty_ones_can_be_left_out() -> None:
+    data = tensors(make_lists([8, 8], empty=(1,)))
+    scores = np.linspace(0, 1, 16)
+    keep = LossObjective(a_loss("listnet"), data)
+    skip = LossObjective(a_loss("listnet"), data, empty="skip")
+    assert np.any(keep(scores)[0][8:])
+    gradient, curvature = skip(scores)
+    assert not np.any(gradient[8:])
+    assert not np.any(curvature[8:])
+    assert (keep.lists, skip.lists) == (2, 1)
+
+
+def test_a_gradient_that_is_not_finite_names_the_list() -> None:
+    data = tensors(make_lists([3, 4]))
+
+    def broken(scores, labels, mask):
+        return (scores * torch.where(labels.sum(-1, keepdim=True) >= 0, torch.nan, 1.0)).sum(-1)
+
+    with pytest.raises(TrainingError, match=r"not finite on lists with query id q1, q0: lower"):
+        LossObjective(broken, data)(np.zeros(7))
+
+
+def test_a_loss_that_draws_and_long_lists_boost() -> None:
+    last = after(LightGBM(5), tensors(make_lists([10_050, 3])), loss=a_loss("listmle"))
+    assert last.columns["trees"] == 1
+
+
+def test_labels_and_lists_that_an_objective_cannot_take() -> None:
+    def with_labels(labels: list[float]) -> ItemTensors:
+        return tensors(replace(make_lists([len(labels)]), labels=np.array(labels, np.float32)))
+
+    with pytest.raises(DataError, match=r"lambdarank takes whole labels .* 0\.5: boost with a"):
+        after(LightGBM(5), with_labels([0, 0.5]))
+    after(LightGBM(5), with_labels([0, 40, 32, 5]))  # beyond LightGBM's own 31
+    after(LightGBM(5), with_labels([0, 1022]))
+    with pytest.raises(DataError, match=r"from 0 to 1022, train has 1023: boost with a loss"):
+        after(LightGBM(5), with_labels([0, 1023]))
+    after(LightGBM(5), with_labels([0, 0.5]), loss=a_loss("ranknet"))
+    needed("xgboost")
+    with pytest.raises(DataError, match=r"rank:ndcg takes whole labels from 0 to 31, .* 32: set"):
+        after(XGBoost(5), with_labels([0, 32]))
+    after(XGBoost(5, objective="rank:pairwise"), with_labels([0, 32.5]))
+
+
+ROUNDS = 8
+
+
+def theirs(library: str, train: Lists, test: Lists) -> NDArray[np.floating]:
+    """The scores of ``test`` by the ranker of the library as its users call it."""
+    qid = np.repeat(np.arange(len(train)), train.lengths)
+    weights = None if train.weights is None else np.repeat(train.weights, train.lengths)
+    module = pytest.importorskip(library)
+    if library == "lightgbm":
+        ranker = module.LGBMRanker(
+            n_estimators=ROUNDS, min_child_samples=3, num_leaves=4, seed=1, verbose=-1,
+            deterministic=True, force_row_wise=True, n_jobs=1,
+        )  # fmt: skip
+        ranker.fit(
+            train.features, train.labels, group=train.lengths, sample_weight=weights,
+            categorical_feature=[1, 3],
+        )  # fmt: skip
+        return ranker.predict(test.features)
+    if library == "xgboost":
+        ranker = module.XGBRanker(
+            n_estimators=ROUNDS, max_depth=2, learning_rate=0.1, tree_method="hist", base_score=0.0,
+            random_state=1, feature_types=["q", "c", "q", "c"], enable_categorical=True, n_jobs=1,
+            lambdarank_pair_method="topk", lambdarank_num_pair_per_sample=32,
+        )  # fmt: skip
+        ranker.fit(train.features, train.labels, qid=qid, sample_weight=train.weights)
+        return ranker.predict(test.features)
+    ranker = module.CatBoostRanker(
+        iterations=ROUNDS, depth=2, learning_rate=0.1, loss_function="YetiRank", random_seed=1,
+        thread_count=1, allow_writing_files=False, silent=True, random_strength=1.0,
+        l2_leaf_reg=3.0, border_count=254,
+    )  # fmt: skip
+    ranker.fit(
+        as_table(train.features), train.labels, group_id=qid, group_weight=weights,
+        cat_features=[1, 3],
+    )  # fmt: skip
+    return ranker.predict(as_table(test.features))
+
+
+def as_table(features: NDArray[np.float32]) -> pd.DataFrame:
+    table = pd.DataFrame(features)
+    for column in (1, 3):
+        table[column] = [str(int(v)) if v == v else "-1" for v in features[:, column]]
+    return table
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", [False, True], ids=["", "weights"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_scores_are_those_of_the_library_s_own_ranker(library, weights, tmp_path) -> None:
+    data = mixed_data(weights=weights)
+    expected = theirs(library, data.split("train"), data.split("test"))
+    train_mixed(
+        tmp_path / "run", data, f"model={library}", *SMALL[library], f"epochs={ROUNDS}",
+        "select=last", "threads=1",
+    )  # fmt: skip
+    ours = RunFolder(tmp_path / "run").scores.astype(np.float32)
+    assert np.isfinite(ours).all()
+    assert len(set(ours)) > 8
+    np.testing.assert_array_equal(ours, expected.astype(np.float32))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [("lightgbm", ["loss=ranknet"]), ("xgboost", ["loss=neuralndcg"]), ("catboost", [])],
+)
+def test_trees_split_on_categories_and_missing_values_and_are_kept(model, more, tmp_path) -> None:
+    needed(model)
+    out, data = tmp_path / "run", mixed_data()
+    args = (f"model={model}", *SMALL[model], *more, "epochs=30", "select=last")
+    assert train_mixed(out, data, *args)["test_ndcg@5"] > 0.8
+    kept = load_model(str(out), torch.device("cpu"))
+    assert kept.model.categories == [1, 3]
+    gain = kept.model.importances().gain
+    assert gain.argmax() == 1, "the brand tells most of the label"
+    assert gain[0] > 0, "a price tells something where it is missing"
+    test = ItemTensors(data.split("test"), kept.transform)
+    assert test.features[:, :2].isnan().any(0).all()
+    tested = RunFolder(out).scores.astype(np.float32)
+    np.testing.assert_array_equal(predict(kept.model, test).numpy(), tested)
+    lines = importances(typed("importances", [str(out), f"write={tmp_path}"])).splitlines()
+    assert lines[1].split()[:3] == ["feature", "name", "share"]
+    assert lines[3].split()[:3] == ["2", "brand", "(category)"]
+    table = pd.read_csv(tmp_path / "importances.csv").sort_values("feature")
+    assert table.category.tolist() == [False, True, False, True]
+    if model == "catboost":
+        kept.model.categories = [1]
+        with pytest.raises(CheckpointError, match="have other categories than their config"):
+            kept.model.take(kept.model.content)
