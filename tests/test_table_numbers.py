@@ -254,7 +254,7 @@ def test_each_fold_shows_what_its_vali_chose_whatever_its_test_says(tmp_path: Pa
     assert maps[["fold", "chosen", "ours"]].values.tolist() == [[1, other, 0.1], [2, one, 0.2]]
     assert maps.published.tolist() == [0.4627, 0.4232]  # of the file
     assert dict(report.facts)["convention"].startswith("letor4: empty list = 0")
-    assert ["AdaRank-MAP", f"{other}, 7", f"{one}, 7"] in report.blocks[-2].rows
+    assert ["AdaRank-MAP", f"{other}, 7", f"{one}, 7"] in report.blocks[-1].rows
     (block,) = [block for block in report.blocks if block.title == "map of test"]
     assert block.rows == [
         ["AdaRank-MAP", "0.1000", "0.2000", "0.1500"],

@@ -28,6 +28,7 @@ COVERS = {  # Spread.covers in words
 EXACT_UP_TO = 14  # differences other than 0: all 2^n sign patterns are tried
 _BLOCK = 1 << 22  # signs at a time: 32 MiB
 _TIE = 1e-9  # sums closer than this part of the largest possible sum are the same but for rounding
+_POWER = 0.8  # that the report states
 _PER_PAIR = 20  # sign patterns for each 1 / (alpha / pairs), Holm's smallest threshold
 _WEIGHTS = 1 << 21  # at a time: 16 MiB, and twice that while they are drawn
 
@@ -113,10 +114,8 @@ def equivalence_p(difference: float, error: float, df: float, margin: float) -> 
     return float(stdtr(df, (abs(difference) - margin) / error))
 
 
-def resolvable_difference(
-    error: float, df: float, *, alpha: float = 0.05, power: float = 0.8
-) -> float:
-    """The true difference at which the two-sided t test rejects with probability ``power``.
+def resolvable_difference(error: float, df: float, *, alpha: float = 0.05) -> float:
+    """The true difference at which the two-sided t test rejects with probability ``_POWER``.
 
     From the noncentral t distribution, with the observed standard ``error`` of ``df`` degrees of
     freedom taken for the true one. Sakai (2016), "Topic set size design", Information Retrieval
@@ -130,7 +129,7 @@ def resolvable_difference(
     from scipy.optimize import brentq  # slow to import
 
     critical = float(stdtrit(df, 1 - alpha / 2))
-    shift = brentq(lambda t: nctdtr(df, t, critical) - 1 + power, 0, 4 * critical + 4)
+    shift = brentq(lambda t: nctdtr(df, t, critical) - 1 + _POWER, 0, 4 * critical + 4)
     return error * float(shift)
 
 
@@ -189,10 +188,9 @@ class Comparison:
             notes.append(f"these models, not the methods: one seed{where}")
         return "; ".join(notes)
 
-    def resolvable(self, *, power: float = 0.8, pairs: int = 1) -> float:
-        """The true difference found with probability ``power`` at alpha / ``pairs``."""
-        spread, alpha = self.spread, self.alpha / pairs
-        return resolvable_difference(spread.error, spread.df, alpha=alpha, power=power)
+    def resolvable(self, *, pairs: int = 1) -> float:
+        """The true difference found with probability ``_POWER`` at alpha / ``pairs``."""
+        return resolvable_difference(self.spread.error, self.spread.df, alpha=self.alpha / pairs)
 
 
 def compare_systems(

@@ -257,9 +257,6 @@ def fold_report(
     made.append(
         Block("Chosen on vali", "settings and epoch, of each fold alone", ["", *folds], rows)
     )
-    unknown = dict.fromkeys((row.choice_of, row.unknown) for row in table.rows.values())
-    note = "what their source does not say"
-    made.append(Block("Not known of the published rows", note, ["", "not known"], [*unknown]))
     ((convention, described),) = conventions_of(table, runs[0]).items()
     head = [
         ("runs", f"{len(runs)}, of which {len(one)} are shown: chosen on vali"),

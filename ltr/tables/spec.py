@@ -46,7 +46,6 @@ class Row:
     # key -> values; the row stands for every combination, and vali chooses one in each fold
     choices: dict[str, list[Any]] = field(default_factory=dict)
     choice_of: str = ""  # the row of the file that this is a combination of
-    unknown: str = ""  # what the source does not say of the published row
 
     def describe(self) -> str:
         """An ensemble in words."""

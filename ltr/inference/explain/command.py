@@ -44,14 +44,14 @@ def explain(cfg: DictConfig) -> str:
         )
         blocks.append(parts_block(subject, parts))
         features = pd.Index(subject.features, name="feature")
-        frames["parts_of_scores"] = _frame(subject, features, part=parts.values)
+        frames["parts_of_scores"] = _frame(subject, features, "part", parts.values)
     if subject.pointwise or len(subject.scores) == 1:
         facts["other items"] = "no effect: a score is that of its item alone"
     else:
         changes = leave_one_out(subject, items=items)
         blocks.append(effects_block(subject, changes))
         everyone = pd.RangeIndex(1, len(subject.scores) + 1, name="without")
-        frames["leave_one_out"] = _frame(subject, everyone, score=changes)
+        frames["leave_one_out"] = _frame(subject, everyone, "score", changes)
     run = run_folder(str(cfg.checkpoint))
     name = re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{run.name}-qid-{cfg.qid}")
     folder = Path(cfg.output or Path(cfg.output_dir, "explained", name))
@@ -115,9 +115,8 @@ def _block(title: str, note: str, frame: pd.DataFrame) -> Block:
     return Block(title, note, ("", *map(str, frame.columns)), rows)
 
 
-def _frame(subject: Subject, others: pd.Index, **values: Doubles) -> pd.DataFrame:
-    """A row for each explained item and each of ``others``, with the one of ``values``."""
-    ((name, found),) = values.items()
+def _frame(subject: Subject, others: pd.Index, name: str, values: Doubles) -> pd.DataFrame:
+    """A row for each explained item and each of ``others``, with its one of ``values``."""
     items = pd.MultiIndex.from_arrays([subject.items + 1, subject.shown], names=["item", "id"])
-    rows: Any = pd.DataFrame(found, items, others).stack(future_stack=True)
+    rows: Any = pd.DataFrame(values, items, others).stack(future_stack=True)
     return rows.reset_index(name=name)
