@@ -17,7 +17,6 @@ from playwright.sync_api import sync_playwright
 
 from ltr.analysis.report import (
     Block,
-    Picture,
     Report,
     latex,
     latex_text,
@@ -25,12 +24,12 @@ from ltr.analysis.report import (
     page,
     terminal,
 )  # fmt: skip
-from ltr.analysis.style import interval_picture
+from ltr.analysis.style import interval_plot
 from ltr.analysis.verdicts import WORDS
 
 _VOID = {"meta", "link", "br", "hr", "img", "input"}
 ENDS = {"low": [0.4, 0.3], "high": [0.6, 0.5], "published": [0.5, None]}
-LINES = pd.DataFrame({"ours": [0.5, 0.4], **ENDS}, ["a", "b"])
+LINES = pd.DataFrame({"row": ["a", "b"], "ours": [0.5, 0.4], **ENDS})
 EVIL = """<script>alert("&'x'")</script> | a_b_ % $ # {x} ~ ^ \\ [y] *z* `w`"""
 
 
@@ -90,7 +89,7 @@ def test_the_page_in_a_browser_fits_it_and_a_click_on_a_head_sorts(tmp_path: Pat
     block = Block("numbers", "all", ("", "map", *["interval"] * 6), tuple(rows))
     report = Report(
         "wide", "Wide", "python x" * 40, (("data", "here"),), (block,),
-        pictures=[interval_picture({"map": LINES}, "a")],
+        plot=interval_plot({"map": LINES}, "a"),
         details=[("Rows", pd.DataFrame({"c": ["x" * 300]}))],
     )  # fmt: skip
     (tmp_path / "table.html").write_text(page(report))
@@ -173,8 +172,7 @@ def test_names_are_escaped_in_every_form() -> None:
     block = Block(EVIL, EVIL, ("", EVIL), ((EVIL, EVIL),))
     details = [(EVIL, pd.DataFrame({EVIL: [EVIL]}))]
     evil = Report("evil", EVIL, EVIL, ((EVIL, EVIL),), (block,))
-    drawn = [Picture(EVIL, EVIL, "")]
-    html = Checked(page(replace(evil, pictures=drawn, details=details)))
+    html = Checked(page(replace(evil, plot="eA==", details=details)))
     assert html.tags.count("script") == 1
     assert html.text.count(EVIL) == 18
     assert EVIL in terminal(evil)
@@ -204,4 +202,4 @@ def test_verdicts_have_colours_and_a_drawing_is_the_same_again() -> None:
     for word in WORDS:
         assert len(re.findall(rf"--{word}: #[0-9a-f]{{6}};", style)) == 3  # light, dark, print
         assert f"td.{word}" in style
-    assert len({interval_picture({"map": LINES}, "a").svg for _ in range(2)}) == 1
+    assert len({interval_plot({"map": LINES}, "a") for _ in range(2)}) == 1

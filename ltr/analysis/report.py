@@ -7,7 +7,6 @@ from base64 import b64encode
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -51,14 +50,6 @@ class Block:
         ]
 
 
-class Picture(NamedTuple):
-    """A plot of the page."""
-
-    title: str
-    caption: str
-    svg: str  # the file, as base64
-
-
 @dataclass(frozen=True)
 class Report:
     """A whole report."""
@@ -70,7 +61,7 @@ class Report:
     blocks: Sequence[Block]
     notes: Sequence[str] = ()  # below the blocks
     ours: str = "our runs"  # whose numbers these are, before the title of the page
-    pictures: Sequence[Picture] = ()  # of the page
+    plot: str = ""  # of the intervals, on the page: an SVG file as base64
     details: Sequence[tuple[str, pd.DataFrame]] = ()  # tables of the page; Markdown has the first
 
     def write(self, folder: Path, name: str, frames: Mapping[str, pd.DataFrame]) -> list[str]:

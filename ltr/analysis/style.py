@@ -13,8 +13,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ltr.analysis.report import Picture
-
 # Okabe and Ito's colours, which the colour-blind can tell apart; they differ in grey as well.
 BLACK, BLUE, ORANGE, GREEN, PURPLE, SKY = (
     "#000000", "#0072B2", "#D55E00", "#009E73", "#AA4499", "#56B4E9",
@@ -61,11 +59,11 @@ def style() -> Iterator[None]:
 
 
 @style()
-def interval_picture(panels: Mapping[str, pd.DataFrame], baseline: str) -> Picture:
+def interval_plot(panels: Mapping[str, pd.DataFrame], baseline: str) -> str:
     """Means, intervals and published numbers, a panel for each of ``panels``, by its title.
 
-    A panel has lines, indexed by name, with the columns ours, low, high and published; the interval
-    of the line ``baseline`` shades its ground.
+    A panel has a line for each row, with the columns row, ours, low, high and published; the
+    interval of the row ``baseline`` shades its ground. The result is an SVG file as base64.
     """
     rows = max(map(len, panels.values()))
     figure = Figure(figsize=(10.4, 0.8 + 0.24 * rows), layout="constrained")
@@ -77,30 +75,25 @@ def interval_picture(panels: Mapping[str, pd.DataFrame], baseline: str) -> Pictu
     buffer = io.BytesIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(buffer, format="svg", metadata=nothing)
-    caption = (
-        "The mean of ours and its interval; a diamond is the published number. The band is the "
-        f"interval of {baseline}. Rows far below are cut off at the left."
-    )
-    return Picture("Intervals", caption, b64encode(buffer.getvalue()).decode())
+    return b64encode(buffer.getvalue()).decode()
 
 
 def _intervals(axes: Axes, lines: pd.DataFrame, baseline: str) -> None:
-    for y, (name, line) in enumerate(lines.iterrows()):
-        colour = BLACK if name == baseline else BLUE
-        axes.plot([line["low"], line["high"]], [-y, -y], color=colour, linewidth=1.8)
-        axes.plot(line["ours"], -y, "o", color=colour, markersize=5.5)
-        if not pd.isna(line["published"]):
-            axes.plot(line["published"], -y, "D", markersize=5, color=BLACK, markerfacecolor="w")
-        if name == baseline and not pd.isna(line["low"]):
-            axes.axvspan(line["low"], line["high"], color="#F0F2F5", linewidth=0, zorder=0)
-    low, high = lines["low"].fillna(lines["ours"]), lines["high"].fillna(lines["ours"])
-    theirs = lines["published"]
-    ends = [theirs.min(), theirs.max(), low.quantile(0.1), high.max()]  # a few far below hide all
+    y, ours, theirs = -np.arange(len(lines)), lines["ours"], lines["published"]
+    low, high, ground = lines["low"], lines["high"], lines["row"] == baseline
+    colours = np.where(ground, BLACK, BLUE)
+    axes.hlines(y, low, high, colours, linewidth=1.8)
+    axes.scatter(ours, y, 30, colours, zorder=2)
+    axes.plot(theirs, y, "D", markersize=5, color=BLACK, markerfacecolor="w")
+    for ends in zip(low[ground], high[ground], strict=True):
+        axes.axvspan(*ends, color="#F0F2F5", linewidth=0, zorder=0)
+    # a few far below hide all
+    ends = [theirs.min(), theirs.max(), low.fillna(ours).quantile(0.1), high.fillna(ours).max()]
     left, right = np.nanmin(ends), np.nanmax(ends)
     room = max(0.05 * (right - left), 1e-3)
     axes.set_xlim(left - room, right + room)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    axes.set_yticks([-y for y in range(len(lines))], list(map(str, lines.index)))
+    axes.set_yticks(y, lines["row"])
     axes.set_ylim(0.6 - len(lines), 0.6)

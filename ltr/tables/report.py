@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ltr.analysis.report import NO_TEST, PUBLISHED, Block, Picture, Report
-from ltr.analysis.style import interval_picture
+from ltr.analysis.report import NO_TEST, PUBLISHED, Block, Report
 from ltr.analysis.verdicts import BETTER, COVERS, DIFFER, WORSE, rule
 from ltr.data.lists import SPLITS
 from ltr.data.public_sets import public_sets
@@ -49,10 +48,8 @@ def blocks(results: Results) -> list[Block]:
     """The numbers under each convention, then the verdicts by metric."""
     conventions = conventions_of(results.table, results.runs[0])
     made = [_numbers(results, name, convention) for name, convention in conventions.items()]
-    first = results.numbers[results.numbers["convention"] == results.table.conventions[0]]
-    for metric, judged in results.verdicts.items():
-        chosen = first[first["metric"] == metric]
-        if judged.intervals or chosen[PUBLISHED].notna().any():
+    for metric, chosen in results.judged.items():
+        if chosen[["low", PUBLISHED]].notna().any(axis=None):
             made.append(_verdicts(results, chosen, metric))
     return made
 
@@ -194,14 +191,6 @@ def data_counts(table: Table, runs: Sequence[Run]) -> tuple[str, str | None]:
     ends = {split: dict.fromkeys((min(of), max(of))) for split, of in counts.items()}
     words = [f"{split} {' to '.join(map('{:,}'.format, of))}" for split, of in ends.items()]
     return ", ".join(words), unlike
-
-
-def pictures(results: Results) -> list[Picture]:
-    """The intervals of each metric of verdicts."""
-    found = results.numbers
-    lines = found[found["convention"] == results.table.conventions[0]]
-    panels = {of: lines[lines["metric"] == of].set_index("row") for of in results.verdicts}
-    return [interval_picture(panels, results.baseline)] if panels else []
 
 
 def fold_report(

@@ -129,6 +129,12 @@ class Results:
         }
         return {metric: self._judge(metric, rows) for metric in self.table.verdicts if rows}
 
+    @property
+    def judged(self) -> dict[str, pd.DataFrame]:
+        """The lines of ``numbers`` of each metric of ``verdicts``, under the first convention."""
+        first = self.numbers[self.numbers["convention"] == self.table.conventions[0]]
+        return {metric: first[first["metric"] == metric] for metric in self.verdicts}
+
     def _judge(self, metric: str, rows: Mapping[str, pd.DataFrame]) -> Verdicts:
         systems = {}
         for row, runs in rows.items():

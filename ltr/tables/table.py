@@ -9,13 +9,14 @@ import pandas as pd
 from omegaconf import DictConfig
 
 from ltr.analysis.report import Report, terminal
+from ltr.analysis.style import interval_plot
 from ltr.console.arguments import merged
 from ltr.console.folders import asked
 from ltr.console.keys import texts
 from ltr.console.process import say
 from ltr.errors import ConfigError, as_started
 from ltr.tables.config import TableConfig, table_config
-from ltr.tables.report import blocks, data_counts, facts, fold_report, pictures, unfinished
+from ltr.tables.report import blocks, data_counts, facts, fold_report, unfinished
 from ltr.tables.results import IN_MEMORY, Results, check_test_lists, measure
 from ltr.tables.runs import execute, make_ensembles, plan
 from ltr.tables.spec import Table, read_table
@@ -100,7 +101,7 @@ def make_table(cfg: DictConfig) -> bool:
             command=command,
             facts=head,
             blocks=blocks(results),
-            pictures=pictures(results),
+            plot=interval_plot(results.judged, results.baseline) if results.judged else "",
             details=details,
         )
         frames = {"table": results.numbers, "runs": by_run.drop(columns=IN_MEMORY)}

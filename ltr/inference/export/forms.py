@@ -104,6 +104,11 @@ def below(threshold: Floats) -> Floats:
     return np.nextafter(np.asarray(threshold, np.float32), np.float32(-np.inf))
 
 
+def above(threshold: Floats) -> Floats:
+    """``t`` of ``x < t`` that is ``x <= threshold``."""
+    return np.nextafter(np.asarray(threshold, np.float32), np.float32(np.inf))
+
+
 class Layers(nn.Sequential):
     """A linear layer and an activation by turns, in float64; the last gives one number."""
 

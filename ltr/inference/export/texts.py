@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ltr.inference.export.context import ExportContext, Exported, json_text
-from ltr.inference.export.forms import Trees, fold
+from ltr.inference.export.forms import Trees, above, fold
 
 _SOLR = "org.apache.solr.ltr"
 _SLACK = np.float32(1e-6)  # Solr adds it to every threshold, in float32
@@ -139,12 +139,11 @@ def _splits(context: ExportContext, trees: Trees, shift: float) -> str:
 
     def split(row: Any, left: Any, right: Any, node: int, depth: int) -> dict[str, Any]:
         absent_left = row["threshold"] >= 0 if context.absent_is_zero else row["missing_left"]
-        limit = np.nextafter(row["threshold"], np.float32(np.inf))  # x < limit: x <= threshold
         return {
             "nodeid": node,
             "depth": depth,
             "split": context.features[row["feature"]],
-            "split_condition": float(str(limit)),  # with the digits it has
+            "split_condition": float(str(above(row["threshold"]))),  # with the digits it has
             "yes": left["nodeid"],
             "no": right["nodeid"],
             "missing": (left if absent_left else right)["nodeid"],
