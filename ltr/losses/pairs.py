@@ -113,23 +113,19 @@ def _sum_over_pairs(
             costs = short.square() if cost == "squared_hinge" else short
         return (weights * costs).sum((-2, -1))
 
+    def logistic(scores: Scores, _: bool) -> tuple[PerList, Scores]:
+        """The weighted sum of log(1 + exp(-z)), z = sigma (s_i - s_j), and its slope.
+
+        That by s_i - s_j is sigma w_ij (sigmoid(z) - 1) = sigma w_ij expm1(logsigmoid(z)).
+        """
+        logs = logsigmoid(torch.where(pairs, _differences(sigma * scores), torch.inf))
+        value = -(weights * logs).sum((-2, -1))
+        slopes = logs.expm1_().mul_(weights)
+        return value, sigma * (slopes.sum(-1) - slopes.sum(-2))
+
     if cost != "logistic":
         return plain(scores)
-    work = slope_op(lambda scores, _: _logistic(scores, weights, pairs, sigma))
-    return fast_path(scores, *work, plain)
-
-
-def _logistic(
-    scores: Scores, weights: Tensor, pairs: Tensor, sigma: float
-) -> tuple[PerList, Scores]:
-    """The weighted sum of log(1 + exp(-z)), z = sigma (s_i - s_j), and its slope.
-
-    That by s_i - s_j is sigma w_ij (sigmoid(z) - 1) = sigma w_ij expm1(logsigmoid(z)).
-    """
-    logs = logsigmoid(torch.where(pairs, _differences(sigma * scores), torch.inf))
-    value = -(weights * logs).sum((-2, -1))
-    slopes = logs.expm1_().mul_(weights)
-    return value, sigma * (slopes.sum(-1) - slopes.sum(-2))
+    return fast_path(scores, *slope_op(logistic), plain)
 
 
 def _weight_matrix(weight: PairWeight) -> Tensor:

@@ -74,7 +74,8 @@ def _iterated(
         sums = _column_sums(p, u)
         if i > 0:
             # The rows have just been normalised: only the columns can deviate.
-            running = running & ~_within(tol, v * sums, columns)
+            within = ((v * sums - 1).abs() < tol) | ~columns
+            running = running & ~within.all(-1, keepdim=True)
             # Asking would make a GPU wait, or break a graph; what has stopped stays as it is.
             if looks and not running.any():
                 break
@@ -131,11 +132,6 @@ def _row_sums(matrix: Tensor, weights: Tensor) -> Tensor:
 def _column_sums(matrix: Tensor, weights: Tensor) -> Tensor:
     """``weights @ matrix``."""
     return (matrix * weights.unsqueeze(-1)).sum(-2)
-
-
-def _within(tol: float, sums: Tensor, real: Tensor) -> Tensor:
-    """Whether every real entry of each list is one within ``tol``, ``[batch, 1]``."""
-    return (((sums - 1).abs() < tol) | ~real).all(-1, keepdim=True)
 
 
 def ot_sort(

@@ -118,8 +118,8 @@ def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget |
     before = read_settings(path)
 
     def found() -> dict[Place, Best]:
-        every = {one.place: before.get(one.place) for one in searches}
-        every |= {one.place: one.left() for one in searches if not one.accepts(every[one.place])}
+        noted = ((one, before.get(one.place)) for one in searches)
+        every = {one.place: best if one.accepts(best) else one.left() for one, best in noted}
         return {place: best for place, best in every.items() if best is not None}
 
     best = found()

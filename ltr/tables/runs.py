@@ -120,17 +120,16 @@ def plan(
     for label in sorted(trained, key=table.teachers.__contains__):  # teachers first
         of_row = merged(table.settings, given, table.rows[label].settings)
         for fold, seed in product(folds_of(table, run_config(of_row)[0]), seeds):
-            own = merged(of_row, (settings or {}).get((label, fold), ()))
-            own = merged(own, [f"dataset.fold={fold}"] * (fold is not None))
             teacher = runs.get((table.teachers.get(label, ""), fold, seed))
-            if teacher is not None:
-                own = merged(own, [f"teacher={teacher.folder}"])
-            elif label in table.teachers:
+            if teacher is None and label in table.teachers:
                 raise ConfigError(
                     f"{label}: {table.teachers[label]} has no run of fold {fold}, seed {seed} "
                     "to learn from: give both rows one data set"
                 )
-            own = merged(own, [f"seed={seed}"])
+            here = [] if fold is None else [f"dataset.fold={fold}"]
+            here += [] if teacher is None else [f"teacher={teacher.folder}"]
+            found = (settings or {}).get((label, fold), ())
+            own = merged(of_row, found, [*here, f"seed={seed}"])
             config = run_config(own)[0]
             try:
                 waits = teacher is not None and not teacher.done
