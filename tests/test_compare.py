@@ -294,7 +294,7 @@ def test_a_missing_or_damaged_run_is_named(tmp_path) -> None:
         ([], "give run folders"),
         (["x", "margn=1"], "margn: no such key"),
         (["RUNS", "margin=a"], "margin=a"),
-        (["RUNS", "samples=-1"], "samples=-1: give a whole number >= 0"),
+        (["RUNS", "samples=-1"], "samples=-1: give a whole number >= 100"),
         (["RUNS", "metric=map"], "choose one of these, or train again with 'metrics=["),
         (["RUNS", "baseline=rankt"], "baseline=rankt: choose one of loss="),
         (["RUNS", "baseline=loss"], "baseline=loss: choose one of loss="),

@@ -266,9 +266,8 @@ def test_an_interval_is_around_the_mean_of_folds_and_covers_a_number_or_not() ->
 
 @pytest.mark.parametrize(
     ("key", "value", "remedy"),
-    [("margin", 0, "> 0"), ("margin", math.nan, "> 0"), ("alpha", 0.5, "between"),
-     ("samples", 10, "at least 100")],
-)  # fmt: skip
+    [("margin", 0, "> 0"), ("margin", math.nan, "> 0"), ("alpha", 0.5, "between")],
+)
 def test_settings_that_are_refused(key, value, remedy) -> None:
     said = refused(lambda: only(noisy(), **{key: value}), ConfigError)
     assert said.startswith(f"{key}={value}: give ")

@@ -174,7 +174,7 @@ def test_names_are_escaped_in_every_form() -> None:
     evil = Report("evil", EVIL, EVIL, ((EVIL, EVIL),), (block,))
     html = Checked(page(replace(evil, plot="eA==", details=details)))
     assert html.tags.count("script") == 1
-    assert html.text.count(EVIL) == 18
+    assert html.text.count(EVIL) == 15
     assert EVIL in terminal(evil)
 
     text = markdown(evil)

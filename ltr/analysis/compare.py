@@ -88,7 +88,7 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
         values[name] = _measured(cells.iloc[0], name, files, metric, cfg)
     draws: Any = {
         "seed": whole(cfg, "seed", least=0),
-        "samples": whole(cfg, "samples", least=0),
+        "samples": whole(cfg, "samples", least=100),
         "alpha": number(cfg, "alpha"),
     }
     margin, baseline = number(cfg, "margin"), text(cfg, "baseline")

@@ -17,10 +17,8 @@ from ltr.experiment.report import metric_table
 from ltr.experiment.run_folder import write_queries
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
-from ltr.scorers.inputs import check_output, is_table, read_file, set_threads
+from ltr.scorers.inputs import check_output, is_table, open_scorer, read_file, set_threads
 from ltr.scorers.parts import named_metrics
-from ltr.scorers.scorer import load_model
-from ltr.training.device import pick_device
 from ltr.training.evaluation import means, metrics_of_scores
 
 DEFAULT_METRICS = (
@@ -49,7 +47,7 @@ def evaluate_model(cfg: DictConfig) -> str:
             f"dataset.split.test={cfg.data} dataset.query=COLUMN dataset.label=COLUMN"
         )
     _check_files(cfg)
-    scorer = load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
+    scorer = open_scorer(cfg)
     given = {"dataset": chosen or cfg.data, "metrics": cfg.metrics}
     own = scorer.own_config(cfg, [part for part, value in given.items() if value is None])
     names = as_list(own.metrics if cfg.metrics is None else cfg.metrics)
@@ -84,6 +82,7 @@ def evaluate_scores(cfg: DictConfig) -> str:
             "no checkpoint"
         )
     _check_files(cfg)
+    set_threads(cfg)
     metrics = named_metrics(as_list(cfg.metrics) or DEFAULT_METRICS)
     lists, scores = read_scored(Path(cfg.scores), Path(cfg.data), regroup=flag(cfg, "regroup"))
     if not cfg.get("metrics_as"):
@@ -101,7 +100,6 @@ def _check_files(cfg: DictConfig) -> None:
     if cfg.output is not None:
         inputs = {key: str(cfg[key]) for key in ("scores", "data") if cfg[key] is not None}
         check_output(Path(cfg.output), ".csv", **inputs)
-    set_threads(cfg)
 
 
 def chosen_conventions(cfg: DictConfig, own: Mapping[str, Any]) -> dict[str, Convention]:

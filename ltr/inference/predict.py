@@ -12,9 +12,8 @@ from ltr.atomic import atomic_write, write_frame
 from ltr.console.keys import required
 from ltr.data.lists import Columns, Lists
 from ltr.knobs import check_choice
-from ltr.scorers.inputs import check_output, read_input, set_threads
-from ltr.scorers.scorer import Scorer, load_model
-from ltr.training.device import pick_device
+from ltr.scorers.inputs import check_output, open_scorer, read_input
+from ltr.scorers.scorer import Scorer
 from ltr.training.evaluation import ranks_of
 
 log = logging.getLogger(__name__)
@@ -32,8 +31,7 @@ def predict_file(cfg: DictConfig) -> str:
     output = Path(cfg.output)
     check_output(output, ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", input=cfg.input)
     check_choice("order", cfg.order, ("input", "ranked"))
-    set_threads(cfg)
-    scorer = load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
+    scorer = open_scorer(cfg)
     lists, ids = read_input(cfg, scorer)
     for column in unseen(lists, scorer):
         log.warning(

@@ -18,7 +18,8 @@ from ltr.data.lists import Columns, Lists
 from ltr.data.table_sources import Source, table_form
 from ltr.data.tables import Roles, table_blocks
 from ltr.errors import ConfigError, DataError
-from ltr.scorers.scorer import Scorer
+from ltr.scorers.scorer import Scorer, load_model
+from ltr.training.device import pick_device
 
 _OF_TABLES = ("query", "id", "features", "header")
 _OF_RUN = ("query", "id", "header")  # what a run on tables says for its input too
@@ -132,6 +133,12 @@ def check_output(output: Path, *endings: str, **inputs: str) -> None:
         raise ConfigError(f"output={output}: choose a name that ends in {' or '.join(endings)}")
     if not output.parent.is_dir():
         raise ConfigError(f"output={output}: there is no folder {output.parent}; create it first")
+
+
+def open_scorer(cfg: DictConfig) -> Scorer:
+    """The scorer of ``cfg.checkpoint`` on ``cfg.device``, once ``set_threads`` has set them."""
+    set_threads(cfg)
+    return load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
 
 
 def set_threads(cfg: DictConfig) -> None:

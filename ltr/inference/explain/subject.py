@@ -14,9 +14,8 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists, check_split
 from ltr.data.tables import query_text
 from ltr.errors import ConfigError
-from ltr.scorers.inputs import read_input, set_threads
-from ltr.scorers.scorer import Scorer, load_model
-from ltr.training.device import pick_device
+from ltr.scorers.inputs import open_scorer, read_input
+from ltr.scorers.scorer import Scorer
 from ltr.training.evaluation import ranks_of
 
 _TOP = 10  # items that are explained where none are named
@@ -81,8 +80,7 @@ def subject_of(cfg: DictConfig) -> Subject:
     """
     required(cfg, "checkpoint", "qid")
     check_split(cfg.split)
-    set_threads(cfg)
-    scorer = load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
+    scorer = open_scorer(cfg)
     if cfg.input is not None:
         (lists, columns), place = read_input(cfg, scorer), str(cfg.input)
     else:
