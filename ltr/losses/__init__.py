@@ -19,33 +19,59 @@ NVIDIA GPU and keep the CPU's under torch.compile; SVM-NDCG finds its assignment
 RankProp its isotonic targets.
 """
 
-from ltr.losses.batch import mean_over_batch as mean_over_batch
-from ltr.losses.distil import distil_loss as distil_loss
-from ltr.losses.listwise import listmle_loss as listmle_loss
-from ltr.losses.listwise import listnet_loss as listnet_loss
-from ltr.losses.listwise import p_listmle_loss as p_listmle_loss
-from ltr.losses.mix import mix_loss as mix_loss
-from ltr.losses.neuralmetrics import neural_err_loss as neural_err_loss
-from ltr.losses.neuralmetrics import neural_map_loss as neural_map_loss
-from ltr.losses.neuralmetrics import neural_mrr_loss as neural_mrr_loss
-from ltr.losses.neuralmetrics import neural_precision_loss as neural_precision_loss
-from ltr.losses.pairwise import lambda_loss as lambda_loss
-from ltr.losses.pairwise import lambdarank_loss as lambdarank_loss
-from ltr.losses.pairwise import rankboost_loss as rankboost_loss
-from ltr.losses.pairwise import ranknet_loss as ranknet_loss
-from ltr.losses.pairwise import ranksvm_loss as ranksvm_loss
-from ltr.losses.plrank import plrank_loss as plrank_loss
-from ltr.losses.pointwise import bce_loss as bce_loss
-from ltr.losses.pointwise import mse_loss as mse_loss
-from ltr.losses.pointwise import ordinal_loss as ordinal_loss
-from ltr.losses.pointwise import rmse_loss as rmse_loss
-from ltr.losses.rankprop import rankprop_loss as rankprop_loss
-from ltr.losses.soft_permutation import neural_ndcg_loss as neural_ndcg_loss
-from ltr.losses.soft_permutation import ot_ndcg_loss as ot_ndcg_loss
-from ltr.losses.soft_permutation import softsort_ndcg_loss as softsort_ndcg_loss
-from ltr.losses.soft_ranks import approx_ndcg_loss as approx_ndcg_loss
-from ltr.losses.soft_ranks import lap_ndcg_loss as lap_ndcg_loss
-from ltr.losses.soft_ranks import sodeep_loss as sodeep_loss
-from ltr.losses.soft_ranks import soft_ndcg_loss as soft_ndcg_loss
-from ltr.losses.structured_hinge import svm_map_loss as svm_map_loss
-from ltr.losses.structured_hinge import svm_ndcg_loss as svm_ndcg_loss
+from ltr.losses.batch import mean_over_batch
+from ltr.losses.distil import distil_loss
+from ltr.losses.listwise import listmle_loss, listnet_loss, p_listmle_loss
+from ltr.losses.mix import mix_loss
+from ltr.losses.neuralmetrics import (
+    neural_err_loss,
+    neural_map_loss,
+    neural_mrr_loss,
+    neural_precision_loss,
+)
+from ltr.losses.pairwise import (
+    lambda_loss,
+    lambdarank_loss,
+    rankboost_loss,
+    ranknet_loss,
+    ranksvm_loss,
+)
+from ltr.losses.plrank import plrank_loss
+from ltr.losses.pointwise import bce_loss, mse_loss, ordinal_loss, rmse_loss
+from ltr.losses.rankprop import rankprop_loss
+from ltr.losses.soft_permutation import neural_ndcg_loss, ot_ndcg_loss, softsort_ndcg_loss
+from ltr.losses.soft_ranks import approx_ndcg_loss, lap_ndcg_loss, sodeep_loss, soft_ndcg_loss
+from ltr.losses.structured_hinge import svm_map_loss, svm_ndcg_loss
+
+__all__ = [
+    "approx_ndcg_loss",
+    "bce_loss",
+    "distil_loss",
+    "lambda_loss",
+    "lambdarank_loss",
+    "lap_ndcg_loss",
+    "listmle_loss",
+    "listnet_loss",
+    "mean_over_batch",
+    "mix_loss",
+    "mse_loss",
+    "neural_err_loss",
+    "neural_map_loss",
+    "neural_mrr_loss",
+    "neural_ndcg_loss",
+    "neural_precision_loss",
+    "ordinal_loss",
+    "ot_ndcg_loss",
+    "p_listmle_loss",
+    "plrank_loss",
+    "rankboost_loss",
+    "ranknet_loss",
+    "rankprop_loss",
+    "ranksvm_loss",
+    "rmse_loss",
+    "sodeep_loss",
+    "soft_ndcg_loss",
+    "softsort_ndcg_loss",
+    "svm_map_loss",
+    "svm_ndcg_loss",
+]

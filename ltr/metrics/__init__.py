@@ -14,22 +14,28 @@ Names that need torch are imported at their first use, so that a config can be c
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from ltr.metrics.spec import METRICS
-from ltr.metrics.spec import Convention as Convention
-from ltr.metrics.spec import Metric as Metric
-from ltr.metrics.spec import parse_metric as parse_metric
+from ltr.metrics.spec import METRICS, Convention, Metric, parse_metric
 
 if TYPE_CHECKING:
-    from ltr.metrics.cumulative_gain import dcg as dcg
-    from ltr.metrics.cumulative_gain import mean_ndcg as mean_ndcg
-    from ltr.metrics.cumulative_gain import ndcg as ndcg
-    from ltr.metrics.cumulative_gain import ndcg_beta as ndcg_beta
-    from ltr.metrics.per_list import mean_over_lists as mean_over_lists
-    from ltr.metrics.relevance import err as err
-    from ltr.metrics.relevance import map as map
-    from ltr.metrics.relevance import mrr as mrr
-    from ltr.metrics.relevance import precision as precision
-    from ltr.metrics.relevance import recall as recall
+    from ltr.metrics.cumulative_gain import dcg, mean_ndcg, ndcg, ndcg_beta
+    from ltr.metrics.per_list import mean_over_lists
+    from ltr.metrics.relevance import err, map, mrr, precision, recall
+
+__all__ = [
+    "Convention",
+    "Metric",
+    "dcg",
+    "err",
+    "map",
+    "mean_ndcg",
+    "mean_over_lists",
+    "mrr",
+    "ndcg",
+    "ndcg_beta",
+    "parse_metric",
+    "precision",
+    "recall",
+]
 
 _WITH_TORCH = {"mean_over_lists": "per_list"} | METRICS  # and the module of each
 

@@ -7,9 +7,9 @@ knob that is unknown or out of range raises ``ConfigError``. ``learned_ranks`` g
 soft ranks, ``[batch, list]``.
 """
 
-from ltr.relaxations.learned_sorter import learned_ranks as learned_ranks
-from ltr.relaxations.neuralsort import neural_sort as neural_sort
-from ltr.relaxations.neuralsort import soft_sort as soft_sort
-from ltr.relaxations.optimal_transport import ot_sort as ot_sort
-from ltr.relaxations.optimal_transport import sinkhorn as sinkhorn
-from ltr.relaxations.rank_binomial import rank_distribution as rank_distribution
+from ltr.relaxations.learned_sorter import learned_ranks
+from ltr.relaxations.neuralsort import neural_sort, soft_sort
+from ltr.relaxations.optimal_transport import ot_sort, sinkhorn
+from ltr.relaxations.rank_binomial import rank_distribution
+
+__all__ = ["learned_ranks", "neural_sort", "ot_sort", "rank_distribution", "sinkhorn", "soft_sort"]
