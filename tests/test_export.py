@@ -200,7 +200,7 @@ def test_the_manifest_says_how_a_category_is_coded() -> None:
     exported = Exported({}, lambda folder, lists: lists.labels, "", {"score": "x"})
     told = manifest("onnx", given, exported, {}, {})
     assert (told["model"], told["categories"]["shop"]) == ("Linear", ["a", "b", "c"])
-    assert "1 + CRC-32" in told["notes"]["categories"]
+    assert "1 + the place of its value" in told["notes"]["categories"]
     assert told["notes"]["score"] == "x"
 
 
