@@ -81,12 +81,12 @@ def interval_plot(panels: Mapping[str, pd.DataFrame], baseline: str) -> str:
 def _intervals(axes: Axes, lines: pd.DataFrame, baseline: str) -> None:
     y, ours, theirs = -np.arange(len(lines)), lines["ours"], lines["published"]
     low, high, ground = lines["low"], lines["high"], lines["row"] == baseline
-    colours = np.where(ground, BLACK, BLUE)
+    colours = [BLACK if one else BLUE for one in ground]
     axes.hlines(y, low, high, colours, linewidth=1.8)
     axes.scatter(ours, y, 30, colours, zorder=2)
     axes.plot(theirs, y, "D", markersize=5, color=BLACK, markerfacecolor="w")
-    for ends in zip(low[ground], high[ground], strict=True):
-        axes.axvspan(*ends, color="#F0F2F5", linewidth=0, zorder=0)
+    for edges in zip(low[ground], high[ground], strict=True):
+        axes.axvspan(*edges, color="#F0F2F5", linewidth=0, zorder=0)
     # a few far below hide all
     ends = [theirs.min(), theirs.max(), low.fillna(ours).quantile(0.1), high.fillna(ours).max()]
     left, right = np.nanmin(ends), np.nanmax(ends)
