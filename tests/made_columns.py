@@ -20,14 +20,7 @@ COLUMNS = Columns(
 )
 
 
-def mixed(
-    lists: int = 60,
-    *,
-    seed: int = 0,
-    unseen: bool = False,
-    columns: Columns | None = COLUMNS,
-    weights: bool = False,
-) -> Lists:
+def mixed(lists=60, *, seed=0, unseen=False, columns=COLUMNS, weights=False) -> Lists:
     """Random lists in which brand, stars and whether a price is missing tell the label.
 
     ``unseen``: a tenth of the brands is none of those listed (code 0), which others never have.
@@ -72,9 +65,7 @@ def train_mixed(folder: Path, data: MemoryLists, *overrides: str) -> dict[str, f
     return run(compose("dataset=memory", *overrides), folder, {}, data)
 
 
-def lists_of(
-    table: pa.Table, roles: Roles, *, columns: Columns | None = None, labelled: bool = True
-) -> Lists:
+def lists_of(table: pa.Table, roles: Roles, *, columns=None, labelled=True) -> Lists:
     """The lists of a table, with these names and categories, or those that are found in it."""
     source = Source(table)
     columns = columns or find_columns(source, roles)

@@ -143,8 +143,8 @@ def test_features_that_are_gathered_batch_by_batch_are_the_same_bits(fixed, monk
 
 def test_features_beyond_half_of_the_free_memory_stay_where_they_are(monkeypatch) -> None:
     lists = make_lists([10] * 5)
-    size = 4 * lists.items * lists.width
-    for free, mapped in ((2 * size, False), (2 * size - 1, True)):
+    for missing, mapped in ((0, False), (1, True)):
+        free = 2 * 4 * lists.items * lists.width - missing
         monkeypatch.setattr("ltr.data.machine.free_memory", lambda device, free=free: free)
         assert ItemTensors(lists, no_transform(lists)).mapped is mapped
 

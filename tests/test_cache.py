@@ -89,9 +89,8 @@ def test_width_found_late_and_rows_put_in_order(tmp_path, monkeypatch) -> None:
         assert lists.labels.tolist() == np.array([0] * 4 + [1] * 3 + [2] * 3)[order].tolist()
         assert lists.rows.tolist() == order
         assert lists.lengths.tolist() == [3, 7]
-    assert sorted(p.name for p in (tmp_path / entries(tmp_path)[0]).iterdir()) == [
-        "features.npy", "labels.npy", "meta.json", "offsets.npy", "qids.npy", "rows.npy"
-    ]  # fmt: skip
+    files = ["features.npy", "labels.npy", "meta.json", "offsets.npy", "qids.npy", "rows.npy"]
+    assert entries(tmp_path / entries(tmp_path)[0]) == files
     wide = cached_lists(tmp_path, "wide", lambda file: widening(file, "a", "a"))
     assert wide.features.tolist() == rows.tolist()
 
@@ -124,17 +123,17 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, fails) -> None:
     assert_built(cached_lists(tmp_path, "k", build))
 
 
+def edit(entry: Path, **changes) -> None:
+    meta = unsealed((entry / "meta.json").read_bytes())
+    (entry / "meta.json").write_text(sealed({**meta, **changes}))
+
+
 DAMAGE = {
     "another version": lambda entry: edit(entry, version=99),
     "another key": lambda entry: edit(entry, key="other"),
     "no labels": lambda entry: (entry / "labels.npy").unlink(),
     "features cut": lambda entry: os.truncate(entry / "features.npy", 300),
 }
-
-
-def edit(entry: Path, **changes) -> None:
-    meta = unsealed((entry / "meta.json").read_bytes())
-    (entry / "meta.json").write_text(sealed({**meta, **changes}))
 
 
 @pytest.mark.parametrize("how", DAMAGE.values(), ids=DAMAGE.keys())

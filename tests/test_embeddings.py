@@ -65,8 +65,7 @@ def test_each_value_has_a_vector_of_its_own_and_unseen_ones_the_shared_part() ->
         optimizer.step()
     vectors = embed(codes)
     assert vectors[0].abs().min() > 0, "the vector of unseen values is trained by those seen"
-    assert torch.equal(vectors[12], vectors[0]), "a brand that train lacks is as any other"
-    assert torch.equal(vectors[13], vectors[0])
+    assert torch.equal(vectors[12:], vectors[[0, 0]]), "a brand that train lacks is as any other"
     assert not torch.isclose(vectors[1:12], vectors[0]).any()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from folders import refused
+from folders import refused, write_folder
 from omegaconf import OmegaConf
 
 from ltr.data import files, synthetic
@@ -24,17 +24,14 @@ TEXT = {
 }
 
 
-def write(folder: Path, **text: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for split, content in (text or TEXT).items():
-        (folder / f"{split}.txt").write_text(content)
+def write(folder: Path, **text: str) -> Path:
+    return write_folder(folder, {f"{split}.txt": part for split, part in (text or TEXT).items()})
 
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
     """The folder of the three files."""
-    write(tmp_path / "data" / "mine")
-    return tmp_path / "data" / "mine"
+    return write(tmp_path / "data" / "mine")
 
 
 def dataset(tmp_path: Path, **knobs: Any) -> LetorFiles:

@@ -18,7 +18,6 @@ from ltr.tables.spec import Row, read_table
 
 # Rooms that report on runs and compute none of them.
 REPORT = {"analysis", "checks", "console", "inference", "search", "tables"}
-LETOR = CONFIGS / "dataset" / "letor.yaml"
 DCG = '''
 """DCG."""
 import logging
@@ -167,8 +166,7 @@ def test_rows_that_compute_the_same_share_their_run(tmp_path: Path) -> None:
 
 
 def test_every_key_in_the_table_of_keys_is_one_of_a_run() -> None:
-    config = compose()
-    known = {str(key) for key in config} | {"tracking", "own_metrics"}
-    known |= {f"dataset.{key}" for key in (*config.dataset, *OmegaConf.load(LETOR))}
-    known |= {"tracking.experiment", "tracking.project"}
+    config, letor = compose(), OmegaConf.load(CONFIGS / "dataset" / "letor.yaml")
+    known = {*config, "tracking", "own_metrics", "tracking.experiment", "tracking.project"}
+    known |= {f"dataset.{key}" for key in (*config.dataset, *letor)}
     assert {*keys(*Kind), *keys(*Resumed)} <= known

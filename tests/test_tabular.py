@@ -49,9 +49,8 @@ def test_rows_of_a_query_come_together_and_say_where_they_were() -> None:
     assert read.with_digest().digest == made().with_digest().digest != other.digest
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
+def test_numbers() -> None:
+    for values, expected in (
         (pa.array([True, False, None]), [1, 0, np.nan]),
         (pa.array([Decimal("1.25"), None]), [1.25, np.nan]),
         (pa.array([2**63 - 1, 1]), [2.0**63, 1]),
@@ -59,10 +58,8 @@ def test_rows_of_a_query_come_together_and_say_where_they_were() -> None:
         (pa.array([7, None, 7]).dictionary_encode(), [7, np.nan, 7]),
         (pa.array([0.1, -1e39]), [np.float32(0.1), np.nan]),
         (pa.nulls(2), [np.nan, np.nan]),
-    ],
-)
-def test_numbers(values: Any, expected: list[float]) -> None:
-    np.testing.assert_equal(features_of(values), [float(value) for value in expected])
+    ):
+        np.testing.assert_equal(features_of(values), [float(value) for value in expected])
 
 
 def test_query_ids_of_any_type() -> None:

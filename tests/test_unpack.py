@@ -51,9 +51,7 @@ def write_tar(path: Path, files: dict[str, str], *extra: tarfile.TarInfo) -> Pat
     return path
 
 
-@pytest.mark.parametrize(
-    ("write", "prefix"), [(write_zip, ""), (write_zip, "a/b/"), (write_tar, "./")]
-)
+@pytest.mark.parametrize(("write", "prefix"), [(write_zip, "a/b/"), (write_tar, "./")])
 def test_the_wanted_files_are_taken_from_any_folder(tmp_path, write, prefix) -> None:
     there = {f"{prefix}{name}": text for name, text in FILES.items()}
     archive = write(tmp_path / "archive", there | {"README": "hello", f"{prefix}S1.txt": "no"})
@@ -144,12 +142,11 @@ def test_rar_is_read_by_bsdtar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     archive = tmp_path / "my small.rar"
     archive.write_bytes(b"Rar!\x1a\x07\x01\x00 anything")
     program = tmp_path / "bin" / "bsdtar"
-    for body in ("echo sorry, no RAR5 >&2; exit 2", f'/bin/cp -R {there}/. "$5"'):
-        program.write_text(f"#!/bin/sh\n{body}\n")
-        program.chmod(0o755)
-        if "sorry" in body:
-            said = refused(lambda: unpack(archive, None, tmp_path / "A", list(FILES)))
-            assert "sorry, no RAR5" in said
+    program.write_text("#!/bin/sh\necho sorry, no RAR5 >&2; exit 2\n")
+    program.chmod(0o755)
+    said = refused(lambda: unpack(archive, None, tmp_path / "A", list(FILES)))
+    assert "sorry, no RAR5" in said
+    program.write_text(f'#!/bin/sh\n/bin/cp -R {there}/. "$5"\n')
     unpack(archive, None, tmp_path / "A", list(FILES))
     assert read_folder(tmp_path / "A") == FILES
 
@@ -215,8 +212,7 @@ def test_prepare_names_every_difference(tmp_path: Path, ask) -> None:
         "Fold2/test.txt": TEXT["test"].replace("0.25", "0.26"),
     }
     archive = write_zip(tmp_path / "SMALL.zip", files)
-    message = refused(lambda: ask(archive=archive))
-    assert message.split("; ") == [
+    assert refused(lambda: ask(archive=archive)).split("; ") == [
         *("Fold1 train has rows 4, not 3", "Fold1 train has lists 3, not 2"),
         *("Fold1 train+vali+test has rows 7, not 6", "Fold1 train+vali+test has lists 5, not 4"),
         "Fold1 train+vali+test has labels 0: 4  1: 2  2: 1, not 0: 4  1: 1  2: 1",
@@ -245,10 +241,8 @@ def test_many_labels_are_not_listed_and_unknown_grades_are_differences() -> None
     lists = Lists(features[:3], labels, offsets, np.array(["a", "b"]))
     known = [Known(("test",), empty=0, labels=(3,))]
     row = {"fold": None, "split": "test", **counts_of(lists)}
-    assert differences([row], known) == [
-        "test has empty lists 1, not 0",
-        "test has labels 0: 2  3: 1, not 0: 3",
-    ]
+    found = ["test has empty lists 1, not 0", "test has labels 0: 2  3: 1, not 0: 3"]
+    assert differences([row], known) == found
 
 
 def test_vali_is_cut_from_train_where_there_is_none(tmp_path: Path, ask) -> None:
