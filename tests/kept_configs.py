@@ -20,7 +20,6 @@ from ltr.console.configs import CONFIGS, composed_with
 from ltr.console.folders import register_resolvers
 
 ROOT = Path(__file__).resolve().parents[1]
-KEPT = ROOT / ".pytest_cache" / "composed"
 _compose = compose.compose_by_hydra
 
 
@@ -34,10 +33,10 @@ def _kept(config_name: str, overrides: Sequence[str]) -> tuple[omegaconf.DictCon
         return _compose(config_name, overrides)  # of a folder that lives as long as a test
     register_resolvers()
     made_of = (_code(), _files(CONFIGS), config_name, *overrides)
-    path = KEPT / hashlib.sha256(repr(made_of).encode()).hexdigest()
+    path = ROOT / ".pytest_cache" / "composed" / hashlib.sha256(repr(made_of).encode()).hexdigest()
     if not path.is_file():
         found = _compose(config_name, overrides)
-        KEPT.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         own = path.with_suffix(f".{os.getpid()}")  # the other workers read whole files
         own.write_bytes(pickle.dumps(found))
         own.replace(path)

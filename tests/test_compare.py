@@ -292,11 +292,9 @@ def test_a_missing_or_damaged_run_is_named(tmp_path) -> None:
     ("arguments", "message"),
     [
         ([], "give run folders"),
-        (["x", "margn=1"], "margn: no such key"),
         (["RUNS", "margin=a"], "margin=a"),
         (["RUNS", "samples=-1"], "samples=-1: give a whole number >= 100"),
         (["RUNS", "metric=map"], "choose one of these, or train again with 'metrics=["),
-        (["RUNS", "baseline=rankt"], "baseline=rankt: choose one of loss="),
         (["RUNS", "baseline=loss"], "baseline=loss: choose one of loss="),
         (["RUNS", "scores=[theirs.txt]"], "such as 'scores={theirs:[FILE,FILE]}'"),  # two folds
         (["RUNS", "scores=[a/theirs.txt,b/theirs.txt]"], "two files of one name"),

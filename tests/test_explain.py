@@ -143,7 +143,12 @@ def test_categories_ids_and_new_files_are_explained(tmp_path) -> None:
     new = table[table["search"] == 17].set_index("sku")
     brands = parts[parts.feature == "brand"].set_index("id")
     assert (brands["part"] > 0).to_dict() == (new["brand"] == "acme").to_dict()
-    for wrong, key in (("99", "split=test"), "qid=99"), ((qid, "split=test", "items=6"), "items=6"):
+    (tmp_path / "new.txt").write_text("qid:1 1:0.5 2:1\n")
+    for wrong, key in (
+        (("99", "split=test"), "qid=99"),
+        ((qid, "split=test", "items=6"), "items=6"),
+        (("1", f"input={tmp_path}/new.txt"), "give a table"),
+    ):
         assert key in refused(lambda wrong=wrong: explained(*wrong), ConfigError)
 
 

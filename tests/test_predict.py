@@ -1,19 +1,25 @@
-"""``ltr predict``: ids of the items, the order of the rows, and the form of the output."""
+"""``ltr predict``: ids of the items, the order of the rows, tables as LETOR text, the output."""
 
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
 import pytest
 from conftest import compose, make_lists
 from folders import refused
 
-from ltr.data.lists import Columns, Lists
+from ltr.data.letor import read_letor
+from ltr.data.lists import SPLITS, Columns
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run import run
-from ltr.inference.evaluate import evaluate_scores
+from ltr.inference.evaluate import evaluate_model, evaluate_scores
 from ltr.inference.predict import predict_file, ranking, unseen
 from ltr.models import Linear
 from ltr.scorers.inputs import read_file, read_input, read_table
@@ -27,15 +33,14 @@ TEXT = (
 )
 
 
-def given(folder: Path, text: str = TEXT) -> tuple[Lists, pd.DataFrame]:
-    path = folder / "new.txt"
-    path.write_text(text)
-    return read_file(path, True, labelled=False)
+ROLES = ["dataset=table", "dataset.query=q", "dataset.label=y", "dataset.id=[sku]"]
 
 
 def test_ids_go_with_the_items_and_rows_are_as_in_the_input_or_ranked(tmp_path: Path) -> None:
-    assert given(tmp_path, "0 qid:1 1:1\n")[1].empty
-    lists, ids = given(tmp_path)
+    (path := tmp_path / "new.txt").write_text("0 qid:1 1:1\n")
+    assert read_file(path, True, labelled=False)[1].empty
+    path.write_text(TEXT)
+    lists, ids = read_file(path, True, labelled=False)
     assert lists.qids.tolist() == ["b", "a"]
     assert lists.source_rows.tolist() == [0, 2, 1, 3]
     assert ids["id"].tolist() == ["GX-1", "", "=sku 7", "GX-4"]
@@ -76,6 +81,93 @@ def test_a_column_that_cannot_be_read_is_named(prices, query, said, tmp_path: Pa
     assert said in refused(lambda: read_table(compose(*given, config="predict"), kept), DataError)
 
 
+def as_table(path: Path) -> pa.Table:
+    """A LETOR file as a table, with an id for each row."""
+    lists = read_letor(path)
+    columns: dict[str, Any] = {
+        "q": np.repeat(lists.qids, lists.lengths).tolist(),
+        "y": lists.labels.astype(int),
+        "sku": np.arange(lists.items) + 2**60,
+    }
+    return pa.table(columns | {f"f{i}": column for i, column in enumerate(lists.features.T, 1)})
+
+
+@pytest.fixture
+def tables(letor_folder: Path) -> list[str]:
+    """Overrides for the lists of ``letor_folder`` as tables of three forms."""
+    text = {split: as_table(letor_folder / "mine" / f"{split}.txt") for split in SPLITS}
+    pa.parquet.write_table(text["train"], letor_folder / "train.parquet")
+    pa.csv.write_csv(text["vali"], letor_folder / "vali.csv")
+    back = text["test"].select(text["test"].column_names[::-1])
+    pa.feather.write_feather(back, letor_folder / "test.feather")
+    places = [f"data_dir={letor_folder}", f"cache_dir={letor_folder}/cache"]
+    split = "dataset.split={train:train.parquet,vali:vali.csv,test:test.feather}"
+    return [*ROLES, *places, split]
+
+
+def predicted(checkpoint: Path, source: Path, name: str, *more: str) -> Path:
+    path = checkpoint.parent / name
+    args = [f"checkpoint={checkpoint}", f"input={source}", f"output={path}", *more]
+    predict_file(compose(*args, config="predict"))
+    return path
+
+
+@pytest.mark.slow
+def test_a_table_trains_as_letor_text_does_and_its_ids_travel(
+    tables: list[str], tiny: list[str], letor_folder: Path, tmp_path: Path
+) -> None:
+    own = [one for one in tiny if not one.startswith(("epochs", "model", "suggested"))]
+    own += ["model=linear", "loss=listnet", "epochs=1", "threads=1"]
+    other = [*tables, *(one for one in own if not one.startswith("dataset"))]
+    for folder in (run_a := tmp_path / "a", run_b := tmp_path / "b"):
+        folder.mkdir()
+    assert run(compose(*other), run_a, {}) == run(compose(*own), run_b, {})
+
+    here = tables[4:6]
+    ours, other = (
+        evaluate_model(compose(f"checkpoint={run_a}", *given, config="evaluate"))
+        for given in ([here[1]], [*ROLES, *here, "dataset.split.test=test.feather"])
+    )
+    assert ours == other, "train need not be there"
+
+    test = as_table(letor_folder / "mine" / "test.txt")
+    table = pd.read_parquet(predicted(run_a, letor_folder / "test.feather", "a.parquet"))
+    assert list(table) == ["qid", "sku", "row", "score", "rank"]
+    assert table.sku.tolist() == test["sku"].to_pylist(), "whole numbers beyond 2**53 stay"
+    text = pd.read_csv(predicted(run_b, letor_folder / "mine" / "test.txt", "b.csv"))
+    assert table.score.astype(np.float32).tolist() == text.score.astype(np.float32).tolist()
+    assert table["rank"].tolist() == text["rank"].tolist()
+
+    # rows in another order, without labels, from CSV
+    shuffled = test.take(np.random.default_rng(0).permutation(len(test))).drop_columns("y")
+    pa.csv.write_csv(shuffled, tmp_path / "new.csv")
+    mixed = pd.read_csv(predicted(run_a, tmp_path / "new.csv", "c.csv"))
+    joined = mixed.merge(table.astype({"sku": "int64"}), on="sku", validate="1:1")
+    np.testing.assert_allclose(joined.score_x, joined.score_y, rtol=1e-6)
+    assert mixed.sku.tolist() == shuffled["sku"].to_pylist()
+    bare = pd.read_csv(predicted(run_a, tmp_path / "new.csv", "d.csv", "id=[]"))
+    assert list(bare) == ["qid", "row", "score", "rank"]
+
+    # a model without names takes its features in order
+    by_order = ["features=[f1,f2,f3,f4,f5]", "query=q", "id=sku"]
+    again = predicted(run_b, letor_folder / "test.feather", "e.parquet", *by_order)
+    assert pd.read_parquet(again).score.tolist() == table.score.tolist()
+
+    pa.parquet.write_table(test.drop_columns("f3"), tmp_path / "less.parquet")
+    for name, source, more, kind, word in (
+        ("a", "less.parquet", [], DataError, "'f3'"),
+        ("a", "new.csv", ["features=[f1]"], ConfigError, "features"),
+        ("b", "new.csv", ["query=q"], ConfigError, "5 columns"),
+        ("b", "new.csv", [], ConfigError, "query=COLUMN"),
+        ("a", "new.csv", ["query=Q"], DataError, "it has "),
+        ("a", "gone.csv", [], DataError, "gone.csv"),
+    ):
+        given = tmp_path / name, tmp_path / source, "f.csv", *more
+        said = refused(lambda given=given: predicted(*given), kind)
+        assert word in said
+        assert "dataset." not in said
+
+
 @pytest.mark.slow
 def test_every_form_of_the_output_holds_the_same(tiny, tmp_path: Path) -> None:
     out, source = tmp_path / "run", tmp_path / "new.txt"
@@ -83,21 +175,18 @@ def test_every_form_of_the_output_holds_the_same(tiny, tmp_path: Path) -> None:
     run(compose(*tiny, "loss=listnet", "epochs=0", "threads=1"), out, {})
     source.write_text(TEXT)
 
-    def predicted(name: str, *more: str) -> Path:
-        path = tmp_path / name
-        args = [f"checkpoint={out}", f"input={source}", f"output={path}", "regroup=true", *more]
-        predict_file(compose(*args, config="predict"))
-        return path
+    def written(name: str, *more: str) -> Path:
+        return predicted(out, source, name, "regroup=true", *more)
 
-    plain = pd.read_csv(predicted("a.csv"))
+    plain = pd.read_csv(written("a.csv"))
     assert list(plain) == ["qid", "id", "row", "score", "rank"]
     assert plain.id.fillna("").tolist() == ["GX-1", "'=sku 7", "", "GX-4"]
     for name, separator in (("a.csv.gz", ","), ("a.tsv", "\t"), ("a.tsv.gz", "\t")):
-        pd.testing.assert_frame_equal(pd.read_csv(predicted(name), sep=separator), plain)
-    kept = pd.read_parquet(predicted("a.parquet"))
+        pd.testing.assert_frame_equal(pd.read_csv(written(name), sep=separator), plain)
+    kept = pd.read_parquet(written("a.parquet"))
     assert kept.id.tolist() == ["GX-1", "=sku 7", "", "GX-4"], "no spreadsheet opens it"
     measured = set()
-    for file in predicted("ranked.csv", "order=ranked"), tmp_path / "a.csv":
+    for file in written("ranked.csv", "order=ranked"), tmp_path / "a.csv":
         asked = compose(f"scores={file}", f"data={source}", "regroup=true", config="evaluate")
         measured.add(evaluate_scores(asked).partition(" on ")[2])
     assert len(measured) == 1, "its rows are named, so that their order does not matter"
@@ -107,11 +196,11 @@ def test_every_form_of_the_output_holds_the_same(tiny, tmp_path: Path) -> None:
         ("b.csv", ["query=zzz"], "leave query out"),
         ("b.csv", ["header=false"], "leave header out"),
     ):
-        asked_wrongly = lambda name=name, wrong=wrong: predicted(name, *wrong)  # noqa: E731
+        asked_wrongly = lambda name=name, wrong=wrong: written(name, *wrong)  # noqa: E731
         assert remedy in refused(asked_wrongly, ConfigError)
     source = tmp_path / "new.parquet"
     ids = {"q": [1, 1], "sku": ["=1+2", None], "lots": [["-1"], []]}
     pd.DataFrame(ids | {name: [1.0, 2.0] for name in "abcde"}).to_parquet(source)
-    table = predicted("t.tsv", "query=q", "id=[sku,lots]", "features=[a,b,c,d,e]")
+    table = written("t.tsv", "query=q", "id=[sku,lots]", "features=[a,b,c,d,e]")
     read = pd.read_csv(table, sep="\t", keep_default_na=False)
     assert (read.sku.tolist(), read.lots.tolist()) == (["'=1+2", ""], ["['-1']", "[]"])

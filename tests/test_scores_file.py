@@ -1,7 +1,6 @@
 """Scores of any tool: reading them, their errors, the table under several conventions."""
 
 import os
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import compose, make_lists, write_letor
+from folders import refused
 
 from ltr.analysis.scores_file import read_scores
 from ltr.console.compose import typed
@@ -52,20 +52,15 @@ def test_a_query_id_that_looks_like_a_formula_comes_back(tmp_path: Path) -> None
         assert (np.array(found, np.float32) == scores).all()
 
 
-def test_the_output_is_none_of_the_inputs(files: tuple[Path, Path]) -> None:
-    given = [f"{key}={path}" for key, path in zip(("scores", "data"), files, strict=True)]
-    for key, path in zip(("scores", "data"), files, strict=True):
-        with pytest.raises(ConfigError, match=f"is {key}: it would be lost; give another name"):
-            evaluate_scores(typed("evaluate", [*given, f"output={path}"]))
-
-
 def test_an_id_is_its_text(tmp_path: Path) -> None:
     assert read(tmp_path / "scores", "1.00000000000001\n1\n0\n")[0] > 1  # float64
     ids = ["007", "NA", "nan", "a\x85b", "a\N{LINE SEPARATOR}b", "1e3"]
     text = "qid,score\n" + "".join(f"{one},{i}\n" for i, one in enumerate(ids))
     assert read(tmp_path / "scores", text, ids) == [0, 1, 2, 3, 4, 5]
-    with pytest.raises(DataError, match=":2: '007': expected the query id of that row"):
-        read(tmp_path / "scores", text, ["7", *ids[1:]])
+    other = ["7", *ids[1:]]
+    assert ":2: '007': expected the query" in refused(
+        lambda: read(tmp_path / "scores", text, other)
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +68,6 @@ def test_an_id_is_its_text(tmp_path: Path) -> None:
     [
         ("0.1\n0.2\n", " has 2 scores, but test.txt 3 rows: give each one"),
         ("", ": No columns to parse from file; give a file of scores"),
-        ("0.1\nbest\n0.3\n", ":2: 'best': expected a finite number"),
         ("0.1\n0.2\n1e999\n", ":3: '1e999': expected a finite number"),
         ("qid,scores\na,1\n", ":1: no column is named 'score'; name it in the first line"),
         ("x" * 99 + "\n1\n2\n", f":1: '{'x' * 40}': expected a finite number"),
@@ -88,16 +82,9 @@ def test_an_id_is_its_text(tmp_path: Path) -> None:
 def test_a_malformed_file_is_an_error_with_its_line(
     tmp_path: Path, text: str, message: str
 ) -> None:
-    with pytest.raises(DataError, match=f"^{re.escape(f'{tmp_path}/scores{message}')}.*$"):
-        read(tmp_path / "scores", text)
-
-
-def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"No such file or directory: .*none.; give a file of"):
-        read_scores(tmp_path / "none", QIDS, "test.txt")
-    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DataError, match=r"binary: 'utf-8' codec can't decode"):
-        read_scores(tmp_path / "binary", QIDS, "test.txt")
+    path = tmp_path / "scores"
+    assert refused(lambda: read(path, text)).startswith(f"{path}{message}")
+    assert "none'; give a file of" in refused(lambda: read_scores(tmp_path / "none", QIDS, "x"))
 
 
 def test_the_damaged_scores_of_a_run_are_refused(tmp_path: Path) -> None:
@@ -106,8 +93,7 @@ def test_the_damaged_scores_of_a_run_are_refused(tmp_path: Path) -> None:
     write_results(tmp_path, {})
     path, other = tmp_path / "scores.csv", "score\n1\n2\n2\n"
     assert read_scores(path, QIDS, "test.txt").tolist() == [1, 2, 3]
-    with pytest.raises(DataError, match=r"scores\.csv is damaged.*run it again"):
-        read(path, other)
+    assert "scores.csv is damaged" in refused(lambda: read(path, other))
     (tmp_path / "results.json").unlink()  # then they are a file of the user
     assert read(path, other) == [1, 2, 2]
 
@@ -171,9 +157,8 @@ def test_batches_and_the_order_of_the_file_change_nothing(
     given = "metrics_as=[letor4,sklearn]", "regroup=true"
     files = f"scores={scores}", f"data={data}"
     whole = evaluate_scores(compose(*files, *given, config="evaluate"))
-    assert (
-        evaluate_scores(compose(*files, *given, "evaluation_items=1", config="evaluate")) == whole
-    )
+    one_by_one = compose(*files, *given, "evaluation_items=1", config="evaluate")
+    assert evaluate_scores(one_by_one) == whole
 
     # queries that do not stand together: the items of each keep their order, ties too
     rows, values = data.read_text().splitlines(), scores.read_text().splitlines()
@@ -185,11 +170,11 @@ def test_batches_and_the_order_of_the_file_change_nothing(
     theirs.write_text("\n".join(["qid,score", *named]))
     files = f"scores={theirs}", f"data={mixed}"
     assert cells(evaluate_scores(compose(*files, *given, config="evaluate"))) == cells(whole)
-    with pytest.raises(DataError, match=r"comes back, .*\(or set regroup=true\)"):
-        evaluate_scores(compose(*files, "regroup=false", config="evaluate"))
+    asked = compose(*files, config="evaluate")
+    assert "(or set regroup=true)" in refused(lambda: evaluate_scores(asked))
 
 
-NO_DATA = r"^scores=s.txt: give data=FILE, the LETOR file whose"
+NO_DATA = "scores=s.txt: give data=FILE, the LETOR file whose"
 
 
 @pytest.mark.parametrize(
@@ -198,13 +183,12 @@ NO_DATA = r"^scores=s.txt: give data=FILE, the LETOR file whose"
         (["scores=s.txt"], ConfigError, NO_DATA),
         (["scores=s.txt", "checkpoint=run", "data=test.txt"], ConfigError, NO_DATA),
         (["scores=s.txt", "dataset=mq2008"], ConfigError, NO_DATA),
-        (["scores=s", "data=x.parquet"], DataError, "x.parquet is a table, .*'LABEL qid:ID 1:0'"),
+        (["scores=s", "data=x.parquet"], DataError, "x.parquet is a table"),
         (["scores=s", "data=d", "metrics_as=[trec,papre]"], ConfigError, "metrics_as/papre"),
     ],
 )
 def test_what_scores_cannot_go_with_is_refused(given, error, said) -> None:
-    with pytest.raises(error, match=said):
-        evaluate_scores(typed("evaluate", given))
+    assert said in refused(lambda: evaluate_scores(typed("evaluate", given)), error)
 
 
 DATA = Path(os.environ.get("LTR_DATA_DIR", ""))

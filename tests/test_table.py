@@ -1,28 +1,43 @@
-"""Tables of runs: every file composes, a run is known by what it computes and done once."""
+"""Tables of runs: their files compose and name what is known; what an order would run."""
 
-import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import processes
 import pytest
+from folders import refused
+from made_table import train_here, write_data
 from orders import table_of
 
 from ltr.console.configs import CONFIGS, files_of
-from ltr.errors import ConfigError, DataError, LTRError
+from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder
+from ltr.tables import table as table_module
 from ltr.tables.runs import plan
 from ltr.tables.spec import read_table
 from ltr.tables.table import make_table
 
 SYNTHETIC = ["dataset=synthetic", "dataset.queries=9"]
+MIXED = """
+title: Mixed
+settings: [model=linear, epochs=1, dataset=letor]
+folds: all
+metrics: [ndcg@5]
+conventions: [paper]
+published:
+baseline: A
+rows:
+  A: [loss=listnet]
+  B: [loss=rmse]
+  all: {ensemble: [A, B]}
+  both: {ensemble: [A, B], weights: [3, 1], seeds: each}
+"""
 
 
-def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return processes.run("scripts/table.py", *arguments)
+def written(folder: Path, text: str = MIXED) -> str:
+    (folder / "mixed.yaml").write_text(text)
+    return f"{folder}/mixed.yaml"
 
 
 @pytest.mark.slow
@@ -55,57 +70,58 @@ def test_letor4_tables_hold_every_loss(name: str) -> None:
     assert found == losses - {"distil"}  # which has a table of its own
 
 
-@pytest.mark.slow
-def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Path) -> None:
-    dry = run(*small, "dry_run=true")
-    assert "python train.py dataset=letor model=mlp 'model.hidden_sizes=[4]'" in dry.stdout
-    assert not (tmp_path / "out").exists()
-    first = run(*small)
-    assert first.returncode == 0, first.stderr
-    assert "1 runs, 1 to do" in first.stderr
-    said = r"^1 of 1  BCE, seed 1  ndcg@\d+ 0\.\d{4} on vali$"
-    assert re.search(said, first.stderr, re.MULTILINE)
-    assert re.search(r"^lists +train \d+, vali \d+, test \d+$", first.stdout, re.MULTILINE)
-    for part in ("paper: empty list = 1", "letor4: empty list = 0", "1 of 1 runs"):
-        assert part in first.stdout
-    (folder,) = (tmp_path / "out/tables").iterdir()
-    assert re.match("ranknet_report_letor_.*rows-BCE", folder.name)  # what was asked beyond it
-    assert f"kept in {folder} " in first.stdout
-    runs = pd.read_csv(folder / "runs.csv")
-    assert runs["row"].tolist() == ["BCE"]
-    test = RunFolder(Path(runs["run"][0])).results["test"]["ndcg@15"]
-    assert runs["paper ndcg@15"][0] == pytest.approx(test, abs=1e-12)
-    assert f"{test:.4f}" in first.stdout
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.pt")}
-    again = run(*small)
-    assert "1 runs, 0 to do\n" in again.stderr
-    assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert again.stdout == first.stdout
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("line", "said"),
     [
-        ([], "give table=...; see --help"),
-        (["table=letor4_mq2009"], "table=letor4_mq2009: no such table; table is one of"),
-        (["table=ranknet_report", "rows=SVN"], "rows=SVN: no such row; ranknet_report has untr"),
-        (["table=letor4_mq2008", "rows=ranksv"], "letor4_mq2008 has RankSVM, RankSVMndcg"),
-        (["table=ranknet_report", "seeds=0"], "seeds=0: give a whole number >= 1"),
-        (["table=ranknet_report", "seed=2"], "seed=2: a table runs its folds and seeds itself"),
-        (["table=ranknet_report", "dry_run=maybe"], "dry_run=maybe: write true or false"),
-        (["table=ranknet_report", "los=bce"], "los: no such key"),
-        (["table=ranknet_report", "dataset=mq2007", "data_dir=/nowhere"], "download MQ2007.rar"),
-        (["table=ranknet_report", "budget=0"], "budget=0: give a whole number"),
-        (["table=ranknet_report", "space.l2=[float,0.1,1]"], "give budget=N"),
-        (["table=x", "hydra/launcher=joblib", "workers=2"], "workers=2: hydra/launcher=joblib"),
+        ("conventions: []", "mixed.yaml: rows, metrics and conventions: each names"),
+        ("conventions: [papr]", "conventions: papr is not known; choose of "),
+        ("verdicts: [ndcg@7]", "verdicts: ndcg@7 is not known; choose of ndcg@5"),
+        ("baseline: C", "baseline: C is not known; choose of A"),
+        ("metrics: [ncdg@5]", "ncdg"),
+        ("metrics: ndcg@5", "metrics"),
+        ("sort: up", "sort"),
+        ("published: {mq2008: {source: s, values: {}, others: C}}", "published.mq2008: C is not"),
+        ("published: {a: {source: s, values: {C: {}}, beside: {X: C}}}", "a.beside: X is not"),
+        ("  both: {ensemble: [A, C]}", "C is not known; choose of A, B"),
+        ("  both: {ensemble: [A, all]}", "all is not known"),
+        ("  both: {ensemble: A}", "both.ensemble"),
+        ("  both: {ensemble: [A, B], weights: [1]}", "each of the 2 runs"),
+        ("  both: {ensemble: [A, B], seeds: some}", "choose of all, each"),
+        ("  both: {ensemble: [A, B], seed: 1}", "'seed'"),
     ],
 )
-def test_mistakes_end_with_the_remedy(arguments: list[str], message: str) -> None:
-    with pytest.raises(LTRError) as caught:
-        make_table(table_of(arguments))
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_a_line_that_names_nothing_is_refused(line: str, said: str, tmp_path: Path) -> None:
+    key = line.partition(":")[0]
+    others = [one for one in MIXED.splitlines() if not one.startswith(f"{key}:")]
+    path = written(tmp_path, "\n".join([*others, line]))
+    assert said in refused(lambda: read_table(path), ConfigError)
+
+
+def test_members_come_along_of_the_fold_and_of_one_seed_or_of_all(tmp_path) -> None:
+    table = read_table(written(tmp_path))
+    assert table.published == {}
+    assert list(table.only(["all"]).rows) == ["all", "A", "B"]
+    runs = plan(table, ["dataset=mq2008"], [1, 2], tmp_path, absent_ok=True)
+    assert [one.label for one in runs] == ["A"] * 10 + ["B"] * 10 + ["all"] * 5 + ["both"] * 10
+    trained = {one.known: f"{one.label}{one.fold}{one.seed}" for one in runs if not one.members}
+    made = [one for one in runs if one.members and one.fold == 2]
+    assert [[trained[member.known] for member in one.members] for one in made] == [
+        ["A21", "A22", "B21", "B22"], ["A21", "B21"], ["A22", "B22"],
+    ]  # fmt: skip
+    assert [one.weights for one in made] == ["equal", (0.75, 0.25), (0.75, 0.25)]
+    assert len({one.known for one in runs}) == len({one.folder for one in runs}) == 35
+    less = plan(table, ["dataset=mq2008"], [1], tmp_path, absent_ok=True)
+    of_all = [{one.known for one in some if one.label == "all"} for some in (runs, less)]
+    assert of_all[0].isdisjoint(of_all[1])
+
+
+def test_every_combination_of_choices_is_a_row() -> None:
+    folds = read_table("letor4_baselines")
+    rows = [label for label, row in folds.rows.items() if row.choice_of == "AdaRank-MAP"]
+    assert rows[0] == "AdaRank-MAP model.repeat=true model.sharpness=1"
+    assert folds.rows[rows[0]].settings[-2:] == ["model.repeat=true", "model.sharpness=1"]
+    assert list(folds.only(["adarank-map"]).rows) == rows
+    assert (len(rows), "RankBoost" in folds.rows) == (4, True)
 
 
 def test_a_dry_run_of_table_3_needs_no_data(
@@ -123,7 +139,24 @@ def test_a_dry_run_of_table_3_needs_no_data(
         make_table(table_of(given))
 
 
-def test_a_table_file_that_lacks_a_key_is_named(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("title: x\n")
-    with pytest.raises(ConfigError, match=r"mine.yaml: rows, metrics and conventions"):
-        read_table(f"{tmp_path}/mine.yaml")
+@pytest.mark.slow
+def test_a_table_makes_its_ensembles_once_and_again_where_one_is_damaged(
+    tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(table_module, "execute", train_here)
+    arguments = [
+        f"table={written(tmp_path)}", "seeds=2", *write_data(tmp_path, queries=8),
+        f"output_dir={tmp_path}/out", "threads=1", "workers=1",
+    ]  # fmt: skip
+    assert make_table(table_of(arguments))
+    out = tmp_path / "out"
+    frame = pd.read_csv(next(out.glob("tables/*/runs.csv")))
+    assert frame.groupby("row").size().to_dict() == {"A": 2, "B": 2, "all": 1, "both": 2}
+    (folder,) = out.glob("runs/all-*")
+    kept = (folder / "scores.csv").read_bytes()
+    capsys.readouterr()
+    (folder / "scores.csv").write_text("damaged")
+    assert make_table(table_of(arguments))
+    assert "7 runs, 1 to do" in capsys.readouterr().err
+    assert (folder / "scores.csv").read_bytes() == kept
+    assert RunFolder(folder).damage() is None

@@ -1,18 +1,20 @@
 """The runs of a table: each is done once, whoever is stopped, killed, fails or changes the code."""
 
 import os
+import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pandas as pd
 import processes
 import pytest
 import yaml
 from filelock import FileLock, Timeout
 from made_table import train_here, write_data
 from processes import Process, wait_for
-from test_table import run
 
 from ltr.experiment.run_folder import RunFolder
 from ltr.tables.config import Workers
@@ -24,12 +26,40 @@ pytestmark = pytest.mark.slow
 PARALLEL = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
 
 
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return processes.run("scripts/table.py", *arguments)
+
+
 def started(*arguments: str) -> Process:
     return processes.start("scripts/table.py", *arguments)
 
 
 def in_parallel(small: list[str]) -> list[str]:
     return [item for item in small if not item.startswith("workers=")] + PARALLEL
+
+
+def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Path) -> None:
+    first = run(*small)
+    assert first.returncode == 0, first.stderr
+    assert "1 runs, 1 to do" in first.stderr
+    said = r"^1 of 1  BCE, seed 1  ndcg@\d+ 0\.\d{4} on vali$"
+    assert re.search(said, first.stderr, re.MULTILINE)
+    assert re.search(r"^lists +train \d+, vali \d+, test \d+$", first.stdout, re.MULTILINE)
+    for part in ("paper: empty list = 1", "letor4: empty list = 0", "1 of 1 runs"):
+        assert part in first.stdout
+    (folder,) = (tmp_path / "out/tables").iterdir()
+    assert re.match("ranknet_report_letor_.*rows-BCE", folder.name)  # what was asked beyond it
+    assert f"kept in {folder} " in first.stdout
+    runs = pd.read_csv(folder / "runs.csv")
+    assert runs["row"].tolist() == ["BCE"]
+    test = RunFolder(Path(runs["run"][0])).results["test"]["ndcg@15"]
+    assert runs["paper ndcg@15"][0] == pytest.approx(test, abs=1e-12)
+    assert f"{test:.4f}" in first.stdout
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.pt")}
+    again = run(*small)
+    assert "1 runs, 0 to do\n" in again.stderr
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert again.stdout == first.stdout
 
 
 def test_a_stopped_table_goes_on(small: list[str], tmp_path: Path) -> None:

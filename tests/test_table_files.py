@@ -87,7 +87,7 @@ def same(a: Lists, b: Lists) -> None:
     assert (a.columns, a.missing) == (b.columns, b.missing)
 
 
-def test_every_form_gives_the_same_lists(tmp_path: Path, monkeypatch) -> None:
+def test_every_form_gives_the_same_lists(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sources, "_BLOCK_BYTES", 1000)  # many blocks of text
     every = {}
     for name, write in FORMS.items():
@@ -102,6 +102,11 @@ def test_every_form_gives_the_same_lists(tmp_path: Path, monkeypatch) -> None:
     rows = table().to_pandas()  # the items of a query are in the order of the rows
     wanted = rows[rows["query"].astype(str) == first.qids[3]]["grade"].tolist()
     assert next(labels for qid, _, labels in first if qid == first.qids[3]).tolist() == wanted
+    given = ["dataset=table", "dataset.query=query", "dataset.label=grade", "dataset.id=[sku]"]
+    given += ["dataset.path=a.parquet", "dataset.categories=[brand,size]"]
+    places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache"]
+    prepare_data(compose(*given, *places, config="prepare_data"))
+    assert "5 features, categories: brand, size" in capsys.readouterr().out
 
 
 def test_a_cut_is_by_query_whatever_the_order_and_the_shards(tmp_path: Path) -> None:
@@ -122,6 +127,11 @@ def test_a_cut_is_by_query_whatever_the_order_and_the_shards(tmp_path: Path) -> 
     lists = files(tmp_path, path="a.parquet", fractions=[0.5, 0.3, 0.2]).split("test")
     in_file = [str(table()["query"][int(row)].as_py()) for row in lists.rows]
     assert in_file == np.repeat(lists.qids, lists.lengths).tolist()  # rows are those of the file
+    first, fewer = (files(tmp_path, path="a.parquet", category_values=n) for n in (9, 1))
+    assert first.split("test").digest == fewer.split("test").digest  # such runs can be compared
+    assert first.columns != fewer.columns
+    seeds = [files(tmp_path, path="a.parquet", seed=seed).split("test") for seed in (0, 1)]
+    assert seeds[0].digest != seeds[1].digest
     pa.parquet.write_table(table().slice(0, 0), tmp_path / "none.parquet")
     for knobs, word in (
         ({"path": "a.parquet", "fractions": [0.98, 0.01, 0.01]}, "dataset.fractions"),
@@ -212,22 +222,3 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
         ({"split": {"train": "a", "dev": "b"}}, "dataset.split"),
     ):
         assert word in refused(lambda knobs=knobs: files(tmp_path, **knobs), ConfigError)
-
-
-def test_prepare_data_counts_tables(tmp_path: Path, capsys) -> None:
-    pa.parquet.write_table(table(), tmp_path / "a.parquet")
-    given = ["dataset=table", "dataset.query=query", "dataset.label=grade", "dataset.id=[sku]"]
-    given += ["dataset.path=a.parquet", "dataset.categories=[brand,size]"]
-    places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache"]
-    prepare_data(compose(*given, *places, config="prepare_data"))
-    assert "5 features, categories: brand, size" in capsys.readouterr().out
-
-
-def test_the_digest_is_of_the_items(tmp_path: Path) -> None:
-    pa.parquet.write_table(table(), tmp_path / "a.parquet")
-    knobs: dict[str, Any] = {"path": "a.parquet"}
-    first = files(tmp_path, **knobs)
-    fewer = files(tmp_path, **knobs, category_values=1)
-    assert first.split("test").digest == fewer.split("test").digest  # such runs can be compared
-    assert first.split("test").digest != files(tmp_path, **knobs, seed=1).split("test").digest
-    assert fewer.columns != first.columns

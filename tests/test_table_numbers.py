@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import compose, make_lists, write_letor
-from folders import finish, refused
+from folders import finish
 from omegaconf import OmegaConf
 from orders import table_of
 
@@ -195,27 +195,15 @@ def test_deviation_is_over_seeds_of_means_over_folds() -> None:
         assert found["x", "std"] == pytest.approx(np.std(means, ddof=1))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("verdicts: [ndcg@7]", r"verdicts: ndcg@7 is not known; choose of ndcg@5"),
-        ("baseline: B", r"baseline: B is not known; choose of A"),
-        ("metrics: [ncdg@5]", r"ncdg"),
-        ("metrics: ndcg@5", r"metrics"),
-        ("conventions: [papr]", r"conventions: papr is not known; choose of .*paper"),
-        ("sort: up", r"sort"),
-        ("published: {mq2008: {source: s, values: {}, others: C}}", r"published.mq2008: C is not"),
-        ("published: {mq2008: {source: s, values: {C: {}}, beside: {B: C}}}", r"2008.beside: B is"),
-    ],
-)
-def test_a_table_that_names_nothing_is_refused(change: str, message: str, tmp_path: Path) -> None:
-    key = change.partition(":")[0]
-    lines = ["title: x", "metrics: [ndcg@5]", "conventions: [paper]", "rows: {A: [loss=bce]}"]
-    path = tmp_path / "mine.yaml"
-    path.write_text("\n".join(lines))
-    assert read_table(str(path)).published == {}
-    path.write_text("\n".join([*(line for line in lines if not line.startswith(key)), change]))
-    assert re.search(message, refused(lambda: read_table(str(path)), ConfigError))
+def test_an_ensemble_of_all_seeds_is_one_training_beside_several() -> None:
+    ensemble = measured_row("good", 1, 0.6)
+    ensemble = replace(ensemble, run=replace(ensemble.run, label="all"))
+    judged = results_of([*ROWS, ensemble]).verdicts["ndcg@5"]
+    seeds = {row: of.seeds for row, of in judged.intervals.items()}
+    assert seeds == {"good": 3, "bad": 3, "twin": 3, "all": 1}
+    assert judged.against["good"].word == "better"
+    assert judged.against["all"].word == "differ"  # one seed tells nothing of the method
+    assert judged.intervals["all"].spread.covers == "queries"
 
 
 # --- fold by fold
@@ -232,14 +220,6 @@ def finished(folder: Path, label: str, fold: int, vali: float, test: float) -> R
     results = {split: dict.fromkeys(FOLDS.metrics, value) for split, value in splits.items()}
     write_results(folder, {**results, "select_on": "map", "selected_epoch": 7})
     return Run(label, fold, 1, (), compose("dataset=mq2008"), "", folder)
-
-
-def test_every_combination_of_choices_is_a_row() -> None:
-    rows = [label for label, row in FOLDS.rows.items() if row.choice_of == "AdaRank-MAP"]
-    assert rows[0] == "AdaRank-MAP model.repeat=true model.sharpness=1"
-    assert FOLDS.rows[rows[0]].settings[-2:] == ["model.repeat=true", "model.sharpness=1"]
-    assert list(FOLDS.only(["adarank-map"]).rows) == rows
-    assert (len(rows), "RankBoost" in FOLDS.rows) == (4, True)
 
 
 def test_each_fold_shows_what_its_vali_chose_whatever_its_test_says(tmp_path: Path) -> None:
@@ -261,12 +241,6 @@ def test_each_fold_shows_what_its_vali_chose_whatever_its_test_says(tmp_path: Pa
         ["AdaRank-MAP (published)", "0.4627", "0.4232", "0.4430"],
         ["difference", "-0.3627", "-0.2232", "-0.2929"],
     ]
-
-
-@pytest.mark.parametrize("given", ["margin=0.1", "metrics_as=paper", "epochs=1", "budget=2"])
-def test_what_cannot_be_compared_is_refused_before_anything_runs(given: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{re.escape(given)}: .*leave it out"):
-        make_table(table_of(["table=letor4_baselines", "rows=RankBoost", given]))
 
 
 @pytest.mark.slow
