@@ -196,8 +196,8 @@ def test_deviation_is_over_seeds_of_means_over_folds() -> None:
 
 
 def test_an_ensemble_of_all_seeds_is_one_training_beside_several() -> None:
-    ensemble = measured_row("good", 1, 0.6)
-    ensemble = replace(ensemble, run=replace(ensemble.run, label="all"))
+    run, row = measured_row("good", 1, 0.6)
+    ensemble = replace(run, label="all"), row | {"row": "all"}
     judged = results_of([*ROWS, ensemble]).verdicts["ndcg@5"]
     seeds = {row: of.seeds for row, of in judged.intervals.items()}
     assert seeds == {"good": 3, "bad": 3, "twin": 3, "all": 1}
