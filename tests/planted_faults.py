@@ -7,18 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ltr.losses import (
-    approx_ndcg_loss,
-    lambdarank_loss,
-    listmle_loss,
-    listnet_loss,
-    mse_loss,
-    neural_ndcg_loss,
-    ordinal_loss,
-    plrank_loss,
-    ranknet_loss,
-    soft_ndcg_loss,
-)
+from ltr import losses
 from ltr.losses.soft_permutation import negative_ndcg, neural_dcg
 from ltr.metrics import dcg
 from ltr.metrics.ordering import rank_of_item, ranks_like
@@ -50,150 +39,154 @@ def squares(s: Tensor, y: Tensor, m: Tensor) -> Tensor:
 
 FAULTS = {
     "padding read": Fault(
-        listnet_loss, "padding_is_never_read", "padding is read",
+        losses.listnet_loss, "padding_is_never_read", "padding is read",
         lambda s, y, m: -real(y.softmax(-1) * s.log_softmax(-1), m).sum(-1),
     ),
     "k ignored": Fault(
-        neural_ndcg_loss, "the_cutoff_is_honoured", "k is ignored", neural_ndcg_loss,
+        losses.neural_ndcg_loss, "the_cutoff_is_honoured", "k is ignored", losses.neural_ndcg_loss,
         {"ltr.losses.soft_permutation.neural_dcg": lambda *x: neural_dcg(*x[:3], None, *x[4:]),
          "ltr.losses.soft_permutation.negative_ndcg": lambda *x, k: negative_ndcg(*x, k=None)},
     ),
     "ideal not cut": Fault(
-        neural_ndcg_loss, "the_sharp_limit_is_minus_the_metric", "from minus ndcg at k=1",
-        neural_ndcg_loss,
+        losses.neural_ndcg_loss, "the_sharp_limit_is_minus_the_metric", "from minus ndcg at k=1",
+        losses.neural_ndcg_loss,
         {"ltr.losses.soft_permutation.dcg": lambda *x, k: dcg(*x)},
     ),
     "lists coupled": Fault(
-        approx_ndcg_loss, "lists_do_not_see_each_other", "stood alone",
-        lambda s, y, m, *, k=None, temperature=1.0: approx_ndcg_loss(
+        losses.approx_ndcg_loss, "lists_do_not_see_each_other", "stood alone",
+        lambda s, y, m, *, k=None, temperature=1.0: losses.approx_ndcg_loss(
             s / real(s, m).abs().amax().detach().clamp(min=1e-6), y, m, k=k,
             temperature=temperature),
     ),
     "ties from the last to the first": Fault(
-        lambdarank_loss, "tied_scores_stand_in_file_order_or_share_ranks", "wrong tie rule",
-        lambdarank_loss,
+        losses.lambdarank_loss, "tied_scores_stand_in_file_order_or_share_ranks", "wrong tie rule",
+        losses.lambdarank_loss,
         {"ltr.losses.pairwise.rank_of_item": lambda s, m: rank_of_item(
             s.flip(-1), m.flip(-1)).flip(-1)},
     ),
     "label ties in file order": Fault(
-        listmle_loss, "the_order_of_the_items_means_nothing", "items were given in another order",
-        listmle_loss,
+        losses.listmle_loss, "the_order_of_the_items_means_nothing", "given in another order",
+        losses.listmle_loss,
         {"ltr.losses.listwise.uniform_noise": lambda mask, samples, like, generator: (
             torch.arange(mask.shape[-1]).to(like).expand(1, *mask.shape))},
     ),
     "temperature does not sharpen": Fault(
-        neural_ndcg_loss, "the_sharp_limit_is_minus_the_metric", "from minus ndcg at k=None",
-        lambda s, y, m, *, k=None, temperature=1.0: neural_ndcg_loss(
+        losses.neural_ndcg_loss, "the_sharp_limit_is_minus_the_metric", "from minus ndcg at k=None",
+        lambda s, y, m, *, k=None, temperature=1.0: losses.neural_ndcg_loss(
             s, y, m, k=k, temperature=100 * temperature**0.01),
     ),
     "input changed": Fault(
-        mse_loss, "inputs_are_left_as_they_are", "the labels were changed in place",
-        lambda s, y, m: mse_loss(s, y.masked_fill_(~m, 0), m),
+        losses.mse_loss, "inputs_are_left_as_they_are", "the labels were changed in place",
+        lambda s, y, m: losses.mse_loss(s, y.masked_fill_(~m, 0), m),
     ),
     "nan at ties": Fault(
-        listnet_loss, "degenerate_lists_are_defined",
+        losses.listnet_loss, "degenerate_lists_are_defined",
         "is nan for a list of no items in float64",
-        lambda s, y, m: listnet_loss(s / s.std(-1, keepdim=True), y, m),
+        lambda s, y, m: losses.listnet_loss(s / s.std(-1, keepdim=True), y, m),
     ),
     "global generator": Fault(
-        listmle_loss, "what_is_drawn_comes_from_the_generator",
+        losses.listmle_loss, "what_is_drawn_comes_from_the_generator",
         "torch's own generator was used although another was given",
-        lambda s, y, m, *, generator=None: listmle_loss(s, y, m),
+        lambda s, y, m, *, generator=None: losses.listmle_loss(s, y, m),
     ),
     "generator without a knob": Fault(
-        listmle_loss, "what_is_drawn_comes_from_the_generator", "it draws from global state",
-        lambda s, y, m: listmle_loss(s, y, m),
+        losses.listmle_loss, "what_is_drawn_comes_from_the_generator", "it draws from global state",
+        lambda s, y, m: losses.listmle_loss(s, y, m),
     ),
     "one number": Fault(
-        mse_loss, "there_is_something_to_learn",
+        losses.mse_loss, "there_is_something_to_learn",
         "returned shape [] on 3 lists of 8 places, not one value per list, [3]",
-        lambda s, y, m: mse_loss(s, y, m).mean(),
+        lambda s, y, m: losses.mse_loss(s, y, m).mean(),
     ),
     "float32 inside": Fault(
-        mse_loss, "float64_stays_float64_and_the_rest_becomes_float32", "digits are lost inside",
-        lambda s, y, m: mse_loss(s.float(), y, m).to(torch.promote_types(s.dtype, torch.float32)),
+        losses.mse_loss, "float64_stays_float64_and_the_rest_becomes_float32", "digits are lost",
+        lambda s, y, m: losses.mse_loss(s.float(), y, m).to(
+            torch.promote_types(s.dtype, torch.float32)),
     ),
     "detached": Fault(
-        mse_loss, "there_is_something_to_learn", "the values have no graph",
-        lambda s, y, m: mse_loss(s.detach(), y, m),
+        losses.mse_loss, "there_is_something_to_learn", "the values have no graph",
+        lambda s, y, m: losses.mse_loss(s.detach(), y, m),
     ),
     "gradient not of the value": Fault(
-        ranknet_loss, "the_gradient_agrees_with_finite_differences", "Jacobian mismatch",
-        lambda s, y, m: ranknet_loss(s.detach(), y, m) + ranknet_loss(s.clamp(-0.3, 0.3), y, m),
+        losses.ranknet_loss, "the_gradient_agrees_with_finite_differences", "Jacobian mismatch",
+        lambda s, y, m: losses.ranknet_loss(s.detach(), y, m)
+        + losses.ranknet_loss(s.clamp(-0.3, 0.3), y, m),
     ),
     "slopes as constants": Fault(
-        mse_loss, "the_second_derivative_is_right_or_refused",
+        losses.mse_loss, "the_second_derivative_is_right_or_refused",
         "to 0 from the slope of the gradient",
         lambda s, y, m: real(s * (s - y).detach(), m).sum(-1),
     ),
     "estimate doubled": Fault(
-        plrank_loss, "the_gradient_agrees_with_finite_differences", "the mean over 5000 draws is",
-        lambda s, y, m, *, temperature=1.0, generator=None: plrank_loss(
+        losses.plrank_loss, "the_gradient_agrees_with_finite_differences", "over 5000 draws",
+        lambda s, y, m, *, temperature=1.0, generator=None: losses.plrank_loss(
             2 * s - s.detach(), y, m, temperature=temperature, generator=generator),
     ),
     "nothing to learn": Fault(
-        mse_loss, "there_is_something_to_learn", "the gradient is 0 everywhere",
+        losses.mse_loss, "there_is_something_to_learn", "the gradient is 0 everywhere",
         lambda s, y, m: real(s, m).sum(-1) * 0 + 1.0,
     ),
     "nan on no items": Fault(
-        mse_loss, "degenerate_lists_are_defined", "the value is nan for a list of no items",
+        losses.mse_loss, "degenerate_lists_are_defined", "the value is nan for a list of no items",
         lambda s, y, m: squares(s, y, m) / m.sum(-1),
     ),
     "rises": Fault(
-        listnet_loss, "the_gradient_agrees_with_finite_differences", "Jacobian mismatch",
-        lambda s, y, m: listnet_loss(2 * s.detach() - s, y, m),
+        losses.listnet_loss, "the_gradient_agrees_with_finite_differences", "Jacobian mismatch",
+        lambda s, y, m: losses.listnet_loss(2 * s.detach() - s, y, m),
     ),
     "any k taken": Fault(
-        neural_ndcg_loss, "a_cutoff_below_1_is_refused", "k=0 was taken",
-        lambda s, y, m, *, k=None: neural_ndcg_loss(s, y, m, k=k if k and k > 0 else None),
+        losses.neural_ndcg_loss, "a_cutoff_below_1_is_refused", "k=0 was taken",
+        lambda s, y, m, *, k=None: losses.neural_ndcg_loss(s, y, m, k=k if k and k > 0 else None),
     ),
     "k beyond the list is an error": Fault(
-        neural_ndcg_loss, "a_cutoff_beyond_the_list_is_none",
+        losses.neural_ndcg_loss, "a_cutoff_beyond_the_list_is_none",
         "crashed on 3 lists of 8 places: RuntimeError: selected index k out of range",
-        lambda s, y, m, *, k=None: neural_ndcg_loss(
+        lambda s, y, m, *, k=None: losses.neural_ndcg_loss(
             s + 0 * real(s, m).topk(k or 1)[0].sum(), y, m, k=k),
     ),
     "mean over places": Fault(
-        mse_loss, "lists_do_not_see_each_other", "when list 0 stood alone without padding",
+        losses.mse_loss, "lists_do_not_see_each_other", "when list 0 stood alone without padding",
         lambda s, y, m: squares(s, y, m) / max(1, m.shape[-1]),
     ),
     "mean over the batch too": Fault(
-        mse_loss, "lists_do_not_see_each_other", "when list 0 stood alone",
-        lambda s, y, m: mse_loss(s, y, m) / len(m),
+        losses.mse_loss, "lists_do_not_see_each_other", "when list 0 stood alone",
+        lambda s, y, m: losses.mse_loss(s, y, m) / len(m),
     ),
     "ideal of 0": Fault(
-        neural_ndcg_loss, "degenerate_lists_are_defined", "the value is nan for an empty list",
+        losses.neural_ndcg_loss, "degenerate_lists_are_defined", "nan for an empty list",
         lambda s, y, m: -real(s.masked_fill(~m, -1e30).softmax(-1) * (y.exp2() - 1), m).sum(-1)
         / dcg(y, y, m),
     ),
     "epsilon of float64": Fault(
-        mse_loss, "degenerate_lists_are_defined",
+        losses.mse_loss, "degenerate_lists_are_defined",
         "the value is nan for a list of no items in float32",
         lambda s, y, m: squares(s, y, m) / (m.sum(-1).to(s.dtype) + 1e-300),
     ),
     "largest of none": Fault(
-        listnet_loss, "degenerate_lists_are_defined", "crashed on 2 lists of 0 places: IndexError",
-        lambda s, y, m: listnet_loss(s - real(s, m).amax(-1, keepdim=True), y, m),
+        losses.listnet_loss, "degenerate_lists_are_defined", "on 2 lists of 0 places: IndexError",
+        lambda s, y, m: losses.listnet_loss(s - real(s, m).amax(-1, keepdim=True), y, m),
     ),
     "memory of calls": Fault(
-        mse_loss, "the_same_call_gives_the_same_value", "at a second call with the same seed",
-        lambda s, y, m: mse_loss(s, y, m) * next(CALLS),
+        losses.mse_loss, "the_same_call_gives_the_same_value", "at a second call",
+        lambda s, y, m: losses.mse_loss(s, y, m) * next(CALLS),
     ),
     "views only": Fault(
-        mse_loss, "the_layout_in_memory_means_nothing",
+        losses.mse_loss, "the_layout_in_memory_means_nothing",
         "crashed on 3 lists of 8 places: RuntimeError: view size is not compatible",
-        lambda s, y, m: mse_loss(s.view(-1).view_as(s), y, m),
+        lambda s, y, m: losses.mse_loss(s.view(-1).view_as(s), y, m),
     ),
 }  # fmt: skip
 
 # A knob that is not what it says, by the loss: the references of test_losses_reference.py catch it.
 OF_KNOBS: dict[str, tuple[Callable[..., Tensor], dict[str, Any]]] = {
-    "ranknet sigma ignored": (lambda *x, sigma=1.0, **more: ranknet_loss(*x, **more), {}),
+    "ranknet sigma ignored": (lambda *x, sigma=1.0, **more: losses.ranknet_loss(*x, **more), {}),
     "approxndcg temperature squared": (
-        lambda *x, temperature=1.0, **y: approx_ndcg_loss(*x, temperature=temperature**2, **y), {},
+        lambda *x, temperature=1.0, **y: losses.approx_ndcg_loss(
+            *x, temperature=temperature**2, **y), {},
     ),
-    "ordinal sigma ignored": (lambda *x, sigma=1.0, **more: ordinal_loss(*x, **more), {}),
+    "ordinal sigma ignored": (lambda *x, sigma=1.0, **more: losses.ordinal_loss(*x, **more), {}),
     "softndcg linear discount shifted": (
-        soft_ndcg_loss, {"ltr.losses.soft_ranks.ranks_like": lambda like: ranks_like(like) + 1},
+        losses.soft_ndcg_loss,
+        {"ltr.losses.soft_ranks.ranks_like": lambda like: ranks_like(like) + 1},
     ),
 }  # fmt: skip

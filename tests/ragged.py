@@ -1,14 +1,24 @@
-"""The battery's lists, and the value and slope of a loss on lists."""
+"""The battery's lists, and the value and slope of a loss on lists, by either path."""
 
+import pytest
 import torch
 from torch import Tensor
 
+from ltr import losses
 from ltr.checks.subject import Subject, ragged
 from ltr.relaxations import neural_sort
 from ltr.relaxations.neuralsort import drawn_scores
 from ltr.typing import Loss
 
-__all__ = ["ragged", "random_lists", "stochastic_neural_sort", "value_and_gradient"]
+__all__ = ["NAMES", "plain", "ragged", "random_lists", "value_and_gradient"]
+NAMES = [name for name in vars(losses) if name.endswith("_loss")]
+
+
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on every loss takes its plain path."""
+    monkeypatch.setattr("ltr.kernels.dispatch.kernels_apply", lambda scores: False)
+    monkeypatch.setattr("ltr.kernels.dispatch.numba_works", lambda: False)
+    monkeypatch.setattr("ltr.kernels.neural_dcg.numba_works", lambda: False)
 
 
 def random_lists(seed: int, dtype: torch.dtype, size: int = 40) -> tuple[Tensor, Tensor, Tensor]:

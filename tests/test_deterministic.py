@@ -79,26 +79,19 @@ def test_two_runs_on_a_gpu_are_the_same_bits(tiny, tmp_path, loss, monkeypatch) 
     assert_same_run(tmp_path / "one", tmp_path / "two")
 
 
-class Watched(torch.autograd.Function):
-    """The identity, which notes whether TF32 is allowed forward and backward."""
-
-    @staticmethod
-    def forward(ctx: Any, values: torch.Tensor, seen: list[bool]) -> torch.Tensor:
-        ctx.seen = seen
-        seen.append(torch.backends.cuda.matmul.allow_tf32)
-        return values.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        ctx.seen.append(torch.backends.cuda.matmul.allow_tf32)
-        return grad, None
-
-
 def test_tf32_reaches_a_step_and_prediction_and_no_further(monkeypatch) -> None:
     data = ItemTensors(LISTS, no_transform(LISTS))
     seen: list[bool] = []
     forward = MLP.forward
-    monkeypatch.setattr(MLP, "forward", lambda *a: Watched.apply(forward(*a), seen))
+
+    def watched(*given: Any) -> Tensor:
+        scores = forward(*given)
+        seen.append(torch.backends.cuda.matmul.allow_tf32)
+        if scores.requires_grad:
+            scores.register_hook(lambda _: seen.append(torch.backends.cuda.matmul.allow_tf32))
+        return scores
+
+    monkeypatch.setattr(MLP, "forward", watched)
     found = []
     for precision in ("float32", "tf32"):
         make = partial(MLP, LISTS.width, hidden_sizes=(4,))

@@ -1,7 +1,12 @@
-"""Categories and missing values in networks: learned, kept, resumed, and known where unseen."""
+"""Categories and missing values in networks: learned, kept, resumed, and known where unseen.
 
+Embeddings of numbers: the encodings by arithmetic, bins of train kept with the weights.
+"""
+
+import math
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +21,9 @@ from ltr.data.lists import SPLITS, Columns
 from ltr.data.memory import MemoryLists
 from ltr.data.transforms import fit_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
-from ltr.models.embeddings import WithEmbeddings
+from ltr.experiment.build import build
+from ltr.models import MLP
+from ltr.models.embeddings import Piecewise, WithEmbeddings, fit_embedding, number_embedding
 from ltr.scorers.parts import make, model_for
 from ltr.scorers.scorer import check_columns, load_model
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
@@ -24,7 +31,7 @@ from ltr.training.distributed import check_shards
 from ltr.training.evaluation import predict
 from ltr.training.interruption import Interrupted
 
-MLP = (
+SMALL = (
     "model=mlp", "model.hidden_sizes=[8]", "loss=listnet", "transform.missing=indicator",
     "epochs=4", "batch_size=8", "optimizer.lr=0.02", "threads=1",
 )  # fmt: skip
@@ -72,7 +79,7 @@ def test_each_value_has_a_vector_of_its_own_and_unseen_ones_the_shared_part() ->
 @pytest.mark.slow
 def test_categories_and_missing_values_are_learned_kept_and_resumed(tmp_path, monkeypatch) -> None:
     out, data = tmp_path / "run", mixed_data()
-    assert train_mixed(out, data, *MLP)["test_ndcg@5"] > 0.85
+    assert train_mixed(out, data, *SMALL)["test_ndcg@5"] > 0.85
     kept = load_model(str(out), torch.device("cpu"))
     assert kept.columns == COLUMNS
     assert (kept.transform.width, kept.transform.outputs) == (4, 5)
@@ -90,13 +97,13 @@ def test_categories_and_missing_values_are_learned_kept_and_resumed(tmp_path, mo
     with monkeypatch.context() as patch:
         patch.setattr("ltr.training.network.predict", stop)
         with pytest.raises(Interrupted):
-            train_mixed(cut, data, *MLP)
-    train_mixed(cut, data, *MLP, f"resume={cut}")
+            train_mixed(cut, data, *SMALL)
+    train_mixed(cut, data, *SMALL, f"resume={cut}")
     assert (cut / "scores.csv").read_bytes() == (out / "scores.csv").read_bytes()
 
     others = {split: mixed(seed=i, columns=RENAMED) for i, split in enumerate(SPLITS)}
     with pytest.raises(DataError, match="the categories of brand are not those the model was"):
-        train_mixed(cut, MemoryLists(name="m", lists=others), *MLP, f"resume={cut}")
+        train_mixed(cut, MemoryLists(name="m", lists=others), *SMALL, f"resume={cut}")
 
 
 def test_lists_of_other_columns_are_refused() -> None:
@@ -126,3 +133,81 @@ def test_crafted_checkpoints_are_refused(tmp_path: Path) -> None:
         save_checkpoint(path, content | {"transform": content["transform"] | {"codes": codes}})
         with pytest.raises(CheckpointError):
             load_model(str(path), torch.device("cpu"))
+
+
+def test_piecewise_is_the_place_in_each_bin_between_quantiles() -> None:
+    encoding = Piecewise(3, bins=4)
+    column = torch.tensor([0.0, 1.0, 2.0, 4.0, 8.0])
+    tied = torch.tensor([0.0, 0.0, 0.0, 0.0, 6.0])  # quantiles 0, 0, 0, 0, 6: one bin
+    encoding.fit(torch.stack([column, tied, torch.full((5,), 3.0)], 1))
+    got = encoding(torch.tensor([[3.0, 3.0, 9.0], [-1.0, -3.0, 3.0], [12.0, 12.0, -9.0]]))
+    assert got.transpose(0, 1).tolist() == [
+        [[1, 1, 1 / 2, 0], [1 / 2, 0, 0, 0], [0, 0, 0, 0]],
+        [[-1, 0, 0, 0], [-1 / 2, 0, 0, 0], [0, 0, 0, 0]],  # linear below the first bin
+        [[1, 1, 1, 2], [2, 0, 0, 0], [0, 0, 0, 0]],  # and above the last
+    ]
+    near = np.nextafter(np.float32(1), np.float32(2))  # edges that float32 cannot tell apart
+    encoding = Piecewise(1, 16)
+    encoding.fit(torch.from_numpy(np.repeat(np.array([[0], [1], [near], [5]], np.float32), 10, 0)))
+    found = encoding(torch.tensor([[5.0]]))
+    assert 0 <= found.min() <= found.max() <= 1
+
+
+def test_periodic_is_cosines_and_sines_a_linear_layer_and_relu() -> None:
+    torch.manual_seed(0)
+    settings = {"kind": "periodic", "size": 3, "frequencies": 2, "sigma": 1.0}
+    embedding = number_embedding(4, {**settings, "numbers": 3})
+    assert embedding.outputs == 3 * 3 + 1
+    items = torch.randn(5, 4)
+    got = embedding(items)
+    part = dict(embedding.named_parameters())
+    for i in range(3):
+        angles = 2 * math.pi * items[:, i, None] * part["encoding.frequencies"].view(3, 2)[i]
+        encoded = torch.cat([angles.cos(), angles.sin()], 1)
+        expected = (encoded @ part["weight"][i] + part["bias"].view(-1, 3)[i]).relu()
+        torch.testing.assert_close(got[:, 3 * i : 3 * i + 3], expected)
+    assert torch.equal(got[:, 9], items[:, 3]), "what is no number stays"
+
+
+def test_categories_keep_their_vectors_and_bins_are_those_of_the_numbers() -> None:
+    lists = mixed(40)
+    transform = fit_transform(lists, missing="indicator")
+    make = partial(MLP, embedding="piecewise")
+    network = model_for(make, transform)
+    assert isinstance(network, WithEmbeddings)
+    features = torch.from_numpy(transform(lists.features))
+    fit_embedding(network, lambda: features)
+    edges = network.model.embedding.encoding.edges
+    assert len(edges) == 3, "price, stars and the indicator"
+    for column, found in zip((0, 2, 4), edges, strict=True):
+        values = features[:, column]
+        assert (found[0], found[-1]) == (values.min(), values.max())
+    assert network.model.layers[0].in_features == 3 * 16 + sum(e.size for e in network.embeddings)
+
+
+@pytest.mark.slow
+def test_bins_are_of_train_and_kept(tmp_path: Path) -> None:
+    data, args = mixed_data(20), ["model=tabm", "model.embedding.kind=piecewise", "threads=1"]
+    args += ["model.embedding.bins=4", "model.hidden_sizes=[4]", "loss=listnet", "batch_size=8"]
+    train_mixed(tmp_path / "whole", data, *args, "epochs=2")
+    train_mixed(tmp_path / "cut", data, *args, "epochs=1")
+    train_mixed(tmp_path / "cut", data, *args, "epochs=2", f"resume={tmp_path / 'cut'}")
+    whole, cut = (
+        load_checkpoint(tmp_path / name / "last.pt")["model"] for name in ("whole", "cut")
+    )
+    assert all(torch.equal(cut[name], value) for name, value in whole.items())
+    kept = load_model(str(tmp_path / "cut"), torch.device("cpu"))
+    train, test = (ItemTensors(data.split(split), kept.transform) for split in ("train", "test"))
+    edges = whole["model.embedding.encoding.edges"]
+    expected = np.quantile(train.features[:, 0].numpy(), np.linspace(0, 1, 5))
+    np.testing.assert_allclose(edges[0], expected, rtol=1e-5)
+    scores = np.loadtxt(tmp_path / "cut" / "scores.csv", delimiter=",", skiprows=1, usecols=-1)
+    np.testing.assert_allclose(predict(kept.model, test), scores, rtol=1e-6)
+
+
+@pytest.mark.parametrize("setting", ["kind=sine", "size=0", "bins=0", "frequencies=0", "sigma=0"])
+def test_a_mistake_is_named_before_data_is_read(setting: str) -> None:
+    kind = "periodic" if setting.startswith(("freq", "sigma")) else "piecewise"
+    given = [f"model.embedding.kind={kind}", f"model.embedding.{setting}"]
+    with pytest.raises(ConfigError, match=f"embedding.{setting} is"):
+        build(compose("model=mlp", *given))

@@ -1,4 +1,7 @@
-"""Losses by the compiled loops of the CPU, against the same formula on whole tensors."""
+"""Losses by the compiled loops of the CPU, against the same formula on whole tensors.
+
+Second derivatives are those of the plain path by any path, or an error in one line.
+"""
 
 import inspect
 import math
@@ -12,65 +15,49 @@ from typing import Any
 import processes
 import pytest
 import torch
-from ragged import random_lists, value_and_gradient
+from ragged import plain, ragged, random_lists, value_and_gradient
+from test_losses_reference import LOSSES
+from test_models import lists
+from torch import Tensor
 
 from ltr import losses
 from ltr.kernels.dispatch import numba_works
+from ltr.losses.mix import losses_by_name
+from ltr.models.layers import attend
+from ltr.relaxations import rank_distribution
 
-NAMES = [name for name in vars(losses) if name.endswith("_loss")]
-CUT: list[dict[str, Any]] = [{"k": 3}, {"k": 3, "pairs": "both"}, {"sigma": 4.0}]
-NEURAL: list[dict[str, Any]] = [
-    *({}, {"k": 1}, {"k": 5, "temperature": 0.1}, {"temperature": 1e-3}, {"temperature": 30.0}),
-    *({"max_iter": 1}, {"max_iter": 2, "tol": 0.0}, {"tol": 0.0}, {"tol": 0.1}),
-    {"max_iter": 200, "tol": 1e-12, "temperature": 0.3},
+ROWS: dict[str, list[dict[str, Any]]] = {name: rows for name, (_, _, rows) in LOSSES.items()}
+STEPS: list[dict[str, Any]] = [
+    *({"temperature": 1e-3}, {"temperature": 30.0}, {"max_iter": 1}, {"max_iter": 2, "tol": 0.0}),
+    *({"tol": 0.0}, {"tol": 0.1}, {"max_iter": 200, "tol": 1e-12, "temperature": 0.3}),
 ]
-CASES: dict[str, list[dict[str, Any]]] = {
-    "ranknet_loss": [{}, *CUT],
-    "lambdarank_loss": [{}, *CUT],
-    "lambda_loss": [
-        {"variant": variant, **knobs}
-        for variant in ("ndcg1", "ndcg2", "ndcg2++")
-        for knobs in ({}, *CUT, {"mu": 2.5})
-    ],
-    "ranksvm_loss": [{}, {"squared": True}, {"pair_weight": "ndcg_beta"}],
-    "rankboost_loss": [{}, {"pair_weight": "ndcg_beta"}],
-    "approx_ndcg_loss": [{}, {"k": 4}, {"temperature": 0.1}],
-    "lap_ndcg_loss": [{}, {"k": 4}, {"temperature": 0.1}],
-    "svm_map_loss": [{}, {"relevant": 3}],
-    "soft_ndcg_loss": [{}, {"k": 1}, {"k": 4, "sigma": 0.3}, {"discount": "linear"}],
-    "neural_ndcg_loss": [
-        {"transposed": transposed, **knobs} for transposed in (False, True) for knobs in NEURAL
-    ],
-    "neural_map_loss": [{}, {"k": 4, "relevant": 3}],
-    "neural_mrr_loss": [{}],
-    "neural_err_loss": [{}, {"temperature": 0.1}],
-    "neural_precision_loss": [{}, {"k": 4, "max_iter": 3}],
-    "ot_ndcg_loss": [{}, {"k": 4, "temperature": 0.5}],
-    "listmle_loss": [{}],
-    "p_listmle_loss": [{}, {"weight": "log2"}],
-    "softsort_ndcg_loss": [
-        *({}, {"k": 4}, {"temperature": 0.1}, {"max_iter": 1}, {"max_iter": 300, "tol": 1e-3}),
-    ],
+MORE: dict[str, list[dict[str, Any]]] = {
+    "neuralndcg": [*STEPS, {"stochastic": True}],
+    "neuralndcg_t": STEPS,
+    "softsortndcg": [{"max_iter": 1}, {"max_iter": 300, "tol": 1e-3}],
+    "svmmap": [{}, {"relevant": 3}],
 }
-cases = pytest.mark.parametrize(
-    ("name", "knobs"), [(name, knobs) for name, several in CASES.items() for knobs in several]
-)
+CASES = [(name, knobs) for rows in (ROWS, MORE) for name in rows for knobs in rows[name]]
+NO_KERNEL: list[tuple[str, dict[str, Any]]] = [
+    *(("plrank", {}), ("svmndcg", {}), ("rankprop", {"targets": "isotonic"})),
+]
+NUMBERS = {"temperature", "max_iter", "tol", "sigma", "mu"}  # which choose no other code
+EVERY = [case for case in CASES + NO_KERNEL if not case[1].keys() & NUMBERS]
+MIXED = ("mix", {"parts": {"neuralndcg": 1.0, "ranknet": 0.3, "listmle": 0.1}})
+BY_NAME = losses_by_name() | {name: loss for name, (loss, *_) in LOSSES.items()}
 
 
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on every loss takes its plain path."""
-    monkeypatch.setattr("ltr.kernels.dispatch.kernels_apply", lambda scores: False)
-    monkeypatch.setattr("ltr.kernels.dispatch.numba_works", lambda: False)
-    monkeypatch.setattr("ltr.kernels.neural_dcg.numba_works", lambda: False)
+def bound(name: str, knobs: dict[str, Any]) -> partial[Tensor]:
+    return partial(BY_NAME[name], **knobs)
 
 
 @pytest.mark.slow
-@cases
+@pytest.mark.parametrize(("name", "knobs"), CASES)
 @pytest.mark.parametrize("scale", [1.0, 1e3])
 def test_both_paths_agree(
     name: str, knobs: dict[str, Any], scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loss = partial(getattr(losses, name), **knobs)
+    loss = bound(name, knobs)
     for dtype, near in ((torch.float64, 1e-11), (torch.float32, 2e-4)):
         scores, labels, mask = random_lists(0, dtype)
         with monkeypatch.context() as patch:
@@ -83,7 +70,7 @@ def test_both_paths_agree(
             torch.testing.assert_close(one, other, atol=near * size, rtol=near)
 
 
-PAIRWISE = ("ranknet_loss", "lambdarank_loss", "lambda_loss", "ranksvm_loss", "rankboost_loss")
+PAIRWISE = ("ranknet", "lambdarank", "lambdaloss", "ranksvm", "rankboost")
 
 
 @pytest.mark.parametrize("path", ["kernels", "plain", "off the CPU"])
@@ -94,31 +81,24 @@ def test_differences_beyond_the_largest_float_are_no_nan(
     alike, near = [3e38, 3e38, -3e38], [60.0, 60.0, -60.0]  # of the same costs
     right, wrong = [3e38, 1.0, -3e38], [-3e38, 1.0, 3e38]
     apart = [1e26, 1.0, -1e26]  # where a cost overflows and no difference does
-    cases = [(n, k) for n in PAIRWISE for k in CASES[n] if "sigma" not in k]
-    cases += [("distil_loss", {"cost": "lambdarank"})]
-    cases += [("listmle_loss", {})] if path == "kernels" else []
+    cases = [(n, k) for n, k in CASES if n.startswith(PAIRWISE) and "sigma" not in k]
+    cases += [("distil", {"cost": "lambdarank"})]
+    cases += [("listmle", {})] if path == "kernels" else []
     for name, knobs in cases:
         with monkeypatch.context() as patch:
             if path != "kernels":
                 plain(patch)
             if path == "off the CPU":
                 patch.setattr(torch.compiler, "is_compiling", lambda: True)
-            loss = partial(getattr(losses, name), **knobs)
+            loss = bound(name, knobs)
             (value, slope), (same, pushed), (least, flat), (less, level), (large, _) = (
                 value_and_gradient(loss, torch.tensor([s]), labels, mask)
                 for s in (alike, near, right, apart, wrong)
             )
         torch.testing.assert_close((value, slope), (same, pushed))
         assert large.item() > 1e38
-        if knobs.get("variant") != "ndcg1":  # which has a cost for each order
+        if name != "lambdaloss ndcg1":  # which has a cost for each order
             assert not torch.cat([least, less, *flat, *level]).any()
-
-
-NUMBERS = {"temperature", "max_iter", "tol", "sigma", "mu"}  # which choose no other code
-EVERY = [
-    *((n, knobs) for n in NAMES for knobs in CASES.get(n, [{}]) if not knobs.keys() & NUMBERS),
-    *(("rankprop_loss", {"targets": "isotonic"}), ("distil_loss", {"cost": "lambdarank"})),
-]
 
 
 @pytest.mark.parametrize("fast", [True, False], ids=["kernels", "plain"])
@@ -133,35 +113,26 @@ def test_a_nan_makes_its_list_nan_and_no_other(fast: bool, monkeypatch: pytest.M
         with monkeypatch.context() as patch:
             if not fast:
                 plain(patch)
-            loss = partial(getattr(losses, name), **knobs)
-            value, gradient = value_and_gradient(loss, scores, labels, mask)
+            value, gradient = value_and_gradient(bound(name, knobs), scores, labels, mask)
+            none, _ = value_and_gradient(bound(name, knobs), scores[:0], labels[:0], mask[:0])
+        assert none.shape == (0,)
         if value.isnan().tolist() != [False, True, True, True] or gradient[0].isnan().any():
             wrong.append((name, knobs, value))
     assert not wrong
 
 
-def test_a_batch_of_no_lists_has_no_values() -> None:
-    scores, labels, mask = torch.zeros(0, 5), torch.zeros(0, 5), torch.ones(0, 5, dtype=torch.bool)
-    for name, knobs in EVERY:
-        value, _ = value_and_gradient(partial(getattr(losses, name), **knobs), scores, labels, mask)
-        assert value.shape == (0,)
-
-
-SWITCHES = [("neural_ndcg_loss", {"stochastic": True}), ("soft_ndcg_loss", {"normalise": True})]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "knobs"), [*EVERY, *SWITCHES])
+@pytest.mark.parametrize(("name", "knobs"), EVERY)
 def test_nothing_waits_for_a_number(name: str, knobs: dict[str, Any]) -> None:
-    if name == "svm_ndcg_loss" or knobs == {"targets": "isotonic"}:
+    if name == "svmndcg" or knobs == {"targets": "isotonic"}:
         return  # they are found on the CPU
     # On the meta device there are no numbers: whoever asks for one, as .item() does, or for a shape
     # that depends on them, as indexing by a mask does, is told so. On a GPU it would wait.
     scores, labels, mask = (x.to("meta") for x in random_lists(0, torch.float32))
     scores.requires_grad_()
-    loss = getattr(losses, name)
+    loss = bound(name, knobs)
     steps = {"max_iter": 2} if "max_iter" in inspect.signature(loss).parameters else {}
-    values = loss(scores, labels, mask, **knobs | steps)
+    values = loss(scores, labels, mask, **steps)
     losses.mean_over_batch(values, labels, mask).backward()
     assert scores.grad is not None
     assert scores.grad.shape == scores.shape
@@ -171,7 +142,7 @@ COMPILED = """
 import inspect, sys, torch
 from functools import partial
 from ragged import random_lists, value_and_gradient
-from ltr import losses
+from ltr.losses.mix import losses_by_name
 data = random_lists(1, torch.float64, size=12)
 called = set()
 
@@ -183,13 +154,13 @@ def backend(graph, _):
 for name in sys.argv[1:]:
     called.clear()
     torch._dynamo.reset()  # all losses behind one decorator share its code
-    loss = getattr(losses, name)
+    loss = losses_by_name()[name]
     if "max_iter" in inspect.signature(loss).parameters:
         loss = partial(loss, max_iter=2)  # the steps are unrolled
     compiled = torch.compile(loss, backend=backend, fullgraph=True)
     found, expected = value_and_gradient(compiled, *data), value_and_gradient(loss, *data)
     torch.testing.assert_close(found, expected, atol=1e-11, rtol=1e-9)
-    by_operator = name in ("neural_ndcg_loss", "ot_ndcg_loss")
+    by_operator = name in ("neuralndcg", "otndcg")
     assert ("ltr.neural_dcg.default" in called) == by_operator, called
     print(name)
 torch.library.opcheck(torch.ops.ltr.neural_dcg.default, (*data, 3, 0.5, True, 4, 1e-6))
@@ -203,17 +174,18 @@ for found in graphs():
 def test_every_loss_compiles_into_one_graph() -> None:
     # in a process of its own, where shapes are not checked: the checks themselves do not compile
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    done = processes.run(COMPILED, *CASES, env={"PYTHONPATH": paths})
+    names = sorted(losses_by_name().keys() & dict(CASES).keys() - {"sodeep"})  # which reads a file
+    done = processes.run(COMPILED, *names, env={"PYTHONPATH": paths})
     steps = [f"{name} 1 0" for name in ("listnet_loss", "lambdarank_loss", "neural_ndcg_loss")]
-    assert done.stdout.splitlines() == [*CASES, *steps], done.stderr
+    assert done.stdout.splitlines() == [*names, *steps], done.stderr
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lambdarank_loss", "approx_ndcg_loss"])
+@pytest.mark.parametrize("name", ["lambdarank", "approxndcg"])
 def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = random_lists(2, torch.float32, size=300)
-    loss = getattr(losses, name)
+    loss = BY_NAME[name]
     one = value_and_gradient(loss, *data)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     several = value_and_gradient(loss, *data)
@@ -254,18 +226,14 @@ def test_without_a_numba_that_works_losses_take_the_plain_path(
 
 
 SLOPES = """
-import hashlib
 import numpy as np
 from ltr.kernels.ranks import soft_rank_lists
 
 scores, weights = np.random.default_rng(0).normal(size=(2, 8, 40))
-found = np.zeros((2, 2, 8, 40))
-lists, mask = np.arange(8), np.ones((8, 40), dtype=bool)
+found, lists, mask = np.zeros((2, 8, 40)), np.arange(8), np.ones((8, 40), dtype=bool)
 for laplace in (False, True):
-    for backward in (False, True):
-        out = found[int(laplace), int(backward)]
-        soft_rank_lists(lists, scores, mask, 0.1, laplace, weights, backward, out)
-print(hashlib.sha256(found.tobytes()).hexdigest())
+    soft_rank_lists(lists, scores, mask, 0.1, laplace, weights, True, found[int(laplace)])
+print(found.tobytes().hex())
 """
 
 
@@ -278,3 +246,59 @@ def test_code_from_the_disk_gives_the_bits_of_the_process_that_compiled_it(tmp_p
     env["NUMBA_CACHE_DIR"] = str(tmp_path / "file")  # no folder: it compiles
     compiled = subprocess.check_output([sys.executable, "-c", SLOPES], env=env, text=True)
     assert kept.stdout == compiled
+
+
+def slopes(loss: Any, *given: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of the loss, and that of its squares added to it."""
+    scores = given[0].clone().requires_grad_()
+    torch.manual_seed(0)
+    values = loss(scores, *given[1:])
+    (gradient,) = torch.autograd.grad(values.sum(), scores, create_graph=True)
+    (penalised,) = torch.autograd.grad(values.sum() + 10 * gradient.square().sum(), scores)
+    return gradient.detach(), penalised
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "knobs"), [*EVERY, MIXED])
+def test_a_penalty_of_the_gradient_counts_on_any_path(
+    name: str, knobs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss, given = bound(name, knobs), ragged()
+    if name == "plrank" or "targets" in knobs:
+        with pytest.raises(
+            NotImplementedError, match=r"no second derivative.*without create_graph"
+        ):
+            slopes(loss, *given)
+        return
+    gradient, found = slopes(loss, *given)
+    plain(monkeypatch)
+    expected = slopes(loss, *given)
+    torch.testing.assert_close((gradient, found), expected, atol=1e-11, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_ranks_of_a_long_list_are_differentiable_twice() -> None:
+    # its recursion is computed in parts, and again for the gradient
+    scores = torch.randn(1, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weights, mask = scores.sin().unsqueeze(-1), torch.ones(1, 40, dtype=torch.bool)
+
+    def value(scores: Tensor) -> Tensor:
+        return (rank_distribution(scores, mask) * weights).sum()
+
+    assert torch.autograd.gradgradcheck(value, scores.requires_grad_(), fast_mode=True)
+
+
+def test_the_values_may_be_changed_in_place() -> None:
+    scores, labels, mask = ragged()
+    loss = losses.ranknet_loss
+    expected, given = slopes(loss, scores, labels, mask)[0], scores.clone().requires_grad_()
+    loss(given, labels, mask).mul_(2).sum().backward()
+    torch.testing.assert_close(given.grad, 2 * expected)
+
+
+def test_attention_refuses_a_second_derivative() -> None:
+    packed, _, values = lists()
+    items = packed.pack(values).requires_grad_()
+    attended = attend(items, packed, heads=1, rate=0.0)
+    with pytest.raises(NotImplementedError, match=r"no second derivative.*model=mlp"):
+        torch.autograd.grad(attended.sum(), items, create_graph=True)

@@ -1,50 +1,61 @@
-"""One battery over every loss in ``configs/loss/``, then what each loss promises by itself."""
+"""One battery over every loss in ``configs/loss/``, then what each loss promises by itself.
+
+And what ``scripts/list_losses.py`` and docs/labels.md show, and weights of lists in training: a
+weight of 2 is the list twice.
+"""
 
 import inspect
 import itertools
 import math
+import re
+import runpy
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import references
 import torch
+from conftest import ROOT, compose
+from folders import refused
 from jaxtyping import config as checking
-from ragged import ragged, value_and_gradient
-from test_fast_paths import NAMES, plain
+from made_columns import COLUMNS, mixed, mixed_data, train_mixed
+from made_trees import a_loss, tensors
+from ragged import NAMES, plain, ragged, value_and_gradient
 from torch import Tensor
 
 from ltr import losses
-from ltr.checks.list_losses import import_function, loss_config
+from ltr.checks.list_losses import details, import_function, loss_config, loss_names
 from ltr.checks.loss_properties import GOES_TO, LOSS_PROPERTIES
 from ltr.checks.subject import DOES_NOT_APPLY, HOLDS, Subject, judge
+from ltr.data.lists import Lists
+from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError
 from ltr.losses.batch import counted_lists
 from ltr.losses.mix import OF_RUN, losses_by_name
+from ltr.models.rounds import LossObjective
 from ltr.relaxations.neuralsort import uniform_noise
+from ltr.scorers.parts import make
+from ltr.scorers.trust import config_to_keep, trusted
 
 CHOICES = {
     **{"variant": ["ndcg1", "ndcg2"], "weight": ["log2"], "pair_weight": ["ndcg_beta"]},
     **{"discount": ["sqrt_log2", "linear"], "pairs": ["both"], "targets": ["isotonic"]},
 }
-VARIANTS: dict[str, dict[str, Any]] = {"neuralndcg_t": {"transposed": True}}
-CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "loss").glob("*.yaml"))
-
-
-def read_config(path: Path) -> tuple[Callable[..., Tensor], dict[str, Any]]:
-    """The function and the knobs of a loss config."""
-    config = loss_config(path.stem)
-    return import_function(config.target), config.values
+CONFIGS = sorted((ROOT / "configs" / "loss").glob("*.yaml"))
 
 
 def variants() -> list[Any]:
     """Every loss as configured, and with a cutoff and each switch turned where it has them."""
     found = []
     for path in CONFIGS:
-        loss, knobs = read_config(path)
+        config = loss_config(path.stem)
+        loss, knobs = import_function(config.target), config.values
         changes: list[dict[str, Any]] = [{}]
         changes += [{"k": 3}] if "k" in knobs else []
         changes += [{knob: not on} for knob, on in knobs.items() if isinstance(on, bool)]
@@ -58,11 +69,15 @@ def variants() -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_config_names_its_paper_and_holds_every_knob_with_its_default(path: Path) -> None:
-    lines = path.read_text().splitlines()
-    assert lines[lines[0] == "# @package _global_"].startswith("# ")
-    assert "_partial_: true" in [line.strip() for line in lines]
-    loss, knobs = read_config(path)
+def test_a_config_holds_every_knob_with_its_default_and_is_shown_in_full(path: Path) -> None:
+    config, found, text = loss_config(path.stem), details(path.stem), path.read_text()
+    loss, knobs = import_function(config.target), config.values
+    assert text in found
+    assert f"\n{config.target}(scores, labels, mask" in found
+    assert found.endswith(inspect.cleandoc(loss.__doc__ or ""))
+    lines = [line for line in text.splitlines() if line.strip().split(":")[0] in knobs]
+    assert len(lines) == len(knobs)
+    assert all("  # " in line for line in lines)
     stem = path.stem.removesuffix("_t")
     assert stem == "mix" or loss is losses_by_name()[stem]
     parameters = list(inspect.signature(loss).parameters.values())
@@ -70,12 +85,52 @@ def test_config_names_its_paper_and_holds_every_knob_with_its_default(path: Path
     assert {p.kind for p in parameters[3:]} <= {inspect.Parameter.KEYWORD_ONLY}
     # a generator is no setting: it is made by who calls
     defaults = {p.name: p.default for p in parameters[3:] if p.name not in OF_RUN}
-    if path.stem in VARIANTS:
-        defaults |= VARIANTS[path.stem]
+    if path.stem == "neuralndcg_t":
+        defaults["transposed"] = True
     if "parts" in knobs:  # the names of others stand there with the weight 0
         assert set(knobs["parts"]) == set(losses_by_name())
         knobs["parts"] = {name: weight for name, weight in knobs["parts"].items() if weight}
     assert knobs == defaults
+
+
+def shown(capsys, monkeypatch, *arguments: str) -> str:
+    monkeypatch.setattr(sys, "argv", ["list_losses.py", *arguments])
+    # it would be this process that a stop ends
+    monkeypatch.setattr("ltr.__main__.end_when_stopped", lambda: None)
+    runpy.run_path(str(ROOT / "scripts" / "list_losses.py"), run_name="__main__")
+    return capsys.readouterr().out
+
+
+def test_every_config_is_in_the_table_of_the_page_and_in_the_plain_one(capsys, monkeypatch) -> None:
+    out = shown(capsys, monkeypatch, "markdown=true")
+    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in out.splitlines()[2:]]
+    rows = [[cell.strip().replace("\\|", "|") for cell in row] for row in cells]
+    for path, (name, function, title, knobs) in zip(CONFIGS, rows, strict=True):
+        assert name == path.stem
+        text = path.read_text()
+        assert f"_target_: ltr.losses.{function}\n" in text
+        assert f"# {title}\n" in text
+        assert (knobs == "-") == ("No knobs." in title)
+    named = {row[0]: row[3] for row in rows}
+    assert named["ranknet"] == "k=null sigma=1.0 pairs=any"
+    assert named["rmse"] == "levels=5"
+    assert (ROOT / "docs" / "losses.md").read_text().endswith(f"\n{out}")
+    out = shown(capsys, monkeypatch)
+    assert [line.split()[0] for line in out.splitlines()[2:] if line[0] != " "] == loss_names()
+    assert max(map(len, out.splitlines())) < 150
+
+
+@pytest.mark.slow
+def test_the_page_of_labels_is_what_losses_metrics_and_trees_do() -> None:
+    for library in ("lightgbm", "xgboost", "catboost"):
+        pytest.importorskip(library)
+    table = runpy.run_path(str(ROOT / "docs" / "labels.py"))["label_table"]()
+    assert (ROOT / "docs" / "labels.md").read_text().endswith(f"\n{table}\n")
+    rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| ")]
+    assert [row[0].strip() for row in rows[1 : 1 + len(loss_names())]] == [
+        f"loss={name}" for name in loss_names()
+    ]
+    assert all(cell.strip() not in ("", "not finite") for row in rows[1:] for cell in row)
 
 
 @pytest.mark.slow
@@ -102,12 +157,9 @@ def applies(prop: str, loss: partial[Tensor]) -> bool:
         "the_cutoff_is_honoured": "k" in knobs,
         "the_sharp_limit_is_minus_the_metric": with_metric
         and knobs.get("discount", "log2") == "log2",
-        "what_is_drawn_comes_from_the_generator": draws(known, knobs),
+        "what_is_drawn_comes_from_the_generator": known in ("listmle", "p_listmle", "plrank")
+        or bool(knobs.get("stochastic")),
     }.get(prop, True)
-
-
-def draws(name: str, knobs: dict[str, Any]) -> bool:
-    return name in ("listmle", "p_listmle", "plrank") or bool(knobs.get("stochastic"))
 
 
 @pytest.mark.parametrize("name", [*NAMES, "distil_loss teacher"])
@@ -257,3 +309,101 @@ def test_reduction_counts_lists() -> None:
         assert mean.item() == expected
         assert gradient.tolist() == slopes
         assert counted_lists(labels, mask, empty=empty).tolist() == [slope > 0 for slope in slopes]
+    weights = torch.tensor([2.0, 1.0, 9.0])  # as if the lists stood there as often
+    for empty, expected in (("keep", (3 + 3 + 1) / 3), ("skip", 3)):
+        mean = losses.mean_over_batch(values, labels, mask, empty=empty, weights=weights)
+        assert mean.item() == pytest.approx(expected)
+    assert losses.mean_over_batch(values, labels, mask, weights=torch.zeros(3)) == 0
+
+
+def test_a_mix_is_the_sum_of_its_parts_which_draw_from_its_generator() -> None:
+    given = [
+        *("loss=mix", "suggested.levels=7", "loss.parts.rmse=0.5", "loss.parts.listnet=0"),
+        *("loss.parts.neuralndcg=2", "+loss.knobs.neuralndcg.temperature=0.1"),
+    ]
+    data = ragged()
+    found = make(compose(*given).loss, "loss")(*data)
+    expected = 2 * losses.neural_ndcg_loss(*data, temperature=0.1)
+    torch.testing.assert_close(found, expected + 0.5 * losses.rmse_loss(*data, levels=7))
+    drawn = [torch.Generator().manual_seed(3) for _ in range(2)]
+    found = losses.mix_loss(*data, parts={"listmle": 2.0}, generator=drawn[0])
+    assert torch.equal(found, 2 * losses.listmle_loss(*data, generator=drawn[1]))
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({"parts": {"listnte": 1}}, "listnte: no such part of a mix; there are approxndcg, bce, "),
+        ({"parts": {"mix": 1}}, "mix: no such part of a mix; there are approxndcg, "),
+        ({"knobs": {"neuralndcg": {"sigma": 1}}}, "knobs.neuralndcg.sigma: neuralndcg has no such"),
+        ({"knobs": {"lambdarank": {"k": 3}}}, "knobs.lambdarank: lambdarank is no part of this"),
+        ({"parts": {"listnet": -1}}, "parts.listnet=-1 is no weight: write a finite number >= 0"),
+        ({"parts": {"listnet": 0}}, "no part of the mix has a weight: set loss.parts.NAME=1"),
+    ],
+)
+def test_what_is_wrong_in_a_mix_is_named(knobs: dict[str, Any], said: str) -> None:
+    assert refused(lambda: losses.mix_loss(*ragged(), **knobs), ConfigError).startswith(said)
+
+
+def test_a_kept_mix_names_no_other_code(tmp_path: Path) -> None:
+    kept = config_to_keep(compose("loss=mix", "+loss.knobs.listnet={}"), tmp_path)
+    assert make(trusted(kept, ["loss"]).loss, "loss") is not None
+    kept["loss"]["knobs"]["listnet"] = {"_target_": "os.system", "command": "true"}
+    assert "trust=[MODULE]" in refused(lambda: trusted(kept, ["loss"]), ConfigError)
+
+
+def twice(lists: Lists, which: int) -> Lists:
+    """``lists`` with the list ``which`` once more at the end."""
+    rows = slice(lists.offsets[which], lists.offsets[which + 1])
+    return replace(
+        lists,
+        features=np.concatenate([lists.features, lists.features[rows]]),
+        labels=np.concatenate([lists.labels, lists.labels[rows]]),
+        offsets=np.append(lists.offsets, lists.items + lists.lengths[which]),
+        qids=np.append(lists.qids, "again"),
+    )
+
+
+def heavy(lists: Lists, which: int) -> Lists:
+    """``lists`` in which the list ``which`` weighs 2."""
+    return replace(lists, weights=1 + np.eye(len(lists), dtype=np.float32)[which])
+
+
+@pytest.mark.parametrize("loss", ["neuralndcg", "mse"])
+def test_the_gradient_of_a_list_that_weighs_2_is_twice_that_of_the_list(loss: str) -> None:
+    lists = mixed(5)
+    scores = np.random.default_rng(0).normal(size=lists.items)
+    once = LossObjective(a_loss(loss), tensors(lists))
+    more = LossObjective(a_loss(loss), tensors(heavy(lists, 3)))
+    factor = np.repeat([1, 1, 1, 2, 1], lists.lengths)
+    np.testing.assert_allclose(more.gradient(scores), factor * once.gradient(scores), rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_networks_and_trees_learn_the_same_from_a_list_twice(tmp_path: Path) -> None:
+    train, others = mixed(8), {"vali": mixed(5, seed=1), "test": mixed(5, seed=2)}
+    assert train.columns == COLUMNS
+    for model, more in (
+        ("linear", ["loss=mse", "batch_size=99", "optimizer.lr=0.1", "transform=none"]),
+        ("lightgbm", ["model.min_data_in_leaf=1", "+model.options.min_data_in_bin=1"]),
+    ):
+        scores = {}
+        for name, lists in (("twice", twice(train, 3)), ("heavy", heavy(train, 3))):
+            data = MemoryLists(name="m", lists={"train": lists, **others})
+            args = (f"model={model}", *more, "epochs=3", "select=last", "threads=1")
+            train_mixed(tmp_path / f"{model}-{name}", data, *args)
+            scores[name] = pd.read_csv(tmp_path / f"{model}-{name}" / "scores.csv").score
+        np.testing.assert_allclose(scores["heavy"], scores["twice"], atol=2e-5)
+        assert scores["heavy"].nunique() > 3
+
+
+@pytest.mark.slow
+def test_the_loss_of_an_epoch_is_the_weighted_mean_however_batched(
+    tmp_path: Path,
+) -> None:
+    data, means = mixed_data(6, weights=True), []
+    for name, more in (("steps", ["batch_size=4"]), ("slices", ["batch_size=3", "shards=2"])):
+        args = ("model=linear", "loss=mse", "optimizer.lr=0", "epochs=1", "threads=1", *more)
+        train_mixed(tmp_path / name, data, *args)
+        means.append(pd.read_csv(tmp_path / name / "history.csv").loss[1])
+    assert means[0] == pytest.approx(means[1], rel=1e-5)

@@ -1,5 +1,10 @@
-"""Every loss against its formula in NumPy, with every knob, at many sizes and extreme scores."""
+"""Every loss against its formula in NumPy, with every knob, at many sizes and extreme scores.
 
+Those over all rankings against all rankings: SVM-MAP and SVM-NDCG find the worst, PL-Rank has no
+bias. And the isotonic targets of RankProp are the closest.
+"""
+
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,8 +14,11 @@ import planted_faults
 import pytest
 import references as ref
 import torch
+from ragged import plain, random_lists, value_and_gradient
+from sklearn.isotonic import IsotonicRegression
+from torch import Tensor
 
-from ltr import losses
+from ltr import losses, metrics
 from ltr.checks.list_losses import loss_names
 from ltr.checks.loss_properties import the_gradient_agrees_with_finite_differences
 from ltr.checks.subject import HOLDS, Subject, judge
@@ -133,5 +141,101 @@ def test_a_fault_of_a_knob_is_caught(fault: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_loss_has_a_reference() -> None:
-    by_all_rankings = {"plrank", "svmmap", "svmndcg"}  # test_all_rankings.py
+    by_all_rankings = {"plrank", "svmmap", "svmndcg"}  # below
     assert {name.split()[0] for name in LOSSES} | by_all_rankings == set(loss_names())
+
+
+def rankings(n: int) -> Tensor:
+    """The rank of each item in every ranking of ``n`` items, ``[rankings, item]``."""
+    return torch.tensor(list(itertools.permutations(range(1, n + 1))), dtype=torch.float64)
+
+
+def small_lists() -> list[tuple[Tensor, Tensor]]:
+    """Scores and labels of lists of 1 to 6 items, some tied, some far apart."""
+    generator = torch.Generator().manual_seed(1)
+    found = []
+    for n in (1, 2, 3, 4, 5, 6, 6, 6):
+        scores = torch.randn(n, dtype=torch.float64, generator=generator)
+        labels = torch.randint(0, 4, (n,), generator=generator).double()
+        found += [(scores, labels), ((2 * scores).round(), labels), (0.05 * scores, labels)]
+    return found
+
+
+def check_worst(loss: Callable[..., Tensor], scores: Tensor, labels: Tensor, worth: Tensor) -> None:
+    """Value and subgradient are of the largest of ``worth``, linear in the scores, [rankings]."""
+    mask = torch.ones(1, len(scores), dtype=torch.bool)
+    value, gradient = value_and_gradient(loss, scores[None], labels[None], mask)
+    assert value.item() == pytest.approx(worth.max().item(), abs=1e-12)
+    (slopes,) = torch.autograd.grad(worth.max(), scores)
+    if (worth > worth.max() - 1e-9).sum() == 1:
+        torch.testing.assert_close(gradient[0], slopes, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("path", ["kernel", "plain"])
+def test_svm_map_is_the_largest_of_all_rankings(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if path == "plain":
+        plain(monkeypatch)
+    for scores, labels in small_lists():
+        ranks, scores = rankings(len(scores)), scores.requires_grad_()
+        good = labels >= 2
+        in_front = (ranks.unsqueeze(-1) < ranks.unsqueeze(-2)).double() * 2 - 1
+        pairs = good.unsqueeze(-1) & ~good
+        apart = (scores.unsqueeze(-1) - scores) * pairs / pairs.sum().clamp(min=1)
+        exact = metrics.map(-ranks, labels.expand_as(ranks), ranks > 0, relevant=2)
+        worth = 1 - exact + (in_front * apart).sum((-2, -1)) - apart.sum()
+        check_worst(partial(losses.svm_map_loss, relevant=2), scores, labels, worth)
+
+
+@pytest.mark.parametrize("k", [None, 1, 2, 4])
+def test_svm_ndcg_is_the_largest_of_all_rankings(k: int | None) -> None:
+    for scores, labels in small_lists():
+        n = len(scores)
+        ranks, scores = rankings(n), scores.requires_grad_()
+        weight = (min(k or n, n) + 1 - ranks).clamp(min=0)
+        means = (weight * scores).sum(-1) / weight[0].sum()
+        exact = metrics.ndcg(-ranks, labels.expand_as(ranks), ranks > 0, k=k)
+        ideal = means[exact > 1 - 1e-12].max()  # of the ideal orders, equal labels by score
+        if k is not None:  # also below k they stand by label
+            order = sorted(range(n), key=lambda i: (-labels[i], -scores[i].detach()))
+            ideal = (weight[0].sort(descending=True).values * scores[order]).sum() / weight[0].sum()
+        check_worst(partial(losses.svm_ndcg_loss, k=k), scores, labels, 1 - exact + means - ideal)
+
+
+@pytest.mark.parametrize("path", ["scipy", "plain"])
+def test_isotonic_targets_are_the_closest(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if path == "plain":
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    scores, labels, mask = random_lists(3, torch.float64, size=12)
+    found = losses.rankprop_loss(scores, labels, mask, targets="isotonic")
+    for value, s, y, m in zip(found, scores.numpy(), labels.numpy(), mask.numpy(), strict=True):
+        order = np.lexsort((-s[m], -y[m]))
+        closest = IsotonicRegression(increasing=False).fit_transform(
+            np.arange(m.sum()), s[m][order]
+        ) if m.any() else s[m]  # fmt: skip
+        expected = np.square(s[m][order] - closest).sum() / max(1, m.sum())
+        assert value.item() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, None])
+def test_pl_rank_has_no_bias(k: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    temperature, scores = 0.7, torch.tensor([0.4, -0.3, 1.1, 0.2], dtype=torch.float64)
+    places, mask = rankings(4) - 1, torch.ones(24, 4, dtype=torch.bool)
+    labels = torch.tensor([2.0, 0, 1, 1], dtype=torch.float64).expand(24, 4)
+    m = (scores / temperature).requires_grad_()
+    ranked = m[places.argsort(-1)]
+    left = ranked.flip(-1).logcumsumexp(-1).flip(-1)
+    chances = (ranked - left).sum(-1).exp()  # of each ranking, by the Plackett-Luce model
+    values = metrics.ndcg(-places, labels, mask, k=k)
+    expected = -(chances * values).sum()
+    (slope,) = torch.autograd.grad(expected, m)
+
+    # noise under which each copy of the list draws another of the rankings
+    least = m.detach().log_softmax(-1) + places
+    noise = torch.exp(-torch.exp(least))[None]
+    monkeypatch.setattr("ltr.losses.plrank.uniform_noise", lambda *_: noise)
+    loss = partial(losses.plrank_loss, k=k, n_samples=1, temperature=temperature)
+    value, gradient = value_and_gradient(loss, scores.expand(24, 4), labels, mask)
+    torch.testing.assert_close(value, -values)
+    each = gradient / torch.arange(1, 25).unsqueeze(-1)
+    found = (chances.detach().unsqueeze(-1) * each).sum(0)
+    torch.testing.assert_close(found, slope / temperature, atol=1e-12, rtol=1e-12)

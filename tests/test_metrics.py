@@ -1,4 +1,7 @@
-"""Metrics: slow float64 formulas under every convention, libraries, the official LETOR figures."""
+"""Metrics: slow float64 formulas under every convention; named conventions, as their tools do it.
+
+A tool that is not installed is skipped. The figures of the LETOR script are in test_scores_file.py.
+"""
 
 import itertools
 import math
@@ -13,14 +16,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import compose
 from jaxtyping import config as checking
 from sklearn.metrics import ndcg_score
 
 from ltr import metrics
+from ltr.console.configs import CONFIGS
 from ltr.errors import ConfigError
+from ltr.experiment.build import build
+from ltr.experiment.run import run
+from ltr.inference.evaluate import chosen_conventions, evaluate_model
 from ltr.losses import neural_err_loss
 from ltr.metrics import Convention, Metric, err, mean_over_lists, ndcg, parse_metric
 from ltr.metrics.spec import METRICS
+from ltr.scorers.parts import make_convention
 
 CONVENTIONS = [
     Convention(),
@@ -163,6 +172,9 @@ def test_err_of_many_grades_is_finite() -> None:
             labels = torch.tensor([[levels - 1, 0]], dtype=dtype)
             found = err(scores.to(dtype), labels, mask, levels=levels)
             assert found.item() == pytest.approx(1 / 2)  # satisfied at rank 2
+    hundred = scores.float(), torch.tensor([[100.0, 0]]), mask
+    soft = neural_err_loss(*hundred, levels=101, temperature=0.01).item()
+    assert soft == pytest.approx(-1 / 2, abs=1e-4)
     assert 0 <= err(scores, row(4, 0), mask, levels=1100).item() < 1e-300  # 15 / 2^1099
     assert 0 <= -neural_err_loss(scores, row(4, 0), mask, levels=1100).item() < 1e-300
 
@@ -270,10 +282,151 @@ def test_metric_names_round_trip_and_a_misspelt_one_says_how_to_write_it() -> No
 
 
 @pytest.mark.slow
-def test_a_config_can_be_checked_without_torch() -> None:
+def test_a_config_is_checked_and_losses_are_listed_without_torch() -> None:
     code = (
         "import sys; from ltr.metrics import Convention, parse_metric; parse_metric('ndcg@5'); "
+        "from ltr.checks.list_losses import all_losses; all_losses(); "
         "Convention().describe(); assert 'torch' not in sys.modules; "
         "from ltr.metrics import ndcg, dcg, mean_over_lists; assert 'torch' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
+
+
+NAMED = {
+    "paper": Convention(),
+    "lightgbm": Convention(relevant=0.50000001, map_over="reachable"),
+    "letor4": Convention(empty=0, discount="letor", short="zero"),
+    "trec": Convention(empty=0, gain="linear"),
+    "sklearn": Convention(empty=0, gain="linear", ties="averaged"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [path.stem for path in (CONFIGS / "metrics_as").glob("*.yaml")])
+def test_a_name_sets_every_key_but_the_data_s(name: str) -> None:
+    cfg = compose(f"metrics_as={name}")
+    assert set(cfg.metrics_as[name]) == set(vars(Convention())) - {"levels"}
+    assert make_convention(cfg) == NAMED[name]
+    assert chosen_conventions(compose(f"metrics_as={name}", config="evaluate"), {}) == {
+        name: NAMED[name]
+    }
+
+
+def test_single_keys_go_over_the_name() -> None:
+    cfg = compose("metrics_as=letor4", "convention.empty=skip", "convention.gain=[0,1,4]")
+    assert make_convention(cfg) == Convention("skip", [0, 1, 4], "letor", short="zero")
+    assert make_convention(compose()) == Convention()
+    assert make_convention(compose("dataset=mq2008")).levels == 3
+    cfg = compose("metrics_as=[letor4,trec]", "convention.empty=0.5", config="evaluate")
+    assert chosen_conventions(cfg, {"levels": 3}) == {
+        "letor4": Convention(empty=0.5, discount="letor", short="zero", levels=3),
+        "trec": Convention(empty=0.5, gain="linear", levels=3),
+    }
+    cfg = compose("convention.gain=[0,1]", config="evaluate")
+    assert chosen_conventions(cfg, {"empty": 0}) == {"own": Convention(0, [0, 1])}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("metrics_as=[letor4,paper]", "training takes one convention"),
+        ("metrics_as=sklearn metrics=[ndcg@5,err@5]", "err has no averaged ties: leave err out"),
+        ("+convention.gian=linear", "unexpected keyword argument 'gian'"),
+    ],
+)
+def test_what_training_cannot_take_is_refused_before_data_is_read(given: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        build(compose(*given.split()))
+
+
+@pytest.mark.slow
+def test_a_run_stores_its_convention_and_others_can_be_asked_for(
+    tiny: list[str], tmp_path: Path
+) -> None:
+    cfg = compose(*tiny, "epochs=1", "metrics_as=letor4", "metrics=[ndcg@5,map,mean_ndcg,err]")
+    got = run(cfg, tmp_path, {})
+    assert '"short": "zero"' in (tmp_path / "results.json").read_text()
+    text = evaluate_model(compose(f"checkpoint={tmp_path}", config="evaluate"))
+    assert f"{got['test_mean_ndcg']:.4f}" in text
+    assert text.endswith(Convention(0, discount="letor", short="zero", levels=3).describe())
+    given = [f"checkpoint={tmp_path}", "metrics_as=[letor4,paper]", "metrics=[ndcg@5]"]
+    both = compose(*given, f"output={tmp_path / 'queries.csv'}", config="evaluate")
+    table, described = evaluate_model(both).split("\n\n")[1:]
+    assert table.split()[-2] == f"{got['test_ndcg@5']:.4f}"
+    assert described.splitlines()[1] == f"paper: {Convention(levels=3).describe()}"
+    head = (tmp_path / "queries.csv").read_text().splitlines()[0]
+    assert head == "qid,items,empty,letor4 ndcg@5,paper ndcg@5"
+
+
+CUTOFFS = (1, 3, 5, 10)
+
+
+def lists(kind: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Scores and labels of 120 lists: grades, some lists empty, perhaps with equal scores.
+
+    ``real``: labels from 0 to 1 on both sides of 0.5, some exactly there and some just above.
+    """
+    rng = np.random.default_rng(0)
+    scores, labels, mask = random_lists(rng.integers(2, 40, 120), 40, scores=4)
+    if kind != "ties":
+        scores = scores + torch.from_numpy(
+            rng.permuted(np.tile(np.arange(40) / 99, (120, 1)), axis=1)
+        )
+    if kind == "real":
+        edges = np.array([0.2, 0.2, 0.5, np.nextafter(np.float32(0.5), np.float32(1)), 0.75])
+        labels = torch.from_numpy(rng.choice(edges, mask.shape))
+    return scores, labels, mask
+
+
+@pytest.mark.slow
+def test_trec_is_trec_eval() -> None:
+    """Without equal scores: trec_eval breaks ties by document number."""
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    scores, labels, mask = lists("grades")
+    ranked, judged = (
+        {
+            str(i): {f"d{j}": v for j, v in enumerate(row[real].tolist())}
+            for i, (row, real) in enumerate(zip(values, mask, strict=True))
+        }
+        for values in (scores, labels.int())
+    )
+    whole = {"map": "map", "recip_rank": "mrr", "ndcg": "ndcg"}
+    cut = {"ndcg_cut": "ndcg", "P": "precision", "recall": "recall", "map_cut": "map"}
+    names = whole | {f"{name}_{k}": f"{ours}@{k}" for name, ours in cut.items() for k in CUTOFFS}
+    asked = {*whole, *(f"{name}.{','.join(map(str, CUTOFFS))}" for name in cut)}
+    printed = pytrec_eval.RelevanceEvaluator(judged, asked).evaluate(ranked)
+    for theirs, ours in names.items():
+        found = parse_metric(ours)(scores, labels, mask, NAMED["trec"])
+        expected = [printed[str(i)][theirs] for i in range(len(scores))]
+        np.testing.assert_allclose(found, expected, atol=1e-12, rtol=0, err_msg=theirs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["grades", "ties", "real"])
+def test_lightgbm_is_lightgbm(kind: str) -> None:
+    """A tree that cannot split, so that LightGBM evaluates the scores it is given.
+
+    It refuses real-valued labels for ndcg.
+    """
+    lightgbm = pytest.importorskip("lightgbm")
+    real = kind == "real"
+    made = lists(kind)
+    scores, labels = (values[made[2]].numpy() for values in made[:2])
+    items, sizes = np.arange(len(scores), dtype=float)[:, None], made[2].sum(-1).numpy()
+    data = lightgbm.Dataset(items, labels, group=sizes, init_score=scores)
+    printed: dict[str, dict[str, list[float]]] = {}
+    params = {
+        "objective": "regression" if real else "lambdarank",
+        "metric": ["map"] if real else ["ndcg", "map"],
+        "boost_from_average": False,
+        "eval_at": list(CUTOFFS),
+        "min_data_in_leaf": len(scores),
+        "verbose": -1,
+        "num_threads": 1,
+    }
+    kept = [lightgbm.record_evaluation(printed)]
+    lightgbm.train(params, data, 1, valid_sets=[data], callbacks=kept)
+    assert len(printed["training"]) == (1 if real else 2) * len(CUTOFFS)
+    for name, (expected,) in printed["training"].items():
+        found = mean_over_lists(parse_metric(name)(*made, NAMED["lightgbm"]), empty=1)
+        assert found == pytest.approx(expected, abs=1e-12), name

@@ -12,8 +12,7 @@ from typing import Any
 import processes
 import pytest
 import torch
-from ragged import random_lists, stochastic_neural_sort, value_and_gradient
-from test_fast_paths import plain
+from ragged import plain, random_lists, stochastic_neural_sort, value_and_gradient
 from torch import Tensor
 
 from ltr.kernels.neural_dcg import neural_dcg, worthwhile

@@ -1,18 +1,28 @@
-"""Soft permutations: the paper's table, limits, scaling, and what is drawn."""
+"""Soft permutations: the paper's table, limits, scaling, what is drawn; the learned sorter.
+
+Of the network of ``loss=sodeep``: how well it sorts, its file, and the command that teaches it.
+"""
 
 import itertools
 import math
+import runpy
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import references
 import torch
+from conftest import ROOT, compose
 from ragged import ragged, random_lists, stochastic_neural_sort
-from torch import Tensor
 
-from ltr.metrics.ordering import order_by_score
+from ltr.errors import ConfigError
+from ltr.experiment.identity import _parts
+from ltr.losses import sodeep_loss
+from ltr.metrics.ordering import order_by_score, rank_of_item
 from ltr.relaxations import (
+    learned_ranks,
+    learned_sorter,
     neural_sort,
     ot_sort,
     rank_distribution,
@@ -21,19 +31,10 @@ from ltr.relaxations import (
 )
 from ltr.relaxations.neuralsort import uniform_noise
 
-NAN = math.nan
 
-
-def five_lists(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """Scores and mask of lists of 7, 4, 1, 0 and 3 items, padded on every side and between."""
-    scores = torch.randn(5, 7, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    rows = ("1111111", "0011110", "0000010", "0000000", "1001001")
-    return scores, torch.tensor([[place == "1" for place in row] for row in rows])
-
-
-@pytest.mark.parametrize("junk", [NAN, math.inf, -math.inf, 1e30])
+@pytest.mark.parametrize("junk", [math.nan, math.inf, -math.inf, 1e30])
 def test_padding_is_never_read(junk: float) -> None:
-    scores, mask = five_lists()
+    scores, _, mask = random_lists(0, torch.float64, size=7)
     poisoned = scores.masked_fill(~mask, junk).requires_grad_()
     soft = neural_sort(poisoned, mask)
     assert torch.equal(soft, neural_sort(scores, mask))
@@ -77,7 +78,7 @@ def test_a_shift_of_the_scores_changes_nothing() -> None:
     ("max_iter", "tol"), [(1, 1e-6), (3, 1e-6), (30, 1e-6), (500, 1e-12), (30, 0.01)]
 )
 def test_sinkhorn_is_repeated_division_list_by_list(max_iter: int, tol: float, first: str) -> None:
-    scores, mask = five_lists()
+    scores, _, mask = random_lists(0, torch.float64, size=7)
     soft = neural_sort(scores, mask, temperature=0.3).requires_grad_()
     scale = partial(sinkhorn, mask=mask, max_iter=max_iter, tol=tol, first=first)
     found = scale(soft)
@@ -110,7 +111,7 @@ def test_a_column_that_underflowed_stays_finite(dtype: torch.dtype, first: str) 
 
 
 def test_autocast_does_not_reach_the_sums() -> None:
-    scores, mask = five_lists(torch.float32)
+    scores, _, mask = random_lists(0, torch.float32, size=7)
     soft, weights = neural_sort(scores, mask).requires_grad_(), torch.arange(7.0)
     (expected,) = torch.autograd.grad((sinkhorn(soft, mask) * weights).sum(), soft)
     with torch.autocast("cpu", torch.bfloat16):
@@ -174,3 +175,62 @@ def test_noise_is_drawn_for_items_and_by_the_generator_alone(
     assert len(noise[:, mask].unique()) == noise[:, mask].numel()
     torch.manual_seed(0)
     assert torch.equal(uniform_noise(mask, 3, like), noise)
+
+
+@pytest.mark.parametrize("size", [2, 10, 100, 1000])
+def test_the_ranks_are_near_those_of_sorting(size: int) -> None:
+    scores = torch.randn(4, size, generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(scores, dtype=torch.bool)
+    mask[0, size // 2 :] = False
+    for given in (scores, 100 * scores - 7):  # neither unit nor shift matters
+        found = learned_ranks(given, mask)
+        error = (found - rank_of_item(scores, mask)).abs()[mask].mean().item()
+        assert error < 0.1 + 0.03 * size
+        assert found[mask].min() >= 1
+        assert (found[0] <= max(1, size // 2)).all()
+
+
+def test_reading_the_network_draws_nothing() -> None:
+    before = torch.get_rng_state()
+    for function in (learned_sorter._read, learned_sorter._cast):
+        function.cache_clear()
+    learned_ranks(torch.ones(1, 3), torch.ones(1, 3) > 0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_same_seed_teaches_the_same_network_which_the_loss_takes(tmp_path: Path) -> None:
+    main = runpy.run_path(str(ROOT / "examples" / "teach_sorter.py"))["main"]
+
+    def quick(output: Path, *more: str) -> None:
+        main([str(output), "--steps=3", "--items=64", "--longest=8", *more])
+
+    quick(tmp_path / "new" / "a.json")
+    quick(tmp_path / "b.json")
+    quick(tmp_path / "c.json", "--seed=1")
+    a, b, c = ((tmp_path / name).read_bytes() for name in ("new/a.json", "b.json", "c.json"))
+    assert a == b != c
+    data = torch.randn(2, 5), torch.tensor([[1.0, 0, 2, 0, 0]]).expand(2, 5), torch.ones(2, 5) > 0
+    paths = None, str(tmp_path / "b.json"), str(tmp_path / "c.json")
+    values = [sodeep_loss(*data, sorter=path) for path in paths]
+    assert len({value.sum().item() for value in values}) == 3
+    # a file that becomes another is read anew, and a run with it is another run
+    cfg = compose("loss=sodeep", f"loss.sorter={paths[1]}")
+    before = _parts(cfg)
+    (tmp_path / "b.json").write_bytes(c + b" ")
+    assert torch.equal(sodeep_loss(*data, sorter=paths[1]), values[2])
+    assert before != _parts(cfg)
+    assert _parts(compose("loss=sodeep"))["origins"] != before["origins"]
+    mix = ["loss=mix", "loss.parts.sodeep=1"]
+    assert _parts(compose(*mix))["origins"] == _parts(compose("loss=sodeep"))["origins"]
+    mine = compose(*mix, f"+loss.knobs.sodeep.sorter={paths[1]}")
+    assert _parts(mine)["origins"] != _parts(compose(*mix))["origins"]
+    with pytest.raises(SystemExit):
+        quick(tmp_path / "b.json")
+
+
+def test_a_file_that_cannot_be_read_says_how_to_make_it(tmp_path: Path) -> None:
+    for number, content in enumerate(("{", '{"weights": {"item.weight": [[1.0]]}}')):
+        (tmp_path / f"{number}.json").write_text(content)
+    for path in (tmp_path / "0.json", tmp_path / "1.json", tmp_path / "none", "/dev/zero", "."):
+        with pytest.raises(ConfigError, match=r"^sorter=.* cannot be read .*teach_sorter"):
+            learned_ranks(torch.zeros(1, 2), torch.ones(1, 2) > 0, sorter=path)

@@ -13,7 +13,7 @@ from conftest import compose, make_lists
 from folders import write_folder
 from jaxtyping import config as checking
 from made_trees import tensors
-from test_fast_paths import NAMES
+from ragged import NAMES
 from torch import Tensor
 
 import ltr.losses
