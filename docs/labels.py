@@ -4,6 +4,7 @@ python docs/labels.py    # the table of docs/labels.md
 """
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -71,7 +72,8 @@ def label_table() -> str:
 def _subjects() -> Iterator[tuple[str, str, Callable[[np.ndarray], str]]]:
     """The name of each row, what counts of a label, and what becomes of some labels."""
     for name in loss_names():
-        yield f"loss={name}", loss_config(name).labels, partial(of_loss, name)
+        said = re.search(r"(?m)^# Labels: (.*)\.$", loss_config(name).text)
+        yield f"loss={name}", said[1] if said else "", partial(of_loss, name)
     for name in METRICS:
         metric = Metric(name)
         yield name, _counted(metric), partial(of_metric, metric)

@@ -298,7 +298,6 @@ def test_a_mistake_is_one_line(here: None) -> None:
         ("loss", "neuralndcg k=0", "k=0 is not a cutoff: write an integer k >= 1, or null"),
         ("loss", "neuralndcg metric=ndgc", "metric=ndgc: choose one of dcg, ndcg, "),
         ("metric", "ndgc@5", "'ndgc@5' is not a metric"),
-        ("metric", "ndcg@5 k=3", "k: the battery tries"),
         ("metric", "double@5", "double@5: the function takes no k: write double"),
         ("model", "mlp dropout=2", "dropout=2 is out of range"),
         ("model", "adarank", "adarank is fitted by rounds"),

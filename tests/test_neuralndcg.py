@@ -58,16 +58,19 @@ def test_stochastic_is_the_mean_over_the_same_draws() -> None:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 300.0])
-def test_a_list_of_several_hundred_items_is_the_plain_formula(temperature: float) -> None:
+def test_a_list_of_several_hundred_items_is_the_plain_formula(
+    temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scores, labels, mask = (x[:1] for x in random_lists(7, torch.float64, size=650))
     knobs: dict[str, Any] = {"k": 10, "temperature": temperature, "max_iter": 30, "tol": 1e-6}
     expected, slopes = value_and_gradient(partial(composed, **knobs), scores, labels, mask)
+
+    def loss(*data: Tensor) -> Tensor:
+        work = neural_dcg(*data, 10, temperature, False, 30, 1e-6)
+        return fast_path(data[0], *work, torch.zeros_like)
+
     for kept in (0, 1 << 22):
-
-        def loss(*data: Tensor, kept: int = kept) -> Tensor:
-            work = neural_dcg(*data, 10, temperature, False, 30, 1e-6, kept=kept)
-            return fast_path(data[0], *work, torch.zeros_like)
-
+        monkeypatch.setattr("ltr.kernels.neural_dcg.KEPT", kept)
         value, gradient = value_and_gradient(loss, scores, labels, mask)
         ideal = dcg(labels, labels, mask, k=10)
         torch.testing.assert_close(-value / ideal, expected, atol=1e-11, rtol=0)

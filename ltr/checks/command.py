@@ -55,10 +55,6 @@ def check_metric(cfg: DictConfig) -> tuple[str, bool]:
     if metric.is_own and metric.own is None:
         import_function(metric.name)
     knobs = values_of(texts(cfg, "knobs"))
-    for knob in knobs.keys() & {"k", *metric.parts}:
-        raise ConfigError(
-            f"{knob}: the battery tries values of its own; write a cutoff as {metric.name}@5"
-        )
     if metric.k is not None and "k" not in inspect.signature(metric.function).parameters:
         raise ConfigError(f"{metric}: the function takes no k: write {metric.name}")
     subject = Subject.of_metric(

@@ -16,8 +16,6 @@ from ltr.console.configs import files_of
 from ltr.console.keys import flag
 from ltr.errors import ConfigError
 
-_LABELS = "# Labels: "  # so begins the comment that says what counts of them
-
 
 class LossConfig(NamedTuple):
     """A file of ``configs/loss/``."""
@@ -25,7 +23,6 @@ class LossConfig(NamedTuple):
     name: str  # as in ``loss=NAME``
     target: str  # the function, ``ltr.losses.neural_ndcg_loss``
     title: str  # the first comment, which names the paper
-    labels: str  # what counts of a label y, as its comment says
     values: dict[str, Any]  # of the knobs; levels are those of the public web data sets
     text: str  # the file
 
@@ -42,7 +39,6 @@ def loss_config(name: str) -> LossConfig:
     path = files_of("loss")[name]
     text = path.read_text()
     comments = [line for line in text.splitlines() if line[:2] == "# " and "@package" not in line]
-    labels = [line.removeprefix(_LABELS)[:-1] for line in comments if line.startswith(_LABELS)]
     config: Any = OmegaConf.create(text)
     node = config.get("loss", config)  # a file may set other parts of a config beside it
     if "_target_" not in node:
@@ -51,7 +47,7 @@ def loss_config(name: str) -> LossConfig:
     values: Any = OmegaConf.to_container(root.loss, resolve=True)
     target = str(values["_target_"])
     values = {key: value for key, value in values.items() if not key.startswith("_")}
-    return LossConfig(name, target, "".join(comments[:1])[2:], "".join(labels), values, text)
+    return LossConfig(name, target, "".join(comments[:1])[2:], values, text)
 
 
 def import_function(name: str) -> Callable[..., Any]:

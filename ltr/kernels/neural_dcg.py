@@ -28,20 +28,20 @@ KEPT = 1 << 22  # entries of P a thread may keep, 32 MiB; a longer band is compu
 LONGEST = 2048  # places on a GPU; the lanes of a program hold whole rows in registers
 
 
-def neural_dcg(_: Scores, *given: Any, kept: int = KEPT) -> Work:
-    """Sum over ranks r <= k of (S g)_r d(r) on the CPU; a thread keeps ``kept`` entries of P."""
-    return slope_op(lambda scores, wanted: _on_cpu(scores, *given, kept=kept, wanted=wanted))
+def neural_dcg(_: Scores, *given: Any) -> Work:
+    """Sum over ranks r <= k of (S g)_r d(r) on the CPU."""
+    return slope_op(lambda scores, wanted: _on_cpu(scores, *given, wanted=wanted))
 
 
 def _on_cpu(
-    scores: Tensor, labels: Tensor, mask: Tensor, k: int | None, *knobs: Any, kept: int = KEPT,
+    scores: Tensor, labels: Tensor, mask: Tensor, k: int | None, *knobs: Any,
     wanted: bool = True,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The values, and the slope of each by the scores of its list, in the dtype of the scores."""
     of_rank = discounts(mask.shape[-1], scores, k=k).expand(mask.shape)
     ranked = torch.empty(mask.shape, dtype=torch.float64)
     arrays = [mask, gains(labels, mask), of_rank, ranked]
-    rest = [*knobs, torch.finfo(scores.dtype).tiny, kept]
+    rest = [*knobs, torch.finfo(scores.dtype).tiny, KEPT]
     loop, costs = "neuralndcg:neural_ndcg_lists", list_sizes(mask) ** 2 * 60
     return value_and_slope(loop, scores, arrays, rest, costs, wanted=wanted)
 
