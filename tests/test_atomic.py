@@ -152,24 +152,20 @@ def test_scalars_are_no_loss_can_be_read_and_go_back_with_a_resumed_run(
     assert [(e.step, e.value) for e in read.Scalars("loss")] == [(0, 0), (1, 1), (2, 12), (3, 13)]
 
 
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
+def test_one_line_and_status_2(capsys) -> None:
+    for error, line in (
         (OSError(errno.EROFS, "Read-only", "out"), "out: Read-only; choose"),
         (FULL, "a file: No space left on device; free some space"),
         (MemoryError(), "not enough memory.*: lower batch_size"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "not enough memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9"), "not enough memory"),
         (OutputError("give less"), "give less"),
-    ],
-)
-def test_one_line_and_status_2(error, line, capsys) -> None:
-    with pytest.raises(SystemExit) as stop, ending():
-        raise error
-    assert stop.value.code == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert re.match(f"error: .*{line}", err)
+    ):
+        with pytest.raises(SystemExit) as stop, ending():
+            raise error
+        err = capsys.readouterr().err
+        assert (stop.value.code, err.count("\n")) == (2, 1)
+        assert re.match(f"error: .*{line}", err)
 
 
 def test_a_bug_keeps_its_traceback_and_what_is_behind_an_error_tells_of_a_full_disk() -> None:

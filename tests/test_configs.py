@@ -1,12 +1,17 @@
-"""Configs are composed as by Hydra; every choice of every group is built and trains."""
+"""Configs are composed as by Hydra, whatever signs are typed; every choice is built and trains."""
 
 import itertools
+import re
 from pathlib import Path
 
 import pytest
-from conftest import compose
+from conftest import ROOT, compose
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from ltr.console.arguments import as_hydra, quoted, with_quotes
 from ltr.console.compose import compose_by_hydra, with_choices
 from ltr.console.configs import CONFIGS
 from ltr.experiment.build import build
@@ -140,3 +145,45 @@ def test_a_file_that_changed_is_read_again(tmp_path: Path, monkeypatch) -> None:
     own.unlink()
     with pytest.raises(Exception, match="mine"):
         compose("schedule=mine")
+
+
+# Signs in what is typed.
+
+
+def parsed(override: str) -> object:
+    return OverridesParser.create().parse_override(override).value()
+
+
+def test_signs_in_a_path() -> None:
+    for name in ("/home/müller/x", "~x", "a b", "a=b", "a (b)", "a&b", "a#b"):
+        assert parsed(with_quotes(f"resume={name}")) == name
+    assert compose(with_quotes("data_dir=a (b)")).data_dir == "a (b)"
+    assert with_quotes("~tracking") == "~tracking"
+    plain = ("resume=null", "resume=outputs/a-b_c.1", "resume='a b'", "scores=[a,b]", "seed=1,2")
+    assert [with_quotes(text) for text in plain] == [*plain]
+
+
+@given(st.text(st.sampled_from("ab'\\\"=,# ~ü&;!/[1]{}():|^<>"), min_size=1))
+def test_any_text_survives_quotes(text: str) -> None:
+    assert parsed(f"resume={quoted(text)}") == text
+
+
+def test_lists_of_commands_that_do_not_sweep_need_no_brackets() -> None:
+    assert as_hydra("evaluate", ["metrics=ndcg@5,map"]) == ["metrics=['ndcg@5','map']"]
+    assert as_hydra("predict", ["features=1,2", "id=null"]) == ["features=['1','2']", "id=null"]
+    assert as_hydra("evaluate", ["metrics=[ndcg@5]"]) == ["metrics=[ndcg@5]"]
+    assert as_hydra("check_loss", ["a.b", "power=2"]) == ["name='a.b'", "knobs=['power=2']"]
+    hydras = ["--cfg", "job", "--config-dir=x"]
+    assert as_hydra("train", hydras) == hydras
+
+
+def test_every_override_with_brackets_is_shown_in_quotes() -> None:
+    """In remedies, and in the comments of configs, which are the help."""
+    unquoted = r"[\w.]+=(\[|\{\{?[a-z]+:)"
+    comments = re.compile(rf"#.* {unquoted}")
+    remedies = re.compile(rf"(give|write|such as|name them,|name it in|with|set) {unquoted}")
+    files = [path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name != "tables"]
+    shown = [line for path in files for line in path.read_text().splitlines()]
+    assert not [line for line in shown if comments.search(line)]
+    code = [line for path in (ROOT / "ltr").rglob("*.py") for line in path.read_text().splitlines()]
+    assert not [line for line in code if remedies.search(line)]

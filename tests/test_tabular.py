@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from folders import refused
 from made_columns import lists_of
 
@@ -96,9 +95,8 @@ def test_a_category_is_known_by_its_text_whatever_the_type() -> None:
         assert features_of(values, columns=known) == [3]
 
 
-@pytest.mark.parametrize(
-    ("cells", "roles", "words"),
-    [
+def test_what_cannot_be_read_is_one_line() -> None:
+    for cells, roles, words in (
         ({"q": ["a", None, "b", "c"]}, {}, ["row 2", "no query id", "'q'"]),
         ({"q": ["a", "b", "", "c"]}, {}, ["row 3", "no query id"]),
         ({"q": ["a" * 1001] * 4}, {}, ["1,001 characters"]),
@@ -116,11 +114,9 @@ def test_a_category_is_known_by_its_text_whatever_the_type() -> None:
         ({"q": [[1.0]] * 4}, {}, ["row 1", "'q'", "list", "texts"]),
         ({}, {"label": "Yy"}, ["'Yy'", "dataset.label", "it has q, y"]),
         ({}, {"categories": ("colour",)}, ["'colour'", "dataset.categories"]),
-    ],
-)
-def test_what_cannot_be_read_is_one_line(cells, roles, words) -> None:
-    said = refused(lambda: made(cells, **roles), DataError)
-    assert all(word in said for word in words), said
+    ):
+        said = refused(lambda cells=cells, roles=roles: made(cells, **roles), DataError)
+        assert all(word in said for word in words), said
 
 
 def test_a_table_without_rows_a_feature_or_single_names() -> None:
