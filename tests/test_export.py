@@ -185,9 +185,7 @@ def test_trees_that_no_engine_has_are_refused(option: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["above", "before_slack"])
-def test_a_threshold_that_is_one_float_off_is_found(
-    fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_threshold_that_is_one_float_off_is_found(fault, monkeypatch) -> None:
     monkeypatch.setattr(ltr.inference.export.texts, fault, lambda threshold: threshold)
     form, lists = trees(), lists_with()
     with pytest.raises(ConfigError, match="qid q"):

@@ -124,9 +124,7 @@ def test_every_combination_of_choices_is_a_row() -> None:
     assert (len(rows), "RankBoost" in folds.rows) == (4, True)
 
 
-def test_a_dry_run_of_table_3_needs_no_data(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_of_table_3_needs_no_data(tmp_path, capsys) -> None:
     given = ["table=neuralndcg_table3", "rows=NeuralNDCG@5,ListNet", "dataset=web30k"]
     given += [f"data_dir={tmp_path}/none", f"output_dir={tmp_path}/out"]
     assert make_table(table_of([*given, "dry_run=true"]))

@@ -15,13 +15,7 @@ from orders import table_of
 
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
-from ltr.tables.budget import (
-    RowSearch,
-    add_settings,
-    plan_searches,
-    read_settings,
-    spend_budget,
-)  # fmt: skip
+from ltr.tables.budget import RowSearch, add_settings, plan_searches, read_settings, spend_budget
 from ltr.tables.config import table_config
 from ltr.tables.spec import read_table
 from ltr.tables.table import make_table
@@ -105,9 +99,7 @@ def test_settings_of_another_search_are_not_taken(here: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_found_is_what_runs_and_is_searched_once(
-    here: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_found_is_what_runs_and_is_searched_once(here, monkeypatch, capsys) -> None:
     here = [*here, "rows=RankSVM"]
     monkeypatch.setattr("ltr.tables.table.pictures", lambda *args: ())
     assert make_table(table_of(here))

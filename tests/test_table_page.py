@@ -15,15 +15,7 @@ import pytest
 from made_table import made
 from playwright.sync_api import sync_playwright
 
-from ltr.analysis.report import (
-    Block,
-    Report,
-    latex,
-    latex_text,
-    markdown,
-    page,
-    terminal,
-)  # fmt: skip
+from ltr.analysis.report import Block, Report, latex, latex_text, markdown, page, terminal
 from ltr.analysis.style import interval_plot
 from ltr.analysis.verdicts import WORDS
 
