@@ -171,12 +171,8 @@ def test_batches_and_the_order_of_the_file_change_nothing(files, tmp_path) -> No
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        (["scores=s.txt"], ConfigError, "scores=s.txt: give data=FILE"),
-        (
-            ["scores=s.txt", "checkpoint=run", "data=test.txt"],
-            ConfigError,
-            "scores=s.txt: give data=FILE",
-        ),
+        (["scores=s.txt"], ConfigError, "give data=FILE"),
+        (["scores=s.txt", "checkpoint=run", "data=test.txt"], ConfigError, "give data=FILE"),
         (["scores=s", "data=x.parquet"], DataError, "x.parquet is a table"),
         (["scores=s", "data=d", "metrics_as=[trec,papre]"], ConfigError, "metrics_as/papre"),
     ],
