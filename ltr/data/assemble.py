@@ -60,8 +60,6 @@ def assemble(
     of, labels, rows, weights = list[Any](), list[Floats](), list[Ints](), list[Any]()
     with closing(_Features(file)) as features:
         for block in blocks:
-            if not len(block.labels) == len(block.places) == len(block.features):
-                raise ValueError("a block has other numbers of labels, places and features")
             numbers = [
                 known.setdefault(qid, len(known)) if keep is None or qid in keep else -1
                 for qid in block.queries
