@@ -21,12 +21,11 @@ from ltr.metrics import mrr
 
 def text(labels: list[list[float]]) -> str:
     """LETOR text of lists with these labels, a comment first."""
-    rows = [
-        f"{label:g} qid:q{q} 1:{q + i / 7:.3f} 2:{label / 9:.3f}"
-        for q, own in enumerate(labels)
-        for i, label in enumerate(own)
-    ]
-    return "\n".join(["# made", *rows]) + "\n"
+    rows = "# made\n"
+    for q, own in enumerate(labels):
+        for i, label in enumerate(own):
+            rows += f"{label:g} qid:q{q} 1:{q + i / 7:.3f} 2:{label / 9:.3f}\n"
+    return rows
 
 
 def folder(path: Path, **splits: list[list[float]]) -> list[str]:
