@@ -101,7 +101,7 @@ def test_settings_of_another_search_are_not_taken(here: list[str]) -> None:
 @pytest.mark.slow
 def test_what_is_found_is_what_runs_and_is_searched_once(here, monkeypatch, capsys) -> None:
     here = [*here, "rows=RankSVM"]
-    monkeypatch.setattr("ltr.tables.table.pictures", lambda *args: ())
+    monkeypatch.setattr("ltr.tables.table.interval_plot", lambda *args: "")
     assert make_table(table_of(here))
     said = capsys.readouterr().out
     assert "configs/found/two_mq2008_budget-2.yaml" in said
