@@ -132,17 +132,10 @@ def compose(*overrides: str, config: str = "train") -> "DictConfig":
 def tiny(letor_folder: Path) -> list[str]:
     """Overrides for an experiment of a second on ``letor_folder``."""
     return [
-        "dataset=letor",
-        "dataset.folder=mine",
-        f"data_dir={letor_folder}",
-        f"cache_dir={letor_folder}/cache",
-        "epochs=3",
-        "batch_size=5",
-        "list_size=6",
-        "suggested.fc_sizes=[8]",
-        "model.feed_forward=8",
-        "model.blocks=1",
-    ]
+        "dataset=letor", "dataset.folder=mine", f"data_dir={letor_folder}",
+        f"cache_dir={letor_folder}/cache", "epochs=3", "batch_size=5", "list_size=6",
+        "suggested.fc_sizes=[8]", "model.feed_forward=8", "model.blocks=1",
+    ]  # fmt: skip
 
 
 @pytest.fixture

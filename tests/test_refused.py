@@ -29,7 +29,6 @@ TABLE = [
     ("train", "dataset=letor dataset.folder=theirs", "theirs", "set dataset.folder"),
     ("train", "loss=listnet 5", "5", "see --help"),
     ("prepare_data", "", "dataset=...", "see --help"),
-    ("evaluate", "metric_as=paper", "metric_as", "no such key"),
     ("evaluate", f"{RUN} {LISTS} metrics=[]", "metrics", "asks for nothing"),
     ("evaluate", f"{RUN} {LISTS} device=gpu", "device=gpu", "choose one of auto, cpu, cuda"),
     ("evaluate", f"{RUN} {LISTS} threads=0", "threads=0", "give a whole number >= 1"),

@@ -4,6 +4,7 @@ import importlib
 import re
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -11,24 +12,48 @@ import pandas as pd
 import pytest
 import torch
 from conftest import compose
-from made_search import refused, searched, small_search, trials
+from folders import refused as refused_with
 from optuna.trial import FrozenTrial, TrialState
 from orders import search_of
 from test_checkpoint import content
 
 import ltr.search
+from ltr.console.compose import typed
 from ltr.console.configs import files_of
 from ltr.errors import DataError, LTRError
 from ltr.experiment.identity import training_code
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
-from ltr.search.command import best_text, check_space, found_by, search_identity, sentence
+from ltr.search import command
 from ltr.search.definition import Search
 from ltr.search.space import FORMS, Distribution, distribution
 from ltr.search.study import Report, default_params, overrides_of, suggest
 from ltr.training.checkpoint import save_checkpoint
 
-small = small_search
+
+@pytest.fixture
+def small(letor_folder, tmp_path) -> list[str]:
+    """A search of a second, on a folder without a test file."""
+    (letor_folder / "mine" / "test.txt").rename(letor_folder / "test.txt")
+    return [
+        "dataset=letor", "dataset.folder=mine", f"data_dir={letor_folder}",
+        f"cache_dir={letor_folder}/cache", f"output_dir={tmp_path}/out", "threads=1",
+        f"write={tmp_path}/experiment/found.yaml", "name=mine", "epochs=3", "batch_size=8",
+        "model=linear", "loss=listnet", "l2=0", "space.optimizer.lr=[float,1e-3,1e-1,log]",
+    ]  # fmt: skip
+
+
+def searched(*arguments: str) -> str:
+    """What the command prints."""
+    return command.run_search(typed("search", arguments))
+
+
+def trials(tmp_path: Path) -> pd.DataFrame:
+    return pd.read_csv(tmp_path / "out/search/mine/trials.csv", keep_default_na=False)
+
+
+def refused(*arguments: str) -> str:
+    return refused_with(lambda: searched(*arguments), LTRError)
 
 
 @pytest.mark.slow
@@ -52,10 +77,8 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
 
     found = tmp_path / "experiment/found.yaml"
     text = found.read_text()
-    best = (
-        f"crossfit ndcg@5 {max(values):.4f} on vali of letor: the best of 7 trials of search mine"
-    )
-    assert text.startswith(f"# @package _global_\n# {best}")
+    best = f"crossfit ndcg@5 {max(values):.4f} on vali of letor: the best of 7 trials of search"
+    assert text.startswith(f"# @package _global_\n# {best} mine")
     assert str(letor_folder) not in text.split("defaults:")[1]
     (letor_folder / "test.txt").rename(letor_folder / "mine" / "test.txt")
     config = compose(
@@ -77,12 +100,9 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
 def trial_of(search: Search, **params: Any) -> FrozenTrial:
     """A finished trial with these values, and the first of the others."""
     every = {key: params.get(key, space.values[0]) for key, space in search.space.items()}
-    kinds = {
-        key: optuna.distributions.CategoricalDistribution([value]) for key, value in every.items()
-    }
-    return optuna.create_trial(
-        value=0.5, params=every, distributions=kinds, user_attrs={"best_epoch": 0.6}
-    )
+    kind, own = optuna.distributions.CategoricalDistribution, {"best_epoch": 0.6}
+    kinds = {key: kind([value]) for key, value in every.items()}
+    return optuna.create_trial(value=0.5, params=every, distributions=kinds, user_attrs=own)
 
 
 @pytest.mark.slow
@@ -98,7 +118,6 @@ def trial_of(search: Search, **params: Any) -> FrozenTrial:
          {"optimizer": "adamw", "optimizer.lr": 1e-4}),
         (["model=lightgbm", "space.+model.options.path_smooth=[float,0.5,5]"],
          {"model.num_leaves": 7, "model.feature_fraction": 0.5}),
-        (["model=lightgbm", "loss=listnet", "dataset=mq2008"], {"model.num_leaves": 7}),
         (
             ["dataset=letor", "dataset.folder='a b'", "metrics=[ndcg@5,map]", "device=cpu",
              "space.clip=[choice,null,1]"],
@@ -110,7 +129,7 @@ def test_the_file_composes_to_the_config_of_the_trial(arguments, values, tmp_pat
     search = search_of([*arguments, "data_dir=here"])
     best = trial_of(search, **values)
     (tmp_path / "experiment").mkdir()
-    text = best_text(search, found_by(search, [best]))
+    text = command.best_text(search, command.found_by(search, [best]))
     (tmp_path / "experiment/found.yaml").write_text(text)
     found = compose(f"hydra.searchpath=[file://{tmp_path}]", "experiment=found", "data_dir=here")
     wanted, _ = search.trial(overrides_of(search, best))
@@ -124,7 +143,7 @@ def test_the_file_composes_to_the_config_of_the_trial(arguments, values, tmp_pat
 def test_a_database_cannot_set_what_is_not_searched(value) -> None:
     search = search_of(["data_dir=here", "space=linear"])
     with pytest.raises(DataError, match=r"not of the space.*name=NAME"):
-        found_by(search, [trial_of(search, **{"optimizer.lr": value})])
+        command.found_by(search, [trial_of(search, **{"optimizer.lr": value})])
 
 
 def test_the_first_trial_is_the_config_even_outside_the_space(small) -> None:
@@ -171,7 +190,7 @@ def test_a_trial_of_several_trainings_is_pruned_by_their_mean(small) -> None:
     assert told.value == pytest.approx((0.9 + 0.3 + 0) / 3)
     assert len(told.intermediate_values) == 4 + 2  # not over each other
     told.user_attrs["default"] = True
-    assert sentence(told, search).startswith("pruned after epoch 2 of seed2")
+    assert command.sentence(told, search).startswith("pruned after epoch 2 of seed2")
 
 
 @pytest.mark.slow
@@ -223,7 +242,6 @@ def test_dry_run_prints_the_space_and_the_first_config(small, tmp_path) -> None:
     [
         ("dataset=mq2008 folds=1,x", "fold=x"),
         ("pruner=mean", "pruner=mean is not known: choose one of median, none"),
-        ("select_value=vali", "select_value=vali is not known: choose one of crossfit, best"),
         ("select_value=crossfit select=last", "select=last chooses no epoch"),
         ("dry_run=maybe", "dry_run=maybe: write true or false"),
         ("seed=1,2", "seeds=1,2 and folds=1,2 take the mean"),
@@ -289,7 +307,7 @@ def test_every_space_holds_what_its_model_or_loss_has(name) -> None:
     chosen = ["model=linear", f"loss={name[5:]}"] if of_loss else [f"model={name}"]
     teacher = ["teacher=a-run"] if name == "loss/distil" else []
     search = search_of([*chosen, f"space={name}", *teacher])
-    check_space(search)
+    command.check_space(search)
     assert not of_loss or default_params(search).keys() == search.space.keys()
 
 
@@ -311,11 +329,11 @@ def test_model_and_loss_are_put_together_and_changed_on_the_command_line() -> No
         "optimizer": Distribution("choice", ("adam", "adamw")),
         "model.activation": Distribution("choice", ("relu", "elu")),
     }
-    check_space(search)
+    command.check_space(search)
     assert (search.default("optimizer"), search.default("model.hidden_sizes")) == ("adam", [64, 32])
     config, groups = search.trial(["optimizer=adamw", "model.hidden_sizes=[32]", "clip=null"])
     assert (groups["optimizer"], config.model.hidden_sizes, config.clip) == ("adamw", [32], None)
-    check_space(search_of(["model=mlp", "space=mlp,features"]))
+    command.check_space(search_of(["model=mlp", "space=mlp,features"]))
     added = search_of(["model=lightgbm", "space.+model.options.path_smooth=[float,0.5,5]"])
     (config, _), first = added.trial(["+model.options.path_smooth=0.5"]), default_params(added)
     assert config.model.options == {"path_smooth": 0.5}
@@ -340,8 +358,8 @@ def test_a_bad_distribution_says_what_to_write(value) -> None:
 
 def test_a_key_that_is_added_as_null_or_false_makes_no_other_search(monkeypatch) -> None:
     search = search_of(["epochs=1", "model=mlp"])
-    settings, known = search.settings(), search_identity(search)
+    settings, known = search.settings(), command.search_identity(search)
     monkeypatch.setattr(Search, "settings", lambda self: settings | {"later": None, "on": False})
-    assert search_identity(search) == known
+    assert command.search_identity(search) == known
     monkeypatch.setattr(Search, "settings", lambda self: settings | {"later": 0})
-    assert search_identity(search) != known
+    assert command.search_identity(search) != known

@@ -141,17 +141,13 @@ def told(output_dir: Path, choice: str) -> None:
     folder = output_dir / "a-run"
     folder.mkdir()
     rows = [{"epoch": float(epoch), "vali_ndcg@5": (epoch + 1) / 4} for epoch in range(3)]
-
-    def follow(old: list[dict[str, float]], new: list[dict[str, float]]) -> Tracking:
+    results = SimpleNamespace(tracked={"test_ndcg@5": 0.7})
+    for first, end, *ending in ((0, 2, "killed", None), (2, 3, "finished", results)):
         cfg = compose(f"tracking={choice}", f"output_dir={output_dir}")
         (tracking,) = make_tracking(cfg, folder, {})
         tracking.start(OmegaConf.create({"loss": {"temperature": 0.5}}), None, {}, None)
-        for row in old:
+        for row in rows[:first]:
             tracking.replay(row)
-        for row in new:
+        for row in rows[first:end]:
             tracking.epoch(row)
-        return tracking
-
-    follow([], rows[:2]).end("killed", None)
-    tracking = follow(rows[:2], rows[2:])
-    tracking.end("finished", SimpleNamespace(tracked={"test_ndcg@5": 0.7}))
+        tracking.end(*ending)

@@ -24,7 +24,6 @@ def refused() -> Made:
     [
         (Ended(0, "", ""), lambda: {"labels": "1"}, "harmless"),
         (Ended(0, "", "warning: usual"), lambda: {"labels": "2"}, "silent"),
-        (Ended(0, "", ""), dict, "silent"),
         (Ended(0, "", ""), refused, "noticed"),
         (Ended(0, "", "the entry is damaged"), lambda: {"labels": "2"}, "noticed"),
         (Ended(2, "", "error: damaged"), dict, "noticed"),
