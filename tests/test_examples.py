@@ -1,5 +1,6 @@
-"""Every example runs, in small; those of clusters are run by hand."""
+"""Every example runs, in small, and with LTR_ENGINES=1 on real machines' engines."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,7 @@ SMALL = {
     "trees_with_neuralndcg.sh": (["epochs=2", "dataset.queries=30"], "loss=neuralndcg"),
 }  # fmt: skip
 
-# They need programs of a cluster (docs/scale.md), 13 GB, ports or time.
+# Their programs are asked for by LTR_ENGINES=1 (below), or they need 13 GB, ports, time.
 BY_HAND = {
     "slurm/cluster.sh", "slurm/table.py", "postgresql/server.sh", "postgresql/three_workers.py",
     "beyond_memory/measure.py", "trees_by_two.py", "paper_figures/selection.py",
@@ -80,3 +81,37 @@ def test_at_temperature_0_a_curve_is_the_step_function(figure, end, steps) -> No
     assert far.sum() > 100
     for column in ("neuralndcg_0.001", "unscaled_0.001"):
         np.testing.assert_allclose(data[column][far], data.ndcg[far], atol=1e-9)
+
+
+real_engines = pytest.mark.skipif(
+    "LTR_ENGINES" not in os.environ, reason="LTR_ENGINES=1 asks for it: minutes"
+)
+
+
+@pytest.mark.slow
+@real_engines
+def test_a_search_outlasts_killed_workers_and_a_restart_of_postgresql(tmp_path: Path) -> None:
+    if not shutil.which("pg_ctl") and not list(Path("/usr/lib/postgresql").glob("*/bin")):
+        pytest.skip("PostgreSQL is not installed")
+    pytest.importorskip("psycopg2", reason="needs ltr-torch[cluster]")
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)  # the server is another user's
+    script = EXAMPLES / "postgresql" / "three_workers.py"
+    subprocess.run([sys.executable, script, tmp_path], check=True)
+
+
+@pytest.mark.slow
+@real_engines
+def test_a_table_on_slurm_is_the_same_whatever_happens_to_its_jobs(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not all(map(shutil.which, ("slurmctld", "slurmdbd", "munged"))):
+        pytest.skip("needs root, and Slurm with munge and MariaDB (examples/slurm/cluster.sh)")
+    pytest.importorskip("submitit", reason="needs ltr-torch[cluster]")
+    cluster, folder = str(EXAMPLES / "slurm" / "cluster.sh"), f"/tmp/ltr-slurm-{os.getpid()}"
+    env = {**os.environ, "SLURM_CONF": f"{folder}/slurm.conf"}
+    try:
+        subprocess.run([cluster, "start", folder], check=True, stdout=subprocess.DEVNULL)
+        script = EXAMPLES / "slurm" / "table.py"
+        subprocess.run([sys.executable, script, tmp_path], check=True, env=env)
+    finally:
+        subprocess.run([cluster, "stop", folder], check=True)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -240,6 +240,28 @@ def test_every_setting_of_the_protocol_is_obeyed(tiny, tmp_path) -> None:
         assert any(not torch.equal(plain[key], other[key]) for key in plain), change
 
 
+ON_MADE_LISTS = (
+    "model=mlp", "model.hidden_sizes=[16]", "dataset.queries=60", "list_size=24", "batch_size=10",
+    "epochs=8", "optimizer.lr=0.01", "schedule=constant", "metrics=[ndcg@10]", "select_on=ndcg@10",
+    "select=last",  # nothing is selected on the lists on which it is judged
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lists are made once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["neuralndcg", "sodeep", "mix"])
+def test_losses_of_each_kind_beat_the_untrained_model(loss, cache, tmp_path) -> None:
+    cfg = compose(*ON_MADE_LISTS, f"loss={loss}", f"cache_dir={cache}")
+    trained = run(cfg, tmp_path, {})["vali_ndcg@10"]
+    untrained = json.loads((tmp_path / "results.json").read_text())["untrained_vali"]["ndcg@10"]
+    assert trained > untrained + 0.1  # several standard deviations of random scores
+
+
 def test_settings_are_checked_all_at_once(tiny) -> None:
     wrong = {
         "epochs=-1": "epochs=-1: give a whole number >= 0",
