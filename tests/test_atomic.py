@@ -190,10 +190,10 @@ def test_output_that_cannot_be_printed_is_one_line() -> None:
 
 @pytest.mark.slow
 def test_training_on_a_full_disk_keeps_what_there_was_and_says_how_to_go_on(tiny, tmp_path) -> None:
-    """Files may have 30 kB: nothing but the checkpoint of a larger model is larger."""
+    """Files may have 1 MB: nothing but the checkpoint of a larger model is larger."""
     own = [item for item in tiny if not item.startswith(("suggested", "model."))]
-    command = [*own, "model=mlp", "model.hidden_sizes=[2000]", "loss=listnet", "epochs=1"]
-    got = processes.run("train.py", *command, f"hydra.run.dir={tmp_path}/run", file_size=30_000)
+    command = [*own, "model=mlp", "model.hidden_sizes=[100000]", "loss=listnet", "epochs=1"]
+    got = processes.run("train.py", *command, f"hydra.run.dir={tmp_path}/run", file_size=1_000_000)
     assert (got.returncode, "Traceback" in got.stderr) == (2, False), got.stderr
     last = got.stderr.splitlines()[-1]
     assert last.startswith(f"error: {tmp_path}/run/last.pt cannot be written (File too large)")

@@ -96,14 +96,13 @@ def test_width_found_late_and_rows_put_in_order(tmp_path, monkeypatch) -> None:
 
 
 def test_an_interrupted_or_wrong_build_leaves_nothing(tmp_path) -> None:
-    def interrupted() -> Iterator[Block]:
+    def ended(error: type[BaseException]) -> Iterator[Block]:
         yield from blocks(0, 20)
-        raise KeyboardInterrupt
+        raise error
 
-    wrong = [Block(FEATURES, LABELS[:3], ["a"], PLACES)]
-    for given, error in ((interrupted(), KeyboardInterrupt), (wrong, ValueError)):
+    for error in (KeyboardInterrupt, ValueError):
         with pytest.raises(error):
-            cached_lists(tmp_path, "k", lambda file, given=given: assemble(given, file))
+            cached_lists(tmp_path, "k", lambda file, error=error: assemble(ended(error), file))
         assert entries(tmp_path) == []
     assert_built(cached_lists(tmp_path, "k", build))
 

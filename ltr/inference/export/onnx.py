@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from ltr.arrays import Reals
 from ltr.data.lists import Lists
+from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, need
 from ltr.inference.export.context import IDENTIFIER, ExportContext, Exported, by_rows
 from ltr.inference.export.forms import Trees
@@ -34,8 +36,10 @@ def onnx(context: ExportContext, *, by_item: bool = False) -> Exported:
     Raises:
         ConfigError: a library is missing, or the model has no graph.
     """
-    is_trees = isinstance(context.form, Trees)
-    content = (_ensemble if is_trees else _traced)(context, by_item)
+    if isinstance(context.form, Trees):
+        content = _ensemble(context.form, len(context.features), by_item=by_item)
+    else:
+        content = traced(context.scorer.model, context.scorer.transform, by_item=by_item)
     return Exported(
         {NAME: content}, _run, f"ONNX Runtime {need('onnxruntime', 'export').__version__}"
     )
@@ -78,9 +82,8 @@ rank-profile {name} {{
     return replace(graph, files={**graph.files, PROFILE: text})
 
 
-def _traced(context: ExportContext, by_item: bool) -> bytes:
+def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = False) -> bytes:
     """The graph of a network behind its transform, or of an ensemble of them."""
-    model, transform = context.scorer.model, context.scorer.transform
     if isinstance(model, Ensemble) and any(isinstance(m.model, RoundModel) for m in model.members):
         raise ConfigError(
             "to=onnx: the ensemble has members that are no networks: export them one by one"
@@ -112,9 +115,9 @@ def _traced(context: ExportContext, by_item: bool) -> bytes:
     return bytes(program.model_proto.SerializeToString())
 
 
-def _ensemble(context: ExportContext, by_item: bool) -> bytes:
+def _ensemble(trees: Trees, width: int, *, by_item: bool) -> bytes:
     """A ``TreeEnsembleRegressor`` with float32 thresholds, ``x <= t``."""
-    onnx, made, width = need("onnx", "export"), context.form.with_bias(), len(context.features)
+    onnx, made = need("onnx", "export"), trees.with_bias()
     counts, nodes = [*map(len, made)], np.concatenate(made)
     tree, node = np.repeat(np.arange(len(made)), counts), np.concatenate([*map(np.arange, counts)])
     leaves = nodes["feature"] < 0
