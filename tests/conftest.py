@@ -64,6 +64,13 @@ def _end_quietly() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Shapes are checked in the quick tests; in the slow ones that is a tenth of their time."""
+    from jaxtyping import config
+
+    config.update("jaxtyping_disable", item.get_closest_marker("slow") is not None)
+
+
 def pytest_collection_finish() -> None:
     """Shapes are checked where they enter and leave a module, and not at each of its helpers."""
     for name, module in [*sys.modules.items()]:

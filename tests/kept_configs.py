@@ -24,8 +24,10 @@ _compose = compose.compose_by_hydra
 
 
 def keep() -> None:
-    """From here on, in this process, take what is kept."""
+    """From here on, in this process, take what is kept; an interpolation is parsed once."""
     compose.compose_by_hydra = _kept
+    parse = functools.cache(omegaconf.base.parse)
+    omegaconf.base.parse = omegaconf._utils.parse = parse
 
 
 def _kept(config_name: str, overrides: Sequence[str]) -> tuple[omegaconf.DictConfig, dict]:

@@ -252,9 +252,14 @@ def warm() -> None:
     from ltr.experiment.identity import identity_without_data
 
     kernels = ("ltr.kernels.neuralndcg", "ltr.kernels.pairs")
-    for library in ("lightgbm", "xgboost", "catboost", *kernels):
+    events = ("tensorboard.compat.proto.event_pb2", "tensorboard.summary.writer.record_writer")
+    for library in ("lightgbm", "xgboost", "catboost", *kernels, *events):
         with suppress(ImportError):
             __import__(library)
+    from numba.core.registry import cpu_target
+
+    for context in (cpu_target.typing_context, cpu_target.target_context):
+        context.refresh()  # half a second, for the first kernel of every child
     torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])  # imports a second's worth
     for model in ("mlp", "adarank"):
         identity_without_data(composed("train", f"model={model}"))  # a second, for every run
