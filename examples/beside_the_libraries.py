@@ -1,6 +1,6 @@
 """The made shop: our rankers beside those of LightGBM, XGBoost and CatBoost, with verdicts.
 
-    python examples/beside_the_libraries.py [--queries 5000] [--folder shop] [overrides]
+    python examples/beside_the_libraries.py [--queries 5000] [--rounds 500] [overrides]
 
 Everyone trains on the same rows, stops by ndcg@5 of the same vali rows, and takes missing cells and
 categories in its own way. Ours are trained with three seeds; then ``ltr compare`` reads the scores
@@ -17,7 +17,7 @@ from lightgbm import LGBMRanker, early_stopping
 from own_table import CATEGORIES, ltr, write_splits
 from xgboost import XGBRanker
 
-ROUNDS, PATIENCE = 500, 50
+PATIENCE = 50
 
 
 def prepared(part: pd.DataFrame, train: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, pd.Series]:
@@ -30,21 +30,21 @@ def prepared(part: pd.DataFrame, train: pd.DataFrame) -> tuple[pd.DataFrame, np.
     return X, part["grade"].to_numpy(), part["search"]
 
 
-def theirs(parts: dict[str, pd.DataFrame]) -> dict[str, np.ndarray]:
-    """The scores of each library for the test rows."""
+def theirs(parts: dict[str, pd.DataFrame], rounds: int) -> dict[str, np.ndarray]:
+    """The scores of each library for the test rows, after at most so many rounds."""
     (X, y, search), (Xv, yv, search_v), (Xt, _, _) = (
         prepared(parts[split], parts["train"]) for split in ("train", "vali", "test")
     )
     sizes, sizes_v = (s.value_counts(sort=False).to_numpy() for s in (search, search_v))
     scores = {}
-    light = LGBMRanker(n_estimators=ROUNDS, random_state=1, verbosity=-1)
+    light = LGBMRanker(n_estimators=rounds, random_state=1, verbosity=-1)
     light.fit(
         X, y, group=sizes, eval_X=Xv, eval_y=yv, eval_group=[sizes_v], eval_at=[5],
         callbacks=[early_stopping(PATIENCE, verbose=False)],
     )  # fmt: skip
     scores["LGBMRanker"] = light.predict(Xt)
     extreme = XGBRanker(
-        n_estimators=ROUNDS, early_stopping_rounds=PATIENCE, eval_metric="ndcg@5", random_state=1,
+        n_estimators=rounds, early_stopping_rounds=PATIENCE, eval_metric="ndcg@5", random_state=1,
         learning_rate=0.1, enable_categorical=True,
     )  # fmt: skip
     codes, codes_v = (pd.factorize(s)[0] for s in (search, search_v))
@@ -55,7 +55,7 @@ def theirs(parts: dict[str, pd.DataFrame]) -> dict[str, np.ndarray]:
         return X.assign(**{name: X[name].astype(object).fillna("missing") for name in CATEGORIES})
 
     cat = CatBoostRanker(
-        iterations=ROUNDS, learning_rate=0.1, early_stopping_rounds=PATIENCE, random_seed=1,
+        iterations=rounds, learning_rate=0.1, early_stopping_rounds=PATIENCE, random_seed=1,
         eval_metric="NDCG:top=5;type=Exp", allow_writing_files=False, verbose=False,
     )  # fmt: skip
     pool, pool_v = (
@@ -74,6 +74,7 @@ def main() -> None:
     )
     parser.add_argument("--queries", type=int, default=5000)
     parser.add_argument("--folder", type=Path, default=Path("shop"))
+    parser.add_argument("--rounds", type=int, default=500, help="of their trees, at most")
     parser.add_argument("--seeds", type=int, default=3, help="of ours")
     parser.add_argument("overrides", nargs="*", default=[])
     given = parser.parse_args()
@@ -82,7 +83,7 @@ def main() -> None:
     parts = write_splits(given.queries, folder)
 
     files = []
-    for name, scores in theirs(parts).items():
+    for name, scores in theirs(parts, given.rounds).items():
         path = folder / f"{name}.csv"
         test = parts["test"].sort_values("search", kind="stable")
         rows = test.index.to_numpy() + 1  # of test.parquet

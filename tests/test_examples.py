@@ -18,7 +18,8 @@ import neuralndcg  # noqa: E402
 SMALL = {
     "own_table.py": (["--queries", "60", "epochs=2", "threads=1"], "Ranker:"),
     "beside_the_libraries.py": (
-        ["--queries", "60", "--seeds", "1", "epochs=1", "threads=1"], "CatBoostRanker",
+        ["--queries", "60", "--rounds", "5", "--seeds", "1", "epochs=1", "threads=1"],
+        "CatBoostRanker",
     ),
     "new_loss/run.sh": (["epochs=1", "dataset.queries=30"], "undecided"),
     "paper_table.sh": (["rows=RMSE", "dataset.queries=30", "workers=1"], "RMSE"),

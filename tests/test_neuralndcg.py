@@ -102,11 +102,7 @@ def test_a_long_list_needs_no_square_of_its_length() -> None:
 def run_triton(program: str, *arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
     """Run it in a process of its own: Triton reports at the end what pytest still holds."""
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True, text=True, timeout=600, check=False,
-        env=os.environ | {"PYTHONPATH": paths} | env,
-    )  # fmt: skip
+    done = processes.run(program, *arguments, env={"PYTHONPATH": paths} | env)
     assert done.returncode == 0, done.stderr
     return done
 
