@@ -147,6 +147,8 @@ def test_real_labels_and_rows_without_label(tmp_path) -> None:
     assert lists.features[:, 0].tolist() == [1, 2, 3, 4]
     assert lists.qids.tolist() == ["1", "2"]
     assert "1: label '?'" in refused(lambda: read_letor(path, real))
+    several = np.array([0.0, -3.0, -4.0]), "row {}".format  # of a table
+    assert refused(lambda: real.checked(*several)).startswith("row 1: label -3; expected")
     labels = ["0.12345678901234567", "3.99999999999", "1.00000005960464", "0.1234567890123456789"]
     path = write(tmp_path, "".join(f"{label} qid:1 1:1\n" for label in labels))
     assert read_letor(path, real).labels.tolist() == [np.float32(one) for one in labels]

@@ -27,8 +27,10 @@ from ltr.analysis.verdicts import (
     WORSE,
     compare_systems,
     draw,
+    equivalence_p,
     interval_of,
     resolvable_difference,
+    rule,
     sign_flip_p,
 )  # fmt: skip
 from ltr.errors import ConfigError, DataError
@@ -102,6 +104,15 @@ def test_drawn_p_agrees_with_scipy_and_is_the_same_again() -> None:
     assert (sign_flip_p(values, pairs, samples=20_000, seed=4) != p).any()
 
 
+def test_folds_are_weighed_as_in_the_mean() -> None:
+    queries = [("small", f"{i}") for i in range(3)] + [("large", f"{i}") for i in range(9)]
+    values = np.random.default_rng(2).random((2, 12))
+    pair = only({name: SystemValues(values[[i]], queries) for i, name in enumerate("ab")})
+    weighed = values * ([12 / 2 / 3] * 3 + [12 / 2 / 9] * 9)
+    assert pair.difference == pytest.approx((weighed[0] - weighed[1]).mean())
+    assert pair.p_randomisation == sign_flip_p(weighed, ONE_PAIR, samples=100)[0]  # all patterns
+
+
 # --- t, TOST, Holm, effect, power
 
 
@@ -113,6 +124,9 @@ def test_one_seed_gives_the_paired_t_and_statsmodels_tost() -> None:
     assert pair.p_training == pytest.approx(pair.p_t, rel=1e-6)
     assert pair.p_equivalence == pytest.approx(ttost_paired(a, b, -0.02, 0.02)[0], rel=1e-6)
     assert pair.difference == pytest.approx((a - b).mean())
+    exact = [equivalence_p(difference, 0, 9, margin=0.1) for difference in (0.05, -0.2)]
+    assert [*exact, equivalence_p(0, math.inf, 1, margin=0.1)] == [0, 1, 1]
+    assert all(part in rule(0.02, 0.05) for part in ("p < 0.05", "90% interval", "95% interval"))
 
 
 @pytest.mark.slow

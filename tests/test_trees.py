@@ -274,6 +274,7 @@ def test_importances(learned, tmp_path) -> None:
         assert splits.sum() == trees.fitted - RunFolder(out).results["selected_epoch"]
         assert ((splits > 0) == (gain > 0)).all()
     lines = importances(typed("importances", [str(out), "top=2", f"write={written}"])).splitlines()
+    assert len(lines) == 3 + 2 + 1  # what it is and a head, two features, where all are
     used = int((gain > 0).sum())
     assert lines[0].endswith(f"{trees.title} {trees.version}, {used} of 5 features used")
     assert lines[1].split() == ["feature", "share"] + ["splits"] * (model != "catboost")
