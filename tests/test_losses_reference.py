@@ -213,6 +213,10 @@ def test_isotonic_targets_are_the_closest(path: str, monkeypatch: pytest.MonkeyP
         regression = IsotonicRegression(increasing=False)
         closest = regression.fit_transform(np.arange(m.sum()), s[m][order])
         assert value.item() == pytest.approx(np.square(s[m][order] - closest).mean(), abs=1e-12)
+    scores[0, mask[0].nonzero()[0]] = torch.nan
+    assert losses.rankprop_loss(scores, labels, mask, targets="isotonic").isnan().tolist() == [
+        True, *[False] * (len(scores) - 1)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, None])

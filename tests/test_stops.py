@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.metadata import metadata
 from pathlib import Path
@@ -138,6 +139,11 @@ def test_the_launcher_gets_its_signal_when_a_checkpoint_is_written_and_sigterm_s
     with pytest.raises(end):
         job()
     assert heard == ["checkpoint" if trains else "undone", *after]
+
+
+def test_where_signals_cannot_be_taken_the_work_is_done_as_it_is(heard: list[str]) -> None:
+    with ThreadPoolExecutor() as pool:  # only the main thread has handlers
+        assert pool.submit(handing_on()(lambda: "done")).result() == "done"
 
 
 SCRIPT = re.compile(r"python (train|scripts/\w+)\.py")
