@@ -204,7 +204,9 @@ def test_the_manifest_says_how_a_category_is_coded() -> None:
 
 def test_parity_finds_what_differs_and_names_it() -> None:
     lists, ours = make_lists([3, 4]), np.arange(7, dtype=np.float32) / 7
-    assert parity(lists, ours, ours, "x")["largest_difference"] == 0
+    near = parity(lists, 8 * ours, 8 * ours + 2.0**-18 * (np.arange(7) == 4), "x")
+    assert near["largest_difference"] == 2.0**-18
+    assert near["largest_difference_of_unit"] == pytest.approx(2.0**-18 / (48 / 7))
     other = ours + np.float32(1e-3) * (np.arange(7) == 4)
     assert "qid q1 item 2 " in refused(lambda: parity(lists, ours, other, "to=x"), ConfigError)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from folders import refused
 from made_columns import lists_of
 
@@ -80,6 +81,10 @@ def test_categories_are_those_of_train_the_most_frequent_first() -> None:
     read = lists_of(pa.table(cells), roles, labelled=False)
     columns = read.columns
     assert columns == Columns(("c",), {"c": ("b", "c", "a")})
+    assert Columns.from_state(state := columns.state()) == columns
+    for wrong in ({"names": ["c", "c"]}, {"names": ["d"]}, {"categories": {"c": ["b", 1]}}):
+        with pytest.raises(ValueError, match="each name stands once"):
+            Columns.from_state(state | wrong)
     np.testing.assert_equal(read.features[:, 0].tolist(), [0, 3, 1, 1, 2, 2, np.nan, np.nan])
 
     later = pa.table({"another": ["text"], "c": ["new"], "q": [1]})
