@@ -81,7 +81,8 @@ def test_categories_are_those_of_train_the_most_frequent_first() -> None:
     read = lists_of(pa.table(cells), roles, labelled=False)
     columns = read.columns
     assert columns == Columns(("c",), {"c": ("b", "c", "a")})
-    assert Columns.from_state(state := columns.state()) == columns
+    state = columns.state()
+    assert Columns.from_state(state) == columns
     for wrong in ({"names": ["c", "c"]}, {"names": ["d"]}, {"categories": {"c": ["b", 1]}}):
         with pytest.raises(ValueError, match="each name stands once"):
             Columns.from_state(state | wrong)
