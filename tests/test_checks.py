@@ -306,6 +306,7 @@ def test_a_mistake_is_one_line(here: None) -> None:
         assert said in refused(lambda a=arguments, w=what: verdicts(w, a), ConfigError)
 
 
+@pytest.mark.slow
 def test_a_loss_that_fails_ends_with_status_1(here, capsys, monkeypatch) -> None:
     monkeypatch.setattr(sys, "argv", ["check_loss.py", "mine.coupled"])
     # it would be this process that a stop ends

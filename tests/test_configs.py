@@ -121,6 +121,7 @@ def test_it_is_what_hydra_composes(overrides) -> None:
     assert OmegaConf.to_container(config) == OmegaConf.to_container(expected)
 
 
+@pytest.mark.slow
 def test_a_file_that_changed_is_read_again(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     own = tmp_path / "configs" / "schedule" / "mine.yaml"

@@ -69,6 +69,7 @@ def test_both_paths_agree(
             torch.testing.assert_close(one, other, atol=near * size, rtol=near)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["kernels", "plain", "off the CPU"])
 def test_differences_beyond_the_largest_float_are_no_nan(
     path: str, monkeypatch: pytest.MonkeyPatch
@@ -98,6 +99,7 @@ def test_differences_beyond_the_largest_float_are_no_nan(
             assert not torch.cat([least, less, *flat, *level]).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fast", [True, False], ids=["kernels", "plain"])
 def test_a_nan_makes_its_list_nan_and_no_other(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     nan, mask = math.nan, torch.ones(4, 5, dtype=torch.bool)

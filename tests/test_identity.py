@@ -102,6 +102,7 @@ def known(*overrides: str) -> str:
     return identity_without_data(compose(*overrides))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "file", "counts"),
     [
@@ -155,6 +156,7 @@ def test_a_run_is_known_by_what_it_computes(one: str, other: str, same: bool) ->
     assert (known(*one.split()) == known(*other.split())) == same
 
 
+@pytest.mark.slow
 def test_rows_that_compute_the_same_share_their_run(tmp_path: Path) -> None:
     spec = read_table("ranknet_report").only(["BCE"])
     rows = {"A": ["loss=bce"], "B": ["loss=bce", "l2=0.0"], "C": ["loss=bce", "l2=0.1"]}

@@ -101,6 +101,7 @@ def shown(capsys, monkeypatch, *arguments: str) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_every_config_is_in_the_table_of_the_page_and_in_the_plain_one(capsys, monkeypatch) -> None:
     out = shown(capsys, monkeypatch, "markdown=true")
     cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in out.splitlines()[2:]]

@@ -286,6 +286,7 @@ def lists_batch() -> Batch:
     return replace(found, weights=torch.tensor(lists.weights))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mini", [False, True])
 def test_a_member_is_a_network_with_scaled_weights(mini: bool, monkeypatch) -> None:
     torch.manual_seed(0)
@@ -318,6 +319,7 @@ def test_a_member_is_a_network_with_scaled_weights(mini: bool, monkeypatch) -> N
         monkeypatch.setattr("ltr.models.tabm._ROWS", 21)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("empty", ["keep", "skip"])
 def test_a_step_takes_the_mean_of_the_members_losses(empty: str) -> None:
     torch.manual_seed(0)

@@ -101,6 +101,7 @@ def test_a_file_sets_knobs_that_no_convention_overrides(as_a_file: Path) -> None
     assert "configs/metric" in refused(lambda: named_metrics(["hits@2"]), ConfigError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", [TRAIN, BY_FILE], ids=["name", "file"])
 def test_code_and_file_are_part_of_what_a_run_is(
     my_metrics: Path, as_a_file: Path, written: str

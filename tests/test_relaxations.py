@@ -147,6 +147,7 @@ def test_the_limit_is_the_permutation_and_nothing_stands_outside(sort: str) -> N
     assert (found[~(real_ranks.unsqueeze(-1) & mask.unsqueeze(-2))] == 0).all()
 
 
+@pytest.mark.slow
 def test_drawn_scores_are_of_the_plackett_luce_model() -> None:
     scores, n = torch.tensor([[-2.0, -1.0, 1.0]], dtype=torch.float64), 4000
     knobs = {"temperature": 1e-6, "n_samples": n, "generator": seeded()}
@@ -198,6 +199,7 @@ def test_reading_the_network_draws_nothing() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.slow
 def test_the_same_seed_teaches_the_same_network_which_the_loss_takes(tmp_path: Path) -> None:
     main = runpy.run_path(str(ROOT / "examples" / "teach_sorter.py"))["main"]
 

@@ -97,6 +97,7 @@ def test_a_line_that_names_nothing_is_refused(line: str, said: str, tmp_path: Pa
     assert said in refused(lambda: read_table(path), ConfigError)
 
 
+@pytest.mark.slow
 def test_members_come_along_of_the_fold_and_of_one_seed_or_of_all(tmp_path) -> None:
     table = read_table(written(tmp_path))
     assert table.published == {}

@@ -66,6 +66,7 @@ def planned(arguments: list[str]) -> dict[tuple[str, int | None], RowSearch]:
     return {one.place: one for one in plan_searches(table, order, Path("out").absolute())}
 
 
+@pytest.mark.slow
 def test_a_row_is_searched_but_not_in_what_makes_it_that_row(here: list[str]) -> None:
     found = planned(here)
     assert list(found) == [(row, fold) for row in ("RankSVM", "wide") for fold in (1, 2)]
@@ -82,6 +83,7 @@ def test_a_row_is_searched_but_not_in_what_makes_it_that_row(here: list[str]) ->
     assert len({one.known for one in found.values()}) == 4
 
 
+@pytest.mark.slow
 def test_settings_of_another_search_are_not_taken(here: list[str]) -> None:
     one = planned(here)["RankSVM", 2]
     good = {**GOOD, "search": one.known}

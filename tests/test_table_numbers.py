@@ -76,6 +76,7 @@ def results_of(
     return Results(table, by_run=by_run, margin=0.005, **known)
 
 
+@pytest.mark.slow
 def test_a_published_number_is_covered_or_not_and_stands_below_ours() -> None:
     ours = results_of().numbers.set_index(["row", "metric"])["ours"]
     values = {
@@ -101,6 +102,7 @@ def test_a_published_number_is_covered_or_not_and_stands_below_ours() -> None:
     assert "no test of a difference" in verdicts.note
 
 
+@pytest.mark.slow
 def test_every_row_stands_in_the_table_the_best_bold_and_what_differs_marked() -> None:
     table, verdicts = blocks(results_of(missing={"gone": "failed"}))
     assert [row[0] for row in table.rows] == ["good", "bad", "twin", "gone"]
@@ -122,6 +124,7 @@ def test_every_row_stands_in_the_table_the_best_bold_and_what_differs_marked() -
     assert "**" not in terminal(report)
 
 
+@pytest.mark.slow
 def test_the_head_names_everything() -> None:
     results = results_of(published=Published("a book", {}), lists="test 9", unlike="other data")
     known = dict(facts(results))
@@ -177,6 +180,7 @@ def test_a_row_that_lacks_a_run_says_so(tmp_path: Path) -> None:
     assert dict(facts(results_of([], runs=runs)))["incomplete"] == "some has 1 of 2 runs"
 
 
+@pytest.mark.slow
 def test_one_seed_is_about_the_models_and_the_table_says_so() -> None:
     results = results_of([(run, row) for run, row in ROWS if run.seed == 1])
     assert "good: these models, not the methods: one seed" in blocks(results)[1].note
@@ -195,6 +199,7 @@ def test_deviation_is_over_seeds_of_means_over_folds() -> None:
         assert found["x", "std"] == pytest.approx(np.std(means, ddof=1))
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_all_seeds_is_one_training_beside_several() -> None:
     run, row = measured_row("good", 1, 0.6)
     ensemble = replace(run, label="all"), row | {"row": "all"}
