@@ -33,6 +33,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(WORKSPACE)
 
 
+@pytest.mark.slow
 def test_a_gpu_is_told_and_everything_is_put_back(gpu) -> None:
     with deterministic(False):
         assert not torch.are_deterministic_algorithms_enabled()

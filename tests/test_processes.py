@@ -125,6 +125,7 @@ def test_the_end_of_one_of_two_processes_ends_both_and_three_go_on_to_the_bits_o
         assert_same_run(done, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("empty", "model"), [("keep", "tabm"), ("skip", "mlp")])
 def test_slices_give_the_gradient_of_the_batch(empty, model) -> None:
     """With weighted lists, unequal counts of empty ones, and more slices than lists at the end."""

@@ -278,6 +278,7 @@ def test_keys_that_are_not_the_search_s_are_for_train() -> None:
     assert search.repeats == tuple((fold, seed) for fold in folds for seed in ("seed=1", "seed=2"))
 
 
+@pytest.mark.slow
 def test_the_users_code_and_the_weights_it_begins_with_count(tmp_path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     own, weights = tmp_path / "searched_own.py", tmp_path / "last.pt"
