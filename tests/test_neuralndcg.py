@@ -100,9 +100,16 @@ def test_a_long_list_needs_no_square_of_its_length() -> None:
 
 
 def run_triton(program: str, *arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
-    """Run it in a process of its own: Triton reports at the end what pytest still holds."""
+    """Run it in a new process: what is forked has imported Triton, which reads ``env`` only then.
+
+    And Triton reports at the end what pytest still holds.
+    """
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    done = processes.run(program, *arguments, env={"PYTHONPATH": paths} | env)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True, text=True, timeout=600, check=False,
+        env=os.environ | {"PYTHONPATH": paths} | env,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done
 
