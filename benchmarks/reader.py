@@ -45,7 +45,7 @@ def read(side: str, *, make: Any, path: Path | None = None, cache: str = "", key
             features, labels = found.X_by_qid, found.y_by_qid
         else:
             features, labels = [found.features], [found.labels]
-        columns = sum(np.asarray(part.sum(0, dtype=np.float64)).ravel() for part in features)
+        columns = sum(np.asarray(part.astype(float).sum(0)).ravel() for part in features)
         labels = np.concatenate([*labels])
         return {"columns": columns, "labels": labels.sum(dtype=np.float64), "rows": len(labels)}
 

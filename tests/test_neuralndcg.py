@@ -12,6 +12,7 @@ from typing import Any
 import processes
 import pytest
 import torch
+from jaxtyping import config as checking
 from ragged import plain, random_lists, stochastic_neural_sort, value_and_gradient
 from torch import Tensor
 
@@ -206,7 +207,10 @@ def test_few_long_lists_take_the_plain_path() -> None:
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("size", [1, 16, 240, 1000])
-def test_the_gpu_agrees_with_the_cpu(size: int, dtype: torch.dtype, transposed: bool) -> None:
+def test_the_gpu_agrees_with_the_cpu(
+    size: int, dtype: torch.dtype, transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which a compiler cannot follow
     data = random_lists(0, dtype, size=size)
     loss = partial(neural_ndcg_loss, k=10, transposed=transposed)
     expected = value_and_gradient(loss, *data)
