@@ -21,7 +21,12 @@ RUN = "checkpoint={run}"
 TABLE = [
     ("train", "loss=neuralndgc", "loss/neuralndgc", "options in 'loss': .*rmse"),
     ("train", "epoch=3", "epoch", "no such key"),
-    ("train", "model.dropuot=0", "model.dropuot", "--cfg job prints every one"),
+    ("train", "model.dropuot=0", "model.dropuot", r"did you mean model.dropout or .*--cfg job"),
+    ("train", "lr=0.1", "lr", r"did you mean optimizer.lr\?"),
+    ("train", "d_model=64", "d_model", r"did you mean model.fc_sizes\?"),
+    ("train", "n_epochs=3", "n_epochs", r"did you mean epochs\?"),
+    ("train", "hidden_size=[8]", "hidden_size", r"did you mean model.hidden_sizes\?"),
+    ("train", "nothing_like_it=3", "nothing_like_it", "no such key; --cfg job prints all"),
     ("train", "metrics=[ndgc@5]", "ndgc@5", "write <name> or <name>@<k>"),
     ("train", "loss=listnet +loss.temprature=1", "'temprature'", "it takes scores, labels"),
     ("train", "seed=-1", "seed=-1", "give a whole number >= 0"),

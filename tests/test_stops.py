@@ -16,9 +16,12 @@ from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from processes import ROOT
 
 from ltr.__main__ import COMMANDS
+from ltr.console.arguments import as_text
+from ltr.console.compose import run_config
 from ltr.console.configs import help_of
 from ltr.errors import as_started
 from ltr.training.interruption import Interrupted, Interruption, handing_on
@@ -176,6 +179,19 @@ def test_a_command_has_its_parts_and_its_help(
     assert f"  ltr {command}" in text
     monkeypatch.setattr(sys, "argv", [str(ROOT / "train.py")])
     assert SCRIPT.search(help_of(command))
+
+
+def test_the_keys_that_people_type_most_stand_first_with_their_defaults() -> None:
+    first, _, rest = help_of("train").partition("Choices (GROUP=CHOICE)")
+    listed = re.findall(r"^  '?([\w.]+)=(\S+?)'?  ", first.split("More keys")[1], re.M)
+    assert len(listed) >= 20
+    assert "(KEY=VALUE" in rest
+    config, chosen = run_config([])
+    chosen["transform"] = "web30k"  # the data set chooses it
+    for key, shown in listed:
+        value = chosen.get(key) or OmegaConf.select(config, key)
+        value = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+        assert as_text(value).replace("'", "") == shown, key
 
 
 def test_no_command_is_spelled_in_code_and_no_distribution_named() -> None:

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.arguments import as_hydra, quoted, with_quotes
-from ltr.console.configs import CONFIGS, composed_with, groups_of
+from ltr.console.configs import CONFIGS, composed_with, groups_of, similar_keys
 from ltr.console.folders import register_resolvers
 from ltr.console.process import one_line
 from ltr.errors import ConfigError, LTRError
@@ -132,7 +132,8 @@ def explain(error: BaseException) -> str:
     text = " ".join(f"{error} {cause or ''}".split()).partition(" Config search path")[0]
     if text.startswith("Could not override"):
         key = text.split("'")[1]
-        text = f"{key}: no such key; --cfg job prints every one"
+        meant = " or ".join(similar_keys(key))
+        text = f"{key}: no such key; {f'did you mean {meant}? ' * bool(meant)}--cfg job prints all"
     return f"{text}; see --help"
 
 

@@ -3,6 +3,7 @@
 import argparse
 import re
 import sys
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ CONFIGS = next(
 )
 # Keys that are names in a folder, but no groups.
 _FOLDERS = {"table": "tables", "space": "search", "metric": "metric"}
+# What users of other tools type, and the last part of the key here.
+_ALIASES = """d_model=fc_sizes early_stopping=patience gpu=device hidden=hidden_sizes
+hidden_dim=hidden_sizes hidden_size=hidden_sizes layers=blocks learning_rate=lr n_layers=blocks
+num_epochs=epochs num_heads=heads num_layers=blocks scheduler=schedule slate_length=list_size"""
 
 
 @cache
@@ -70,6 +75,24 @@ def help_of(config_name: str) -> str:
         command = r"(?:python )?(?:scripts/(\w+)|(train))\.py"
         whole = re.sub(command, lambda found: as_started(found[1] or found[2]), whole)
     return whole.replace("$", "$$")  # Hydra fills the help in as a template
+
+
+def similar_keys(key: str) -> list[str]:
+    """The keys of ``train`` that ``key`` may stand for: with its last part, or nearly its name.
+
+    >>> similar_keys("lr"), similar_keys("d_model"), similar_keys("model.blocs")
+    (['optimizer.lr'], ['model.fc_sizes'], ['model.blocks'])
+    """
+    found = {*own_keys("train")}
+    for group in {*groups_of("train")} - {"experiment"}:
+        for path in files_of(group).values():
+            values = yaml.safe_load(path.read_text()) or {}
+            found |= {f"{group}.{name}" for name in values.get(group, values) if name[0] != "_"}
+    found.discard(key)  # it is a key beside other choices
+    last = key.split(".")[-1]
+    last = dict(pair.split("=") for pair in _ALIASES.split()).get(last, last)
+    exact = [one for one in found if one.split(".")[-1] == last]
+    return sorted(exact) or get_close_matches(key, found, 2, 0.7)
 
 
 def own_configs() -> Path | None:
