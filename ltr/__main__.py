@@ -10,34 +10,34 @@ from ltr.training.interruption import end_when_stopped
 # Of each command the function that takes its config (``configs/COMMAND.yaml``), and what it is for.
 # --help and mistakes answer at once: the function's module is imported when it is called.
 COMMANDS = {
-    "train": ("ltr.experiment.commands:train", "train a ranker, a sweep of rankers with -m"),
+    "train": ("ltr.experiment.commands:train", "train a ranker, or a sweep of rankers with -m"),
     "evaluate": (
-        "ltr.inference.evaluate:evaluate", "metrics of a kept model, or of any tool's scores"
+        "ltr.inference.evaluate:evaluate", "measure a trained model, or any tool's scores"
     ),
-    "predict": ("ltr.inference.predict:predict_file", "scores and ranks of a model for new lists"),
+    "predict": ("ltr.inference.predict:predict_file", "score and rank the items of new lists"),
     "export": (
-        "ltr.inference.export.command:export_model", "a model for ONNX Runtime or a search engine"
+        "ltr.inference.export.command:export_model", "convert a model for ONNX or a search engine"
     ),
     "ensemble": (
-        "ltr.experiment.ensemble:ensemble_of_runs", "one ranker of several runs, networks and trees"
+        "ltr.experiment.ensemble:ensemble_of_runs", "combine runs, networks or trees, into one"
     ),
-    "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check, unpack, count a data set"),
-    "table": ("ltr.tables.table:make_table", "many runs beside the published numbers"),
-    "runs": ("ltr.experiment.commands:list_runs", "the runs in a folder, and what they reached"),
-    "compare": ("ltr.analysis.compare:compare", "which runs are better, and how sure that is"),
-    "search": ("ltr.search.command:run_search", "good settings of a ranker, by vali"),
+    "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check and count a data set"),
+    "table": ("ltr.tables.table:make_table", "train the runs of a table with published numbers"),
+    "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),
+    "compare": ("ltr.analysis.compare:compare", "find out which runs are better, and how surely"),
+    "search": ("ltr.search.command:run_search", "search the settings that validate best"),
     "importances": (
         "ltr.inference.explain.importances:importances",
-        "features that trees use most, and the library's own model",
+        "list the features that boosted trees use most",
     ),
     "explain": (
         "ltr.inference.explain.command:explain",
-        "why a model ranks a list so: features and other items",
+        "explain how a model ranks one list",
     ),
-    "list_losses": ("ltr.checks.list_losses:list_losses", "every loss, its paper and its knobs"),
-    "check_loss": ("ltr.checks.command:check_loss", "which properties hold for a loss, yours too"),
-    "check_metric": ("ltr.checks.command:check_metric", "the same for a metric"),
-    "check_model": ("ltr.checks.command:check_model", "the same for a model"),
+    "list_losses": ("ltr.checks.list_losses:list_losses", "list losses, their papers and knobs"),
+    "check_loss": ("ltr.checks.command:check_loss", "test the properties of a loss"),
+    "check_metric": ("ltr.checks.command:check_metric", "test the properties of a metric"),
+    "check_model": ("ltr.checks.command:check_model", "test the properties of a network"),
 }  # fmt: skip
 
 
