@@ -9,7 +9,7 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test quick fire lint check table3 bench format clean
+.PHONY: help setup train test quick fire lint check docs table3 bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,14 @@ lint: $(VENV)/.installed-dev ## format check, lint, imports and types
 
 check: lint test ## format check, lint, imports, types and tests
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "Installing what the documentation is built with ..."
+	$(PIP) install --quiet --constraint constraints.txt $(INDEX) --editable '.[docs]' $(TORCH)
+	@touch $@
+
+docs: $(VENV)/.installed-docs ## build the documentation; begin with docs/build/html/index.html
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/build/html
+
 # allRank's pins exclude this torch, and its wheel brings a folder "tests": it lies by itself.
 $(VENV)/.installed-bench: $(VENV)/.installed
 	@echo "Installing what the project is measured against ..."
@@ -67,7 +75,7 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 	$(PIP) install --quiet --no-deps --upgrade --target $(VENV)/peers allrank==1.4.3
 	@touch $@
 
-# what=NAME is benchmarks/NAME.py; the other words are its keys (docs/benchmarks.md).
+# what=NAME is benchmarks/NAME.py; the other words are its keys (results/benchmarks.md).
 WHAT = $(or $(patsubst what=%,%,$(filter what=%,$(ARGS))),losses reader training evaluation growth serving)
 bench: $(VENV)/.installed-bench ## time this project beside allRank, scikit-learn, LightGBM (ARGS='what=losses only=neuralndcg')
 	@for what in $(WHAT); do $(BIN)/python benchmarks/$$what.py $(filter-out what=%,$(ARGS)) || exit; done
@@ -77,4 +85,4 @@ format: $(VENV)/.installed-dev ## format and mend what ruff can
 	$(BIN)/ruff check --fix .
 
 clean: ## remove .venv and caches; data and outputs stay
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist docs/build *.egg-info

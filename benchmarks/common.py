@@ -190,7 +190,7 @@ def peak_of(call: Callable[[], object], device: str) -> tuple[float, int]:
 
 
 def show(title: str, rows: Sequence[Row], keys: Any, more: str = "", *, latencies=False) -> None:
-    """Print a section of docs/benchmarks.md: what it was measured on, the table and ``more``."""
+    """Print a section of results/benchmarks.md: what it was measured on, the table and ``more``."""
     if not rows:
         sys.exit(f"error: only={keys.only}: no case has this in its name")
     device = torch.cuda.get_device_name() if keys.device == "cuda" else get_host_cpu_name()

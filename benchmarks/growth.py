@@ -1,4 +1,4 @@
-"""Draw how cost grows with the lists: python benchmarks/growth.py picture=docs/growth-cpu.png."""
+"""Draw how cost grows with the lists: python benchmarks/growth.py picture=results/growth-cpu.png."""
 
 from typing import Any
 

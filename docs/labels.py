@@ -1,6 +1,6 @@
 """Print what each loss, metric and objective of a model does with labels of many kinds: tried.
 
-python docs/labels.py    # the table of docs/labels.md
+python docs/labels.py    # the table of docs/reference/labels.md
 """
 
 import itertools

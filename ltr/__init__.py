@@ -1,7 +1,7 @@
 """Learning to rank in PyTorch: configs, losses and results that can be trusted.
 
-``ltr.Ranker`` is the estimator of scikit-learn's kind; ``ltr.losses``, ``ltr.metrics``,
-``ltr.relaxations`` and ``ltr.models`` are what other code needs. Each is imported when it is first
+``ltr.Ranker`` is an estimator with scikit-learn's interface. ``ltr.losses``, ``ltr.metrics``,
+``ltr.relaxations`` and ``ltr.models`` are for use in other code. Each is imported when it is first
 used:
 
 >>> import torch, ltr
@@ -25,7 +25,7 @@ __all__ = ["Ranker", "losses", "metrics", "models", "relaxations"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is in ``__all__`` when it is first asked for (PEP 562)."""
+    """Import a name of ``__all__`` when it is first used (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

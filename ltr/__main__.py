@@ -1,14 +1,15 @@
-"""``ltr COMMAND KEY=VALUE ...``: every command of the project.
+"""The command line ``ltr COMMAND KEY=VALUE ...``, with all commands of the project.
 
-``python train.py`` and ``python scripts/COMMAND.py`` are the same.
+``python train.py`` is the same as ``ltr train``, and ``python scripts/COMMAND.py`` the same as
+``ltr COMMAND``.
 """
 
 import sys
 
 from ltr.training.interruption import end_when_stopped
 
-# Of each command the function that takes its config (``configs/COMMAND.yaml``), and what it is for.
-# --help and mistakes answer at once: the function's module is imported when it is called.
+# For each command: the function that takes its config (``configs/COMMAND.yaml``), and its purpose.
+# The function's module is imported only when it is called, so that --help and errors are quick.
 COMMANDS = {
     "train": ("ltr.experiment.commands:train", "train a ranker, or a sweep of rankers with -m"),
     "evaluate": (
@@ -42,7 +43,7 @@ COMMANDS = {
 
 
 def main(name: str | None = None) -> None:
-    """Run the command ``name``; None: the first argument names it."""
+    """Run the command ``name``; None: the first command-line argument is the name."""
     end_when_stopped()  # before slow imports
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"

@@ -1,4 +1,4 @@
-"""Kinds of NumPy arrays, named once."""
+"""Type aliases for NumPy arrays."""
 
 import numpy as np
 from numpy.typing import NDArray

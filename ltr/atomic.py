@@ -1,4 +1,4 @@
-"""Write files whole or not at all, even if the process is killed or the disk is full."""
+"""Write files completely or not at all, even if the process is killed or the disk is full."""
 
 import fcntl
 import json
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf)", re
 
 
 def without_nan(content: Any) -> Any:
-    """``content`` as JSON holds it, which has no NaN: null, and for an infinity its name.
+    """Convert ``content`` to what JSON can hold: NaN becomes null, an infinity becomes its name.
 
     >>> without_nan({"map": float("nan"), "sigma": float("inf"), "folds": (1, 2)})
     {'map': None, 'sigma': 'Infinity', 'folds': [1, 2]}
@@ -30,14 +30,19 @@ def without_nan(content: Any) -> Any:
 
 
 def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:
-    """Write ``content`` to ``path`` in one step: a reader sees the old file or all of the new one.
+    """Write ``content`` to ``path`` in one step: readers see the old file or the complete new one.
 
-    It goes to ``.part-NAME`` beside ``path``, is synced to the disk, and then renamed. The part is
-    locked: another writer of the file waits, and takes over what a killed one left.
+    The content is written to ``.part-NAME`` in the same folder, synced to the disk, and then
+    renamed. The part file is locked: another writer of the same file waits. If a writer is killed,
+    the next writer reuses its part file.
+
+    Args:
+        path: the file to write.
+        content: bytes, text, or a function that writes to the open binary file it is given.
 
     Raises:
-        OutputError: it cannot be written; ``path`` is as it was, and nothing else is left. Errors
-            of ``content`` itself pass through.
+        OutputError: the file cannot be written; ``path`` is unchanged, and no part file is left.
+            Exceptions raised by ``content`` itself pass through.
     """
     with writing(path):
         file, part = _locked_part(path)
@@ -55,7 +60,7 @@ def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]
         part.unlink(missing_ok=True)
         raise
     finally:
-        with suppress(OSError):  # what is still buffered did not fit
+        with suppress(OSError):  # buffered data may not fit on the disk
             file.close()
 
 
@@ -69,13 +74,13 @@ def _locked_part(path: Path) -> tuple[BinaryIO, Path]:
             if os.path.samestat(os.fstat(file.fileno()), part.stat()):
                 file.truncate()
                 return file, part
-        file.close()  # the one before has renamed or removed it
+        file.close()  # the previous writer has renamed or removed it
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:
-    """Write ``rows`` as ``write_frame`` does; ``names`` are the columns, by default all.
+    """Write ``rows`` as a CSV file with the columns ``names``, by default all, see ``write_frame``.
 
-    A row that lacks one has an empty cell.
+    A row without one of the columns gets an empty cell.
     """
     import pandas as pd  # slow to import
 
@@ -83,26 +88,28 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str
 
 
 def write_frame(path: Path, frame: "pd.DataFrame") -> None:
-    """Write ``frame`` as CSV without its index, as ``atomic_write`` does.
+    """Write ``frame`` as CSV in one step (``atomic_write``), without its index.
 
-    A name that ends in ``.tsv`` means tabs, one that ends in ``.gz`` also gzip.
+    If the file name ends in ``.tsv`` or ``.tsv.gz``, the separator is a tab. If it ends in ``.gz``,
+    the file is compressed with gzip. Texts that a spreadsheet would run as a formula are quoted
+    (``safe_cell``).
     """
     import pandas as pd  # slow to import
 
     safe = frame.rename(columns=safe_cell)
-    for name in [name for name in safe if safe[name].dtype.kind in "OU"]:  # U: text of Arrow
+    for name in [name for name in safe if safe[name].dtype.kind in "OU"]:  # U: Arrow's text
         cells = map(safe_cell, safe[name].to_numpy(object))
         safe[name] = pd.Series(cells, safe.index, dtype=object)
     knobs: dict[str, Any] = {"index": False, "lineterminator": "\n"}
     if path.name.endswith((".tsv", ".tsv.gz")):
         knobs["sep"] = "\t"
     if path.suffix == ".gz":
-        knobs["compression"] = {"method": "gzip", "mtime": 1}  # the same bytes at any time
+        knobs["compression"] = {"method": "gzip", "mtime": 1}  # no time stamp
     atomic_write(path, lambda file: safe.to_csv(file, **knobs))
 
 
 def make_folder(key: str, folder: Path) -> None:
-    """Create ``folder``, the value of the user's ``key``; ``OutputError`` where it cannot be."""
+    """Create ``folder``, the value of the user's ``key``; ``OutputError`` if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -112,7 +119,7 @@ def make_folder(key: str, folder: Path) -> None:
 
 
 def safe_cell(value: Any) -> Any:
-    """``value`` for a CSV file: text that a spreadsheet would run as a formula gets a ``'``.
+    """Return ``value`` for a CSV file: text that a spreadsheet would run as a formula gets a ``'``.
 
     >>> safe_cell("=1+2"), safe_cell("@SUM(A1)"), safe_cell("-1.5e-3"), safe_cell(-1.5)
     ("'=1+2", "'@SUM(A1)", '-1.5e-3', -1.5)
@@ -124,7 +131,7 @@ def safe_cell(value: Any) -> Any:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an ``OSError`` into an ``OutputError``."""
+    """Turn an ``OSError`` in the block into an ``OutputError`` about ``path``."""
     try:
         yield
     except OSError as error:
@@ -135,7 +142,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the renames in ``folder`` to the disk."""
+    """Sync the entries of ``folder`` to the disk, so that a rename there is durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,15 +1,15 @@
-"""The errors that a user can mend. Each message is one line and ends with the remedy."""
+"""The errors that a user can fix. Each message is one line and ends with the remedy."""
 
 import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_CLONE = Path(__file__).resolve().parents[1]  # where the package stands in a clone
+_CLONE = Path(__file__).resolve().parents[1]  # the root folder, if the package is in a clone
 
 
 class LTRError(Exception):
-    """An error that a user can mend; the command line prints it as one line, no traceback."""
+    """An error that a user can fix; the command line prints it as one line without traceback."""
 
 
 class DataError(LTRError, ValueError):
@@ -17,11 +17,11 @@ class DataError(LTRError, ValueError):
 
 
 class ConfigError(LTRError, ValueError):
-    """A setting is unknown, out of range, or does not go with the others."""
+    """A setting is unknown, out of range, or incompatible with other settings."""
 
 
 class TrainingError(LTRError, RuntimeError):
-    """Training cannot go on: the loss or the gradient is not finite."""
+    """Training cannot continue, for example because the loss or the gradient is not finite."""
 
 
 class CheckpointError(LTRError, ValueError):
@@ -33,10 +33,10 @@ class OutputError(LTRError, RuntimeError):
 
 
 def as_started(command: str) -> str:
-    """How the user of this process types ``command``, for remedies and help.
+    """Return what the user types for ``command``, for use in remedies and help.
 
-    It is ``python train.py`` or ``python scripts/NAME.py`` where a script of the clone was started,
-    and ``ltr NAME`` elsewhere, also in Python.
+    If a script of the clone was started, this is ``python train.py`` or ``python scripts/NAME.py``.
+    Otherwise, also when used from Python, it is ``ltr NAME``.
     """
     started = Path(sys.argv[0]).resolve()
     if started.suffix == ".py" and started.parent in (_CLONE, _CLONE / "scripts"):
@@ -45,10 +45,13 @@ def as_started(command: str) -> str:
 
 
 def need(name: str, extra: str) -> Any:
-    """The module ``name``, which the optional ``extra`` installs; else ``ConfigError``."""
+    """Import and return the module ``name``, which the optional ``extra`` installs.
+
+    ``ConfigError``: it is not installed or does not load.
+    """
     try:
         return import_module(name)
-    except (ImportError, OSError) as error:  # OSError: a system library, as OpenMP, is missing
+    except (ImportError, OSError) as error:  # OSError: a system library such as OpenMP is missing
         raise ConfigError(
             f"{name} does not load here ({' '.join(str(error).split())}): install the extra "
             f"{extra}: pip install '.[{extra}]' where the project's files are"

@@ -1,4 +1,4 @@
-"""Checks of knobs, one for each kind, used by all rooms. No torch here."""
+"""Checks of settings (knobs), one for each kind of value, for all packages. Needs no torch."""
 
 import math
 import sys
@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from ltr.errors import ConfigError
 
-_MOST = 10**18  # cutoffs are compared with ranks, in int64
+_MOST = 10**18  # cutoffs are compared with ranks, which are int64
 
 
 def check_k(k: int | None) -> None:
@@ -17,7 +17,7 @@ def check_k(k: int | None) -> None:
 
 
 def positive_int(knob: str, value: int) -> int:
-    """``value`` if it is an integer >= 1, else ``ConfigError``."""
+    """Return ``value`` if it is an integer >= 1, else raise ``ConfigError``."""
     if not (_is_whole(value) and value >= 1):
         raise ConfigError(f"{knob}={value} is out of range: write an integer >= 1")
     return value
@@ -68,7 +68,7 @@ def check_share(knob: str, value: float | int) -> None:
 
 
 def check_levels(levels: int) -> None:
-    """Raise ``ConfigError`` unless ``levels`` is a number of grades."""
+    """Raise ``ConfigError`` unless ``levels``, a number of grades, is an integer >= 2."""
     if not (_is_whole(levels) and levels >= 2):
         raise ConfigError(
             f"levels={levels} is not a number of grades: write an integer >= 2, such as 5 for the "
@@ -77,7 +77,9 @@ def check_levels(levels: int) -> None:
 
 
 def levels_for(largest: float | int) -> int:
-    """The number of grades of data whose largest label is ``largest``, a whole number or not.
+    """Return the number of grades, >= 2, of data whose largest label is ``largest``.
+
+    A fractional label is rounded up.
 
     >>> levels_for(4), levels_for(3.2), levels_for(0)
     (5, 5, 2)
@@ -90,7 +92,7 @@ def _is_whole(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a finite number, and no truth value."""
+    """Return whether ``value`` is a finite ``int`` or ``float`` and not a ``bool``."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return abs(value) <= sys.float_info.max  # math.isfinite overflows at a longer integer
+    return abs(value) <= sys.float_info.max  # math.isfinite overflows on huge integers

@@ -1,4 +1,4 @@
-"""``Ranker``: fit, predict, rank, score, evaluate, save and load, as scikit-learn has them."""
+"""``Ranker``: fit, predict, rank, score, evaluate, save and load, in scikit-learn's style."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -37,32 +37,35 @@ from ltr.training.hooks import Hook, OnEpoch, quiet
 from ltr.training.interruption import Interrupted
 from ltr.training.monitor import sentence
 
-# Parameters that are no keys of the config, or have another name there.
+# Parameters that are not keys of the config, or have another name there.
 _OWN = ("categories", "vali_fraction", "one_list", "random_state", "verbose")
 
 
 class Ranker(BaseEstimator):
-    """An estimator of scikit-learn that trains as ``train.py`` does, to the same numbers.
+    """A scikit-learn estimator that trains like ``train.py`` and gives the same numbers.
 
-    Each row of ``X`` is an item, ``qid`` its query; the rows of a query may be apart.
+    Each row of ``X`` is an item, and ``qid`` names its query. The rows of a query need not be
+    adjacent.
 
     Args:
-        model, loss: a choice of ``model=`` and of ``loss=``; None: as the command line has it.
-        epochs: of training, of trees rounds; None: as the config has it.
-        categories: the columns of a table that are categories, besides those of such a type.
-        vali_fraction: the part of the queries cut from train to choose the epoch, where ``fit`` is
-            given no ``eval_set``.
-        one_list: whether rows without ``qid`` are all of one query; then the epoch is chosen on
-            train itself.
+        model, loss: what ``model=`` and ``loss=`` select on the command line; None: the default
+            there.
+        epochs: number of epochs, for trees of rounds; None: the default of the config.
+        categories: columns of a table that are categories, besides those of a categorical type.
+        vali_fraction: the fraction of the queries that is split from train to choose the epoch, if
+            ``fit`` gets no ``eval_set``.
+        one_list: whether rows without ``qid`` all belong to one query; if so, the epoch is chosen
+            on train itself.
         random_state: the seed, or a ``RandomState`` that draws it; None: 1.
-        verbose: 0: nothing is shown; 1: progress bars; 2: also a line for each epoch.
-        config: any other key of ``configs/train.yaml``, as on the command line
+        verbose: 0: show nothing; 1: progress bars; 2: also a line for each epoch.
+        config: any other key of ``configs/train.yaml``, written as on the command line
             (``**{"optimizer.lr": 0.01}``) or nested (``optimizer={"lr": 0.01}``).
 
     Attributes:
-        results_: what ``results.json`` of a run holds: metrics, convention, every choice.
-        history_: a row for each epoch.
-        n_features_in_, feature_names_in_: the features; names only of tables.
+        results_: the content of the run's ``results.json``: metrics, convention, every choice.
+        history_: a table with one row for each epoch.
+        n_features_in_, feature_names_in_: the number of features, and their names if ``X`` was a
+            table.
 
     >>> Ranker("mlp", "listnet", epochs=2, **{"optimizer.lr": 0.01})
     Ranker(epochs=2, loss='listnet', model='mlp', optimizer.lr=0.01)
@@ -96,7 +99,7 @@ class Ranker(BaseEstimator):
         self._config = config
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """All parameters, those of ``config`` too."""
+        """Return all parameters, including those of ``config``."""
         return super().get_params(deep) | self._config
 
     def set_params(self, **params: Any) -> Self:
@@ -114,22 +117,24 @@ class Ranker(BaseEstimator):
         sample_weight: Any = None,
         position: Any = None,
     ) -> Self:
-        """Train on ``X`` and select the epoch on vali.
+        """Train on ``X`` and select the best epoch on the validation lists.
 
         Args:
-            X: ``[rows, features]``: NumPy, sparse, pandas, polars, Arrow; NaN and null are missing.
-                The columns of a table by whose names ``y``, ``qid`` or ``sample_weight`` are given
-                are no features.
-            y: ``[rows]``, graded relevance, 0 = not relevant.
+            X: ``[rows, features]``, as a NumPy array, sparse matrix, or table (pandas, polars,
+                Arrow); NaN and null are missing values. If ``y``, ``qid`` or ``sample_weight`` is a
+                series, the column of the table with the same name is not used as a feature.
+            y: graded relevance of each row, ``[rows]``, 0 = not relevant.
             qid: the query of each row, ``[rows]``; None: the column ``qid`` of the table.
-            eval_set: ``(X, y, qid)`` or ``(X, y, qid, position)`` of vali, and perhaps of test.
-                None: vali is cut from train by query.
-            sample_weight: ``[rows]``, > 0, how much a query counts, equal in all of its rows.
+            eval_set: a list of ``(X, y, qid)`` or ``(X, y, qid, position)``, first for the
+                validation lists, then, if you like, for the test lists. None: some queries of train
+                become the validation lists.
+            sample_weight: how much the query of each row counts, ``[rows]``, > 0; equal in all rows
+                of a query.
             position: the rank at which each item was shown, ``[rows]``, for ``model.position``;
                 None: the order of the rows.
 
         Raises:
-            ValueError, TypeError: the input, or a parameter, in one line.
+            ValueError, TypeError: the input or a parameter is wrong; the message is one line.
         """
         entries = eval_set or ()
         if not all(isinstance(one, (tuple, list)) and 2 <= len(one) <= 4 for one in entries):
@@ -138,10 +143,10 @@ class Ranker(BaseEstimator):
             )
         overrides = overrides_of(self.get_params(deep=False))
         cfg, choices = run_config(overrides)
-        for key in RELATIVE:  # or they would be kept as seen from the temporary folder of the run
+        for key in RELATIVE:  # else relative to the run's temporary folder
             if cfg[key] is not None:
                 cfg[key] = str(Path(cfg[key]).absolute())
-        begun = None  # whose categories have these codes
+        begun = None  # columns of the model in init_from, whose category codes are reused
         if cfg.init_from is not None:
             begun = load_model(cfg.init_from, trust=as_list(cfg.trust)).columns
         of_train = partial(queries_of_train, fraction=self.vali_fraction, seed=cfg.seed)
@@ -178,10 +183,10 @@ class Ranker(BaseEstimator):
             return self._take(Path(name), trained.scorer, trained.config)
 
     def predict(self, X: Any, qid: Any = None, position: Any = None) -> Floats:
-        """The score of each row, higher first, ``[rows]`` in the order of ``X``.
+        """Return the score of each row of ``X``, ``[rows]``; higher is better.
 
-        A table is read by the names of its columns. A model that scores each item alone needs no
-        ``qid``. ``ValueError``: ``X`` lacks features, or ``qid`` is missing.
+        The columns of a table are found by name. ``qid`` may be left out if the model scores each
+        item alone. ``ValueError``: ``X`` lacks features, or ``qid`` is missing.
         """
         check_is_fitted(self)
         alone = getattr(self._scorer.model, "pointwise", False)
@@ -190,7 +195,7 @@ class Ranker(BaseEstimator):
         return in_rows(self._scores(lists), lists)
 
     def rank(self, X: Any, qid: Any = None, position: Any = None) -> Ints:
-        """The rank of each row in its list, 1 = best, ``[rows]``; ties in the order of the rows."""
+        """Return the rank of each row in its list, ``[rows]``, 1 = best; ties are in row order."""
         check_is_fitted(self)
         lists = self._lists(X, qid, position=position)
         return in_rows(ranks_of(self._scores(lists), lists.offsets), lists)
@@ -198,9 +203,10 @@ class Ranker(BaseEstimator):
     def score(
         self, X: Any, y: Any, qid: Any = None, sample_weight: Any = None, position: Any = None
     ) -> float:
-        """The mean of ``select_on`` over the lists, by their weights where there are any.
+        """Return the mean of the metric ``select_on`` over the lists, weighted by their weights.
 
-        A query whose rows ``cv=`` has cut in two scores too high: give ``cv=GroupKFold(5)``.
+        In a cross-validation, use ``cv=GroupKFold(5)`` or the like: if the rows of a query are
+        split between two folds, its score is too high.
         """
         check_is_fitted(self)
         name = str(self._settings.select_on)
@@ -221,11 +227,16 @@ class Ranker(BaseEstimator):
         metrics_as: str | None = None,
         position: Any = None,
     ) -> pd.DataFrame:
-        """Every metric of each query, with its number of items and whether none is relevant.
+        """Return a table of metrics with one row per query, in the order in which queries appear.
 
-        ``metrics`` are such as ``["ndcg@10", "mrr"]`` and ``metrics_as`` is a convention, such as
-        ``"trec"``; None: those of the fit. Queries are in the order of appearance; a list that the
-        convention leaves out is NaN.
+        The columns are ``qid``, ``items`` (number of items), ``empty`` (True if no item is
+        relevant) and the metrics. A metric is NaN if the convention leaves the list out.
+
+        Args:
+            X, y, qid, position: as for ``fit``.
+            metrics: for example ``["ndcg@10", "mrr"]``; None: those of the fit.
+            metrics_as: the name of a metric convention, for example ``"trec"``; None: that of the
+                fit.
         """
         check_is_fitted(self)
         names = as_list(self._settings.metrics if metrics is None else metrics)
@@ -237,9 +248,9 @@ class Ranker(BaseEstimator):
     def _measured(
         self, names: Sequence[str], metrics_as: str | None, X: Any, qid: Any, **more: Any
     ) -> tuple[Lists, PerQuery, Convention]:
-        """The lists of ``X``, every metric of each under a convention, and this."""
+        """Return the lists of ``X``, the metrics of each list, and the convention used."""
         convention, metrics = make_convention(self._settings), named_metrics(names)
-        if metrics_as is not None:  # with the number of grades of the run
+        if metrics_as is not None:  # but keep the run's number of grades
             named = run_config([f"metrics_as={metrics_as}"])[0].convention
             convention = replace(convention, **{k: named[k] for k in named if k != "levels"})
         lists = self._lists(X, qid, **more)
@@ -247,10 +258,10 @@ class Ranker(BaseEstimator):
         return lists, metrics_of_scores(lists, self._scores(lists), metrics, convention), convention
 
     def save(self, path: str | Path) -> None:
-        """Write the run folder ``path``, as ``train.py`` leaves one; all commands take it.
+        """Write a run folder like those of ``train.py``, which all commands can read.
 
         Raises:
-            OutputError: something is there already, or it cannot be written.
+            OutputError: ``path`` is not empty, or it cannot be written.
         """
         check_is_fitted(self)
         make_folder("path", Path(path))
@@ -263,13 +274,18 @@ class Ranker(BaseEstimator):
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto", trust: Sequence[str] = ()) -> Self:
-        """The fitted ranker in a run folder, of ``save`` or of ``train.py``.
+        """Load a fitted ranker from a run folder of ``save`` or of ``train.py``.
 
-        Of its parameters it has the model and the loss alone; ``results_`` says how it was trained.
-        ``trust`` names your own modules whose models and metrics the folder may name.
+        Of its parameters only ``model`` and ``loss`` are restored; ``results_`` tells how it was
+        trained.
+
+        Args:
+            path: the run folder.
+            device: the device to score on.
+            trust: your own modules from which the folder may use models and metrics.
 
         Raises:
-            CheckpointError, ConfigError, DataError: it holds no model that can be read.
+            CheckpointError, ConfigError, DataError: the folder has no model that can be read.
         """
         folder = run_folder(str(path))
         scorer = load_model(folder, pick_device(device), trust)
@@ -282,13 +298,13 @@ class Ranker(BaseEstimator):
         return ranker
 
     def _take(self, folder: Path, scorer: Scorer, settings: Any) -> Self:
-        """Take the model of a run, with the files of its folder."""
+        """Take over the model of a run, and the files of its folder; return the ranker."""
         kept = RunFolder(folder)
         self._scorer, self._settings = scorer, settings
         self.results_ = kept.results if kept.finished else {}
         self.history_ = kept.history if kept.finished else pd.DataFrame()
         paths = [path for path in folder.rglob("*") if path.is_file()]
-        paths.sort(key=lambda path: path.name == RESULTS)  # the last: it says that all are there
+        paths.sort(key=lambda path: path.name == RESULTS)  # last: marks completeness
         self._files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
         return self
 
@@ -299,7 +315,7 @@ class Ranker(BaseEstimator):
         return lists_of_rows(self, X, qid, **how)
 
     def _scores(self, lists: Lists) -> Floats:
-        """The score of every item, ``[items]``."""
+        """Return the score of every item, ``[items]``."""
         with quiet(not self.verbose):
             scores = self._scorer.scores(lists, items=self._settings.evaluation_items)
         return scores.cpu().numpy()
@@ -312,14 +328,14 @@ class Ranker(BaseEstimator):
 
 
 class _Trained(Hook):
-    """Keeps the scorer of a run, which has the selected weights at its end, and its config."""
+    """Keeps a run's config and its scorer, which has the selected weights when the run ends."""
 
     def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any], scorer: Any) -> None:
         self.config, self.scorer = cfg, scorer
 
 
 def overrides_of(params: Mapping[str, Any]) -> list[str]:
-    """What the command line would be given for the parameters of a ``Ranker``.
+    """Return the command-line arguments that correspond to the parameters of a ``Ranker``.
 
     >>> overrides_of(Ranker("mlp", epochs=5, optimizer={"lr": 0.01}, patience=None).get_params())
     ['epochs=5', 'model=mlp', 'optimizer.lr=0.01', 'patience=null', 'dataset=memory']
@@ -330,6 +346,6 @@ def overrides_of(params: Mapping[str, Any]) -> list[str]:
         whole = isinstance(seed, (int, np.integer))
         given["seed"] = seed if whole else check_random_state(seed).randint(2**31 - 1)
     plain = {key: getattr(value, "tolist", lambda v=value: v)() for key, value in given.items()}
-    # options are the library's: no config has them all
+    # keys of options belong to a tree library, and the config does not list them: "++" adds them
     texts = [f"{'++' * ('.options.' in key)}{key}={as_text(plain[key])}" for key in plain]
     return [*texts, "dataset=memory"]

@@ -1,4 +1,4 @@
-"""Arrays and tables of a program, and the queries of their rows, as ``Lists``."""
+"""Convert in-memory arrays and tables, with the query of each row, to ``Lists``."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from ltr.data.tables import Roles, find_columns, table_blocks, table_qids
 from ltr.errors import DataError
 
 QID = "qid"  # the column of a table that holds query ids
-_LABEL, _WEIGHT, _POSITION = "y=", "sample_weight=", "position="  # no names of features
+_LABEL, _WEIGHT, _POSITION = "y=", "sample_weight=", "position="  # cannot be feature names
 UNLABELLED: Any = object()
 
 
@@ -30,18 +30,23 @@ def lists_of_rows(
     reset: bool = False, without_qid: str = "refused",
     of_train: Callable[[set[str]], set[str]] | None = None,
 ) -> Lists:  # fmt: skip
-    """The lists of the rows of ``X``, queries in the order in which they appear.
+    """Return the lists of the rows of ``X``; queries are in the order in which they appear.
 
     Args:
-        estimator: gets ``n_features_in_`` and ``feature_names_in_`` with ``reset``, of a fit; else
-            ``X`` must have these, and a table may have further columns, in any order.
+        estimator: with ``reset`` its ``n_features_in_`` and ``feature_names_in_`` are set.
+            Otherwise ``X`` must have these features; a table may have further columns, and its
+            columns may be in any order.
         X, qid, y, weights, position: as for ``Ranker.fit``; without ``y`` all labels are 0.
-        columns: of a table, encode the categories; None: those of the queries ``of_train``.
-        categories: in a fit, such columns besides those of that type.
-        without_qid: what rows without ``qid`` are: ``each`` a list, ``one`` list, or ``refused``.
+        columns: the names and category values of a table's columns; None: find them in the queries
+            that ``of_train`` returns, or in all.
+        categories: in a fit, the category columns besides those of a categorical type.
+        reset: True in a fit.
+        without_qid: how to treat rows without ``qid``: ``"each"`` row is a list, all rows are
+            ``"one"`` list, or they are ``"refused"``.
+        of_train: in a fit, returns the queries of train among the given ones.
 
     Raises:
-        ValueError, TypeError: as scikit-learn's estimators.
+        ValueError, TypeError: as scikit-learn's estimators raise them.
         DataError: a column, a query id, a label, a weight or a position is wrong.
     """
     frame, cells = nw.from_native(X, pass_through=True), dict[str, Any]()
@@ -52,7 +57,7 @@ def lists_of_rows(
             if qid is not None:
                 raise DataError("qid= and a column qid of X: give one of them")
             qid, frame = frame[QID], frame.drop(QID)
-        if reset:  # columns that are given by themselves are no features
+        if reset:  # columns that are also given as arguments are not features
             given = {getattr(one, "name", None) for one in (qid, y, weights)}
             frame = frame[:, [i for i, name in enumerate(frame.columns) if name not in given]]
         elif columns is not None:
@@ -64,7 +69,7 @@ def lists_of_rows(
     else:
         X = validated(estimator, X, reset=reset, accept_sparse="csr", ensure_all_finite="allow-nan")
         numbers = to_float32(X.toarray() if issparse(X) else X)[0]
-        cells["0"], count = numbers[:, 0], len(numbers)  # the others go by as they are
+        cells["0"], count = numbers[:, 0], len(numbers)  # all columns are added below
     names = tuple(cells)
     if qid is not None:
         cells[QID] = _column(qid, QID)
@@ -86,9 +91,9 @@ def lists_of_rows(
     except pa.ArrowException as error:
         raise DataError(f"inconsistent numbers of rows: {error}") from error
     order = None
-    if position is not None:  # it orders the items of a list
+    if position is not None:  # position gives the order of a list's items
         order = np.argsort(cells[_POSITION], kind="stable")
-        table = table.take(order).drop_columns([_POSITION])  # and is no feature
+        table = table.take(order).drop_columns([_POSITION])  # not a feature
     source, coded = Source(table), [n for n in names if pa.types.is_dictionary(table[n].type)]
     roles = Roles(
         query=QID,
@@ -117,7 +122,7 @@ def lists_of_rows(
 
 
 def _column(values: Any, name: str) -> Any:
-    """``values`` as a ``pa.Array``; what is missing is null."""
+    """Return ``values`` as a ``pa.Array``; missing values become null."""
     series = nw.from_native(values, series_only=True, pass_through=True)
     try:
         if isinstance(series, nw.Series):
@@ -129,16 +134,17 @@ def _column(values: Any, name: str) -> Any:
 
 
 def in_rows(values: NDArray[Any], lists: Lists) -> NDArray[Any]:
-    """``values`` of the items of ``lists``, ``[items]``, in the order of the rows."""
+    """Reorder ``values`` of the items of ``lists``, ``[items]``, to the order of the rows."""
     out = np.empty_like(values)
     out[lists.source_rows] = values
     return out
 
 
 def queries_of_train(qids: Iterable[str], fraction: float, seed: int) -> set[str]:
-    """The queries of train as ``dataset=table`` cuts them, ``fraction`` of all going to vali.
+    """Return the queries that stay in train when ``fraction`` of them go to the validation lists.
 
-    ``DataError`` where there is one only, or ``fraction`` is not between 0 and 1.
+    The split is the same as with ``dataset=table``. ``DataError``: there is only one query, or
+    ``fraction`` is not between 0 and 1.
     """
     if not 0 < fraction < 1:
         raise DataError(f"vali_fraction={fraction}: give a number between 0 and 1, such as 0.2")

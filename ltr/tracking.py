@@ -1,7 +1,7 @@
 """Track runs with MLflow or Weights & Biases, by a hook.
 
-Where a tracker fails, training goes on without it. One of one's own is a class with the three
-methods of ``MLflow``, named by ``_target_`` in ``configs/tracking/NAME.yaml``.
+If a tracker fails, training continues without it. To add your own tracker, write a class with the
+three methods of ``MLflow``, and name it as ``_target_`` in ``configs/tracking/NAME.yaml``.
 """
 
 import hashlib
@@ -18,22 +18,22 @@ log = logging.getLogger(__name__)
 
 
 class Tracking(Hook):
-    """One run and its tracker; what this raises is one warning, and ends the tracking."""
+    """Tracks one run. An exception of the tracker becomes one warning and ends the tracking."""
 
     def __init__(
         self, tracker: Any, folder: Path, params: Callable[[Any], Mapping[str, Any]]
     ) -> None:
-        """Track the run in ``folder`` by ``tracker``; ``params`` makes a config flat."""
+        """Track the run in ``folder`` with ``tracker``; ``params`` flattens a config."""
         self._begins, self._folder, self._params = tracker, folder.resolve(), params
-        self._tracker: Any = None  # from its begin to a failure
+        self._tracker: Any = None  # the tracker from the start of the run until it fails
 
     def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any], scorer: Any) -> None:
-        """Begin, or go on with a run that is resumed."""
+        """Begin to track the run, or continue if the run is resumed."""
         self._tracker = self._begins
         self._call("begin", self._folder.name, self._params(cfg), self._folder)
 
     def replay(self, row: Row) -> None:
-        """Nothing: it was tracked before the run stopped."""
+        """Do nothing: this row was tracked before the run stopped."""
 
     def epoch(self, row: Row) -> None:
         """Track a row of the history."""
@@ -41,7 +41,7 @@ class Tracking(Hook):
         self._call("log", metrics, int(row["epoch"]))
 
     def end(self, ending: Ending, report: Any) -> None:
-        """End what was begun."""
+        """End the tracking, with the results if there are any."""
         self._call("end", ending, report.tracked if report else {})
 
     def _call(self, method: str, *given: Any) -> None:
@@ -58,17 +58,17 @@ class MLflow:
     """MLflow: metrics by epoch, the config as parameters, the run folder as the tag ``folder``."""
 
     def __init__(self, *, experiment: str, output_dir: str) -> None:
-        """The store is that of ``MLFLOW_TRACKING_URI``, or else ``mlflow.db`` in ``output_dir``."""
+        """Store in ``MLFLOW_TRACKING_URI`` if it is set, else in ``output_dir/mlflow.db``."""
         self._experiment, self._place = experiment, _place("mlflow.tracking", output_dir)
 
     def begin(self, name: str, params: Mapping[str, Any], folder: Path) -> None:
-        """Begin to track the run in ``folder``, or go on; ``params`` are its config, flat."""
+        """Begin to track the run in ``folder``, or continue; ``params`` is its flattened config."""
         from filelock import FileLock
         from mlflow import MlflowClient
 
         for noisy in ("mlflow", "alembic"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
-        with FileLock(self._place / "mlflow.lock"):  # runs of a sweep begin together
+        with FileLock(self._place / "mlflow.lock"):  # runs of a sweep start together
             uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self._place / 'mlflow.db'}"
             self._client = client = MlflowClient(tracking_uri=uri)
             found = client.get_experiment_by_name(self._experiment)
@@ -83,21 +83,21 @@ class MLflow:
             client.log_param(self._id, key, value)
 
     def log(self, metrics: Mapping[str, float], epoch: int) -> None:
-        """Add the metrics of an epoch; epochs come in order."""
-        for name, value in metrics.items():  # no @ in a name
+        """Add the metrics of an epoch; it is called in the order of the epochs."""
+        for name, value in metrics.items():  # MLflow allows no @ in a name
             self._client.log_metric(self._id, name.replace("@", "_at_"), value, step=epoch)
 
     def end(self, ending: Ending, results: Mapping[str, float]) -> None:
-        """End the run; ``results`` are those of the tested weights, none unless it is finished."""
+        """End the run; ``results`` are those of the selected weights, empty unless it finished."""
         self.log(results, 0)  # one value each
         self._client.set_terminated(self._id, ending.upper())
 
 
 class WandB:
-    """Weights & Biases: metrics by epoch, the config, results and run folder in the summary."""
+    """Weights & Biases: metrics by epoch, the config, and results and run folder as summary."""
 
     def __init__(self, *, project: str, output_dir: str) -> None:
-        """Its own files go to ``output_dir/wandb``; its variables, as ``WANDB_MODE``, hold."""
+        """Write to ``output_dir/wandb``; environment variables such as ``WANDB_MODE`` apply."""
         self._project, self._place = project, _place("wandb.sdk", output_dir)
 
     def begin(self, name: str, params: Mapping[str, Any], folder: Path) -> None:
@@ -106,12 +106,12 @@ class WandB:
         self._run = wandb.init(
             project=self._project,
             name=name,
-            id=hashlib.sha256(str(folder).encode()).hexdigest()[:16],  # of a resumed run the same
+            id=hashlib.sha256(str(folder).encode()).hexdigest()[:16],  # same when resumed
             resume="allow",
             dir=self._place,
             settings=wandb.Settings(silent=True, console="off"),
         )
-        self._run.config.update(dict(params), allow_val_change=True)  # such as epochs= of a resume
+        self._run.config.update(dict(params), allow_val_change=True)  # a resume may change epochs=
         self._run.summary["folder"] = str(folder)
 
     def log(self, metrics: Mapping[str, float], epoch: int) -> None:
@@ -123,8 +123,8 @@ class WandB:
 
 
 def _place(tracker: str, output_dir: str) -> Path:
-    """The folder ``output_dir``; ``ConfigError`` where ``tracker`` is not installed."""
-    need(tracker, "tracking")  # a module inside, as a folder may have the name of the package
+    """Create and return ``output_dir``; ``ConfigError``: ``tracker`` is not installed."""
+    need(tracker, "tracking")  # a submodule, because a folder may have the package's name
     place = Path(output_dir).resolve()
     place.mkdir(parents=True, exist_ok=True)
     return place

@@ -1,9 +1,9 @@
-"""Shapes, named once. Checked in tests, free in production.
+"""Type aliases for tensors with their shapes. Tests check them; in production they cost nothing.
 
 Every loss and every metric is ``(scores, labels, mask, *, knobs) -> one value per list``.
 ``scores`` are the model's output, higher is better; ``labels`` are graded relevance, 0 = not
-relevant; ``mask`` is True where an item exists. What stands where ``mask`` is False is never read
-and may be anything, NaN included.
+relevant; ``mask`` is True where an item exists. Values where ``mask`` is False are never read and
+may be anything, NaN included.
 """
 
 from collections.abc import Callable
@@ -22,4 +22,4 @@ PerList = Float[Tensor, "batch"]
 PerListMask = Bool[Tensor, "batch"]
 Matrix = Float[Tensor, "batch rank item"]
 
-Loss = Callable[..., Tensor]  # a loss with knobs bound, or to be given
+Loss = Callable[..., Tensor]  # with its knobs bound or not

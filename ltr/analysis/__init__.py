@@ -1,1 +1,1 @@
-"""Finished runs compared: statistics, verdicts, and one report as text, page, LaTeX and CSV."""
+"""Compare finished runs: statistics, verdicts, and a report as text, HTML, LaTeX and CSV."""

@@ -1,4 +1,4 @@
-"""Compare finished runs."""
+"""Compare finished runs by system: the runs whose configs differ only in seed and fold."""
 
 import math
 import shlex
@@ -28,7 +28,7 @@ from ltr.experiment.run_folder import RunFolder, find_runs
 
 
 class Findings(NamedTuple):
-    """A comparison: its report, the interval of each system, and the pairs."""
+    """The result of a comparison: a report, the interval of each system, and all pairs."""
 
     report: Report
     systems: Mapping[str, SystemInterval]
@@ -36,10 +36,10 @@ class Findings(NamedTuple):
 
 
 def compare(cfg: DictConfig) -> str:
-    """Compare the runs of ``cfg`` (``configs/compare.yaml``), write its files, return the report.
+    """Compare the runs that ``cfg`` names, write the files that it asks for, and return the report.
 
     Raises:
-        ConfigError, DataError: one line that says what to mend.
+        ConfigError, DataError: one line that says what to correct.
     """
     paths = texts(cfg, "runs")
     if not paths:
@@ -60,7 +60,7 @@ def compare(cfg: DictConfig) -> str:
 
 
 def _write(found: Findings, place: Path) -> str:
-    """Write one file where ``place`` ends as one does, else all of them to that folder."""
+    """Write one file if ``place`` ends in .html, .md, .tex or .csv, else a folder; return where."""
     table = frame(found.pairs)
     if place.suffix not in {*FORMS, ".csv"}:
         return f"{place} ({', '.join(found.report.write(place, 'compare', {'compare': table}))})"
@@ -73,7 +73,11 @@ def _write(found: Findings, place: Path) -> str:
 
 
 def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
-    """Compare ``runs`` as ``cfg`` asks."""
+    """Compare ``runs``, and the files of scores in ``cfg``, with the settings in ``cfg``.
+
+    Raises:
+        ConfigError, DataError: a setting is wrong, or the runs cannot be compared.
+    """
     selected = sorted({str(run.results["select_on"]) for run in runs})
     metric = text(cfg, "metric") or selected[0]
     if cfg.metric is None and selected[1:]:
@@ -124,7 +128,7 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
 
 
 def _facts(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Weights, seeds and commits of all runs, by their results."""
+    """Return the head of the report: which epoch's weights, seeds and commits, from the results."""
     best = {f"best epoch by {one['select_on']} of vali" if one["select"] == "best" else "last epoch"
             for one in runs}  # fmt: skip
     return [
@@ -137,7 +141,7 @@ def _facts(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 def _blocks(
     systems: Mapping[str, SystemInterval], pairs: Sequence[Comparison], metric: str, alpha: float
 ) -> list[Block]:
-    """The table of the systems, and that of the pairs."""
+    """Return the table of the systems and, if there are pairs, the table of their differences."""
     sure = f"{1 - alpha:.0%} interval"
     head = ["", "seeds", metric, sure, "sd of seeds", "interval covers"]
     rows = [
@@ -167,7 +171,7 @@ def _blocks(
 def _notes(
     systems: Mapping[str, SystemInterval], pairs: Sequence[Comparison], published: float | None
 ) -> list[str]:
-    """What the words leave out, the rule, what the queries resolve, what is not covered."""
+    """Return the notes below the tables, such as the rule for verdicts and what is not covered."""
     notes = [
         f"{pair.first}, {pair.word}, {pair.second}: {pair.note}" for pair in pairs if pair.note
     ]
@@ -197,7 +201,7 @@ def _notes(
 
 
 def frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
-    """A row per pair with every figure, for ``compare.csv``."""
+    """Return a frame with one line per pair and all its numbers, for ``compare.csv``."""
     ends = "low", "high", "inner_low", "inner_high"
     rows = [
         vars(pair) | dict(zip(ends, pair.interval + pair.inner, strict=True))
@@ -210,7 +214,7 @@ def frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
 
 
 def _scores(cfg: DictConfig) -> dict[str, tuple[str, ...]]:
-    """The files of each ranker that is no run; in a list each file is one, and names it."""
+    """Return name (by default that of the file) -> files, for each ranker that is not a run."""
     if isinstance(cfg.scores, DictConfig):
         return {str(name): texts(cfg.scores, str(name)) for name in cfg.scores}
     files = texts(cfg, "scores")
@@ -223,8 +227,12 @@ def _scores(cfg: DictConfig) -> dict[str, tuple[str, ...]]:
 def _measured(
     of_fold: pd.Series, name: str, files: Sequence[str], metric: str, cfg: DictConfig
 ) -> SystemValues:
-    """``metric`` of the scores ``files`` of a ranker, one for each fold, with a run of that."""
-    from ltr.analysis.scores_file import values_of_scores  # torch, which runs alone do without
+    """Measure a ranker that is not a run.
+
+    ``files`` are its scores, one file for each fold in ``of_fold``, which maps a fold to a run with
+    the test lists and the convention to use.
+    """
+    from ltr.analysis.scores_file import values_of_scores  # imports torch, not needed for runs
 
     if "." in metric and cfg.metric is None:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The report of an analysis: as text, Markdown, LaTeX, one HTML page and CSV files."""
+"""Write the report of an analysis as plain text, Markdown, LaTeX, one HTML page or CSV files."""
 
 import hashlib
 import re
@@ -20,21 +20,24 @@ NO_TEST = (
     "a published number is taken as printed, its values per query are not known: whether our "
     "interval covers it is no test of a difference"
 )
-PUBLISHED = "published"  # head of a column, and end of a row's name, of numbers that are not ours
+PUBLISHED = "published"  # marks numbers that are not ours: a column's head, or end of a row's name
 
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a report with its own columns; each row has as many texts as ``head``."""
+    """One table of a report; each row has as many texts as ``head``."""
 
     title: str
-    note: str  # below it in LaTeX, else above
+    note: str  # printed below the table in LaTeX, above it elsewhere
     head: Sequence[str]
-    rows: Sequence[Sequence[str]]  # a row's name is its first text
-    best: Container[tuple[int, int]] = frozenset()  # row and column of the best of each column
+    rows: Sequence[Sequence[str]]  # the first text of a row is its name
+    best: Container[tuple[int, int]] = frozenset()  # cells (row, column) to mark as best
 
     def mark_best(self, rows: Container[str], columns: Container[str]) -> "Block":
-        """Mark the largest number, as printed, of each of ``columns`` among the named ``rows``."""
+        """Return the block with the largest number in each of ``columns`` marked as best.
+
+        Only the rows named in ``rows`` take part. Numbers that are equal as printed are all marked.
+        """
         best = set()
         for j in (j for j, name in enumerate(self.head) if name in columns):
             among = {i: row[j] for i, row in enumerate(self.rows) if row[0] in rows and row[j]}
@@ -43,7 +46,7 @@ class Block:
         return replace(self, best=best)
 
     def texts(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
-        """The rows, escaped, the best in ``bold``."""
+        """Return the rows with each text escaped, and the best in the format ``bold``."""
         return [
             [(bold if (i, j) in self.best else "{}").format(escape(x)) for j, x in enumerate(row)]
             for i, row in enumerate(self.rows)
@@ -52,20 +55,23 @@ class Block:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report."""
+    """A report, which ``terminal``, ``markdown``, ``latex`` and ``page`` turn into text."""
 
-    name: str  # of its folder
+    name: str  # name of its folder
     title: str
-    command: str  # makes it again
-    facts: Sequence[tuple[str, str]]  # what the numbers are of
+    command: str  # the command that makes it
+    facts: Sequence[tuple[str, str]]  # (key, text) about the data and runs
     blocks: Sequence[Block]
-    notes: Sequence[str] = ()  # below the blocks
-    ours: str = "our runs"  # whose numbers these are, before the title of the page
-    plot: str = ""  # of the intervals, on the page: an SVG file as base64
-    details: Sequence[tuple[str, pd.DataFrame]] = ()  # tables of the page; Markdown has the first
+    notes: Sequence[str] = ()  # printed below the blocks
+    ours: str = "our runs"  # whose numbers these are; printed before the title of the page
+    plot: str = ""  # plot of the intervals for the page, an SVG file as base64; empty: none
+    details: Sequence[tuple[str, pd.DataFrame]] = ()  # more tables for the page; .md has the first
 
     def write(self, folder: Path, name: str, frames: Mapping[str, pd.DataFrame]) -> list[str]:
-        """Write ``name`` as .html, .md and .tex and ``frames`` as .csv; return their names."""
+        """Write the report as NAME.html, .md and .tex, and ``frames`` (name -> content) as CSV.
+
+        A missing ``folder`` is made. Return the names of all files written.
+        """
         make_folder("output_dir", folder)
         for ending, render in FORMS.items():
             atomic_write(folder / f"{name}{ending}", render(self))
@@ -75,7 +81,7 @@ class Report:
 
 
 def terminal(report: Report) -> str:
-    """Plain text: the facts, block after block, and the notes."""
+    """Return the report as plain text: facts, blocks and notes."""
     width = max(len(key) for key, _ in report.facts)
     parts = [report.title]
     parts.append(_wrapped((f"{key:<{width}}  {value}" for key, value in report.facts), width + 2))
@@ -91,7 +97,7 @@ def _wrapped(texts: Iterable[str], indent: int) -> str:
 
 
 def markdown(report: Report) -> str:
-    """Markdown for a page or a pull request."""
+    """Return the report in Markdown, for a page or a pull request."""
     facts = [f"- {_markdown(key)}: {_markdown(value)}" for key, value in report.facts]
     parts = [f"# {_markdown(report.title)}", f"    {report.command}", "\n".join(facts)]
     for block in report.blocks:
@@ -111,14 +117,14 @@ def _noted(block: Block, escape: Callable[[str], str]) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Escape what would make a column, a tag, emphasis or a link."""
+    """Escape the characters that would start a column, a tag, emphasis or a link."""
     return re.sub(r"([\\|<>*`\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", text)
 
 
 def latex(report: Report) -> str:
-    """A ``table`` environment for each block, its note below; the rest stands in comments.
+    """Return the report in LaTeX, with a ``table`` environment for each block and its note.
 
-    The preamble needs ``\\usepackage{booktabs}``.
+    Other texts are in comments. The preamble needs ``\\usepackage{booktabs}``.
     """
     said = [report.title, report.command, *(f"{key}: {value}" for key, value in report.facts)]
     parts = ["\n".join(" ".join(f"% {text}".split()) for text in (*said, *report.notes))]
@@ -135,7 +141,7 @@ def latex(report: Report) -> str:
     return "\n".join(parts)
 
 
-# Added to tabulate's rules; a row that begins with [ would be an option of the line break before.
+# Added to tabulate's rules. LaTeX reads [ at the start of a row as an option of the line break.
 _MORE = str.maketrans({"±": r"$\pm$", "…": r"\dots{}", "†": r"$^\dagger$", "[": "{[}"})
 
 
@@ -150,7 +156,7 @@ def latex_text(text: str) -> str:
 
 
 def page(report: Report) -> str:
-    """One HTML page that loads nothing from outside; ``page.js`` sorts a table by its heads."""
+    """Return one HTML page, which loads nothing from elsewhere and sorts a table by a click."""
     here = Path(__file__).parent
     script, style = ((here / f"page.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
     environment = Environment(

@@ -1,4 +1,4 @@
-"""Read the scores that any tool gave to the rows of a file, and measure them beside a run."""
+"""Read files of scores from any tool, and compute their metrics on the test lists of a run."""
 
 import math
 import re
@@ -23,7 +23,11 @@ from ltr.training.evaluation import metrics_of_scores
 
 
 def read_scored(path: Path, data: Path, *, regroup: bool = False) -> tuple[Lists, Doubles]:
-    """The lists of the LETOR file ``data``, and the scores ``path`` of their items."""
+    """Read the LETOR file ``data``; return its lists, and their scores in ``path``, ``[items]``.
+
+    Raises:
+        DataError: a file cannot be read, ``data`` is not LETOR text, or the two do not match.
+    """
     if is_table(data):
         raise DataError(
             f"{data} is a table, not LETOR text: write a line 'LABEL qid:ID 1:0' for each of its "
@@ -34,7 +38,7 @@ def read_scored(path: Path, data: Path, *, regroup: bool = False) -> tuple[Lists
 
 
 def scores_of(path: Path, lists: Lists, data: str) -> Doubles:
-    """The scores in ``path``, as ``read_scores`` reads them, of the items of ``lists``."""
+    """Return the scores in ``path`` (see ``read_scores``) in the order of the lists' items."""
     rows = lists.source_rows
     qids = np.empty(lists.items, dtype=object)
     qids[rows] = np.repeat(lists.qids, lists.lengths)
@@ -42,14 +46,17 @@ def scores_of(path: Path, lists: Lists, data: str) -> Doubles:
 
 
 def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
-    """The score of each row of the data file, ``[rows]`` float64 in the file's order.
+    """Read the score of each row of a data file; return float64 ``[rows]`` in the file's order.
 
-    ``path`` holds a number a line, or is a CSV whose first line names its columns: ``score``, and
-    perhaps ``qid``, compared row by row, and ``row`` (1-based), the row of the data that it scores.
-    ``qids`` are the query id of each row of the data, ``data`` its name for messages.
+    Args:
+        path: a file with one number per line, or a CSV file with a header and a column ``score``. A
+            column ``qid`` must agree with the data row by row. A column ``row`` (counted from 1)
+            says which row of the data each score belongs to.
+        qids: the query id of each row of the data.
+        data: the name of the data for error messages.
 
     Raises:
-        DataError: the file, its line, what stands there, what is expected.
+        DataError: the message has the file and, for a wrong cell, its line and its content.
     """
     run = RunFolder(path.parent)
     if path.name in FILES and run.finished:
@@ -101,14 +108,18 @@ def _number(cell: str) -> float:
 def values_of_scores(
     scores: Path, run: RunFolder, metric: str, *, data: Path | None, places: Mapping[str, str]
 ) -> Doubles:
-    """``metric`` of each test query of ``run``, ``[queries]`` in the order of its ``queries.csv``.
+    """Compute ``metric`` for each line of the run's ``queries.csv``, with another ranker's scores.
 
     Args:
-        scores: the file, as for ``read_scores``.
-        run: whose test lists are scored, and whose convention holds.
-        metric: as ``named_metrics`` takes it; a function of the user's own is imported.
+        scores: the file of scores, see ``read_scores``.
+        run: the run that provides the test lists and the convention.
+        metric: a name that ``named_metrics`` accepts; a function of the user's own is imported.
         data: the LETOR file whose rows are scored; None: the run's own test lists.
-        places: ``cache_dir``, and perhaps ``data_dir``, of the run's own lists.
+        places: ``cache_dir`` and optionally ``data_dir``, to read the run's own test lists.
+
+    Raises:
+        ConfigError: the metric is undefined on these lists, or they were split from one table.
+        DataError: a file is wrong, or the lists are not those that the run was tested on.
     """
     (measure,), convention = named_metrics([metric]), Convention(**run.convention[0])
     if data is not None:
@@ -140,7 +151,7 @@ def _test_lists(run: RunFolder, places: Mapping[str, str]) -> Lists:
 
 
 def _check_queries(run: RunFolder, lists: Lists, data: Path) -> None:
-    """Check that ``lists`` have the queries of ``run``: ids, items, and which are empty."""
+    """Check that ``lists`` have the run's query ids, numbers of items and empty lists."""
     qids = [safe_cell(str(qid)) for qid in lists.qids]
     ours = pd.DataFrame({"qid": qids, "items": lists.lengths, "empty": lists.empty})
     theirs = run.queries[list(ours)]

@@ -1,4 +1,4 @@
-"""The look of figures, and the plots of a page; the same bytes at every run."""
+"""Style of the figures, and the plot in a report; the same data give the same bytes."""
 
 import io
 import logging
@@ -13,12 +13,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; they differ in grey as well.
+# Colours after Okabe and Ito, which colour-blind readers can tell apart; they differ in grey too.
 BLACK, BLUE, ORANGE, GREEN, PURPLE, SKY = (
     "#000000", "#0072B2", "#D55E00", "#009E73", "#AA4499", "#56B4E9",
 )  # fmt: skip
 GREY = "#666666"
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)  # of several lines in one plot
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)  # for several lines in one plot
 
 _STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
@@ -34,13 +34,13 @@ _STYLE: Any = {
     "legend.frameon": False,
     "legend.fontsize": 8.5,
     "lines.linewidth": 1.6,
-    "svg.fonttype": "path",  # looks the same where the font is not installed
-    "svg.hashsalt": "ltr",  # the same names of clip paths at every run
+    "svg.fonttype": "path",  # looks the same if the font is not installed
+    "svg.hashsalt": "ltr",  # same names of clip paths every time
 }
 
 
 def settle_layout(figure: Figure) -> None:
-    """Lay out once and round the places of the axes: the solver's last digits vary by run."""
+    """Lay out the figure, with rounded positions of its axes, which are the same in every run."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:
@@ -50,8 +50,8 @@ def settle_layout(figure: Figure) -> None:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """matplotlib's defaults with this project's look, whatever the user's own settings are."""
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of its font cache
+    """Draw in this project's style, based on matplotlib's defaults, not on the user's settings."""
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # no messages about its font cache
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
@@ -60,10 +60,10 @@ def style() -> Iterator[None]:
 
 @style()
 def interval_plot(panels: Mapping[str, pd.DataFrame], baseline: str) -> str:
-    """Means, intervals and published numbers, a panel for each of ``panels``, by its title.
+    """Plot means, intervals and published numbers; return an SVG file as base64.
 
-    A panel has a line for each row, with the columns row, ours, low, high and published; the
-    interval of the row ``baseline`` shades its ground. The result is an SVG file as base64.
+    Each of ``panels`` has the columns row, ours (the mean), low and high (the ends of the interval)
+    and published. The row ``baseline`` is black, and its interval is shaded.
     """
     rows = max(map(len, panels.values()))
     figure = Figure(figsize=(10.4, 0.8 + 0.24 * rows), layout="constrained")
@@ -87,7 +87,7 @@ def _intervals(axes: Axes, lines: pd.DataFrame, baseline: str) -> None:
     axes.plot(theirs, y, "D", markersize=5, color=BLACK, markerfacecolor="w")
     for edges in zip(low[ground], high[ground], strict=True):
         axes.axvspan(*edges, color="#F0F2F5", linewidth=0, zorder=0)
-    # a few far below hide all
+    # the 10% quantile: a few very low ends would squeeze all others
     ends = [theirs.min(), theirs.max(), low.fillna(ours).quantile(0.1), high.fillna(ours).max()]
     left, right = np.nanmin(ends), np.nanmax(ends)
     room = max(0.05 * (right - left), 1e-3)

@@ -1,4 +1,4 @@
-"""Finished runs as one table of systems: the same config but for seed and fold."""
+"""Group finished runs into systems: runs whose configs differ only in seed and fold."""
 
 import json
 from collections.abc import Hashable, Mapping, Sequence
@@ -17,17 +17,19 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics.spec import METRICS
 
-OfQueries = tuple[Sequence[str], Doubles]  # their ids, and a metric of each
+OfQueries = tuple[Sequence[str], Doubles]  # the ids of queries, and a metric for each query
 
 
 def runs_frame(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
-    """The runs of each system and training, a column for each fold, to be compared by ``metric``.
+    """Arrange ``runs`` by system and training, to compare them by ``metric``.
 
-    The index is the system, in the order of their first runs, and the training: the seed, or "1,
-    dataset.seed 2" where that tells trainings on a fold apart.
+    The frame of run folders has a column for each fold. Its index has the system, in the order of
+    the first runs, and the training: the seed, or a text such as "1, dataset.seed 2" if several
+    values of ``dataset.seed`` have the same test lists.
 
     Raises:
-        ConfigError, DataError: the runs or their test lists cannot be set side by side.
+        ConfigError: two runs are the same, one is missing, or their conventions differ.
+        DataError: test lists differ.
     """
     _check_side_by_side(runs, metric)
     fold_of = folds_of(runs)
@@ -63,10 +65,10 @@ def runs_frame(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
 
 
 def folds_of(runs: Sequence[RunFolder]) -> dict[str | None, str]:
-    """Of each ``repeat`` the fold that it is: repeats on the same test lists are one fold.
+    """Map the ``repeat`` of each run to its fold; runs with the same test lists share a fold.
 
     Raises:
-        ConfigError: test lists cut from one table by several seeds, which share queries.
+        ConfigError: several seeds split one table, so that their test lists share queries.
     """
     by_digest: dict[str, str] = {}
     found = {}
@@ -83,24 +85,23 @@ def folds_of(runs: Sequence[RunFolder]) -> dict[str | None, str]:
 
 
 def method(run: RunFolder) -> dict[str, Any]:
-    """The config of a run without the keys that may differ between two runs of one system.
-
-    A run that it learned from or began with counts by its own method: each seed may have another.
+    """Return a run's config without the keys that may differ between runs of one system. A run
+    given as ``teacher`` or ``init_from`` becomes its own ``method``: each seed may use another.
     """
     config = {"dataset": {}, **run.results["protocol"]}
     plain = without(config, Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
     for key in ("teacher", "init_from"):
         if plain.get(key) is not None:
-            with suppress(DataError):  # it is gone: its path tells it apart
+            with suppress(DataError):  # that run is missing: keep its path
                 plain[key] = method(RunFolder(Path(plain[key])))
     return plain
 
 
 def values_of(cells: pd.DataFrame, metric: str) -> SystemValues:
-    """``metric`` of one system of ``runs_frame``, the queries of all folds side by side.
+    """Return ``metric`` of one system (rows of ``runs_frame``), with all folds in one array.
 
     Raises:
-        ConfigError, DataError: a run did not measure it, or a file is damaged.
+        ConfigError, DataError: a run did not measure ``metric``, or a file is damaged.
     """
     return side_by_side({
         fold: [run.values(metric) for run in runs] for fold, runs in cells.items()
@@ -108,9 +109,8 @@ def values_of(cells: pd.DataFrame, metric: str) -> SystemValues:
 
 
 def side_by_side(folds: Mapping[Hashable, Sequence[OfQueries]]) -> SystemValues:
-    """The trainings of a system in each fold, the queries of all folds side by side.
-
-    An id may stand for several lists of a fold: its place tells them apart.
+    """Join the queries of all folds (fold -> ids and values for each training) into one array. A
+    query is named by its position and its id, because several lists of a fold may share an id.
     """
     queries = [
         (fold, f"{place} qid {qid}")
@@ -122,10 +122,10 @@ def side_by_side(folds: Mapping[Hashable, Sequence[OfQueries]]) -> SystemValues:
 
 
 def _check_side_by_side(runs: Sequence[RunFolder], metric: str) -> None:
-    """Check that ``metric`` is under one convention, and on the same test lists in each fold."""
+    """Check that all runs have one convention and, in each fold, the same test lists."""
     first = runs[0]
     name = metric.partition("@")[0]
-    # of the metrics here err alone reads the number of grades, in which folds may differ
+    # among our metrics only err depends on the number of grades, which may differ between folds
     ignored = {"levels"} if name in METRICS and name != "err" else set()
     lists: dict[str | None, RunFolder] = {}
     for run in runs:
@@ -152,10 +152,10 @@ def _different(one: RunFolder, other: RunFolder) -> DataError:
 
 
 def name_systems(systems: Sequence[Sequence[RunFolder]]) -> list[str]:
-    """A name for the runs of each system, such as ``loss=neuralndcg`` or ``epochs=0``.
+    """Name each system, for example ``loss=neuralndcg``, by the choices and typed keys that differ.
 
-    A name has the choices of groups that differ, and the keys that differ and that someone typed;
-    where these do not tell two systems apart, every key that differs between the two.
+    If two names would be the same, all keys that differ between these systems are added. A single
+    system is named by its model and loss.
     """
     choices = pd.DataFrame([dict(runs[0].results["choices"]) for runs in systems])
     if len(systems) == 1:
@@ -176,7 +176,7 @@ def name_systems(systems: Sequence[Sequence[RunFolder]]) -> list[str]:
 
 
 def _names(frame: pd.DataFrame) -> list[str]:
-    """Of each row the values of the columns that differ."""
+    """Return a name for each row: its values in the columns that are not constant."""
     frame = frame.loc[:, frame.nunique(dropna=False) > 1]
     return [_join(row) or "default" for _, row in frame.iterrows()]
 

@@ -1,4 +1,4 @@
-"""Systems on the same queries, and the standard errors of their means."""
+"""Align systems on the same queries, and estimate the standard errors of their means."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -11,12 +11,12 @@ import numpy as np
 from ltr.arrays import Doubles, Ints
 from ltr.errors import DataError
 
-_CONSTANT = 1e-12  # a deviation below this part of the values' size is rounding
-FOLDS_AS_REPEATS = 3  # with so many folds one seed in each tells how training varies
+_CONSTANT = 1e-12  # a deviation below this fraction of the largest value is rounding
+FOLDS_AS_REPEATS = 3  # from this many folds on, one seed per fold shows how training varies
 
 
 def deviation(values: Doubles) -> float:
-    """Standard deviation (n - 1) of ``[n]``; 0 where they vary by rounding only, NaN of one."""
+    """Return the standard deviation (n - 1): NaN for n < 2, 0 if values differ only by rounding."""
     if len(values) < 2:
         return math.nan
     found = float(values.std(ddof=1))
@@ -25,50 +25,51 @@ def deviation(values: Doubles) -> float:
 
 @dataclass(frozen=True, eq=False)
 class SystemValues:
-    """A metric of one system, ``[seeds, queries]``: a row per seed; NaN where it does not count."""
+    """A metric of one system: ``values`` ``[seeds, queries]``, NaN if a query is skipped."""
 
     values: Doubles
     queries: Sequence[tuple[Hashable, str]]  # fold and query id of each column
 
 
 class SeedVariance(NamedTuple):
-    """Variance of a system's mean from its seeds."""
+    """The variance of a system's mean that comes from its seeds."""
 
-    own: float  # what the seeds add on every query alike
-    raw: float  # the same with the seeds' chance agreement with these queries
-    df: int  # of ``raw``
+    own: float  # part of ``raw`` from effects that a seed has on all queries alike
+    raw: float  # variance between seeds, including chance effects of a seed on single queries
+    df: int  # degrees of freedom of ``raw``
 
 
 @dataclass(frozen=True, eq=False)
 class Aligned:
-    """Systems on the same queries, without those that are skipped in any of them.
+    """Systems on the same queries, without those that are skipped in any system.
 
-    A mean is that of the folds' means over queries; ``weights`` make it a mean over queries.
+    The mean of a system is over folds of the means over queries. With ``weights``, this is also a
+    weighted mean over all queries.
     """
 
     names: tuple[str, ...]
-    values: tuple[Doubles, ...]  # [seeds, queries] of each system
-    folds: Ints  # [queries], the number of the fold that each query is in
-    dropped: int  # how many queries are left out
+    values: tuple[Doubles, ...]  # [seeds, queries] for each system
+    folds: Ints  # [queries], the number of each query's fold, from 0
+    dropped: int  # number of queries left out
 
     @property
     def queries(self) -> int:
-        """Number of queries that count."""
+        """Number of queries, without those left out."""
         return len(self.folds)
 
     @cached_property
     def fold_sizes(self) -> Ints:
-        """Queries of each fold, ``[folds]``, each at least 1."""
+        """Number of queries in each fold, ``[folds]``, at least 1."""
         return np.bincount(self.folds)
 
     @cached_property
     def weights(self) -> Doubles:
-        """``[queries]``, n / (folds * queries of the fold); their mean is 1."""
+        """Weight of each query, ``[queries]``: n / (folds * queries in its fold). The mean is 1."""
         return self.queries / (len(self.fold_sizes) * self.fold_sizes[self.folds])
 
     @cached_property
     def by_query(self) -> Doubles:
-        """Mean over seeds, ``[systems, queries]``, rounded so that their order is indifferent."""
+        """Mean over seeds, ``[systems, queries]``, rounded so that their order is irrelevant."""
         return np.stack([values.mean(0) for values in self.values]).round(12)
 
     @cached_property
@@ -77,19 +78,20 @@ class Aligned:
         return (self.weights * self.by_query).mean(1)
 
     def over_folds(self, values: Doubles) -> Doubles:
-        """Mean over each fold's queries: ``[..., queries]`` to ``[..., folds]``."""
+        """Average ``values`` ``[..., queries]`` over the queries of each fold: ``[..., folds]``."""
         member = np.zeros((self.queries, len(self.fold_sizes)))
         member[np.arange(self.queries), self.folds] = 1 / self.fold_sizes[self.folds]
         return values @ member
 
     @cached_property
     def seed_variances(self) -> list[SeedVariance | None]:
-        """The variance that its seeds add to the mean of each system; None with one seed.
+        """For each system, the variance that seeds add to its mean; None with one seed.
 
-        In each fold y[seed, query] = mean + seed + query + rest, a crossed layout. From the
-        variance of the run means var(rest) / queries is taken off, as that over queries has it
-        already. A seed may add something else in each fold, or the same in all: the larger
-        estimate is taken, with the degrees of freedom of the second, seeds - 1, for both.
+        The model in each fold is crossed: y[seed, query] = mean + seed + query + rest. From the
+        variance of the run means, var(rest) / queries is subtracted, because the variance over
+        queries includes it. The effect of a seed may differ between folds or be the same in all:
+        the larger of the two estimates is used, both with the seeds - 1 degrees of freedom of the
+        second.
         """
         return [self._seed_variance(values) for values in self.values]
 
@@ -110,7 +112,7 @@ class Aligned:
 
 
 def align(systems: Mapping[str, SystemValues]) -> Aligned:
-    """Put ``systems`` on the queries that count in all of them.
+    """Restrict ``systems`` to the queries that have a value in all of them.
 
     Raises:
         DataError: their queries differ, or no query is left.
@@ -136,35 +138,36 @@ def align(systems: Mapping[str, SystemValues]) -> Aligned:
 
 
 class Spread(NamedTuple):
-    """The standard error of an estimate and its parts."""
+    """The standard error of an estimate, and the variances that make it up."""
 
     error: float  # standard error; inf with one query
-    df: float  # Satterthwaite's degrees of freedom of the error
+    df: float  # Satterthwaite's degrees of freedom of ``error``
     queries: float  # variance of the estimate from the choice of queries
     training: float  # variance from the training, as far as it is known
-    covers: str  # "seeds", "folds" (one seed in each of several folds) or "queries" alone
-    # Systems with one seed. ``error`` holds nothing of their training, or, where it covers folds,
-    # all but the initial weights that the folds share.
+    covers: str  # what ``error`` covers: "seeds", "folds" (one seed in several folds) or "queries"
+    # Systems with one seed. With "queries", ``error`` does not include their training; with
+    # "folds", it includes all of it except the initial weights, which the folds share.
     uncovered: tuple[str, ...]
-    df_queries: float  # degrees of freedom of the two variances
-    df_training: float
+    df_queries: float  # degrees of freedom of ``queries``
+    df_training: float  # degrees of freedom of ``training``
 
 
 def spread_of(aligned: Aligned, first: int, second: int | None = None) -> Spread:
-    """The spread of a system's mean, or of the difference of two systems' means.
+    """Estimate the error of a system's mean, or of its difference from the mean of ``second``.
 
-    variance = var over queries of the (paired) values / queries + what the seeds of either add,
-
-    with Satterthwaite's degrees of freedom, at least the least among the seeds,
+    The variance is the sum of two parts: ``queries``, the variance over queries of the (paired)
+    values divided by n, the number of queries, and the variances that the seeds of each system add.
+    Its degrees of freedom are Satterthwaite's, but not below the smallest seeds - 1 (or n - 1):
 
         df = variance^2 / (queries^2 / (n - 1) + sum of raw^2 / its df)
 
-    as Hillis (2007), "A comparison of denominator degrees of freedom methods for multiple observer
-    ROC analysis", Statistics in Medicine 26, for random readers (here: seeds) and cases (queries).
+    This follows Hillis (2007), "A comparison of denominator degrees of freedom methods for multiple
+    observer ROC analysis", Statistics in Medicine 26, with seeds as readers and queries as cases.
 
-    One seed says nothing of a system's training. With ``FOLDS_AS_REPEATS`` folds the differences
-    between folds, of models trained apart, stand in for it; else the training is not covered. In
-    both cases the estimate is about these models.
+    One seed does not show how training varies. With at least ``FOLDS_AS_REPEATS`` folds, whose
+    models are trained separately, the differences between folds are used instead. With fewer folds,
+    the variance of training is not covered. In both cases the estimate is about these trained
+    models, not about the method.
     """
     systems = [first] if second is None else [first, second]
     values = aligned.by_query[first] - (0 if second is None else aligned.by_query[second])
@@ -172,7 +175,7 @@ def spread_of(aligned: Aligned, first: int, second: int | None = None) -> Spread
     single = tuple(aligned.names[i] for i in systems if aligned.seed_variances[i] is None)
     if n < 2:
         return Spread(math.inf, 1.0, math.inf, 0.0, "queries", single, 1.0, 1.0)
-    if second is None:  # fold sizes say nothing of how a mean varies
+    if second is None:  # or else the weights, which reflect fold sizes, would add variance
         values = values - aligned.means[first]
     queries = deviation(aligned.weights * values) ** 2 / n
     known = [found for i in systems if (found := aligned.seed_variances[i]) is not None]

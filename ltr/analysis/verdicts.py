@@ -1,7 +1,8 @@
 """Compare pairs of systems: intervals and verdicts.
 
-A system is a method as it is trained: its runs differ in the seed alone. Each pair gets one word:
-"better", "worse", "differ" (these models do, with one seed), "equivalent" or "undecided".
+A system is a method with its training: its runs differ only in seed (and fold). A verdict is
+"better", "worse", "differ" (with one seed: the trained models do, the methods may not),
+"equivalent" or "undecided".
 """
 
 import math
@@ -25,16 +26,16 @@ COVERS = {  # Spread.covers in words
     "queries": "queries only",
 }
 
-EXACT_UP_TO = 14  # differences other than 0: all 2^n sign patterns are tried
-_BLOCK = 1 << 22  # signs at a time: 32 MiB
-_TIE = 1e-9  # sums closer than this part of the largest possible sum are the same but for rounding
-_POWER = 0.8  # that the report states
+EXACT_UP_TO = 14  # up to this many differences other than 0, all 2^n sign patterns are tried
+_BLOCK = 1 << 22  # signs drawn at a time: 32 MiB
+_TIE = 1e-9  # sums closer than this fraction of the largest possible sum differ only by rounding
+_POWER = 0.8  # power that the report states
 _PER_PAIR = 20  # sign patterns for each 1 / (alpha / pairs), Holm's smallest threshold
-_WEIGHTS = 1 << 21  # at a time: 16 MiB, and twice that while they are drawn
+_WEIGHTS = 1 << 21  # weights drawn at a time: 16 MiB, and twice that while drawing
 
 
 def rule(margin: float, alpha: float) -> str:
-    """The rule of the verdicts in one line, for under a table."""
+    """Return the rule for the verdicts as one line of text, to print below a table."""
     sure, inner = f"{1 - alpha:.0%}", f"{1 - 2 * alpha:.0%}"
     return (
         f"equivalent: two one-sided tests (p < {alpha:g}) and the {inner} interval put the "
@@ -46,24 +47,28 @@ def rule(margin: float, alpha: float) -> str:
 
 
 def t_p(difference: float, error: float, df: float) -> float:
-    """Two-sided p of ``difference``; with an error of 0 it is 1 for no difference, else 0."""
+    """Return the two-sided p of a t test; with an ``error`` of 0, 1 for no difference, else 0."""
     if error == 0:
         return float(difference == 0)
     return float(2 * stdtr(df, -abs(difference) / error))
 
 
 def sign_flip_p(by_query: Doubles, pairs: Ints, *, samples: int, seed: int = 0) -> Doubles:
-    """Two-sided p, ``[pairs]``, of the hypothesis that a pair's systems are exchangeable.
+    """Test for each pair whether its systems are exchangeable; return the two-sided p, ``[pairs]``.
 
-    With d the differences of a pair and s signs drawn at random (exact for few differences):
+    With the differences d_q of a pair and random signs s_bq,
 
         p = (1 + #{b: |sum_q s_bq d_q| >= |sum_q d_q|}) / (samples + 1)
 
+    For up to ``EXACT_UP_TO`` differences other than 0, p is exact: all sign patterns are tried.
     Smucker, Allan and Carterette (2007), "A comparison of statistical significance tests for
-    information retrieval evaluation", CIKM; the added 1 after Phipson and Smyth (2010).
+    information retrieval evaluation", CIKM. The added 1 is from Phipson and Smyth (2010).
 
-    ``by_query`` is ``[systems, queries]``, mean over seeds (weighted); ``pairs`` ``[pairs, 2]`` are
-    rows of it; ``samples`` sign patterns are drawn by ``seed``, the same for all pairs.
+    Args:
+        by_query: ``[systems, queries]``, the (weighted) means over seeds.
+        pairs: ``[pairs, 2]``, row numbers of ``by_query``.
+        samples: number of sign patterns to draw, which are the same for all pairs.
+        seed: seed of the draws.
     """
     differences = by_query[pairs[:, 0]] - by_query[pairs[:, 1]]
     p = np.array([_exact_p(one[one != 0]) for one in differences])
@@ -72,7 +77,7 @@ def sign_flip_p(by_query: Doubles, pairs: Ints, *, samples: int, seed: int = 0) 
         return p
     first, second = pairs[drawn].T
     limit = np.abs(differences[drawn].sum(1)) - _TIE * np.abs(differences[drawn]).sum(1)
-    # A pair's sum is the difference of two systems' sums: systems are few, pairs many.
+    # A pair's sum is the difference of two systems' sums, and there are fewer systems than pairs.
     centred = (by_query - by_query.mean(0)).T
     queries = by_query.shape[1]
     rng = np.random.default_rng([seed, 1])
@@ -89,21 +94,21 @@ def sign_flip_p(by_query: Doubles, pairs: Ints, *, samples: int, seed: int = 0) 
 
 
 def _exact_p(moving: Doubles) -> float:
-    """p over all sign patterns of the differences that are not 0; NaN where they are too many."""
+    """Return p over all sign patterns of the non-zero differences; NaN if there are too many."""
     if len(moving) > EXACT_UP_TO:
         return math.nan
     if len(moving) < 2:
-        return 1.0  # both signs of one are as far from 0
+        return 1.0  # both signs of a single difference are equally far from 0
     bits = np.arange(2 ** len(moving))[:, None] >> np.arange(len(moving)) & 1
     limit = abs(moving.sum()) - _TIE * np.abs(moving).sum()
     return float((np.abs((2.0 * bits - 1) @ moving) >= limit).mean())
 
 
 def equivalence_p(difference: float, error: float, df: float, margin: float) -> float:
-    """p of the hypothesis |difference| >= ``margin``; small: the systems are equivalent.
+    """Return p of the hypothesis |true difference| >= ``margin``; if small, systems are equivalent.
 
-    The larger p of two one-sided t tests (TOST); it is below alpha just where the 1 - 2 alpha
-    interval lies within the margin. Schuirmann (1987), Journal of Pharmacokinetics and
+    It is the larger p of two one-sided t tests (TOST). It is below alpha exactly if the 1 - 2 alpha
+    interval of the t test is within the margin. Schuirmann (1987), Journal of Pharmacokinetics and
     Biopharmaceutics 15.
 
     >>> round(equivalence_p(0.005, 0.001, 99, margin=0.005), 3)  # at the margin's edge
@@ -115,11 +120,11 @@ def equivalence_p(difference: float, error: float, df: float, margin: float) -> 
 
 
 def resolvable_difference(error: float, df: float, *, alpha: float = 0.05) -> float:
-    """The true difference at which the two-sided t test rejects with probability ``_POWER``.
+    """Return the true difference that a two-sided t test detects with probability ``_POWER``.
 
-    From the noncentral t distribution, with the observed standard ``error`` of ``df`` degrees of
-    freedom taken for the true one. Sakai (2016), "Topic set size design", Information Retrieval
-    Journal.
+    It is computed from the noncentral t distribution, as if the observed standard ``error``, with
+    ``df`` degrees of freedom, were the true one. Sakai (2016), "Topic set size design", Information
+    Retrieval Journal.
 
     >>> round(resolvable_difference(0.17 / 784**0.5, 783), 4)
     0.017
@@ -135,20 +140,20 @@ def resolvable_difference(error: float, df: float, *, alpha: float = 0.05) -> fl
 
 @dataclass(frozen=True)
 class Comparison:
-    """A pair of systems; ``first`` is ``word`` beside ``second``."""
+    """The comparison of two systems; ``word`` says how ``first`` compares with ``second``."""
 
-    first: str  # names of the systems
-    second: str
+    first: str  # name of the first system
+    second: str  # name of the second system
     difference: float  # mean of first minus mean of second
-    interval: tuple[float, float]  # of the difference, 1 - alpha
-    inner: tuple[float, float]  # the same, 1 - 2 alpha, for equivalence
+    interval: tuple[float, float]  # 1 - alpha interval of the difference
+    inner: tuple[float, float]  # 1 - 2 alpha interval of the difference, for equivalence
     p_randomisation: float  # of the sign-flip test over queries
     p_t: float  # of the paired t test over queries
-    p_training: float  # of the t test whose error holds the training's variance as well
-    p_holm: float  # the larger of randomisation and training, corrected for all pairs compared
-    p_queries: float  # of the randomisation test, corrected likewise
+    p_training: float  # of the t test whose error includes the variance of training
+    p_holm: float  # the larger of p_randomisation and p_training, Holm-corrected for all pairs
+    p_queries: float  # p_randomisation, Holm-corrected for all pairs
     p_equivalence: float  # of the two one-sided tests, not corrected
-    wins: int  # queries on which first is above, at and below second, means over seeds
+    wins: int  # number of queries on which first is better (by the mean over seeds)
     ties: int
     losses: int
     queries: int
@@ -160,8 +165,8 @@ class Comparison:
     def word(self) -> str:
         """The verdict: better, worse, differ, equivalent or undecided.
 
-        ``equivalent`` goes before ``better``: a difference below the margin was said beforehand not
-        to matter (Lakens, 2017, Social Psychological and Personality Science 8).
+        ``equivalent`` has priority over ``better``: a difference below the margin was declared
+        irrelevant in advance (Lakens, 2017, Social Psychological and Personality Science 8).
         """
         low, high = self.inner
         if self.p_equivalence < self.alpha and -self.margin < low and high < self.margin:
@@ -175,7 +180,7 @@ class Comparison:
 
     @property
     def note(self) -> str:
-        """What the word leaves out; often nothing."""
+        """What the verdict does not say, in words; often empty."""
         sure_of_queries = self.p_queries < self.alpha
         notes, word = [], self.word
         if word == EQUIVALENT and self.p_holm < self.alpha:
@@ -189,7 +194,7 @@ class Comparison:
         return "; ".join(notes)
 
     def resolvable(self, *, pairs: int = 1) -> float:
-        """The true difference found with probability ``_POWER`` at alpha / ``pairs``."""
+        """Return the true difference detected with probability ``_POWER`` at alpha / ``pairs``."""
         return resolvable_difference(self.spread.error, self.spread.df, alpha=self.alpha / pairs)
 
 
@@ -202,23 +207,24 @@ def compare_systems(
     samples: int = 10_000,
     baseline: str | None = None,
 ) -> list[Comparison]:
-    """Compare every pair of ``systems``, or each with ``baseline``.
+    """Compare every pair of ``systems`` (none if there is only one), or each with ``baseline``.
 
-    With one seed of either the word is about the trained models, in which a method can be lucky.
-    Holm (1979), "A simple sequentially rejective multiple test procedure", Scandinavian Journal of
-    Statistics 6, keeps the chance of any wrong "better" or "worse" among all pairs below alpha.
+    If one system of a pair has only one seed, the verdict is about the trained models: a method can
+    be lucky with one seed. Holm's correction keeps the probability of any wrong "better" or "worse"
+    among all pairs below alpha: Holm (1979), "A simple sequentially rejective multiple test
+    procedure", Scandinavian Journal of Statistics 6.
 
     Args:
-        systems: by name, on the same queries; of one alone there is no pair.
+        systems: name -> values, all on the same queries.
         margin: the largest difference that does not matter, in units of the metric.
-        alpha: of every test; intervals cover 1 - alpha.
-        seed: of all draws.
-        samples: of the bootstrap, many; of the randomisation test at least ``20 pairs / alpha``.
-        baseline: the system that the others are compared with, second in each pair.
+        alpha: level of every test; intervals cover 1 - alpha.
+        seed: seed of all draws.
+        samples: number of bootstrap samples and of sign patterns (at least ``20 pairs / alpha``).
+        baseline: name of the system to compare the others with; it is second in each pair.
 
     Raises:
-        ConfigError: a setting is out of range.
-        DataError: the queries differ, or none is left.
+        ConfigError: ``margin`` or ``alpha`` is out of range.
+        DataError: the systems have different queries, or no query has a value in all of them.
     """
     if not (margin > 0 and math.isfinite(margin)):
         raise ConfigError(f"margin={margin:g}: give a number > 0, such as 0.005 for half a point")
@@ -267,7 +273,7 @@ def compare_systems(
 
 
 def _holm(p: Doubles) -> Doubles:
-    """Holm's correction: statsmodels' ``multipletests``, which collects garbage at every call."""
+    """Apply Holm's correction. (statsmodels' ``multipletests`` is slow: it collects garbage.)"""
     order = np.argsort(p)
     steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     corrected = np.empty_like(p)
@@ -276,13 +282,14 @@ def _holm(p: Doubles) -> Doubles:
 
 
 def draw(aligned: Aligned, *, samples: int, seed: int = 0) -> Doubles:
-    """The error of each system's mean in samples of the queries, ``[samples, systems]``.
+    """Draw bootstrap samples of the queries; return each mean's error, ``[samples, systems]``.
 
-    Queries are drawn with replacement, jointly for all systems, from the means over seeds: drawing
-    seeds as well would count the chance agreement of a seed with a query three times (Owen, 2007,
-    "The pigeonhole bootstrap", Annals of Applied Statistics 1); ``interval`` adds their variance. A
-    weight w becomes 1 + sqrt(n / (n - 1)) (w - 1), as a sample varies less than its population (Rao
-    and Wu, 1988). A system's draws do not depend on the other systems.
+    Queries are drawn with replacement, jointly for all systems, from the means over seeds. Seeds
+    are not drawn, because this would count chance effects of a seed on a query three times (Owen,
+    2007, "The pigeonhole bootstrap", Annals of Applied Statistics 1). ``interval`` adds the
+    variance of the seeds instead. A query that is drawn w times has the weight
+    1 + sqrt(n / (n - 1)) (w - 1), because a sample varies less than its population (Rao and Wu,
+    1988). The draws of a system do not depend on the other systems.
     """
     n = aligned.queries
     drawn = np.zeros((samples, len(aligned.names)))
@@ -300,15 +307,16 @@ def draw(aligned: Aligned, *, samples: int, seed: int = 0) -> Doubles:
 
 
 def interval(estimate: float, off: Doubles, spread: Spread, *, alpha: float) -> tuple[float, float]:
-    """The 1 - ``alpha`` interval: over queries by percentiles, with the training added.
+    """Return the ends of the 1 - ``alpha`` interval of a mean, or of a difference of two means.
 
-    The percentiles' distances from the estimate are stretched by t / z (Hesterberg, 2015, "What
-    teachers should know about the bootstrap", The American Statistician 69). That of the training
-    is t with the seeds' df times its standard error; the two add up as the root of their squares
-    (Howe, 1974, Journal of the American Statistical Association 69), as one t with Satterthwaite's
-    df covers too little with two or three seeds.
+    The distance of each end from the estimate is sqrt(a^2 + b^2). The first part, a, is for the
+    queries: the distance of the bootstrap percentile, stretched by t / z (Hesterberg, 2015, "What
+    teachers should know about the bootstrap", The American Statistician 69). The second, b, is for
+    the training: its standard error times t with ``spread.df_training`` degrees of freedom. For the
+    sum of squares see Howe (1974), Journal of the American Statistical Association 69. A single t
+    with Satterthwaite's degrees of freedom covers too little with two or three seeds.
 
-    ``off``, ``[samples]``, is the column of a system in ``draw``, or the difference of two.
+    ``off`` ``[samples]`` is the system's column of ``draw``, or the difference of two columns.
     """
     if math.isinf(spread.error):
         return -math.inf, math.inf
@@ -323,18 +331,18 @@ def interval(estimate: float, off: Doubles, spread: Spread, *, alpha: float) -> 
 
 @dataclass(frozen=True)
 class SystemInterval:
-    """The mean of a system and its 1 - alpha interval, over queries and, of several, seeds."""
+    """The mean of a system and its 1 - alpha interval, over queries and (if several) seeds."""
 
-    mean: float  # over folds of the mean over queries, mean over seeds
+    mean: float  # mean over seeds, folds and the queries of each fold
     low: float
     high: float
-    deviation: float  # over seeds of the mean of a seed's runs; NaN with one
+    deviation: float  # standard deviation over seeds of the mean over folds; NaN with one seed
     seeds: int
     queries: int
     spread: Spread
 
     def covers(self, number: float) -> str:
-        """Whether the interval ``covers`` a number, or is ``above`` or ``below`` it."""
+        """Say that the interval "covers" ``number``, or is "above" or "below" it."""
         if self.low <= number <= self.high:
             return "covers"
         return "above" if self.mean > number else "below"
@@ -343,7 +351,7 @@ class SystemInterval:
 def interval_of(
     system: SystemValues, *, alpha: float = 0.05, seed: int = 0, samples: int = 10_000
 ) -> SystemInterval:
-    """Mean and interval of one system; ``DataError`` where no query has a value."""
+    """Return mean and interval of one system; raise ``DataError`` if no query has a value."""
     aligned = align({"system": system})
     spread, mean = spread_of(aligned, 0), float(aligned.means[0])
     off = draw(aligned, samples=samples, seed=seed)[:, 0]

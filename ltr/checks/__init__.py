@@ -1,1 +1,1 @@
-"""Batteries of properties over losses, metrics and models, one's own too, and their commands."""
+"""Check properties of losses, metrics and models, including your own, and list the losses."""

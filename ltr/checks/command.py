@@ -1,4 +1,4 @@
-"""The commands check_loss, check_metric and check_model: judge a part, one's own too."""
+"""The commands check_loss, check_metric and check_model, which try properties on one of these."""
 
 import inspect
 import math
@@ -22,11 +22,11 @@ from ltr.metrics.spec import METRICS
 from ltr.models.rounds import RoundModel
 from ltr.scorers.parts import make, named_metrics, tiny_lists
 
-_SMALL = ("dataset=synthetic", "metrics=[ndcg@5]", "device=cpu")  # a run that builds the model
+_SMALL = ("dataset=synthetic", "metrics=[ndcg@5]", "device=cpu")  # for a config with the model
 
 
 def check_loss(cfg: DictConfig) -> tuple[str, bool]:
-    """The verdicts on the loss of ``configs/check_loss.yaml``, and whether none fails."""
+    """Check the loss ``cfg.name``; return the verdicts as text, and whether no property fails."""
     required(cfg, "name")
     name, values = str(cfg.name), {}
     if cfg.metric is not None and cfg.metric not in METRICS:
@@ -37,19 +37,19 @@ def check_loss(cfg: DictConfig) -> tuple[str, bool]:
         target, values = config.target, config.values
     function = import_function(target)
     loss = _with_knobs(name, partial(function, **values), values_of(texts(cfg, "knobs")))
-    try:  # a knob that it refuses is a mistake of the user's, not a finding
+    try:  # if the loss refuses a knob, the user made a mistake, and the loss is not at fault
         loss(*tiny_lists())
     except LTRError:
         raise
     except Exception:
-        pass  # the battery reports it
+        pass  # the properties below report it
     own = function.__module__.startswith("ltr.losses.")
     metric = cfg.metric or (GOES_TO.get(function.__name__) if own else None)
     return _judged(LOSS_PROPERTIES, Subject(loss, metric, whole(cfg, "grades", least=2)))
 
 
 def check_metric(cfg: DictConfig) -> tuple[str, bool]:
-    """The verdicts on the metric of ``configs/check_metric.yaml``, and whether none fails."""
+    """Check the metric ``cfg.name``; return the verdicts as text, and whether no property fails."""
     required(cfg, "name")
     (metric,) = named_metrics([str(cfg.name)])
     if metric.is_own and metric.own is None:
@@ -68,7 +68,7 @@ def check_metric(cfg: DictConfig) -> tuple[str, bool]:
 
 
 def check_model(cfg: DictConfig) -> tuple[str, bool]:
-    """The verdicts on the model of ``configs/check_model.yaml``, and whether none fails."""
+    """Check the model ``cfg.name``; return the verdicts as text, and whether no property fails."""
     required(cfg, "name")
     name, settings = str(cfg.name), texts(cfg, "knobs")
     if "." in name:
@@ -78,7 +78,7 @@ def check_model(cfg: DictConfig) -> tuple[str, bool]:
         OmegaConf.update(config, "model", OmegaConf.create(node), merge=False)
     else:
         config, _ = run_config([f"model={name}", *(f"model.{x}" for x in settings), *_SMALL])
-    build(config)  # a wrong setting is a mistake of the user's, not a finding
+    build(config)  # if a setting is wrong, the user made a mistake, and the model is not at fault
     model, width = make(config.model, "model"), whole(cfg, "width", least=1)
     if isinstance(model(width), RoundModel):
         raise ConfigError(f"{name} is fitted by rounds: the battery tries networks")
@@ -86,7 +86,7 @@ def check_model(cfg: DictConfig) -> tuple[str, bool]:
 
 
 def _judged(properties: Sequence[Property], subject: Part) -> tuple[str, bool]:
-    """The verdicts as a table with how many of each there are, and whether none fails."""
+    """Return a table of the verdicts on ``subject``, and whether no property fails."""
     verdicts = [judge(prop, subject) for prop in properties]
     rows = [[verdict.outcome, verdict.name, verdict.seen] for verdict in verdicts]
     text = tabulate(rows, tablefmt="plain", maxcolwidths=[None, 46, 68])
@@ -99,7 +99,7 @@ def _judged(properties: Sequence[Property], subject: Part) -> tuple[str, bool]:
 def _with_knobs(
     name: str, function: Callable[..., Any], knobs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """``function`` with ``knobs``; ``ConfigError`` unless it takes (scores, labels, mask) too."""
+    """Bind ``knobs``; ``ConfigError`` unless the function takes them and (scores, labels, mask)."""
     try:
         signature = inspect.signature(function)
         signature.bind(*tiny_lists(), **knobs)

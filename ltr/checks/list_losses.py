@@ -1,6 +1,6 @@
-"""The command list_losses: the files of ``configs/loss/``, the project's and the user's own.
+"""The command list_losses: show the losses in ``configs/loss/``, including the user's own.
 
-Importing this is cheap: torch is imported where a loss is shown in full.
+Importing this module is cheap: torch is only imported to show a loss in full.
 """
 
 import importlib
@@ -20,27 +20,27 @@ from ltr.errors import ConfigError
 class LossConfig(NamedTuple):
     """A file of ``configs/loss/``."""
 
-    name: str  # as in ``loss=NAME``
-    target: str  # the function, ``ltr.losses.neural_ndcg_loss``
-    title: str  # the first comment, which names the paper
-    values: dict[str, Any]  # of the knobs; levels are those of the public web data sets
-    text: str  # the file
+    name: str  # the name in ``loss=NAME``
+    target: str  # the function, such as ``ltr.losses.neural_ndcg_loss``
+    title: str  # the first comment in the file, which names the paper
+    values: dict[str, Any]  # the knobs with their defaults; ``levels`` is 5, as in web data sets
+    text: str  # the content of the file
 
 
 def loss_names() -> list[str]:
-    """The names that ``loss=`` takes, sorted."""
+    """Return the names that ``loss=`` accepts, sorted."""
     return list(files_of("loss"))
 
 
 def loss_config(name: str) -> LossConfig:
-    """The config of the loss ``name``; ``ConfigError`` if there is none."""
+    """Read the config of the loss ``name``; raise ``ConfigError`` if there is none."""
     if name not in loss_names():
         raise ConfigError(f"{name}: no such loss; there are {', '.join(loss_names())}")
     path = files_of("loss")[name]
     text = path.read_text()
     comments = [line for line in text.splitlines() if line[:2] == "# " and "@package" not in line]
     config: Any = OmegaConf.create(text)
-    node = config.get("loss", config)  # a file may set other parts of a config beside it
+    node = config.get("loss", config)  # a file may set other parts of the config too
     if "_target_" not in node:
         raise ConfigError(f"{path} has no _target_: write _target_: module.function")
     root = OmegaConf.create({"suggested": {"levels": 5}, "loss": node})
@@ -51,7 +51,7 @@ def loss_config(name: str) -> LossConfig:
 
 
 def import_function(name: str) -> Callable[..., Any]:
-    """The function or class ``module.name``; ``ConfigError`` if it cannot be imported."""
+    """Import the function or class ``module.name``; raise ``ConfigError`` if this fails."""
     module, _, attribute = name.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), attribute)
@@ -67,13 +67,13 @@ def import_function(name: str) -> Callable[..., Any]:
 
 
 def list_losses(cfg: DictConfig) -> str:
-    """The table of all losses, or one in full."""
+    """Return a table of all losses, or the details of the loss ``cfg.name``."""
     markdown = flag(cfg, "markdown")
     return all_losses(markdown=markdown) if cfg.name is None else details(str(cfg.name))
 
 
 def all_losses(*, markdown: bool = False) -> str:
-    """Every loss: its name, function, title with its paper, and its knobs with defaults."""
+    """Return a table of all losses: name, function, title with paper, and knobs with defaults."""
     rows = []
     for one in map(loss_config, loss_names()):
         knobs = " ".join(f"{key}={_written(value)}" for key, value in one.values.items())
@@ -86,14 +86,14 @@ def all_losses(*, markdown: bool = False) -> str:
 
 
 def _written(value: Any) -> str:
-    """A value as it is typed behind ``=``; parts of weight 0 are left out."""
+    """Format a value as it is typed after ``=``, without entries of a dictionary that are 0."""
     if isinstance(value, dict):
         value = {key: each for key, each in value.items() if each}
     return json.dumps(value, separators=(",", ":")).replace('"', "")
 
 
 def details(name: str) -> str:
-    """One loss in full: the file that ``loss=NAME`` reads, the function and its formula."""
+    """Return the details of a loss: its config file, its function and the function's docstring."""
     config = loss_config(name)
     function = import_function(config.target)
     parameters = ", ".join(inspect.signature(function).parameters)

@@ -1,6 +1,8 @@
-"""Properties of a loss, of a metric, or of more: each public function here is one.
+"""Properties of losses and metrics. Each public function checks the one that its docstring states.
 
-Its argument says of what: ``loss``, ``metric``, of both ``subject``, of a model too ``part``.
+The name of its argument says what it applies to: ``loss``, ``metric``, ``subject`` (losses and
+metrics) or ``part`` (models too). The function raises ``Broken`` if the property does not hold, and
+``DoesNotApply`` if it has no meaning.
 """
 
 import inspect
@@ -27,7 +29,7 @@ from ltr.checks.subject import (
 from ltr.errors import ConfigError
 from ltr.metrics import Metric
 
-# labels in the order of the scores, the first of these, and how far each is above the next
+# labels in descending order of score, the first score, and the gap from each score to the next
 _DEGENERATE: dict[str, tuple[list[int], float, float]] = {
     "an empty list": ([0, 0, 0], 0.9, 0.5),
     "a list of one grade": ([2, 2, 2], 0.9, 0.5),
@@ -39,7 +41,7 @@ _DEGENERATE: dict[str, tuple[list[int], float, float]] = {
     "scores all at -1e4": ([0, 3, 1], -1e4, 0),
     "scores 1e-12 apart": ([0, 3, 1], 1e-12, 1e-12),
 }
-# the metric of each loss of ours in its sharp limit
+# our losses, and the metric that each becomes (negated) in its sharp limit
 GOES_TO = {
     f"{name}_loss": name.split("_")[-1]
     for name in (
@@ -49,11 +51,11 @@ GOES_TO = {
 } | {"plrank_loss": "ndcg"}
 _CUTOFFS = (None, 1, 2, 3, 10)
 _JUNK = (math.nan, math.inf, -math.inf, -1e30, 1e30)
-_COPIES = 5_000  # of a list, each with draws of its own
+_COPIES = 5_000  # copies of a list, each with its own random draws
 
 
 def padding_is_never_read(part: Part) -> None:
-    """NaN, infinities or 1e30 on padding change nothing, and what is given for padding is 0."""
+    """NaN, infinities or 1e30 on padding change nothing, and outputs on padding are 0."""
     for one in part.modes():
         *data, mask = one.lists()
         expected = one.measure(*data, mask)
@@ -69,11 +71,11 @@ def padding_is_never_read(part: Part) -> None:
 
 
 def lists_do_not_see_each_other(part: Part) -> None:
-    """A list alone, without padding, has the value, scores and gradient that it has in a batch."""
+    """A list has the same value, scores and gradient alone, without padding, as in a batch."""
     part, data = part.without_draws()
     expected = part.measure(*data)
     for i, real in enumerate(data[-1]):
-        # the gradient is of a sum in which a list counts as its number
+        # the gradient is that of a sum in which list i has the weight i + 1
         share = {"gradient": 1 / (i + 1)}
         own = {what: x[i : i + 1] for what, x in expected._asdict().items()}
         own = {w: x[:, real] * share.get(w, 1) if x.ndim == 2 else x for w, x in own.items()}
@@ -84,7 +86,7 @@ def lists_do_not_see_each_other(part: Part) -> None:
 
 
 def the_order_of_the_items_means_nothing(part: Part) -> None:
-    """Another order of the items, with all that is theirs, keeps values, scores and gradients."""
+    """Permuting the items does not change values, and only permutes scores and gradients."""
     part, data = part.without_draws()
     expected = part.measure(*data)
     for seed in (3, 4):
@@ -95,7 +97,7 @@ def the_order_of_the_items_means_nothing(part: Part) -> None:
 
 
 def inputs_are_left_as_they_are(part: Part) -> None:
-    """A call does not change what it is given."""
+    """A call does not change its inputs."""
     part = part.modes()[-1]
     data = part.lists()
     before = [x.clone() for x in data]
@@ -107,10 +109,10 @@ def inputs_are_left_as_they_are(part: Part) -> None:
 
 
 def tied_scores_stand_in_file_order_or_share_ranks(subject: Subject) -> None:
-    """Tied scores give the value of scores that fall by a hair from item to item, at every k.
+    """At every k, tied scores give the same value as scores that decrease by 1e-12 in file order.
 
-    A loss that uses ranks breaks ties as the metrics do, in the order of the items; where tied
-    items share their ranks the hair makes no difference.
+    This holds for a loss that uses ranks if it breaks ties in the order of the items, as metrics
+    do. It also holds if tied items share their ranks.
     """
     rows = [
         [(0.5, 0), (0.5, 2), (0.5, 1), (-1.0, 3), (0.5, 0), (2.0, 0)],
@@ -126,7 +128,7 @@ def tied_scores_stand_in_file_order_or_share_ranks(subject: Subject) -> None:
 
 
 def a_cutoff_below_1_is_refused(loss: Subject) -> None:
-    """k = 0 and k = -1 raise a ValueError of one line."""
+    """k = 0 and k = -1 raise a ValueError with a message of one line."""
     for k in (0, -1):
         refusing = loss.with_knobs(k=k)
         try:
@@ -140,7 +142,7 @@ def a_cutoff_below_1_is_refused(loss: Subject) -> None:
 
 
 def a_cutoff_beyond_the_list_is_none(subject: Subject) -> None:
-    """k beyond every list is k = None, but for a division by k as in precision."""
+    """A k larger than every list equals k = None, except for a division by k as in precision."""
     scores, labels, mask = ragged()
     whole = subject.with_knobs(k=None).values(scores, labels, mask)
     for k in (99, 1000):
@@ -150,13 +152,13 @@ def a_cutoff_beyond_the_list_is_none(subject: Subject) -> None:
 
 
 def the_cutoff_is_honoured(subject: Subject) -> None:
-    """Each k gives another value, and below a perfect top k nothing matters, at every k."""
+    """Different k give different values, and items below a perfect top k do not matter."""
     rows = in_score_order([[0, 1, 0, 2, 0, 3], [0, 0, 2, 1, 0, 1], [0, 0, 0, 0, 0, 4]])
     values = {k: subject.with_knobs(k=k).values(*rows) for k in (None, 1, 2)}
     for k, other in ((1, None), (2, None), (1, 2)):
         if torch.allclose(values[k], values[other], rtol=1e-9, atol=1e-12):
             raise Broken(f"k={k} gave the same values as k={other}: k is ignored")
-    # the first k ranks are perfect and far above the rest, which stands in two wrong orders
+    # the first k items are in perfect order and far above the rest, which has two wrong orders
     for k, top in ((1, [4]), (2, [4, 4]), (3, [4, 4, 3])):
         lists = in_score_order([[*top, 0, 1, 3, 0], [*top, 1, 0, 0, 3]], gap=50)
         one, same = subject.with_knobs(k=k).sharp().values(*lists).split(1)
@@ -165,9 +167,9 @@ def the_cutoff_is_honoured(subject: Subject) -> None:
 
 
 def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
-    """Sharp and well separated, the loss is minus its metric at every k.
+    """At every k, the sharp loss of well separated scores is minus its metric; empty lists give 0.
 
-    An empty list is worth 0. Knobs that the metric has too, such as ``relevant``, go to both.
+    Knobs that the metric has too, such as ``relevant``, are set for both.
     """
     if loss.metric is None:
         raise DoesNotApply("no metric is named that it goes to")
@@ -188,9 +190,10 @@ def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
 
 
 def the_gradient_agrees_with_finite_differences(loss: Subject) -> str | None:
-    """In float64 the gradient of every value is its slope, to about six digits.
+    """In float64, gradients agree with finite differences to about six digits.
 
-    Where draws make the values steps, their means over draws agree within five standard errors.
+    If random draws make the values step functions of the scores, the means over draws agree within
+    five standard errors instead.
     """
     scores, labels, mask = ragged()
     if loss.steps(scores, labels, mask):
@@ -211,7 +214,7 @@ def the_gradient_agrees_with_finite_differences(loss: Subject) -> str | None:
             return loss.call(scores + moved, labels, mask)
 
     try:
-        # a place of all lists at once: no list means anything to another
+        # move the same item of all lists at once, because lists do not affect each other
         torch.autograd.gradcheck(values, torch.zeros_like(scores[0]).requires_grad_())
     except RuntimeError as error:
         raise Broken(f"it does not: {str(error).splitlines()[0]}") from error
@@ -219,9 +222,8 @@ def the_gradient_agrees_with_finite_differences(loss: Subject) -> str | None:
 
 
 def the_second_derivative_is_right_or_refused(loss: Subject) -> str | None:
-    """In float64 backward through a gradient gives the slope of the gradient, or raises.
-
-    Constants in the gradient, such as slopes that a backward of its own wrote, would count as 0.
+    """In float64, backward through the gradient gives the right second derivative, or raises. It
+    would be wrong if autograd took parts of the gradient for constants, as with a custom backward.
     """
     scores, labels, mask = ragged()
     weights = torch.arange(1, len(mask) + 1, dtype=scores.dtype)
@@ -230,7 +232,7 @@ def the_second_derivative_is_right_or_refused(loss: Subject) -> str | None:
         total = (loss.call(moved, labels, mask) * weights).sum()
         try:
             (slope,) = torch.autograd.grad(total, moved, create_graph=True)
-            along = (slope * direction).sum() + 0 * moved.sum()  # of a constant it is 0
+            along = (slope * direction).sum() + 0 * moved.sum()  # works for constant slopes too
             (found,) = torch.autograd.grad(along, moved)
         except RuntimeError as error:
             return f"refused: {one_line(error)}"
@@ -244,15 +246,17 @@ def the_second_derivative_is_right_or_refused(loss: Subject) -> str | None:
 
 
 def there_is_something_to_learn(loss: Subject) -> None:
-    """The gradient of some score is not 0."""
+    """The gradient is not 0 for at least one score."""
     if not (loss.measure(*ragged()).gradient != 0).any():
         raise Broken("the gradient is 0 everywhere")
 
 
 def degenerate_lists_are_defined(subject: Subject) -> None:
-    """Empty, tied, single, far apart: value and gradient are finite in every dtype.
+    """Values and gradients of unusual lists are finite, in every dtype.
 
-    So are those of lists of 0, 1 and 240 places; a list of padding only has the loss 0.
+    The lists have no relevant item, one grade, tied scores, one item, no items, or scores that are
+    very large, far apart or nearly equal. Lists of 0, 1 and 240 items are tried too. The loss of a
+    list with only padding is 0.
     """
     rows = [
         [(top - gap * rank, label) for rank, label in enumerate(labels)]
@@ -275,7 +279,7 @@ def degenerate_lists_are_defined(subject: Subject) -> None:
 
 
 def the_same_call_gives_the_same_value(subject: Subject) -> None:
-    """Two calls, with torch's generator seeded alike, give the same values and gradients."""
+    """Two calls give the same values and gradients if torch's generator has the same seed."""
     scores, labels, mask = ragged()
     first = subject.measure(scores, labels, mask)
     subject.measure(2 * scores + 1, labels, mask)  # must leave no trace
@@ -283,7 +287,7 @@ def the_same_call_gives_the_same_value(subject: Subject) -> None:
 
 
 def what_is_drawn_comes_from_the_generator(loss: Subject) -> None:
-    """A given generator draws everything; without one, torch's own does."""
+    """If a generator is given, all random draws come from it, and none from torch's own."""
     if not loss.draws(*ragged()):
         raise DoesNotApply("it draws nothing")
     if "generator" not in loss.knobs:
@@ -303,7 +307,7 @@ def what_is_drawn_comes_from_the_generator(loss: Subject) -> None:
 
 
 def the_layout_in_memory_means_nothing(subject: Subject) -> None:
-    """Transposed and strided tensors give what contiguous ones give."""
+    """Transposed and strided tensors give the same result as contiguous ones."""
     scores, labels, mask = ragged()
     expected = subject.measure(scores, labels, mask)
     apart = scores.T.contiguous().T, labels.repeat_interleave(2, -1)[:, ::2], mask.T.contiguous().T
@@ -311,7 +315,10 @@ def the_layout_in_memory_means_nothing(subject: Subject) -> None:
 
 
 def float64_stays_float64_and_the_rest_becomes_float32(loss: Subject) -> None:
-    """Values are float64 for float64 scores, else float32; a gradient has the scores' dtype."""
+    """Values are float64 for float64 scores, else float32; gradients have the scores' dtype.
+
+    In float64, a change of 1e-10 in the scores has an effect.
+    """
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         wanted = torch.float64 if dtype == torch.float64 else torch.float32
         scores, labels, mask = ragged(dtype)
@@ -327,7 +334,7 @@ def float64_stays_float64_and_the_rest_becomes_float32(loss: Subject) -> None:
 
 
 def values_are_between_the_bounds(metric: Subject) -> str:
-    """The values of drawn lists, long and short, lie between ``least`` and ``most``."""
+    """The values of random lists, long and short, are between the bounds ``least`` and ``most``."""
     least, most = metric.bounds or (-math.inf, math.inf)
     generator = torch.Generator().manual_seed(0)
     shape = 200, 12
@@ -346,7 +353,7 @@ def values_are_between_the_bounds(metric: Subject) -> str:
 
 
 def no_order_is_better_than_that_of_the_labels(metric: Subject) -> None:
-    """Items in descending order of label have the largest value of all orders, at every k."""
+    """At every k, no order of the items has a larger value than descending order of label."""
     worse = False
     for at, one in metric.at_each(*_CUTOFFS).items():
         for best in ([4, 3, 2, 1, 0], [3, 1, 1, 0, 0], [2, 2, 0], [1, 0, 0, 0, 0]):
@@ -364,9 +371,9 @@ def no_order_is_better_than_that_of_the_labels(metric: Subject) -> None:
 
 
 def a_monotone_transform_of_the_scores_changes_nothing(metric: Subject) -> None:
-    """Scores that are scaled, shifted or bent, tied ones too, rank the items alike.
+    """Increasing transforms of the scores, with or without ties, do not change the value.
 
-    In float64 they may come 1e-12 near to each other.
+    This includes float64 scores that are only about 1e-12 apart.
     """
     scores, labels, mask = ragged()
     scores = (2 * scores).round() / 2  # some are tied
@@ -384,7 +391,7 @@ def a_monotone_transform_of_the_scores_changes_nothing(metric: Subject) -> None:
 
 
 def averaged_ties_are_the_mean_over_all_orders(metric: Subject) -> None:
-    """Under ``ties=averaged`` tied items count as the mean over all their orders, at every k."""
+    """At every k, ``ties=averaged`` gives the mean of the value over all orders of tied items."""
     row = padded([[(1.0, 0), (0.5, 1), (0.5, 3), (0.5, 0), (0.1, 4)]])
     orders = in_score_order([(0, *x, 4) for x in permutations([1, 3, 0])])
     for at, plain in metric.at_each(*_CUTOFFS).items():
@@ -399,7 +406,7 @@ def averaged_ties_are_the_mean_over_all_orders(metric: Subject) -> None:
 
 
 def an_empty_list_counts_what_the_convention_says(metric: Subject) -> None:
-    """A list without a relevant item, or without items, counts ``empty``; no other list does."""
+    """A list without relevant items has the value ``empty``, NaN for "skip"; others keep theirs."""
     scores = torch.tensor([[0.9, 0.5, 0.1]] * 3, dtype=torch.float64)
     labels = torch.tensor([[0.0, 2.0, 1.0], [0.0] * 3, [3.0] * 3], dtype=torch.float64)
     mask = torch.tensor([[True] * 3, [True] * 3, [False] * 3])
@@ -417,7 +424,7 @@ def an_empty_list_counts_what_the_convention_says(metric: Subject) -> None:
 
 
 def labels_below_relevant_do_not_count(metric: Subject) -> None:
-    """Under ``relevant=2`` the labels 0 and 1 are the same."""
+    """With ``relevant=2``, the labels 0 and 1 mean the same."""
     scores, labels, mask = ragged()
     for at, one in metric.with_knobs(relevant=2).at_each(*_CUTOFFS).items():
         found, lower = (
@@ -427,7 +434,7 @@ def labels_below_relevant_do_not_count(metric: Subject) -> None:
 
 
 def what_the_convention_says_is_read(metric: Subject) -> None:
-    """Another ``levels`` or ``relevant``, and a table of gains, give other values."""
+    """Another ``levels``, another ``relevant`` or a table of gains changes the values."""
     table = [3**grade for grade in range(metric.grades)]
     others = {"gain": table, "levels": metric.grades + 1, "relevant": 2}
     if not (known := others.keys() & metric.knobs.keys()):
@@ -441,7 +448,7 @@ def what_the_convention_says_is_read(metric: Subject) -> None:
 
 
 def a_score_of_nan_makes_its_list_nan_and_no_other(metric: Subject) -> None:
-    """A real item scored NaN, as of a model that diverged, is not ranked in silence."""
+    """If an item has the score NaN, as from a diverged model, only its list has the value NaN."""
     scores, labels, mask = ragged()
     value = metric.values(scores, labels, mask)
     scores[1, 4] = math.nan
@@ -453,7 +460,7 @@ def a_score_of_nan_makes_its_list_nan_and_no_other(metric: Subject) -> None:
 
 
 def nothing_is_drawn(metric: Subject) -> None:
-    """A second call gives the same value, and torch's generator is not used."""
+    """A second call gives the same value, and no random numbers are drawn from torch."""
     if metric.draws(*ragged()):
         raise Broken("it draws random numbers, or remembers an earlier call")
 

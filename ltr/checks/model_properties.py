@@ -1,4 +1,8 @@
-"""Properties of a model ``(features, mask, ranks) -> scores``. Each public function here is one."""
+"""Properties of a model ``(features, mask, ranks) -> scores``.
+
+Each public function checks the one that its docstring states. It raises ``Broken`` if this does not
+hold, and ``DoesNotApply`` if it has no meaning for the model.
+"""
 
 import io
 import math
@@ -22,7 +26,7 @@ from ltr.checks.subject import (
     seeded,
 )
 
-_MOVED = 1e-4  # a score that changed by more depends on what was changed
+_MOVED = 1e-4  # if a score changes by more than this, it depends on the input that was changed
 
 
 class Scored(NamedTuple):
@@ -33,25 +37,25 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelSubject(Part):
-    """A model to be built."""
+    """A model under test, which is built anew for every call."""
 
-    make: Callable[[int], nn.Module]  # for a number of features
-    width: int = 6  # that number
-    # set by ``modes``
+    make: Callable[[int], nn.Module]  # builds the model for a number of features
+    width: int = 6  # number of features
+    # these are set by ``modes``
     training: bool = False
     gradients: bool = True
     mode: str = ""
 
     names = ("features", "ranks")
-    close = 1e-5  # float32, whose sums depend on the shapes
+    close = 1e-5  # in float32, sums depend on the shapes of the tensors
 
     def modes(self) -> Sequence[Self]:
-        """Evaluation, with gradients and without, and training."""
+        """Return the subject in evaluation mode, with and without gradients, and training mode."""
         training = replace(self, training=True, mode=" in training mode")
         return [self, replace(self, gradients=False), training]
 
     def built(self, seed: int = 0) -> nn.Module:
-        """The model of a seed, whose weights are none of them 0, so that all of it counts."""
+        """Build the model with a seed; noise on all weights makes sure that none is 0."""
         with seeded(seed), torch.no_grad():
             model = self.make(self.width)
             for weight in model.parameters():
@@ -59,7 +63,7 @@ class ModelSubject(Part):
         return model.train(self.training)
 
     def lists(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Features, ranks and mask of lists of 9, 4, 1 and 0 items, padded on every side."""
+        """Return features, ranks and mask of lists of 9, 4, 1 and 0 items, padded on all sides."""
         features = torch.randn(4, 9, self.width, generator=torch.Generator().manual_seed(1))
         mask = torch.zeros(4, 9, dtype=torch.bool)
         mask[0] = True
@@ -68,11 +72,11 @@ class ModelSubject(Part):
         return features, mask.cumsum(-1), mask
 
     def call(self, *data: Tensor) -> Tensor:
-        """The scores of a new model."""
+        """Build the model and return its scores, ``[batch, list]``."""
         return _scores(self.built(), *data)
 
     def measure(self, *data: Tensor) -> Scored:
-        """The scores, detached."""
+        """Return the scores, detached."""
         with torch.set_grad_enabled(self.gradients):
             return Scored(self.call(*data).detach())
 
@@ -80,7 +84,7 @@ class ModelSubject(Part):
 def _scores(
     model: nn.Module, features: Tensor, ranks: Tensor, mask: Tensor, *, seed: int = 0
 ) -> Tensor:
-    """The scores, with torch's generator seeded; ``Broken`` unless there is one per item."""
+    """Call ``model`` with a seed; raise ``Broken`` unless it returns one score per item."""
     with seeded(seed), calling(mask):
         scores = model(features, mask, ranks)
     expect_shape(scores, mask.shape, mask, "score per item")
@@ -88,7 +92,7 @@ def _scores(
 
 
 def an_item_is_scored_by_its_own_features_alone(model: ModelSubject) -> str:
-    """The other items of its list change nothing: the model is pointwise."""
+    """The other items of a list do not change a score: the model is pointwise."""
     data = model.lists()
     alone, first = (model.call(*given)[0, 0] for given in ([x[:, :1] for x in data], data))
     if (moved := (alone - first).abs().item()) > _MOVED:
@@ -97,7 +101,7 @@ def an_item_is_scored_by_its_own_features_alone(model: ModelSubject) -> str:
 
 
 def training_sees_each_list_alone(model: ModelSubject) -> str | None:
-    """In training other lists of the batch change no score, or ``batch_statistics = True``."""
+    """In training mode, other lists do not change scores, unless ``batch_statistics`` is True."""
     if getattr(model.built(), "batch_statistics", False):
         return "it does not: the model has batch_statistics = True"
     training, (features, *rest) = replace(model, training=True), model.lists()
@@ -110,7 +114,7 @@ def training_sees_each_list_alone(model: ModelSubject) -> str | None:
 
 
 def the_given_ranks_mean_nothing(model: ModelSubject) -> None:
-    """Scores do not depend on ``ranks``, the places in which the items were given."""
+    """Scores do not depend on ``ranks``, the positions in which the items were given."""
     features, ranks, mask = model.lists()
     turned = torch.where(mask, mask.sum(-1, keepdim=True) + 1 - ranks, ranks)
     found, before = (model.call(features, given, mask) for given in (turned, ranks))
@@ -120,9 +124,8 @@ def the_given_ranks_mean_nothing(model: ModelSubject) -> None:
 
 
 def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> str:
-    """With NaN on padding, in training, every parameter has a finite gradient that is not 0.
-
-    That of the features is 0 on padding, as of an embedding in front of the model.
+    """In training mode, with NaN on padding, every parameter has a finite gradient other than 0.
+    The gradient of the features is 0 on padding, so that layers before the model can be trained.
     """
     features, ranks, mask = model.lists()
     built = replace(model, training=True).built()
@@ -131,7 +134,7 @@ def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> s
         raise DoesNotApply("it has no parameters that a gradient trains")
     poisoned = features.masked_fill(~mask[..., None], math.nan).requires_grad_()
     generator = torch.Generator().manual_seed(0)
-    for seed in range(3):  # dropout may stop one
+    for seed in range(3):  # dropout may stop a gradient
         scores = _scores(built, poisoned, ranks, mask, seed=seed)
         if not scores.requires_grad:
             raise Broken("the scores have no graph, so backward fails")
@@ -146,7 +149,7 @@ def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> s
 
 
 def lists_of_any_size_are_scored(model: ModelSubject) -> None:
-    """Lists of 1 and 240 items, and of padding only, have finite scores."""
+    """Lists of 1 and 240 items, and lists with only padding, have finite scores."""
     for size, items in ((1, 1), (240, 240), (3, 0)):
         built = replace(model, training=True).built()
         generator = torch.Generator().manual_seed(size)
@@ -157,14 +160,14 @@ def lists_of_any_size_are_scored(model: ModelSubject) -> None:
 
 
 def evaluation_is_deterministic(model: ModelSubject) -> None:
-    """In evaluation mode two calls give the same bits."""
+    """In evaluation mode, two calls give exactly the same scores."""
     built = model.built()
     first = _scores(built, *model.lists()).detach()
     expect_close(_scores(built, *model.lists(), seed=1), first, "score", "at a second call")
 
 
 def a_seed_gives_the_model(model: ModelSubject) -> None:
-    """Two models that are built under one seed have the same weights."""
+    """Two models that are built with the same seed have the same weights."""
     first, second = (model.built().state_dict() for _ in range(2))
     for name, weight in first.items():
         if not torch.equal(second[name], weight):
@@ -172,7 +175,7 @@ def a_seed_gives_the_model(model: ModelSubject) -> None:
 
 
 def the_state_dict_holds_the_model(model: ModelSubject) -> None:
-    """Saved, and loaded into a model of another seed, it gives the same scores to the bit."""
+    """Loaded into a model with another seed, the state dict gives exactly the same scores."""
     saved, other, file = model.built(), model.built(seed=1), io.BytesIO()
     torch.save(saved.state_dict(), file)
     file.seek(0)

@@ -1,7 +1,7 @@
-"""A loss or a metric under test, the lists that try it, and the verdict on a property of it.
+"""Try properties on a loss or a metric: the part under test, lists to try it on, and verdicts.
 
-A property is a function of a subject: it returns, perhaps with what was seen, or raises ``Broken``
-or ``DoesNotApply`` with the reason in one line.
+A property is a function of the part under test. It returns None or a text with details, or raises
+``Broken`` or ``DoesNotApply`` with the reason in one line.
 """
 
 import inspect
@@ -25,15 +25,15 @@ Data = tuple[Tensor, Tensor, Tensor]  # scores, labels, mask
 
 
 class Broken(Exception):
-    """The property does not hold; the message says in one line what was seen."""
+    """The property does not hold; the message says in one line what was observed."""
 
 
 class DoesNotApply(Exception):
-    """The property means nothing for this subject; the message says why."""
+    """The property has no meaning for this subject; the message says why."""
 
 
 class Verdict(NamedTuple):
-    """The outcome of a property, ``HOLDS``, ``FAILS`` or ``DOES_NOT_APPLY``, and what was seen."""
+    """The outcome of a property: ``HOLDS``, ``FAILS`` or ``DOES_NOT_APPLY``, and details."""
 
     name: str
     outcome: str
@@ -41,7 +41,7 @@ class Verdict(NamedTuple):
 
 
 def judge(prop: Property, subject: Any) -> Verdict:
-    """Try one property on one subject."""
+    """Try one property on one subject; a crash counts as ``FAILS``."""
     try:
         outcome, seen = HOLDS, prop(subject) or ""
     except DoesNotApply as error:
@@ -54,7 +54,7 @@ def judge(prop: Property, subject: Any) -> Verdict:
 
 
 def properties_of(module: Mapping[str, Any], *arguments: str) -> tuple[Property, ...]:
-    """The public functions of a module whose argument has one of these names, in their order."""
+    """Return a module's public functions whose first argument has one of these names, in order."""
     functions = filter(inspect.isfunction, module.values())
     own = (x for x in functions if x.__module__ == module["__name__"] and x.__name__[0] != "_")
     return tuple(x for x in own if x.__code__.co_varnames[0] in arguments)
@@ -63,10 +63,14 @@ def properties_of(module: Mapping[str, Any], *arguments: str) -> tuple[Property,
 def expect_close(
     found: Tensor, expected: Tensor, what: str, when: str, *, tolerance: float = 0.0
 ) -> None:
-    """Raise ``Broken`` unless both agree, such as values (``what``) before and after (``when``).
+    """Raise ``Broken`` unless two tensors of lists agree; NaN never agrees.
 
-    ``tolerance`` is the largest difference, times the larger of 1 and the expected number. A NaN
-    agrees with nothing.
+    Args:
+        found: the numbers found.
+        expected: the numbers expected.
+        what: name of the numbers, for the message, such as ``value``.
+        when: what was changed in between, for the message.
+        tolerance: largest difference allowed, times the larger of 1 and the expected number.
 
     >>> expect_close(torch.tensor([0.0, 2.0]), torch.tensor([0.0, 1.0]), "value", "in a dream")
     Traceback (most recent call last):
@@ -85,26 +89,26 @@ def expect_close(
 
 
 def expect_finite(found: Tensor, what: str, when: str) -> None:
-    """Raise ``Broken`` unless every number is finite."""
+    """Raise ``Broken`` unless every number is finite; ``what`` and ``when`` are for the message."""
     if not found.isfinite().all():
         raise Broken(f"{what} is {found[~found.isfinite()].flatten()[0].item()} {when}")
 
 
 def expect_shape(found: object, shape: torch.Size, mask: Mask, what: str) -> None:
-    """Raise ``Broken`` unless what was returned for ``mask`` is a tensor of this shape."""
+    """Raise ``Broken`` unless ``found``, the result for ``mask``, is a tensor with this shape."""
     if not isinstance(found, Tensor) or found.shape != shape:
         got = f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
         raise Broken(f"returned {got}{_on_lists(mask)}, not one {what}, {list(shape)}")
 
 
 def one_line(error: Exception) -> str:
-    """Name and message of an error."""
+    """Return type and message of an error, shortened."""
     return f"{type(error).__name__}: {textwrap.shorten(str(error), 160, placeholder='...')}"
 
 
 @contextmanager
 def calling(mask: Mask) -> Iterator[None]:
-    """A crash of what is under test is a finding that names the lists of the call."""
+    """Turn any error in the body into ``Broken``, with the size of the lists in ``mask``."""
     try:
         yield
     except Broken:
@@ -119,14 +123,14 @@ def _on_lists(mask: Mask) -> str:
 
 @contextmanager
 def seeded(seed: int = 0) -> Iterator[None]:
-    """What is drawn inside comes from torch's generator, seeded, which is left as it was."""
+    """Seed torch's generator for the body, and restore its state afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
 
 
 def ragged(dtype: torch.dtype = torch.float64) -> Data:
-    """Lists of 6, 3 and 4 items with padding behind, in front and between; some labels equal."""
+    """Return lists of 6, 3 and 4 items, with equal labels, and padding in different places."""
     mask = [[1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1, 1, 0], [1, 0, 1, 0, 0, 1, 1, 0]]
     scores = torch.randn(3, 8, dtype=dtype, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([4, 0, 2, 0, 1, 3, 2, 0], dtype=dtype).repeat(3, 1)
@@ -134,7 +138,7 @@ def ragged(dtype: torch.dtype = torch.float64) -> Data:
 
 
 def padded(rows: Sequence[Sequence[tuple[float, int]]]) -> Data:
-    """Lists of (score, label) as float64 tensors, one place of padding in front of every item.
+    """Turn lists of (score, label) into float64 tensors, with padding before every item.
 
     >>> scores, labels, mask = padded([[(0.5, 2), (0.25, 1)], [(4.0, 3)]])
     >>> scores[mask].tolist(), labels[mask].tolist(), mask.tolist()[1]
@@ -148,60 +152,60 @@ def padded(rows: Sequence[Sequence[tuple[float, int]]]) -> Data:
 
 
 def in_score_order(rows: Sequence[Sequence[int]], gap: float = 1.0) -> Data:
-    """Lists whose labels stand in the order of the scores, which lie ``gap`` apart."""
+    """Return lists with these labels in descending order of score; scores are ``gap`` apart."""
     return padded([[(-gap * rank, label) for rank, label in enumerate(row)] for row in rows])
 
 
 class Measured(NamedTuple):
-    """One value per list, ``[batch]``, and the gradient of their weighted sum, as the scores."""
+    """One value per list, and the gradient of their weighted sum with respect to the scores."""
 
-    value: Tensor
-    gradient: Tensor
+    value: Tensor  # [batch]
+    gradient: Tensor  # [batch, list]
 
 
 class Part:
-    """What is under test, as the properties of losses, metrics and models alike see it."""
+    """The part under test: the interface that losses, metrics and models have in common."""
 
-    names: tuple[str, ...] = ("scores", "labels")  # of its tensors; then the mask
-    close = 1e-12  # how near the same sums of other shapes come
-    mode = ""  # in words, where it is not as usual
-    call: Callable[..., Tensor]
-    measure: Callable[..., Any]  # a NamedTuple of tensors, per list or per item
+    names: tuple[str, ...] = ("scores", "labels")  # names of its inputs, before the mask
+    close = 1e-12  # tolerance for sums over tensors of different shapes
+    mode = ""  # the mode in words, if it is not the usual one
+    call: Callable[..., Tensor]  # returns the values or scores with their graph
+    measure: Callable[..., Any]  # returns a NamedTuple of tensors, per list or per item
 
     def lists(self) -> Sequence[Tensor]:
-        """Its tensors of ragged lists, the mask last."""
+        """Return lists of different sizes as input tensors, with the mask last."""
         return ragged()
 
     def modes(self) -> Sequence[Self]:
-        """The same in each way in which it is called; the last one trains."""
+        """Return the part in each mode in which it is called; the last is training mode."""
         return [self]
 
     def without_draws(self) -> tuple[Self, Sequence[Tensor]]:
-        """The same and lists where nothing depends on draws; ``DoesNotApply`` if there are none."""
+        """Return part and lists whose results are not random, or raise ``DoesNotApply``."""
         return self, self.lists()
 
     def expect(
         self, data: Sequence[Tensor], expected: Any, when: str, *, tolerance: float = 0.0
     ) -> None:
-        """Raise ``Broken`` unless what is measured is as expected."""
+        """Raise ``Broken`` unless ``measure`` gives what is ``expected``; see ``expect_close``."""
         for what, new, old in zip(expected._fields, self.measure(*data), expected, strict=True):
             expect_close(new, old, what, f"{when}{self.mode}", tolerance=tolerance)
 
 
 @dataclass(frozen=True)
 class Subject(Part):
-    """A loss or a metric."""
+    """A loss or a metric under test."""
 
-    function: Loss  # with its knobs bound
-    metric: str | None = None  # name of that which a loss, negated, goes to as it gets sharp
+    function: Loss  # the loss or metric, with its knobs bound
+    metric: str | None = None  # for a loss: the metric whose negative it approaches when sharp
     grades: int = 5  # labels are from 0 to ``grades`` - 1
-    bounds: tuple[float, float] | None = None  # of a metric, which has no gradient
+    bounds: tuple[float, float] | None = None  # for a metric (no gradient): least and largest value
 
     @classmethod
     def of_metric(
         cls, metric: Metric, *, grades: int = 5, least: float = 0.0, most: float = 1.0
     ) -> Self:
-        """A metric as the project calls it: with every key of the convention that it takes."""
+        """Return a metric as subject, with values in [least, most] and the default convention."""
         convention = Convention(levels=grades)
         knobs = {name: getattr(convention, name) for name in metric.parts}
         if metric.k is not None:
@@ -210,29 +214,33 @@ class Subject(Part):
 
     @property
     def knobs(self) -> dict[str, Any]:
-        """Every knob of the signature with its value."""
+        """The knobs in the function's signature with their values."""
         parameters = list(inspect.signature(self.function).parameters.values())[3:]
         return {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD}
 
     def with_knobs(self, **knobs: Any) -> Self:
-        """The same with some knobs changed; ``DoesNotApply`` where there is no such knob."""
+        """Return the subject with changed knobs; raise ``DoesNotApply`` if it lacks one of them."""
         for knob in knobs.keys() - self.knobs.keys():
             raise DoesNotApply(f"it has no knob {knob}")
         return replace(self, function=partial(self.function, **knobs))
 
     def at_each(self, *cutoffs: int | None) -> dict[str, Self]:
-        """The same at several cutoffs, by a text that names each; as it is without a ``k``."""
+        """Return text -> subject for each of several cutoffs; only itself if it has no ``k``."""
         has_k = "k" in self.knobs
         return {f" at k={k}": self.with_knobs(k=k) for k in cutoffs} if has_k else {"": self}
 
     def sharp(self) -> Self:
-        """The same loss with its knobs of softness turned down; scores far apart meet ``sigma``."""
+        """Return a nearly sharp loss, for scores that are far apart: ``sigma`` is not changed."""
         turned = {"temperature": 1e-4, "cut_slope": 100.0, "beta": 1e-300}
         return self.with_knobs(**{knob: x for knob, x in turned.items() if knob in self.knobs})
 
     def call(self, scores: Tensor, labels: Tensor, mask: Tensor, **knobs: Any) -> Tensor:
-        """The values with their graph; ``Broken`` unless there is one per list."""
-        if (labels[mask] >= self.grades).any():  # else they keep their strides
+        """Return the values, ``[batch]``, with their graph. Labels are clamped to ``grades`` - 1.
+
+        Raises:
+            Broken: the function crashes, or does not return one value per list.
+        """
+        if (labels[mask] >= self.grades).any():  # otherwise keep the strides of the labels
             labels = labels.where(~mask, labels.clamp(max=self.grades - 1))
         with calling(mask):
             value = self.function(scores, labels, mask, **knobs)
@@ -240,7 +248,11 @@ class Subject(Part):
         return value
 
     def measure(self, scores: Tensor, labels: Tensor, mask: Tensor, *, seed: int = 0) -> Measured:
-        """Value and gradient, of a metric 0, with torch's generator seeded; raises as ``value``."""
+        """Return values and gradient (0 for a metric), with a seed for torch's generator.
+
+        Raises:
+            Broken: the function crashes, returns another shape, or has no graph for backward.
+        """
         scores = scores.detach().clone().requires_grad_(self.bounds is None)
         with seeded(seed), calling(mask):
             value = self.call(scores, labels, mask)
@@ -254,11 +266,11 @@ class Subject(Part):
         return Measured(value.detach(), gradient)
 
     def values(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        """The values alone, detached."""
+        """Return only the values, detached."""
         return self.measure(scores, labels, mask).value
 
     def draws(self, scores: Tensor, labels: Tensor, mask: Tensor) -> bool:
-        """Whether it draws from torch's generator, or gives another value at each call."""
+        """Return whether it draws from torch's generator, or repeated calls differ."""
         with seeded():
             before = torch.get_rng_state()
             first = self.call(scores, labels, mask)
@@ -266,9 +278,9 @@ class Subject(Part):
             return moved or not torch.equal(first, self.call(scores, labels, mask))
 
     def steps(self, scores: Tensor, labels: Tensor, mask: Tensor) -> bool:
-        """Whether the loss draws and its values, for given draws, are step functions of the scores.
+        """Return whether the values depend on random draws and, given these, are step functions.
 
-        Its gradient is then an estimate of that of the mean over draws.
+        The gradient is then an estimate of the gradient of the mean over draws.
         """
         if not self.draws(scores, labels, mask):
             return False
@@ -276,10 +288,11 @@ class Subject(Part):
         return torch.equal(*(self.values(given, labels, mask) for given in (scores, moved)))
 
     def without_draws(self) -> tuple[Self, Data]:
-        """Loss and lists whose value does not depend on the draws; ``DoesNotApply`` without them.
+        """Return loss and lists whose value is not random, or raise ``DoesNotApply``.
 
-        Distinct labels help where the loss draws the order of equal ones; noise of scale ``beta``
-        is turned off, and a model that is drawn from is sharp.
+        If the loss draws, the labels become distinct (it may draw the order of equal labels), and
+        the loss becomes ``sharp`` (noise of scale ``beta`` is off, and a distribution over rankings
+        is concentrated on one).
         """
         scores, labels, mask = ragged()
         if not self.draws(scores, labels, mask):

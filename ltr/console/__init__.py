@@ -1,1 +1,1 @@
-"""The command line: configs, arguments, and how a command ends."""
+"""The command line: read configs and arguments, run a command, and report its errors."""

@@ -1,4 +1,4 @@
-"""Translate the arguments that a user types to Hydra's grammar, in one way for every command."""
+"""Translate the arguments that a user types into Hydra's grammar, for every command."""
 
 import json
 import re
@@ -13,10 +13,11 @@ from ltr.console.configs import own_keys
 
 
 def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
-    """The arguments of a command as Hydra takes them.
+    """Translate the typed arguments of a command into Hydra's grammar.
 
-    In commands other than train, which sweeps over ``KEY=A,B``, that is a list; a value without a
-    key is of the command's first key; what is no key of a command that runs others is for these.
+    For ``train``, where ``KEY=A,B`` is a sweep, only quotes are added. For others, ``KEY=A,B`` is a
+    list, and a value without a key belongs to the first key. A key ``train`` or ``knobs`` (as in
+    table and search) collects all arguments whose keys are not the command's own.
 
     >>> as_hydra("compare", ["outputs/a b", "margin=0.01", "outputs/c"])
     ['margin=0.01', "runs=['outputs/a b','outputs/c']"]
@@ -53,7 +54,7 @@ def _listed(values: Sequence[str]) -> str:
 
 
 def with_quotes(override: str) -> str:
-    """``KEY=VALUE``, the value as text where Hydra cannot read it.
+    """Return an override ``KEY=VALUE`` with the value in quotes if Hydra could not read it.
 
     >>> with_quotes("resume=outputs/a (b)"), with_quotes("seed=1,2")
     ("resume='outputs/a (b)'", 'seed=1,2')
@@ -67,7 +68,7 @@ def with_quotes(override: str) -> str:
 
 
 def quoted(value: str) -> str:
-    """``value`` as Hydra's grammar quotes it: backslashes count only before a quote.
+    """Quote ``value`` for Hydra's grammar, in which backslashes escape only before a quote.
 
     >>> print(quoted("/home/o'neil/a#b"))
     '/home/o\\'neil/a#b'
@@ -77,7 +78,7 @@ def quoted(value: str) -> str:
 
 
 def as_text(value: Any) -> str:
-    """``value`` as it is written behind ``KEY=`` on a command line.
+    """Return ``value`` as it is written after ``KEY=`` on a command line.
 
     >>> as_text([64, None, True, 1e-5, "relu", "two words"])
     "[64,null,true,1e-05,relu,'two words']"
@@ -97,9 +98,9 @@ def as_text(value: Any) -> str:
 
 
 def merged(*parts: Sequence[str]) -> list[str]:
-    """Overrides of which a later one replaces an earlier one of the same key.
+    """Join lists of overrides; a later override replaces an earlier one with the same key.
 
-    Another choice of a group takes the settings inside that group along.
+    If the choice of a group changes, earlier settings inside that group are removed too.
 
     >>> merged(["dataset=mq2008", "dataset.fold=2", "epochs=5"], ["dataset=synthetic", "epochs=1"])
     ['dataset=synthetic', 'epochs=1']

@@ -1,6 +1,6 @@
-"""Run a function as a command: one entry for all of them.
+"""Run a function as a command. All commands of ``ltr`` start here.
 
-Importing this must stay cheap (no torch): ``--help`` and shell completion go through it.
+Importing this module must stay cheap (no torch), because ``--help`` and shell completion use it.
 """
 
 import os
@@ -28,14 +28,14 @@ from ltr.errors import ConfigError
 from ltr.training.interruption import stoppable
 
 _SEVERAL = {"-m", "--multirun"}
-_GOES_ON = ("table", "search")  # the same command goes on where it was stopped
+_GOES_ON = ("table", "search")  # commands that continue if the same command is given again
 
 
 def run_command(name: str, place: str) -> None:
-    """Run a command with the arguments of this process; it ends as ``ending`` says.
+    """Run the command ``name`` with this process's arguments, and end it as ``ending`` describes.
 
-    Its function, ``place`` as ``module:function``, takes the config of ``name`` and returns a text
-    to print, or a bool, or both; False is the exit status 1.
+    ``place`` is its function, as ``module:function``. It takes the config and returns a text to
+    print, a bool, or both as a tuple. After False, the exit status is 1.
     """
 
     def work(cfg: DictConfig) -> Any:
@@ -46,7 +46,7 @@ def run_command(name: str, place: str) -> None:
                 print(part)
         return done
 
-    sys.path.append(str(Path.cwd()))  # modules of one's own
+    sys.path.append(str(Path.cwd()))  # the user's own modules
     goes_on = "stopped; the same command goes on from here" if name in _GOES_ON else ""
     with ending(goes_on), stoppable():
         check_torchrun(name, several=bool(_SEVERAL & {*sys.argv[1:]}))
@@ -58,10 +58,13 @@ def run_command(name: str, place: str) -> None:
 def through_hydra(
     config_name: str, function: Callable[[DictConfig], Any], arguments: Sequence[str]
 ) -> Any:
-    """Run ``function`` as Hydra's own entry does; return its last value in this process.
+    """Run ``function`` on the composed config through Hydra's entry point, for each job of a sweep.
 
-    ``arguments`` are as Hydra takes them, ``--multirun`` and other options too; ``ConfigError``
-    where one is wrong.
+    Return its last result in this process; None if it was not called. ``arguments`` are in Hydra's
+    grammar, including options such as ``--multirun``.
+
+    Raises:
+        ConfigError: an argument is wrong.
     """
     done: Any = None
 
@@ -77,14 +80,14 @@ def through_hydra(
             raise Stop(error) from error
 
     argv, own = sys.argv, own_configs()
-    if _SEVERAL & {*arguments}:  # of a stopped launcher
+    if _SEVERAL & {*arguments}:  # no warnings from a launcher that was stopped
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
     register_resolvers()
     Plugins.instance().register(JobsSweeper)
     GlobalHydra.instance().clear()  # a command may start another
     entry = hydra.main(config_path=str(CONFIGS), config_name=config_name, version_base="1.3")
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # hand every exception to us
-    seen = own and (composed_with(config_name) or CONFIGS)  # in place of one that was typed
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through to us
+    seen = own and (composed_with(config_name) or CONFIGS)  # replaces a typed --config-dir
     sys.argv = [argv[0], *arguments, *_config_dir(seen)]
     try:
         entry(task)()
@@ -102,14 +105,14 @@ def _config_dir(folder: Path | None) -> list[str]:
 
 
 class Stop(BaseException):
-    """Carries an error through Hydra, which would print its own lines of an Exception."""
+    """Carry an error through Hydra, which prints messages of its own for any ``Exception``."""
 
 
 class JobsSweeper(Sweeper):
-    """Hydra's sweeper ``jobs``: pass every job of a file to the launcher, in the file's order."""
+    """A Hydra sweeper named ``jobs``, which launches all jobs listed in a file, in that order."""
 
     def __init__(self, jobs: str | None) -> None:
-        """``jobs``: a YAML file, a list of lists of overrides."""
+        """Set ``jobs``, the path of a YAML file with a list of overrides for each job."""
         self._jobs = jobs
 
     def setup(self, **context: Any) -> None:
@@ -117,12 +120,12 @@ class JobsSweeper(Sweeper):
         self._launcher = Plugins.instance().instantiate_launcher(**context)
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Launch the jobs, each with ``arguments`` too; raise the first error."""
+        """Launch the jobs, each with ``arguments`` added; return their values or raise an error."""
         jobs = yaml.safe_load(Path(str(self._jobs)).read_text())
         listed = [[*map(str, job), *arguments] for job in jobs]
         return [job.return_value for job in self._launcher.launch(listed, initial_job_idx=0)]
 
 
-# Hydra takes plugins of the package hydra_plugins alone
+# Hydra accepts only plugins from the package hydra_plugins
 JobsSweeper.__module__ = "hydra_plugins.ltr_jobs"
 sys.modules["hydra_plugins.ltr_jobs"] = sys.modules[__name__]

@@ -1,4 +1,4 @@
-"""Compose a config, and say in one line what is wrong with it."""
+"""Compose a config, and explain in one line what is wrong with it."""
 
 import pickle
 import re
@@ -22,12 +22,12 @@ from ltr.console.folders import register_resolvers
 from ltr.console.process import one_line
 from ltr.errors import ConfigError, LTRError
 
-_KEY = re.compile(r"(?!hydra\b)[A-Za-z_][\w.]*=", re.ASCII)  # no addition, deletion or package
+_KEY = re.compile(r"(?!hydra\b)[A-Za-z_][\w.]*=", re.ASCII)  # not +KEY, ~KEY or KEY@PACKAGE
 _ERRORS = (HydraException, OmegaConfBaseException)
 
 
 def composed(config_name: str, *overrides: str) -> DictConfig:
-    """The config that the command of ``configs/<config_name>.yaml`` composes with ``overrides``.
+    """Compose the config of the command ``config_name`` with ``overrides`` in Hydra's grammar.
 
     >>> composed("train", "loss=listnet").loss["_target_"]
     'ltr.losses.listnet_loss'
@@ -36,12 +36,12 @@ def composed(config_name: str, *overrides: str) -> DictConfig:
 
 
 def with_choices(config_name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
-    """The config and the choice of each group; a table composes the same choices many times."""
+    """Compose the config; return it and the choice of each group. Repeated calls are fast."""
     groups, own = groups_of(config_name), composed_with(config_name)
     chosen = tuple(text for text in overrides if text.partition("=")[0] in groups)
     others = [text for text in overrides if text.partition("=")[0] not in groups]
     state = own and tuple((str(path), path.stat().st_mtime_ns) for path in own.rglob("*.yaml"))
-    with suppress(*_ERRORS):  # Hydra says what is wrong
+    with suppress(*_ERRORS):  # Hydra reports them below
         parsed = OverridesParser.create().parse_overrides(others)
         if all(map(_KEY.match, others)) and not any(one.is_sweep_override() for one in parsed):
             config, found = pickle.loads(_pickled(config_name, chosen, own, state))
@@ -53,14 +53,14 @@ def with_choices(config_name: str, overrides: Sequence[str]) -> tuple[DictConfig
 
 @lru_cache(256)
 def _pickled(config_name: str, chosen: Sequence[str], own: Path | None, state: Any) -> bytes:
-    """Compose once for each state of the user's own files."""
+    """Compose with the group choices ``chosen``, again after the user's own files changed."""
     return pickle.dumps(compose_by_hydra(config_name, chosen))
 
 
 def compose_by_hydra(
     config_name: str, overrides: Sequence[str]
 ) -> tuple[DictConfig, dict[str, str]]:
-    """The config and the choice of each group, a tenth of a second."""
+    """Compose the config; return it and the choice of each group. It takes about 0.1 s."""
     register_resolvers()
     GlobalHydra.instance().clear()
     own = composed_with(config_name)
@@ -74,7 +74,7 @@ def compose_by_hydra(
 
 
 def choices_of(hydra_config: DictConfig | HydraConf) -> dict[str, str]:
-    """The choice of each group, ``{"loss": "listnet", ...}``, in the ``hydra`` node of a config."""
+    """Read the choice of each group from a ``hydra`` node, such as ``{"loss": "listnet", ...}``."""
     return {
         str(group): str(choice)
         for group, choice in hydra_config.runtime.choices.items()
@@ -91,7 +91,7 @@ def _explained() -> Iterator[None]:
 
 
 def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
-    """The config of a command and what a user types; ``ConfigError`` where that is wrong.
+    """Compose the config of a command with what a user types; ``ConfigError`` if that is wrong.
 
     >>> typed("compare", ["outputs/a", "seed=3"]).runs
     ['outputs/a']
@@ -101,18 +101,22 @@ def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
 
 
 def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
-    """``train.py``'s config, all resolved, and the choice of each group; else ``ConfigError``."""
+    """Compose and resolve the config of ``ltr train``; return it and the choice of each group.
+
+    Raises:
+        ConfigError: an override is wrong, or the data set has no name.
+    """
     with _explained():
         config, chosen = with_choices("train", [*map(with_quotes, overrides)])
         OmegaConf.to_container(config, resolve=True)
-    if "name" not in config.dataset:  # tables and searches name their folders by it
+    if "name" not in config.dataset:  # tables and searches use it in names of folders
         name = chosen["dataset"]
         raise ConfigError(f"dataset={name}: write name: {name} there, an argument of its class")
     return config, chosen
 
 
 def values_of(overrides: Sequence[str]) -> dict[str, Any]:
-    """The value of each key of ``overrides``; ``ConfigError`` where one is no ``KEY=VALUE``.
+    """Parse the value of each key of ``overrides``; ``ConfigError`` if one is not ``KEY=VALUE``.
 
     >>> values_of(["loss=listnet", "optimizer.lr=0.01", "metrics=['ndcg@5',mrr]"])
     {'loss': 'listnet', 'optimizer.lr': 0.01, 'metrics': ['ndcg@5', 'mrr']}
@@ -125,7 +129,7 @@ def values_of(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def explain(error: BaseException) -> str:
-    """One line that says what is wrong, for an error of Hydra or of this project behind it."""
+    """Describe an error from Hydra, or the error of this project that caused it, in one line."""
     cause = user_error(error) or error.__cause__
     if cause is not None and (line := one_line(cause)) is not None:
         return line
@@ -138,7 +142,7 @@ def explain(error: BaseException) -> str:
 
 
 def user_error(error: BaseException) -> LTRError | None:
-    """The error of this project behind one of Hydra or OmegaConf, if there is one."""
+    """Return the error of this project that caused an error of Hydra or OmegaConf, if any."""
     below: BaseException | None = error
     while below is not None and not isinstance(below, LTRError):
         below = below.__cause__ or below.__context__

@@ -1,4 +1,4 @@
-"""The folders of the configs, and the choices in them. Importing this is cheap."""
+"""Find the config files, their keys and their choices. Importing this module is cheap."""
 
 import argparse
 import re
@@ -13,13 +13,13 @@ import yaml  # type: ignore[import-untyped]
 from ltr.errors import as_started
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-# At the top of a clone; in the package where it is installed.
+# At the top of a clone; inside the package if it is installed.
 CONFIGS = next(
     folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir()
 )
-# Keys that are names in a folder, but no groups.
+# Keys whose values are file names in a folder, although they are not Hydra groups.
 _FOLDERS = {"table": "tables", "space": "search", "metric": "metric"}
-# What users of other tools type, and the last part of the key here.
+# Names in other tools, and the last part of the key in this project.
 _ALIASES = """d_model=fc_sizes early_stopping=patience gpu=device hidden=hidden_sizes
 hidden_dim=hidden_sizes hidden_size=hidden_sizes layers=blocks learning_rate=lr n_layers=blocks
 num_epochs=epochs num_heads=heads num_layers=blocks scheduler=schedule slate_length=list_size"""
@@ -27,7 +27,7 @@ num_epochs=epochs num_heads=heads num_layers=blocks scheduler=schedule slate_len
 
 @cache
 def own_keys(config_name: str) -> dict[str, Any]:
-    """The keys and groups of the command ``config_name``, and what the file has for each.
+    """Return the keys and groups of the command ``config_name`` with their defaults.
 
     >>> own_keys("list_losses")
     {'name': None, 'markdown': False}
@@ -39,16 +39,16 @@ def own_keys(config_name: str) -> dict[str, Any]:
 
 
 def groups_of(config_name: str) -> list[str]:
-    """The groups that the command ``config_name`` is composed from."""
+    """Return the groups that the command ``config_name`` is composed from, sorted."""
     found = {key for key in own_keys(config_name) if (CONFIGS / key).is_dir()}
     return sorted(found | ({"transform"} if config_name == "train" else set()))  # by the data set
 
 
 def files_of(key: str) -> dict[str, Path]:
-    """The file of each choice of ``key=``, the user's own too, by name.
+    """Return name -> file for each choice of ``key=``, including the user's own files.
 
-    Of two files of one name Hydra composes the project's; where it composes none (a key of
-    ``_FOLDERS``) the user's own is read.
+    If the user and the project have a file with the same name, it is the project's for a Hydra
+    group, as Hydra would compose that one. For a key of ``_FOLDERS``, it is the user's.
     """
     own, folder = own_configs(), _FOLDERS.get(key, key)
     homes = [CONFIGS] if own is None else [CONFIGS, own] if key in _FOLDERS else [own, CONFIGS]
@@ -61,7 +61,7 @@ def files_of(key: str) -> dict[str, Path]:
 
 
 def help_of(config_name: str) -> str:
-    """The ``--help`` of a command: the comments of its config, as the file has them."""
+    """Return the ``--help`` text of a command: its config file with comments, and its choices."""
     text = (CONFIGS / f"{config_name}.yaml").read_text()
     head, keys = text.split("\ndefaults:\n")[0], text.split("\n\n", 1)[1]
     about = re.sub(r"^# ?", "", head, flags=re.M)
@@ -74,11 +74,13 @@ def help_of(config_name: str) -> str:
     if as_started("train") != "python train.py":
         command = r"(?:python )?(?:scripts/(\w+)|(train))\.py"
         whole = re.sub(command, lambda found: as_started(found[1] or found[2]), whole)
-    return whole.replace("$", "$$")  # Hydra fills the help in as a template
+    return whole.replace("$", "$$")  # Hydra treats the help as a template
 
 
 def similar_keys(key: str) -> list[str]:
-    """The keys of ``train`` that ``key`` may stand for: with its last part, or nearly its name.
+    """Return keys of ``train`` that the user may have meant by ``key``.
+
+    They have the same last part (or what it is called in other tools), or else a similar name.
 
     >>> similar_keys("lr"), similar_keys("d_model"), similar_keys("model.blocs")
     (['optimizer.lr'], ['model.fc_sizes'], ['model.blocks'])
@@ -88,7 +90,7 @@ def similar_keys(key: str) -> list[str]:
         for path in files_of(group).values():
             values = yaml.safe_load(path.read_text()) or {}
             found |= {f"{group}.{name}" for name in values.get(group, values) if name[0] != "_"}
-    found.discard(key)  # it is a key beside other choices
+    found.discard(key)  # it exists, but only with another choice of its group
     last = key.split(".")[-1]
     last = dict(pair.split("=") for pair in _ALIASES.split()).get(last, last)
     exact = [one for one in found if one.split(".")[-1] == last]
@@ -96,7 +98,7 @@ def similar_keys(key: str) -> list[str]:
 
 
 def own_configs() -> Path | None:
-    """The folder of the user's own configs: that of ``--config-dir``, else ``./configs``."""
+    """Return the user's own folder of configs: ``--config-dir``, or ``./configs`` if it exists."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config-dir", "-cd")
     if given := parser.parse_known_args(sys.argv[1:])[0].config_dir:
@@ -106,8 +108,7 @@ def own_configs() -> Path | None:
 
 
 def composed_with(config_name: str) -> Path | None:
-    """The folder of own configs that the command itself is composed from, if it has groups.
-
-    Another would take its key ``metric`` for the group of the folder ``metric``.
+    """Return the folder of the user's own configs if the command has groups, else None: otherwise
+    Hydra could mistake the command's key ``metric`` for a group, the subfolder ``metric``.
     """
     return own_configs() if groups_of(config_name) else None

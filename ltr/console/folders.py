@@ -1,6 +1,6 @@
-"""Names of run folders and of sweeps, and the resolvers by which configs use them.
+"""Name run folders and sweeps, and register the resolvers that configs use.
 
-Importing this must stay cheap (no torch): every command does so.
+Importing this module must stay cheap (no torch), because every command does it.
 """
 
 import functools
@@ -21,11 +21,11 @@ from ltr.console.keys import Kind, keys
 from ltr.console.process import rank
 from ltr.errors import CheckpointError, ConfigError, DataError, as_started
 
-LATEST = "latest"  # in output_dir, a link to the folder of the last run
+LATEST = "latest"  # link in output_dir to the folder of the last run
 
 
 def register_resolvers() -> None:
-    """Register the resolvers that the configs use; calling it again changes nothing."""
+    """Register the OmegaConf resolvers that the configs use; calling it again is harmless."""
     resolvers: dict[str, Callable[..., Any]] = {
         "run_dir": _run_dir, "hydra_subdir": _hydra_subdir, "sweep_dir": sweep_dir,
         "job_dir": job_dir, "help_of": help_of, "preset": _preset, "own_metrics": metric_configs,
@@ -35,7 +35,7 @@ def register_resolvers() -> None:
 
 
 def run_folder(path: str) -> Path:
-    """The run folder of ``path``, which is that folder or a checkpoint in it."""
+    """Return the run folder for ``path``: the folder, the link ``latest`` or a checkpoint in it."""
     given = Path(path)
     folder = given.parent if given.suffix == ".pt" else given
     linked = folder.name == LATEST and folder.is_symlink()
@@ -43,18 +43,17 @@ def run_folder(path: str) -> Path:
 
 
 def _hydra_subdir(resume: str | None) -> str | None:
-    """Where Hydra keeps a run's config in its folder; of torchrun's processes one does."""
+    """Return the subfolder for Hydra's copy of the config; None in torchrun's other processes."""
     return None if rank() > 0 else ".hydra" if resume is None else ".hydra/resumed"
 
 
 @functools.cache
 def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
-    """The folder of a single run: that of ``resume``, else named by time and choices.
-
-    Four random digits tell runs apart that start in the same second.
+    """Return the folder of a single run: the one to resume (``CheckpointError`` if it cannot be),
+    or a new one with time, choices and four random digits, for runs that start in the same second.
     """
     if resume is None:
-        if rank() > 0:  # the name has the time: ``train_job`` takes that of the first process
+        if rank() > 0:  # the first process chooses the name, see ``train_job``
             return output_dir
         name = name.replace("-None-", "-")  # a group without a choice
         now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
@@ -69,9 +68,12 @@ def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
 
 
 def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> str:
-    """The folder of a sweep: its name, or the keys that vary and a hash of all that counts.
+    """Return the folder of a sweep: ``sweep`` in ``output_dir``, or else a new name.
 
-    ``ConfigError`` where ``sweep`` is not a name, or a key that varies names no folders.
+    That name has the keys that vary and a hash of all overrides that decide the results.
+
+    Raises:
+        ConfigError: ``sweep`` is a path, or a key that varies does not affect the results.
 
     >>> sweep_dir("outputs", None, ["loss=listnet,rmse", "seed=1"]).rpartition("_")[0]
     'outputs/sweep_loss'
@@ -91,7 +93,7 @@ def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> s
 
 
 def job_dir(overrides: Sequence[str]) -> str:
-    """The folder of a sweep's job: its overrides, short enough for a file name, and a hash.
+    """Name the folder of a job in a sweep by its overrides, shortened if necessary, and a hash.
 
     >>> job_dir(["seed=1", "loss=rmse", "threads=2"]).rpartition("_")[0]
     'loss-rmse_seed-1'
@@ -100,7 +102,7 @@ def job_dir(overrides: Sequence[str]) -> str:
 
 
 def asked(overrides: Iterable[str]) -> list[str]:
-    """The overrides that decide the results of a run, sorted."""
+    """Return the overrides that can change the results of a run, sorted."""
     return sorted(item for item in overrides if _key(item) not in keys(Kind.PLACE))
 
 
@@ -109,7 +111,7 @@ def _key(override: str) -> str:
 
 
 def label_of(words: Sequence[str]) -> str:
-    """Settings as part of a file's name; a hash is added where a character was replaced.
+    """Turn settings into part of a file name, with a hash if it was shortened or changed.
 
     >>> label_of(["seeds=3", "epochs=1"])
     'seeds-3_epochs-1'
@@ -124,7 +126,7 @@ def _named(words: Sequence[str], hashed: Sequence[str], longest: int) -> str:
 
 
 def read_overrides(path: Path) -> list[str]:
-    """The texts in an ``overrides.yaml`` of Hydra, uninterpreted; ``DataError`` if it is none."""
+    """Read the overrides in Hydra's ``overrides.yaml``; raise ``DataError`` if it is unreadable."""
     try:
         found = yaml.safe_load(path.read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -133,16 +135,18 @@ def read_overrides(path: Path) -> list[str]:
 
 
 def write_overrides(path: Path, overrides: Sequence[str]) -> None:
-    """Write what ``read_overrides`` reads."""
+    """Write ``overrides`` to a file that ``read_overrides`` can read."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(yaml.safe_dump(list(overrides)))
 
 
 def metric_configs(*named: Any) -> dict[str, Any]:
-    """The configs of those metrics that are files of the user's own ``configs/metric``.
+    """Return name -> config of those of ``named`` that are files in the user's ``configs/metric``.
 
-    ``named`` are metrics as configs write them, ``hits@5``, and lists of them; ``ConfigError``
-    where such a file names no function.
+    ``named`` has metrics as in a config, such as ``hits@5``, or lists of them.
+
+    Raises:
+        ConfigError: such a file does not name a function.
     """
     files, found = files_of("metric"), {}
     texts = [str(text) for one in named for text in ([one] if isinstance(one, str) else one or ())]
@@ -156,7 +160,7 @@ def metric_configs(*named: Any) -> dict[str, Any]:
 
 
 def _preset(key: str, *, _root_: DictConfig) -> Any:
-    """The value of ``key`` in the convention that ``metrics_as`` names (its node has the name)."""
+    """Return ``key`` of the convention in ``metrics_as``; ``ConfigError`` if it is not just one."""
     chosen = _root_.get("metrics_as") or {}
     if len(chosen) != 1:
         raise ConfigError(

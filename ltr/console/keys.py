@@ -1,4 +1,4 @@
-"""What each key of ``configs/train.yaml`` does to a run, in one table; read values of a config."""
+"""Classify the keys of ``configs/train.yaml`` by their effect on a run, and read checked values."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -11,21 +11,21 @@ from ltr.knobs import is_number
 
 
 class Kind(Enum):
-    """What of a run a key decides; one that is listed under none is of the method."""
+    """What a key affects; a key without a kind belongs to the method (data, model, training)."""
 
-    SELECTION = auto()  # which of its epochs is tested
-    REPEAT = auto()  # seed and fold: runs that differ in nothing else are of one system
+    SELECTION = auto()  # which epoch is tested
+    REPEAT = auto()  # seed and fold: runs that differ only in these form one system
     MEASUREMENT = auto()  # what is reported
-    PLACE = auto()  # where and how fast it is computed, and how much of it is shown
-    PROPOSAL = auto()  # values that other keys read
+    PLACE = auto()  # where and how fast it is computed, and what is shown
+    PROPOSAL = auto()  # values that other keys refer to
 
 
 class Resumed(Enum):
-    """Where a key's value is from when a run is resumed; others are the checkpoint's alone."""
+    """Where a key's value comes from when a run is resumed; other keys: only the checkpoint."""
 
-    TYPED = auto()  # the checkpoint, unless another value is typed
-    OWN = auto()  # the command line; no checkpoint holds it
-    FOLDER = auto()  # no checkpoint holds it, and typing it is refused: the folder exists
+    TYPED = auto()  # from the checkpoint, unless another value is typed
+    OWN = auto()  # from the command line; checkpoints do not contain it
+    FOLDER = auto()  # not in checkpoints, and typing it is an error, because the folder exists
 
 
 _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
@@ -52,7 +52,7 @@ _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
 
 
 def keys(*what: Kind | Resumed) -> tuple[str, ...]:
-    """The keys that are one of ``what``.
+    """Return the keys of the given kinds.
 
     >>> keys(Kind.REPEAT)
     ('seed', 'dataset.fold', 'dataset.seed')
@@ -61,7 +61,7 @@ def keys(*what: Kind | Resumed) -> tuple[str, ...]:
 
 
 def without(config: Mapping[str, Any], *what: Kind | Resumed) -> dict[str, Any]:
-    """``config`` without the keys that are one of ``what``.
+    """Return ``config`` without the keys of the given kinds.
 
     >>> without({"seed": 1, "l2": 0.0, "dataset": {"fold": 2, "name": "mq2008"}}, Kind.REPEAT)
     {'l2': 0.0, 'dataset': {'name': 'mq2008'}}
@@ -77,7 +77,7 @@ def without(config: Mapping[str, Any], *what: Kind | Resumed) -> dict[str, Any]:
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of a nested config by their whole keys.
+    """Flatten a nested config: full key -> value.
 
     >>> flat({"seed": 1, "loss": {"temperature": 0.5}})
     {'seed': 1, 'loss.temperature': 0.5}
@@ -90,9 +90,9 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def stated(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries that are neither null nor false.
+    """Return the entries that are neither None nor False.
 
-    A later version adds a key as null or false, so that a digest of the others stays the same.
+    A digest of these stays the same if a later version adds a key with the default null or false.
 
     >>> stated({"seed": 0, "patience": None, "compile": False})
     {'seed': 0}
@@ -101,46 +101,46 @@ def stated(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(cfg: DictConfig, key: str, *, least: int) -> int:
-    """The whole number ``cfg.key``; ``ConfigError`` where it is none, or below ``least``."""
+    """Return ``cfg[key]``; raise ``ConfigError`` unless it is a whole number >= ``least``."""
     value = cfg[key]
-    if type(value) is not int or value < least:  # True is no number
+    if type(value) is not int or value < least:  # refuses True
         raise ConfigError(f"{key}={value}: give a whole number >= {least}")
     return value
 
 
 def number(cfg: DictConfig, key: str) -> float:
-    """The finite number ``cfg.key``; ``ConfigError`` where it is none."""
+    """Return ``cfg[key]`` as a float; raise ``ConfigError`` unless it is a finite number."""
     if not is_number(cfg[key]):
         raise ConfigError(f"{key}={cfg[key]}: give a number, such as 0.05")
     return float(cfg[key])
 
 
 def flag(cfg: DictConfig, key: str) -> bool:
-    """True or false; ``ConfigError`` where ``cfg.key`` is neither."""
+    """Return ``cfg[key]``; raise ``ConfigError`` unless it is true or false."""
     if not isinstance(value := cfg[key], bool):
         raise ConfigError(f"{key}={value}: write true or false")
     return value
 
 
 def text(cfg: DictConfig, key: str) -> str | None:
-    """``cfg.key`` as text, None where it is null."""
+    """Return ``cfg[key]`` as text, or None if it is null."""
     return None if cfg[key] is None else str(cfg[key])
 
 
 def as_list(value: Any) -> list[str]:
-    """The texts of a setting that is a list; one alone may be written without brackets."""
+    """Return a setting as a list of texts; a single value may be written without brackets."""
     if isinstance(value, (list, tuple, ListConfig)):
         return list(map(str, value))
     return [] if value is None else [str(value)]
 
 
 def texts(cfg: DictConfig, key: str) -> tuple[str, ...]:
-    """The texts of the list ``cfg.key``; none where it is null or missing."""
+    """Return the list ``cfg[key]`` as texts; empty if it is null or missing."""
     return tuple(as_list(cfg.get(key)))
 
 
 def required(cfg: DictConfig, *keys: str) -> None:
-    """Raise ``ConfigError`` that names every one of ``keys`` that was not given."""
+    """Raise ``ConfigError`` if any of ``keys`` is missing or null; the message names them all."""
     missing = [key for key in keys if OmegaConf.is_missing(cfg, key) or cfg.get(key) is None]
     if missing:
         raise ConfigError(f"give {' '.join(f'{key}=...' for key in missing)}; see --help")

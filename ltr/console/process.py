@@ -1,6 +1,6 @@
-"""The process of a command: its rank among torchrun's, what it says on stderr, how it ends.
+"""The process of a command: its rank under torchrun, messages on stderr, and exit status.
 
-Importing this must stay cheap (no torch): every command does so first.
+Importing this module must stay cheap (no torch), because every command does it first.
 """
 
 import errno
@@ -22,17 +22,17 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def processes() -> int:
-    """How many processes torchrun has started; 1 without it."""
+    """Return the number of processes that torchrun started; 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1")) if _STARTED in os.environ else 1
 
 
 def rank() -> int:
-    """The number of this process among them, from 0; 0 without torchrun."""
+    """Return the number of this process among torchrun's, from 0; 0 without torchrun."""
     return int(os.environ.get("RANK", "0")) if _STARTED in os.environ else 0
 
 
 def check_torchrun(command: str, *, several: bool) -> None:
-    """Raise ``ConfigError`` where torchrun's processes cannot share ``command``, or its sweep."""
+    """Raise ``ConfigError`` under torchrun, except for a single training (not ``several``)."""
     if processes() > 1 and (command != "train" or several):
         raise ConfigError(
             f"torchrun's {processes()} processes train one model together: start "
@@ -42,14 +42,16 @@ def check_torchrun(command: str, *, several: bool) -> None:
 
 @contextmanager
 def ending(stopped: str = "") -> Iterator[None]:
-    """Around a command: an error of the user's is one line and status 2, a stop 128 + the signal.
+    """Run the body as a command, and end the process with the right message and exit status.
 
-    Any other error is a bug and keeps its traceback. ``stopped`` is printed after a stop.
+    An error that the user can correct is printed as one line, with status 2. If the command is
+    stopped by a signal, ``stopped`` is printed, and the status is 128 + the signal's number. A
+    closed pipe gives status 141. Any other error is a bug and keeps its traceback.
     """
     try:
         yield
-        sys.stdout.flush()  # here, where a full disk is one line
-    except BrokenPipeError:  # | head has read enough
+        sys.stdout.flush()  # inside the try, so that a full disk gives one line
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         _close_stdout()
         sys.exit(141)
     except (LTRError, OSError, MemoryError, RuntimeError) as error:
@@ -66,7 +68,7 @@ def ending(stopped: str = "") -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str | None:
-    """An error that a user can mend, in one line with the remedy; None for a bug.
+    """Describe an error that a user can correct, in one line with a remedy; None for a bug.
 
     >>> one_line(OSError(errno.ENAMETOOLONG, "File name too long", "outputs/" + "x" * 9))
     'outputs/xxxxxxxxx: File name too long; choose another place'
@@ -92,14 +94,14 @@ def one_line(error: BaseException) -> str | None:
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether the disk is full."""
+    """Return whether ``error`` or its cause says that the disk is full."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__
     return error is not None and error.errno in _FULL
 
 
 def _close_stdout() -> None:
-    """Drop what cannot be written: at the exit Python would try again and print an error."""
+    """Discard unwritable output: at exit, Python would try again and print an error."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -107,33 +109,33 @@ def _close_stdout() -> None:
 
 
 class LogFile(logging.FileHandler):
-    """The handler of ``train.log``: warns once where it cannot be written; stderr has it too."""
+    """The handler of ``train.log``, whose lines are on stderr too; it warns once if it fails."""
 
     _lost = False
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Warn, unless an earlier line could not be written."""
+        """Print a warning, but only the first time."""
         if not self._lost:
             print(f"warning: {self.baseFilename} cannot be written", file=sys.stderr)
         self._lost = True
 
 
 def say(text: str) -> None:
-    """Print ``text`` on standard error, above a progress bar where there is one."""
+    """Print ``text`` on standard error, above the progress bar if there is one."""
     tqdm.write(text, file=sys.stderr)
     sys.stderr.flush()
 
 
 class Finished:
-    """Says a line for each finished piece of a command's work, such as a run of a table."""
+    """Print a line for each finished piece of work, such as a run of a table, with time left."""
 
     def __init__(self, total: int, done: int = 0) -> None:
-        """``done`` of ``total`` pieces were finished before; the clock starts."""
+        """Start the clock; ``done`` of ``total`` pieces are already finished."""
         self.total, self.done = total, done
         self._before, self._began = done, time.monotonic()
 
     def add(self, name: str, outcome: str) -> None:
-        """Say that ``name`` ended as ``outcome``, such as ``ndcg@5 0.4321``."""
+        """Print that ``name`` finished with ``outcome``, such as ``ndcg@5 0.4321``."""
         self.done += 1
         each = (time.monotonic() - self._began) / (self.done - self._before)
         left = timedelta(seconds=round(each * (self.total - self.done)))

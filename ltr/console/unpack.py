@@ -1,4 +1,4 @@
-"""Unpack the wanted files of an archive, and nothing else."""
+"""Unpack only the wanted files of an archive."""
 
 import hashlib
 import logging
@@ -17,14 +17,20 @@ log = logging.getLogger(__name__)
 
 
 def unpack(archive: Path, public: PublicSet | None, folder: Path, wanted: Sequence[str]) -> None:
-    """Unpack the files ``wanted`` of a .zip, .tar (compressed or not) or .rar.
+    """Unpack the files ``wanted`` from a .zip, .tar (compressed or not) or .rar.
 
-    ``wanted`` are paths inside ``folder``, such as ``Fold1/train.txt``, which may lie in any one
-    folder of the archive. They become ``folder``, which is missing or empty, by one rename.
+    After an error, ``folder`` is untouched: a temporary folder is renamed to it at the end.
+
+    Args:
+        archive: the archive.
+        public: the public data set, whose SHA-256 is checked; None: no check.
+        folder: the new folder, which must be missing or empty.
+        wanted: paths inside ``folder``, such as ``Fold1/train.txt``. In the archive they may be in
+            any folder, but all in the same one.
 
     Raises:
-        DataError: the archive is missing, damaged or has another SHA-256 than ``public``; a file
-            is missing or there twice; the disk is full. ``folder`` is then untouched.
+        DataError: the archive is missing, damaged or has another SHA-256 than ``public``; a file is
+            missing or exists twice; or the disk is full.
     """
     if not archive.is_file():
         raise DataError(f"{archive}: no such file; give archive=PATH of what you downloaded")
@@ -43,7 +49,7 @@ def unpack(archive: Path, public: PublicSet | None, folder: Path, wanted: Sequen
             files.rename(folder)
         except DataError:
             raise
-        except Exception as error:  # over a damaged archive its readers raise many kinds
+        except Exception as error:  # damaged archives raise many kinds of errors
             raise DataError(
                 f"unpacking {archive} into {folder}: {error}; if there is space, the archive is "
                 "damaged: download it again"
@@ -62,7 +68,7 @@ def _check(archive: Path, public: PublicSet, folder: Path) -> None:
 
 
 def _extract(archive: Path, into: Path, folder: Path) -> None:
-    """Extract all members; Python's filters, or bsdtar's, keep each of them below ``into``."""
+    """Extract all members; filters of Python or bsdtar ensure that all stay inside ``into``."""
     log.info("unpacking %s", archive)
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
@@ -83,7 +89,7 @@ def _extract(archive: Path, into: Path, folder: Path) -> None:
 
 
 def _home(archive: Path, root: Path, wanted: Sequence[str]) -> Path:
-    """The one folder below ``root`` that holds every wanted file, and no link in its place."""
+    """Return the only folder below ``root`` that contains all wanted files; links do not count."""
     depth = wanted[0].count("/")
     homes = [path.parents[depth].resolve() for path in root.rglob(wanted[0])]
     whole = [

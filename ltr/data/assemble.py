@@ -1,4 +1,4 @@
-"""Put the rows of any source together as ``Lists``, in memory or in the file of a cache entry."""
+"""Put the rows of any source together as ``Lists``, in memory or in a file of the cache."""
 
 import math
 import os
@@ -15,22 +15,22 @@ from ltr.arrays import Doubles, Floats, Ints
 from ltr.data.lists import Columns, Lists
 from ltr.errors import DataError
 
-LONGEST_QID = 1000  # characters: the array of ids is as wide as the longest
-_AT_ONCE = 1 << 14  # rows that are put in another order at once
+LONGEST_QID = 1000  # characters; limited because each entry of the array is as wide as the longest
+_AT_ONCE = 1 << 14  # rows that are reordered in one step
 
 
 @dataclass(frozen=True)
 class Block:
-    """Neighbouring rows of a source."""
+    """Consecutive rows of a source."""
 
-    features: Floats  # [rows, width]; NaN is missing; a later block may be wider or narrower
+    features: Floats  # [rows, width]; NaN is missing; the width may differ between blocks
     labels: Floats  # [rows]
-    queries: Sequence[str]  # ids; one may stand there twice
-    places: Ints  # [rows], the place in ``queries`` of the id of each row
-    missing: int = 0  # how many values of ``features`` are NaN
-    at: Callable[[int], str] = str  # where a row stands in the source, for messages
-    rows: Ints | None = None  # [rows], the 0-based row of the source; None: the next ones
-    weights: Doubles | Floats | None = None  # [rows], of the query; None: all weigh the same
+    queries: Sequence[str]  # query ids; the same id may occur several times
+    places: Ints  # [rows], the index in ``queries`` of each row's query id
+    missing: int = 0  # number of NaN in ``features``
+    at: Callable[[int], str] = str  # describes where a row is in the source, for messages
+    rows: Ints | None = None  # [rows], 0-based row in the source; None: the rows that come next
+    weights: Doubles | Floats | None = None  # [rows], weight of the row's query; None: all equal
 
 
 def assemble(
@@ -42,18 +42,20 @@ def assemble(
     digest: str = "",
     columns: Columns | None = None,
 ) -> Lists:
-    """The lists of ``blocks``, in the order in which their queries first appear.
+    """Make lists of ``blocks``, in the order in which their queries first appear.
 
     Args:
-        blocks: at least one row in all, in the order of the source; as wide as the widest, the
-            others are filled with 0.
-        file: an ``.npy`` file, written anew, that the features are mapped from; None: memory.
-        keep: the query ids whose rows are taken; None: all.
-        together: whether the rows of a query must stand together; else they are put so.
-        digest, columns: of the lists.
+        blocks: the rows in the order of the source, at least one in total. Narrower blocks are
+            filled with 0 to the width of the widest.
+        file: an ``.npy`` file for the features, which are then memory-mapped; None: in memory.
+        keep: the query ids whose rows are used; None: all.
+        together: raise an error if the rows of a query are apart; if False, put them together.
+        digest: the digest of the lists.
+        columns: names and categories of the features.
 
     Raises:
-        DataError: a query id is too long or comes back, or the weights of a query differ.
+        DataError: a query id is too long, a query comes back although ``together`` is True, or the
+            weights of a query differ.
         OSError: the disk is full or cannot be written.
     """
     known, before, last, missing = dict[str, int](), 0, -1, 0
@@ -111,16 +113,16 @@ def assemble(
 
 
 class _Features:
-    """The features of blocks, in memory or in an ``.npy`` file.
+    """Collects the features of blocks, in memory or in an ``.npy`` file.
 
-    The file is written by plain writes: a full disk is an error here, not a crash later. Rows that
-    are of different widths, or not in their order, are written once more.
+    The file is written by plain writes, so that a full disk is an error here, not a crash later. If
+    the widths of the blocks differ, or rows must be reordered, the file is written once more.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._blocks = path, list[Floats]()
         self._file: BinaryIO | None = None if path is None else path.open("wb")
-        self._shapes: list[tuple[int, int]] = []  # of the blocks
+        self._shapes: list[tuple[int, int]] = []  # one for each block
 
     def append(self, features: Floats) -> None:
         features = np.ascontiguousarray(features, np.float32)
@@ -128,12 +130,12 @@ class _Features:
             self._blocks.append(features)
         else:
             if not self._shapes:
-                self._file.write(_header(0, 0))  # it keeps its length: NumPy pads it for that
+                self._file.write(_header(0, 0))  # NumPy pads it, so the final one is as long
             self._file.write(features.data)
         self._shapes.append((len(features), features.shape[1]))
 
     def result(self, order: Ints | None) -> Floats:
-        """``[rows, width]``, the rows in their order; None: as appended."""
+        """Return the features ``[rows, width]`` in the given order; None: as they were appended."""
         rows, width = int(np.sum(self._shapes, 0)[0]), int(np.max(self._shapes, 0)[1])
         if self._path is None or self._file is None:
             blocks = [_widened(block, width) for block in self._blocks]
@@ -159,7 +161,7 @@ class _Features:
         return np.load(self._path, mmap_mode="r")
 
     def _write_again(self, header: bytes, blocks: Callable[[Any], Iterable[Floats]]) -> None:
-        """Write the features anew, as ``blocks`` makes them of the values in the file."""
+        """Write the file again, with what ``blocks`` makes of the values that are in it."""
         assert self._path is not None
         assert self._file is not None
         self._file.close()
@@ -182,7 +184,7 @@ def _widened(block: Floats, width: int) -> Floats:
 
 
 def _header(rows: int, width: int) -> bytes:
-    """The first bytes of an ``.npy`` file of float32."""
+    """Return the first bytes of an ``.npy`` file with a float32 array ``[rows, width]``."""
     buffer = BytesIO()
     fields = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": (rows, width)}
     np.lib.format.write_array_header_1_0(buffer, fields)

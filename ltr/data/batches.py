@@ -1,7 +1,7 @@
 """From ragged lists to padded batches, on any device.
 
-A batch is one gather from the tensor of all items, which may lie on the GPU. Where that would take
-much of the memory, a batch is gathered from the mapped lists and transformed by itself: the same.
+A batch is one gather from the tensor of all transformed items. If that would take up too much
+memory, each batch is gathered from the memory-mapped lists and then transformed; results are equal.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,8 +21,8 @@ from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.typing import Features, Labels, Mask, Ranks, Scores
 
-_AHEAD = 32  # batches whose items are drawn at once, in a thread: some milliseconds
-_SHARE = 0.5  # of the free memory, which the features of a set may take
+_AHEAD = 32  # batches whose items a thread draws in one go, which takes some milliseconds
+_SHARE = 0.5  # the part of the free memory that the features of a set may take
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Batch:
     features: Features  # [batch, list, feature], 0 where padded
     labels: Labels  # [batch, list], 0 where padded
     mask: Mask  # [batch, list], True where an item exists; nothing else marks padding
-    ranks: Ranks  # [batch, list], 1-based place of the item in its list as the data has it
-    rows: Tensor  # [batch, list], the item of the data at each place, 0 where padded
-    lists: Ints  # [lists], the numbers of the lists; rows beyond them have no items
+    ranks: Ranks  # [batch, list], 1-based position of the item in its list, as in the data
+    rows: Tensor  # [batch, list], index of each item among all items, 0 where padded
+    lists: Ints  # [lists], the numbers of the lists; any further rows of the batch have no items
     weights: Tensor | None = None  # [batch], how much each list counts; None: all the same
     teacher: Scores | None = None  # [batch, list], scores to learn from, 0 where padded
 
     def __len__(self) -> int:
-        """Number of lists."""
+        """Return the number of lists."""
         return len(self.lists)
 
 
@@ -47,28 +47,24 @@ class Batch:
 class Slices:
     """The slices of a batch that one process computes."""
 
-    parts: dict[int, Batch]  # by its number, each slice that has lists
-    shards: int  # how many slices the batch has, all processes together
-    lists: Ints  # [lists], the numbers of all its lists
-    draw: tuple[int, int, int]  # that, with a slice's number, seed what is drawn at random
+    parts: dict[int, Batch]  # number of a slice -> the slice, for each one that has lists
+    shards: int  # number of slices of the batch, over all processes
+    lists: Ints  # [lists], the numbers of all lists of the batch
+    draw: tuple[int, int, int]  # seed, epoch and step; with a slice's number, a seed for its draws
 
 
 class Chosen(NamedTuple):
-    """The items of some lists, and what these weigh; rows beyond the lists have none."""
+    """The items chosen from some lists, and the lists' weights; extra rows have no items."""
 
     order: Ints  # [lists], the numbers of the lists
-    ranks: NDArray[np.int32]  # [rows, list_size], places in the list from 0, any beyond ``lengths``
-    lengths: Ints  # [rows], the number of items
-    starts: Ints  # [rows], the place in the data of the first item of the list
+    ranks: NDArray[np.int32]  # [rows, list_size], 0-based positions in the list, then any numbers
+    lengths: Ints  # [rows], the number of items: so many of ``ranks`` are valid
+    starts: Ints  # [rows], index among all items of the list's first item
     weights: Floats | None = None  # [rows]
 
 
 class ItemTensors:
-    """Lists ready for a model: transformed features and labels as tensors on ``device``.
-
-    Attributes:
-        mapped: the features are gathered from those of the lists, batch by batch.
-    """
+    """Transformed features and labels as tensors; if ``mapped``, each batch is transformed anew."""
 
     def __init__(
         self,
@@ -78,9 +74,8 @@ class ItemTensors:
         *,
         mapped: bool | None = None,
     ) -> None:
-        """Transform ``lists`` and send their items to ``device``, unless ``mapped``.
-
-        None: it is where they would take more than half of the memory that is free there.
+        """Transform ``lists`` and send their items to ``device``; with ``mapped``, do so for each
+        batch instead (None: if the features would take more than half of the device's free memory).
         """
         device = torch.device(device)
         if mapped is None:
@@ -101,17 +96,17 @@ class ItemTensors:
 
     @property
     def features(self) -> Tensor:
-        """The features of all items, ``[items, outputs]``; of mapped ones made anew, for trees."""
+        """The transformed features of all items, ``[items, outputs]``; made anew if ``mapped``."""
         if isinstance(self._items, Tensor):
             return self._items
         return torch.from_numpy(self._transform(self._items)).to(self.device)
 
     def __len__(self) -> int:
-        """Number of lists."""
+        """Return the number of lists."""
         return len(self.lengths)
 
     def batch(self, lists: Ints) -> Batch:
-        """All items of ``lists``, padded to the longest."""
+        """Return all items of the lists with the numbers ``lists``, padded to the longest list."""
         lengths = self.lengths[lists]
         ranks = np.broadcast_to(np.arange(lengths.max()), (len(lists), lengths.max()))
         sent = self._sent(Chosen(lists, ranks.copy(), lengths, self.offsets[lists]))
@@ -120,7 +115,7 @@ class ItemTensors:
     def _drawn(
         self, batch_size: int, list_size: int, fixed: bool, seed: int, epoch: int, start: int
     ) -> Iterator[Chosen]:
-        """The items of an epoch from step ``start`` on; a thread draws the next ones meanwhile."""
+        """Yield the chosen items of an epoch from step ``start`` on, which a thread draws ahead."""
         order = np.random.default_rng([seed, epoch]).permutation(len(self))
 
         def draw(first: int) -> Chosen:
@@ -144,7 +139,7 @@ class ItemTensors:
                 yield future.result()
 
     def _sent(self, chosen: Chosen) -> list[Tensor]:
-        """The arrays of ``chosen`` on the device; a GPU receives them in the background."""
+        """Send the arrays of ``chosen`` to the device; a GPU receives them in the background."""
         tensors = [torch.from_numpy(array) for array in chosen[1:] if array is not None]
         if self.device.type == "cpu":
             return tensors
@@ -153,10 +148,8 @@ class ItemTensors:
     def _gather(
         self, lists: Ints, sent: Sequence[Tensor], noise: float = 0.0, draw: tuple[int, ...] = ()
     ) -> Batch:
-        """The batch of ``lists``; no shape depends on values of tensors.
-
-        ``sent`` are, on the device, their arrays as in ``Chosen``. ``draw`` seeds normal ``noise``
-        on the features that are numbers.
+        """Gather the batch of ``lists`` from ``sent``, the tensors of ``Chosen``; add ``noise``,
+        seeded by ``draw``, to features that are numbers. No shape depends on values of tensors.
         """
         ranks, lengths, starts, *weights = sent
         mask = torch.arange(ranks.shape[1], device=self.device) < lengths[:, None]
@@ -182,7 +175,7 @@ class ItemTensors:
         )
 
     def _features_at(self, rows: Tensor, outside: Tensor) -> Features:
-        """The features of the items ``rows``, ``[batch, list]``, 0 ``outside`` the lists."""
+        """Return the features of the items ``rows``, ``[batch, list]``; 0 where ``outside``."""
         if isinstance(self._items, Tensor):
             return self._items[rows].masked_fill_(outside[..., None], 0.0)
         there = ~outside.cpu()
@@ -195,19 +188,19 @@ def train_batches(
     data: ItemTensors, *, batch_size: int, list_size: int, seed: int, epoch: int, start: int = 0,
     fixed: bool = False, noise: float = 0.0, shards: int | None = None, mine: Iterable[int] = (),
 ) -> Iterator[Any]:  # fmt: skip
-    """The batches of one epoch from step ``start`` on, every list once.
+    """Yield the batches of one epoch from step ``start`` on, with every list once.
 
-    Order and subsampling are a pure function of ``seed``, ``epoch`` and the list's number, noise of
-    ``seed``, ``epoch`` and the step, so a run that resumes at step ``start`` gets the same batches.
-    ``noise`` is the standard deviation of normal noise on the features of every item, categories
-    apart (the data augmentation of Qin et al., 2021, DASALC).
+    Lists with more than ``list_size`` items are subsampled. Order and subsampling are a pure
+    function of ``seed``, ``epoch`` and the number of the list; noise is one of ``seed``, ``epoch``
+    and the step. So a resumed run gets the same batches. ``noise`` is the standard deviation of
+    normal noise on all features but categories (the data augmentation of Qin et al., 2021, DASALC).
 
     With ``fixed`` every batch is ``[batch_size, list_size]``; the last one is filled up with rows
-    without items, which are not in ``Batch.lists``. Else a batch is as wide as its longest list.
+    without items, which are not in ``Batch.lists``. Otherwise its longest list decides the width.
 
-    With ``shards`` a batch comes as its ``Slices`` of the numbers ``mine``. A slice is consecutive
-    lists of the batch, as a batch of its own: as wide as its longest list, with noise of its own
-    (of its number too). In the last batch of an epoch the last slices may have no list.
+    With ``shards`` each batch is cut into so many slices of consecutive lists, and those with the
+    numbers ``mine`` are yielded as ``Slices``. A slice is as wide as its own longest list, and its
+    noise depends on its number too. The last slices of an epoch may have no list.
     """
 
     def cut(chosen: Chosen, sent: Sequence[Tensor], rows: slice, *draw: int) -> Batch:
@@ -234,10 +227,10 @@ def train_batches(
 
 
 def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints:
-    """Choose ``list_size`` of the items at random without replacement, ascending places.
+    """Choose ``list_size`` items at random without replacement; return ascending indices.
 
-    Where an item is ``relevant``, ``[n]``, at least one of the sample is: its distribution is that
-    of drawing again until it holds, as published for Web30K. Their number is drawn first.
+    If any item is ``relevant``, ``[n]``, the sample has at least one, distributed as if drawn again
+    until it has, as published for Web30K. Here the number of relevant items is drawn first.
     """
     good, bad = np.flatnonzero(relevant), np.flatnonzero(~relevant)
     if len(good) == 0:
@@ -251,10 +244,10 @@ def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints
 
 
 def batches_by_length(lengths: Ints, *, items: int, pairs: int | None = None) -> Iterator[Ints]:
-    """The lists of each batch: every list whole and once, the longest first.
+    """Yield the numbers of the lists of each batch: every list once and uncut, the longest first.
 
-    A batch has at most so many padded ``items``, and ``pairs`` of them (None: any number), but for
-    a longer list, which comes alone: it is never cut. ``lengths`` are ``[lists]``.
+    A batch has at most ``items`` padded items, and ``pairs`` pairs of items within its padded lists
+    (None: any number); a list that exceeds a limit comes alone. ``lengths`` is ``[lists]``.
     """
     order = np.ascontiguousarray(np.argsort(lengths, kind="stable")[::-1])
     first = 0

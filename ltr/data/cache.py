@@ -1,8 +1,9 @@
-"""Arrays kept on disk: built once, then memory-mapped by every later run.
+"""The cache of arrays on disk: built once, then memory-mapped by every later run.
 
-An entry is a folder of ``.npy`` files and ``meta.json``, with a hash of each that is checked when a
-process first opens it. It is written as ``NAME.tmp``, by one process at a time (``NAME.lock``,
-which the system frees when a process is killed), and renamed: an entry is there whole or not.
+An entry is a folder with ``.npy`` files and ``meta.json``. The latter holds a hash of each array,
+which is checked when a process first opens it. One process at a time writes an entry, as folder
+``NAME.tmp``, while it holds ``NAME.lock``, which the system frees if the process is killed. At the
+end the folder is renamed, so an entry is either complete or not there.
 """
 
 import hashlib
@@ -34,16 +35,18 @@ Place = str | os.PathLike[str]
 FORMAT_VERSION = 6
 META = "meta.json"
 _ARRAYS = ("features", "labels", "offsets", "qids", "weights", "rows")  # the last two may be None
-_NAME = re.compile(r"[A-Za-z0-9-]{0,48}-[0-9a-f]{16}")  # of an entry
-_checked: dict[Path, dict[str, int]] = {}  # the array files that this process has checked
-_SETTLED_NS = 2_000_000_000  # clocks of file systems are coarse: a younger file may change unseen
+_NAME = re.compile(r"[A-Za-z0-9-]{0,48}-[0-9a-f]{16}")  # the name of an entry
+_checked: dict[Path, dict[str, int]] = {}  # array files whose hash this process has checked
+# Clocks of file systems are coarse, so a change in a file that is younger than this may not show.
+_SETTLED_NS = 2_000_000_000
 
 
 def cached_lists(cache_dir: Place, key: str, build: Callable[[Path], Lists]) -> Lists:
-    """Open the entry ``key``, features and labels mapped read-only; build it where it is not whole.
+    """Open the cache entry ``key``; build it first if it is missing, damaged or outdated.
 
-    ``key`` is a text of everything that the arrays depend on; ``build`` makes the lists and writes
-    their features to the ``.npy`` file it is given. ``DataError``: the cache cannot be written.
+    ``key`` is a text with everything that the arrays depend on. ``build`` makes the lists, and
+    writes their features to the ``.npy`` file that it is given. The large arrays of the result are
+    memory-mapped and read-only. ``DataError``: the cache cannot be written, or not read back.
     """
     readable = re.sub(r"[^A-Za-z0-9]+", "-", key)[:48].strip("-")
     name = f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
@@ -67,7 +70,7 @@ def cached_lists(cache_dir: Place, key: str, build: Callable[[Path], Lists]) -> 
 
 
 def _open(entry: Path, key: str) -> Lists | None:
-    """Map an entry; None if it is missing or not as ``_build`` left it."""
+    """Map an entry; return None if it is missing or not as ``_build`` wrote it."""
     try:
         meta = unsealed((entry / META).read_bytes())
         if (meta["version"], meta["key"]) != (FORMAT_VERSION, key):
@@ -79,12 +82,12 @@ def _open(entry: Path, key: str) -> Lists | None:
         return Lists(
             **arrays, digest=str(meta["digest"]), missing=int(meta["missing"]), columns=columns
         )
-    except Exception:  # over a damaged file NumPy and json raise many kinds
+    except Exception:  # NumPy and json raise many kinds for a damaged file
         return None
 
 
 def _mapped(path: Path, expected: str) -> NDArray[Any]:
-    """The array of an ``.npy`` file whose hash is ``expected``; ``ValueError`` if it is damaged."""
+    """Map the array of an ``.npy`` file; ``ValueError`` if its hash is not ``expected``."""
     with path.open("rb") as file:
         identity, now = _identity(file.fileno()), time.time_ns()
     if _checked.get(path) != identity:
@@ -101,14 +104,14 @@ def _hash(path: Path) -> str:
 
 
 def _build(entry: Path, key: str, build: Callable[[Path], Lists]) -> None:
-    """Write the entry and move it into its place; its lock is held."""
+    """Write the entry and move it into place; the caller holds its lock."""
     temporary = entry.with_name(f"{entry.name}.tmp")
     for leftover in entry.parent.glob("*.tmp"):
         if leftover != temporary and _NAME.fullmatch(leftover.stem):
             with suppress(OSError), FileLock(leftover.with_suffix(".lock"), timeout=0):
-                shutil.rmtree(leftover)  # a Timeout, its writer lives, is an OSError too
+                shutil.rmtree(leftover)  # a Timeout (its writer lives) is an OSError too
     if temporary.exists():
-        shutil.rmtree(temporary)  # its lock is held, so its writer is dead
+        shutil.rmtree(temporary)  # this process holds the lock, so the writer is dead
     temporary.mkdir()
     try:
         lists = build(temporary / "features.npy")
@@ -118,7 +121,7 @@ def _build(entry: Path, key: str, build: Callable[[Path], Lists]) -> None:
             if array is None:
                 continue
             if name != "features":
-                np.save(buffer := BytesIO(), array)  # a full disk is an error of the system's
+                np.save(buffer := BytesIO(), array)  # plain writes raise OSError for a full disk
                 _write_synced(file, buffer.getvalue())
             hashes[name] = _hash(file)
         meta = {
@@ -149,13 +152,13 @@ def _write_synced(path: Path, content: bytes) -> None:
 
 
 def sealed(content: Mapping[str, Any]) -> str:
-    """``content`` as JSON, behind a line with its hash."""
+    """Return ``content`` as JSON text after a first line with the hash of this text."""
     text = json.dumps(content, sort_keys=True, indent=1)
     return f"{xxhash.xxh3_128_hexdigest(text.encode())}\n{text}"
 
 
 def unsealed(text: bytes) -> dict[str, Any]:
-    """The content of a sealed text; ``ValueError`` where it is damaged, or was never sealed."""
+    """Return the content of a text that ``sealed`` made; ``ValueError`` if its hash is wrong."""
     seal, _, content = text.partition(b"\n")
     if seal.decode() != xxhash.xxh3_128_hexdigest(content):
         raise ValueError("the seal is not that of the content")
@@ -163,10 +166,10 @@ def unsealed(text: bytes) -> dict[str, Any]:
 
 
 def file_digest(path: Place, cache_dir: Place) -> str:
-    """The SHA-256 of a file's content; ``DataError``: it cannot be read, or changes meanwhile.
-
-    It is kept under ``cache_dir`` and trusted while the file's size, inode and both of its times
-    are the same. ``ctime`` cannot be set back, so a changed file with its old ``mtime`` is noticed.
+    """Return the SHA-256 of a file's content. It is stored under ``cache_dir``, and reused while
+    size, inode, device, mtime and ctime of the file are the same. ``ctime`` cannot be set back, so
+    a changed file with its old ``mtime`` is noticed. ``DataError``: it cannot be read, or changes
+    meanwhile.
     """
     path = Path(path)
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
@@ -192,24 +195,24 @@ def file_digest(path: Place, cache_dir: Place) -> str:
 
 
 def check_unchanged(path: Path, before: str, after: str) -> None:
-    """Raise ``DataError`` where the digests of a file before and after it was read differ."""
+    """Raise ``DataError`` if ``before`` and ``after``, digests of a file being read, differ."""
     if before != after:
         raise DataError(f"{path}: changed while it was read; run again when it is complete")
 
 
 def unreadable(path: Path, error: OSError) -> str:
-    """Why a file could not be read, on one line."""
+    """Return the reason why a file could not be read, as one line."""
     why = "a folder" if path.is_dir() else f"cannot be read, {error.strerror or error}"
     return f"{path}: {why}; expected a file"
 
 
 def _settled(identity: dict[str, int], now: int) -> bool:
-    """Whether the file is so old that its times show every later change; ``now`` in ns."""
+    """Return whether a file is old enough that its times show any change after ``now`` (ns)."""
     return max(identity["st_mtime_ns"], identity["st_ctime_ns"]) < now - _SETTLED_NS
 
 
 def _identity(descriptor: int) -> dict[str, int]:
-    """Numbers that differ between files, and for one file before and after a change."""
+    """Return numbers of an open file that differ between files and change with the file."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise OSError("not a regular file")

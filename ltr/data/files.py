@@ -1,4 +1,4 @@
-"""Data sets in files: ``SplitFiles``, what all share, and ``LetorFiles``, LETOR/LibSVM text."""
+"""Data sets in files: the base class ``SplitFiles``, and ``LetorFiles`` for LETOR/LibSVM text."""
 
 import hashlib
 import os
@@ -22,37 +22,40 @@ Reading = Callable[[Container[str] | None], tuple[Iterable[Block], Columns | Non
 
 
 class SplitFiles:
-    """Splits in files, some perhaps cut from one by query; each is read once, then mapped."""
+    """Base class of data sets in files, read once, then mapped; splits may share a file."""
 
-    _remedy = "put a vali.txt beside it"  # where a file is too small to be cut
+    _remedy = "put a vali.txt beside it"  # for the error that a file has too few queries to divide
 
     def __init__(
         self, name: str, data_dir: Place, cache_dir: Place, rules: Rules,
         paths: Mapping[str, str], cut: Sequence[str], fractions: Sequence[float], seed: int,
     ) -> None:  # fmt: skip
-        """``paths`` begin at ``data_dir``; ``cut`` are the splits with ``fractions`` of a file."""
+        """Describe the files; nothing is read yet. ``paths`` has the path of each split, from
+        ``data_dir`` on. The splits ``cut`` share one file, which is divided by query at random with
+        ``seed``, into parts of these ``fractions``. ``rules`` say what labels and features may be.
+        """
         self.name, self.rules, self._paths = name, rules, paths
         self._cut, self._fractions, self._seed = cut, fractions, seed
         self.data_dir = Path(str(data_dir))  # a name such as 2024 is a number in YAML
         self.cache_dir = Path(str(cache_dir))
 
     def path(self, split: str) -> Path:
-        """The file or folder that a split is in; ``ConfigError`` where none is given."""
+        """Return the file or folder that holds a split; ``ConfigError`` if none is given."""
         if check_split(split) not in self._paths:
             raise ConfigError(f"give dataset.split.{split}=PATH, a table in {self.data_dir}")
         return self.data_dir / self._paths[split]
 
     def _digest(self, path: Path) -> str:
-        """Of the content of what lies there."""
+        """Return the digest of the content of ``path``."""
         return file_digest(path, self.cache_dir)
 
     def _qids(self, path: Path) -> Iterable[str]:
-        """The query ids of what lies there."""
+        """Return the query ids in ``path``, each at least once."""
         raise NotImplementedError
 
     @cached_property
     def _parts(self) -> dict[str, set[str]]:
-        """The queries of each split that is cut."""
+        """The queries of each split that shares the file of ``train``."""
         path = self.path("train")
         parts = split_queries(
             self._qids(path), self._fractions, self._seed, title=str(path), remedy=self._remedy
@@ -63,10 +66,10 @@ class SplitFiles:
         self, split: str, key: str, content: str, read: Reading, *, total: int | None = None,
         **how: Any,
     ) -> Lists:  # fmt: skip
-        """The cache entry ``key``; where it is not there, what ``read`` gives of its queries.
-
-        ``content`` is the digest of its path, ``total`` its number of blocks where that is known,
-        ``how`` as for ``assemble``.
+        """Return the lists in the cache entry ``key``; if there is none, build it with ``read``,
+        which takes the query ids to keep (None: all) and returns blocks and columns. ``content`` is
+        the digest of the path, ``total`` the number of blocks if known, and ``how`` is for
+        ``assemble``.
         """
         path = self.path(split)
 
@@ -82,10 +85,9 @@ class SplitFiles:
 
 
 class LetorFiles(SplitFiles):
-    """``train.txt``, ``vali.txt`` and ``test.txt`` of a folder, or of one of its folds.
-
-    Each file is parsed once; later runs map the arrays from the cache, keyed by the content of the
-    file and by how it is read.
+    """The files ``train.txt``, ``vali.txt`` and ``test.txt`` in a folder, or in one of its folds.
+    Each is parsed once; later runs map the arrays from the cache, whose key has the content of the
+    file and the settings with which it is read.
     """
 
     def __init__(
@@ -104,18 +106,22 @@ class LetorFiles(SplitFiles):
         vali_share: float | None = None,
         seed: int = 1,
     ) -> None:
-        """Describe the files; nothing is read yet. ``ConfigError``: a setting is out of its range.
+        """Describe the files; nothing is read yet. ``ConfigError``: a setting is out of range.
 
         Args:
-            name: of the set in results; the errors of a public set tell how to get it.
+            name: the name of the data set in results; errors of a public set say how to get it.
             folder: the folder under ``data_dir`` that holds the files, or ``Fold1``, ``Fold2``, ...
-            data_dir, cache_dir: the folders of all data sets and of the parsed arrays.
-            fold: 1-based; None: the files lie in ``folder`` itself.
-            folds: how many folds the set has; 0: none, or not known.
-            width: number of features; None: the largest index of ``train``, then fixed.
-            labels, max_grade, regroup: as for ``ltr.data.letor.Rules`` and ``read_letor``.
-            vali_share: of the queries of ``train.txt``, which are vali where no ``vali.txt`` is.
-            seed: of that cut.
+            data_dir: the folder of all data sets.
+            cache_dir: the folder of the cached arrays.
+            fold: the number of the fold, from 1; None: the files are in ``folder`` itself.
+            folds: the number of folds of the set; 0: it has none, or the number is unknown.
+            width: number of features; None: the largest feature index in ``train``, for all splits.
+            labels: ``"grade"`` (whole numbers) or ``"real"``; see ``ltr.data.letor.Rules``.
+            max_grade: the largest label allowed; see ``ltr.data.letor.Rules``.
+            regroup: accept a query whose rows are not next to each other, and put them together.
+            vali_share: part of the queries of ``train.txt`` for validation if there is no
+                ``vali.txt``.
+            seed: the seed with which they are drawn.
         """
         if folder is None:
             raise ConfigError(f"give dataset.folder=NAME, the folder of {name} in {data_dir}")
@@ -136,7 +142,7 @@ class LetorFiles(SplitFiles):
 
     @property
     def width(self) -> int:
-        """Number of features; where it was not given, ``train`` is read to find it."""
+        """Number of features; if it was not given, ``train`` is read to find it."""
         if self._width is None:
             self._width = self.split("train").width
         return self._width
@@ -145,7 +151,7 @@ class LetorFiles(SplitFiles):
         return (qid for block in read_blocks(path, self.rules) for qid in block.queries)
 
     def check(self, *splits: str) -> None:
-        """Raise ``DataError`` that names every missing file of ``splits``, all; read no data."""
+        """Raise ``DataError`` naming the missing files of ``splits`` (none: all); read no data."""
         paths = [self.path(split) for split in splits or SPLITS]
         if missing := [path.name for path in paths if not os.path.isfile(path)]:  # noqa: PTH113
             public = public_sets().get(self.name)
@@ -156,9 +162,9 @@ class LetorFiles(SplitFiles):
             )
 
     def split(self, split: str) -> Lists:
-        """The lists of ``train``, ``vali`` or ``test``, parsed once and then mapped from the cache.
+        """Return the lists of a split, parsed once, then mapped.
 
-        ``DataError``: the file is not there, is malformed, or the cache cannot be written.
+        ``DataError``: the file is missing or malformed, or the cache cannot be written.
         """
         self.check(split)
         path, rules = self.path(split), self.rules
@@ -182,7 +188,7 @@ class LetorFiles(SplitFiles):
         return lists
 
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
-        """The ids of these rows of the file of ``split``, as ``item_ids``."""
+        """Return the item ids in the comments of these (0-based) rows; see ``item_ids``."""
         with self.path(split).open("rb") as file:
             every = (one for line in file for one in item_ids(line))
             ids = list(islice(every, max(rows) + 1))

@@ -1,6 +1,6 @@
-"""Read LETOR/LibSVM text: ``label qid:ID index:value ... # comment``, one item a row.
+"""Read LETOR/LibSVM text: ``label qid:ID index:value ... # comment``, one item per row.
 
-``ltr.kernels.letor`` parses; ``explain`` says what is wrong with a row that it refuses.
+``ltr.kernels.letor`` is the parser; ``explain`` says what is wrong with a row that it refuses.
 """
 
 import re
@@ -23,10 +23,10 @@ from ltr.errors import DataError
 from ltr.knobs import check_choice, check_positive
 
 READER_VERSION = 1  # part of every cache key: raise it when the same text gives other arrays
-CHUNK_BYTES = 1 << 20  # larger ones are slower, they leave the processor's cache
-_FREED_BYTES = 31 << 20  # a third faster than fresh, empty pages for each chunk
-LARGEST_INDEX = 100_000  # where the width is not given: a larger index is a slip, not a feature
-LARGEST_GRADE = 2**24  # float32 has no whole number beyond that for certain
+CHUNK_BYTES = 1 << 20  # larger chunks are slower, as they do not fit the processor's cache
+_FREED_BYTES = 31 << 20  # reusing freed memory is a third faster than new pages for each chunk
+LARGEST_INDEX = 100_000  # if the width is not given; a larger index is probably a mistake
+LARGEST_GRADE = 2**24  # float32 cannot hold every larger whole number
 
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _VALUE = re.compile(rf"{_NUMBER}|[+-]?(?i:nan)")
@@ -36,12 +36,12 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Rules:
-    """What a file may hold; ``ConfigError``: a setting is out of its range."""
+    """What labels and features in a file may be; ``ConfigError``: a setting is out of range."""
 
-    width: int | None = None  # the largest index allowed; None: the largest in the file
+    width: int | None = None  # number of features; None: the largest index in the file
     labels: str = "grade"  # whole numbers (written 2 or 2.0), or "real": any number >= 0
-    max_grade: int | None = None  # None: 2^24 for grades, float32's largest for real labels
-    labelled: bool = True  # False: every label counts as 0, and a row may begin with ``qid:``
+    max_grade: int | None = None  # largest label; None: 2^24 for grades, float32's largest for real
+    labelled: bool = True  # False: every label is read as 0, and a row may begin with ``qid:``
 
     def __post_init__(self) -> None:
         check_choice("dataset.labels", self.labels, ("grade", "real"))
@@ -62,19 +62,19 @@ class Rules:
 
     @property
     def expected_label(self) -> str:
-        """What a label should be, in words."""
+        """What a label must be, in words."""
         if self.labels == "grade":
             whole = f"a whole number from 0 to {self.largest_label:.0f}"
             return f"a grade, {whole} (or set dataset.labels=real)"
         return f"a number from 0 to {self.largest_label:.9g}"
 
     def good(self, labels: Doubles) -> Flags:
-        """Where a label is as the rules say."""
+        """Return, for each label, whether it fits the rules."""
         whole = self.labels == "real" or labels == np.floor(labels)
         return (labels >= 0) & (labels <= self.largest_label) & whole
 
     def checked(self, labels: Doubles, at: Callable[[int], str]) -> Floats:
-        """``labels``, ``[rows]``, as float32; ``DataError`` where one (NaN too) is not good."""
+        """Return ``labels``, ``[rows]``, as float32; ``DataError`` if one is bad or NaN."""
         if len(wrong := np.flatnonzero(~self.good(labels))):
             row = int(wrong[0])
             raise DataError(f"{at(row)}: label {labels[row]:g}; expected {self.expected_label}")
@@ -88,14 +88,12 @@ def read_letor(
     regroup: bool = False,
     see: Callable[[bytes], object] = len,
 ) -> Lists:
-    """Read a file into memory.
+    """Read a file into memory; ``rules``, ``see`` and errors are as for ``read_blocks``.
 
-    A value is the float64 nearest to the text, rounded to the nearest float32. One that is written
-    ``nan``, or is beyond float32, is missing: NaN, and counted. A feature that a row does not name
-    is 0.
-
-    With ``regroup`` a query id may come back later, and its items move to where it first stood;
-    otherwise that is a ``DataError``, as those of ``read_blocks``.
+    A value is the float64 nearest to the text, rounded to the nearest float32. If it is written
+    ``nan``, or is too large for float32, it is missing: it becomes NaN and is counted. A feature
+    that a row does not name is 0. With ``regroup`` a query may come back later in the file, and its
+    items are put together where it first occurs; otherwise that is a ``DataError``.
 
     >>> path = getfixture("tmp_path") / "train.txt"
     >>> _ = path.write_text("2 qid:a 1:0.5 3:1e3 # best\\n0 qid:a 2:-1\\n1 qid:b 1:nan\\n")
@@ -110,12 +108,9 @@ def read_blocks(
 ) -> Generator[Block, None, None]:
     """Yield the rows of a file, or a pipe, block by block; memory does not grow with the file.
 
-    Lines end in LF or CRLF, blank ones and comments hold no item. ``see`` is called with the text
-    of each block, in order.
-
-    Raises:
-        DataError: ``FILE:LINE: what stands there; expected ...`` for the first malformed row; the
-            file has no rows or cannot be read.
+    Lines end in LF or CRLF; blank lines and comments hold no item. ``see`` is called with the text
+    of each block, in order. ``DataError``: the file has no rows, cannot be read, or a row is
+    malformed; for the first such row the message is ``FILE:LINE: what was found; expected ...``.
     """
     path, line, rows = Path(path), 1, 0
     try:
@@ -143,7 +138,7 @@ def read_blocks(
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    """Whole lines, about ``CHUNK_BYTES`` at a time."""
+    """Yield pieces of about ``CHUNK_BYTES`` that end with a whole line."""
     while chunk := file.read(CHUNK_BYTES):
         yield chunk if chunk.endswith(b"\n") else chunk + file.readline()
 
@@ -153,25 +148,25 @@ class Piece(NamedTuple):
 
     features: Floats  # [rows, width]; the width of the rules, else the largest index so far
     labels: Floats  # [rows]
-    runs: list[tuple[str, int, int]]  # qid, line (from 0) and number of rows that stand together
-    missing: int  # how many values are NaN: written so, or beyond float32
-    lines: int  # of the text, blank ones too
+    runs: list[tuple[str, int, int]]  # consecutive rows of a query: qid, line (from 0), number
+    missing: int  # number of NaN: values written so, or too large for float32
+    lines: int  # number of lines in the text, blank ones included
 
 
 class Malformed(ValueError):
-    """A row that breaks the rules: its line, what was found and what is expected."""
+    """A row breaks the rules; the arguments are its line, what was found and what is expected."""
 
 
 class Parser:
     """Parses pieces of one file, in any order and in several threads at once."""
 
     def __init__(self, rules: Rules) -> None:
-        from ltr.kernels.letor import parse  # half a second
+        from ltr.kernels.letor import parse  # takes half a second
 
         self._rules, self._parse, self.width = rules, parse, rules.width or 0
 
     def __call__(self, text: bytes) -> Piece:
-        """Parse whole lines of text; ``Malformed`` for the first row that breaks the rules."""
+        """Parse whole lines of text; raise ``Malformed`` if a row breaks the rules."""
         if not text.endswith(b"\n"):
             text += b"\n"
         rules, lines, width = self._rules, text.count(b"\n"), self.width
@@ -204,7 +199,7 @@ class Parser:
 def _parse_ahead(
     texts: Iterator[bytes], parse: Parser
 ) -> Generator[tuple[bytes, "Future[Piece]"], None, None]:
-    """Each text with what ``parse`` makes of it, which threads run a few texts ahead."""
+    """Yield each text with the future result of ``parse``, which threads run a few texts ahead."""
     threads = processors() + 1
     waiting: deque[tuple[bytes, Future[Piece]]] = deque()
     pool = ThreadPoolExecutor(threads, "letor")
@@ -215,12 +210,13 @@ def _parse_ahead(
                 yield waiting.popleft()
         yield from waiting
     finally:
-        # Closed half read, perhaps while this thread compiles, for which the pool's would wait.
+        # The generator may be closed half read while this thread compiles the parser; the pool's
+        # threads would wait for that.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def explain(row: bytes, rules: Rules) -> tuple[str, str]:
-    """The first part of a malformed row that breaks the rules, and what is expected there."""
+    """Return the first part of a malformed row that breaks the rules, and what is expected."""
     row = row.partition(b"#")[0].rstrip()
     unread = repr(row[:40]), "label qid:ID index:value ... in UTF-8 (unpack an archive first)"
     try:
@@ -251,14 +247,13 @@ def explain(row: bytes, rules: Rules) -> tuple[str, str]:
 
 
 def _show(text: str) -> str:
-    """A text for a message: quoted, on one line, at most 40 characters."""
+    """Return a text for a message: quoted, on one line, and cut to 40 characters."""
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
 def item_ids(text: bytes) -> list[str]:
-    """The id of the item of each row, as its comment gives it; empty where there is none.
-
-    That is X of ``docid = X``, as in LETOR 4.0, else the whole comment.
+    """Return the item id in the comment of each row of ``text``; empty if there is no comment. The
+    id is X if the comment has ``docid = X``, as in LETOR 4.0, else the whole comment.
 
     >>> text = b"# made\\n2 qid:1 1:1 #docid = GX004 inc = 1\\n0 qid:1 1:2 # sku-7\\n0 qid:1 1:3"
     >>> item_ids(text)
@@ -275,7 +270,9 @@ def item_ids(text: bytes) -> list[str]:
 
 
 def to_float32(values: Doubles | Floats) -> tuple[Floats, int]:
-    """Round to the nearest float32; NaN for values that are missing or overflow, and how many."""
+    """Round to the nearest float32; return the result and its number of NaN. Values that are
+    missing (NaN), infinite, or too large for float32 become NaN.
+    """
     with np.errstate(over="ignore", under="ignore"):
         rounded = values.astype(np.float32)
     unfit = ~np.isfinite(rounded)

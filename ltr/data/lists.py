@@ -1,4 +1,4 @@
-"""``Lists``, the ragged arrays that every data set becomes, and the protocol of a data set."""
+"""``Lists``, the ragged arrays that every data set provides, and ``Dataset``, its interface."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,29 +18,27 @@ SPLITS = ("train", "vali", "test")
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the features, and the categories among them.
-
-    A category column of ``Lists.features`` holds codes: 1, 2, ... for the values listed here, 0 for
-    any other value, NaN for a missing one.
+    """Names of the features, and the values of those that are categories. A category column of
+    ``Lists.features`` holds codes: 1, 2, ... for these values, 0 for others, NaN if missing.
     """
 
-    names: tuple[str, ...]  # of the features, in order
-    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by name
+    names: tuple[str, ...]  # all features, in order
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # name -> values
 
     @property
     def codes(self) -> Ints:
-        """How many codes each feature has, 0 included, ``[width]``; 0 for a number."""
+        """Number of codes of each category, code 0 included; 0 for a number; ``[width]``."""
         values = [self.categories.get(name) for name in self.names]
         return np.array([0 if one is None else 1 + len(one) for one in values], np.int64)
 
     def state(self) -> dict[str, Any]:
-        """Plain lists and numbers, for a checkpoint or a cache."""
+        """Return the columns as plain lists and texts, for a checkpoint or a cache."""
         listed = {name: list(values) for name, values in self.categories.items()}
         return {"names": list(self.names), "categories": listed}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Columns":
-        """The columns with this ``state()``; ``ValueError`` where it is not one."""
+        """Return the columns with this ``state()``; ``ValueError`` if it is malformed."""
         listed = {name: tuple(values) for name, values in state["categories"].items()}
         names = tuple(state["names"])
         sound = all(isinstance(one, str) for part in (names, *listed.values()) for one in part)
@@ -51,10 +49,9 @@ class Columns:
 
 @dataclass(frozen=True)
 class Lists:
-    """The items of many queries, one list after the other, without padding.
-
-    ``features`` are often memory-mapped and read-only. NaN marks a missing value (``nan``, an empty
-    cell, or a number that does not fit float32); none is inf.
+    """The items of many queries, one list after the other, without padding. ``features`` are often
+    memory-mapped and read-only. NaN marks a missing value (``nan``, an empty cell, or a number that
+    does not fit float32); none is inf.
     """
 
     features: Floats  # [items, width]
@@ -62,24 +59,24 @@ class Lists:
     offsets: Ints  # [lists + 1]; list i is items offsets[i]:offsets[i + 1], at least one
     qids: Texts  # [lists], the query id as the file writes it
     digest: str = ""  # SHA-256 of the source of the arrays (file content, or synthetic recipe)
-    missing: int = 0  # how many values of ``features`` are NaN
-    columns: Columns | None = None  # None: numbers without names, as LETOR text has them
-    weights: Floats | None = None  # [lists], > 0, how much each counts in training; None: the same
-    rows: Ints | None = None  # [items], the 0-based row of the source; None: 0, 1, 2, ...
-    teacher: Floats | None = None  # [items], scores of the model that a run learns from
+    missing: int = 0  # number of NaN in ``features``
+    columns: Columns | None = None  # None: numbers without names, as in LETOR text
+    weights: Floats | None = None  # [lists], > 0, weight of each list in training; None: all equal
+    rows: Ints | None = None  # [items], 0-based row of each item in the source; None: 0, 1, 2, ...
+    teacher: Floats | None = None  # [items], scores of the model from which a run learns
 
     def __len__(self) -> int:
-        """Number of lists."""
+        """Return the number of lists."""
         return len(self.offsets) - 1
 
     def __iter__(self) -> Iterator[tuple[str, Floats, Floats]]:
-        """Yield ``(qid, features [n, width], labels [n])`` list by list."""
+        """Yield ``(qid, features [n, width], labels [n])`` for each list."""
         for qid, (start, end) in zip(self.qids, pairwise(self.offsets), strict=True):
             yield str(qid), self.features[start:end], self.labels[start:end]
 
     @property
     def items(self) -> int:
-        """Number of items of all lists."""
+        """Number of items in all lists."""
         return len(self.labels)
 
     @property
@@ -89,12 +86,12 @@ class Lists:
 
     @property
     def source_rows(self) -> Ints:
-        """The 0-based row of the source of each item, ``[items]``."""
+        """The 0-based row of each item in the source, ``[items]``."""
         return np.arange(self.items) if self.rows is None else self.rows
 
     @cached_property
     def lengths(self) -> Ints:
-        """Items of each list, ``[lists]``."""
+        """Number of items of each list, ``[lists]``."""
         return np.diff(self.offsets)
 
     @cached_property
@@ -103,7 +100,7 @@ class Lists:
         return np.maximum.reduceat(self.labels, self.offsets[:-1]) <= 0
 
     def subset(self, which: Ints) -> "Lists":
-        """The lists of the numbers ``which``, in that order, in memory; one may come again."""
+        """Return the lists with these numbers, which may repeat, in this order and in memory."""
         lengths = self.lengths[which]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         items = np.repeat(self.offsets[which] - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -121,7 +118,7 @@ class Lists:
         )
 
     def with_digest(self) -> "Lists":
-        """The same with the SHA-256 of the arrays as the digest."""
+        """Return the same lists with the SHA-256 of their arrays as the digest."""
         sha256 = hashlib.sha256("\0".join(self.qids).encode())
         for array in (self.offsets, self.labels, self.features, self.weights):
             if array is not None:
@@ -130,18 +127,18 @@ class Lists:
 
 
 def check_split(split: str) -> str:
-    """``split``, or ``ConfigError`` where it is none of the three."""
+    """Return ``split``; raise ``ConfigError`` unless it is ``train``, ``vali`` or ``test``."""
     check_choice("split", split, SPLITS)
     return split
 
 
 class Dataset(Protocol):
-    """A named set of lists in three splits; ``configs/dataset/*.yaml`` builds one.
+    """Interface of a data set: lists in three splits; each ``configs/dataset/*.yaml`` builds one.
 
-    ``name`` is that of its config file, ``fold`` 1-based (None for a set without folds), ``width``
-    the number of features of an item, the same in every split. One that has not all three splits
-    says which by ``splits``; one whose ``train`` defines names or categories of the features gives
-    the same set ``with_columns`` that a model was trained on.
+    ``name`` is the name in results. ``fold`` counts from 1, and is None for a set without folds.
+    ``width`` is the number of features, the same in every split. Two more members are optional:
+    ``splits``, for a set without all three, and ``with_columns(columns)``, for a set whose
+    ``train`` defines names or categories: it returns the set with the columns of a trained model.
     """
 
     @property
@@ -154,19 +151,19 @@ class Dataset(Protocol):
     def width(self) -> int: ...
 
     def check(self) -> None:
-        """Raise ``DataError`` with the remedy if a split is missing; read no data."""
+        """Raise ``DataError``, with the remedy, if a split is missing; read no data."""
 
     def split(self, split: str) -> Lists:
-        """The lists of ``train``, ``vali`` or ``test``; parsed or made once, then mapped."""
+        """Return the lists of ``train``, ``vali`` or ``test``; they are read or made only once."""
 
 
 def split_queries(
     qids: Iterable[str], fractions: Sequence[float], seed: int, *, title: str, remedy: str
 ) -> list[set[str]]:
-    """Parts with these fractions of the queries, to the nearest whole number.
+    """Divide the queries at random into parts with these fractions of their number, rounded.
 
-    ``qids`` come any number of times in any order; ``fractions`` are > 0 and 1 in sum; another
-    ``seed`` draws other parts. ``DataError`` with ``title`` and ``remedy``: a part has no query.
+    Each query id may occur any number of times; the fractions are > 0, with a sum of 1.
+    ``DataError``: a part would have no query; the text has ``title`` and ``remedy``.
     """
     ranked = sorted(
         {str(qid) for qid in qids},

@@ -1,4 +1,4 @@
-"""Processors and memory of this machine for work on data."""
+"""The processors and the free memory of this machine, for work on data."""
 
 import math
 import os
@@ -6,18 +6,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_MOST = 4  # more wait for memory, or for the thread that takes their results
+_MOST = 4  # more threads would wait for memory, or for the thread that takes their results
 
 
 def processors() -> int:
-    """The number of processors that this process may run on, at most as many as are of use."""
+    """Return how many threads to use: the processors of this process, but at most 4."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return min(_MOST, len(os.sched_getaffinity(0)))
     return min(_MOST, os.cpu_count() or 1)
 
 
 def free_memory(device: Any) -> float:
-    """Bytes that can still be taken on a ``torch.device``; inf where the system does not say."""
+    """Return the free bytes of memory of a ``torch.device``; inf if the system does not say."""
     if device.type == "cuda":
         import torch
 

@@ -1,4 +1,4 @@
-"""``MemoryLists``: a data set whose lists are in memory."""
+"""``MemoryLists``: a data set whose lists are in the memory of a program."""
 
 from collections.abc import Mapping
 
@@ -7,19 +7,15 @@ from ltr.errors import DataError
 
 
 class MemoryLists:
-    """Lists that a program hands over; a config names such a set, but cannot hold its lists."""
+    """A data set of lists that a program hands over; the config of the run cannot hold them."""
 
     def __init__(
         self, *, name: str, lists: Mapping[str, Lists] | None = None, fold: int | None = None,
         cut: float | None = None,
     ) -> None:  # fmt: skip
-        """Hold ``lists`` for a run.
-
-        Args:
-            name, fold: as for any data set.
-            lists: of ``train``, ``vali`` and, where there is one, ``test``; None where only a
-                config is at hand.
-            cut: the part of the queries that was cut from train as vali, for the record.
+        """Hold ``lists`` of ``train`` and ``vali``, perhaps of ``test`` too; None if only the
+        config of the data set is available. ``fold`` counts from 1; None: no folds. ``cut`` is the
+        part of the training queries that became the validation lists, for the record.
         """
         self.name, self.fold, self._lists, self.cut = name, fold, dict(lists or {}), cut
 
@@ -34,12 +30,12 @@ class MemoryLists:
         return self.split("train").width
 
     def check(self) -> None:
-        """Raise ``DataError`` where train or vali was not handed over."""
+        """Raise ``DataError`` if ``train`` or ``vali`` was not handed over."""
         for split in ("train", "vali"):
             self.split(split)
 
     def split(self, split: str) -> Lists:
-        """The lists of ``train``, ``vali`` or ``test``; ``DataError`` where they are missing."""
+        """Return the lists of ``train``, ``vali`` or ``test``; ``DataError`` if there are none."""
         if check_split(split) not in self._lists:
             raise DataError(
                 f"the {split} lists of this model were in a program's memory: give dataset=CHOICE "

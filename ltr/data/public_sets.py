@@ -1,4 +1,4 @@
-"""The official data sets, as ``public_sets.yaml`` has them: archives, files and counts."""
+"""The public data sets: their archives, files and published counts, from ``public_sets.yaml``."""
 
 import shlex
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from ltr.errors import as_started
 
 @dataclass(frozen=True)
 class Known:
-    """Published counts of one or more splits of a fold, taken together; None: not known.
+    """Published counts of one or more splits of a fold, added up; None: not published.
 
-    ``fold`` is 1-based, None for a set without folds; ``empty`` counts the lists without a relevant
-    item, ``labels`` the items of each grade, grade 0 first.
+    ``fold`` counts from 1, and is None for a set without folds. ``empty`` is the number of lists
+    without a relevant item; ``labels`` has the number of items of each grade, grade 0 first.
     """
 
     splits: tuple[str, ...]
@@ -30,17 +30,17 @@ class Known:
 
 @dataclass(frozen=True)
 class PublicSet:
-    """An official data set, and what is known of it."""
+    """A public data set, and what is known about it."""
 
     name: str  # as in dataset=NAME
     page: str  # where it is published
     archive: str  # the file to download there
-    sha256: str = ""  # of the archive
+    sha256: str = ""  # SHA-256 of the archive
     files: Mapping[str, str] = field(default_factory=dict)  # path in the set's folder -> SHA-256
     known: tuple[Known, ...] = ()
 
     def how_to_get(self, data_dir: str | Path) -> str:
-        """One line: the archive and the command to run."""
+        """Return one line that says what to download and which command to run then."""
         return (
             f"download {self.archive} from {self.page} and run: {as_started('prepare_data')} "
             f"dataset={self.name} archive=PATH/{self.archive} data_dir={shlex.quote(str(data_dir))}"
@@ -49,7 +49,7 @@ class PublicSet:
 
 @cache
 def public_sets() -> dict[str, PublicSet]:
-    """All of them by name."""
+    """Return all public data sets by name."""
     facts: Any = yaml.safe_load(Path(__file__).with_name("public_sets.yaml").read_text())
     for name, fact in facts.items():
         known = [Known(**one | {"splits": tuple(one["splits"])}) for one in fact["known"]]

@@ -1,16 +1,17 @@
-"""Seeded lists shaped like Web30K, in which relevance depends partly on the rest of the list.
+"""Synthetic lists, shaped like Web30K, in which relevance depends partly on the rest of the list.
 
-An item has a text match, a quality and a popularity, which a pointwise model can read off the
+An item has a text match, a quality and a popularity, which a pointwise model can learn from the
 columns, and a deviation from its list. The columns show the deviation only as ``centre +
-deviation``, with a centre drawn for each list, so that only a model that sees the whole list can
-recover it. Relevance is ::
+deviation``, with a centre drawn for each list. So only a model that sees the whole list can recover
+the deviation. Relevance is ::
 
     r = level + 0.45 match + 0.25 quality + 0.2 popular - 1.0 |deviation| + 0.5 noise
 
-with one level for each list. About one item in ten is a near copy of a better one: nearly the same
-columns, and about one grade less. Lengths, hidden properties and grades are sums and products of
-float64, the same on every machine. The 136 columns follow Web30K's list, as
-``synthetic_columns.csv`` has it; what its published preparation negates is negative.
+with one level for each list. About one item in ten is a near copy of a better one: it has nearly
+the same columns, but a grade about one lower. Lengths, hidden properties and grades are sums and
+products of float64, so they are the same on every machine. The 136 columns imitate those of Web30K,
+as ``synthetic_columns.csv`` describes them. Columns that the published preparation of Web30K
+negates have negative values.
 """
 
 import hashlib
@@ -27,23 +28,23 @@ from ltr.data.lists import SPLITS, Lists, check_split
 from ltr.errors import ConfigError
 
 VERSION = 1  # raise it when the same seed gives other arrays
-LONGEST = 1251  # Web30K's longest list
+LONGEST = 1251  # items of Web30K's longest list
 MEAN_LENGTH = 120
-LONG = 1000  # every split of at least MANY lists has a longer one, and one of a single item
+LONG = 1000  # a split of MANY lists or more has a list longer than this, and one of a single item
 MANY = 50
 RATES = (0.514, 0.325, 0.134, 0.019, 0.008)  # Web30K's share of each grade, 0 first
 EMPTY = 0.03  # share of the lists without a relevant item
 MATCH, QUALITY, POPULAR, DEVIATION, NOISE, LEVEL = 0.45, 0.25, 0.2, 1.0, 0.5, 0.5
-CENTRE = 1.5  # standard deviation of a list's centre; that of the deviation is 1
+CENTRE = 1.5  # standard deviation of a list's centre; the deviation of an item has 1
 COPIES, COPY_LOSS = 0.1, 0.8
-NOISE_OF_A_COPY = 0.1  # share of a column's own noise that a near copy draws anew
-WORSE_COPY = 0.3  # how much lower a near copy's quality shows in QUALITY_COLUMNS
+NOISE_OF_A_COPY = 0.1  # scale of the new noise on a near copy, as a part of the column's own noise
+WORSE_COPY = 0.3  # how much lower the quality of a near copy is in QUALITY_COLUMNS
 QUALITY_COLUMNS = (129, 130, 131, 132)
 LATENTS = ("match", "quality", "popular", "shifted", "length", "query", "cover")
 WIDTH = 136
-STREAMS = 5  # of a page: body, anchor, title, URL, whole page; their columns share a random term
+STREAMS = 5  # body, anchor, title, URL, whole page; the columns of a stream share a random term
 CONSTANT = {27: 0.0, 53: 0.0, 97: 1.0}
-_BLOCK = 64  # lists drawn at once, each block from its own random stream: part of the recipe
+_BLOCK = 64  # lists that are drawn from one random stream; other sizes give other lists
 
 _columns = [
     cells
@@ -62,16 +63,17 @@ _WEIGHT, _MEAN, _SPREAD, _STREAM, _NOISE = np.array(
 class Latents:
     """Hidden properties of the items of some lists."""
 
-    relevance: Doubles  # [items], becomes the grade
-    table: Floats  # [items, len(LATENTS)], each of variance about 1
-    copy_of: Ints  # [items], the item that this one nearly repeats; itself where it is no copy
+    relevance: Doubles  # [items], from which the grade is made
+    table: Floats  # [items, len(LATENTS)], each column with a variance of about 1
+    copy_of: Ints  # [items], the item of which this one is a near copy; itself if it is no copy
 
 
 def draw_lengths(rng: np.random.Generator, lists: int) -> Ints:
-    """Items of each list, ``[lists]``: 1 to ``LONGEST``, skewed, ``MEAN_LENGTH`` in the mean.
+    """Draw the number of items of each list, ``[lists]``.
 
-    Of ``MANY`` lists or more one in a thousand, at least one, has a single item, and as many have
-    more than ``LONG`` items.
+    It is from 1 to ``LONGEST``, with a skewed distribution and a mean of about ``MEAN_LENGTH``. If
+    there are at least ``MANY`` lists, ``1 + lists // 1000`` of them or more have a single item, and
+    as many have more than ``LONG`` items.
     """
     ends = 0 if lists < MANY else 1 + lists // 1000
     long = rng.integers(LONG + 1, LONGEST + 1, ends)
@@ -83,7 +85,7 @@ def draw_lengths(rng: np.random.Generator, lists: int) -> Ints:
 
 
 def draw_latents(rng: np.random.Generator, lengths: Ints) -> Latents:
-    """Hidden properties of the items of lists of these ``lengths``, list after list."""
+    """Draw the hidden properties of the items of lists with these ``lengths``, list after list."""
     lists, items = len(lengths), int(lengths.sum())
     of = np.repeat(np.arange(lists), lengths)
     level, centre, query = (values[of] for values in rng.standard_normal((3, lists)))
@@ -102,10 +104,11 @@ def draw_latents(rng: np.random.Generator, lengths: Ints) -> Latents:
 
 
 def grade(relevance: Doubles, offsets: Ints) -> Floats:
-    """Grades 0 to 4 of all items of a split, ``[items]``, at the shares ``RATES``.
+    """Return grades from 0 to 4 for all items of a split, ``[items]``.
 
-    The share ``EMPTY`` of the lists, rounded, has no relevant item: those whose best item is worst.
-    In every other list the best item has at least grade 1. Grades have the order of ``relevance``.
+    The share of each grade is about that in ``RATES``. In a part ``EMPTY`` of the lists, rounded,
+    all grades are 0: those whose best item has the lowest relevance. In every other list the best
+    item has at least grade 1. Within a list, grades have the order of ``relevance``.
     """
     items, lengths = len(relevance), np.diff(offsets)
     labels = np.zeros(items, np.float32)
@@ -125,7 +128,7 @@ def grade(relevance: Doubles, offsets: Ints) -> Floats:
 
 
 def draw_features(rng: np.random.Generator, latents: Latents) -> Floats:
-    """The columns of items, ``[items, 136]``; a near copy nearly repeats the row it copies."""
+    """Draw the features of items, ``[items, 136]``; those of a near copy differ little."""
     items = len(latents.copy_of)
     x = rng.standard_normal((items, WIDTH), np.float32)
     x *= _NOISE
@@ -151,9 +154,9 @@ def draw_features(rng: np.random.Generator, latents: Latents) -> Floats:
 
 
 class SyntheticLists:
-    """Made-up lists, a function of ``VERSION``, the seed, ``queries`` and the split alone.
+    """Synthetic lists, a function of ``VERSION``, the seed, ``queries`` and the split alone.
 
-    Features may differ between processors in the last bit, grades do not.
+    Features may differ in the last bit between processors; grades do not.
     """
 
     width = WIDTH
@@ -162,21 +165,19 @@ class SyntheticLists:
     def __init__(
         self, *, queries: int, seed: int, cache_dir: str | Path, name: str = "synthetic"
     ) -> None:
-        """Describe the lists; they are made on first use.
-
-        Vali and test have a third of the ``queries`` of train each, rounded, at least 1. 18,919 is
-        the size of Web30K: 2.27 million train items.
+        """Describe the lists, which are made on first use: ``queries`` for training, and a third of
+        it, rounded, at least 1, for each other split. Web30K has 18,919 (2.27 million items).
         """
         self.name, self.queries, self.seed, self.cache_dir = name, queries, seed, cache_dir
 
     def check(self) -> None:
-        """Raise ``ConfigError`` if ``queries`` or ``seed`` is out of its range."""
+        """Raise ``ConfigError`` if ``queries`` or ``seed`` is out of range."""
         for key, value, least in (("queries", self.queries, 1), ("seed", self.seed, 0)):
             if type(value) is not int or value < least:
                 raise ConfigError(f"dataset.{key}={value}: give a whole number >= {least}")
 
     def split(self, split: str) -> Lists:
-        """The lists of ``train``, ``vali`` or ``test``, made once, then mapped from the cache."""
+        """Return the lists of ``train``, ``vali`` or ``test``, made once, then mapped."""
         self.check()
         lists = self.queries if check_split(split) == "train" else max(1, round(self.queries / 3))
         recipe = f"synthetic-{VERSION}-seed-{self.seed}-queries-{self.queries}-{split}"
@@ -190,7 +191,7 @@ class SyntheticLists:
                 some = lengths[first : first + _BLOCK]
                 yield block, some, draw_latents(rng(1, block), some)
 
-        def blocks() -> Iterator[Block]:  # grades need the relevance of all items, drawn before
+        def blocks() -> Iterator[Block]:  # draws twice: grades need the relevance of all items
             relevance = np.concatenate([one.relevance for *_, one in latents()])
             labels = grade(relevance, np.concatenate([[0], np.cumsum(lengths)]))
             for block, some, one in latents():

@@ -1,4 +1,4 @@
-"""``TableFiles``: a data set in table files."""
+"""``TableFiles``: a data set in table files, such as Parquet or CSV."""
 
 import hashlib
 import json
@@ -26,15 +26,16 @@ from ltr.data.tables import (
 )
 from ltr.errors import ConfigError
 
-_ROWS = 1 << 15  # of a block of ids
-_FRACTIONS = {3: (0.8, 0.1, 0.1), 2: (0.8, 0.2), 0: ()}  # by the number of splits that are cut
+_ROWS = 1 << 15  # rows in a block of ids
+# The default fractions, by the number of splits that share one table.
+_FRACTIONS = {3: (0.8, 0.1, 0.1), 2: (0.8, 0.2), 0: ()}
 
 
 class TableFiles(SplitFiles):
-    """A table for each split, or tables that are cut by query; each a file or a folder of shards.
-
-    Each table is read once into the cache, keyed by the content of its files and by how it is read.
-    Names and categories of the features are found in train and hold for every split.
+    """A data set with a table for each split, or with a table that is divided by query. A table is
+    a file or a folder of shards, read once; later runs map the arrays from the cache, whose key has
+    the content of the files and the settings. Names and categories of features are those in
+    ``train``.
     """
 
     fold = None
@@ -55,20 +56,23 @@ class TableFiles(SplitFiles):
         max_grade: int | None = None,
         **roles: Any,
     ) -> None:
-        """Describe the tables; nothing is read yet. ``ConfigError``: a setting is out of its range.
+        """Describe the tables; nothing is read yet. ``ConfigError``: a setting is out of range.
 
         Args:
-            name: of the set in results.
-            data_dir, cache_dir: the folder that paths begin at, and that of the parsed arrays.
-            split: the path of ``train``, ``vali`` and ``test``; without vali, it is cut from train.
-            path: instead of ``split`` one table that is cut into all three.
-            fractions: of the queries: of train, vali and test of ``path``, None: 0.8, 0.1, 0.1;
-                of train and vali where ``split`` has no vali, None: 0.8, 0.2.
-            seed: of the cut.
-            header: as for ``Source``.
-            labels, max_grade: as for ``ltr.data.letor.Rules``.
-            roles: query, label, id, features, categories, weight and category_values, as for
-                ``Roles``.
+            name: the name of the data set in results.
+            data_dir: the folder in which paths begin.
+            cache_dir: the folder of the cached arrays.
+            split: the path of ``train``, ``vali`` and ``test``; without ``vali``, the validation
+                lists are taken from the table of ``train``.
+            path: one table that is divided into all three, in place of ``split``.
+            fractions: the parts of the queries, with a sum of 1: for ``path``, train, vali and test
+                (None: 0.8, 0.1, 0.1); for a ``split`` without ``vali``, train and vali (None: 0.8,
+                0.2).
+            seed: the seed of the division.
+            header: whether text files begin with a row of column names; see ``Source``.
+            labels: ``"grade"`` (whole numbers) or ``"real"``; see ``ltr.data.letor.Rules``.
+            max_grade: the largest label allowed; see ``ltr.data.letor.Rules``.
+            roles: the fields of ``Roles``.
         """
         self._columns: Columns | None = None
         self.roles = Roles.of(roles)
@@ -89,14 +93,14 @@ class TableFiles(SplitFiles):
         super().__init__(name, data_dir, cache_dir, rules, paths, cut, parts, seed)
 
     def with_columns(self, columns: Columns) -> "TableFiles":
-        """The same set with names and categories that a model was trained on."""
+        """Return the same data set with the names and categories that a model was trained on."""
         other = copy(self)
         other._columns = columns
         return other
 
     @property
     def columns(self) -> Columns:
-        """Names and categories of the features; ``train`` is read to find them."""
+        """Names and categories of the features; ``train`` is read to find them unless given."""
         if self._columns is None:
             self._columns = self.split("train").columns
         assert self._columns is not None
@@ -108,21 +112,21 @@ class TableFiles(SplitFiles):
         return len(self.columns.names)
 
     def check(self) -> None:
-        """Raise ``DataError`` where a table is missing, ``ConfigError`` where a path is."""
+        """Raise ``DataError`` if a table is missing, ``ConfigError`` if the path of a split is."""
         for split in SPLITS:
             table_files(self.path(split))
 
     def split(self, split: str) -> Lists:
-        """The lists of ``train``, ``vali`` or ``test``, read once and then mapped from the cache.
+        """Return the lists of a split, read once, then mapped.
 
-        ``DataError``: a file is not there, is malformed, or the cache cannot be written.
+        ``DataError``: a file is missing or malformed, or the cache cannot be written.
         """
         path, cut = self.path(split), ""
         columns = None if split == "train" and self._columns is None else self.columns
         if split in self._cut:
             cut = f"{self._cut.index(split)} of {self._fractions} seed={self._seed}"
         content = self._digest(path)
-        # Of the items and labels: runs on other features of the same items can be compared.
+        # A digest without features: runs on other features of the same items can be compared.
         items = f"table {content} query={self.roles.query} label={self.roles.label} "
         items += f"Form(header={self.header}, names=None) {self.rules} cut={cut}"
         state = "" if columns is None else json.dumps(columns.state())
@@ -131,14 +135,14 @@ class TableFiles(SplitFiles):
         def read(keep: Container[str] | None) -> tuple[Iterable[Block], Columns]:
             source = Source(path, self.header)
             found = columns or find_columns(source, self.roles, keep)
-            roles = replace(self.roles, id=())  # training needs none
+            roles = replace(self.roles, id=())  # training needs no ids
             return table_blocks(source, roles, found, rules=self.rules), found
 
         digest = hashlib.sha256(items.encode()).hexdigest()
         return self._lists(split, key, content, read, digest=digest)
 
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
-        """The columns of ids in these rows of the table of ``split``, as one text each."""
+        """Return one text for each of these (0-based) rows of ``split``: its id columns, joined."""
         if not self.roles.id:
             return [""] * len(rows)
         pieces = Source(self.path(split), self.header).pieces(self.roles.id, [], _ROWS)
@@ -147,7 +151,7 @@ class TableFiles(SplitFiles):
         return [" ".join(filter(None, map(query_text, row.values()))) for row in chosen]
 
     def _digest(self, path: Path) -> str:
-        """Of the content of the files, in their order."""
+        """Return the digest of the content of all files of ``path``, in order."""
         digests = [super(TableFiles, self)._digest(file) for file in table_files(path)]
         return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
@@ -156,7 +160,7 @@ class TableFiles(SplitFiles):
 
 
 def _paths(split: Any, path: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The path of each split, and the splits that are cut from one table."""
+    """Return the path of each split, and the splits that share one table."""
     given = split if isinstance(split, Mapping) else {}
     paths = {name: str(one) for name, one in given.items() if one not in (None, "")}
     if (path is None) == (not paths) or not paths.keys() <= {*SPLITS}:

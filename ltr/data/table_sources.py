@@ -1,4 +1,4 @@
-"""Read tables block by block, by pyarrow: Parquet, CSV and TSV (gzip too), Arrow, or in memory."""
+"""Read tables block by block with pyarrow: Parquet, CSV and TSV (gzip too), Arrow, or in memory."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +13,8 @@ import pyarrow.dataset
 
 from ltr.errors import DataError
 
-_BLOCK_BYTES = 4 << 20  # of text that is parsed at once; no row may be longer
-_PAGE_BYTES = 1 << 16  # read at once of each column of a Parquet file
+_BLOCK_BYTES = 4 << 20  # bytes of text that are parsed at once; no row may be longer
+_PAGE_BYTES = 1 << 16  # bytes that are read at once for each column of a Parquet file
 _ROW = re.compile(r"Row #(\d+): ?")
 _FORMS = {
     ".parquet": "parquet", ".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t",
@@ -23,7 +23,8 @@ _FORMS = {
 
 
 def table_form(path: Path) -> str | None:
-    """pyarrow's name for the form of a table file, or a text's delimiter; None: not a table.
+    """Return the form of a table file, judged by its name; None if it is not a table. The form is
+    the delimiter of a text file, or pyarrow's name for any other form.
 
     >>> [table_form(Path(name)) for name in ("a.pq", "a.TSV.gz", "a.parquet.gz", "train.txt")]
     ['parquet', '\\t', None, None]
@@ -33,7 +34,10 @@ def table_form(path: Path) -> str | None:
 
 
 def table_files(path: Path) -> list[Path]:
-    """The file itself, or the table files of a folder, sorted by name; ``DataError`` for none."""
+    """Return a table file, or those of a folder by name.
+
+    ``DataError``: there is none, or the files of a folder have different forms.
+    """
     try:
         folder = path.is_dir()
         files = [one for one in sorted(path.iterdir() if folder else [path]) if one.is_file()]
@@ -51,9 +55,9 @@ def table_files(path: Path) -> list[Path]:
 
 
 def check_columns(named: Mapping[str, str], there: Sequence[str], title: str) -> None:
-    """See that every column is there, and that no name comes twice; else ``DataError``.
-
-    ``named`` says of each column what it is, such as ``dataset.query``; ``there`` are the table's.
+    """Raise ``DataError`` if a column is missing, or if two columns have the same name. ``named``
+    maps the required columns to what they are, such as ``dataset.query``; ``there`` are those of
+    the table.
     """
     if len({*there}) < len(there):
         twice = next(name for name in there if list(there).count(name) > 1)
@@ -65,30 +69,27 @@ def check_columns(named: Mapping[str, str], there: Sequence[str], title: str) ->
 
 @dataclass(frozen=True)
 class Piece:
-    """Neighbouring rows of one file: its name, the 0-based row of the first, their cells."""
+    """Consecutive rows of one file."""
 
     file: str
-    first: int
+    first: int  # the 0-based number of the first row
     cells: Any  # pa.RecordBatch
 
     def at(self, row: int, column: str = "") -> str:
-        """The place of the ``row``-th row of the piece, for messages."""
+        """Return where row number ``row`` (from 0) of the piece is in the file, for messages."""
         named = f", column {column!r}" if column else ""
         return f"{self.file}, row {self.first + row + 1}{named}"
 
 
 class Source:
-    """A table in memory, a file, or the files of a folder by their names, one below the other.
-
-    Attributes:
-        title: for messages.
-        schema: names and types of the columns, of the first file.
+    """A table: in memory, in a file, or in the files of a folder, one after another by name.
+    ``title`` is its name for messages, ``schema`` has names and types of the columns in the first
+    file.
     """
 
     def __init__(self, table: Any, header: bool = True) -> None:
-        """``table`` is a path or a ``pa.Table``; ``DataError`` where nothing readable is there.
-
-        The columns of text files without a ``header`` are ``1``, ``2``, ... from left to right.
+        """Open ``table``, a path or a ``pa.Table``; ``DataError`` if it cannot be read. Without
+        ``header``, the columns of text files are named ``1``, ``2``, ...
         """
         in_memory = isinstance(table, pa.Table)
         self.title, self._header = "the table" if in_memory else str(table), header
@@ -96,10 +97,9 @@ class Source:
         self.schema = self._open(self._files[0]).schema
 
     def pieces(self, texts: Sequence[str], numbers: Sequence[str], rows: int) -> Iterator[Piece]:
-        """The rows in order, at most ``rows`` at once, with these columns alone.
-
-        ``texts`` are columns whose text counts as the file has it, ``numbers`` are to be numbers.
-        ``DataError``: a file cannot be read, or lacks a column.
+        """Yield the rows in order, at most ``rows`` at once, with only the given columns. From text
+        files, ``texts`` are read without any conversion, and ``numbers`` as numbers. ``DataError``:
+        a file cannot be read, or lacks a column.
         """
         names = [*texts, *numbers]
         for file in self._files:
@@ -112,13 +112,13 @@ class Source:
                     for cells in data.to_batches(**ahead):
                         yield Piece(title, first, cells)
                         first += len(cells)
-                except pa.ArrowInvalid:  # it names the row where one thread reads
+                except pa.ArrowInvalid:  # read again in one thread, where the error has the row
                     for _ in data.to_batches(**ahead, use_threads=False):
                         pass
                     raise
 
     def _open(self, file: Any, texts: Sequence[str] = (), numbers: Sequence[str] = ()) -> Any:
-        """A file, or a table, as a ``pa.dataset.Dataset``."""
+        """Return a file, or a table in memory, as a ``pa.dataset.Dataset``."""
         if isinstance(file, pa.Table):
             return pa.dataset.dataset(file)
         form: Any = table_form(file)
@@ -146,7 +146,7 @@ class Source:
             )  # fmt: skip
             return pa.dataset.dataset(path, schema=schema, format=form)
 
-        first = opened().schema  # as its first block looks
+        first = opened().schema  # guessed from the first block
         names, types = first.names, dict.fromkeys(texts, pa.string())
         if not self._header:
             names = [str(i) for i, _ in enumerate(names, 1)]
@@ -158,11 +158,11 @@ class Source:
 
     @contextmanager
     def _reading(self, title: str) -> Iterator[None]:
-        """Turn what pyarrow raises over a file into a ``DataError``."""
+        """Context that turns pyarrow's errors about the file ``title`` into ``DataError``."""
         try:
             yield
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            text = str(error).rpartition("Invalid: ")[2]  # behind where pyarrow was
+            text = str(error).rpartition("Invalid: ")[2]  # without where in pyarrow it was raised
             row = _ROW.search(text)
             where = f"{title}, row {int(row[1]) - self._header}" if row else title
             raise DataError(

@@ -1,4 +1,4 @@
-"""Make lists of the rows of a table: what its columns are for, and what their values become."""
+"""Turn the rows of a table into blocks for lists: the roles of its columns, and their values."""
 
 import re
 from collections import Counter
@@ -18,10 +18,10 @@ from ltr.data.table_sources import Piece, Source, check_columns
 from ltr.errors import ConfigError, DataError
 
 READER_VERSION = 2  # part of every cache key: raise it when the same table gives other arrays
-_LARGEST_CODE = 1 << 24  # float32 holds every whole number up to it
-_BLOCK_BYTES = 8 << 20  # of the features of a block
-_MOST_ROWS = 1 << 15  # of a block
-_INDEX = re.compile(r"__index_level_\d+__")  # that pandas writes into Parquet
+_LARGEST_CODE = 1 << 24  # float32 holds every whole number up to this one
+_BLOCK_BYTES = 8 << 20  # the most bytes of features in a block
+_MOST_ROWS = 1 << 15  # the most rows in a block
+_INDEX = re.compile(r"__index_level_\d+__")  # an index column that pandas writes into Parquet
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _FLAGS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 _TEXTS = ["string", "large_string", "string_view", "binary", "large_binary", "fixed_size_binary"]
@@ -31,15 +31,15 @@ _KINDS |= dict.fromkeys(_TEXTS, "text") | {"temporal": "date"}
 
 @dataclass(frozen=True)
 class Roles:
-    """The columns of a table by role; ``ConfigError`` where two of a column exclude each other."""
+    """The columns of a table by role; ``ConfigError`` if a column has two roles that conflict."""
 
     query: str
-    label: str | None = None  # None: nothing is labelled
-    id: tuple[str, ...] = ()  # that travel with an item, such as a product id, and are no features
-    features: tuple[str, ...] | None = None  # None: every other number column, and categories
-    categories: tuple[str, ...] = ()  # features whose values are listed as they are found in train
-    weight: str | None = None  # of a query, > 0, the same in all of its rows
-    category_values: int = 1000  # the most values that are listed, the most frequent ones
+    label: str | None = None  # None: the rows have no labels
+    id: tuple[str, ...] = ()  # identify an item, such as a product id; not used as features
+    features: tuple[str, ...] | None = None  # None: all other columns of numbers, and categories
+    categories: tuple[str, ...] = ()  # features whose values are categories, collected from train
+    weight: str | None = None  # weight of the query, > 0, the same in all of its rows
+    category_values: int = 1000  # at most so many values of a category, the most frequent ones
 
     def __post_init__(self) -> None:
         single = [name for name in (self.query, self.label, self.weight) if name is not None]
@@ -56,7 +56,7 @@ class Roles:
             )
 
     def keys(self, *, labelled: bool) -> dict[str, str]:
-        """The columns that the roles name, and the key of each."""
+        """Map each column with a role to its config key; label and weight only if ``labelled``."""
         keys = dict[str, str]()
         for role in ("id", "categories", "features", "weight", "label", "query"):
             if labelled or role not in ("weight", "label"):
@@ -68,7 +68,9 @@ class Roles:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Roles":
-        """The roles of a config, whose names may be numbers in YAML, and one without brackets."""
+        """Return the roles in a config. Column names may be numbers in YAML, and a single name may
+        be written without brackets.
+        """
         if given.get("query") in (None, ""):
             raise ConfigError("give dataset.query=COLUMN, the column of the query ids")
         roles = {role: one for role, one in given.items() if one is not None}
@@ -81,7 +83,7 @@ class Roles:
 
 
 def kind(type_: Any) -> str:
-    """``number``, ``text``, ``date`` or ``other``: what a column of an Arrow type holds."""
+    """Return what columns of this Arrow type hold: ``number``, ``text``, ``date`` or ``other``."""
     if pa.types.is_dictionary(type_):
         return kind(type_.value_type)
     kinds = (name for one, name in _KINDS.items() if getattr(pa.types, f"is_{one}")(type_))
@@ -89,7 +91,7 @@ def kind(type_: Any) -> str:
 
 
 def query_text(value: Any) -> str:
-    """A query id as text; empty where it is missing.
+    """Return a query id as text; empty if it is missing.
 
     >>> [query_text(value) for value in (7, 7.0, 2**60 + 1, "007", True, None)]
     ['7', '7', '1152921504606846977', '007', 'true', '']
@@ -104,7 +106,7 @@ def query_text(value: Any) -> str:
 
 
 def category_text(value: Any) -> str:
-    """The text that a value of a category is known by, also where CSV has 1 as ``1.0``.
+    """Return the text that identifies a value of a category; the same for 1 and ``1.0``.
 
     >>> [category_text(value) for value in ("red", 3, 3.0, "3.0", "1.5", True, "True", None, "")]
     ['red', '3', '3', '3', '1.5', 'true', 'true', '', '']
@@ -115,7 +117,7 @@ def category_text(value: Any) -> str:
 
 
 def _distinct(array: Any, text: Callable[[Any], str]) -> tuple[list[str], Ints]:
-    """The texts of the different values of a column, and the place there of each row's."""
+    """Return the texts of the distinct values of a column, and for each row its index there."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_null(array.type):
@@ -126,7 +128,7 @@ def _distinct(array: Any, text: Callable[[Any], str]) -> tuple[list[str], Ints]:
 
 
 def _column(piece: Piece, name: str, *, coded: bool = False) -> Any:
-    """A column of numbers; if ``coded``, perhaps of texts or dates; else ``DataError``."""
+    """Return a column; ``DataError`` unless it holds numbers (or, if ``coded``, texts or dates)."""
     column = piece.cells.column(name)
     if kind(column.type) not in ("number", *(["text", "date"] * coded)):
         raise DataError(
@@ -138,7 +140,9 @@ def _column(piece: Piece, name: str, *, coded: bool = False) -> Any:
 
 
 def _numbers(piece: Piece, name: str) -> Doubles | Floats:
-    """The numbers of a column as floats that hold them, at most float64; NaN where missing."""
+    """Return the numbers of a column as floats, float64 unless the column is float; NaN if missing.
+    ``DataError``: the column does not hold numbers.
+    """
     column = _column(piece, name)
     if not pa.types.is_floating(column.type):
         column = column.cast(pa.float64(), safe=False)
@@ -146,7 +150,10 @@ def _numbers(piece: Piece, name: str) -> Doubles | Floats:
 
 
 def _queries(piece: Piece, roles: Roles) -> tuple[list[str], Ints]:
-    """The texts of the different query ids of ``piece``, and the place there of each row's."""
+    """Return the distinct query ids of ``piece``, and for each row its index there.
+
+    ``DataError``: an id is missing, or neither a number, a text nor a date.
+    """
     column, at = piece.cells.column(roles.query), partial(piece.at, column=roles.query)
     if kind(column.type) == "other":
         raise DataError(f"{at(0)}: a query id is {column.type}; expected numbers or texts")
@@ -158,17 +165,17 @@ def _queries(piece: Piece, roles: Roles) -> tuple[list[str], Ints]:
 
 
 def table_qids(source: Source, roles: Roles) -> set[str]:
-    """The query ids of a table."""
+    """Return the query ids of a table."""
     check_columns({roles.query: "dataset.query"}, source.schema.names, source.title)
     pieces = source.pieces([roles.query], [], _MOST_ROWS)
     return {qid for piece in pieces for qid in _queries(piece, roles)[0]}
 
 
 def find_columns(source: Source, roles: Roles, keep: Container[str] | None = None) -> Columns:
-    """Names and categories of the features of a table, which is train.
-
-    Values of a category are in the order of their frequency, then of their texts. Rows of the query
-    ids ``keep`` count, None: all. ``DataError``: a column is missing, of a wrong type, or no role.
+    """Find names and categories of the features in ``source``, the training table. The values of a
+    category are sorted by falling frequency, then by text; only rows with a query id in ``keep``
+    are counted (None: all). ``DataError``: a column is missing, has a wrong type, or has no role
+    and does not hold numbers.
     """
     check_columns(roles.keys(labelled=True), source.schema.names, source.title)
     names = _feature_names(source, roles)
@@ -185,7 +192,7 @@ def find_columns(source: Source, roles: Roles, keep: Container[str] | None = Non
                 count[text] += times
     categories = dict[str, tuple[str, ...]]()
     for name, count in counts.items():
-        del count[""]  # a missing value is none
+        del count[""]  # a missing value is not a category
         frequent = sorted(+count, key=lambda text: (-count[text], text))
         categories[name] = tuple(frequent[: roles.category_values])
     return Columns(tuple(names), categories)
@@ -221,9 +228,10 @@ def table_blocks(
 ) -> Iterator[Block]:  # fmt: skip
     """Yield the rows of a table, block by block; memory does not grow with the table.
 
-    ``columns`` are the features; labels and weights are read where the ``rules`` are of labels;
-    ``see`` is called with the cells of each block. ``DataError`` is one line with the place of what
-    is missing, of a wrong type, or infinite.
+    Labels and weights are read only if ``rules.labelled``. ``see`` is called with the cells of each
+    block (a ``pa.RecordBatch``). ``DataError``: something is missing, has a wrong type, or is
+    infinite; one line says where. ``ConfigError``: labels are to be read, and no column has that
+    role.
     """
     keys = roles.keys(labelled=rules.labelled) | dict.fromkeys(columns.names, "a feature")
     check_columns(keys, source.schema.names, source.title)
@@ -261,13 +269,13 @@ def table_blocks(
 
 
 def _encoder(values: Sequence[str]) -> Callable[[str], float]:
-    """The code of a text in a column of the categories ``values``, as ``Columns`` has them."""
+    """Return a function from a text to its code in a category of ``values``, as in ``Columns``."""
     codes = {value: code for code, value in enumerate(values, 1)}
     return lambda text: codes.get(text, 0) if text else np.nan
 
 
 def _features(piece: Piece, columns: Columns, encode: dict[str, Callable[[str], float]]) -> Floats:
-    """``[rows, width]``: numbers, and codes of categories."""
+    """Return the features ``[rows, width]``: numbers, and the codes of categories."""
     by_column = np.empty((len(columns.names), len(piece.cells)), np.float32)
     for name, out in zip(columns.names, by_column, strict=True):
         if name in encode:

@@ -1,4 +1,4 @@
-"""Feature transforms: a few numbers for each column, fitted on train and applied to every list."""
+"""Feature transforms: a function per column, fitted on train and applied to every split."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,51 +18,52 @@ from ltr.knobs import check_choice
 Log = Literal["never", "nonnegative", "skewed", "signed"]
 Missing = Literal["mean", "indicator", "keep"]
 
-_BLOCK = 1 << 16  # items whose statistics are taken at once, in float64; part of the last bits
-_SMALL_BLOCK = 1 << 10  # items transformed at once: they stay in the processor's cache
-_MANY_BLOCKS = 8  # fewer are not worth the threads
-_SKEW_SAMPLE = 100_000  # items from which skewness is judged
-_SAMPLE = 1 << 20  # items whose quantiles are taken, sampled evenly
-_COLUMNS = 16  # read at once for quantiles: the items lie row by row
+_BLOCK = 1 << 16  # items per step of the statistics, in float64; the size affects the last bits
+_SMALL_BLOCK = 1 << 10  # items transformed at once; so few fit the processor's cache
+_MANY_BLOCKS = 8  # for fewer blocks, threads are not worth their cost
+_SKEW_SAMPLE = 100_000  # about how many items are used to judge skewness
+_SAMPLE = 1 << 20  # at most so many items, sampled evenly, are used for quantiles
+_COLUMNS = 16  # columns read at once for quantiles, as the items are stored row by row
 _PLAIN, LOG, SIGNED_LOG, QUANTILE = 0, 1, 2, 3
 LOG_EPS = 0.01  # added before the logarithm, in units of the feature
 _STD_EPS = 1e-6  # added to the standard deviation (population, over items)
-END = 1e-7  # the levels of a normal distribution end so far from 0 and 1: at +-5.2
+END = 1e-7  # quantile levels are kept so far from 0 and 1, and normal scores thus within +-5.2
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureTransform:
-    """``(f(sign * x) - mean) * scale`` per column; a missing value becomes 0, the column's mean.
+    """Applies ``(f(sign * x) - mean) * scale`` to each column.
 
-    A category column keeps its codes, and a missing value has the code after the last. ``f`` is by
-    ``shape`` 0: x, 1: log(max(x, 0) + 0.01), 2: sign(x) log(1+|x|), 3: the normal score of the
-    level of x among the column's quantiles in train. Behind all columns follows one for each of
-    ``indicated``, 1 where its value is missing and else 0.
+    A missing value becomes 0, the mean of a standardised column. A category column keeps its codes,
+    and a missing value gets the code after the last one. The function ``f`` depends on ``shape``:
+    0 is x, 1 is log(max(x, 0) + 0.01), 2 is sign(x) log(1 + |x|), and 3 is the normal score of the
+    quantile level that x has in the column's training values. After all columns comes one more for
+    each column in ``indicated``: 1 where its value is missing, else 0.
     """
 
     shape: NDArray[np.int8]  # [width]
     sign: Doubles  # [width], +1 or -1
-    mean: Doubles  # [width], of f(sign * x) over train
+    mean: Doubles  # [width], the mean of f(sign * x) over train
     scale: Doubles  # [width], 1 / (std + eps); 0 for a column that is constant in train
-    codes: Ints  # [width], how many codes a category column has; 0 for a number
-    indicated: Ints  # columns, in order
-    keep_missing: bool = False  # they stay NaN, also those of category columns, as trees take them
+    codes: Ints  # [width], number of codes of a category column; 0 for a number
+    indicated: Ints  # ascending numbers of the columns that get an indicator of missing values
+    keep_missing: bool = False  # missing values stay NaN, in category columns too, for trees
     grids: Doubles = field(default_factory=lambda: np.zeros((0, 2)))  # [columns of shape 3, levels]
 
     @property
     def width(self) -> int:
-        """Number of columns of the lists."""
+        """Number of columns before the transform."""
         return len(self.mean)
 
     @property
     def outputs(self) -> int:
-        """Number of columns of the result: those of the lists, then the indicators."""
+        """Number of columns after the transform, indicators of missing values included."""
         return self.width + len(self.indicated)
 
     def __call__(self, features: Floats) -> Floats:
-        """Transform ``[items, width]`` into a new array ``[items, outputs]``.
-
-        It is always finite, unless ``keep_missing``. ``DataError``: the width is not that of train.
+        """Transform ``[items, width]`` into a new float32 array ``[items, outputs]``, finite except
+        that missing values stay NaN with ``keep_missing``. ``DataError``: the number of features is
+        not that of the training lists.
         """
         if features.shape[1] != self.width:
             raise DataError(
@@ -70,7 +71,7 @@ class FeatureTransform:
                 f"{self.width}: use lists with the same features"
             )
         limit = np.finfo(np.float32).max
-        filled = self.codes.astype(np.float64)  # the mean of numbers, or the code after the last
+        filled = self.codes.astype(np.float64)  # 0 for numbers, the code after the last otherwise
 
         def transform(rows: Floats) -> Doubles:
             block = self.shaped(rows)
@@ -87,7 +88,7 @@ class FeatureTransform:
         return _by_small_blocks(transform, features, np.empty(shape, np.float32))
 
     def shaped(self, features: Floats) -> Doubles:
-        """``f(sign * x)`` of every column."""
+        """Return ``f(sign * x)`` for every column, in float64."""
         block = features * self.sign
         if len(logged := np.flatnonzero(self.shape == LOG)):
             part = block[:, logged]
@@ -99,39 +100,42 @@ class FeatureTransform:
         for column, grid in zip(np.flatnonzero(self.shape == QUANTILE), self.grids, strict=True):
             x, levels = block[:, column], np.linspace(0.0, 1.0, len(grid))
             level = np.interp(x, grid, levels)
-            if (grid[1:] == grid[:-1]).any():  # such a value has the middle of its levels
+            if (grid[1:] == grid[:-1]).any():  # a value at several levels gets the middle of them
                 level = (level - np.interp(-x, -grid[::-1], -levels[::-1])) / 2
             block[:, column] = ndtri(np.clip(level, END, 1 - END))
         return block
 
     def keeping_missing(self) -> "FeatureTransform":
-        """The same with missing values as NaN, and so without indicators."""
+        """Return the same transform, but leaving missing values NaN, without indicators."""
         return replace(self, keep_missing=True, indicated=self.indicated[:0])
 
     def state(self) -> dict[str, Any]:
-        """Plain lists and numbers, for a checkpoint."""
+        """Return the transform as plain lists and numbers, for a checkpoint."""
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in asdict(self).items()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "FeatureTransform":
-        """The transform with this ``state()``."""
+        """Return the transform with this ``state()``."""
         types: dict[str, Any] = dict.fromkeys(("sign", "mean", "scale", "grids"), np.float64)
         types |= {"shape": np.int8, "codes": np.int64, "indicated": np.int64}
         arrays: Any = {name: np.asarray(state[name], type_) for name, type_ in types.items()}
-        if not arrays["grids"].size:  # a list does not keep the shape [0, levels]
+        if not arrays["grids"].size:  # an empty list has lost the shape [0, levels]
             del arrays["grids"]
         return cls(keep_missing=bool(state["keep_missing"]), **arrays)
 
 
 def no_transform(lists: Lists, *, missing: Missing = "mean") -> FeatureTransform:
-    """Features as they are; missing values become 0 (``mean``), or as for ``fit_transform``."""
+    """Return a transform that leaves features as they are, except missing values. With
+    ``missing="mean"`` these become 0; ``indicator`` also adds a column for each number column with
+    a missing value; ``keep`` leaves NaN.
+    """
     check_choice("transform.missing", missing, get_args(Missing))
     width = lists.width
     codes, some = np.zeros((2, width), np.int64)
     if lists.columns is not None:
         codes = lists.columns.codes
     if missing == "indicator" and lists.missing:
-        some = np.isnan(lists.features.max(0))  # a missing value stays one
+        some = np.isnan(lists.features.max(0))  # the maximum of values with a NaN is NaN
     indicated = np.flatnonzero(some & (codes == 0))
     return FeatureTransform(
         np.zeros(width, np.int8), np.ones(width), np.zeros(width), np.ones(width), codes,
@@ -147,21 +151,27 @@ def fit_transform(
     negate: Sequence[int] = (),
     missing: Missing = "mean",
 ) -> FeatureTransform:
-    """Fit a transform on train lists: optional sign flip, optional logarithm, standardise.
+    """Fit a transform on training lists: optional sign flip, optional logarithm, standardisation.
 
-    The published Web30K preparation reads vali and test as well; here train alone decides whether a
-    column is logged, and a value below 0 of another split counts as 0 in such a column. A column
-    constant in train becomes 0 everywhere. ``ConfigError``: a setting is out of its range.
+    The published preparation of Web30K reads the validation and test lists as well; here the
+    training lists alone decide which columns get a logarithm, and log(x + 0.01) treats a value
+    below 0 in another split as 0. A column that is constant in train becomes 0; category columns
+    stay as they are.
 
     Args:
-        lists: the train split, and only that.
-        log: ``never``; ``nonnegative``: log(x + 0.01) of every column whose train values are all
-            >= 0 after the sign flip; ``skewed``: sign(x) log(1 + |x|) of every column that this
-            makes less skewed; ``signed``: that of every column.
-        never_log: 0-based columns that are only standardised, whatever ``log`` says.
+        lists: the training split, and only that.
+        log: which columns get a logarithm. ``never``: none. ``nonnegative``: log(x + 0.01) for
+            every column whose training values are all >= 0 after the sign flip. ``skewed``: sign(x)
+            log(1 + |x|) for every column that becomes less skewed by it. ``signed``: the same for
+            all columns.
+        never_log: 0-based columns that get no logarithm, whatever ``log`` says.
         negate: 0-based columns whose sign is flipped first.
-        missing: ``mean``: the column's mean of train; ``indicator``: that, and a column more that
-            says so for each number column with a missing value in train; ``keep``: NaN.
+        missing: what a missing value becomes. ``mean``: the column's mean in train. ``indicator``:
+            the same, and one more column marks it for each number column with missing values in
+            train. ``keep``: NaN.
+
+    Raises:
+        ConfigError: a setting is out of range.
     """
     check_choice("transform.log", log, get_args(Log))
     if wrong := [c for c in (*never_log, *negate) if not 0 <= c < lists.width]:
@@ -173,7 +183,7 @@ def fit_transform(
     shape, sign, categories = plain.shape, plain.sign, plain.codes > 0
     sign[list(negate)] = -1.0
     low, high = column_range(lists.features)
-    constant = low >= high  # without a value too
+    constant = low >= high  # also if all values are missing
     if log == "nonnegative":
         shape[np.where(sign > 0, low, -high) >= 0] = LOG
     elif log == "skewed":
@@ -183,7 +193,7 @@ def fit_transform(
     shape[list(never_log)] = _PLAIN
     shape[categories], sign[categories] = _PLAIN, 1.0
 
-    from sklearn.preprocessing import StandardScaler  # half of what a command imports
+    from sklearn.preprocessing import StandardScaler  # half of a command's import time
 
     scaler = StandardScaler()
     for first in range(0, lists.items, _BLOCK):
@@ -191,7 +201,7 @@ def fit_transform(
         block = _by_small_blocks(plain.shaped, raw, np.empty(raw.shape))
         with np.errstate(invalid="ignore"):  # a column with no value so far has no mean yet
             scaler.partial_fit(block)
-        scaler.mean_ = np.nan_to_num(scaler.mean_)  # or it stays NaN when values come later
+        scaler.mean_ = np.nan_to_num(scaler.mean_)  # NaN would stay NaN when values come later
     scale = 1.0 / (np.nan_to_num(np.sqrt(scaler.var_)) + _STD_EPS)
     return replace(
         plain,
@@ -203,19 +213,23 @@ def fit_transform(
 def quantile_transform(
     lists: Lists, *, noise: float = 1e-3, quantiles: int | None = None, missing: Missing = "mean"
 ) -> FeatureTransform:
-    """Fit on train lists: a value becomes the normal score of its quantile level in train.
+    """Fit a transform on training lists that turns a value into the normal score of its quantile.
 
-    ``ndtri(level(x))`` with the level interpolated between ``quantiles`` even levels, as
-    scikit-learn's QuantileTransformer has it, and within +-5.2 (Gorishniy et al., 2021, 2025:
-    TabM). Columns that are constant in train become 0; category columns stay.
+    The result is ``ndtri(level(x))``, limited to +-5.2. The level is interpolated between
+    ``quantiles`` evenly spaced levels, as in scikit-learn's QuantileTransformer (Gorishniy et al.,
+    2021, and 2025: TabM). Columns that are constant in train become 0; category columns stay as
+    they are.
 
     Args:
-        lists: the train split, and only that.
-        noise: standard deviation of normal noise on the values that are fitted, in units of the
-            column's own, so that the quantiles of equal values differ; TabM's code divides by the
-            column's deviation where this multiplies with it.
-        quantiles: how many levels; None: a thirtieth of the items, 10 to 1000, as TabM has it.
-        missing: as for ``fit_transform``; ``mean`` is the median here.
+        lists: the training split, and only that.
+        noise: standard deviation of normal noise on the values for the fit, relative to that of the
+            column; it makes the quantiles of equal values differ. TabM's code divides by the
+            column's deviation where this function multiplies by it.
+        quantiles: number of levels; None: a thirtieth of the items, from 10 to 1000, as in TabM.
+        missing: as for ``fit_transform``, except that ``mean`` stands for the median here.
+
+    Raises:
+        ConfigError: a setting is out of range.
     """
     if not noise >= 0:
         raise ConfigError(f"transform.noise={noise}: give a number >= 0")
@@ -234,9 +248,9 @@ def quantile_transform(
         for row, (column, values) in enumerate(zip(columns, sample, strict=True), first):
             values = values[~np.isnan(values)]
             if spread := noise * values.std() if len(values) else 0.0:
-                draw = np.random.default_rng([len(values), int(column), 20250224])  # of its own
+                draw = np.random.default_rng([len(values), int(column), 20250224])  # per column
                 values = values + spread * draw.standard_normal(len(values))
-            if len(values):  # interpolation may round below
+            if len(values):  # rounding in the interpolation may break the ascending order
                 grids[row] = np.maximum.accumulate(np.quantile(values, levels))
 
     with ThreadPoolExecutor(processors(), "quantiles") as pool:
@@ -247,13 +261,15 @@ def quantile_transform(
 
 
 def column_range(features: Floats) -> tuple[Floats, Floats]:
-    """Least and largest value of each column, missing values aside; inf and -inf without any."""
+    """Return the least and largest value of each column; inf and -inf if all values are missing."""
     low = np.fmin.reduce(features, axis=0, initial=np.inf)
     return low, np.fmax.reduce(features, axis=0, initial=-np.inf)
 
 
 def _less_skewed_by_log(features: Floats) -> Flags:
-    """Columns that sign(x) log(1 + |x|), an odd function, makes less skewed; sampled evenly."""
+    """Return for each column whether sign(x) log(1 + |x|) makes it less skewed. The items are
+    sampled evenly; the function is odd, so the sign of the column does not matter.
+    """
     from scipy.stats import skew  # takes a second
 
     sample = features[:: max(1, len(features) // _SKEW_SAMPLE)].T.astype(np.float64, order="C")
@@ -270,7 +286,7 @@ def _signed_log(x: Doubles) -> Doubles:
 
 
 def _by_small_blocks(function: Callable[[Floats], Doubles], features: Floats, out: Any) -> Any:
-    """Write ``function(features)`` into ``out``, many rows in several threads, and return it."""
+    """Write ``function(features)`` into ``out`` and return it; many rows use several threads."""
 
     def work(start: int) -> None:
         rows = slice(start, start + _SMALL_BLOCK)
@@ -279,5 +295,5 @@ def _by_small_blocks(function: Callable[[Floats], Doubles], features: Floats, ou
     starts = range(0, len(features), _SMALL_BLOCK)
     with ThreadPoolExecutor(processors(), "transform") as pool:
         run: Any = map if len(starts) < _MANY_BLOCKS else pool.map
-        list(run(work, starts))  # an error of a thread comes out here
+        list(run(work, starts))  # an error in a thread is raised here
     return out

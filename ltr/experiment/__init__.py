@@ -1,1 +1,1 @@
-"""One run and what it leaves: built, identified, trained and kept; sweeps of runs."""
+"""Runs: build, identify, train, test and record one; resume it; sweeps and ensembles of runs."""

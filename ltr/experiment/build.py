@@ -1,4 +1,4 @@
-"""Build an experiment from a composed config; every part is checked before data is read."""
+"""Build an experiment from a composed config, and check every part before data are read."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,16 +16,15 @@ from ltr.models.rounds.learner import check_rounds
 from ltr.scorers import parts
 from ltr.training.device import pick_device
 
-_TRIED_LEVELS = 5
+_TRIED_LEVELS = 5  # number of grades that is assumed while it is unknown
 
 
 def build(cfg: DictConfig, dataset: Dataset | None = None) -> parts.Experiment:
-    """Build and try every part of ``cfg`` without reading data; ``dataset`` instead of its own.
+    """Build and try every part of ``cfg`` without reading data; ``dataset`` replaces that of
+    ``cfg``.
 
-    An unknown number of grades is assumed; ``resolve_labels`` builds again what depends on it.
-
-    Raises:
-        ConfigError: one line that names everything found wrong.
+    If the number of grades is unknown, one is assumed, and ``resolve_labels`` later builds again
+    what depends on it. ``ConfigError``: something is wrong; one line names all such errors.
     """
     wrong: list[str] = []
     if cfg.suggested.levels is None:
@@ -52,7 +51,7 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> parts.Experiment:
     }
     attempt(check_bagging, cfg.bagging)
     if made["metrics"] and made["convention"]:
-        for metric in made["metrics"]:  # one may not be defined under this convention
+        for metric in made["metrics"]:  # a metric may not be defined under this convention
             attempt(metric, *parts.tiny_lists(), made["convention"])
     if made["loss"] or cfg.get("loss") is None:
         attempt(check_teacher, cfg.teacher, made["loss"])
@@ -64,14 +63,14 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> parts.Experiment:
 
 
 def _check_together(cfg: DictConfig, experiment: parts.Experiment) -> None:
-    """What the model does not go with, as far as that needs no data."""
+    """Raise ``ConfigError`` if parts do not fit the model, as far as that shows without data."""
     model, loss = experiment.model, experiment.loss
     if cfg.init_from is not None and parts.by_rounds(model):
         raise ConfigError(
             f"init_from={cfg.init_from}: boosted trees begin anew, as AdaRank does: leave it out, "
             "or train a network"
         )
-    ours = cfg.model["_target_"].startswith("ltr.models.")  # one of the user may read them
+    ours = cfg.model["_target_"].startswith("ltr.models.")  # the user's own may read missing values
     if ours and cfg.transform.get("missing") == "keep" and not parts.boosts(model):
         raise ConfigError(
             "transform.missing=keep: this model takes no missing value; set transform.missing=mean "

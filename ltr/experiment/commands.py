@@ -1,7 +1,4 @@
-"""The commands train and runs, and ``latest``, a link to the last run.
-
-Importing this is cheap.
-"""
+"""The commands ``train`` and ``runs``, and the link ``latest`` to the last run; cheap to import."""
 
 import shutil
 from collections.abc import Iterator
@@ -19,11 +16,11 @@ from ltr.console.process import rank
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import runs_in
 
-_OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # there before a run begins
+_OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # may exist before training begins
 
 
 def train(cfg: DictConfig) -> float:
-    """Run the experiment that ``cfg`` describes; return ``select_on`` on vali, for sweepers."""
+    """Run the experiment ``cfg``; return ``select_on`` on the validation lists, for sweepers."""
     from ltr.experiment.job import train_job  # imports torch
 
     node = HydraConfig.get()
@@ -35,9 +32,10 @@ def train(cfg: DictConfig) -> float:
 
 @contextmanager
 def kept_once_begun(folder: Path, output_dir: Path) -> Iterator[None]:
-    """Around a single run: remove its folder where it ends before it begins.
+    """Context of a single run: remove its folder if it ends before training has saved anything.
 
-    ``latest`` in ``output_dir`` is a link to the folder, where the file system has links.
+    If the folder is in ``output_dir``, the link ``latest`` there leads to it, provided that the
+    file system has links; if the folder is removed, the link is as before.
     """
     link = output_dir / LATEST
     linked = folder.resolve().parent == output_dir.resolve()
@@ -55,7 +53,9 @@ def kept_once_begun(folder: Path, output_dir: Path) -> Iterator[None]:
 
 
 def _point(link: Path, name: str | None) -> None:
-    """Make ``link`` a link to ``name`` beside it; None: remove it. What is no link stays."""
+    """Make ``link`` a link to ``name`` in the same folder (None: remove it). A file or folder that
+    is not a link is left alone.
+    """
     with suppress(OSError):
         if link.is_symlink():
             link.unlink()
@@ -64,10 +64,8 @@ def _point(link: Path, name: str | None) -> None:
 
 
 def list_runs(cfg: DictConfig) -> str:
-    """A line for each run in ``cfg.folder``, also in sweeps there, the last one below.
-
-    Raises:
-        ConfigError: there is no such folder, or no run in it.
+    """Return a table with a line for each run in ``cfg.folder``, sweeps included, newest last;
+    ``ConfigError`` if there is no such folder, or no run in it.
     """
     folder = Path(str(cfg.folder))
     if not (runs := runs_in(folder)):

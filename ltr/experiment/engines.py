@@ -1,4 +1,4 @@
-"""What each search engine can hold, so that a run can be refused before it trains."""
+"""Which models each search engine can represent, so that a run can be refused before training."""
 
 from collections.abc import Iterable, Iterator
 
@@ -16,7 +16,7 @@ LUCENE = ("elasticsearch", "opensearch")  # their scores must not be negative
 _OWN_FORMAT = ("solr", "ranklib", *LUCENE)
 _BY_ITEM = (*_OWN_FORMAT, "vespa")  # they score one document at a time
 ENGINES = ("onnx", *_BY_ITEM, "native")
-_ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")  # of Solr
+_ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")  # those that Solr has
 _NAMES = {kind: name for name, kind in ACTIVATIONS.items()}
 
 
@@ -28,10 +28,11 @@ def check_engine(
     *,
     key: str = "for_engine",
 ) -> None:
-    """Raise ``ConfigError`` where ``engine`` cannot hold ``model``, with all reasons and remedies.
+    """Raise ``ConfigError``, with reasons and remedies, if ``engine`` cannot represent ``model``.
 
-    None holds everything. ``transform`` of the features is None where it is not fitted yet;
-    ``missing`` is how many values of the lists are missing; ``key`` names the engine.
+    With ``engine=None`` nothing is checked. ``transform`` is None if it is not fitted yet;
+    ``missing`` is the number of missing values in the lists; ``key`` is the config key of the
+    engine.
     """
     if engine is None:
         return
@@ -45,7 +46,7 @@ def check_engine(
 
 
 def is_dense(model: nn.Module) -> bool:
-    """Whether a score is that of layers over the transformed features, or linear in them."""
+    """Return whether the model is dense layers on, or linear in, the transformed features."""
     return isinstance(model, MLP | AdaRank | PRank)
 
 
@@ -88,7 +89,7 @@ def _layers(model: nn.Module) -> Iterable[nn.Module]:
 def _of_transform(
     engine: str, model: nn.Module, transform: FeatureTransform, missing: int
 ) -> Iterator[str]:
-    """Why ``engine`` cannot read the features as ``transform`` leaves them."""
+    """Yield the reasons why ``engine`` cannot compute ``transform`` of the features."""
     trees, splits = isinstance(model, BoostedTrees), isinstance(model, BoostedTrees | RankBoost)
     if engine in _BY_ITEM and transform.codes.any() and not trees:
         yield "it has no categories: leave these columns out of the table, or use to=onnx"
@@ -96,7 +97,7 @@ def _of_transform(
     if splits and engine != "native" and (moved or transform.mean.any()):
         yield "trees go there with features as they are: train with transform=none"
     if engine not in _OWN_FORMAT:
-        return  # the graph has the transform
+        return  # the exported graph includes the transform
     if len(transform.indicated):
         yield "it has no indicators of missing values: set transform.missing=mean"
     if missing and not (splits and engine in LUCENE):

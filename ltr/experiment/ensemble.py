@@ -1,4 +1,4 @@
-"""Make an ensemble of finished runs: a run folder that every other command takes."""
+"""Make an ensemble of finished runs, as a run folder that every other command accepts."""
 
 import secrets
 import time
@@ -34,7 +34,10 @@ _TARGET = "ltr.scorers.ensemble.Ensemble"
 
 
 def ensemble_of_runs(cfg: DictConfig) -> str:
-    """Make the ensemble that ``cfg`` describes; return its members, its metrics and its folder."""
+    """Make the ensemble that ``cfg`` describes; return its members, metrics and folder as text.
+    ``ConfigError``: no runs are given, one is not finished, or the output folder exists; see also
+    ``make_ensemble``.
+    """
     if not (paths := texts(cfg, "runs")):
         raise ConfigError("give run folders, or a folder that holds runs; see --help")
     set_threads(cfg)
@@ -72,20 +75,21 @@ def make_ensemble(
     cfg: DictConfig,
     identity: str | None = None,
 ) -> dict[str, Any]:
-    """Make the ensemble and write its run folder; return its ``results.json``.
+    """Make an ensemble and write its run folder; return the content of its ``results.json``.
 
-    Its checkpoint holds those of its members whole, so that they may be deleted. Its metrics, and
-    the one that chooses weights on vali, are those of the first run.
+    The checkpoint of the ensemble holds the weights of all members, so their folders may be
+    deleted. The first run decides which metrics are computed, and which one chooses weights on
+    validation lists.
 
     Args:
-        runs: its members.
-        weights: equal, vali, or one for each run.
-        folder: to be written, new.
-        cfg: ``device``, ``evaluation_items``, ``data_dir``, ``cache_dir`` and ``trust``.
-        identity: by which a table finds the ensemble again.
+        runs: the members.
+        weights: ``"equal"``, ``"vali"`` (chosen on the validation lists), or one per run, 1 in sum.
+        folder: the run folder to write; it must not exist.
+        cfg: a config with ``device``, ``evaluation_items``, ``data_dir``, ``cache_dir``, ``trust``.
+        identity: a hash by which a table finds the ensemble again.
 
     Raises:
-        ConfigError, DataError, CheckpointError: the runs do not go together, or cannot be read.
+        ConfigError, DataError, CheckpointError: the runs do not fit together, or cannot be read.
         TrainingError: a score is not finite.
     """
     started = time.perf_counter()
@@ -110,10 +114,10 @@ def make_ensemble(
         **first.config,
         "model": {"_target_": _TARGET},
         "loss": None,
-        "precision": "float32",  # outside the members
+        "precision": "float32",  # that of the ensemble; each member has its own
         "data_dir": str(own.data_dir),
     }
-    # raw, for each member has its own
+    # The features stay raw, as each member has its own transform.
     transform = replace(no_transform(lists["vali"], missing="keep"), codes=first.transform.codes)
     digests = {split: part["digest"] for split, part in shared["data"].items()}
     scorer = Scorer(first.model, transform, first.columns, config, digests, device)
@@ -166,7 +170,7 @@ def make_ensemble(
         select="best" if "best" in {run.results["select"] for run in runs} else "last",
         select_on=select_on,
         selected_epoch=None,
-        crossfit_weights=crossfit,  # no run's crossfit: all of vali chose the epochs
+        crossfit_weights=crossfit,  # unlike a run's crossfit: epochs were chosen on all of vali
         **{key: shared[key] for key in ("seed", "dataset", "fold", "data", "features")},
         members=[
             {
@@ -178,9 +182,9 @@ def make_ensemble(
         ],
         parameters=sum(run.results["parameters"] for run in runs),
         wall_seconds=time.perf_counter() - started,
-        # with the libraries of trees among the members
+        # including the libraries of members that are trees
         versions={k: v for run in runs for k, v in run.results["versions"].items()} | versions(),
-        # what the ensembles of one system share: their members' methods, the rule of the weights
+        # what ensembles that differ only in seed or fold share: methods of members, weights rule
         protocol={
             **shared["protocol"], "loss": None,
             "model": {"_target_": _TARGET, "weights": plain, "members": methods},
@@ -189,7 +193,7 @@ def make_ensemble(
 
 
 def check_alike(runs: Sequence[RunFolder]) -> None:
-    """Raise ``ConfigError`` where the scores of ``runs`` cannot be averaged or measured as one."""
+    """Raise ``ConfigError`` if the scores of ``runs`` cannot be averaged and measured together."""
     if len(runs) < 2:
         raise ConfigError("an ensemble takes at least two runs: give more, or a folder of runs")
 
@@ -211,7 +215,7 @@ def check_alike(runs: Sequence[RunFolder]) -> None:
 
 
 def described(choices: Mapping[str, Any]) -> str:
-    """A run by its ``choices``: model and loss.
+    """Return a short description of a run from its ``choices``: model and loss.
 
     >>> described({"model": "mlp", "loss": "listnet"}), described({"model": "lightgbm"})
     ('mlp listnet', 'lightgbm')

@@ -1,4 +1,4 @@
-"""Hooks of every run: what it is, and the search engine that it is meant for."""
+"""The hooks of every run: log what is trained, check the search engine, write for TensorBoard."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -20,23 +20,23 @@ log = logging.getLogger(__name__)
 
 
 def training_hooks(folder: Path, choices: Mapping[str, str]) -> list[Hook]:
-    """The hooks of every training."""
+    """Return the hooks of every training."""
     return [Introduction(choices), ExportTarget(), TensorBoard(folder)]
 
 
 def run_hooks(
     cfg: DictConfig, folder: Path, choices: Mapping[str, str], others: Sequence[Hook]
 ) -> list[Hook]:
-    """The hooks of every run, then ``others``; of processes together the first has most."""
+    """Return the hooks of every run and, in the first process, the tracker's and ``others``."""
     hooks = training_hooks(folder, choices)
     return [*hooks, *make_tracking(cfg, folder, choices), *others] if is_main() else hooks
 
 
 class Introduction(Hook):
-    """A line of the log that says what is trained on what."""
+    """Logs a line that says what is trained on which data."""
 
     def __init__(self, choices: Mapping[str, str]) -> None:
-        """``choices`` of each group."""
+        """``choices`` maps each config group to its choice, such as ``{"loss": "listnet"}``."""
         self._choices = choices
 
     def start(
@@ -57,7 +57,7 @@ class Introduction(Hook):
 
 
 class ExportTarget(Hook):
-    """Ends a run before it trains what the engine ``cfg.for_engine`` cannot hold."""
+    """Ends a run before training if the engine ``cfg.for_engine`` cannot represent its model."""
 
     def start(
         self, cfg: Any, parts: Experiment, lists: Mapping[str, Lists], scorer: Scorer

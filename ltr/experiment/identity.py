@@ -1,4 +1,7 @@
-"""The identity of a run: one hash of its whole config, the content of its data and the code."""
+"""The identity of a run: one hash of its config, the content of its data, and the code.
+
+A sweep does not repeat a finished run that has the same identity.
+"""
 
 import ast
 import functools
@@ -24,24 +27,23 @@ from ltr.scorers.trust import values_in
 from ltr.training.checkpoint import selected_checkpoint
 
 SHOWN = 10  # characters of an identity in the name of a folder
-# The folders whose code decides what a run computes, and that of trees, or of a teacher.
+# The folders whose code decides what a run computes. The second is for trees, or for a teacher.
 _ROOMS = ("metrics", "relaxations", "kernels", "losses", "models", "data", "training", "scorers",
           "experiment")  # fmt: skip
 _OF_ROUNDS = "models/rounds"
-# Files in them that prepare data or list runs.
+# Files in these folders that do not decide it.
 _AROUND = ("prepare_data", "public_sets", "sweep", "commands", "identity", "engines")
 _LTR = Path(__file__).resolve().parents[1]
 
 
 def identity(config: DictConfig) -> str:
-    """SHA-256 of what a run computes: its config without places, its data, the code.
+    """Return the SHA-256 of what a run computes: its config, its data and the code.
 
-    The code is this project's, the user's and the library of its trees. The versions of PyTorch,
-    NumPy, Numba and SciPy, and threads and device, change the last digits alone and do not count;
-    ``results.json`` has them.
-
-    Raises:
-        ConfigError, DataError: its data are missing, or cannot be read.
+    Keys that say where and how fast the run is computed (``Kind.PLACE``) do not count. The code is
+    that of this project, the user's own, and the version of a library of trees. The versions of
+    PyTorch, NumPy, Numba and SciPy, the device and the number of threads change only the last
+    digits and do not count; ``results.json`` records them. ``ConfigError``, ``DataError``: the data
+    of the run are missing, or cannot be read.
     """
     dataset = make_dataset(config.dataset)
     dataset.check()
@@ -51,22 +53,22 @@ def identity(config: DictConfig) -> str:
 
 
 def identity_without_data(config: DictConfig) -> str:
-    """As ``identity`` where the data are missing: different for each config, equal to no run's."""
+    """Return a hash like ``identity`` for a run without its data; it equals no run's identity."""
     return _hash(_parts(config))
 
 
 def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) -> str:
-    """SHA-256 of an ensemble: the identities of its members in order, their weights, its code."""
+    """Return the SHA-256 of the members' identities in order, ``weights``, and ensemble code."""
     return _hash([list(members), weights, *map(room_digest, ("experiment", "scorers"))])
 
 
 def training_code(config: DictConfig) -> str:
-    """A hash of all code that trains ``config``: ours, the user's own, a library of trees."""
+    """Return a hash of all code that trains ``config``, as in ``identity``."""
     return _hash(_code(config))
 
 
 def origins_of(config: DictConfig) -> dict[str, str | None]:
-    """What a run reads besides its lists, by digest: teacher and sorter; None where it has none."""
+    """Return the digests of a run's teacher and sorter, None for one that it does not have."""
     whole = OmegaConf.to_container(config, resolve=True)
     nodes = (node for node in values_in(whole) if isinstance(node, Mapping))
     sorter = Path(next(filter(None, (node.get("sorter") for node in nodes)), SHIPPED))
@@ -77,7 +79,7 @@ def origins_of(config: DictConfig) -> dict[str, str | None]:
 
 
 def run_digest(path: str | None) -> str | None:
-    """SHA-256 of the checkpoint that the run ``path`` scores items with; None: there is no run."""
+    """Return the SHA-256 of the selected checkpoint of the run ``path``; None for None."""
     return None if path is None else _sha256(selected_checkpoint(Path(path))[0])
 
 
@@ -88,29 +90,28 @@ def _sha256(file: Path) -> str:
 def _parts(config: DictConfig) -> dict[str, Any]:
     whole: Any = OmegaConf.to_container(config, resolve=True)
     plain = without(whole, Kind.PLACE) | {
-        "monitor": sorted({*as_list(config.monitor)} - {"vali"}),  # columns of history.csv
+        "monitor": sorted({*as_list(config.monitor)} - {"vali"}),  # decides columns of history.csv
         "init_from": run_digest(config.init_from),
-        "teacher": None,  # of its origins
+        "teacher": None,  # its digest is among the origins
     }
     return {"config": plain, "code": _code(config), "origins": origins_of(config)}
 
 
 def _hash(parts: Any) -> str:
-    """SHA-256 of what JSON can hold; 0 and 0.0 are the same number."""
+    """Return the SHA-256 of what JSON can hold; 0 and 0.0 count as the same number."""
     same = json.loads(json.dumps(parts), parse_int=float)
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
 
 
 def _code(config: DictConfig) -> list[Any]:
-    rounds = by_rounds(config.model) or config.get("teacher") is not None  # trees may be a teacher
+    rounds = by_rounds(config.model) or config.get("teacher") is not None  # that may be trees
     rooms = [*_ROOMS, *([_OF_ROUNDS] if rounds else ())]
     return [[*map(room_digest, rooms)], own_code(config), tree_library(config)]
 
 
 def own_code(config: DictConfig) -> dict[str, str]:
-    """A hash for each ``_target_`` and metric outside ``ltr`` and ``torch`` whose file is found.
-
-    A module counts with its file, a module of a package with all files of its folder.
+    """Return a hash for each ``_target_`` and metric outside ``ltr`` and ``torch`` whose file is
+    found: of that file, or for a package of all Python files in the folder.
     """
     plain = without(OmegaConf.to_container(config, resolve=True), Kind.PLACE)  # type: ignore[arg-type]
     nodes = [one for one in values_in(plain) if isinstance(one, Mapping) and "_target_" in one]
@@ -120,11 +121,11 @@ def own_code(config: DictConfig) -> dict[str, str]:
 
 
 def _files(target: str) -> list[Path]:
-    """The source files of the module, or of the package's folder, that ``target`` is in."""
+    """Return the source files of the module, or of the package's folder, that has ``target``."""
     first, *rest = target.split(".")
     spec = None
     with suppress(ImportError, ValueError):  # ValueError: a module without a spec, as __main__
-        spec = find_spec(first)  # it imports nothing
+        spec = find_spec(first)  # does not import anything
     if spec is None or not str(spec.origin).endswith(".py"):
         return []
     file = Path(str(spec.origin))
@@ -137,10 +138,10 @@ def _files(target: str) -> list[Path]:
 
 
 def tree_library(config: DictConfig) -> dict[str, str]:
-    """Name and version of the library of boosted trees; empty for other models."""
+    """Return name and version of the library of boosted trees; empty for other models."""
     made, found = class_of(config.model), {}
     if issubclass(made, BoostedTrees):
-        for distribution in (made.library, f"{made.library}-cpu"):  # as xgboost-cpu
+        for distribution in (made.library, f"{made.library}-cpu"):  # such as xgboost-cpu
             with suppress(PackageNotFoundError):
                 found[distribution] = version(distribution)
     return found
@@ -148,16 +149,14 @@ def tree_library(config: DictConfig) -> dict[str, str]:
 
 @functools.cache
 def room_digest(room: str) -> str:
-    """A hash of the code in a folder of this project."""
+    """Return a hash of the code in a folder of the package ``ltr``, such as ``losses``."""
     files = sorted((_LTR / room).glob("*.py"))
     return code_hash([path for path in files if path.stem not in _AROUND])
 
 
 def code_hash(files: Sequence[Path]) -> str:
-    """SHA-256 of the statements of Python files.
-
-    Comments, docstrings, layout and the texts of errors and of the log do not count. A text that is
-    no Python counts as it is.
+    """Return the SHA-256 of the statements in Python files, without comments, docstrings, layout,
+    and texts of errors and log messages. A file that is not valid Python counts as it is.
     """
     digest = hashlib.sha256()
     for path in files:
@@ -169,7 +168,7 @@ def code_hash(files: Sequence[Path]) -> str:
 
 
 class _Quiet(ast.NodeTransformer):
-    """Remove docstrings, and the texts of errors and of the log."""
+    """Removes docstrings, and the texts of errors and log messages, from a syntax tree."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         return None if _is_text(node.value) else self.generic_visit(node)

@@ -1,4 +1,4 @@
-"""``train.py``'s job: begin, resume or skip a run; a failed run does not end a sweep."""
+"""One job of ``train.py``: begin, resume or skip a run; a failed run does not end a sweep."""
 
 import logging
 import shlex
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 
 @handing_on()
 def train_job(cfg: DictConfig) -> float:
-    """Run one job of Hydra; return ``select_on`` on vali (nan for a failed run of a sweep).
+    """Run one job of Hydra; return ``select_on`` on the validation lists.
 
-    A finished run of a sweep is not repeated, one that was cut off is resumed, and the job waits
-    for one that is running in another process.
+    In a sweep, a finished run is not repeated, an interrupted one is resumed, and the job waits if
+    another process is working on the run. For a failed run of a sweep the result is NaN.
     """
     hydra = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
@@ -51,22 +51,22 @@ def train_job(cfg: DictConfig) -> float:
         raise
     except Exception as error:
         line = one_line(error)
-        if is_full(error):  # the other runs of a sweep could not write either
+        if is_full(error):  # disk full: the other runs of a sweep could not write either
             raise OutputError(f"{line}; then {_how_to_go_on(folder, sweep)}") from error
         if rank() == 0:
             RunFolder(folder).note_error(f"{type(error).__name__}: {line or error}")
         if not sweep:
             raise
-        # The other runs of the sweep go on; the summary names this one.
+        # The sweep continues with its other runs; its summary names this one.
         log.error("failed: %s", line or error, exc_info=line is None)
         return float("nan")
     if rank() == 0:
-        RunFolder(folder).note_error(None)  # of an earlier attempt
+        RunFolder(folder).note_error(None)  # removes the error of an earlier attempt
     return value
 
 
 def _train(cfg: DictConfig, kept: RunFolder, choices: dict[str, str], sweep: bool) -> float:
-    """Do what is left of a run; return its value."""
+    """Do what is left of a run; return its ``select_on`` on the validation lists."""
     if sweep:
         if kept.prepare(identity(cfg)):
             log.info("%s is done already", kept.folder)
@@ -75,7 +75,7 @@ def _train(cfg: DictConfig, kept: RunFolder, choices: dict[str, str], sweep: boo
             cfg = cfg.copy()
             cfg.resume = str(kept.folder)
     elif cfg.resume is not None and kept.identity is not None and rank() == 0:
-        build(cfg)  # a mistake ends here, and changes nothing
+        build(cfg)  # an error here leaves the run unchanged
         kept.go_on_as(identity(cfg))
     return run(cfg, kept.folder, choices, printed=not sweep)[f"vali_{cfg.select_on}"]
 

@@ -1,4 +1,4 @@
-"""What follows from the labels, once the lists are open: the number of grades, and checks."""
+"""What follows from the labels once they are read: the number of grades, and checks."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -19,14 +19,13 @@ from ltr.scorers.parts import Experiment, make, make_convention
 
 log = logging.getLogger(__name__)
 
-_LARGE = 32.0  # from here on a gain of 2^label can be too large for float32, squared
+_LARGE = 32.0  # from this label on, the square of a gain of 2^label may be too large for float32
 _LOOK = "or look at that item (dataset.max_grade=N refuses labels above N)"
 
 
 def with_levels(cfg: DictConfig, train: Callable[[], Lists]) -> DictConfig:
-    """``cfg`` with ``suggested.levels`` from the labels of ``train`` where it is null.
-
-    Keys that read ``levels`` follow by interpolation; a checkpoint keeps the result.
+    """Return ``cfg`` with ``suggested.levels`` set from the labels of ``train``, if it is null.
+    Keys that refer to it by interpolation change too. A checkpoint stores the result.
     """
     if cfg.suggested.levels is not None:
         return cfg
@@ -38,10 +37,8 @@ def with_levels(cfg: DictConfig, train: Callable[[], Lists]) -> DictConfig:
 def resolve_labels(
     cfg: DictConfig, experiment: Experiment, lists: Mapping[str, Lists]
 ) -> tuple[DictConfig, Experiment]:
-    """Config and parts with the number of grades of train; the labels of ``lists`` are checked.
-
-    Raises:
-        ConfigError: the loss or a metric cannot take a label, or a metric finds no relevant item.
+    """Check the labels of ``lists``; return config and parts with the number of grades in train.
+    ``ConfigError``: the loss or a metric cannot use a label, or finds no relevant item.
     """
     resolved = with_levels(cfg, lambda: lists["train"])
     if resolved is not cfg:
@@ -65,14 +62,13 @@ def resolve_labels(
 def check_metrics(
     split: str, lists: Lists, metrics: Sequence[Metric], convention: Convention
 ) -> None:
-    """See that ``metrics`` mean something on ``lists``, by the list with the largest label.
+    """Check that ``metrics`` have values on ``lists``; the list with the largest label is tried.
 
-    Raises:
-        ConfigError: a label is above ``convention.levels`` or in no table of gains, no list has a
-            relevant item for a metric, or a gain is too large to count with.
+    ``ConfigError``: a label is too large for ``convention.levels``, or not in the table of gains;
+    no list has a relevant item for a metric; or a gain is too large to compute with.
     """
     labels, item = _top(lists)
-    if not isinstance(convention.gain, str):  # a label of any list may be in no table
+    if not isinstance(convention.gain, str):  # any label of any list may be missing in the table
         labels = torch.from_numpy(lists.labels.astype(np.float64))[None]
     mask = torch.ones_like(labels, dtype=torch.bool)
     for metric in metrics:
@@ -93,10 +89,9 @@ def check_metrics(
 def check_loss(
     loss: Callable[..., torch.Tensor], train: Lists, list_size: int | None = None
 ) -> None:
-    """See that ``loss`` can learn from the labels of ``train``, cut to ``list_size`` items a list.
-
-    Raises:
-        ConfigError: no item is relevant for it, or it is not finite.
+    """Check that ``loss`` can learn from the labels of ``train``: the list with the largest label
+    is tried, with its ``list_size`` items of the largest labels. ``ConfigError``: no item is
+    relevant for the loss, or its value or gradient is not finite.
     """
     labels, item = _top(train)
     labels, largest, relevant = labels[:, :list_size].float(), labels.max(), _knob(loss, "relevant")
@@ -118,12 +113,14 @@ def check_loss(
 
 
 def _knob(loss: Any, name: str) -> float | None:
-    """The value of a knob of ``loss``; None where it has none of that name."""
+    """Return the value of the setting ``name`` of ``loss``; None if it has no such setting."""
     return loss.keywords.get(name) if isinstance(loss, partial) else None
 
 
 def _top(lists: Lists) -> tuple[torch.Tensor, str]:
-    """The labels of the list with the largest, descending, ``[1, items]``; that item."""
+    """Return the labels of the list with the largest label, descending, ``[1, items]``, and a text
+    about the item with that label.
+    """
     place = int(lists.labels.argmax())
     number = int(np.searchsorted(lists.offsets, place, side="right")) - 1
     labels = np.sort(lists.labels[lists.offsets[number] : lists.offsets[number + 1]])[::-1]

@@ -1,7 +1,8 @@
-"""List steps: what is done to the lists that a run is trained on, and to no others.
+"""List steps: changes to the lists on which a run is trained, and to no others.
 
-Transform, names, grades and digests are those of all of train. First come the scores of the model
-that the run learns from (``teacher``), then bagging.
+First, ``teacher`` adds the scores of the model from which the run learns. Then ``bagging`` draws
+lists at random. The transform, feature names, number of grades and digests of the run still come
+from all training lists.
 """
 
 import logging
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def check_bagging(value: Any) -> None:
-    """Raise ``ConfigError`` unless ``value`` is a fraction, ``bootstrap`` or None: every list."""
+    """Raise ``ConfigError`` unless ``value`` is None, ``bootstrap``, or between 0 and 1."""
     if value not in (None, "bootstrap") and not (is_number(value) and 0 < value < 1):
         raise ConfigError(
             f"bagging={value}: write bootstrap, a fraction of the lists between 0 and 1, such as "
@@ -33,7 +34,7 @@ def check_bagging(value: Any) -> None:
 
 
 def check_teacher(teacher: str | None, loss: Any) -> None:
-    """Raise ``ConfigError`` unless a teacher and a loss that learns from one come together."""
+    """Raise ``ConfigError`` for a teacher without a loss that reads its scores, or vice versa."""
     reads = reads_teacher(loss)
     if teacher is not None and not reads:
         raise ConfigError(
@@ -45,7 +46,7 @@ def check_teacher(teacher: str | None, loss: Any) -> None:
 
 
 def with_steps(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
-    """``train`` after the list steps of ``cfg``."""
+    """Return ``train`` after the list steps that ``cfg`` asks for; ``device`` is the teacher's."""
     if cfg.teacher is not None:
         train = with_teacher_scores(cfg, train, device)
     if cfg.bagging is not None:
@@ -56,10 +57,11 @@ def with_steps(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
 
 
 def draw_lists(count: int, bagging: float | str, seed: int) -> Ints:
-    """Which of ``count`` lists are in the bag of ``seed``, ascending.
+    """Draw from ``count`` lists with ``seed``; return their numbers, ascending.
 
-    ``bootstrap`` draws ``count`` lists with replacement (Breiman, 1996, "Bagging predictors"), so
-    that a list may come several times; a fraction draws so many without replacement, at least one.
+    ``bootstrap`` draws ``count`` lists with replacement (Breiman, 1996, "Bagging predictors"), so a
+    list may occur several times. A fraction draws that part of the lists without replacement, at
+    least one.
 
     >>> len({*draw_lists(10, 0.7, 1).tolist()}), len(draw_lists(6, "bootstrap", 1))
     (7, 6)
@@ -71,14 +73,12 @@ def draw_lists(count: int, bagging: float | str, seed: int) -> Ints:
 
 
 def with_teacher_scores(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
-    """``train`` with the scores of the run ``cfg.teacher``.
+    """Return ``train`` with the scores that the run ``cfg.teacher`` gives its items.
 
-    They are in units of their standard deviation within lists, pooled over the lists.
-
-    Raises:
-        CheckpointError, ConfigError: see ``load_model``.
-        DataError, ConfigError: see ``check_reads``.
-        DataError: the teacher scores all items of each list the same.
+    The scores are divided by their standard deviation within lists, pooled over all lists.
+    ``CheckpointError``: the teacher cannot be loaded. ``ConfigError``: it names code that is not
+    trusted, or may have seen test lists. ``DataError``: it reads other features than ``train`` has,
+    or gives all items of each list the same score.
     """
     teacher = load_model(cfg.teacher, device, cfg.trust)
     check_reads(teacher, train, cfg, "teacher")

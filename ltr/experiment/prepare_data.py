@@ -1,4 +1,4 @@
-"""The command prepare_data: unpack a data set, fill its cache, count, compare with its facts."""
+"""The command ``prepare_data``: unpack a data set, fill its cache, and check its counts."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,13 @@ from ltr.data.public_sets import Known, public_sets
 from ltr.errors import ConfigError, DataError
 from ltr.scorers.parts import make_dataset
 
-_FEW = 8  # up to so many different labels, each is counted
+_FEW = 8  # the number of items is shown for each label if there are at most so many labels
 
 
 def prepare_data(cfg: DictConfig) -> None:
     """Check and unpack the data set ``cfg.dataset``, fill its cache, and print what it holds.
-
-    Raises:
-        ConfigError, DataError: one line that says what to mend, or all that is not as published.
+    ``ConfigError``, ``DataError``: one line says what to change, or what differs from the published
+    counts and files.
     """
     required(cfg, "dataset")
     datasets, public = _folds(cfg), public_sets().get(cfg.dataset.get("name"))
@@ -50,7 +49,7 @@ def prepare_data(cfg: DictConfig) -> None:
 
 
 def _folds(cfg: DictConfig) -> list[Any]:
-    """The data set ``cfg.dataset``, once for each fold that it has; an archive is unpacked."""
+    """Unpack ``cfg.archive`` if needed; return ``cfg.dataset`` once for each of its folds."""
     dataset = make_dataset(cfg.dataset)
     if not isinstance(dataset, LetorFiles):
         if cfg.archive is not None:
@@ -71,7 +70,7 @@ def _folds(cfg: DictConfig) -> list[Any]:
 
 
 def counts_of(lists: Lists) -> dict[str, Any]:
-    """What a split holds."""
+    """Return the counts of a split: rows, lists, empty lists, labels and more."""
     return {
         "rows": lists.items,
         "lists": len(lists),
@@ -83,7 +82,7 @@ def counts_of(lists: Lists) -> dict[str, Any]:
 
 
 def differences(rows: Sequence[Mapping[str, Any]], known: Sequence[Known]) -> list[str]:
-    """Every count of ``rows`` that is not as published, in words."""
+    """Return in words every count in ``rows`` that differs from the published one."""
     found = []
     for record in known:
         parts = [r for r in rows if r["fold"] == record.fold and r["split"] in record.splits]
@@ -104,13 +103,13 @@ def differences(rows: Sequence[Mapping[str, Any]], known: Sequence[Known]) -> li
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each split."""
+    """Return a text table with a line for each split."""
     shown = [{**row, "labels": _shown(row["labels"])} for row in rows]
     return tabulate(shown, headers="keys", intfmt=",", missingval="")
 
 
 def _shown(count: Any) -> str:
-    """A count in words: of many labels their number and range."""
+    """Return a count in words; for many different labels, their number and range."""
     if not isinstance(count, Counter):
         return str(count)
     if len(count) > _FEW:

@@ -1,4 +1,4 @@
-"""What a finished run came to: the means of its tested weights, and the files that hold them."""
+"""The results of a finished run: the metrics of its selected weights, and the files with them."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -25,22 +25,24 @@ from ltr.training.evaluation import means, metrics_of_scores
 
 @dataclass(frozen=True)
 class Report:
-    """The figures of a run."""
+    """The results of a run, for a program and as text."""
 
     figures: dict[str, float]  # {"vali_ndcg@5": ..., "test_ndcg@5": ..., ...}
-    text: str  # all of it, to be printed
+    text: str  # the whole report, to be printed
 
     @property
     def tracked(self) -> dict[str, float]:
-        """``figures`` beside those of single epochs: those of vali are ``selected_vali_...``."""
+        """``figures`` for a tracker, with those of vali named ``selected_vali_...``; without
+        ``selected_`` they would have the names of the metrics of single epochs.
+        """
         names = {name: f"selected_{name}" for name in self.figures if name.startswith("vali_")}
         return {names.get(name, name): value for name, value in self.figures.items()}
 
 
 def report_of(inputs: Inputs, training: Training, started: float) -> Report:
-    """Test the weights of ``training``, and finish the run, which began at ``started``.
-
-    All processes that train together compute it, and the first alone writes.
+    """Test the selected weights of ``training`` and write the results of the run, which began at
+    ``started`` (``time.perf_counter()``). Processes that train together share the work; only the
+    first one writes files.
     """
     parts, lists, scorer = inputs.parts, inputs.lists, training.scorer
     settings, convention = parts.settings, parts.convention
@@ -97,19 +99,20 @@ def write_run(
     items: int,
     **more: Any,
 ) -> dict[str, Any]:
-    """Measure ``scorer`` on vali and test, as far as they are ``opened``, and write the results.
+    """Measure ``scorer`` on the splits in ``opened``; write and return the content of
+    ``results.json``.
+
+    If several processes train together, only the first one writes files.
 
     Args:
-        folder: gets metrics and scores of test, where there is one, then ``results.json``.
+        folder: gets ``results.json`` and, if there are test lists, ``queries.csv``, ``scores.csv``.
         scorer: the trained model.
-        lists: of every split that the record names.
-        opened: those of vali and test, as ``scorer`` reads them.
-        metrics, convention: what is measured.
-        items: bounds the padded items of a batch.
-        more: entries of its own.
-
-    Returns:
-        The content of ``results.json``; of processes that train together the first alone writes.
+        lists: the lists of every split that ``results.json`` is to describe.
+        opened: the validation lists, and test lists if there are any, after ``scorer.open``.
+        metrics: the metrics to compute.
+        convention: their convention.
+        items: the largest number of padded items in a batch.
+        more: further entries of ``results.json``.
     """
     scores = {split: scorer.scores(part, items=items) for split, part in opened.items()}
     values = {
@@ -146,7 +149,7 @@ def write_run(
 
 
 def metric_table(columns: Mapping[str, Mapping[str, float]]) -> str:
-    """A table with a row per metric and a column per split or convention."""
+    """Return a text table with a row per metric, and a column per split or convention."""
     metrics = list(dict.fromkeys(name for column in columns.values() for name in column))
     rows = [[name, *(column.get(name) for column in columns.values())] for name in metrics]
     return tabulate(rows, ["metric", *columns], floatfmt=".4f", tablefmt="simple")

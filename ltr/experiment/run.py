@@ -1,4 +1,4 @@
-"""Train, select, test and record one run: the functions behind ``train.py`` that tests can call."""
+"""Train, select, test and record one run: the functions behind ``train.py``, without Hydra."""
 
 import logging
 import time
@@ -17,7 +17,7 @@ from ltr.training.device import deterministic, on_threads
 from ltr.training.distributed import barrier, is_main
 from ltr.training.hooks import Hook
 
-# What is printed too goes to the file of the log alone (configs/hydra/job_logging/ltr.yaml).
+# ``_log_file``, for what is also printed, has only a file (configs/hydra/job_logging/ltr.yaml).
 log, _log_file = logging.getLogger(__name__), logging.getLogger("ltr.printed")
 
 
@@ -33,19 +33,21 @@ def run(
     """Train, select, test and record the experiment ``cfg`` in ``folder``.
 
     Args:
-        cfg: composed from ``configs/train.yaml``.
-        folder: the run folder; where ``cfg.resume`` is set, the run in it goes on.
-        choices: the choice of each group (``{"loss": "neuralndcg", ...}``), for the record.
-        dataset: instead of that of ``cfg``; without a test split nothing is tested.
-        hooks: follow the run, beside those of every run.
-        printed: the result goes to standard output; in a sweep it is progress, a line of the log.
+        cfg: a config composed from ``configs/train.yaml``.
+        folder: the run folder; if ``cfg.resume`` is set, the run in it is resumed.
+        choices: the choice of each config group (``{"loss": "neuralndcg", ...}``), for the record.
+        dataset: replaces that of ``cfg``; if it has no test split, nothing is tested.
+        hooks: hooks that follow the run, in addition to those of every run.
+        printed: print the results to standard output; if False, log them, as in a sweep.
 
     Returns:
-        ``{"vali_ndcg@5": ..., "test_ndcg@5": ..., ...}`` of the selected weights.
+        The metrics of the selected weights, ``{"vali_ndcg@5": ..., "test_ndcg@5": ..., ...}``.
 
     Raises:
-        ConfigError, DataError: before anything is trained.
-        TrainingError, Interrupted: see ``NetworkLearner.fit``.
+        ConfigError, DataError: a setting or the data are wrong; nothing was trained.
+        TrainingError: a loss, a gradient or a score is not finite, or all validation lists are
+            skipped.
+        Interrupted: SIGINT or SIGTERM came; if training had begun, it can be resumed.
     """
     started = time.perf_counter()
     hooks = run_hooks(cfg, folder, choices, hooks)
@@ -54,7 +56,7 @@ def run(
             parts = build(cfg, dataset)
             inputs = open_lists(cfg, parts, folder, choices)
             report = report_of(inputs, fit(inputs, hooks), started)
-    except BaseException as error:  # a stop by a signal is no Exception
+    except BaseException as error:  # Interrupted is no Exception
         for hook in hooks:
             hook.end("failed" if isinstance(error, Exception) else "killed", None)
         raise
@@ -67,12 +69,14 @@ def run(
 
 
 def fit(inputs: Inputs, hooks: Sequence[Hook]) -> Training:
-    """Train on the lists ``train``, select on ``vali``, and tell ``hooks``; read no other split."""
+    """Train on the training lists, select on the validation lists, and call ``hooks``. No test list
+    is used. The result has the selected weights.
+    """
     train = with_steps(inputs.cfg, inputs.lists["train"], inputs.parts.device)
     training = begin(inputs, train, hooks)
     for hook in hooks:
         hook.start(inputs.cfg, inputs.parts, inputs.lists, training.scorer)
     training.learner.fit(training.data)
-    barrier()  # until the first process has written the weights
+    barrier()  # waits until the first process has written the weights
     training.select()
     return training

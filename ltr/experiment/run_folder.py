@@ -1,6 +1,6 @@
-"""The files of a run of ``train.py``, read only as it left them, and where it was computed.
+"""The files of a run folder, verified when they are read; versions and commit of the code.
 
-Importing this is cheap: pandas is imported where a table is read or written.
+Importing this module is cheap: pandas is imported only when a table is read or written.
 """
 
 import hashlib
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RESULTS, NOTE = "results.json", "identity.txt"
-RESUMED = "resumed as another run"  # in place of an identity
+RESUMED = "resumed as another run"  # stands in the note instead of an identity
 _NOT_RESULTS = ("train.log", "error.txt", NOTE)
 FILES = ("queries.csv", "scores.csv", "history.csv")  # results.json holds their digests
 _DIGEST, _FILES = "sha256", "files_sha256"  # keys of results.json
-_MEANS = {"test", "vali", "untrained_vali"}  # entries of means by metric
+_MEANS = {"test", "vali", "untrained_vali"}  # entries of results.json with a mean for each metric
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COMPUTE = (
     "ltr-torch", "torch", "numpy", "numba", "scipy", "pandas", "scikit-learn", "hydra-core",
@@ -49,9 +49,8 @@ _COMPUTE = (
 
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
-    """Finish the run in ``folder``: write ``results.json``, with a digest of it and of ``FILES``.
-
-    ``results`` are plain values; NaN becomes null.
+    """Write ``results.json``, which finishes the run in ``folder``: plain values (NaN becomes
+    null), and digests of ``FILES`` and of the results themselves.
     """
     there = {name: folder / name for name in FILES if (folder / name).is_file()}
     digests = {name: _sha256(path.read_bytes()) for name, path in there.items()}
@@ -61,7 +60,7 @@ def write_results(folder: Path, results: Mapping[str, Any]) -> None:
 
 
 def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
-    """Write a row per query: id, number of items, whether it is empty, every metric."""
+    """Write a row per query: id, number of items, whether none is relevant, and every metric."""
     import pandas as pd
 
     table = {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty, **values}
@@ -69,9 +68,8 @@ def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
 
 
 def write_scores(path: Path, lists: "Lists", scores: "Floats") -> None:
-    """Write query id and score of every item, in the order of ``lists``; no digit is lost.
-
-    Where that is not the order of the file they are from, a column ``row`` (1-based) has its rows.
+    """Write query id and score of every item, in the order of ``lists``; no digit is lost. If the
+    source has another order, a column ``row`` has each item's row there (from 1).
     """
     import pandas as pd
 
@@ -83,37 +81,40 @@ def write_scores(path: Path, lists: "Lists", scores: "Floats") -> None:
 
 @dataclass(frozen=True, eq=False)
 class RunFolder:
-    """A run folder; each of its files is read when it is first used.
-
-    Reading raises ``DataError`` where a file is missing, or not as the run left it.
+    """A run folder; each of its files is read when it is first used. Reading raises ``DataError``
+    if a file is missing, or has changed since the run wrote it.
     """
 
     folder: Path
 
     @property
     def finished(self) -> bool:
-        """Whether ``results.json`` is there, damaged or not."""
+        """Whether ``results.json`` exists, damaged or not."""
         return (self.folder / RESULTS).is_file()
 
     @property
     def note(self) -> Path:
-        """The file that has the identity of a run of a sweep."""
+        """The file with the identity of the run, if it is one of a sweep."""
         return self.folder / NOTE
 
     @property
     def identity(self) -> str | None:
-        """The identity of a sweep's run, ``RESUMED`` where it went on as another run, or None."""
+        """The identity of the run in a sweep; None if there is none. It is ``RESUMED`` if the run
+        was resumed with settings that make it another run.
+        """
         return self.note.read_text(errors="replace").strip() if self.note.is_file() else None
 
     @property
     def error(self) -> str | None:
-        """The error that ended it, in one line; None where none did."""
+        """The error that ended the run, in one line; None if there was none."""
         file = self.folder / "error.txt"
         text = file.read_text(errors="replace") if file.is_file() else ""
         return text.strip().partition("\n")[0] or None
 
     def note_error(self, text: str | None) -> None:
-        """Note what ended it, or that nothing did; a full disk is no second error."""
+        """Write the error that ended the run to ``error.txt``; None: remove that file. If the file
+        cannot be written, that is ignored.
+        """
         with suppress(OutputError, OSError):
             (self.folder / "error.txt").unlink(missing_ok=True)
             if text is not None:
@@ -121,7 +122,9 @@ class RunFolder:
 
     @contextmanager
     def locked(self, *, wait: bool) -> Iterator[None]:
-        """Within, no other process runs it; ``ConfigError`` where one does and we don't wait."""
+        """Context in which no other process can work on the run. If one does, this waits for it, or
+        raises ``ConfigError`` unless ``wait``.
+        """
         try:
             lock = FileLock(self.folder / ".lock").acquire(timeout=-1 if wait else 0)
         except Timeout:
@@ -132,9 +135,8 @@ class RunFolder:
             yield
 
     def prepare(self, identity: str) -> bool:
-        """Whether the run ``identity`` is done; if not, the folder is ready for (the rest of) it.
-
-        The folder is locked. Results of another identity (code or data have changed since) move to
+        """Return whether the run ``identity`` is done; if not, prepare the folder, which must be
+        locked. Results of another identity (because code or data have changed) are moved to
         ``before-...`` in it.
         """
         if self.identity != identity:
@@ -153,13 +155,15 @@ class RunFolder:
         return damage is None
 
     def go_on_as(self, identity: str) -> None:
-        """Note that a sweep's run goes on as ``identity``, perhaps another; then it is neither."""
+        """Note that the run, which is one of a sweep, is resumed as ``identity``. If that differs
+        from the identity in the folder, ``RESUMED`` is noted in place of both.
+        """
         if self.identity != identity:
             atomic_write(self.note, RESUMED + "\n")
             log.info("%s is now another run: given again, the sweep runs it anew", self.folder)
 
     def damage(self) -> str | None:
-        """What is wrong with the files of a finished run, in one line; None: nothing."""
+        """Return in one line what is wrong with the files of a finished run; None if nothing is."""
         try:
             _ = self.overrides, [self.checked(name) for name in self.results[_FILES]]
         except DataError as error:
@@ -168,7 +172,7 @@ class RunFolder:
 
     @cached_property
     def results(self) -> dict[str, Any]:
-        """``results.json``; a mean over no list is null there, NaN here."""
+        """The content of ``results.json``; a mean over no list is null there and NaN here."""
         content = self._read(RESULTS)
         try:
             results = json.loads(content)
@@ -184,30 +188,28 @@ class RunFolder:
 
     @cached_property
     def overrides(self) -> list[str]:
-        """The overrides that it was composed with, as Hydra kept them; none where it kept none."""
+        """The overrides of the run's config, as Hydra stored them; empty if it stored none."""
         kept = self.folder / ".hydra" / "overrides.yaml"
         return read_overrides(kept) if kept.is_file() else []
 
     @cached_property
     def queries(self) -> "pd.DataFrame":
-        """``queries.csv``: a row per test query."""
+        """The content of ``queries.csv``: a row per test query."""
         return self._table("queries.csv", dtype={"qid": str}, keep_default_na=False, na_values=[""])
 
     @cached_property
     def scores(self) -> "Doubles":
-        """The column of ``scores.csv``: a score per test item."""
+        """The scores in ``scores.csv``, one per test item."""
         return self._table("scores.csv")["score"].to_numpy("float64")
 
     @cached_property
     def history(self) -> "pd.DataFrame":
-        """``history.csv``: a row per epoch."""
+        """The content of ``history.csv``: a row per epoch."""
         return self._table("history.csv")
 
     def values(self, metric: str) -> tuple[list[str], "Doubles"]:
-        """The ids of the test queries, and ``metric`` of each; NaN where the convention skips it.
-
-        Raises:
-            ConfigError: the run did not measure it.
+        """Return the ids of the test queries, and ``metric`` for each, NaN if the convention skips
+        the query; ``ConfigError`` if the run did not compute it.
         """
         known = [str(name) for name in self.queries if name not in ("qid", "items", "empty")]
         if metric not in known:
@@ -219,14 +221,14 @@ class RunFolder:
 
     @property
     def repeat(self) -> str | None:
-        """Which lists of a repeated data set it is on: the fold, or the seed that drew them."""
+        """The fold and ``dataset.seed`` of the run in words; None if it has neither."""
         dataset = self.results["protocol"].get("dataset", {})
         given = {"fold": self.results.get("fold"), "dataset.seed": dataset.get("seed")}
         return ", ".join(f"{k} {value}" for k, value in given.items() if value is not None) or None
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the test lists; ``DataError`` where it had none."""
+        """The digest of the test lists; ``DataError`` if the run had none."""
         if "test" not in (data := self.results.get("data", {})):
             raise DataError(
                 f"{self.folder} had no test lists: train again with some (Ranker.fit: the second "
@@ -236,12 +238,12 @@ class RunFolder:
 
     @property
     def convention(self) -> tuple[dict[str, Any], str]:
-        """The values of the convention of its metrics, and the convention in words."""
+        """The settings of the convention of the run's metrics, and the convention in words."""
         values = dict(self.results["convention"])
         return values, str(values.pop("text"))
 
     def checked(self, name: str) -> bytes:
-        """The content of one of ``FILES``, as the run left it."""
+        """Return the content of one of ``FILES``; ``DataError`` if it has changed since the run."""
         content = self._read(name)
         if _sha256(content) != self.results[_FILES].get(name):
             raise self._unlike(name)
@@ -275,7 +277,7 @@ def _sha256(content: bytes) -> str:
 
 
 def by_identity(folder: Path) -> dict[str, Path]:
-    """The runs in ``folder`` by identity; of several with one identity, a finished one."""
+    """Return the runs directly in ``folder`` by identity; a finished one is preferred."""
     found: dict[str, Path] = {}
     for note in sorted(folder.glob(f"*/{NOTE}")):
         run = RunFolder(note.parent)
@@ -285,19 +287,18 @@ def by_identity(folder: Path) -> dict[str, Path]:
 
 
 def runs_in(folder: Path) -> list[RunFolder]:
-    """The runs in ``folder`` at any depth, itself too, but for results that were moved aside."""
+    """Return the runs in ``folder`` at any depth, and ``folder`` itself if it is a run. Old results
+    that were moved to a folder ``before-...`` are left out.
+    """
     marks = {mark.parents[1] for mark in folder.rglob(".hydra/config.yaml")}
     marks |= {mark.parent for mark in folder.rglob(RESULTS)}
     return [RunFolder(run) for run in sorted(marks) if not run.name.startswith("before-")]
 
 
 def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
-    """The finished runs in ``paths``, and the folders of runs that are not finished.
-
-    A path is a run folder, its results.json, or a folder with runs at any depth.
-
-    Raises:
-        DataError: a path leads to no finished run, or a file is damaged.
+    """Return the finished runs in ``paths``, and the folders of the unfinished ones. A path is a
+    run folder, its ``results.json``, or a folder with runs at any depth. ``DataError``: a path
+    leads to no finished run, ``results.json`` is damaged, or a run had no test lists.
     """
     found: dict[Path, RunFolder] = {}
     for folder in map(Path, paths):
@@ -307,12 +308,12 @@ def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
         for run in runs:
             found.setdefault(run.folder.resolve(), run)
     finished = [run for run in found.values() if run.finished]
-    _ = [run.digest for run in finished]  # they are sound, and of some test lists
+    _ = [run.digest for run in finished]  # raises for a damaged run, or one without test lists
     return finished, [run.folder for run in found.values() if not run.finished]
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the packages that compute the numbers."""
+    """Return the versions of Python and of the packages that compute the numbers."""
     found = {"python": platform.python_version()} | dict.fromkeys(_COMPUTE, "not installed")
     for name in _COMPUTE:
         with suppress(metadata.PackageNotFoundError):
@@ -321,10 +322,9 @@ def versions() -> dict[str, str]:
 
 
 def commit(package: Path = _PACKAGE) -> str | None:
-    """12 digits of the commit of the clone of ``package``; ``+changes`` where tracked files differ.
-
-    Outside a clone of this project, also where the package is installed in a folder of another
-    repository, it is what ``LTR_COMMIT`` says, else None.
+    """Return 12 digits of the commit of the clone that ``package`` is in, and ``+changes`` if
+    tracked files were changed. Outside a clone of this project, such as when installed inside
+    another repository, return the environment variable ``LTR_COMMIT``, or None.
     """
     if (package.parent / ".git").exists():
         describe = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"]

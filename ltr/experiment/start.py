@@ -1,4 +1,4 @@
-"""What a run begins with: config and lists, and a scorer that is new, warm or resumed."""
+"""Begin a run: open its lists, and make a scorer that is new, warm-started or resumed."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from ltr.training.network import NetworkLearner
 
 log = logging.getLogger(__name__)
 
-_SOURCE = ("_target_", "name", "folder", "path", "split")  # where the lists of a data set are
+_SOURCE = ("_target_", "name", "folder", "path", "split")  # keys that identify a data set
 
 
 @dataclass(frozen=True)
@@ -36,35 +36,33 @@ class Inputs:
     """What a run is made from."""
 
     cfg: DictConfig
-    parts: Experiment  # built from it
-    lists: Mapping[str, Lists]  # the splits that the record of the run names
-    folder: Path  # of the run
-    choices: Mapping[str, str]  # of each group, for the record
+    parts: Experiment  # built from ``cfg``
+    lists: Mapping[str, Lists]  # the lists of each split
+    folder: Path  # the run folder
+    choices: Mapping[str, str]  # the choice of each config group, for the record
 
 
 @dataclass(frozen=True)
 class Training:
-    """A training that is ready to begin, or to go on."""
+    """A training that is ready to begin, or to be resumed."""
 
     scorer: Scorer
-    data: dict[str, ItemTensors]  # train and vali, as it reads them
+    data: dict[str, ItemTensors]  # train and vali, transformed for the scorer
     learner: NetworkLearner | RoundLearner
     monitor: Monitor
 
     def select(self) -> None:
-        """Give the model the weights that ``select`` asks for."""
+        """Load the weights that the setting ``select`` asks for: of the best or the last epoch."""
         best = self.monitor.settings.select == "best"
         file = self.monitor.best if best else self.monitor.last
         self.scorer.model.load_state_dict(load_checkpoint(file, self.scorer.device)["model"])
 
 
 def resumed(cfg: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
-    """The config and choices of the run ``cfg.resume``, with what the command line may change.
-
-    Raises:
-        CheckpointError: there is no readable ``last.pt``.
-        ConfigError: the command line changes what the run computes, or the config names code that
-            is not trusted.
+    """Return the config and the choices of the run ``cfg.resume``, which is to be resumed, with
+    those keys of ``overrides`` (the command line) that may change. ``CheckpointError``: there is no
+    readable ``last.pt``. ``ConfigError``: another key was given, or the config names code that is
+    not trusted.
     """
     file = run_folder(cfg.resume) / "last.pt"
     content = load_checkpoint(file)
@@ -84,10 +82,11 @@ def resumed(cfg: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, dict
 
 
 def with_shards(cfg: DictConfig, processes: int) -> DictConfig:
-    """``cfg`` for torchrun's processes: a shard of each batch for each, where it sets no number.
+    """Return ``cfg`` for so many processes of torchrun; if ``cfg.shards`` is null, each gets one
+    shard.
 
-    Raises:
-        ConfigError: its model or its shards are not for so many processes.
+    ``ConfigError``: the model trains in one process only, the run to be resumed began without
+    shards, or there are fewer shards than processes.
     """
     if by_rounds(cfg.model):
         raise ConfigError(f"{cfg.model._target_} trains in one process: start it without torchrun")
@@ -108,12 +107,12 @@ def with_shards(cfg: DictConfig, processes: int) -> DictConfig:
 def open_lists(
     cfg: DictConfig, parts: Experiment, folder: Path, choices: Mapping[str, str]
 ) -> Inputs:
-    """Open the lists of every split; config and parts with what follows from them.
-
-    All of them before training, so that a bad test file is not found hours later.
+    """Open the lists of every split; return them with config and parts that fit their labels. Test
+    lists are opened before training too, so that a bad file is not found hours later.
     """
     parts.dataset.check()
-    if cfg.init_from is not None and hasattr(parts.dataset, "with_columns"):  # codes mean texts
+    # The codes of categories must mean the same as for the model that the run begins with.
+    if cfg.init_from is not None and hasattr(parts.dataset, "with_columns"):
         source = cfg.init_from if cfg.resume is None else folder / "last.pt"
         if (columns := load_model(source, trust=cfg.trust).columns) is not None:
             parts = replace(parts, dataset=parts.dataset.with_columns(columns))
@@ -123,7 +122,7 @@ def open_lists(
 
 
 def begin(inputs: Inputs, train: Lists, hooks: Sequence[Hook]) -> Training:
-    """Prepare a run, anew or as its ``last.pt`` has it; ``train`` is what it is trained on."""
+    """Prepare a new or resumed training on ``train``, the training lists after the list steps."""
     cfg, parts, folder = inputs.cfg, inputs.parts, inputs.folder
     settings, device, file = parts.settings, parts.device, folder / "last.pt"
     if settings.threads is not None:
@@ -156,9 +155,8 @@ def begin(inputs: Inputs, train: Lists, hooks: Sequence[Hook]) -> Training:
 
 
 def _scorer(inputs: Inputs, file: Path, last: Mapping[str, Any] | None) -> Scorer:
-    """The scorer that training begins with, of drawn weights unless ``init_from`` has others.
-
-    Where ``last``, the content of ``file``, is resumed, its learner gives it the weights.
+    """Return the scorer with which training begins, with random weights or those of ``init_from``.
+    For a resumed run, ``last`` is the content of ``file``; the learner loads its weights later.
     """
     cfg, parts, lists, warm = inputs.cfg, inputs.parts, inputs.lists, None
     train = lists["train"]
@@ -200,14 +198,11 @@ def _scorer(inputs: Inputs, file: Path, last: Mapping[str, Any] | None) -> Score
 
 
 def check_reads(scorer: Scorer, train: Lists, cfg: DictConfig, key: str) -> None:
-    """Check that the run of ``key`` reads features as those of ``train``, and has not seen test.
+    """Check that ``scorer`` reads the features of ``train``, and has not seen the test lists.
 
-    ``key`` is ``init_from`` or ``teacher``, and ``scorer`` of that run. Where it was trained on
-    lists of elsewhere, the log says so.
-
-    Raises:
-        DataError: ``train`` has other features.
-        ConfigError: its fold, or its cut of the same lists, is another.
+    ``key``, ``init_from`` or ``teacher``, names the run of ``scorer``. If that run was trained on
+    other lists, a warning is logged. ``DataError``: ``train`` has other features. ``ConfigError``:
+    it was trained on another fold, or another division, of the same data set.
     """
     given = f"{key}={cfg[key]}"
     if scorer.transform.width != train.width:

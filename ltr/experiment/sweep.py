@@ -1,6 +1,6 @@
-"""What stands around the runs of a sweep: a GPU for each process, and the table at the end.
+"""What a sweep does besides its runs: give each process a GPU, and print a table at the end.
 
-``summary.csv`` in the sweep's folder is the same table.
+``summary.csv`` in the folder of the sweep has the rows of this table.
 """
 
 import os
@@ -25,59 +25,58 @@ from ltr.console.keys import Kind, flag, keys
 from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RESUMED, RunFolder
 
-_METRICS = ("vali ", "crossfit ", "test ")  # how columns of metrics begin
-_OFFERED = "LTR_GPUS"  # to the processes of a launcher, such as 0,1,2,3
+_METRICS = ("vali ", "crossfit ", "test ")  # how the names of metric columns begin
+_OFFERED = "LTR_GPUS"  # the GPUs for the processes of a launcher, such as 0,1,2,3
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def offer_gpus(count: int, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Have the processes of a launcher take one of ``count`` GPUs each; one needs no sharing."""
+    """Let each process of a launcher take one of ``count`` GPUs; do nothing for a single GPU."""
     if count > 1:
         named = environ.get(_VISIBLE) or ",".join(map(str, range(count)))
         environ[_OFFERED] = ",".join(named.split(",")[:count])
 
 
 def take_gpu(job: int, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Let this process see the GPU of its first job's number, before CUDA starts; it keeps it."""
+    """Let this process use only the GPU that the number of its first job gives it, for all its
+    jobs. This must be called before CUDA starts.
+    """
     gpus = environ.pop(_OFFERED).split(",")
     environ[_VISIBLE] = gpus[job % len(gpus)].strip()
 
 
 class SweepSummary(Callback):
-    """Hydra callback: print the table of a sweep at its end, and write it to ``summary.csv``."""
+    """Hydra callback that prints the table of a sweep at its end and writes ``summary.csv``."""
 
     def __init__(self, quiet: bool = False) -> None:
-        """``quiet``: write and print nothing at the end."""
+        """With ``quiet``, nothing is written or printed at the end."""
         self._quiet, self._sweep = quiet, 0
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Add what names the folders of the sweep and its jobs to the overrides of each job.
-
-        A launcher's processes compose each job from its own overrides, which do not say it.
-        """
+        """Add the folder of the sweep to the overrides, from which a launcher composes each job."""
         self._sweep = os.getpid()
         try:
             flag(config, "show_test")
         except ConfigError as error:
             raise Stop(error) from error
-        with suppress(OmegaConfBaseException):  # the sweep itself says what is wrong with it
+        with suppress(OmegaConfBaseException):  # the sweep itself reports this error
             folder = quoted(str(config.hydra.sweep.dir))
             config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Take a GPU; remove Hydra's own settings, which name folders of this machine."""
+        """Take a GPU; remove the file ``hydra.yaml`` of the job, which names local folders."""
         if _OFFERED in os.environ:
             take_gpu(int(config.hydra.job.num))
         folder = Path(config.hydra.runtime.output_dir)
         (folder / str(config.hydra.output_subdir) / "hydra.yaml").unlink(missing_ok=True)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
-        """End a process whose sweep was killed: nobody else does, nor gives it a job."""
+        """End this process if its sweep was killed: nothing else ends it or gives it a job."""
         if current_process().name.startswith("Loky") and os.getppid() != self._sweep:
             os._exit(0)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Print the table; exit with 1 if a run failed."""
+        """Print the table and write ``summary.csv``; exit with status 1 if a run failed."""
         folder = Path(config.hydra.sweep.dir)
         rows = [] if self._quiet else read_runs(folder)
         if not rows:
@@ -86,7 +85,7 @@ class SweepSummary(Callback):
         try:
             write_csv(folder / "summary.csv", rows)
         except OutputError as error:
-            raise Stop(error) from error  # of any other error Hydra makes a warning
+            raise Stop(error) from error  # Hydra turns any other error into a warning
         print(f"\nkept in {folder} (summary.csv)")
         failed = [row for row in rows if row["status"] != "done"]
         for row in failed:
@@ -96,14 +95,14 @@ class SweepSummary(Callback):
 
 
 def read_runs(folder: Path) -> list[dict[str, Any]]:
-    """A row per run folder in ``folder``: the keys that vary, how it ended, its metrics."""
+    """Return a row for each run in ``folder``: the keys that vary, its status, its metrics."""
     typed: dict[RunFolder, dict[str, str]] = {}
     runs = (hydra.parents[1] for hydra in folder.glob("*/.hydra/overrides.yaml"))
-    # seed-2 stands before seed-10
+    # sorted so that seed-2 comes before seed-10
     for path in sorted(runs, key=lambda run: re.sub(r"\d+", lambda n: n[0].zfill(9), run.name)):
         run = RunFolder(path)
         typed[run] = {}
-        with suppress(DataError):  # the row's status says so
+        with suppress(DataError):  # the status of the row reports it
             typed[run] = dict(item.lstrip("+").partition("=")[::2] for item in run.overrides)
     every = dict.fromkeys(key for overrides in typed.values() for key in overrides)
     varied = [key for key in every if len({one.get(key) for one in typed.values()}) > 1]
@@ -141,11 +140,11 @@ def _outcome(run: RunFolder) -> dict[str, Any]:
 
 
 def table_of(rows: list[dict[str, Any]], *, test: bool = False) -> str:
-    """A line per run, below them the mean over seeds and folds, and the convention.
-
-    ``test``: show its metrics too; settings that are chosen by them look better than they are.
+    """Return a text: a line per run, then means over seeds and folds, then the convention. With
+    ``test`` it has the test metrics too; settings that are chosen by these look better than they
+    are.
     """
-    import pandas as pd  # not before the end of a sweep
+    import pandas as pd  # slow to import, and needed only at the end of a sweep
 
     frame: Any = pd.DataFrame(rows, dtype=object).drop(columns="run")
     varied = [*frame.columns[: frame.columns.get_loc("status")]]

@@ -1,1 +1,1 @@
-"""A trained model in front of others: as files for search engines, and explained."""
+"""Use a trained model: evaluate it, score new lists, export it and explain its rankings."""

@@ -1,4 +1,6 @@
-"""Metrics of a trained model or of any tool's scores, under several conventions side by side."""
+"""Compute metrics of a trained model, or of scores from any tool, under one or more conventions:
+rules that metrics leave open, such as the value of a list without a relevant item.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -27,15 +29,15 @@ DEFAULT_METRICS = (
 
 
 def evaluate(cfg: DictConfig) -> str:
-    """The metrics of the kept model or the scores that ``cfg`` names, and the conventions."""
+    """Evaluate the model or the scores that ``cfg`` names; return a table of metrics as text."""
     return evaluate_model(cfg) if cfg.scores is None else evaluate_scores(cfg)
 
 
 def evaluate_model(cfg: DictConfig) -> str:
     """Evaluate the model ``cfg.checkpoint``.
 
-    The lists are those of the LETOR file ``cfg.data``, or ``cfg.split`` of the data set
-    ``cfg.dataset``, or of the run's own where neither is given.
+    The lists are those in the LETOR file ``cfg.data``, or those of ``cfg.split`` in the data set
+    ``cfg.dataset``. If neither is given, the run's own data set is used.
     """
     if OmegaConf.is_missing(cfg, "checkpoint"):
         raise ConfigError("give checkpoint=..., or scores=... and data=...; see --help")
@@ -55,7 +57,7 @@ def evaluate_model(cfg: DictConfig) -> str:
         raise ConfigError("metrics=[] asks for nothing: name some, such as 'metrics=[ndcg@5]'")
     metrics = named_metrics(names, own.get("own_metrics") or {} if cfg.metrics is None else None)
     settings: Any = OmegaConf.to_object(own.convention)
-    if cfg.suggested.get("levels") is not None:  # the chosen data set's
+    if cfg.suggested.get("levels") is not None:  # from the chosen data set
         settings["levels"] = cfg.suggested.levels
     conventions = chosen_conventions(cfg, settings)
     if cfg.data is not None:
@@ -71,9 +73,9 @@ def evaluate_model(cfg: DictConfig) -> str:
 
 
 def evaluate_scores(cfg: DictConfig) -> str:
-    """Evaluate the scores ``cfg.scores`` of the rows of ``cfg.data``.
+    """Evaluate the file ``cfg.scores``, which has a score for each row of ``cfg.data``.
 
-    There is a column for each convention of ``cfg.metrics_as``, by default for all of
+    The table has a column for each convention in ``cfg.metrics_as``, by default for all in
     ``configs/metrics_as``.
     """
     if cfg.data is None or not OmegaConf.is_missing(cfg, "checkpoint"):
@@ -94,7 +96,7 @@ def evaluate_scores(cfg: DictConfig) -> str:
 
 
 def _check_files(cfg: DictConfig) -> None:
-    """Check what goes with ``cfg.data``, and the output, before anything is read."""
+    """Check that ``cfg.data`` and ``cfg.output`` are usable, before any file is read."""
     if cfg.data is not None and cfg.get("dataset") is not None:
         raise ConfigError(f"data={cfg.data}: pass data= or dataset=, not both")
     if cfg.output is not None:
@@ -103,13 +105,11 @@ def _check_files(cfg: DictConfig) -> None:
 
 
 def chosen_conventions(cfg: DictConfig, own: Mapping[str, Any]) -> dict[str, Convention]:
-    """The conventions that ``cfg.metrics_as`` holds by name.
+    """Return name -> convention for the conventions in ``cfg.metrics_as``.
 
-    Args:
-        cfg: of ``configs/evaluate.yaml``; the keys of its ``convention`` that are not null override
-            those of every name.
-        own: values of the keys that neither a name nor ``cfg`` sets; without ``metrics_as`` these
-            alone, under the name ``own``.
+    Keys of ``cfg.convention`` that are not null replace those of every named convention, and
+    ``own`` has values for keys that neither sets. Without ``metrics_as``, there is one convention,
+    named ``own``, with these values.
     """
     given: Any = OmegaConf.to_object(cfg.convention)
     set_here = {key: value for key, value in given.items() if value is not None}
@@ -121,10 +121,10 @@ def _report(
     cfg: DictConfig, title: str, lists: Lists, score: Callable[[Lists], Any],
     metrics: Sequence[Metric], conventions: Mapping[str, Convention], alone: str,
 ) -> str:  # fmt: skip
-    """The table of the means and the conventions in words; the metrics of every query as a file.
+    """Compute the metrics; return a table of the means, and the conventions in words.
 
-    ``alone`` is the head of the column where there is one convention only. Of several, a column
-    of the file ``cfg.output`` is ``letor4 ndcg@5``.
+    If ``cfg.output`` is set, the values of every query are written to it. With several conventions,
+    its columns have names such as ``letor4 ndcg@5``. With one, ``alone`` is the head of the table.
     """
     for convention in conventions.values():
         check_metrics(str(cfg.data or cfg.split), lists, metrics, convention)

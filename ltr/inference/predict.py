@@ -22,10 +22,11 @@ log = logging.getLogger(__name__)
 def predict_file(cfg: DictConfig) -> str:
     """Score every row of ``cfg.input`` with the model ``cfg.checkpoint`` and write ``cfg.output``.
 
-    The output has a row for every row of the input: ``qid``, the ids (``id``, or the columns of a
-    table), ``row`` (1-based), ``score`` and ``rank`` (1 = best of its list; ties keep the file's
-    order). ``cfg.order`` is ``input``, the rows as they stand there, or ``ranked``: list by list,
-    each where its first row stands, best first.
+    The output has a row for every row of the input, with the columns ``qid``, the ids (``id``, or
+    the id columns of a table), ``row`` (the row of the input, from 1), ``score`` and ``rank`` (1 =
+    best of its list; ties are in the order of the input). With ``cfg.order=input`` the rows have
+    the order of the input. With ``ranked``, each list is sorted, best first, and the lists have the
+    order of their first rows. The text returned says how many rows and lists were scored.
     """
     required(cfg, "checkpoint", "input", "output")
     output = Path(cfg.output)
@@ -48,17 +49,14 @@ def predict_file(cfg: DictConfig) -> str:
 
 
 def unseen(lists: Lists, scorer: Scorer) -> list[str]:
-    """The category columns of ``lists`` none of whose values train had."""
+    """Return the category columns of ``lists`` whose values were all unknown in training."""
     columns = scorer.columns or Columns(())
     known = zip(columns.names, columns.codes, lists.features.T, strict=False)
     return [n for n, count, x in known if count and (x == 0).any() and not (x > 0).any()]
 
 
 def ranking(lists: Lists, ids: pd.DataFrame, scores: Reals, order: str) -> pd.DataFrame:
-    """The rows of ``lists`` with their ids, scores and ranks; ``order`` is input or ranked.
-
-    ``ids`` and ``scores`` are those of the items.
-    """
+    """Return the items' query, ids, row, score and rank, in an ``order`` of ``predict_file``."""
     of_item, rows = np.repeat(np.arange(len(lists)), lists.lengths), lists.source_rows
     known = {"row": rows + 1, "score": scores, "rank": ranks_of(scores, lists.offsets)}
     table = pd.DataFrame({"qid": lists.qids[of_item], **ids, **known})

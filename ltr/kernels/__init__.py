@@ -1,12 +1,17 @@
 """Compiled loops over the items of a list, for the CPU: NumPy arrays in, NumPy arrays out.
 
-Arguments of all kernels: ``lists``, the rows of the batch to compute, ``[lists]``; ``scores``,
-``labels`` and ``mask`` (True where an item exists), ``[batch, list]``; ``wanted``, whether the
-slopes are read (a kernel to which they cost next to nothing always writes them). Results:
-``value``, ``[batch]``, and ``slope`` by the scores, ``[batch, list]``, both written in place, the
-latter at real items.
+All kernels have these arguments in common:
 
-Numba compiles a kernel at its first call, for a few seconds, and keeps it on the disk for the next
-process. So import the module of a kernel where it is called, not at the top. Kernels release
-Python's lock: threads run them side by side, see ``ltr.kernels.dispatch``.
+- ``lists``: the rows of the batch to compute, ``[lists]``.
+- ``scores``, ``labels``, ``mask`` (True where an item exists): ``[batch, list]``.
+- ``wanted``: whether the caller needs the slopes. A kernel that gets them almost for free always
+  writes them.
+- ``value``, ``[batch]``, and ``slope``, ``[batch, list]``: the results, written in place. ``slope``
+  is the gradient of ``value`` with respect to the scores, written at real items only.
+
+Numba compiles a kernel at its first call, which takes a few seconds, and saves it on disk for later
+processes. Therefore import the module of a kernel where it is called, not at the top of a file.
+Kernels release Python's lock, so that threads can run them in parallel (``ltr.kernels.dispatch``).
+
+"Slope" means a gradient with respect to the scores, or to what is named, in this whole package.
 """

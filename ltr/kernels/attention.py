@@ -1,6 +1,6 @@
-"""Attention over lists of packed items, and the draws of dropout, for the CPU.
+"""Attention over lists of packed items, and the random factors of dropout, for the CPU.
 
-PyTorch's own attention takes padded lists, and its dropout draws one value at a time there.
+PyTorch's own attention needs padded lists, and on the CPU its dropout draws one value at a time.
 """
 
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ _LEVELS = 1 << 16  # 16 random bits decide whether a value is kept
 
 
 def attend_packed(projected: Tensor, lengths: list[int], heads: int, rate: float) -> Tensor:
-    """softmax(Q K' / sqrt(d)) V of every list by itself, ``[items, size]``.
+    """Compute softmax(Q K' / sqrt(d)) V within each list, ``[items, size]``.
 
     Args:
         projected: ``[items, 3 * size]`` in float32 or float64, Q, K and V side by side.
-        lengths: items of each list.
-        heads: divides ``size``.
-        rate: of dropout on the attention weights.
+        lengths: number of items of each list.
+        heads: number of attention heads; must divide ``size``.
+        rate: dropout rate of the attention weights.
     """
     if rate or (torch.is_grad_enabled() and projected.requires_grad):
         attended: Tensor = _PackedAttention.apply(projected, lengths, heads, rate)
         return attended
-    # without dropout and gradients no n x n matrix is kept
+    # without dropout and gradient no n x n matrix has to be stored
     out = projected.new_empty(len(projected), projected.shape[1] // 3)
     for rows, result in zip(projected.split(lengths), out.split(lengths), strict=True):
         query, key, value = _heads(rows, heads).unsqueeze(1)
@@ -36,12 +36,12 @@ def attend_packed(projected: Tensor, lengths: list[int], heads: int, rate: float
 
 
 def _heads(rows: Tensor, heads: int) -> Tensor:
-    """``[n, 3 * size]`` as ``[3, heads, n, size / heads]``, without a copy."""
+    """View ``[n, 3 * size]`` as ``[3, heads, n, size / heads]``, without a copy."""
     return rows.unflatten(1, (3, heads, -1)).permute(1, 2, 0, 3)
 
 
 class _PackedAttention(torch.autograd.Function):
-    """Attention of each list with dropout, and its gradient; many lists cost one autograd node."""
+    """Attention of each list with dropout, and its gradient, as one autograd node for all lists."""
 
     @staticmethod
     def forward(ctx: Any, projected: Tensor, lengths: list[int], heads: int, rate: float) -> Tensor:
@@ -64,7 +64,7 @@ class _PackedAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        if torch.is_grad_enabled():  # by create_graph=True; what follows would be constants
+        if torch.is_grad_enabled():  # create_graph=True: the result would be a constant
             raise NotImplementedError(
                 "attention has no second derivative: take the first alone, without "
                 "create_graph=True, or a model without attention, such as model=mlp"
@@ -83,7 +83,7 @@ class _PackedAttention(torch.autograd.Function):
                 kept = weight * factors.view_as(weight)
             of_query, of_key, of_value = _heads(slope, ctx.heads)
             torch.bmm(kept.mT, upper, out=of_value)
-            # of a softmax: w * (g - sum of w g)
+            # gradient of a softmax: w * (g - sum of w g)
             of_weight.mul_(weight)
             of_logit = of_weight.sub_(weight * of_weight.sum(-1, keepdim=True)).mul_(ctx.scale)
             torch.bmm(of_logit, key, out=of_query)
@@ -94,21 +94,22 @@ class _PackedAttention(torch.autograd.Function):
 def _of_lists(
     projected: Tensor, items: Tensor, lengths: Any, weights: Tensor, keep: Any, squares: Any
 ) -> Any:
-    """For each list its rows of both tensors, its attention weights and the draws of dropout."""
+    """Yield for each list its rows of both tensors, its attention weights and dropout factors."""
     kept = [None] * len(lengths) if keep is None else keep.split(squares)
     parts = projected.split(lengths), items.split(lengths), weights.split(squares), kept
     return zip(*parts, strict=True)
 
 
 def keep_factors(shape: Sequence[int], rate: float) -> Tensor:
-    """0 with probability ``rate``, else 1 / (1 - rate), independently, float32 on the CPU.
+    """Draw independent dropout factors: 0 with probability ``rate``, else 1 / (1 - rate).
 
-    ``rate`` is rounded to a multiple of 2**-16, in the scale too, so that the expected factor is 1.
-    A number from torch's global generator seeds NumPy's.
+    The factors are float32 on the CPU. ``rate`` is rounded to a multiple of 2**-16, also in
+    1 / (1 - rate), so that the expected factor is 1. NumPy's generator draws them, seeded with a
+    number from torch's global generator.
     """
     dropped = min(round(rate * _LEVELS), _LEVELS - 1)
     count = int(np.prod(shape))
     bits = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
-    draws = bits.random_raw(-(-count // 4)).view(np.uint16)[:count]  # four of each 64 bits
+    draws = bits.random_raw(-(-count // 4)).view(np.uint16)[:count]  # four in each 64 bits
     keep = torch.from_numpy(draws >= dropped).float().mul_(_LEVELS / (_LEVELS - dropped))
     return keep.view(tuple(shape))

@@ -1,4 +1,4 @@
-"""Compile kernels and keep them on the disk; exp and log1p that the compiler can vectorise."""
+"""Compile kernels and save them on disk; ``exp`` and ``log1p`` that the compiler can vectorise."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,8 +9,8 @@ from typing import Any
 import numba
 import numpy as np
 
-# Sums may be taken in any order, which lets the compiler vectorise them; NaN and infinity keep
-# their meaning. A check for 0 at every division would keep it from that too.
+# The compiler may reorder sums, which lets it vectorise them; NaN and infinity keep their meaning.
+# (A check for 0 at every division would prevent that too, hence error_model="numpy" below.)
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 _FILES = sorted(Path(__file__).parent.glob("*.py"))
@@ -18,9 +18,10 @@ _TEXT = "kernels-" + sha256(b"".join(path.read_bytes() for path in _FILES)).hexd
 
 
 def keep(compiled: Any) -> Any:
-    """Keep the machine code of a function of Numba for later processes, if a folder takes it.
+    """Save the machine code of a Numba function for later processes, if a folder is writable.
 
-    The folder is named by the text of all kernels: Numba knows changes of the own file alone.
+    The name of the folder has a hash of the source of all kernels, because Numba itself notices
+    changes in the function's own file only.
     """
     config: Any = numba.config
     usual = config.CACHE_DIR
@@ -34,20 +35,20 @@ def keep(compiled: Any) -> Any:
 
 
 def part(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As ``kernel``, for what other kernels call: compiled by itself it would round otherwise."""
+    """Compile a helper that kernels call, inlined: compiled apart, it would round differently."""
     return kernel(function, forceinline=True)
 
 
 def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile ``function`` at its first call; kept on the disk where a folder can be written."""
+    """Compile ``function`` at its first call, and save it on disk if a folder is writable."""
     return keep(numba.njit(nogil=True, fastmath=_FAST, error_model="numpy", **options)(function))
 
 
 @part
 def exp(x):
-    """e to the ``x``, for x from -708 to 700, to 13 digits: 2^n times a polynomial.
+    """Compute e to the power ``x``, for x from -708 to 700, to 13 digits: 2^n times a polynomial.
 
-    The C library's is exact to the last digit, but no compiler vectorises a call of it.
+    The C library's ``exp`` is exact to the last digit, but no compiler vectorises calls to it.
     """
     n = np.floor(x * 1.4426950408889634 + 0.5)
     r = x - n * 6.93147180369123816490e-01 - n * 1.90821492927058770002e-10  # log(2) in two parts
@@ -59,9 +60,9 @@ def exp(x):
 
 @part
 def log1p(x):
-    """log(1 + x) for x from 0 to 1, to 15 digits of the value however small x is.
+    """Compute log(1 + x) for x from 0 to 1, to 15 digits of the value however small x is.
 
-    2 artanh(t) at t = x / (2 + x), at most 1/3, by its series.
+    It is the series of 2 artanh(t) with t = x / (2 + x), which is at most 1/3.
     """
     t = x / (2 + x)
     q = t * t

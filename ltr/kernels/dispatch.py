@@ -1,7 +1,8 @@
-"""A formula and its fast path: which of the two is taken, and what autograd sees of a kernel.
+"""Choose between a plain PyTorch formula and its compiled kernel, and connect it to autograd.
 
-A kernel of this package writes the value of each list and its slopes by the scores in float64, on
-NumPy arrays. The slopes are constants: second derivatives are those of the plain formula.
+A kernel of this package writes the value of each list and its slopes (its gradient with respect to
+the scores) in float64, to NumPy arrays. Autograd treats the slopes as constants; second derivatives
+are those of the plain formula.
 """
 
 import functools
@@ -22,20 +23,21 @@ from ltr.typing import Mask, PerList, Scores
 log = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Tensor])
-WORTH_A_THREAD = 1 << 16  # a thread takes as long to start as some thousand pairs
+WORTH_A_THREAD = 1 << 16  # pairs per thread at least: starting one costs some thousand pairs
 
 
-# What a fast path computes, and its gradient: ``run`` and ``pull`` of ``fast_path``.
+# What a fast path computes, and its gradient: the arguments ``run`` and ``pull`` of ``fast_path``.
 Work = tuple[Callable[[Tensor, bool], Any], Callable[..., Tensor]]
 
 
 def with_kernel(
     fast: Callable[..., Work], elsewhere: Callable[..., Work | None] | None = None
 ) -> Callable[[F], F]:
-    """Give the plain formula ``plain(scores, ...)`` a fast path of the same arguments.
+    """Give the decorated plain formula ``plain(scores, ...)`` a fast path with the same arguments.
 
-    ``fast`` is taken on the CPU, where Numba works and nothing is traced; else ``elsewhere``,
-    unless that is or returns None. Second derivatives are those of the plain formula.
+    ``fast`` is used on the CPU if Numba works and nothing is traced. Otherwise ``elsewhere`` is
+    used, or the plain formula if ``elsewhere`` is None or returns None. Second derivatives are
+    always those of the plain formula.
     """
 
     def register(plain: F) -> F:
@@ -53,7 +55,11 @@ def with_kernel(
 
 
 def kernels_apply(scores: Scores) -> bool:
-    """Whether the compiled loops take these scores: on the CPU, not traced, once, Numba works."""
+    """Return whether the compiled loops can be used for these scores.
+
+    They can if the scores are on the CPU, nothing is traced by torch.compile or differentiated by
+    torch.func, and Numba works.
+    """
     if scores.device.type != "cpu" or torch.compiler.is_compiling() or plain_path():
         return False
     return numba_works()
@@ -61,9 +67,9 @@ def kernels_apply(scores: Scores) -> bool:
 
 @functools.cache
 def numba_works() -> bool:
-    """Whether Numba compiles a function; else warn."""
+    """Return whether Numba can compile a function; warn if not."""
     try:
-        from ltr.kernels.compile import exp  # half a second
+        from ltr.kernels.compile import exp  # takes half a second
 
         exp(0.0)
     except Exception as error:  # Numba often lags behind a new NumPy, and may fail anywhere
@@ -78,12 +84,18 @@ def _kernel(name: str) -> Callable[..., None]:
 
 
 def value_op(kernel: str, *given: Any) -> Work:
-    """The values of ``value_and_slope(kernel, scores, *given)``, with the slopes as gradient."""
+    """Return a fast path with the values of a kernel, and its slopes as the gradient.
+
+    ``given`` are the arguments of ``value_and_slope`` after ``scores``, without ``wanted``.
+    """
     return slope_op(lambda scores, wanted: value_and_slope(kernel, scores, *given, wanted=wanted))
 
 
 def slope_op(run: Callable[[Scores, bool], tuple[PerList, Scores]]) -> Work:
-    """The values of ``run(scores, whether the slopes are wanted)``, with its slopes as gradient."""
+    """Return a fast path with the values of ``run``, and the slopes of ``run`` as gradient.
+
+    ``run(scores, wanted)`` returns both; ``wanted`` says whether the slopes are needed.
+    """
     return run, lambda grad, slope: grad.unsqueeze(-1) * slope
 
 
@@ -96,9 +108,14 @@ def value_and_slope(
     *,
     wanted: bool = True,
 ) -> tuple[PerList, Scores]:
-    """What ``kernel(lists, scores, *arrays, *knobs, wanted, value, slope)`` writes of each list.
+    """Run ``kernel(lists, scores, *arrays, *knobs, wanted, value, slope)``; return value and slope.
 
-    ``kernel`` is ``"module:function"`` of this package; ``costs`` as in ``over_lists``.
+    Args:
+        kernel: ``"module:function"`` of this package.
+        scores, arrays: tensors, which the kernel gets as NumPy arrays.
+        knobs: further arguments of the kernel.
+        costs: the cost of each list, see ``over_lists``.
+        wanted: whether the slopes are needed.
     """
     value, slope = np.zeros(len(scores)), np.zeros(scores.shape)
     given = [*map(as_array, (scores, *arrays)), *knobs, wanted, value, slope]
@@ -110,10 +127,12 @@ def value_and_slope(
 def vector_op(
     kernel: str, mask: Mask, knobs: Sequence[Any], *, costs: Any, fill: float = 0
 ) -> Work:
-    """What ``kernel(lists, scores, mask, *knobs, weights, backward, found)`` writes of each item.
+    """Return a fast path for a kernel that computes one value per item instead of one per list.
 
-    Its gradient is what it writes with ``backward``, the slopes by the scores of the sum of weights
-    times values. On padding the values are ``fill``.
+    The kernel is called as ``kernel(lists, scores, mask, *knobs, weights, backward, found)``, and
+    writes to ``found`` the value of each item or, if ``backward``, the gradient of the sum of
+    weights times values with respect to the scores. On padding the values are ``fill``. ``costs``
+    are those of ``over_lists``.
     """
 
     def run(scores: Tensor, weights: Tensor | None) -> Tensor:
@@ -128,11 +147,12 @@ def vector_op(
 
 
 def over_lists(kernel: Callable[[Ints], None], costs: Ints) -> None:
-    """Call ``kernel`` with the numbers of all lists, in parts on up to torch's number of threads.
+    """Call ``kernel`` with the indices of all lists, split over up to torch's number of threads.
 
-    ``kernel`` releases Python's lock; ``costs``, ``[batch]``, are such as the lists' pairs.
+    ``kernel`` must release Python's lock. ``costs``, ``[batch]``, is the relative cost of each
+    list, such as its number of pairs.
     """
-    lists = np.argsort(-costs, kind="stable")  # the longest first
+    lists = np.argsort(-costs, kind="stable")  # the most expensive first
     parts = min(torch.get_num_threads(), len(lists), int(costs.sum()) // WORTH_A_THREAD)
     if parts < 2:
         kernel(lists)
@@ -143,11 +163,11 @@ def over_lists(kernel: Callable[[Ints], None], costs: Ints) -> None:
 
 
 def as_array(values: Tensor) -> Any:
-    """A contiguous NumPy array for the kernels: float64, bool or int64."""
+    """Return a contiguous NumPy array for the kernels: float64, bool or int64."""
     array = values.detach().numpy()
     return np.ascontiguousarray(array, np.float64 if array.dtype.kind == "f" else None)
 
 
 def list_sizes(mask: Tensor) -> Ints:
-    """The number of items of each list, ``[batch]``."""
+    """Return the number of items of each list, ``[batch]``."""
     return mask.sum(-1).numpy()

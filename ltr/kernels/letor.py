@@ -1,6 +1,7 @@
-"""LETOR text to arrays, compiled by Numba; where that is not there, the same code is slow.
+"""Parse LETOR text into arrays, compiled by Numba; without Numba the same code runs slowly.
 
-The import takes half a second, the first call on a machine some seconds; the machine code is kept.
+The import takes half a second, and the first call on a machine takes some seconds. The machine code
+is then saved on disk.
 """
 
 import logging
@@ -26,34 +27,35 @@ except Exception as error:  # whatever a broken installation raises
 _TAB, _NEWLINE, _RETURN, _BLANK, _HASH = 9, 10, 13, 32, 35
 _PLUS, _MINUS, _POINT, _ZERO, _COLON = 43, 45, 46, 48, 58
 _A, _D, _E, _I, _N, _Q = 97, 100, 101, 105, 110, 113
-_TO_LOWER = 32  # the bit that capitals lack
+_TO_LOWER = 32  # the bit that capital letters lack
 
-_DIGITS = 18  # always fit int64
-_MOST = 10**17  # numbers below, times ten, have at most so many
+_DIGITS = 18  # so many digits always fit int64
+_MOST = 10**17  # a number below, times ten, has at most _DIGITS digits
 _POWERS = np.array([float(f"1e{power}") for power in range(100)])
-_OVERFLOW = float(np.finfo(np.float32).max) + 2.0**103  # the least number that rounds to inf
+_OVERFLOW = float(np.finfo(np.float32).max) + 2.0**103  # least number that rounds to inf
 
-_inlined = njit(forceinline=True)  # a fifth faster
+_inlined = njit(forceinline=True)  # makes parsing a fifth faster
 
 
 @keep
 @njit(nogil=True)
 def parse(text, labelled, fractions, largest_label, largest_index, features, labels, seen, runs):
-    """Parse whole lines, without the interpreter's lock.
+    """Parse whole lines, without holding Python's lock.
 
     Args:
-        text: ``[bytes]``; the last byte is a newline.
-        labelled, fractions, largest_label, largest_index: the rules; ``fractions``: labels need
-            not be whole.
-        features, labels: ``[lines, width]`` and ``[lines]`` of zeros, filled; a larger index than
-            ``width`` is left out.
-        seen: ``[width]`` of zeros, scratch.
-        runs: ``[lines, 4]``, filled for each run of rows with one query id: begin and end of the
-            id in the text, the first line (0-based), the number of rows.
+        text: ``[bytes]``; the last byte must be a newline.
+        labelled: whether each row begins with a label.
+        fractions: whether labels may be fractions; otherwise they must be whole numbers.
+        largest_label, largest_index: the largest label and feature index that are allowed.
+        features, labels: ``[lines, width]`` and ``[lines]``, zeros at the call, filled here. Values
+            with an index above ``width`` are dropped.
+        seen: ``[width]``, zeros at the call, used as scratch memory.
+        runs: ``[lines, 4]``, filled with one entry for each run of rows with the same query id:
+            begin and end of the id in the text, the first line (0-based), the number of rows.
 
     Returns:
-        Whether all rows are well formed; lines (up to the malformed one), rows, runs, missing
-        values, the largest index.
+        Whether all rows are well formed, then the numbers of lines (up to the malformed one), rows,
+        runs and missing values, and the largest feature index.
     """
     width = features.shape[1]
     line, row, run, missing, largest = 0, 0, 0, 0, 0
@@ -99,7 +101,7 @@ def parse(text, labelled, fractions, largest_label, largest_index, features, lab
                 begin += 1
                 end, value = _number(text, begin)
                 if end == begin:
-                    end, value = _end_of_nan(text, begin), np.inf  # missing too
+                    end, value = _end_of_nan(text, begin), np.inf  # nan is missing too
                     if end == begin:
                         break
                 largest = max(largest, index)
@@ -126,9 +128,9 @@ def parse(text, labelled, fractions, largest_label, largest_index, features, lab
 
 @_inlined
 def _number(text, i):
-    """The end of the number at ``i``, ``i`` where there is none, and the number.
+    """Return the end of the number at ``i`` (``i`` if there is no number) and its value.
 
-    Of up to 15 digits, and powers up to 22, it is the float64 nearest to the text.
+    With up to 15 digits and powers up to 22, the value is the float64 nearest to the text.
     """
     begin = i
     negative = _byte(text, i) == _MINUS
@@ -137,7 +139,7 @@ def _number(text, i):
     start = i
     mantissa = 0
     digit = _byte(text, i) - _ZERO
-    while 0 <= digit <= 9:  # a function for such loops would take twice the time
+    while 0 <= digit <= 9:  # a function for these loops would double the time
         mantissa = mantissa * 10 + digit
         i += 1
         digit = _byte(text, i) - _ZERO
@@ -154,7 +156,7 @@ def _number(text, i):
         count -= exponent
     if count == 0:
         return begin, 0.0
-    if count > _DIGITS:  # the mantissa may have overflowed: later digits count nothing
+    if count > _DIGITS:  # the mantissa may have overflowed: ignore the later digits
         mantissa = 0
         for place in range(start, i):
             digit = _byte(text, place) - _ZERO
@@ -179,7 +181,7 @@ def _number(text, i):
     if exponent > 60:
         value = np.inf if mantissa else 0.0  # float32 ends at 3.4e38
     elif exponent < -70:
-        value = 0.0  # fewer than 19 digits: below 1e-52, float32 begins at 1.4e-45
+        value = 0.0  # with fewer than 19 digits below 1e-52; float32 begins at 1.4e-45
     else:
         value = value / _POWERS[-exponent] if exponent < 0 else value * _POWERS[exponent]
     return i, -value if negative else value
@@ -187,9 +189,9 @@ def _number(text, i):
 
 @_inlined
 def _end_of_nan(text, i):
-    """The end of ``nan``, in capitals or not, at ``i``; ``i`` where it is something else."""
+    """Return the end of ``nan``, in any case, at ``i``; ``i`` if something else stands there."""
     start = i + (_byte(text, i) == _MINUS or _byte(text, i) == _PLUS)
-    for letter in (_N, _A, _N):  # the newline at the end of the text stops it
+    for letter in (_N, _A, _N):  # the newline at the end of the text stops the loop
         if _byte(text, start) | _TO_LOWER != letter:
             return i
         start += 1
@@ -198,13 +200,13 @@ def _end_of_nan(text, i):
 
 @_inlined
 def _byte(text, i):
-    # With a signed index Numba tests at every byte whether it counts from the end.
+    # With a signed index Numba would test at every byte whether it is negative.
     return np.int64(text[np.uintp(i)])
 
 
 @_inlined
 def _skip_blanks(text, i):
-    """The place of the first byte from ``i`` on that is no white space inside a line."""
+    """Return the index of the first byte from ``i`` on that is not white space within a line."""
     while _is_blank(_byte(text, i)):
         i += 1
     return i
@@ -217,7 +219,7 @@ def _is_blank(byte):
 
 @_inlined
 def _is_qid(text, i):
-    # One after the other: the newline at the end of the text stops the comparison.
+    # One byte after the other, so that the newline at the end of the text stops the comparison.
     begins = _byte(text, i) == _Q and _byte(text, i + 1) == _I
     return begins and _byte(text, i + 2) == _D and _byte(text, i + 3) == _COLON
 

@@ -1,17 +1,17 @@
-"""ListMLE and the worst ranking for SVM-MAP, one list after the other."""
+"""Kernels for ListMLE and for the worst ranking of SVM-MAP, one list after the other."""
 
 import numpy as np
 
 from ltr.kernels.compile import exp, kernel, part
 
-_FAR = 600.0  # scores further apart than this would underflow in a sum of exponentials
+_FAR = 600.0  # with scores further apart, terms of a sum of exponentials would underflow
 
 
 @kernel
 def listmle_lists(lists, scores, mask, order, of_rank, wanted, value, slope):
-    """Write ``value`` and ``slope`` of ``lists``; the package describes the other arguments.
+    """Write ``value`` and ``slope`` of ListMLE; for other arguments see ``ltr.kernels``.
 
-    Sum over ranks r of w_r (log(sum over q >= r of exp(s_q)) - s_r).
+    The value is the sum over ranks r of w_r (log(sum over q >= r of exp(s_q)) - s_r).
 
     Args:
         order: the item at each rank, ``[batch, list]``; padding comes last.
@@ -51,10 +51,13 @@ def _near(s, w, high):
 
 @part
 def _far(s, w):
-    """The same, every exponential less the largest one left, so that no digits are lost."""
+    """Compute what ``_near`` computes, for scores that are far apart.
+
+    Each sum of exponentials is relative to its largest term, so that no digits are lost.
+    """
     n = len(s)
     top, left, high, total = np.empty(n), np.empty(n), s[n - 1], 0.0
-    logs, gaps = 0.0, 0.0  # apart, as sums may be taken in any order
+    logs, gaps = 0.0, 0.0  # apart, as the compiler may reorder sums
     for r in range(n - 1, -1, -1):
         if s[r] > high:
             total *= np.exp(high - s[r])
@@ -74,10 +77,11 @@ def _far(s, w):
 
 @kernel
 def hinge_map_lists(lists, scores, mask, relevant, wanted, value, slope):
-    """Write ``value`` and ``slope`` of ``lists``; the package describes the other arguments.
+    """Write ``value`` and ``slope`` of SVM-MAP; for other arguments see ``ltr.kernels``.
 
-    In descending order of score, for each item j that is not relevant: the largest sum over i >= p
-    of w_ij, p any relevant item or none, w_ij the gain of putting j in front of the relevant i.
+    Relevant items i and other items j are both in descending order of score. w_ij is the gain from
+    moving j in front of i. The value is the sum over j of the largest sum over i >= p of w_ij,
+    where p is any relevant item, or none, which gives 0.
 
     Args:
         relevant: ``[batch, list]``, False on padding.
@@ -90,7 +94,7 @@ def hinge_map_lists(lists, scores, mask, relevant, wanted, value, slope):
         if n == 0 or m == 0:
             continue
         s, per_pair = scores[b], 2.0 / (n * m)
-        passed = np.zeros(n)  # how many of the others go in front of i, but not of i - 1
+        passed = np.zeros(n)  # how many others move in front of i, but not of i - 1
         for j in range(m):
             total, best, first = 0.0, 0.0, n
             for i in range(n - 1, -1, -1):

@@ -1,7 +1,10 @@
-"""DCG of NeuralSort by kernels: loops on the CPU, Triton on a GPU, an operator while traced.
+"""DCG of NeuralSort by kernels: compiled loops on the CPU, Triton on a GPU.
 
-The scaling is that of ``sinkhorn``. A list of n items costs n^2 time, and memory in proportion to n
-beside a part of its matrix, however much padding it has. Knobs are not checked.
+While torch.compile traces, the kernel is called through a custom operator. The Sinkhorn scaling is
+the same as in ``sinkhorn``. A list of n items takes n^2 time. It takes memory in proportion to n,
+plus a part of its matrix, however much padding there is. The knobs are not checked.
+
+S is the scaled soft permutation ``[rank, item]``, g the gains, d the discounts.
 """
 
 import math
@@ -24,12 +27,12 @@ from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.metrics.ordering import order_by_score
 from ltr.typing import Mask, Scores
 
-KEPT = 1 << 22  # entries of P a thread may keep, 32 MiB; a longer band is computed in every pass
-LONGEST = 2048  # places on a GPU; the lanes of a program hold whole rows in registers
+KEPT = 1 << 22  # entries of P that a thread stores (32 MiB); more are computed again in every pass
+LONGEST = 2048  # longest padded list on a GPU, where a program holds whole rows in registers
 
 
 def neural_dcg(_: Scores, *given: Any) -> Work:
-    """Sum over ranks r <= k of (S g)_r d(r) on the CPU."""
+    """Return the fast path on the CPU: the sum over ranks r <= k of (S g)_r d(r)."""
     return slope_op(lambda scores, wanted: _on_cpu(scores, *given, wanted=wanted))
 
 
@@ -37,7 +40,7 @@ def _on_cpu(
     scores: Tensor, labels: Tensor, mask: Tensor, k: int | None, *knobs: Any,
     wanted: bool = True,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The values, and the slope of each by the scores of its list, in the dtype of the scores."""
+    """Return the values and their slopes with respect to the scores, in the scores' dtype."""
     of_rank = discounts(mask.shape[-1], scores, k=k).expand(mask.shape)
     ranked = torch.empty(mask.shape, dtype=torch.float64)
     arrays = [mask, gains(labels, mask), of_rank, ranked]
@@ -49,14 +52,17 @@ def _on_cpu(
 def neurally_sorted(
     scores: Scores, values: Tensor, mask: Mask, temperature: float, max_iter: int, tol: float
 ) -> Work:
-    """S v, ``[batch, rank]``, on the CPU; no gradient by ``values``. Backward computes S again."""
+    """Return the fast path on the CPU: S v, ``[batch, rank]``, with v = ``values``.
+
+    ``values`` get no gradient. The backward pass computes S again.
+    """
     tiny, costs = torch.finfo(scores.dtype).tiny, list_sizes(mask) ** 2 * 60
     knobs = [as_array(values), temperature, max_iter, tol, tiny, KEPT]
     return vector_op("neuralndcg:neurally_sorted_lists", mask, knobs, costs=costs)
 
 
 def off_the_loop(scores: Scores, *given: Any) -> Work | None:
-    """``neural_dcg`` on a GPU, or while torch.compile traces; None where it is not to be taken."""
+    """Return ``neural_dcg``'s fast path on a GPU or under torch.compile; None: use the formula."""
     (lists, size), processors = scores.shape, _processors(scores.device)
     if processors == 0 or (scores.is_cuda and not worthwhile(lists, size, processors)):
         return None
@@ -65,7 +71,10 @@ def off_the_loop(scores: Scores, *given: Any) -> Work | None:
 
 
 def _processors(device: torch.device) -> int:
-    """How many multiprocessors a GPU has; 0 where Triton is not installed, or Numba for a CPU."""
+    """Return the number of multiprocessors of a GPU; 0 without CUDA or Triton.
+
+    On the CPU return 1 if Numba works, else 0.
+    """
     if device.type == "cpu":
         return int(numba_works())
     if device.type != "cuda" or find_spec("triton") is None:
@@ -73,31 +82,32 @@ def _processors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-# As torch.compiler.assume_constant_result does, which would import the whole compiler.
+# What torch.compiler.assume_constant_result does, but that would import the whole compiler.
 _processors._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def worthwhile(lists: int, size: int, processors: int) -> bool:
-    """Whether the GPU's kernel takes ``[lists, size]`` faster than the plain path: an estimate.
+    """Estimate whether the GPU kernel is faster than the plain formula for ``[lists, size]``.
 
-    A list occupies one of the GPU's ``processors``. An iteration costs the kernel 0.18 ns for each
-    entry of its tiles, and the plain path 30 launches of 5 us and 0.02 ns for each entry of P.
+    Each list occupies one of the GPU's ``processors``. For one iteration the kernel takes 0.18 ns
+    per entry of its tiles; the plain formula takes 30 launches of 5 us and 0.02 ns per entry of P.
     """
     kernel = 0.18e-9 * -(-lists // processors) * size * _columns(size)
     return size <= LONGEST and kernel <= 150e-6 + 0.02e-9 * lists * size * size
 
 
 def _columns(size: int) -> int:
-    """The columns that a program of the GPU works on."""
+    """Return the number of columns that one program of the GPU kernel works on."""
     return max(64, 1 << (size - 1).bit_length())
 
 
 def launch_options(size: int, dtype: torch.dtype, *, transposed: bool) -> dict[str, Any]:
-    """The constants and options with which the GPU's kernel is compiled.
+    """Return the constants and options with which the GPU kernel is compiled.
 
-    A program cuts up a list into ``CHUNKS`` x ``LANES`` columns, ``ROWS`` at a time. A lane holds
-    ``CHUNKS`` entries of a row and a warp whole rows (up to 512 columns): more would not fit into
-    255 registers. ``SLOPE_ROWS`` at a time form the slope of P at the end.
+    A program splits a list into ``CHUNKS`` x ``LANES`` columns and works on ``ROWS`` rows at a
+    time. A lane holds ``CHUNKS`` entries of a row, and a warp holds whole rows (up to 512 columns);
+    more would not fit into 255 registers. At the end, the slope of P is formed ``SLOPE_ROWS`` rows
+    at a time.
     """
     columns, info = _columns(size), torch.finfo(dtype)
     warps, chunks = (4 if columns <= 128 else 8), (16 if dtype == torch.float32 else 8)
@@ -119,9 +129,10 @@ def launch_options(size: int, dtype: torch.dtype, *, transposed: bool) -> dict[s
 def value_and_slope_on_gpu(
     scores: Tensor, labels: Tensor, mask: Tensor, k: int | None, *knobs: Any
 ) -> tuple[Tensor, Tensor]:
-    """As ``_on_cpu``, in the dtype of the scores: each pass computes the rows of P again.
+    """Compute what ``_on_cpu`` computes, in the dtype of the scores, on the GPU.
 
-    Memory is that of the vectors of each iteration, ``[batch, 5, max_iter + 1, list]``.
+    Every pass computes the rows of P again. The memory is that of the vectors of all iterations,
+    ``[batch, 5, max_iter + 1, list]``.
     """
     from ltr.kernels.neuralndcg_triton import neural_ndcg_list
 
@@ -131,12 +142,12 @@ def value_and_slope_on_gpu(
     if lists == 0 or size == 0:
         return value, slope
     order = order_by_score(scores, mask)
-    # P is made of powers of 2. In float64: small differences of scores count at low temperatures.
+    # The kernel uses powers of 2. In float64, as at low temperatures small score differences count.
     ordered = scores.gather(-1, order).double() * (math.log2(math.e) / temperature)
     gain = gains(labels, mask).to(scores.dtype).gather(-1, order)
     work = scores.new_empty((lists, 5 * (max_iter + 1) + 2, size))
     options = launch_options(size, scores.dtype, transposed=transposed)
-    with torch.cuda.device_of(scores):  # or it would be launched on the current one
+    with torch.cuda.device_of(scores):  # else the current GPU would run it
         neural_ndcg_list[(lists,)](
             ordered, order, gain, discounts(size, scores, k=k), mask.sum(-1), value, slope, work,
             size, max_iter, float(tol), **options,

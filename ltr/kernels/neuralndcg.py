@@ -1,17 +1,20 @@
 """NeuralNDCG of one list after the other: value and slopes, without an n x n matrix of gradients.
 
-NeuralSort's matrix is P[r, j] = softmax over j of w_r x_j - a_j, w_r = n + 1 - 2r, a_j = sum over i
-of |x_i - x_j|. The soft permutation is S = diag(u) P diag(v), the sorted gains are h = S g, and the
-value f = sum over r of d_r h_r.
+x are the centred scores divided by the temperature. NeuralSort's matrix is P[r, j] = softmax
+over j of w_r x_j - a_j, with w_r = n + 1 - 2r and a_j = sum over i of |x_i - x_j|. The soft
+permutation is S = diag(u) P diag(v), the softly sorted gains are h = S g, and the value is
+f = sum over r of d_r h_r.
 
-Items stand in descending order of score, which makes P a band: each row falls off on both sides of
-the diagonal, and the borders beyond which it underflows only move down. Four rows share their
-borders, which saves two thirds of the loads and stores; rows that fill up the last four are 0.
+Items are in descending order of score, which makes P a band: each row decreases on both sides of
+the diagonal, and the borders beyond which its entries underflow only move down. Four rows are
+processed together with common borders, which saves two thirds of the loads and stores; rows that
+fill up the last group of four are 0.
 
-Every step of the scaling and of its gradient is a product of P with vectors. The gradient of P is
-a sum of outer products X Y^T, of which only three vectors are needed for the slopes of x and a:
-``mean_r`` = sum over j of P G, ``of_item_j`` = sum over r of P G, and the same weighted by w. One
-pass over the rows, ``_backward_sweep``, adds one iteration's share to all of them.
+Every step of the scaling and of its gradient is a product of P with vectors. The gradient G of P is
+a sum of outer products X Y^T. The slopes of x and a need only three vectors from it: ``mean_r`` =
+sum over j of P G (elementwise), ``of_item_j`` = sum over r of P G, and the latter with each row
+weighted by w_r. One pass over the rows, ``_backward_sweep``, adds the share of one iteration to all
+three.
 """
 
 from collections import namedtuple
@@ -20,9 +23,9 @@ import numpy as np
 
 from ltr.kernels.compile import exp, kernel, part
 
-# P, four rows at a time: x and a of the logits; the first item of each four rows that does not
-# underflow; where they begin in entries, and the end; what each row is multiplied by; the entries,
-# of all rows if whole, else of the four at hand.
+# P in groups of four rows. x, a: for the logits. low: for each group the first item that does not
+# underflow. start: where each group begins in ``entries``, and the end. norm: the factor of each
+# row. entries: of all rows if ``whole``, else of the current group only.
 Band = namedtuple("Band", "x a low start norm entries whole")
 
 
@@ -31,18 +34,18 @@ def neural_ndcg_lists(
     lists, scores, mask, gain, discount, ranked, temperature, transposed, max_iter, tol, tiny,
     kept, wanted, value, slope,
 ):  # fmt: skip
-    """Write ``ranked``, h, ``value``, f, and ``slope``; the package describes the other arguments.
+    """Write h to ``ranked``, f to ``value``, and ``slope``; for the others see ``ltr.kernels``.
 
     Args:
-        gain: g of each item, ``[batch, list]``. A list without gains is passed over.
+        gain: g of each item, ``[batch, list]``. A list whose gains are all 0 is skipped.
         discount: d of each rank, ``[batch, list]``.
         ranked: ``[batch, list]``, written at the ranks of the items.
-        temperature: of NeuralSort.
-        transposed: rows are scaled first, then columns.
-        max_iter: the most iterations of the scaling.
-        tol: the deviation of a sum from one at which a list stops.
+        temperature: the temperature of NeuralSort.
+        transposed: scale the rows first, then the columns.
+        max_iter: the largest number of iterations of the scaling.
+        tol: a list stops when all sums deviate from one by less than this.
         tiny: the smallest normal number of the scores' dtype; smaller numbers count as 0.
-        kept: the most entries of P that are kept in memory.
+        kept: the largest number of entries of P that are stored.
     """
     for i in lists:
         items = np.nonzero(mask[i])[0]
@@ -66,7 +69,10 @@ def neural_ndcg_lists(
 def neurally_sorted_lists(
     lists, scores, mask, values, temperature, max_iter, tol, tiny, kept, weights, backward, found
 ):
-    """Write S v, or ``backward`` the slopes of the sum of weights times that."""
+    """Write S v to ``found``, where v = ``values``.
+
+    If ``backward``, write the slopes of the sum of ``weights`` times S v instead.
+    """
     rest, knobs = np.zeros_like(found), (temperature, False, max_iter, tol, tiny, kept)
     of_rank, ranked, slope = (weights, rest, found) if backward else (rest, found, rest.copy())
     given = scores, mask, values, of_rank, ranked, *knobs, backward
@@ -77,7 +83,7 @@ def neurally_sorted_lists(
 def _sorted_list(
     x, a, gain, discount, transposed, max_iter, tol, tiny, kept, wanted, ranked, slope_x, slope_a,
 ):  # fmt: skip
-    """f, and its slopes by x and a; h in ``ranked``."""
+    """Return f; write h to ``ranked``, and the slopes of f with respect to x and a."""
     n, floor = len(x), np.sqrt(tiny)
     low, start = _borders(x, a, np.log(tiny))
     groups, padded, whole = len(low), 4 * len(low), start[-1] <= kept
@@ -86,11 +92,11 @@ def _sorted_list(
     column, weighted = np.zeros(n), np.zeros(n)
     _fill(band, column, weighted)
 
-    # The first row of u and of v is where they start; new says which entries a step has set.
+    # Row 0 of u and v is their initial value; new_u and new_v say which entries an iteration set.
     most = max_iter + 1
     u, v = np.ones((most, padded)), np.ones((most, n))
     new_u, new_v = np.zeros((most, padded), np.bool_), np.zeros((most, n), np.bool_)
-    of_u = np.zeros((most, n))  # P^T (w u) of the column sums that made v
+    of_u = np.zeros((most, n))  # P^T (w u), saved for the column sums that gave v
     sums, last = np.zeros(padded), max_iter
     for i in range(1, most):
         if transposed:
@@ -108,7 +114,7 @@ def _sorted_list(
         if not transposed:
             _forward_sweep(band, v[i], u[i - 1], u[i], new_u[i], floor, sums, column, weighted)
 
-    # f, and its slopes by the last u and v
+    # f, and its slopes with respect to the last u and v
     slope_u, mean, factors = np.zeros(padded), np.zeros(padded), np.zeros(padded)
     column[:], weighted[:] = 0, 0
     gained, value = v[last] * gain, 0.0
@@ -128,7 +134,7 @@ def _sorted_list(
     slope_v = gain * column
     of_item, of_item_weighted = gained * column, gained * weighted
 
-    slope_sums = np.zeros(n)  # of the column sums of the iteration
+    slope_sums = np.zeros(n)  # slope with respect to the column sums of the iteration
     for i in range(last, 0, -1):
         if transposed:
             _through_columns(
@@ -160,7 +166,7 @@ def _sorted_list(
 
 @part
 def _forward_sweep(band, v, u, next_u, new, floor, sums, column, weighted):
-    """Row sums with ``v``, from them ``next_u``, and with that the column sums."""
+    """Compute the row sums with ``v``, from them ``next_u``, and with it the column sums."""
     column[:], weighted[:] = 0, 0
     for g in range(len(band.low)):
         rows = _rows(g, band)
@@ -173,7 +179,10 @@ def _forward_sweep(band, v, u, next_u, new, floor, sums, column, weighted):
 
 @part
 def _backward_sweep(band, slope_sums, slope_u, u, new, mean, column, weighted):
-    """From the slope of the column sums after ``u`` to the slope of the row sums before ``u``."""
+    """Turn the slope of the column sums, which ``u`` scales, into that of the row sums.
+
+    The row sums are those from which ``u`` was computed.
+    """
     column[:], weighted[:] = 0, 0
     sums, factors = np.empty(len(u)), np.zeros(len(u))
     for g in range(len(band.low)):
@@ -182,7 +191,7 @@ def _backward_sweep(band, slope_sums, slope_u, u, new, mean, column, weighted):
         for r in range(4 * g, 4 * g + 4):
             mean[r] += u[r] * sums[r]
             slope_u[r] += sums[r]
-            if new[r]:  # u = 1 / sum, so that the sum is 1 / u
+            if new[r]:  # u = 1 / sum, so the sum is 1 / u
                 factors[r] = -slope_u[r] * u[r] * u[r]
                 slope_u[r] = 0
                 mean[r] += factors[r] / u[r]
@@ -191,7 +200,7 @@ def _backward_sweep(band, slope_sums, slope_u, u, new, mean, column, weighted):
 
 @part
 def _through_columns(slope_sums, slope_v, v, new, of_u, of_item, of_item_weighted):
-    """From the slope of v to the slope of the column sums."""
+    """Turn the slope of v into the slope of the column sums."""
     for j in range(len(v)):
         slope_sums[j] = 0
         if new[j]:
@@ -203,7 +212,7 @@ def _through_columns(slope_sums, slope_v, v, new, of_u, of_item, of_item_weighte
 
 @part
 def _borders(x, a, cut):
-    """``low`` and ``start`` of the band whose entries are above exp(``cut``) of the diagonal."""
+    """Return ``low`` and ``start`` of the band of entries above exp(``cut``) times the diagonal."""
     n = len(x)
     groups = (n + 3) // 4
     low, start = np.zeros(groups, np.int64), np.zeros(groups + 1, np.int64)
@@ -226,7 +235,10 @@ def _borders(x, a, cut):
 
 @part
 def _fill(band, column, weighted):
-    """Norms of the rows; the band, if it is kept; column sums, plain and weighted by w."""
+    """Compute the norms of the rows, the band if it is stored, and the column sums.
+
+    The column sums are computed both plain and weighted by w.
+    """
     for g in range(len(band.low)):
         rows = _place(g, band)
         _softmax(g, band, rows)
@@ -243,7 +255,7 @@ def _fill(band, column, weighted):
 
 @part
 def _place(g, band):
-    """Where the rows from 4 ``g`` on stand, ``[4, item]``."""
+    """Return the part of ``entries`` for the four rows from 4 ``g`` on, ``[4, item]``."""
     begin = band.start[g] if band.whole else 0
     count = band.start[g + 1] - band.start[g]
     return band.entries[begin : begin + count].reshape((4, count // 4))
@@ -251,7 +263,7 @@ def _place(g, band):
 
 @part
 def _rows(g, band):
-    """The rows from 4 ``g`` on, ``[4, item]``; recomputed if only four are kept."""
+    """Return the four rows from 4 ``g`` on, ``[4, item]``; compute them if they are not stored."""
     rows = _place(g, band)
     if not band.whole:
         _softmax(g, band, rows)
@@ -260,7 +272,7 @@ def _rows(g, band):
 
 @part
 def _softmax(g, band, rows):
-    """Write the entries that do not underflow of the rows from 4 ``g`` on."""
+    """Write those entries of the four rows from 4 ``g`` on that do not underflow."""
     n, count = len(band.x), rows.shape[1]
     x, a = band.x[band.low[g] : band.low[g] + count], band.a[band.low[g] : band.low[g] + count]
     for q in range(4):
@@ -271,13 +283,13 @@ def _softmax(g, band, rows):
         w = n - 1 - 2 * r
         top = w * band.x[r] - band.a[r]
         for k in range(count):
-            # beyond the range of ``exp`` at the border of another row, or through rounding or NaN
+            # beyond the range of ``exp`` at another row's border, through rounding, or with NaN
             rows[q, k] = band.norm[r] * exp(max(w * x[k] - a[k] - top, -708.0))
 
 
 @part
 def _dots(g, band, rows, weights, sums):
-    """Products of four rows with ``weights``."""
+    """Write the products of four rows with ``weights`` to ``sums``."""
     count = rows.shape[1]
     given = weights[band.low[g] : band.low[g] + count]
     s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
@@ -292,7 +304,7 @@ def _dots(g, band, rows, weights, sums):
 
 @part
 def _add(g, band, rows, factors, to, weighted):
-    """Add four rows times their factors, plain and weighted by w."""
+    """Add four rows times their factors: plain to ``to``, and times w to ``weighted``."""
     count, w = rows.shape[1], len(to) - 1 - 8 * g
     plain = to[band.low[g] : band.low[g] + count]
     by_w = weighted[band.low[g] : band.low[g] + count]
@@ -306,7 +318,7 @@ def _add(g, band, rows, factors, to, weighted):
 
 @part
 def _spread(x, a):
-    """a_j = sum over i of |x_i - x_j|, by runs of equal scores, which get equal sums."""
+    """Write a_j = sum over i of |x_i - x_j|; equal scores get exactly equal sums."""
     n, total, above, first = len(x), x.sum(), 0.0, 0
     while first < n:
         end, run = first + 1, x[first]

@@ -1,4 +1,4 @@
-"""NeuralNDCG's sum and its slopes as one Triton kernel for CUDA: a program for each list."""
+"""NeuralNDCG's sum and its slopes as one Triton kernel for CUDA, with one program per list."""
 
 import triton
 import triton.language as tl
@@ -16,13 +16,13 @@ def _later(a, b):
 
 @triton.jit
 def _numbers(first, ROWS: tl.constexpr, LANES: tl.constexpr):
-    """The numbers of the rows from ``first`` on, ``[ROWS, LANES]``: each lane keeps its own."""
+    """Return the row numbers from ``first`` on, ``[ROWS, LANES]``; each lane holds its own."""
     return first + tl.arange(0, ROWS)[:, None] + 0 * tl.arange(0, LANES)[None, :]
 
 
 @triton.jit
 def _entries(x, x_rest, a, a_rest, top_ptr, most, r, n):
-    """2 to the logits of rows ``r`` less that of the diagonal, ``[CHUNKS, ROWS, LANES]``."""
+    """Return 2^(logit - diagonal's logit) of the rows ``r``, ``[CHUNKS, ROWS, LANES]``."""
     w = (n - 1 - 2 * r).to(x.dtype)[None, :, :]
     top = tl.load(top_ptr + r * most, mask=r < n, other=-float("inf"))
     logits = w * x[:, None, :] - a[:, None, :] + top[None, :, :]
@@ -47,15 +47,16 @@ def neural_ndcg_list(
     size, max_iter, tol, FLOOR: tl.constexpr, FAR: tl.constexpr, TRANSPOSED: tl.constexpr,
     CHUNKS: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, SLOPE_ROWS: tl.constexpr,
 ):  # fmt: skip
-    """The steps of ``ltr.kernels.neuralndcg`` for one list, a tile of rows at a time.
+    """Do the steps of ``ltr.kernels.neuralndcg`` for one list, a tile of rows at a time.
 
-    S = diag(u) E diag(v), E[r, j] = 2^(l_rj - l_rr), l the logits of P in descending order of
-    score: the diagonal is the largest of its row. Kept of each iteration: u and v, negative where
-    an iteration has not set them, and the slopes by the row sums and by the column sums.
+    S = diag(u) E diag(v) with E[r, j] = 2^(l_rj - l_rr), where l are the logits of P in descending
+    order of score; the diagonal is the largest entry of its row. Each iteration stores u and v,
+    negative where it has not set them, and the slopes with respect to the row sums and to the
+    column sums.
 
-    What belongs to a row lies [row, iteration], which makes Triton leave it with the lanes that
-    hold the row. Between the writing of a number and its reading by another thread stands a
-    barrier, and no number is written over.
+    Data of rows is stored as [row, iteration], so that Triton keeps it in the lanes that hold the
+    row. There is a barrier between writing a number and reading it in another thread, and no number
+    is overwritten.
     """
     b = tl.program_id(0).to(tl.int64)
     gain_ptr += b * size
@@ -63,10 +64,10 @@ def neural_ndcg_list(
     most = max_iter + 1
     u_ptr = work_ptr + b * (5 * most + 2) * size
     v_ptr = u_ptr + most * size
-    of_u_ptr = v_ptr + most * size  # the slope by u
+    of_u_ptr = v_ptr + most * size  # the slope with respect to u
     of_rows_ptr = of_u_ptr + most * size
     of_columns_ptr = of_rows_ptr + most * size
-    top_ptr = of_rows_ptr  # of iteration 0
+    top_ptr = of_rows_ptr  # uses the unused place of iteration 0
     sums_ptr = of_columns_ptr + most * size
     moments_ptr = sums_ptr + size
     dtype: tl.constexpr = work_ptr.dtype.element_ty
@@ -79,12 +80,12 @@ def neural_ndcg_list(
     real = k < n
     gap = tl.load(scores_ptr + k - 1, mask=real & (k > 0), other=0.0)
     gap -= tl.load(scores_ptr + k, mask=real & (k > 0), other=0.0)
-    # Beyond FAR an entry is 0, and a wider gap would cost digits. Infinite scores become NaN.
+    # Beyond FAR an entry is 0, and a wider gap would lose digits. Infinite scores become NaN.
     x = -tl.cumsum(tl.where(gap > FAR, FAR, gap) + 0 * gap, 0)
     x = tl.where(real, x - tl.sum(tl.where(real, x, 0.0), 0) / tl.maximum(n, 1), 0.0)
     top = 2 * tl.cumsum(x, 0) - x
     a = top + (n - 1 - 2 * k) * x  # the sum of the distances
-    # Split into a head of few binary digits, with which products and sums are exact, and a rest.
+    # Split into a head of few bits, for which products and sums are exact, and a rest.
     grid = tl.max(tl.where(real, tl.maximum(tl.abs(a), n * tl.abs(x)), 0.0), 0) * 2147483648.0
     if dtype == tl.float64:
         grid = 0 * grid
@@ -117,7 +118,7 @@ def neural_ndcg_list(
     while running:
         tl.debug_barrier()
         if not TRANSPOSED:
-            # The rows have just been normalised: only the columns can deviate.
+            # The rows have just been normalised, so only the columns can deviate.
             off = tl.where(columns & ~(tl.abs(v * column - 1.0) < tol), 1, 0)
             running = (i == 1) | (tl.max(tl.max(off, 1), 0) > 0)
             if running:
@@ -194,8 +195,9 @@ def neural_ndcg_list(
         i -= 1
     tl.debug_barrier()
 
-    # The slope by E, g, is formed here alone, as a sum of outer products. Less its diagonal and the
-    # row's mean, which is then small where P is nearly a permutation, it leaves nothing to cancel.
+    # Only here is g formed, the slope with respect to E, as a sum of outer products. Its diagonal
+    # entry and then the row's mean are subtracted. That mean is small if P is nearly a permutation,
+    # so that no large numbers cancel.
     sums, moments = zero, zero
     for first in range(0, n, SLOPE_ROWS):
         r = _numbers(first, SLOPE_ROWS, LANES)
@@ -221,7 +223,7 @@ def neural_ndcg_list(
     tl.store(moments_ptr + j, moments, mask=columns)
     tl.debug_barrier()
 
-    # a_j is the sum of |x_i - x_j|: items of equal scores, from start to end, do not count.
+    # a_j is the sum of |x_i - x_j|; items with equal scores, from start to end, add nothing.
     slope = tl.load(moments_ptr + k, mask=real, other=0.0).to(tl.float64)
     of_a = tl.load(sums_ptr + k, mask=real, other=0.0).to(tl.float64)
     through = tl.cumsum(of_a, 0)

@@ -1,7 +1,7 @@
-"""Sums over pairs of a list's items, and their slopes, in memory of one row of pairs.
+"""Sums over pairs of a list's items, and their slopes, with memory for one row of pairs only.
 
-The items of a list are sorted by descending label: the partners of an item in pairs y_i > y_j are
-all items from the next grade on, so that no other pair is visited. Everything is float64.
+The items of a list are sorted by descending label. Then the partners of an item in pairs y_i > y_j
+are all items from the next lower grade on, and no other pair is visited. Everything is float64.
 """
 
 import numpy as np
@@ -17,21 +17,22 @@ def pair_lists(
     lists, scores, labels, mask, own, gain, discount, ranks, top, steps, factors, counted, ordered,
     cost, sigma, linear_from, wanted, value, slope,
 ):  # fmt: skip
-    """Write ``value`` and ``slope`` of ``lists``; the package describes the other arguments.
+    """Write ``value`` and ``slope``; for the arguments not listed here see ``ltr.kernels``.
 
-    value = sum over y_i > y_j of w_ij cost(sigma (s_i - s_j)), with w_ij = own_i + |g_i - g_j|
-    (c + c_d |d_i - d_j| + c_s step(|r_i - r_j|)).
+    The value is the sum over pairs y_i > y_j of w_ij cost(sigma (s_i - s_j)), with w_ij = own_i +
+    |g_i - g_j| (c + c_d |d_i - d_j| + c_s step(|r_i - r_j|)). Only the logistic cost uses sigma.
 
     Args:
         own, gain, discount, ranks: own, g, d and r of each item, ``[batch, list]``.
-        top: ``[batch, list]``, True where an item stands before the cutoff.
+        top: ``[batch, list]``, True if the item is ranked in the top k.
         steps: step at the distances 1, 2, ..., ``[list]``.
         factors: c, c_d and c_s.
-        counted: ``ALL`` pairs, those with ``ANY`` item before the cutoff, or with ``BOTH``.
-        ordered: False to sum over all j != i, whatever their labels, for each i before the cutoff.
+        counted: which pairs count: ``ALL``, or those with ``ANY`` or ``BOTH`` items in the top k.
+        ordered: False: for each i in the top k, sum over all j != i, whatever their labels.
         cost: ``LOGISTIC``, ``HINGE``, ``SQUARED_HINGE`` or ``EXPONENTIAL``.
         sigma: > 0.
-        linear_from: the difference from which the exponential continues as its tangent.
+        linear_from: the difference s_j - s_i beyond which the exponential cost continues as its
+            tangent.
     """
     for i in lists:
         items = np.nonzero(mask[i])[0]
@@ -46,7 +47,7 @@ def pair_lists(
 
 @part
 def _next_grade(y):
-    """For each item of descending labels the first with a lower one."""
+    """Return for each item, in descending order of label, the first one with a lower label."""
     n = len(y)
     lower = np.full(n, n)
     for i in range(n - 2, -1, -1):
@@ -75,7 +76,7 @@ def _one_list(
             for j in range(len(w)):
                 w[j] *= top[first + j]
         if first <= i:
-            w[i - first] = 0.0  # an item and itself are no pair
+            w[i - first] = 0.0  # an item is not paired with itself
         if cost == LOGISTIC:
             value += _logistic(w, s[i], s[first:], sigma, push)
         elif cost == EXPONENTIAL:
@@ -112,7 +113,10 @@ def _weigh(w, own, gain, discount, rank, gains, discounts, ranks, steps, factors
 
 @part
 def _logistic(w, s, others, sigma, push):
-    """Sum of w log(1 + exp(-z)), z = sigma (s - others); ``push`` is its slope by s - others."""
+    """Return the sum of w log(1 + exp(-z)), z = sigma (s - others).
+
+    Write to ``push`` the slope with respect to s - others.
+    """
     value = 0.0
     for j in range(len(w)):
         z = sigma * (s - others[j])
@@ -127,7 +131,7 @@ def _logistic(w, s, others, sigma, push):
 
 @part
 def _hinge(w, s, others, squared, push):
-    """Sum of w max(0, 1 - (s - others)), or of its square, and the slope."""
+    """Return the sum of w max(0, 1 - (s - others)), or of w times its square; write ``push``."""
     value = 0.0
     for j in range(len(w)):
         short = 1 - (s - others[j])
@@ -140,7 +144,7 @@ def _hinge(w, s, others, squared, push):
 
 @part
 def _exponential(w, s, others, linear_from, push):
-    """Sum of w exp(others - s), beyond ``linear_from`` of its tangent, and the slope."""
+    """Return the sum of w exp(others - s), linear beyond ``linear_from``; write ``push``."""
     value = 0.0
     for j in range(len(w)):
         wrong_by = others[j] - s

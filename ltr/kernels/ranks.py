@@ -1,4 +1,4 @@
-"""Soft ranks and their slopes: by sigmoids, by a Laplace kernel, by the Rank-Binomial recursion."""
+"""Soft ranks and their slopes: by sigmoids, a Laplace kernel, or the Rank-Binomial recursion."""
 
 import math
 
@@ -9,17 +9,18 @@ from ltr.kernels.compile import exp, kernel, part
 
 @kernel
 def soft_rank_lists(lists, scores, mask, temperature, laplace, weights, backward, found):
-    """Write the ranks of ``lists``; backward, the slopes of the sum of weights times ranks.
+    """Write the soft ranks; if ``backward``, write the slopes of the sum of weights times ranks.
 
-    rank_j = 1 + sum over i != j of F((s_i - s_j) / temperature), F the sigmoid or, with
-    ``laplace``, the distribution function of the Laplace distribution. With the latter the rank, in
-    descending order of score, is the place of j, minus half of the sum of exp(-|s_i - s_j| /
-    temperature) over the items in front, plus half of that over the items behind. Either sum
-    follows from that of the neighbour, so that a list costs one sort.
+    rank_j = 1 + sum over i != j of F((s_i - s_j) / temperature). F is the sigmoid or, with
+    ``laplace``, the distribution function of the Laplace distribution. In the latter case, the
+    soft rank of j is its rank in descending order of score, minus half the sum of
+    exp(-|s_i - s_j| / temperature) over the items before j, plus half the same sum over the items
+    after j. Each sum follows from the neighbour's sum, so that a list costs no more than a sort.
 
     Args:
         temperature: > 0.
-        weights: ``[batch, list]``, read if ``backward``.
+        laplace: use the Laplace distribution instead of the sigmoid.
+        weights: ``[batch, list]``, used only if ``backward``.
         found: ``[batch, list]``, written at real items.
     """
     for b in lists:
@@ -70,7 +71,7 @@ def _slopes(s, weights, temperature):
 
 @part
 def _near(s, temperature):
-    """exp(-gap / temperature) of each item and the one behind, from 0 to 1."""
+    """Return exp(-gap / temperature) of each two neighbours, from 0 to 1."""
     near = np.empty(max(len(s) - 1, 0))
     for i in range(len(near)):
         near[i] = exp(max((s[i + 1] - s[i]) / temperature, -708.0))  # NaN stays NaN
@@ -80,7 +81,7 @@ def _near(s, temperature):
 @part
 def _laplace_ranks(s, temperature):
     near, ranks = _near(s, temperature), np.arange(1.0, len(s) + 1)
-    for turn in (1, -1):  # the items in front, then those behind
+    for turn in (1, -1):  # the items before, then those after
         gaps, found, total = near[::turn], ranks[::turn], 0.0
         for i in range(1, len(s)):
             total = (total + 1) * gaps[i - 1]
@@ -90,7 +91,10 @@ def _laplace_ranks(s, temperature):
 
 @part
 def _laplace_slopes(s, weights, temperature):
-    """For each j the sum over i of (w_i - w_j) exp(-|s_i - s_j| / T) / 2T, T the temperature."""
+    """Return for each j the sum over i of (w_i - w_j) exp(-|s_i - s_j| / T) / 2T.
+
+    T is the temperature.
+    """
     near, slopes = _near(s, temperature), np.zeros(len(s))
     for turn in (1, -1):
         gaps, w, found, count, total = near[::turn], weights[::turn], slopes[::turn], 0.0, 0.0
@@ -102,17 +106,18 @@ def _laplace_slopes(s, weights, temperature):
 
 @kernel
 def expected_dcg_lists(lists, scores, mask, gain, discount, sigma, k, wanted, value, slope):
-    """Write ``value`` and ``slope`` of ``lists``; the package describes the other arguments.
+    """Write ``value`` and ``slope``; for the arguments not listed here see ``ltr.kernels``.
 
-    value = sum over items j of g_j sum over ranks r of d_r p_j(r). The distributions after 0, 1,
-    ... contests of one item are kept, at most n k numbers; the slope by the chance of a contest is
-    the distribution before it times the later cost of one rank lower.
+    The value is the sum over items j of g_j times the sum over ranks r of d_r p_j(r), where p_j is
+    the Rank-Binomial distribution. For one item, the distributions after 0, 1, ... contests are
+    stored, at most n k numbers. The slope with respect to the probability of a contest is the sum
+    over ranks of the distribution before this contest times what one rank lower changes afterwards.
 
     Args:
-        gain: g, ``[batch, list]``; items without gain are passed over.
+        gain: g, ``[batch, list]``; items with gain 0 are skipped.
         discount: d of each rank, ``[batch, list]``, 0 beyond ``k``.
         sigma: > 0, standard deviation of a score.
-        k: the last rank that is computed.
+        k: the last rank to compute.
     """
     for b in lists:
         items = np.nonzero(mask[b])[0]
@@ -120,7 +125,7 @@ def expected_dcg_lists(lists, scores, mask, gain, discount, sigma, k, wanted, va
         s, g = scores[b][items] / (sigma * math.sqrt(2.0)), gain[b][items]
         width = min(n, k)
         slopes = np.zeros(n)
-        found = np.zeros((n, width + 1))  # after each number of contests; 0 after the last rank
+        found = np.zeros((n, width + 1))  # row c: after c contests; last column 0
         costs = np.zeros(width + 1)
         for j in range(n):
             if g[j] != 0:
@@ -134,7 +139,10 @@ def expected_dcg_lists(lists, scores, mask, gain, discount, sigma, k, wanted, va
 
 @part
 def _expected(s, j, found, costs):
-    """Expected discount of item j; fills ``found`` with its ranks' chances after each contest."""
+    """Return the expected discount of item j.
+
+    Fill ``found`` with the probabilities of its ranks after each contest.
+    """
     n, width = len(s), len(costs) - 1
     found[0, :] = 0
     found[0, 0] = 1
@@ -143,7 +151,7 @@ def _expected(s, j, found, costs):
         if i == j:
             continue
         pi = 0.5 * math.erfc((s[j] - s[i]) * math.sqrt(0.5))
-        count = min(contests + 2, width)  # ranks that can be reached
+        count = min(contests + 2, width)  # reachable ranks
         before, after = found[contests], found[contests + 1]
         earlier = before[:-1]
         after[0] = before[0] * (1 - pi)
@@ -160,7 +168,10 @@ def _expected(s, j, found, costs):
 
 @part
 def _add_slopes(s, j, gain, found, costs, slopes):
-    """Add the slopes of ``gain`` times the expected discount by s; ``costs`` is used up."""
+    """Add the slopes of ``gain`` times the expected discount, with respect to s.
+
+    ``costs`` is overwritten.
+    """
     n, width = len(s), len(costs) - 1
     contests = n - 1
     for i in range(n - 1, -1, -1):

@@ -1,10 +1,12 @@
-"""SoftSort-NDCG of one list after the other, by running sums along the order: no matrix at all.
+"""SoftSort-NDCG of one list after the other, by running sums along the order, without any matrix.
 
-In descending order of score SoftSort is P = diag(1 / K 1) K, K[r, j] = exp(-|x_r - x_j|), and its
-scaling S = diag(u) K diag(v). K z is a sum over the items in front and one over those behind, each
-of which follows from that of the neighbour: K is applied in time in proportion to the items. So
-is its slope: where f has the slope X Y^T by K, x_i gets the sum over j of sign(j, i) K[i, j]
-(X_i Y_j + Y_i X_j), the sign 1 for items in front, -1 behind and 0 for equal scores.
+Items are in descending order of score; x are the scores divided by the temperature. SoftSort is
+then P = diag(1 / K 1) K with K[r, j] = exp(-|x_r - x_j|), and its Sinkhorn scaling is
+S = diag(u) K diag(v). The product K z consists of a sum over the items before and a sum over the
+items after each item. Each sum follows from the neighbour's sum, so that multiplying with K takes
+time in proportion to the number of items. The same holds for the slope: if f has the slope X Y^T
+with respect to K, then x_i gets the sum over j of sign(j, i) K[i, j] (X_i Y_j + Y_i X_j). The sign
+is 1 for items before i, -1 for items after i, and 0 for equal scores.
 """
 
 import numpy as np
@@ -16,14 +18,16 @@ from ltr.kernels.compile import exp, kernel, part
 def softsort_ndcg_lists(
     lists, scores, mask, gain, discount, temperature, max_iter, tol, wanted, value, slope,
 ):  # fmt: skip
-    """Write ``value`` and ``slope`` of ``lists``: sum over r, j of d_r S[r, j] g_j.
+    """Write ``value`` and ``slope``; for the arguments not listed here see ``ltr.kernels``.
+
+    The value is the sum over r, j of d_r S[r, j] g_j.
 
     Args:
-        gain: g of each item, ``[batch, list]``. A list without gains is passed over.
+        gain: g of each item, ``[batch, list]``. A list whose gains are all 0 is skipped.
         discount: d of each rank, ``[list]``.
-        temperature: of SoftSort.
-        max_iter, tol: the scaling stops after so many iterations, or where no column sum is
-            further from one.
+        temperature: the temperature of SoftSort.
+        max_iter, tol: the scaling stops after ``max_iter`` iterations, or as soon as every column
+            sum deviates from one by less than ``tol``.
     """
     for b in lists:
         items = np.nonzero(mask[b])[0]
@@ -39,9 +43,9 @@ def softsort_ndcg_lists(
 
 @part
 def _sorted_list(x, gain, discount, max_iter, tol, wanted, slope):
-    """The value, and its slopes by x."""
+    """Return the value; write its slopes with respect to x."""
     n, most, last = len(x), max_iter + 1, max_iter
-    near = np.zeros(n)  # K of an item and the one in front
+    near = np.zeros(n)  # K of each item and the one before it
     for j in range(1, n):
         near[j] = exp(max(x[j] - x[j - 1], -708.0))  # NaN stays NaN
     u, v, sums = np.empty((most, n)), np.ones((most, n)), np.empty(n)
@@ -66,7 +70,7 @@ def _sorted_list(x, gain, discount, max_iter, tol, wanted, slope):
     slope_v *= gain
     _add_slope(near, of_gained, gained, slope)
     for i in range(last, 0, -1):
-        of_sums = -slope_u * u[i] * u[i]  # of K v, of which u is the inverse
+        of_sums = -slope_u * u[i] * u[i]  # with respect to K v = 1 / u
         _times(near, of_sums, sums)
         slope_v += sums
         _add_slope(near, of_sums, v[i], slope)
@@ -80,7 +84,7 @@ def _sorted_list(x, gain, discount, max_iter, tol, wanted, slope):
 
 @part
 def _times(near, z, product):
-    """Write K z."""
+    """Write K z to ``product``."""
     n = len(z)
     total = 0.0
     for j in range(n):
@@ -94,8 +98,8 @@ def _times(near, z, product):
 
 @part
 def _add_slope(near, left, right, slope):
-    """Add the slopes by x of the sum over r, j of left_r K[r, j] right_j."""
-    for turn in (1, -1):  # of the items in front, then of those behind
+    """Add the slopes, with respect to x, of the sum over r, j of left_r K[r, j] right_j."""
+    for turn in (1, -1):  # the items before, then those after
         gaps, x, y, found = near[1:][::turn], left[::turn], right[::turn], slope[::turn]
         of_x, of_y, equal_x, equal_y = 0.0, 0.0, 0.0, 0.0
         for j in range(1, len(near)):

@@ -1,4 +1,4 @@
-"""Before and after a loss: scores and labels without padding, and the mean over a batch's lists."""
+"""Steps before and after a loss: remove padding, order by label, average over a batch's lists."""
 
 import torch
 from torch import Tensor
@@ -12,10 +12,11 @@ from ltr.typing import Labels, Mask, PerList, PerListMask, Ranks, Scores
 def without_padding(
     scores: Scores, labels: Labels, mask: Mask, *, called: str = "labels"
 ) -> tuple[Scores, Labels]:
-    """Scores and labels with 0 on padding, in one dtype: float64 if the scores are, else float32.
+    """Check the shapes; return scores and labels with 0 on padding, in one dtype.
 
-    Whatever stood on padding, NaN included, reaches neither values nor gradients. What the labels
-    are ``called`` is for the error where the shapes differ.
+    The dtype is float64 if the scores are float64, else float32. Values on padding, even NaN, then
+    affect neither the loss nor its gradient. ``called`` is the name used for ``labels`` in the
+    error if the shapes differ.
     """
     check_lists(scores, labels, mask, called=called)
     dtype = torch.promote_types(scores.dtype, torch.float32)
@@ -23,9 +24,9 @@ def without_padding(
 
 
 def ideal_order(scores: Scores, labels: Labels, mask: Mask) -> Ranks:
-    """The item at each rank by descending label, equal labels by score, ``[batch, rank]``.
+    """Return the item at each rank, ``[batch, rank]``, by descending label, then descending score.
 
-    Equal ones of both stand as they are given; padding comes last.
+    Items with equal labels and scores keep their given order; padding comes last.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[1.0, 0.0, 1.0]])
     >>> ideal_order(scores, labels, labels >= 0)
@@ -44,19 +45,20 @@ def mean_over_batch(
     empty: str = "keep",
     weights: PerList | None = None,
 ) -> Tensor:
-    """Mean of the lists' losses, a scalar; every list counts the same, however long it is.
+    """Return the mean of the lists' losses, a scalar; every list counts equally, however long.
 
-    A row without items never counts. If no list counts, the result is 0 with gradients of 0.
+    A list of no items never counts. If no list counts, the result is 0 with gradients of 0.
 
     Args:
-        values: ``[batch]``, what a loss returned for ``labels`` and ``mask``.
-        empty: ``"keep"`` counts a list without a relevant item with the value the loss gives it
-            (0 for NeuralNDCG and LambdaRank, which lowers the mean and so the step); ``"skip"``
-            leaves it out of sum and count.
-        weights: ``[batch]``, >= 0, how much each list counts; None: all the same.
+        values: ``[batch]``, the result of a loss for ``labels`` and ``mask``.
+        labels, mask: ``[batch, list]``, as for the loss.
+        empty: what to do with a list without a relevant item. ``"keep"`` counts it with its value
+            (0 for NeuralNDCG and LambdaRank, which lowers the mean and so the step size);
+            ``"skip"`` leaves it out of the sum and of the count.
+        weights: ``[batch]``, >= 0, how much each list counts; None: all count equally.
 
     Raises:
-        ConfigError: ``empty`` is neither, or there is not one value per list.
+        ConfigError: ``empty`` is not one of these, or there is not one value per list.
 
     >>> values, labels = torch.tensor([4.0, 2.0]), torch.tensor([[1.0], [0.0]])
     >>> [mean_over_batch(values, labels, labels >= 0, empty=x).item() for x in ("keep", "skip")]
@@ -74,9 +76,10 @@ def sum_over_batch(
     empty: str = "keep",
     weights: PerList | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """What ``mean_over_batch`` divides, and by what: two scalars that can be added over slices.
+    """Return the two scalars whose ratio is ``mean_over_batch``; slices of a batch can be added up.
 
-    The second is the number of counted lists or, with ``weights``, what these weigh.
+    The first is the sum of the losses. The second is the number of counted lists or, with
+    ``weights``, the sum of their weights.
     """
     check_values(values, mask, whose="the loss")
     counted = counted_lists(labels, mask, empty=empty)
@@ -88,6 +91,6 @@ def sum_over_batch(
 
 
 def counted_lists(labels: Labels, mask: Mask, *, empty: str = "keep") -> PerListMask:
-    """The lists that ``mean_over_batch`` counts, ``[batch]``."""
+    """Return which lists ``mean_over_batch`` counts, ``[batch]``."""
     check_choice("empty", empty, ["keep", "skip"])
     return mask.any(-1) if empty == "keep" else (mask & (labels > 0)).any(-1)

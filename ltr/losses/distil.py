@@ -1,4 +1,4 @@
-"""Distil: teach the scores of another model, its order softened, alone or beside the labels."""
+"""Distil: learn from the scores of another model, softened, alone or together with the labels."""
 
 import torch
 from torch import Tensor
@@ -23,24 +23,24 @@ def distil_loss(
     temperature: float = 0.5,
     alpha: float = 1.0,
 ) -> PerList:
-    """Distillation of each list, ``[batch]``, >= 0.
+    """Return the distillation loss of each list, ``[batch]``, >= 0.
 
-    alpha D(t) + (1 - alpha) L(y), t the teacher's scores, y the labels, p = softmax(t /
-    temperature):
+    The loss is alpha D(t) + (1 - alpha) L(y), where t are the teacher's scores, y the labels, and
+    p = softmax(t / temperature):
 
     - ``cost="listnet"``: D = -sum over items j of p_j log softmax(s)_j, the softened cross entropy
-      of Hinton et al. (2015, section 2; the student has no temperature here, and D no factor
-      temperature^2); L is ``listnet_loss``.
+      of Hinton et al. (2015, section 2). Unlike there, the student has no temperature, and D has no
+      factor temperature^2. L is ``listnet_loss``.
     - ``cost="lambdarank"``: D = sum over the pairs t_i > t_j of |p_i - p_j| |d(r_i) - d(r_j)| / m
-      log(1 + exp(-(s_i - s_j))), LambdaRank with the gains p: r are the current ranks of s, m is
-      the DCG of p in the teacher's order; L is ``lambdarank_loss``.
+      log(1 + exp(-(s_i - s_j))). This is LambdaRank with p as gains: r are the current ranks by s,
+      d(r) = 1/log2(1 + r), and m is the DCG of p in the teacher's order. L is ``lambdarank_loss``.
 
     Args:
         teacher: t, ``[batch, list]``; None: ``labels`` are the teacher's scores.
         cost: ``"listnet"`` or ``"lambdarank"``.
-        temperature: > 0, in units of t, smaller = closer to the teacher's first item alone. A run
-            with ``teacher=RUN`` gives t in units of its standard deviation within lists.
-        alpha: 0 to 1, the share of the teacher; the labels have the rest.
+        temperature: > 0, in units of t; the smaller, the more the teacher's first item counts
+            alone. A run with ``teacher=RUN`` divides t by its standard deviation within lists.
+        alpha: from 0 to 1, the weight of the teacher; the labels have the weight 1 - alpha.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[2.0, -1.0]])
     >>> distil_loss(scores, labels, labels > -2, cost="lambdarank", temperature=1.0)
@@ -63,7 +63,7 @@ def distil_loss(
 
 def _teachers_lambdas(scores: Scores, teacher: Scores, mask: Mask) -> PerList:
     gain = teacher.masked_fill(~mask, -torch.inf).softmax(-1)
-    gain = gain.masked_fill(~mask, 0)  # of a list of no items the softmax is NaN
+    gain = gain.masked_fill(~mask, 0)  # the softmax is NaN for a list of no items
     of_rank = discounts(mask.shape[-1], scores)
     ideal = (gain.sort(-1, descending=True).values * of_rank).sum(-1, keepdim=True)
     discount = of_rank[rank_of_item(scores, mask) - 1]

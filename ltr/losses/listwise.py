@@ -1,4 +1,4 @@
-"""ListNet, ListMLE and position-aware ListMLE: the likelihood of the labels' order."""
+"""ListNet, ListMLE and position-aware ListMLE: likelihoods of the order given by the labels."""
 
 import numpy as np
 import torch
@@ -15,10 +15,11 @@ from ltr.typing import Labels, Mask, PerList, Scores
 
 
 def listnet_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
-    """ListNet of each list, ``[batch]``, at least the entropy of softmax(y).
+    """Return the ListNet loss of each list, ``[batch]``, >= the entropy of softmax(y).
 
-    Minus sum over items j of softmax(y)_j log softmax(s)_j: the cross entropy of the top-one
-    probabilities (Cao et al., 2007, section 4; a baseline of the NeuralNDCG paper).
+    The loss is minus the sum over items j of softmax(y)_j log softmax(s)_j. This is the cross
+    entropy of the top-one probabilities, for labels y and scores s (Cao et al., 2007, section 4; a
+    baseline of the NeuralNDCG paper).
 
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 1.0]])
     >>> listnet_loss(scores, labels, labels > 0)  # log 2
@@ -29,7 +30,7 @@ def listnet_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
 
 
 def cross_entropy(scores: Scores, target: Scores, mask: Mask) -> PerList:
-    """Minus sum over items j of softmax(target)_j log softmax(s)_j of each list, ``[batch]``."""
+    """Return minus the sum over items j of softmax(target)_j log softmax(s)_j, ``[batch]``."""
     dtype, outside = torch.promote_types(scores.dtype, torch.float32), ~mask
     target = target.detach().to(dtype).masked_fill(outside, -torch.inf).softmax(-1)
     costs = -scores.to(dtype).masked_fill(outside, -torch.inf).log_softmax(-1)
@@ -40,12 +41,13 @@ def cross_entropy(scores: Scores, target: Scores, mask: Mask) -> PerList:
 def listmle_loss(
     scores: Scores, labels: Labels, mask: Mask, *, generator: torch.Generator | None = None
 ) -> PerList:
-    """ListMLE of each list, ``[batch]``, >= 0.
+    """Return the ListMLE loss of each list, ``[batch]``, >= 0.
 
-    Minus sum over ranks r of log(exp(s_r) / sum over q >= r of exp(s_q)), s_r the score of the item
-    at rank r in descending order of label: minus the log likelihood of that order under the
-    Plackett-Luce model (Xia et al., 2008, section 4.3). ``generator`` draws the order of equal
-    labels at every call, so that an empty list pulls its scores together on average.
+    The loss is minus the sum over ranks r of log(exp(s_r) / sum over q >= r of exp(s_q)), where s_r
+    is the score of the item at rank r in descending order of label. This is minus the log
+    likelihood of that order under the Plackett-Luce model (Xia et al., 2008, section 4.3).
+    ``generator`` draws a new order of equal labels at every call, so that on average an empty list
+    pulls its scores together.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([[2.0, 0.0, 1.0]])
     >>> listmle_loss(scores, labels, labels >= 0)  # log 3 + log 2 + log 1
@@ -63,11 +65,12 @@ def p_listmle_loss(
     weight: str = "exp2",
     generator: torch.Generator | None = None,
 ) -> PerList:
-    """Position-aware ListMLE of each list, ``[batch]``, >= 0.
+    """Return the position-aware ListMLE loss of each list, ``[batch]``, >= 0.
 
-    ``listmle_loss`` with each rank's term weighted by w(r) = 2^(n - r) - 1 (``exp2``; Lan et al.,
-    2014, section 4), here over its largest, w(1), so that long lists stay finite and all sizes
-    weigh the same, or by the gentler w(r) = 1/log2(1 + r) (``log2``).
+    It is ``listmle_loss`` with the term of each rank weighted by w(r). With ``weight="exp2"``,
+    w(r) = 2^(n - r) - 1 for a list of n items (Lan et al., 2014, section 4). Unlike there, it is
+    divided by its largest value, w(1), so that long lists stay finite and lists of all lengths
+    weigh the same. With ``weight="log2"``, w(r) = 1/log2(1 + r), which decreases more slowly.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([[2.0, 0.0, 1.0]])
     >>> p_listmle_loss(scores, labels, labels >= 0)  # log 3 + (2**1 - 1) / (2**2 - 1) log 2
@@ -79,7 +82,7 @@ def p_listmle_loss(
     if weight == "log2":
         weights = discounts(mask.shape[-1], ranks).expand(mask.shape)
     else:
-        # both sides of w(r) / w(1) times 2^(1 - n); a list of one item would be 0 / 0
+        # w(r) / w(1), with both multiplied by 2^(1 - n); a list of one item would be 0 / 0
         last = (1 - mask.sum(-1, keepdim=True).to(dtype)).exp2()
         weights = ((1 - ranks).exp2() - last).clamp(min=0) / (1 - last).masked_fill(last >= 1, 1)
     return _weighted_listmle(scores, labels, mask, generator, weights)
@@ -92,7 +95,7 @@ def _weighted_listmle(
     generator: torch.Generator | None,
     of_rank: Tensor,
 ) -> PerList:
-    """ListMLE whose terms are weighted by ``of_rank`` >= 0, ``[batch, rank]``."""
+    """Return ListMLE with its terms weighted by ``of_rank`` >= 0, ``[batch, rank]``."""
     check_lists(scores, labels, mask)
     noise = uniform_noise(mask, 1, promoted(scores), generator)[0]
     scores, labels = without_padding(scores, labels, mask)
@@ -121,6 +124,6 @@ def _cost_of_order(
     real = mask.gather(-1, order)
     # far below every score, but finite: -inf would make the gradient NaN
     ranked = scores.masked_fill(~mask, torch.finfo(scores.dtype).min / 4).gather(-1, order)
-    ranked = ranked - ranked.detach().logsumexp(-1, keepdim=True)  # or a shift costs digits
+    ranked = ranked - ranked.detach().logsumexp(-1, keepdim=True)  # else a shift loses digits
     left = ranked.flip(-1).logcumsumexp(-1).flip(-1)
     return ((left - ranked).masked_fill(~real, 0) * of_rank).sum(-1)

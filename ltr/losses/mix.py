@@ -1,4 +1,4 @@
-"""Mix: a weighted sum of the losses of this package, by their names."""
+"""Mix: a weighted sum of losses of this package, chosen by name."""
 
 import functools
 import inspect
@@ -14,7 +14,7 @@ from ltr.errors import ConfigError
 from ltr.knobs import is_number
 from ltr.typing import Labels, Loss, Mask, PerList, Scores
 
-OF_RUN = ("teacher", "generator")  # arguments that are no settings
+OF_RUN = ("teacher", "generator")  # arguments that are not settings
 _OTHERWISE = {"lambda": "lambdaloss", "plistmle": "p_listmle"}
 _DEFAULT = MappingProxyType({"neuralndcg": 1.0, "listnet": 0.3})
 
@@ -30,22 +30,24 @@ def mix_loss(
     teacher: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> PerList:
-    """Sum over the parts p of weight_p loss_p of each list, ``[batch]``.
+    """Return the sum over the parts p of weight_p loss_p of each list, ``[batch]``.
 
-    The parts are named as ``loss=`` names them, ``neuralndcg`` is ``neural_ndcg_loss``, and each
-    counts in its own units: NeuralNDCG goes from -1 to 0, ListNet from the entropy of its labels
-    up. The transposed NeuralNDCG is ``neuralndcg`` with its knob.
+    The parts have the names that ``loss=`` takes; for example, ``neuralndcg`` is
+    ``neural_ndcg_loss``. Each part keeps its own range: NeuralNDCG goes from -1 to 0, ListNet
+    starts at the entropy of softmax(labels). For the transposed NeuralNDCG, set the knob
+    ``transposed`` of ``neuralndcg``.
 
     Args:
-        parts: the weight of each part, >= 0; 0 leaves it out.
-        knobs: of some of ``parts``, ``{"neuralndcg": {"temperature": 0.1}}``; the others are the
-            functions' defaults.
+        parts: the weight of each part, >= 0; 0 leaves the part out.
+        knobs: the knobs of some parts, such as ``{"neuralndcg": {"temperature": 0.1}}``; all others
+            have the defaults of the functions.
         levels: number of grades, for the parts that take it.
         teacher: another model's scores, ``[batch, list]``, for the parts that take them.
-        generator: for the parts that draw, in the order of their names; None is torch's own.
+        generator: for the parts that draw random numbers, which are computed in the order of their
+            names; None is torch's own.
 
     Raises:
-        ConfigError: a name, a weight or a knob is wrong, or no part counts.
+        ConfigError: a name, a weight or a knob is wrong, or no part has a weight above 0.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[2.0, 0.0]])
     >>> mix_loss(scores, labels, labels >= 0, parts={"mse": 0.5, "ranknet": 1})  # 1/2 4/2 + log 2
@@ -78,7 +80,7 @@ def mix_loss(
 
 @functools.cache
 def losses_by_name() -> dict[str, Loss]:
-    """Every loss that can be a part, by the name that ``loss=`` has for it, sorted."""
+    """Return every loss that can be a part of a mix, by its name in ``loss=``, sorted by name."""
     found = {}
     for function, loss in vars(import_module(__package__)).items():
         if function.endswith("_loss") and loss is not mix_loss:
@@ -88,7 +90,7 @@ def losses_by_name() -> dict[str, Loss]:
 
 
 def reads_teacher(loss: Loss | None) -> bool:
-    """Whether ``loss``, with its knobs bound, learns from the scores of a teacher."""
+    """Return whether ``loss``, with its knobs bound, learns from a teacher's scores."""
     if loss is None:
         return False
     if getattr(loss, "func", loss) is not mix_loss:

@@ -1,10 +1,11 @@
-"""NeuralMAP, NeuralMRR, NeuralPrecision and NeuralERR: NeuralSort in the place of sorting.
+"""NeuralMAP, NeuralMRR, NeuralPrecision and NeuralERR: metrics with NeuralSort instead of sorting.
 
-The construction is NeuralNDCG's (Pobrotyn and Bialobrzeski, 2021): the metric of softly sorted
-relevance, b = S rel with S = sinkhorn(neural_sort(s)). Each value, ``[batch]``, goes from about -1
-(best) to 0, and to minus the exact metric as the temperature goes to 0. A list without a relevant
-item gives 0 without gradient. ``relevant`` > 0 is the lowest label that counts as relevant; ``k``,
-``temperature``, ``max_iter`` and ``tol`` are those of ``neural_ndcg_loss``.
+They are constructed like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021): the metric is computed from
+softly sorted relevance, b = S rel, with S = sinkhorn(neural_sort(s)) and rel = 1 for relevant
+items, else 0. Each value, ``[batch]``, is between about -1 (best) and 0. It approaches minus the
+exact metric as the temperature goes to 0. A list without a relevant item gives 0 without gradient.
+``relevant`` > 0 is the lowest label that counts as relevant; ``k``, ``temperature``, ``max_iter``
+and ``tol`` are those of ``neural_ndcg_loss``.
 """
 
 from typing import Any
@@ -35,10 +36,10 @@ def neural_map_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Minus NeuralMAP@k of each list, ``[batch]``.
+    """Return minus NeuralMAP@k of each list, ``[batch]``, from about -1 to 0.
 
-    NeuralMAP@k = 1/R sum over ranks r <= k of b_r (1 + sum over q < r of b_q) / r: R is the number
-    of relevant items of the list, whatever k is.
+    NeuralMAP@k = 1/R sum over ranks r <= k of b_r (1 + sum over q < r of b_q) / r, where R is the
+    number of relevant items of the list, whatever k is.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
     >>> neural_map_loss(scores, labels, labels >= 0, temperature=0.01)  # -(1 / 2 + 2 / 3) / 2
@@ -62,10 +63,10 @@ def neural_mrr_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Minus NeuralMRR@k of each list, ``[batch]``.
+    """Return minus NeuralMRR@k of each list, ``[batch]``, from about -1 to 0.
 
-    NeuralMRR@k = sum over ranks r <= k of 1/r b_r times the product over q < r of (1 - b_q), the
-    chance that no rank before r was relevant.
+    NeuralMRR@k = sum over ranks r <= k of 1/r b_r times the product over q < r of (1 - b_q). The
+    product is the probability that no rank before r is relevant.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
     >>> neural_mrr_loss(scores, labels, labels >= 0, temperature=0.01)  # -1 / 2
@@ -88,10 +89,11 @@ def neural_precision_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Minus NeuralPrecision@k of each list, ``[batch]``.
+    """Return minus NeuralPrecision@k of each list, ``[batch]``, from about -1 to 0.
 
-    NeuralPrecision@k = sum over ranks r <= k of b_r / k, however short the list is; without k over
-    the number of items, which leaves no gradient.
+    NeuralPrecision@k = sum over ranks r <= k of b_r / k, however short the list is. With k = None
+    the divisor is the number of items; then the value hardly depends on the scores, so that there
+    is no gradient to learn from.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
     >>> neural_precision_loss(scores, labels, labels >= 0, k=2, temperature=0.01)  # -1 / 2
@@ -114,11 +116,11 @@ def neural_err_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Minus NeuralERR@k of each list, ``[batch]``.
+    """Return minus NeuralERR@k of each list, ``[batch]``, from about -1 to 0.
 
-    NeuralERR@k = sum over ranks r <= k of 1/r c_r times the product over q < r of (1 - c_q), c =
-    S p, p_j = (2^y_j - 1) / 2^(levels - 1) the chance that item j satisfies (Chapelle et al.,
-    2009); not divided by that of the ideal order.
+    NeuralERR@k = sum over ranks r <= k of 1/r c_r times the product over q < r of (1 - c_q). Here
+    c = S p, and p_j = (2^y_j - 1) / 2^(levels - 1) is the probability that item j satisfies the
+    user (Chapelle et al., 2009). The value is not divided by the ERR of the ideal order.
 
     Args:
         levels: > 0, the number of grades (5 for labels 0 to 4); every label must be below it.
@@ -129,20 +131,23 @@ def neural_err_loss(
     """
     check_positive("levels", levels)
     scores, labels = without_padding(scores, labels, mask)
-    p = (labels.exp2() - 1) / 2.0 ** min(levels - 1, 1023)  # the largest float64
+    p = (labels.exp2() - 1) / 2.0 ** min(levels - 1, 1023)  # largest power in float64
     c = _softly_sorted(scores, p, mask, temperature, max_iter, tol)
     return _negative(mask & (labels > 0), cut(first_stop(c) / ranks_like(c), k).sum(-1))
 
 
 def _negative(relevant: Mask, values: PerList) -> PerList:
-    """``-values`` of the lists that have a relevant item, 0 without gradient for the others."""
+    """Return ``-values`` for lists with a relevant item, 0 without gradient for the others."""
     return (-values).masked_fill(~relevant.any(-1), 0)
 
 
 def _softly_sorted(
     scores: Scores, values: torch.Tensor, mask: Mask, temperature: float, max_iter: int, tol: float
 ) -> torch.Tensor:
-    """S v, ``[batch, rank]``, 0 at the ranks beyond the items; ``values`` get no gradient."""
+    """Return S v, ``[batch, rank]``, with v = ``values``, which get no gradient.
+
+    It is 0 at ranks beyond the number of items.
+    """
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
     return _sorted(scores, values.to(scores.dtype), mask, temperature, max_iter, tol)

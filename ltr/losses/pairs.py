@@ -1,4 +1,4 @@
-"""Sums over pairs of items: which pairs count, their weights as data, and their costs."""
+"""Sums over pairs of items: which pairs count, their weights, and their costs."""
 
 from typing import Any, NamedTuple
 
@@ -12,18 +12,20 @@ from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations.second_derivatives import fast_path
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
-COSTS = ("logistic", "hinge", "squared_hinge", "exponential")  # in the order of the kernel, as
-COUNTED = ("all", "any", "both")  # these are
-LINEAR_FROM = 30.0  # where the exponential goes on as its tangent: exp(30) = 1e13
+COSTS = ("logistic", "hinge", "squared_hinge", "exponential")  # both in the order that the kernel
+COUNTED = ("all", "any", "both")  # numbers them
+LINEAR_FROM = 30.0  # from here the exponential continues as its tangent: exp(30) = 1e13
 
 
 class PairWeight(NamedTuple):
-    """w_ij = own_i + |g_i - g_j| (c + c_d |d_i - d_j| + c_s step(|r_i - r_j|)), constants.
+    """The weight w_ij of a pair, as the constants from which it is computed.
+
+    w_ij = own_i + |g_i - g_j| (c + c_d |d_i - d_j| + c_s step(|r_i - r_j|)).
 
     Attributes:
-        own, gain, discount: own, g and d of each item, ``[batch, list]``; None is 0.
-        ranks: r, ``[batch, list]``, needed with ``steps``.
-        steps: step at the distances 1, 2, ..., ``[list]``; None is 0.
+        own, gain, discount: own, g and d of each item, ``[batch, list]``; None means 0.
+        ranks: r, ``[batch, list]``, needed if ``steps`` is given.
+        steps: step at the distances 1, 2, ..., ``[list]``; None means 0.
         factors: c, c_d and c_s.
     """
 
@@ -47,15 +49,21 @@ def sum_over_pairs(
     pairs: str = "any",
     ordered: bool = True,
 ) -> PerList:
-    """Sum over the pairs y_i > y_j of w_ij cost(sigma (s_i - s_j)), ``[batch]``.
+    """Return the sum over the pairs y_i > y_j of w_ij cost(sigma (s_i - s_j)), ``[batch]``.
 
-    On the CPU each thread takes the memory of one row of pairs.
+    On the CPU each thread needs memory for one row of pairs only.
 
     Args:
         scores, labels: ``[batch, list]``, 0 on padding.
+        mask: ``[batch, list]``, True where an item exists.
+        weight: the weights w.
         cost: one of ``COSTS``; logistic is log(1 + exp(-x)).
-        k, pairs: which pairs count at a cutoff: ``"any"`` or ``"both"`` items in the current top k.
-        ordered: False to sum over all j != i, whatever their labels, for i in the top k.
+        sigma: > 0. Leave it at 1 unless the cost is logistic: the CPU's kernel ignores it for the
+            other costs.
+        k: a cutoff rank; None: all pairs count.
+        pairs: which pairs count if there is a cutoff: those with ``"any"`` or with ``"both"`` items
+            in the current top k.
+        ordered: False: for i in the top k, sum over all j != i, whatever their labels.
     """
     check_positive("sigma", sigma)
     check_choice("pairs", pairs, COUNTED[1:])
@@ -99,7 +107,7 @@ def _sum_over_pairs(
         first, second = top.unsqueeze(-1), top.unsqueeze(-2)
         pairs &= first | second if counted == "any" else first & second
     weights = _weight_matrix(weight)
-    pairs = pairs & (weights != 0)  # the costs of others may be infinite, and 0 times that is NaN
+    pairs = pairs & (weights != 0)  # other costs may be infinite: 0 * inf is NaN
 
     def plain(scores: Scores) -> PerList:
         apart = torch.where(pairs, sigma * _differences(scores), torch.inf)
@@ -114,9 +122,10 @@ def _sum_over_pairs(
         return (weights * costs).sum((-2, -1))
 
     def logistic(scores: Scores, _: bool) -> tuple[PerList, Scores]:
-        """The weighted sum of log(1 + exp(-z)), z = sigma (s_i - s_j), and its slope.
+        """Return the weighted sum of log(1 + exp(-z)), z = sigma (s_i - s_j), and its slope.
 
-        That by s_i - s_j is sigma w_ij (sigmoid(z) - 1) = sigma w_ij expm1(logsigmoid(z)).
+        With respect to s_i - s_j, the slope is sigma w_ij (sigmoid(z) - 1) =
+        sigma w_ij expm1(logsigmoid(z)).
         """
         logs = logsigmoid(torch.where(pairs, _differences(sigma * scores), torch.inf))
         value = -(weights * logs).sum((-2, -1))
@@ -129,7 +138,7 @@ def _sum_over_pairs(
 
 
 def _weight_matrix(weight: PairWeight) -> Tensor:
-    """w_ij, ``[batch, i, j]``, or ``[batch, i, 1]`` where it is the same for all j."""
+    """Return w_ij, ``[batch, i, j]``, or ``[batch, i, 1]`` if it is the same for all j."""
     own: Any = 0 if weight.own is None else weight.own.unsqueeze(-1)
     constant, of_discount, of_step = weight.factors
     changes: list[Any] = [constant] if constant else []
@@ -137,7 +146,7 @@ def _weight_matrix(weight: PairWeight) -> Tensor:
         changes.append(_differences(of_discount * weight.discount).abs_())
     if weight.ranks is not None and weight.steps is not None and of_step:
         apart = _differences(weight.ranks).abs_()
-        changes.append((of_step * weight.steps)[(apart - 1).clamp(min=0)])  # of 0: of no pair
+        changes.append((of_step * weight.steps)[(apart - 1).clamp(min=0)])  # 0: not a pair
     if weight.gain is None or not changes:
         return own
     swapped = _differences(weight.gain).abs_()
@@ -146,5 +155,5 @@ def _weight_matrix(weight: PairWeight) -> Tensor:
 
 
 def _differences(values: Tensor) -> Tensor:
-    """x_i - x_j of each two items, ``[batch, i, j]``."""
+    """Return x_i - x_j for each two items, ``[batch, i, j]``."""
     return values.unsqueeze(-1) - values.unsqueeze(-2)

@@ -1,9 +1,9 @@
-"""Losses of pairs of items: RankNet, LambdaRank, LambdaLoss, RankSVM and RankBoost.
+"""Losses on pairs of items: RankNet, LambdaRank, LambdaLoss, RankSVM and RankBoost.
 
-A list without pairs gives 0 without gradient. Ranks of ties follow the order of the items. At a
-cutoff ``k`` (None: all pairs), ``pairs="any"`` counts pairs of which at least one item is in the
-current top k, ``"both"`` those of which both are (as in the NeuralNDCG paper): only pairs across
-the cutoff can lift a relevant item into the top k.
+A list without pairs gives 0 without gradient. Items with equal scores are ranked in their given
+order. With a cutoff ``k`` (None: all pairs count), ``pairs="any"`` counts the pairs with at least
+one item in the current top k. ``pairs="both"`` counts those with both items in the top k, as in the
+NeuralNDCG paper. Only pairs across the cutoff can lift a relevant item into the top k.
 """
 
 import torch
@@ -26,14 +26,17 @@ def ranknet_loss(
     sigma: float = 1.0,
     pairs: str = "any",
 ) -> PerList:
-    """RankNet of each list, ``[batch]``, >= 0.
+    """Return the RankNet loss of each list, ``[batch]``, >= 0.
 
-    Sum over the pairs y_i > y_j of log(1 + exp(-sigma (s_i - s_j))) (Burges et al., 2005, eq. 3;
-    the RankNet note, whose slope alpha is sigma; pairs of equal labels do not count here).
+    The loss is the sum over the pairs y_i > y_j of log(1 + exp(-sigma (s_i - s_j))) (Burges et al.,
+    2005, eq. 3; "RankNet and LambdaRank", daxpy.xyz, 2021, where sigma is called alpha). Unlike
+    there, pairs of equal labels do not count. A list without pairs gives 0 without gradient.
 
     Args:
-        k, pairs: which pairs count, see the module.
-        sigma: > 0, slope of the logistic, in units of 1 / score.
+        k: cutoff rank >= 1; None: all pairs count.
+        pairs: the pairs that count with a cutoff: ``"any"`` or ``"both"`` items in the current top
+            k.
+        sigma: > 0, slope of the logistic function, in units of 1 / score.
 
     >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
     >>> ranknet_loss(scores, labels, labels >= 0)  # log(1 + exp(2)) + log(1 + exp(1))
@@ -53,12 +56,14 @@ def lambdarank_loss(
     sigma: float = 1.0,
     pairs: str = "any",
 ) -> PerList:
-    """LambdaRank of each list, ``[batch]``, >= 0.
+    """Return the LambdaRank loss of each list, ``[batch]``, >= 0.
 
-    Sum over the pairs y_i > y_j of |delta NDCG@k|_ij log(1 + exp(-sigma (s_i - s_j))), with
-    |delta NDCG@k|_ij = |g_i - g_j| |d(r_i) - d(r_j)| / maxDCG@k, a constant, the change of NDCG@k
-    when i and j swap places at the current ranks r; g = 2^y - 1, d(r) = 1/log2(1 + r) and 0 beyond
-    k (Burges et al., 2006, and the overview of 2010, section 4.1). Knobs are those of RankNet.
+    The loss is the sum over the pairs y_i > y_j of
+    |delta NDCG@k|_ij log(1 + exp(-sigma (s_i - s_j))). Here
+    |delta NDCG@k|_ij = |g_i - g_j| |d(r_i) - d(r_j)| / maxDCG@k is the change of NDCG@k if i and j
+    swap their current ranks r; it is a constant in the gradient. g = 2^y - 1, and d(r) =
+    1/log2(1 + r), 0 beyond k (Burges et al., 2006; Burges, 2010, section 4.1). The
+    knobs are those of ``ranknet_loss``. A list without pairs gives 0 without gradient.
 
     >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
     >>> lambdarank_loss(scores, labels, labels >= 0, k=1)  # |1 - 0| * log(1 + exp(2)), one pair
@@ -82,24 +87,27 @@ def lambda_loss(
     mu: float = 10.0,
     pairs: str = "any",
 ) -> PerList:
-    """LambdaLoss of each list, ``[batch]``, >= 0.
+    """Return the LambdaLoss of each list, ``[batch]``, >= 0.
 
-    Sum over pairs of w_ij log(1 + exp(-sigma (s_i - s_j))) at the current ranks r, w constant, with
-    G = (2^y - 1) / maxDCG@k and d(r) = 1/log2(1 + r) (Wang et al., 2018, sections 4 and 5; their
-    logarithm has base 2):
+    The loss is the sum over pairs of w_ij log(1 + exp(-sigma (s_i - s_j))). The weights w depend on
+    the current ranks r but are constants in the gradient. With G = (2^y - 1) / maxDCG@k and
+    d(r) = 1/log2(1 + r) (Wang et al., 2018, sections 4 and 5, where the logarithm of the loss has
+    base 2), they are:
 
-    - ``ndcg1``: w_ij = G_i d(r_i), over all i != j whatever their labels (NDCG-Loss1, eq. 12;
-      theirs with i = j, which has no gradient).
+    - ``ndcg1``: w_ij = G_i d(r_i), over all i != j, whatever their labels (NDCG-Loss1, eq. 12; the
+      paper includes i = j, which has no gradient).
     - ``ndcg2``: w_ij = delta_ij |G_i - G_j|, over the pairs y_i > y_j, with delta_ij =
       |d(|r_i - r_j|) - d(|r_i - r_j| + 1)|.
     - ``ndcg2++``: w_ij = (rho_ij + mu delta_ij) |G_i - G_j|, over the same pairs, with rho_ij =
-      |d(r_i) - d(r_j)|: mu = 0 would be LambdaRank.
+      |d(r_i) - d(r_j)|; mu = 0 would be LambdaRank.
 
-    The paper has no cutoff: here the pairs and maxDCG are those of the top k, discounts are not
-    cut, and an item below the top k is paired only with those in it that have lower labels.
+    The paper has no cutoff. Here a cutoff restricts the pairs and maxDCG to the top k, but not the
+    discounts. An item i below the top k is paired only with items j of the top k that have lower
+    labels, also for ``ndcg1``. A list without a relevant item gives 0 without gradient.
 
     Args:
-        k, sigma, pairs: as those of RankNet.
+        variant: ``"ndcg1"``, ``"ndcg2"`` or ``"ndcg2++"``.
+        k, sigma, pairs: as for ``ranknet_loss``.
         mu: > 0, weight of delta in ``ndcg2++`` (10 in the paper).
 
     >>> scores, labels = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
@@ -126,7 +134,7 @@ def lambda_loss(
 
 
 def _normalised_gains(labels: Labels, mask: Mask, k: int | None) -> Scores:
-    """g_j / maxDCG@k of each item, g = 2^y - 1, ``[batch, list]``; 0 in a list without gain."""
+    """Return g_j / maxDCG@k for each item, g = 2^y - 1, ``[batch, list]``; 0 in an empty list."""
     ideal = dcg(labels, labels, mask, k=k).unsqueeze(-1)
     return gains(labels, mask) / ideal.masked_fill(ideal <= 0, 1)
 
@@ -139,16 +147,19 @@ def ranksvm_loss(
     squared: bool = False,
     pair_weight: str | None = None,
 ) -> PerList:
-    """RankSVM of each list, ``[batch]``, >= 0.
+    """Return the RankSVM loss of each list, ``[batch]``, >= 0.
 
-    Sum over the pairs y_i > y_j of w_ij max(0, 1 - (s_i - s_j)), or of its square (Joachims, 2002;
-    Chapelle and Keerthi, 2010); the margin is 1 in units of the scores. With ``ndcg_beta`` it is
-    RankSVMndcg, an upper bound of 1 - NDCG_beta (the RankNet report, eq. 18 to 20). With a linear
-    model and the trainer's ``l2`` or ``l1`` it is the support vector machine.
+    The loss is the sum over the pairs y_i > y_j of w_ij max(0, 1 - (s_i - s_j)), or of w_ij times
+    the square of the maximum (Joachims, 2002; Chapelle and Keerthi, 2010). The margin is 1 in units
+    of the scores. With ``pair_weight="ndcg_beta"`` it is RankSVMndcg, an upper bound of
+    1 - NDCG_beta (Jin et al., 2018; Team Macrohard, eq. 18 to 20). With a linear model and the
+    trainer's ``l2`` or ``l1`` it is the support vector machine. A list without pairs gives 0
+    without gradient.
 
     Args:
-        squared: the squared hinge.
-        pair_weight: None, w_ij = 1, or ``"ndcg_beta"``, w_ij = (y_i - y_j) / DCG_beta.
+        squared: use the squared hinge.
+        pair_weight: None for w_ij = 1, or ``"ndcg_beta"`` for w_ij = (y_i - y_j) / DCG_beta, where
+            DCG_beta is the sum over ranks r of y_r (n - r) in the ideal order.
 
     >>> scores, labels = torch.tensor([[0.0, 2.0, 0.5]]), torch.tensor([[2.0, 0.0, 0.0]])
     >>> ranksvm_loss(scores, labels, labels >= 0)  # (1 + 2) + (1 + 0.5)
@@ -162,14 +173,16 @@ def ranksvm_loss(
 def rankboost_loss(
     scores: Scores, labels: Labels, mask: Mask, *, pair_weight: str | None = None
 ) -> PerList:
-    """RankBoost of each list, ``[batch]``, >= 0.
+    """Return the RankBoost loss of each list, ``[batch]``, >= 0.
 
-    Sum over the pairs y_i > y_j of w_ij exp(-(s_i - s_j)) (Freund et al., 2003, section 3, by
-    gradient descent instead of boosting); with ``ndcg_beta``, RankBoostndcg (the RankNet report,
-    eq. 18 and 19). From s_j - s_i = 30 on the exponential goes on as its tangent.
+    The loss is the sum over the pairs y_i > y_j of w_ij exp(-(s_i - s_j)) (Freund et al., 2003,
+    section 3), here minimised by gradient descent instead of boosting. With
+    ``pair_weight="ndcg_beta"`` it is RankBoostndcg (Jin et al., 2018; Team Macrohard, eq. 18 and
+    19). From s_j - s_i = 30 on, the exponential continues as its tangent. A list without pairs
+    gives 0 without gradient.
 
     Args:
-        pair_weight: see ``ranksvm_loss``.
+        pair_weight: None or ``"ndcg_beta"``, as for ``ranksvm_loss``.
 
     >>> scores, labels = torch.tensor([[0.0, 2.0, 0.0]]), torch.tensor([[2.0, 0.0, 0.0]])
     >>> rankboost_loss(scores, labels, labels >= 0)  # exp(2) + exp(0)
@@ -183,10 +196,11 @@ def rankboost_loss(
 
 
 def _label_weight(labels: Labels, mask: Mask, pair_weight: str | None) -> PairWeight:
-    """The weight that the knob ``pair_weight`` names; ``labels`` are 0 on padding.
+    """Return the weight for the knob ``pair_weight``; ``labels`` must be 0 on padding.
 
-    None is 1. ``"ndcg_beta"`` is (y_i - y_j) / DCG_beta, DCG_beta = sum over ranks r of y_r (n - r)
-    of the ideal order: the weights of pairs in the wrong order add up to 1 - NDCG_beta.
+    None gives 1. ``"ndcg_beta"`` gives (y_i - y_j) / DCG_beta, with DCG_beta = sum over ranks r of
+    y_r (n - r) in the ideal order. The weights of the pairs in the wrong order then add up to
+    1 - NDCG_beta.
     """
     if pair_weight is None:
         return PairWeight(own=torch.ones_like(labels))
@@ -196,6 +210,6 @@ def _label_weight(labels: Labels, mask: Mask, pair_weight: str | None) -> PairWe
             "for pairs that all count 1"
         )
     below = (mask.sum(-1, keepdim=True) - ranks_like(mask)).clamp(min=0)
-    # padding, labelled 0 here, adds nothing wherever it is sorted to, if no label is below 0
+    # padding has the label 0 here and adds nothing, wherever it is sorted, if labels are >= 0
     ideal = (labels.sort(-1, descending=True).values * below).sum(-1, keepdim=True)
     return PairWeight(gain=labels / ideal.masked_fill(ideal <= 0, 1), factors=(1.0, 0.0, 0.0))

@@ -1,4 +1,4 @@
-"""PL-Rank-3: the policy gradient of the NDCG expected under the Plackett-Luce model."""
+"""PL-Rank-3: the policy gradient of the expected NDCG under the Plackett-Luce model."""
 
 import torch
 from torch import Tensor
@@ -23,25 +23,26 @@ def plrank_loss(
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> PerList:
-    """Minus the mean NDCG@k of drawn rankings of each list, ``[batch]``, from -1 (best) to 0.
+    """Return minus the mean NDCG@k of sampled rankings of each list, ``[batch]``, -1 (best) to 0.
 
-    A ranking is drawn from the Plackett-Luce model: the item of each rank in turn from those left,
-    item j with a probability in proportion to exp(m_j), m = s / temperature (the paper has none;
-    the value goes to the exact NDCG@k as it goes to 0). Value and gradient are PL-Rank-3's unbiased
-    estimates of the expected NDCG@k and of its gradient (Oosterhuis, 2022, "Learning-to-Rank at the
-    Speed of Sampling"). With the reward g_j d(r) of item j at rank r, g = 2^y - 1 over maxDCG@k,
-    d(r) = 1/log2(1 + r) up to k, the slope by m_j is the mean over the rankings of
+    Rankings are drawn from the Plackett-Luce model: one rank after the other, an item j is drawn
+    from those left with a probability in proportion to exp(m_j), with m = s / temperature. The
+    paper has no temperature; as it goes to 0, the value goes to minus the exact NDCG@k. Value and
+    gradient are PL-Rank-3's unbiased estimates for minus the expected NDCG@k (Oosterhuis, 2022,
+    "Learning-to-Rank at the Speed of Sampling"). The reward of item j at rank r is g_j d(r), with
+    g = (2^y - 1) / maxDCG@k and d(r) = 1/log2(1 + r), 0 beyond k. The gradient of the expected
+    NDCG@k with respect to m_j is the mean over the rankings of
 
         sum over r > r_j of the rewards + exp(m_j) sum over r <= min(r_j, k) of (g_j d(r) - R_r)/Z_r
 
-    where r_j is the rank of j, R_r the rewards from rank r on and Z_r the sum of exp(m) over the
-    items left at rank r. A list without a relevant item gives 0 without gradient. A list takes
-    ``n_samples`` (n + k log k) time and ``n_samples`` n numbers.
+    where r_j is the rank of j, R_r the sum of the rewards from rank r on, and Z_r the sum of exp(m)
+    over the items left at rank r. A list without a relevant item gives 0 without gradient. A list
+    of n items takes ``n_samples`` (n + k log k) time and memory for ``n_samples`` n numbers.
 
     Args:
         k: cutoff rank >= 1, None for the whole list.
-        n_samples: >= 1, drawn rankings.
-        temperature: > 0, in units of the scores; larger draws more evenly.
+        n_samples: >= 1, the number of rankings to draw.
+        temperature: > 0, in units of the scores; the larger, the more evenly items are drawn.
         generator: draws the rankings; None is torch's own.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 0.0]])
@@ -58,7 +59,7 @@ def plrank_loss(
         one = negative_ratio(torch.ones_like(found), dcg(labels, labels, mask, k=k).double())
         value = (one * found).to(scores.dtype)
         slope = (one.unsqueeze(-1) * slope / temperature).to(scores.dtype)
-    # 0 in value, with the estimate as its gradient
+    # add a term of value 0 whose gradient is the estimate
     value = value + ((scores - scores.detach()) * slope).sum(-1)
     return once(value, "plrank, whose gradient is an estimate by draws,")
 
@@ -71,7 +72,10 @@ def _estimates(
     n_samples: int,
     generator: torch.Generator | None,
 ) -> tuple[PerList, Scores]:
-    """Mean DCG@k of drawn rankings, ``[batch]``, and the slope of its expectation by ``m``."""
+    """Return the mean DCG@k of drawn rankings, ``[batch]``, and estimate its gradient for ``m``.
+
+    The gradient, ``[batch, list]``, is that of the expected DCG@k.
+    """
     of_rank = discounts(mask.shape[-1], m, k=k)[:k]
     # far below every number, but finite: sums of exponentials of -inf would be NaN
     least = torch.finfo(m.dtype).min / 4
@@ -88,7 +92,7 @@ def _estimates(
     left = torch.cat([others, top.flip(-1)], -1).logcumsumexp(-1)[..., 1:].flip(-1)
 
     def running(values: Tensor) -> tuple[Tensor, Tensor]:
-        """log sum over r <= min(r_j, k) of values_r / Z_r: of the items placed, and of others."""
+        """Return log sum over r <= min(r_j, k) of values_r / Z_r, for the top k and for others."""
         logs = torch.where(values > 0, values.log(), least) - left
         sums = logs.clamp(min=least).logcumsumexp(-1)
         return sums, sums[..., -1:]

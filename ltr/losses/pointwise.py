@@ -1,4 +1,4 @@
-"""Each item by itself: regression to the labels, relevant or not, thresholds between grades."""
+"""Losses that treat each item by itself: regression, binary relevance, thresholds of grades."""
 
 import torch
 from torch import Tensor
@@ -10,19 +10,19 @@ from ltr.losses.batch import without_padding
 from ltr.metrics.relevance import is_relevant
 from ltr.typing import Labels, Mask, PerList, Scores
 
-MOST_LEVELS = 1000  # of ``ordinal``: a number is kept for each item and threshold
+MOST_LEVELS = 1000  # for ``ordinal``, which stores a number for each item and threshold
 
 
 def _mean(costs: Tensor, mask: Mask) -> PerList:
-    """Mean over the items of each list of what is 0 on padding."""
+    """Return the mean over the items of each list; ``costs`` must be 0 on padding."""
     return costs.sum(-1) / mask.sum(-1).clamp(min=1)
 
 
 def mse_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
-    """Mean square error of each list, ``[batch]``, >= 0.
+    """Return the mean square error of each list, ``[batch]``, >= 0.
 
-    Mean over items of (s_j - y_j)^2, scores in units of the labels: subset regression (Cossock and
-    Zhang, 2006, section 5, with equal weights).
+    The loss is the mean over items of (s_j - y_j)^2, so scores are in units of the labels. It is
+    subset regression (Cossock and Zhang, 2006, section 5) with equal weights.
 
     >>> mask = torch.tensor([[True, True, False]])
     >>> mse_loss(torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[2.0, 0.0, 0.0]]), mask)
@@ -33,10 +33,10 @@ def mse_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
 
 
 def rmse_loss(scores: Scores, labels: Labels, mask: Mask, *, levels: float | int = 5) -> PerList:
-    """Root mean square error of each list, ``[batch]``, >= 0.
+    """Return the root mean square error of each list, ``[batch]``, >= 0.
 
-    sqrt(mean over items of (levels sigmoid(s_j) - y_j)^2) (the NeuralNDCG paper, 5.4). At an error
-    of exactly 0 the gradient is 0.
+    The loss is sqrt(mean over items of (levels sigmoid(s_j) - y_j)^2) (the NeuralNDCG paper, 5.4).
+    If the error is exactly 0, the gradient is 0.
 
     Args:
         levels: > 0, the number of grades (5 for labels 0 to 4).
@@ -53,10 +53,11 @@ def rmse_loss(scores: Scores, labels: Labels, mask: Mask, *, levels: float | int
 
 
 def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | int = 1) -> PerList:
-    """Binary cross entropy of each list, ``[batch]``, >= 0.
+    """Return the binary cross entropy of each list, ``[batch]``, >= 0.
 
-    Mean over items of log(1 + exp(-s_j)) for relevant ones and log(1 + exp(s_j)) for the others:
-    minus the log likelihood under P(relevant) = sigmoid(s_j) (a baseline of the RankNet report).
+    The loss is the mean over items of log(1 + exp(-s_j)) if item j is relevant, else of
+    log(1 + exp(s_j)). This is minus the mean log likelihood under P(relevant) = sigmoid(s_j) (a
+    baseline of Team Macrohard's report).
 
     Args:
         relevant: > 0, the lowest label that counts as relevant.
@@ -73,17 +74,18 @@ def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | in
 def ordinal_loss(
     scores: Scores, labels: Labels, mask: Mask, *, levels: int = 5, sigma: float = 1.0
 ) -> PerList:
-    """Ordinal regression of each list, ``[batch]``, >= 0.
+    """Return the ordinal regression loss of each list, ``[batch]``, >= 0.
 
-    Mean over items of the sum over grades l from 1 to levels - 1 of log(1 + exp(-z)), z =
-    sigma (s_j - l + 1/2) if y_j >= l and -z otherwise: the all-threshold logistic loss (Rennie and
-    Srebro, 2005, section 4.2), thresholds fixed half way between the grades, scores in units of the
-    labels. A label between two grades counts as both, in proportion.
+    The loss is the mean over items of the sum over grades l from 1 to levels - 1 of
+    log(1 + exp(-z)) if y_j >= l, else of log(1 + exp(z)), with z = sigma (s_j - l + 1/2). This is
+    the all-threshold logistic loss (Rennie and Srebro, 2005, section 4.2), but with thresholds
+    fixed half way between the grades. Scores are in units of the labels. A label between two grades
+    counts as both, in proportion.
 
     Args:
         labels: ``[batch, list]``, from 0 to ``levels`` - 1.
         levels: from 2 to 1000, the number of grades (5 for labels 0 to 4).
-        sigma: > 0, slope of the logistic, in units of 1 / score.
+        sigma: > 0, slope of the logistic function, in units of 1 / score.
 
     >>> scores, labels = torch.tensor([[0.5]]), torch.tensor([[1.0]])
     >>> ordinal_loss(scores, labels, labels > 0, levels=3)  # log 2 + log(1 + exp(-1))

@@ -1,4 +1,4 @@
-"""RankProp: regression to targets that have the order of the labels and follow the scores."""
+"""RankProp: regression to targets that are in the order of the labels and adapt to the scores."""
 
 import numpy as np
 import torch
@@ -11,16 +11,16 @@ from ltr.typing import Labels, Mask, PerList, Scores
 
 
 def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = "ranks") -> PerList:
-    """RankProp of each list, ``[batch]``, >= 0.
+    """Return the RankProp loss of each list, ``[batch]``, >= 0.
 
-    Mean over items of (s_j - t_j)^2 with targets t that are constants in the gradient and that
-    every call takes anew from the scores s and the order of the labels:
+    The loss is the mean over items of (s_j - t_j)^2. Every call computes the targets t anew, from
+    the scores s and the order of the labels; they are constants in the gradient:
 
-    - ``ranks``: the items are sorted by label, equal labels by their score, and t falls evenly with
-      the rank r, t = (n - r + 1/2) / n (Caruana, Baluja and Mitchell, 1996, who rank one training
-      set before each epoch; the scale of the targets is a choice).
-    - ``isotonic``: of all t that fall with that order, the closest to s in squares. The loss is 0
-      for all right orders and for scores that are all equal.
+    - ``ranks``: the items are sorted by label, equal labels by score, and t decreases evenly with
+      the rank r, t = (n - r + 1/2) / n (Caruana, Baluja and Mitchell, 1996, who instead rank the
+      whole training set before each epoch; the scale of t is chosen here).
+    - ``isotonic``: the t closest to s in squared distance among all that never increase in that
+      order. The loss is 0 if the scores order the labels right, or if all scores are equal.
 
     Args:
         targets: ``"ranks"`` (the paper's) or ``"isotonic"``.
@@ -43,14 +43,14 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
 
 
 def _closest_falling(values: Scores, real: Mask) -> Scores:
-    """The closest t to ``values`` with t_1 >= t_2 >= ..., ``[batch, rank]``; 0 where not ``real``.
+    """Return the t closest to ``values`` with t_1 >= t_2 >= ..., ``[batch, rank]``.
 
-    By pooling adjacent violators, on the CPU.
+    They are 0 where not ``real``. The algorithm is pooling adjacent violators, on the CPU.
     """
     from scipy.optimize import isotonic_regression
 
     found, given = np.zeros(values.shape), values.double().cpu().numpy()
     for b, n in enumerate(real.sum(-1).tolist()):
-        if n and np.isfinite(given[b, :n]).all():  # else the value says that it is not
+        if n and np.isfinite(given[b, :n]).all():  # else the loss becomes not finite itself
             found[b, :n] = isotonic_regression(given[b, :n], increasing=False).x
     return torch.from_numpy(found).to(values)

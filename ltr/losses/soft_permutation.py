@@ -1,10 +1,12 @@
 """NDCG of softly sorted lists: NeuralNDCG, OT-NDCG and SoftSort-NDCG.
 
-In place of sorting stands S, ``[rank, item]``, the Sinkhorn scaling of a relaxation of the
-permutation (Pobrotyn and Bialobrzeski, 2021). Each value, ``[batch]``, goes from about -1 (best) to
-0, and to minus the exact NDCG@k as the temperature goes to 0. A list without a relevant item gives
-0 without gradient. ``k`` is a cutoff rank >= 1, None for the whole list, ``temperature`` > 0,
-smaller closer to NDCG, in units of the scores; ``max_iter`` and ``tol`` are those of ``sinkhorn``.
+Sorting is replaced by multiplication with S, ``[rank, item]``, a relaxed permutation matrix after
+Sinkhorn scaling (Pobrotyn and Bialobrzeski, 2021). Each value, ``[batch]``, is between about -1
+(best) and 0. It approaches minus the exact NDCG@k as the temperature goes to 0. A list without a
+relevant item gives 0 without gradient.
+
+Common knobs: ``k`` is a cutoff rank >= 1, None for the whole list. ``temperature`` > 0 is in units
+of the scores; smaller is closer to NDCG. ``max_iter`` and ``tol`` are those of ``sinkhorn``.
 """
 
 from typing import Any
@@ -38,25 +40,30 @@ def neural_ndcg_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Minus NeuralNDCG@k of each list, ``[batch]``.
+    """Return minus NeuralNDCG@k of each list, ``[batch]``, from about -1 (best) to 0.
 
-    NeuralNDCG@k = sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, S = sinkhorn(neural_sort(s)),
-    g = 2^y - 1 and d(r) = 1/log2(1 + r). Transposed, it is the sum over items j of g_j (S' d)_j /
-    maxDCG@k, S' the scaling of the transposed matrix (Pobrotyn and Bialobrzeski, 2021, eq. 5 and 6;
-    they do not say what they train on in empty lists).
+    NeuralNDCG@k = sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with
+    S = sinkhorn(neural_sort(s)), g = 2^y - 1 and d(r) = 1/log2(1 + r). The transposed variant is
+    the sum over items j of g_j (S' d)_j / maxDCG@k, where S' is the scaling of the transposed
+    matrix (Pobrotyn and Bialobrzeski, 2021, eq. 5 and 6). A list without a relevant item gives 0
+    without gradient; the paper does not say what it does with such lists.
 
-    On the CPU a list of n items takes at most n^2 time and at most 32 MiB for each thread; an
-    NVIDIA GPU's kernel takes lists of up to 2,048 places, but for few long ones.
+    On the CPU a list of n items takes at most n^2 time, and at most 32 MiB for each thread. On an
+    NVIDIA GPU a kernel is used for lists of up to 2,048 places, except for batches of few long
+    lists.
 
     Args:
-        scores: ``[batch, list]``. Equal scores share their ranks, so an output that saturates gives
-            no gradient; the paper puts Tanh on it.
-        transposed: eq. 6 instead of eq. 5.
-        stochastic: the mean of the value over draws of ``drawn_scores``; the temperature
+        scores: ``[batch, list]``. Equal scores share their ranks equally, so a saturated output
+            activation gives no gradient; the paper uses Tanh as output activation.
+        k: cutoff rank >= 1, None for the whole list.
+        temperature: > 0, in units of the scores; smaller is closer to NDCG.
+        transposed: use eq. 6 instead of eq. 5.
+        stochastic: average the value over noisy scores drawn by ``drawn_scores``; the temperature
             is then in units of log scores.
-        n_samples: >= 1, draws, if stochastic; time and memory grow with it.
-        beta: > 0, scale of the noise, if stochastic.
+        n_samples: >= 1, the number of draws if stochastic; time and memory grow with it.
+        beta: > 0, the scale of the noise if stochastic.
         generator: draws the noise; None is torch's own.
+        max_iter, tol: as for ``sinkhorn``.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> neural_ndcg_loss(scores, labels, labels >= 0, k=1, temperature=0.01)  # -(2 - 1) / (4 - 1)
@@ -85,13 +92,14 @@ def ot_ndcg_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Minus NDCG@k of the transport plan of each list, ``[batch]``.
+    """Return minus NDCG@k by the transport plan of each list, ``[batch]``, about -1 (best) to 0.
 
-    Minus sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with S = ot_sort(s) (Cuturi et al.,
-    2019). Scores are standardised list by list, so that their unit does not matter.
+    The loss is minus the sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with S = ot_sort(s)
+    (Cuturi et al., 2019); g and d are those of ``neural_ndcg_loss``. Scores are standardised list
+    by list, so that their unit does not matter.
 
     Args:
-        temperature: weight of the entropy, > 0, in units of the list's length squared. At the
+        temperature: > 0, weight of the entropy, in units of the list's length squared. At the
             default, columns sum to one within about 3e-3 after 30 iterations.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
@@ -116,11 +124,12 @@ def softsort_ndcg_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Minus NDCG@k of SoftSort of each list, ``[batch]``.
+    """Return minus NDCG@k by SoftSort of each list, ``[batch]``, from about -1 (best) to 0.
 
-    Minus sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with S = sinkhorn(soft_sort(s)) (Prillo
-    and Eisenschlos, 2020). On the CPU no matrix is formed: beside one sort, a list costs time and
-    memory in proportion to its items.
+    The loss is minus the sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with
+    S = sinkhorn(soft_sort(s)) (Prillo and Eisenschlos, 2020); g and d are those of
+    ``neural_ndcg_loss``. On the CPU no matrix is formed: apart from one sort, a list takes time and
+    memory in proportion to its number of items.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> softsort_ndcg_loss(scores, labels, labels >= 0, k=1, temperature=0.01)  # -(2 - 1) / (4 - 1)
@@ -158,7 +167,7 @@ def neural_dcg(
     transposed: bool,
     *scaling: Any,
 ) -> PerList:
-    """Sum over ranks r <= k of (S g)_r d(r), S = sinkhorn(neural_sort(s)), ``[batch]``."""
+    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``, S as in NeuralNDCG."""
     soft = neural_sort(scores, mask, temperature=temperature)
     first = "rows" if transposed else "columns"
     return soft_dcg(scaled(soft, mask, *scaling, first=first), labels, mask, k=k)
@@ -167,22 +176,22 @@ def neural_dcg(
 def scaled(
     soft: Matrix, mask: Mask, max_iter: int, tol: float, *, first: str = "columns"
 ) -> Matrix:
-    """``sinkhorn`` of positional knobs, as kernels take them."""
+    """Call ``sinkhorn`` with positional knobs, in the order in which kernels take them."""
     return sinkhorn(soft, mask, max_iter=max_iter, tol=tol, first=first)
 
 
 def soft_dcg(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
-    """Sum over ranks r <= k of (S g)_r d(r), ``[batch]``; S is ``soft``, [batch, rank, item]."""
+    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``, where S is ``soft``."""
     sorted_gains = (soft * gains(labels, mask).unsqueeze(-2)).sum(-1)
     return (sorted_gains * discounts(mask.shape[-1], soft, k=k)).sum(-1)
 
 
 def negative_ndcg(found: PerList, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
-    """Minus ``found`` over maxDCG@k; 0 without gradient for a list without a relevant item."""
+    """Return ``-found / maxDCG@k``; 0 without gradient for a list without a relevant item."""
     return negative_ratio(found, dcg(labels, labels, mask, k=k))
 
 
 def negative_ratio(found: PerList, ideal: PerList) -> PerList:
-    """``-found / ideal``; 0 without gradient where ``ideal`` is 0."""
+    """Return ``-found / ideal``; 0 without gradient where ``ideal`` is 0."""
     relevant = ideal > 0
     return (-found / ideal.masked_fill(~relevant, 1)).masked_fill(~relevant, 0)

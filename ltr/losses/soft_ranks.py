@@ -1,10 +1,13 @@
-"""NDCG of soft ranks: ApproxNDCG, LapNDCG, SoDeep-NDCG, and SoftNDCG of distributions of ranks.
+"""NDCG with soft ranks: ApproxNDCG, LapNDCG, SoDeep-NDCG; SoftNDCG with distributions of ranks.
 
-Each value, ``[batch]``, is minus NDCG@k with soft ranks, from about -1 (best) to 0; a list without
-a relevant item gives 0 without gradient. ``k`` is a cutoff rank >= 1, None for the whole list;
-``temperature`` > 0 is in units of the scores, and the value goes to minus the exact NDCG@k as it
-goes to 0. The first three are sums over items j of g_j t(r_j) / log2(1 + r_j) / maxDCG@k with g =
-2^y - 1, r the soft ranks and t(r) = sigmoid(cut_slope (k + 1/2 - r)), 1 without k.
+Each value, ``[batch]``, is minus NDCG@k with soft ranks, between about -1 (best) and 0. A list
+without a relevant item gives 0 without gradient. ``k`` is a cutoff rank >= 1, None for the whole
+list. ``temperature`` > 0 is in units of the scores; as it goes to 0, the value goes to minus the
+exact NDCG@k.
+
+ApproxNDCG, LapNDCG and SoDeep-NDCG are sums over items j of g_j t(r_j) / log2(1 + r_j) / maxDCG@k.
+Here g = 2^y - 1, r_j is the soft rank of item j, and t(r) = sigmoid(cut_slope (k + 1/2 - r)) is a
+smooth cutoff; without k, t = 1.
 """
 
 from functools import partial
@@ -39,14 +42,18 @@ def approx_ndcg_loss(
     temperature: float = 1.0,
     cut_slope: float = 10.0,
 ) -> PerList:
-    """Minus ApproxNDCG@k of each list, ``[batch]``.
+    """Return minus ApproxNDCG@k of each list, ``[batch]``, from about -1 (best) to 0.
 
-    The ranks are r_j = 1 + sum over i != j of sigmoid((s_i - s_j) / temperature) (Qin, Liu and Li,
-    2010, sections 4.1 and 4.2; their alpha = 1 / temperature, beta = cut_slope; they cut at k,
-    which does not go to the exact NDCG@k).
+    The value is NDCG@k with the soft ranks
+    r_j = 1 + sum over i != j of sigmoid((s_i - s_j) / temperature) and the cutoff t(r) =
+    sigmoid(cut_slope (k + 1/2 - r)) (Qin, Liu and Li, 2010, sections 4.1 and 4.2; in the paper
+    alpha = 1 / temperature and beta = cut_slope). The paper centres the cutoff at k instead of
+    k + 1/2, with which the value does not go to the exact NDCG@k.
 
     Args:
-        cut_slope: > 0, steepness of the truncation t, in units of 1 / rank; not used without ``k``.
+        k: cutoff rank >= 1, None for the whole list.
+        temperature: > 0, in units of the scores; smaller is closer to NDCG.
+        cut_slope: > 0, steepness of the cutoff t, in units of 1 / rank; not used without ``k``.
 
     >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
     >>> approx_ndcg_loss(scores, labels, labels >= 0, temperature=0.1)  # -1 / log2(1 + 2)
@@ -59,7 +66,7 @@ def approx_ndcg_loss(
 
 @with_kernel(partial(_ranks_by_loops, laplace=False))
 def _sigmoid_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
-    """r of each item, ``[batch, list]``; not defined on padding."""
+    """Return the soft rank of each item, ``[batch, list]``; undefined on padding."""
     above = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
     # the item itself adds sigmoid(0) = 1/2
     return 0.5 + above.masked_fill(~mask.unsqueeze(-2), 0).sum(-1)
@@ -74,14 +81,15 @@ def lap_ndcg_loss(
     temperature: float = 1.0,
     cut_slope: float = 10.0,
 ) -> PerList:
-    """Minus LapNDCG@k of each list, ``[batch]``, in the time of one sort.
+    """Return minus LapNDCG@k of each list, ``[batch]``, from about -1 (best) to 0.
 
-    The ranks are r_j = 1 + sum over i != j of Phi((s_i - s_j) / temperature), Phi(x) = 1/2 e^x
-    up to 0 and 1 - 1/2 e^-x from there on: a Lap-Sum of Struski et al. (2025, "LapSum - One Method
-    to Differentiate Them All: Ranking, Sorting and Top-k Selection"), who train classifiers by it.
+    The soft ranks are r_j = 1 + sum over i != j of Phi((s_i - s_j) / temperature), with Phi(x) =
+    1/2 e^x for x <= 0 and 1 - 1/2 e^-x for x > 0. They are a Lap-Sum of Struski et al. (2025,
+    "LapSum - One Method to Differentiate Them All: Ranking, Sorting and Top-k Selection"), who
+    train classifiers with it. A list takes only the time of one sort.
 
     Args:
-        cut_slope: see ``approx_ndcg_loss``.
+        k, temperature, cut_slope: as for ``approx_ndcg_loss``.
 
     >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
     >>> lap_ndcg_loss(scores, labels, labels >= 0, temperature=0.1)  # -1 / log2(1 + 2)
@@ -94,12 +102,12 @@ def lap_ndcg_loss(
 
 @with_kernel(partial(_ranks_by_loops, laplace=True))
 def _laplace_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
-    """r of each item, ``[batch, list]``; not defined on padding."""
+    """Return the soft rank of each item, ``[batch, list]``; undefined on padding."""
     order = order_by_score(scores.detach(), mask)
     ranked = scores.gather(-1, order)
     gaps = (ranked[:, 1:] - ranked[:, :-1]) / temperature
     near = gaps.masked_fill(~mask.gather(-1, order)[:, 1:], -torch.inf).exp()
-    near = pad(near, (1, 0))[:, : mask.shape[-1]]  # no place: no ratio either
+    near = pad(near, (1, 0))[:, : mask.shape[-1]]  # also right for length 0
     in_front = _running(near)
     behind = _running(_later(near.flip(-1), 1)).flip(-1)
     ranks = ranks_like(ranked) + (behind - in_front) / 2
@@ -107,7 +115,7 @@ def _laplace_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
 
 
 def _running(ratios: Tensor) -> Tensor:
-    """x_i = ratio_i (1 + x_(i - 1)) along the last dimension, in log n steps of whole tensors."""
+    """Return x with x_i = ratio_i (1 + x_(i - 1)) along the last dimension, in log n steps."""
     sums, step = ratios, 1
     while step < ratios.shape[-1]:
         sums = sums + ratios * _later(sums, step)
@@ -117,7 +125,7 @@ def _running(ratios: Tensor) -> Tensor:
 
 
 def _later(values: Tensor, step: int) -> Tensor:
-    """``values`` moved ``step`` places to the right, 0 before them."""
+    """Shift ``values`` by ``step`` places to the right, with 0 before them."""
     return pad(values, (step, 0))[..., : values.shape[-1]]
 
 
@@ -130,15 +138,15 @@ def sodeep_loss(
     cut_slope: float = 10.0,
     sorter: str | None = None,
 ) -> PerList:
-    """Minus NDCG@k by learned soft ranks of each list, ``[batch]``.
+    """Return minus NDCG@k with learned soft ranks of each list, ``[batch]``, about -1 (best) to 0.
 
-    The ranks are those of ``learned_ranks``, a network that was taught to sort (Engilberge et al.,
-    2019, section 3, of other metrics); neither unit nor shift of the scores matters, and no limit
-    is the exact NDCG@k.
+    The soft ranks are those of ``learned_ranks``, a network that was taught to sort (Engilberge et
+    al., 2019, section 3, who use it for other metrics). Neither the unit nor a shift of the scores
+    matters. There is no temperature with which the value goes to the exact NDCG@k.
 
     Args:
-        cut_slope: see ``approx_ndcg_loss``.
-        sorter: a file of ``examples/teach_sorter.py``; None: the package's own.
+        k, cut_slope: as for ``approx_ndcg_loss``.
+        sorter: a file written by ``examples/teach_sorter.py``; None: the network in this package.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> sodeep_loss(scores, labels, labels >= 0).round(decimals=1)  # -(3/2 + 1) / (3 + 1 / log2(3))
@@ -152,7 +160,10 @@ def sodeep_loss(
 def _negative_ndcg_at(
     ranks: Scores, labels: Labels, mask: Mask, k: int | None, cut_slope: float
 ) -> PerList:
-    """Minus NDCG@k at soft ``ranks``, those of padding >= 0; ``labels`` are 0 on padding."""
+    """Return minus NDCG@k at soft ``ranks``.
+
+    On padding, ``ranks`` must be >= 0 and ``labels`` 0.
+    """
     check_positive("cut_slope", cut_slope)
     found = gains(labels, mask) / (1 + ranks).log2()
     if k is not None:
@@ -170,20 +181,24 @@ def soft_ndcg_loss(
     discount: str = "log2",
     normalise: bool = False,
 ) -> PerList:
-    """Minus SoftNDCG@k of each list, ``[batch]``.
+    """Return minus SoftNDCG@k of each list, ``[batch]``, from about -1 (best) to 0.
 
-    SoftNDCG@k = sum over items j of g_j sum over ranks r <= k of d(r) p_j(r) / maxDCG@k, p_j the
-    Rank-Binomial distribution of the rank of an item whose score is Gaussian (Taylor et al., 2008,
-    section 4; the SoftNDCG review, eq. 2.7), g = 2^y - 1 (2^y in the slides).
+    SoftNDCG@k = sum over items j of g_j times the sum over ranks r <= k of d(r) p_j(r) / maxDCG@k.
+    p_j is the Rank-Binomial distribution of the rank of item j if scores are Gaussian (Taylor et
+    al., 2008, section 4; Lee, 2022, eq. 2.7), and g = 2^y - 1 (2^y in their slides). A list
+    without a relevant item gives 0 without gradient.
 
-    On the CPU, without ``normalise``, a list of n items of which m are relevant takes time
-    n m min(n, k) and memory of n min(n, k) numbers for each thread; else n^3 time.
+    On the CPU, without ``normalise``, a list of n items, m of them relevant, takes n m min(n, k)
+    time, and memory for n min(n, k) numbers per thread. Otherwise it takes n^3 time.
 
     Args:
-        sigma: > 0, standard deviation of every score, in units of the scores; 0 is the exact limit.
-        discount: d, in maxDCG too: ``log2`` is 1/log2(1 + r); shallower, as in the slides' study,
-            are ``sqrt_log2``, its square root, and ``linear``, 1 - (r - 1)/n.
-        normalise: scale rows and columns to one first by ``sinkhorn`` (the slides' improvement).
+        sigma: > 0, standard deviation of every score, in units of the scores; as it goes to 0, the
+            value goes to minus the exact NDCG@k.
+        k: cutoff rank >= 1, None for the whole list.
+        discount: d, also in maxDCG: ``"log2"`` is 1/log2(1 + r). Flatter ones, studied in
+            Taylor et al.'s slides, are ``"sqrt_log2"``, its square root, and ``"linear"``, 1 - (r - 1)/n.
+        normalise: first scale rows and columns to sum to one with ``sinkhorn`` (the improvement
+            proposed in these slides).
 
     >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
     >>> soft_ndcg_loss(scores, labels, labels >= 0, sigma=1e9, discount="linear")  # -(1 + 1/2) / 2
@@ -220,6 +235,6 @@ def _by_loops(
 def _expected_dcg(
     scores: Scores, gain: Scores, of_rank: Scores, mask: Mask, sigma: float, k: int | None
 ) -> PerList:
-    """Sum over items j of g_j sum over ranks r of d(r) p_j(r), ``[batch]``."""
+    """Return the sum over items j of g_j times the sum over ranks r of d(r) p_j(r), ``[batch]``."""
     soft = rank_distribution(scores, mask, sigma=sigma)
     return (gain * (soft * of_rank.unsqueeze(-1)).sum(-2)).sum(-1)

@@ -1,9 +1,10 @@
-"""SVM-MAP and SVM-NDCG: structured hinge losses, their worst ranking found exactly.
+"""SVM-MAP and SVM-NDCG: structured hinge losses, with the worst ranking found exactly.
 
-max over rankings pi of (1 - metric(pi)) + F(pi) - F(pi*), at least 1 - metric; F is linear in the
-scores, higher for the ideal ranking pi*, and the margin is in their units. The papers train linear
-models by cutting planes; here any model follows a subgradient of the same objective, of which the
-trainer's ``l2`` is the other part.
+The loss is the maximum over rankings pi of (1 - metric(pi)) + F(pi) - F(pi*), which is at least
+1 - metric. F(pi) is linear in the scores and should be highest for the ideal ranking pi*; the
+margin is in units of the scores. The papers train linear models with cutting planes. Here any model
+can be trained, with a subgradient of the same objective; the regularisation in the objective is the
+trainer's ``l2``.
 """
 
 import numpy as np
@@ -21,17 +22,19 @@ from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 def svm_map_loss(
     scores: Scores, labels: Labels, mask: Mask, *, relevant: float | int = 1
 ) -> PerList:
-    """SVM-MAP of each list, ``[batch]``, >= 1 - AP.
+    """Return the SVM-MAP loss of each list, ``[batch]``, >= 1 - AP.
 
-    AP is average precision; F(pi) is the mean over the pairs of a relevant item i and another item
-    j of s_i - s_j where pi has i in front of j, of s_j - s_i where not (Yue et al., 2007, section
-    3). As theirs, the maximum is found with both kinds of items in descending order of score: each
-    other item goes in front of the relevant items from the p-th on for which the sum of
+    AP is the average precision. F(pi) is the mean over all pairs of a relevant item i and another
+    item j of s_i - s_j if pi ranks i before j, else of s_j - s_i (Yue et al., 2007, section 3). As
+    in the paper, the maximum is found with the relevant and the other items each in descending
+    order of score. Each other item j is placed before the relevant items p, p + 1 and so on, with
+    the p for which the sum over i >= p of
 
         w_ij = i / (n (i + j) (i + j - 1)) - 2 (s_i - s_j) / (n m)
 
-    is largest, n relevant and m other items, i and j counted in that order. A list without a
-    relevant item, or of them alone, gives 0 without gradient.
+    is largest (or before none, which gives 0). There are n relevant and m other items, and i and j
+    are their positions in that order, from 1. A list without a relevant item, or of relevant items
+    only, gives 0 without gradient.
 
     Args:
         relevant: > 0, the lowest label that counts as relevant.
@@ -50,7 +53,7 @@ def _by_loops(scores: Scores, hits: Mask, mask: Mask) -> Work:
 
 @with_kernel(_by_loops)
 def _hinge(scores: Scores, hits: Mask, mask: Mask) -> PerList:
-    """max over rankings of (1 - AP) + F - F(ideal), ``[batch]``."""
+    """Return the maximum over rankings of (1 - AP) + F - F(ideal), ``[batch]``."""
     order = order_by_score(scores.detach(), mask)
     ranked, good, real = (x.gather(-1, order) for x in (scores, hits, mask))
     other = real & ~good
@@ -66,13 +69,14 @@ def _hinge(scores: Scores, hits: Mask, mask: Mask) -> PerList:
 
 
 def svm_ndcg_loss(scores: Scores, labels: Labels, mask: Mask, *, k: int | None = None) -> PerList:
-    """SVM-NDCG of each list, ``[batch]``, >= 1 - NDCG@k.
+    """Return the SVM-NDCG loss of each list, ``[batch]``, >= 1 - NDCG@k.
 
-    F(pi) is a weighted mean of the scores, that of the item at rank r with the weight a(r) =
-    max(min(k, n) + 1 - r, 0), n the number of items, and pi* is the ideal order, equal labels by
-    score (Le and Smola, 2007; Chapelle et al., 2007; a is a choice of theirs, here divided by its
-    sum). The worst ranking is a linear assignment of items to ranks, found on the CPU in up to n^3
-    time and n^2 memory. A list without a relevant item gives 0 without gradient.
+    F(pi) is a weighted mean of the scores. The item at rank r has the weight a(r) =
+    max(min(k, n) + 1 - r, 0), where n is the number of items. pi* is the ideal order, with equal
+    labels ordered by score (Le and Smola, 2007; Chapelle et al., 2007; a is one of their choices,
+    here divided by its sum). The worst ranking is a linear assignment of items to ranks, found on
+    the CPU in up to n^3 time and n^2 memory. A list without a relevant item gives 0 without
+    gradient.
 
     Args:
         k: cutoff rank >= 1, None for the whole list.
@@ -100,9 +104,10 @@ def svm_ndcg_loss(scores: Scores, labels: Labels, mask: Mask, *, k: int | None =
 def _worst_ranks(
     scores: Scores, gain: Labels, weight: Tensor, of_rank: Tensor, best: Ranks, counted: Mask
 ) -> Ranks:
-    """The rank of each item in the ranking that is the maximum, ``[batch, item]``.
+    """Return the rank of each item in the ranking that attains the maximum, ``[batch, item]``.
 
-    Items not ``counted`` have their ``best``; behind the ranks of some weight the order is none.
+    Items that are not ``counted`` get their rank in ``best``. Beyond the ranks of weight > 0 the
+    order is arbitrary.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -113,11 +118,12 @@ def _worst_ranks(
     for b in np.nonzero(real.any(-1))[0]:
         ranks, items = np.nonzero(a[b])[0], np.nonzero(real[b])[0]
         items = items[np.argsort(places[b][items])]
-        # equal gains stand by score: at most as many of each as there are ranks take one
+        # Equal gains are ordered by score. Of each gain, at most as many items as there are
+        # weighted ranks can get one of these ranks.
         own = -g[b][items]
         tried = items[np.arange(len(items)) - np.searchsorted(own, own) < len(ranks)]
         worth = np.outer(s[b][tried], a[b][ranks]) - np.outer(g[b][tried], d[ranks])
-        worth = np.nan_to_num(worth, posinf=0, neginf=0)  # the value says that it is not finite
+        worth = np.nan_to_num(worth, posinf=0, neginf=0)  # the loss becomes not finite itself
         rows, columns = linear_sum_assignment(worth, maximize=True)
         rest = np.setdiff1d(items, tried[rows])
         found[b][tried[rows]] = ranks[columns] + 1

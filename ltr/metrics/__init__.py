@@ -1,11 +1,11 @@
 """Exact ranking metrics: pure functions of ``(scores, labels, mask)``, one value per list.
 
-``scores``, higher is better, ``labels``, graded relevance with 0 = not relevant, and ``mask``, True
-where an item exists, are ``[batch, list]``; padding is never read. The values, ``[batch]``, are
-float64 where an input is float64, else float32. ``k`` is a cutoff rank >= 1, None for the whole
-list; the other knobs are the keys of a ``Convention``, with its meaning and defaults. A knob that
-is unknown or out of range raises ``ConfigError``. A list in which a real item is scored NaN gives
-NaN: raising would make a GPU wait.
+``scores`` (higher is better), ``labels`` (graded relevance, 0 = not relevant) and ``mask`` (True
+where an item exists) are ``[batch, list]``; padding is never read. The values, ``[batch]``, are
+float64 if an input is float64, else float32. ``k`` is a cutoff rank >= 1, None for the whole list.
+The other knobs are the keys of a ``Convention``, with the same meaning and defaults. A knob that is
+unknown or out of range raises ``ConfigError``. If a real item of a list has the score NaN, the
+value of the list is NaN: raising an error would force a wait for the GPU.
 
 Names that need torch are imported at their first use, so that a config can be checked
 (``parse_metric``, ``Convention``) without torch.
@@ -37,7 +37,7 @@ __all__ = [
     "recall",
 ]
 
-_WITH_TORCH = {"mean_over_lists": "per_list"} | METRICS  # and the module of each
+_WITH_TORCH = {"mean_over_lists": "per_list"} | METRICS  # name -> module
 
 
 def __getattr__(name: str) -> Any:

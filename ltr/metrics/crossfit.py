@@ -1,6 +1,8 @@
-"""What the choice of the best epoch is worth: choose on one half of vali, measure on the other.
+"""The value of choosing the best epoch, free of selection bias.
 
-The best epoch's mean on vali is the largest of many noisy means, and so too high.
+The best epoch's mean on the validation lists is the largest of many noisy means, and therefore too
+high. Here the epoch is chosen on one half of the validation lists and measured on the other half
+(a crossfit).
 """
 
 import math
@@ -11,12 +13,12 @@ from numpy.typing import NDArray
 
 from ltr.arrays import Doubles, Flags
 
-HALVINGS = 20  # more make the value steadier; it stays an estimate from these lists
+HALVINGS = 20  # random splits; more would make the value steadier, but not less dependent on lists
 
 
 @dataclass(frozen=True)
 class Crossfit:
-    """The value of choosing an epoch, and the standard error that the lists give it."""
+    """The value of choosing the best epoch, and its standard error due to the choice of lists."""
 
     value: float
     error: float
@@ -24,14 +26,17 @@ class Crossfit:
 
 @dataclass(frozen=True)
 class Halves:
-    """Random halves of the lists that count, which, ``[splits, lists of a half]``."""
+    """Random splits of the counted lists into halves, as indices ``[splits, lists of a half]``."""
 
     first: NDArray[np.intp]
     second: NDArray[np.intp]
 
     @classmethod
     def of(cls, counted: Flags) -> "Halves":
-        """Halves of the lists where ``counted``, ``[lists]``; runs on the same lists share them."""
+        """Split the lists where ``counted``, ``[lists]``, is True.
+
+        Runs on the same lists get the same splits.
+        """
         lists = np.flatnonzero(counted)
         draws = np.random.default_rng(0)
         orders = np.array([draws.permutation(lists) for _ in range(HALVINGS)])
@@ -39,32 +44,37 @@ class Halves:
         return cls(orders[:, :middle], orders[:, middle:])
 
     def means(self, values: Doubles) -> Doubles:
-        """The mean of ``values``, ``[lists]``, over both halves of every split: ``[splits, 2]``."""
+        """Return the means of ``values``, ``[lists]``, over both halves of each split.
+
+        They are ``[splits, 2]``, and NaN if there are fewer than two lists.
+        """
         if not self.first.size:  # fewer than two lists
             return np.full((len(self.first), 2), math.nan)
         return np.stack([values[self.first].mean(-1), values[self.second].mean(-1)], axis=-1)
 
 
 def crossfit_of_halves(means: Doubles) -> Crossfit | None:
-    """The value of choosing the best epoch, measured on lists that did not choose it.
+    """Return the value of choosing the best epoch, measured on lists that did not choose it.
 
-    For a random split of the n lists into halves A and B, with m_A(e) the mean of epoch e over A:
+    For a random split of the n lists into halves A and B, let m_A(e) be the mean of epoch e over A:
 
         e_A = argmax_e m_A(e),  e_B = argmax_e m_B(e),  value = (m_B(e_A) + m_A(e_B)) / 2
 
-    and the mean of that over the splits: without bias what an epoch that is chosen on n/2 lists is
-    worth on new lists, so for one chosen on all n, if anything, too low.
+    The result is the mean of this value over the splits. It estimates without bias what an epoch
+    chosen on n/2 lists is worth on new lists. For an epoch chosen on all n lists it is, if
+    anything, too low.
 
-    The standard error is that of a mean over n lists: the two terms of a split have a difference of
-    variance 4 s^2 / n, so that a quarter of its square, averaged over splits, estimates s^2 / n.
-    It is the noise of these lists, not of another training.
+    The standard error is that of a mean over n lists. The difference of the two terms of a split
+    has variance 4 s^2 / n, where s^2 is the variance between lists, so a quarter of its square,
+    averaged over splits, estimates s^2 / n. This is the noise from the choice of the lists; it does
+    not include the noise of training again.
 
-    ``means``, ``[epochs, splits, 2]``, are of ``Halves.means``; without an epoch, or where a half
-    has no list, the result is None.
+    ``means``, ``[epochs, splits, 2]``, are those of ``Halves.means`` for each epoch. The result is
+    None if there is no epoch, or if a half has no list.
     """
     if not len(means) or np.isnan(means).any():
         return None
-    chosen = means.argmax(axis=0)  # [splits, 2], by each half
-    measured = np.take_along_axis(means[..., ::-1], chosen[None], axis=0)[0]  # by the other
+    chosen = means.argmax(axis=0)  # [splits, 2], chosen on each half
+    measured = np.take_along_axis(means[..., ::-1], chosen[None], axis=0)[0]  # on the other half
     difference = measured[:, 0] - measured[:, 1]
     return Crossfit(float(measured.mean()), float(np.sqrt(np.square(difference).mean()) / 2))

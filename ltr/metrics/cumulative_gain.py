@@ -14,12 +14,13 @@ from ltr.typing import Labels, Mask, PerList, Scores
 
 
 def gains(labels: Labels, mask: Mask, *, gain: str | Sequence[float | int] = "exp2") -> Labels:
-    """2^y - 1 (``exp2``), y (``linear``) or ``gain[y]`` of each item, 0 on padding.
+    """Return the gain of each item, ``[batch, list]``, 0 on padding.
 
-    Returns ``[batch, list]``. A table needs a check of the labels, for which a GPU must wait.
+    The gain is 2^y - 1 (``exp2``), y (``linear``), or ``gain[y]`` if ``gain`` is a table. With a
+    table the labels are checked, which forces a wait for the GPU.
 
     Raises:
-        ConfigError: an unknown ``gain``, or a label that is no grade of the table.
+        ConfigError: ``gain`` is unknown, or the table has no entry for a label.
     """
     check_gain(gain, list(GAINS))
     labels = labels.masked_fill(~mask, 0)
@@ -35,10 +36,10 @@ def gains(labels: Labels, mask: Mask, *, gain: str | Sequence[float | int] = "ex
 
 
 def discounts(size: int, like: Tensor, *, k: int | None = None, discount: str = "log2") -> Tensor:
-    """The discount of the ranks 1 to ``size``, 0 beyond ``k``, ``[size]``.
+    """Return the discounts of the ranks 1 to ``size``, ``[size]``, 0 beyond ``k``.
 
-    ``log2`` is 1/log2(1 + rank), ``letor`` is 1 at ranks 1 and 2 and 1/log2(rank) from 3 on.
-    ``like`` gives dtype and device.
+    ``log2`` is 1/log2(1 + rank). ``letor`` is 1 at ranks 1 and 2, and 1/log2(rank) from rank 3 on.
+    The dtype and device are those of ``like``.
     """
     check_choice("discount", discount, list(DISCOUNTS))
     ranks = torch.arange(1, size + 1, dtype=like.dtype, device=like.device)
@@ -47,7 +48,7 @@ def discounts(size: int, like: Tensor, *, k: int | None = None, discount: str = 
 
 
 def cut(values: Tensor, k: int | None) -> Tensor:
-    """``values`` ``[..., rank]`` with 0 beyond rank ``k``; all of them where ``k`` is None."""
+    """Set ``values``, ``[..., rank]``, to 0 beyond rank ``k``; None keeps them all."""
     check_k(k)
     return values if k is None else values.masked_fill(ranks_like(values) > k, 0)
 
@@ -62,11 +63,11 @@ def dcg(
     discount: str = "log2",
     ties: str = "file",
 ) -> PerList:
-    """Discounted cumulative gain of each list, ``[batch]``.
+    """Return the discounted cumulative gain of each list, ``[batch]``.
 
-    DCG@k = sum over ranks r <= k of g(y_r) d(r), g the gain, d the discount and y_r the label at
-    rank r in descending order of score (Järvelin and Kekäläinen, 2002; the NeuralNDCG paper, eq.
-    1). A list of no items gives 0.
+    DCG@k = sum over ranks r <= k of g(y_r) d(r), where g is the gain, d the discount, and y_r the
+    label at rank r in descending order of score (Järvelin and Kekäläinen, 2002; the NeuralNDCG
+    paper, eq. 1). A list of no items gives 0.
 
     >>> scores, labels = torch.tensor([[0.2, 0.1, 0.9]]), torch.tensor([[3.0, 1.0, 2.0]])
     >>> dcg(scores, labels, labels > 1, discount="letor").tolist()  # 2**2 - 1 + 2**3 - 1
@@ -90,10 +91,11 @@ def ndcg(
     ties: str = "file",
     short: str = "scored",
 ) -> PerList:
-    """Normalised discounted cumulative gain of each list, from 0 to 1, ``[batch]``.
+    """Return the normalised discounted cumulative gain of each list, from 0 to 1, ``[batch]``.
 
-    NDCG@k = DCG@k / maxDCG@k, the DCG@k of the items in descending order of label (the NeuralNDCG
-    paper, eq. 2). With ``short="zero"`` a list of fewer than k items gives 0, unless it is empty.
+    NDCG@k = DCG@k / maxDCG@k, where maxDCG@k is the DCG@k of the items in descending order of label
+    (the NeuralNDCG paper, eq. 2). With ``short="zero"`` a list of fewer than k items gives 0,
+    unless it is empty.
 
     >>> scores, labels = torch.tensor([[0.9, 0.2]]), torch.tensor([[1.0, 2.0]])
     >>> ndcg(scores, labels, labels > 0, k=1)  # (2**1 - 1) / (2**2 - 1)
@@ -119,12 +121,13 @@ def ndcg_beta(
     empty: float | int | str = 1.0,
     ties: str = "file",
 ) -> PerList:
-    """NDCG with a discount linear in the rank, from 0 to 1, ``[batch]``.
+    """Return NDCG with a discount that is linear in the rank, from 0 to 1, ``[batch]``.
 
-    DCG_beta@k = sum over ranks r <= k of y_r (n - r), n the number of items of the list, divided by
-    that of the items in descending order of label (RankSVMndcg and RankBoostndcg, eq. 12 of the
-    project report, where k = n). The last of n ranks counts nothing, so that a single relevant item
-    there has 0; a list of one item, relevant, has 1.
+    DCG_beta@k = sum over ranks r <= k of y_r (n - r), where n is the number of items of the list
+    and y_r the label at rank r. The value is DCG_beta@k divided by the DCG_beta@k of the items in
+    descending order of label (RankSVMndcg and RankBoostndcg, Team Macrohard, eq. 12, where
+    k = n). The last rank has weight 0, so that a list whose only relevant item is last gives 0.
+    A list of one item gives 1 if the item is relevant.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 1.0, 2.0]])
     >>> ndcg_beta(scores, labels, labels >= 0)  # (1 * 1 + 2 * 0) / (2 * 2 + 1 * 1)
@@ -149,11 +152,11 @@ def mean_ndcg(
     discount: str = "log2",
     ties: str = "file",
 ) -> PerList:
-    """The mean of NDCG@1, NDCG@2, ..., NDCG@n of each list of n items, ``[batch]``.
+    """Return the mean of NDCG@1, NDCG@2, ..., NDCG@n of each list of n items, ``[batch]``.
 
-    The LETOR script's MeanNDCG under the convention ``letor4``. With ``k`` the mean over the ranks
-    1 to min(k, n). Before the first rank to which the ideal order gives a gain, NDCG is 0/0 and
-    counts 0.
+    Under the convention ``letor4`` this is MeanNDCG of the LETOR script. With ``k`` the mean is
+    taken over the cutoffs 1 to min(k, n). An NDCG of 0/0, before the first rank at which the ideal
+    order has a gain, counts as 0.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[1.0, 2.0]])
     >>> mean_ndcg(scores, labels, labels > 0, discount="letor")  # (1/3 + 4/4) / 2

@@ -1,4 +1,4 @@
-"""Items in descending order of score, with the tie rules of the whole project."""
+"""Sort items in descending order of score, with the tie rules that the whole project uses."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +17,10 @@ _kept: ContextVar[dict[tuple[int, int], _Sorted] | None] = ContextVar("kept", de
 
 @contextmanager
 def sorted_once() -> Iterator[None]:
-    """Inside, the same two tensors of scores and mask are sorted once.
+    """Context manager in which the same tensors of scores and mask are sorted only once.
 
-    All metrics and cutoffs of a batch then share one order and one ideal order. The tensors must
-    not be changed inside.
+    All metrics and cutoffs of a batch then share one order by score and one ideal order. The
+    tensors must not be changed inside the context.
     """
     token = _kept.set({})
     try:
@@ -30,49 +30,52 @@ def sorted_once() -> Iterator[None]:
 
 
 def order_by_score(scores: Scores, mask: Mask) -> Ranks:
-    """The index of the item at each rank, ``[batch, rank]``.
+    """Return the index of the item at each rank, ``[batch, rank]``.
 
-    Stable: items with equal scores keep the order in which they are given (the file's). Padding
-    comes last. A score of -inf counts as the lowest finite number, so that its item stays in front
-    of the padding; the place of an item scored NaN is not defined.
+    The sort is stable: items with equal scores keep their given order, which is the file's. Padding
+    comes last. A score of -inf is treated as the lowest finite number, so that its item stays
+    before the padding. The rank of an item with the score NaN is undefined.
     """
-    # An identity asked for in a compiled graph would compile it again for every tensor.
+    # Calling id() in a compiled graph would compile it again for every tensor.
     kept = None if torch.compiler.is_compiling() else _kept.get()
     if kept is not None and (id(scores), id(mask)) in kept:
         return kept[id(scores), id(mask)][-1]
     order = _keys(scores, mask).argsort(dim=-1, descending=True, stable=True)
-    if kept is not None:  # the tensors too: while they live no other has their identity
+    if kept is not None:  # keep the tensors alive too, so that no other gets the same id
         kept[id(scores), id(mask)] = scores, mask, order
     return order
 
 
 def rank_of_item(scores: Scores, mask: Mask) -> Ranks:
-    """The rank of each item, 1 = best, ``[batch, item]``; padding has the ranks after the items."""
+    """Return the rank of each item, 1 = best, ``[batch, item]``; padding ranks after all items."""
     return at_items(order_by_score(scores, mask))
 
 
 def at_items(order: Ranks) -> Ranks:
-    """The rank of each item in an order, 1 = first, ``[batch, item]``."""
+    """Return the rank of each item in ``order``, 1 = first, ``[batch, item]``."""
     return torch.empty_like(order).scatter(-1, order, ranks_like(order).expand_as(order))
 
 
 def ranks_like(values: Tensor) -> Tensor:
-    """The ranks 1, 2, ... of ``values`` ``[..., rank]``: in a floating dtype theirs, else int64."""
+    """Return the ranks 1, 2, ... for the last dimension of ``values``, ``[rank]``.
+
+    The dtype is that of ``values`` if it is floating, else int64.
+    """
     dtype = values.dtype if values.is_floating_point() else torch.long
     return torch.arange(1, values.shape[-1] + 1, dtype=dtype, device=values.device)
 
 
 def real_ranks(mask: Mask) -> Mask:
-    """True at the ranks 1 to n of a list of n items, ``[batch, rank]``."""
+    """Return True at the ranks 1 to n of a list of n items, ``[batch, rank]``."""
     return ranks_like(mask) <= mask.sum(-1, keepdim=True)
 
 
 def at_ranks(values: Scores, scores: Scores, mask: Mask, *, ties: str = "file") -> Scores:
-    """The value of the item at each rank, ``[batch, rank]``.
+    """Return the value of the item at each rank, ``[batch, rank]``.
 
-    With ``ties="averaged"`` it is the expected value over all orders of the items with equal
-    scores: their mean (McSherry and Najork, 2008, section 2). A weighted sum over ranks is then
-    its expected value too.
+    With ``ties="averaged"``, items with equal scores all get their mean value, which is the
+    expected value over all their orders (McSherry and Najork, 2008, section 2). A weighted sum over
+    ranks then is the expected value of that sum too.
 
     >>> values, scores = torch.tensor([[4.0, 1.0, 2.0]]), torch.tensor([[0.5, 0.9, 0.5]])
     >>> at_ranks(values, scores, values > 0, ties="averaged")
@@ -87,7 +90,7 @@ def at_ranks(values: Scores, scores: Scores, mask: Mask, *, ties: str = "file") 
 
 
 def tie_groups(scores: Scores, mask: Mask) -> Ranks:
-    """The number of the run of equal scores at each rank, from 0, ``[batch, rank]``."""
+    """Return for each rank the index of its group of equal scores, from 0, ``[batch, rank]``."""
     keys = _keys(scores, mask).gather(-1, order_by_score(scores, mask))
     differ = torch.zeros_like(keys, dtype=torch.long)
     differ[:, 1:] = (keys[:, 1:] != keys[:, :-1]).long()
@@ -95,15 +98,15 @@ def tie_groups(scores: Scores, mask: Mask) -> Ranks:
 
 
 def sum_of_group(values: Tensor, groups: Ranks) -> Tensor:
-    """At each rank the sum of ``values`` over the ranks of its group, ``[batch, rank]``."""
+    """Return for each rank the sum of ``values`` over its group, ``[batch, rank]``."""
     return torch.zeros_like(values).scatter_add(-1, groups, values).gather(-1, groups)
 
 
 def running_sums(values: Tensor) -> Tensor:
-    """The sums of the first 1, 2, ... numbers along the last dimension, ``[..., n]``.
+    """Return the sums of the first 1, 2, ... numbers along the last dimension, ``[..., n]``.
 
-    PyTorch has no deterministic ``cumsum`` of floats on a GPU: where it must be, sums of 1, 2, 4,
-    ... neighbours are added.
+    PyTorch's ``cumsum`` of floats is not deterministic on a GPU. If deterministic algorithms are
+    enabled there, sums of 1, 2, 4 and more neighbours are added instead.
     """
     if values.device.type == "cpu" or not torch.are_deterministic_algorithms_enabled():
         return values.cumsum(-1)
@@ -119,6 +122,6 @@ def _sums_by_doubling(values: Tensor) -> Tensor:
 
 
 def _keys(scores: Scores, mask: Mask) -> Scores:
-    scores = scores if scores.is_floating_point() else scores.double()  # whole labels
+    scores = scores if scores.is_floating_point() else scores.double()  # integer labels
     lowest = torch.finfo(scores.dtype).min
     return scores.clamp(min=lowest).masked_fill(~mask, -torch.inf)

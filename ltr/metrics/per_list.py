@@ -1,4 +1,4 @@
-"""What a metric begins and ends with: checks of the lists, values of empty ones, the mean."""
+"""The first and last steps of a metric: check the lists, set values of empty lists, the mean."""
 
 import math
 from typing import Any
@@ -12,10 +12,10 @@ from ltr.typing import Labels, Mask, PerList, PerListMask, Scores
 
 
 def check_lists(scores: Scores, labels: Labels, mask: Mask, *, called: str = "labels") -> None:
-    """Raise ``ConfigError`` unless the three are ``[batch, list]`` alike, on one device.
+    """Raise ``ConfigError`` unless the three tensors have one shape ``[batch, list]`` and device.
 
-    ``called`` is what stands in the place of the labels. All losses and metrics begin with this, by
-    ``without_padding`` or ``promoted_labels``.
+    ``called`` is the name used for ``labels`` in the message. Every loss and metric calls this
+    first, often through ``without_padding`` or ``promoted_labels``.
     """
     for name, given in (("scores", scores), (called, labels), ("mask", mask)):
         if not isinstance(given, Tensor) or given.dim() != 2:
@@ -30,7 +30,10 @@ def check_lists(scores: Scores, labels: Labels, mask: Mask, *, called: str = "la
 
 
 def check_values(values: Any, mask: Mask, *, whose: str) -> None:
-    """Raise ``ConfigError`` unless a loss or metric, ``whose``, returned one value per list."""
+    """Raise ``ConfigError`` unless ``values`` is one value per list.
+
+    ``whose`` names the loss or metric that returned the values, for the message.
+    """
     if not isinstance(values, Tensor) or values.shape != mask.shape[:1]:
         raise ConfigError(
             f"{whose} returned {told(values)}: return one value per list, a tensor "
@@ -39,25 +42,25 @@ def check_values(values: Any, mask: Mask, *, whose: str) -> None:
 
 
 def told(given: Any) -> str:
-    """The dtype, shape and device of a tensor, or the type of what is none, for an error."""
+    """Describe a value for an error: dtype, shape and device of a tensor, else its type."""
     if not isinstance(given, Tensor):
         return type(given).__name__
     return f"{given.dtype} {list(given.shape)} on {given.device}"
 
 
 def promoted_labels(scores: Scores, labels: Labels, mask: Mask) -> Labels:
-    """The labels in the dtype of a metric, once the three are checked."""
+    """Check the three tensors, and return the labels in the dtype of the metric."""
     check_lists(scores, labels, mask)
     return labels.to(float_type(scores, labels))
 
 
 def float_type(scores: Scores, labels: Labels) -> torch.dtype:
-    """The dtype of a metric: float64 where an input is float64, else float32."""
+    """Return the dtype of a metric: float64 if an input is float64, else float32."""
     return torch.promote_types(torch.promote_types(scores.dtype, labels.dtype), torch.float32)
 
 
 def promoted(scores: Scores) -> Scores:
-    """The scores in float64 where they are float64, else in float32."""
+    """Return the scores in float64 if they are float64, else in float32."""
     return scores.to(float_type(scores, scores))
 
 
@@ -70,9 +73,10 @@ def settle(
     empty: float | int | str,
     labels: Labels | None = None,
 ) -> PerList:
-    """``values`` with ``empty`` (NaN for ``"skip"``) for lists ``without`` a relevant item.
+    """Set the final values of lists that are empty, or that contain NaN.
 
-    A list in which a real item is scored NaN, or labelled so in ``labels``, is NaN, empty or not.
+    Empty lists, where ``without`` is True, get the value ``empty`` (NaN for ``"skip"``). A list in
+    which a real item has a NaN in ``scores``, or in ``labels`` if given, gets NaN, empty or not.
     """
     check_empty(empty)
     broken = scores.isnan() if labels is None else scores.isnan() | labels.isnan()
@@ -81,12 +85,12 @@ def settle(
 
 
 def mean_over_lists(values: PerList, *, empty: float | int | str = "skip") -> float:
-    """Mean of per-list values in float64, as one sum over one count.
+    """Return the mean of per-list values, in float64, as one sum divided by one count.
 
-    ``values``, ``[lists]``, are those of all batches, so that the batch size cannot change the
-    figure. ``empty`` is the convention under which they were computed: under ``"skip"`` lists of
-    NaN are left out; under a number a NaN can only come from a NaN score and makes the mean NaN. No
-    list left gives NaN.
+    ``values``, ``[lists]``, should be the values of all batches together, so that the batch size
+    cannot change the result. ``empty`` must be the convention under which they were computed. With
+    ``"skip"``, lists with the value NaN are left out. With a number, a NaN can only come from a NaN
+    score (or label), and it makes the mean NaN. If no list is left, the mean is NaN.
     """
     check_empty(empty)
     values = values.detach().cpu().to(torch.float64)

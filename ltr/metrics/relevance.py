@@ -1,4 +1,4 @@
-"""Metrics of the ranks of relevant items: precision, recall, MAP, MRR and ERR."""
+"""Metrics that depend on the ranks of relevant items: precision, recall, MAP, MRR and ERR."""
 
 import numpy as np
 import torch
@@ -12,25 +12,26 @@ from ltr.metrics.per_list import check_lists, float_type, promoted_labels, settl
 from ltr.metrics.spec import MAP_OVER
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
-_LARGEST = 1023  # power of two in float64
+_LARGEST = 1023  # largest power of two in float64
 
 
 def _hits(scores: Scores, labels: Labels, mask: Mask, relevant: float | int) -> Scores:
-    """1 where ``is_relevant``, else 0, ``[batch, list]``, in the dtype of a metric."""
+    """Return 1 where ``is_relevant``, else 0, ``[batch, list]``, in the dtype of a metric."""
     check_lists(scores, labels, mask)
     return is_relevant(labels, mask, relevant).to(float_type(scores, labels))
 
 
 def is_relevant(labels: Labels, mask: Mask, relevant: float | int) -> Mask:
-    """True where an item's label is at least ``relevant``, ``[batch, list]``; False on padding."""
+    """Return where labels are at least ``relevant``, ``[batch, list]``; False on padding."""
     check_positive("relevant", relevant)
     return mask & (labels.double() >= threshold(relevant))  # in float32, 0.50000001 would be 0.5
 
 
 def threshold(relevant: float | int) -> float:
-    """The number from which on labels count as ``relevant``, a little below it where need be.
+    """Return the least label that counts as relevant: ``relevant``, or slightly less.
 
-    A label that a file writes as 0.7 is kept in float32, as 0.699999988.
+    A label of 0.7 in a file is stored in float32, as 0.699999988, and must count for 0.7. So the
+    float32 value is returned if it is smaller and float32 can represent all digits of ``relevant``.
 
     >>> threshold(0.7) == float(np.float32(0.7)), threshold(0.1), threshold(0.50000001)
     (True, 0.1, 0.50000001)
@@ -39,7 +40,7 @@ def threshold(relevant: float | int) -> float:
     return min(float(relevant), float(kept)) if float(str(kept)) == relevant else float(relevant)
 
 
-# As torch.compiler.assume_constant_result does, which would import the whole compiler.
+# What torch.compiler.assume_constant_result does, but that would import the whole compiler.
 threshold._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -53,10 +54,11 @@ def precision(
     relevant: float | int = 1,
     ties: str = "file",
 ) -> PerList:
-    """Precision of each list, from 0 to 1, ``[batch]``.
+    """Return the precision of each list, from 0 to 1, ``[batch]``.
 
-    P@k = relevant items among the ranks 1 to k / k, also for a list of fewer than k items, as in
-    trec_eval and the LETOR script. With k = None it is the share of relevant items in the list.
+    P@k is the number of relevant items at ranks 1 to k, divided by k. As in trec_eval and the LETOR
+    script, the divisor is k even for a list of fewer than k items. With k = None it is the share of
+    relevant items in the list.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
     >>> precision(scores, labels, labels >= 0, k=4).tolist()  # 2 of 4
@@ -79,9 +81,10 @@ def recall(
     relevant: float | int = 1,
     ties: str = "file",
 ) -> PerList:
-    """Recall of each list, from 0 to 1, ``[batch]``.
+    """Return the recall of each list, from 0 to 1, ``[batch]``.
 
-    R@k = relevant items among the ranks 1 to k / relevant items of the list. With k = None it is 1.
+    R@k is the number of relevant items at ranks 1 to k, divided by the number of relevant items of
+    the list. With k = None it is 1.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
     >>> recall(scores, labels, labels >= 0, k=2).tolist()  # 1 of 2
@@ -103,14 +106,15 @@ def map(
     map_over: str = "relevant",
     ties: str = "file",
 ) -> PerList:
-    """Average precision of each list, from 0 to 1, ``[batch]``; its mean over lists is MAP.
+    """Return the average precision of each list, from 0 to 1, ``[batch]``; its mean is MAP.
 
-    AP@k = sum over ranks r <= k with a relevant item of P@r / N, P@r the precision at r and N the
-    number of relevant items of the list (Buckley and Voorhees, 2000; trec_eval's map and map_cut)
-    or, with ``map_over="reachable"``, at most k (LightGBM). The expected value under ties is that
-    of McSherry and Najork, 2008, section 2.4: of n tied items, m of them relevant, the j-th place
-    holds a relevant one with probability m/n, and then (j-1)(m-1)/(n-1) tied relevant ones stand
-    before it.
+    AP@k = sum over the ranks r <= k of relevant items of P@r / N, where P@r is the precision at r.
+    N is the number of relevant items of the list (Buckley and Voorhees, 2000; trec_eval's map and
+    map_cut) or, with ``map_over="reachable"``, at most k (as in LightGBM).
+
+    With ``ties="averaged"`` it is the expected value of McSherry and Najork, 2008, section 2.4.
+    Among n tied items, m of them relevant, the j-th holds a relevant one with probability m/n, and
+    then (j-1)(m-1)/(n-1) relevant items of the tie are expected before it.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[1.0, 0.0, 2.0]])
     >>> [map(scores, labels, labels >= 0, k=k).item() for k in (1, 2)]
@@ -123,7 +127,7 @@ def map(
     if ties == "file":
         precisions = hits * running_sums(hits) / ranks
     else:
-        chance = at_ranks(of_item, scores, mask, ties=ties)  # m / n, and refuses another rule
+        chance = at_ranks(of_item, scores, mask, ties=ties)  # m / n; raises for an unknown rule
         size, inside, ahead, place = _tied(hits, tie_groups(scores, mask))
         before = (place - 1) * (inside - 1).clamp(min=0) / (size - 1).clamp(min=1)
         precisions = chance * (ahead + 1 + before) / ranks
@@ -143,11 +147,13 @@ def mrr(
     relevant: float | int = 1,
     ties: str = "file",
 ) -> PerList:
-    """Reciprocal rank of each list, from 0 to 1, ``[batch]``; its mean over lists is MRR.
+    """Return the reciprocal rank of each list, from 0 to 1, ``[batch]``; its mean is MRR.
 
-    RR@k = 1 / rank of the first relevant item; 0 where that is beyond k (Voorhees, 1999). The
-    expected value under ties is that of McSherry and Najork, 2008, section 2.3: among n tied items,
-    m of them relevant, the first relevant one has place j with probability C(n-j, m-1) / C(n, m).
+    RR@k is 1 / rank of the first relevant item, or 0 if that rank is beyond k (Voorhees, 1999).
+
+    With ``ties="averaged"`` it is the expected value of McSherry and Najork, 2008, section 2.3.
+    Among n tied items, m of them relevant, the first relevant one is the j-th with probability
+    C(n-j, m-1) / C(n, m).
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 1.0, 2.0]])
     >>> mrr(scores, labels, labels >= 0).tolist()
@@ -157,7 +163,7 @@ def mrr(
     hits = at_ranks(of_item, scores, mask)
     first = hits * (running_sums(hits) == 1)
     if ties != "file":
-        at_ranks(hits, scores, mask, ties=ties)  # refuses another rule
+        at_ranks(hits, scores, mask, ties=ties)  # raises for an unknown rule
         size, inside, ahead, place = _tied(hits.double(), tie_groups(scores, mask))
         chance = (_log_choose(size - place, inside - 1) - _log_choose(size, inside)).exp()
         possible = (ahead == 0) & (inside > 0) & (size - place >= inside - 1)
@@ -167,13 +173,14 @@ def mrr(
 
 
 def _tied(hits: Scores, groups: Ranks) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """At each rank: items and relevant ones of its run of equal scores, those ahead, its place.
+    """Describe for each rank its group of equal scores, in four tensors ``[batch, rank]``.
 
-    All ``[batch, rank]``; ``ahead`` counts relevant items and the place counts from 1.
+    They are the number of items in the group, the number of relevant items in it, the number of
+    relevant items ranked before the group, and the place of the rank within the group, from 1.
     """
     ones = torch.ones_like(hits)
     size, inside = sum_of_group(ones, groups), sum_of_group(hits, groups)
-    # the relevant items of each group in order, summed up to but without itself
+    # relevant items per group, then summed over the groups before each
     of_group = torch.zeros_like(hits).scatter_add(-1, groups, hits)
     ahead = (running_sums(of_group) - of_group).gather(-1, groups)
     items = torch.zeros_like(hits).scatter_add(-1, groups, ones)
@@ -182,12 +189,15 @@ def _tied(hits: Scores, groups: Ranks) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _log_choose(n: Tensor, m: Tensor) -> Tensor:
-    """log C(n, m); NaN or infinite outside 0 <= m <= n."""
+    """Return log C(n, m); NaN or infinite outside 0 <= m <= n."""
     return (n + 1).lgamma() - (m + 1).lgamma() - (n - m + 1).lgamma()
 
 
 def first_stop(chances: Tensor) -> Tensor:
-    """c_r times the product over q < r of (1 - c_q), c = ``chances``, ``[batch, rank]``."""
+    """Return c_r times the product over q < r of (1 - c_q), ``[batch, rank]``.
+
+    c are ``chances``. This is the probability that a user who reads down the ranks stops at r.
+    """
     going_on = torch.nn.functional.pad(1 - chances, (1, 0), value=1)[..., :-1].cumprod(-1)
     return chances * going_on
 
@@ -202,14 +212,15 @@ def err(
     levels: int = 5,
     ties: str = "file",
 ) -> PerList:
-    """Expected reciprocal rank of each list, from 0 to 1, ``[batch]``.
+    """Return the expected reciprocal rank of each list, from 0 to 1, ``[batch]``.
 
-    ERR@k = sum over ranks r <= k of 1/r R_r prod over i < r of (1 - R_i), with R_r = (2^y_r - 1) /
-    2^(levels - 1) the probability that the item at rank r satisfies (Chapelle et al., 2009, eq. 4
-    and 7). The best value is below 1. The labels are checked, for which a GPU must wait.
+    ERR@k = sum over ranks r <= k of 1/r R_r times the product over i < r of (1 - R_i). Here R_r =
+    (2^y_r - 1) / 2^(levels - 1) is the probability that the item at rank r satisfies the user
+    (Chapelle et al., 2009, eq. 4 and 7). Even the best order gives less than 1. The labels are
+    checked, which forces a wait for the GPU.
 
     Raises:
-        ConfigError: a label is above ``levels`` - 1, ``ties`` is ``averaged``.
+        ConfigError: a label is above ``levels`` - 1, or ``ties`` is ``"averaged"``.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[1.0, 2.0]])
     >>> err(scores, labels, labels >= 0, levels=3).tolist()  # 1/4 + 1/2 * 3/4 * (1 - 1/4)

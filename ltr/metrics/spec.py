@@ -1,4 +1,4 @@
-"""Parse the name of a metric, ``ndcg@10``, and the convention of its figure. No torch here."""
+"""Names of metrics such as ``ndcg@10``, and the conventions they follow. Needs no torch."""
 
 import functools
 import inspect
@@ -24,22 +24,25 @@ MAP_OVER = {
 
 @dataclass(frozen=True)
 class Convention:
-    """The conventions of the metrics; every printed or stored figure names them.
+    """The choices on which the value of a metric depends; every printed or stored value names them.
 
     Attributes:
         empty: the value of an empty list, from 0 to 1, or ``"skip"``: NaN, which the mean leaves
-            out. A list is empty for map, mrr, precision and recall without a label of at least
-            ``relevant``, for err and ndcg_beta without a label above 0, for the others without a
-            gain above 0.
-        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table: the gains of grade 0, 1, 2, ....
-        discount: ``"log2"`` (1/log2(1+rank)) or ``"letor"`` (the LETOR script's).
-        ties: ``"file"``: items with equal scores keep the file's order; ``"averaged"``: the
-            expected value over all orders of them, as in scikit-learn.
-        short: NDCG@k of a list of fewer than k items: ``"scored"`` as any other, or ``"zero"``.
-        relevant: the smallest label that map, mrr, precision and recall count as relevant.
-        map_over: map@k is divided by ``"relevant"``, the number of relevant items, or
-            ``"reachable"``, at most k of them.
-        levels: number of grades of the data, 5 for the labels 0 to 4; err depends on it.
+            out. A list is empty if it has no label of at least ``relevant`` (for map, mrr,
+            precision and recall), no label above 0 (for err and ndcg_beta), or no gain above 0 (for
+            the other metrics).
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades 0, 1, 2
+            and so on.
+        discount: ``"log2"`` (1/log2(1+rank)) or ``"letor"`` (as in the LETOR script: 1 at ranks 1
+            and 2, then 1/log2(rank)).
+        ties: ``"file"``: items with equal scores keep their order in the file; ``"averaged"``: the
+            expected value over all orders of tied items, as in scikit-learn.
+        short: NDCG@k of a list of fewer than k items: ``"scored"`` like any other list, or
+            ``"zero"``.
+        relevant: the smallest label that counts as relevant in map, mrr, precision and recall.
+        map_over: the divisor of map@k: ``"relevant"``, the number of relevant items, or
+            ``"reachable"``, that number but at most k.
+        levels: number of grades in the data, 5 for the labels 0 to 4; err depends on it.
 
     Raises:
         ConfigError: a value is not one of these.
@@ -67,7 +70,9 @@ class Convention:
             object.__setattr__(self, "gain", tuple(self.gain))
 
     def describe(self, parts: Collection[str] | None = None) -> str:
-        """The convention in one line, to stand beside a figure; in short, of the keys ``parts``.
+        """Describe the convention in one line, for printing beside a value.
+
+        ``parts`` are the keys to mention, in a short form; None: all keys, in a longer form.
 
         >>> Convention().describe(["empty", "gain"])
         'empty list = 1, gain 2^y-1'
@@ -99,7 +104,7 @@ if TYPE_CHECKING:
 else:  # ltr.typing imports torch
     Labels = Mask = PerList = Scores = Any
 
-METRICS = {  # and the module of each
+METRICS = {  # name -> module
     **dict.fromkeys(("dcg", "ndcg", "mean_ndcg", "ndcg_beta"), "cumulative_gain"),
     **dict.fromkeys(("map", "mrr", "precision", "recall", "err"), "relevance"),
 }
@@ -113,10 +118,10 @@ class Metric:
     """A metric at a cutoff; calling it gives one value per list.
 
     Attributes:
-        name: one of ``METRICS``; or ``module.function`` of the user's own, whose module is imported
-            when ``function`` is read; or any name of ``own``.
+        name: one of ``METRICS``; or ``module.function`` for a function of the user, whose module is
+            imported when ``function`` is first used; or any other name, if ``own`` is given.
         k: cutoff rank >= 1, None for the whole list.
-        own: the user's own function of that name, knobs bound.
+        own: the user's function of that name, with its knobs bound.
     """
 
     name: str
@@ -131,17 +136,17 @@ class Metric:
         check_k(self.k)
 
     def __str__(self) -> str:
-        """The name as it stands in configs, logs and tables, ``ndcg@10``."""
+        """Return the name as it is written in configs, logs and tables, such as ``ndcg@10``."""
         return self.name if self.k is None else f"{self.name}@{self.k}"
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a function of the user's own."""
+        """Whether the metric is a function of the user, not of this project."""
         return self.own is not None or re.fullmatch(_OWN, self.name, re.ASCII) is not None
 
     @property
     def function(self) -> Callable[..., PerList]:
-        """The function that computes the metric; ``ConfigError`` if the user's own has none."""
+        """The function that computes the metric; ``ConfigError`` if the user's cannot be found."""
         if self.own is not None:
             return self.own
         if not self.is_own:
@@ -159,13 +164,13 @@ class Metric:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The keys of a convention that the function takes, so that the figure depends on them."""
+        """The keys of a convention that the function takes, and on which its value depends."""
         return tuple(name for name in _knobs(self.function) if name != "k")
 
     def __call__(
         self, scores: Scores, labels: Labels, mask: Mask, convention: Convention = Convention()
     ) -> PerList:
-        """The value of each list, ``[batch]``; ``ConfigError`` if the user's own function fails."""
+        """Return each list's value, ``[batch]``; ``ConfigError`` if the user's function fails."""
         function = self.function
         knobs = {name: getattr(convention, name, self.k) for name in _knobs(function)}  # k: no key
         if not self.is_own:
@@ -187,9 +192,9 @@ class Metric:
 def parse_metric(
     text: str, own: Mapping[str, Callable[..., PerList]] = MappingProxyType({})
 ) -> Metric:
-    """Read ``"ndcg@5"`` or ``"ndcg"``; ``str`` of the result gives the text back.
+    """Parse a text such as ``"ndcg@5"`` or ``"ndcg"``; ``str`` of the result gives the text back.
 
-    ``own`` are functions of the user's own, by the name that ``text`` may have for them.
+    ``own`` has functions of the user, by the name used for them in ``text``.
 
     Raises:
         ConfigError: the name is unknown or the cutoff is not an integer >= 1.
@@ -206,7 +211,7 @@ def parse_metric(
 
 @functools.cache
 def _knobs(function: Callable[..., PerList]) -> tuple[str, ...]:
-    """Those of ``k`` and the keys of a convention that a function takes."""
+    """Return the parameters of a function that are ``k`` or keys of a convention."""
     known = {"k", *(key.name for key in fields(Convention))} - set(
         getattr(function, "keywords", ())
     )

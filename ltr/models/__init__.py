@@ -1,12 +1,19 @@
 """Scoring models: ``forward(features, mask, ranks=None) -> scores``, 0 where mask is False.
 
-Each takes ``width``, the number of features of an item, and settings by name; a setting that is out
-of range raises ``ConfigError``. Activations are names of ``ltr.models.layers``. Weight matrices
-start from Xavier's uniform distribution. Padded features are never read. ``pointwise`` is True
-where the score of an item depends on that item alone; a model that does not say so may read the
-whole list. A model that averages several members may have ``member_scores``, with the arguments of
-``forward``, for their scores ``[members, batch, list]``: training takes the mean of their losses.
-``batch_statistics`` is True where the lists of a batch see each other in training, by batch norm.
+Each model takes ``width``, the number of features of an item, and keyword settings; a setting that
+is out of range raises ``ConfigError``. Activations are given by name, a key of
+``ltr.models.layers.ACTIVATIONS``. Weight matrices are initialised from Xavier's uniform
+distribution. Features of padding are never read.
+
+A model may also have these attributes:
+
+- ``pointwise``: True if the score of an item depends on that item alone. A model without it may
+  read the whole list.
+- ``member_scores``: a method with the arguments of ``forward``, for a model that averages several
+  members. It returns their scores, ``[members, batch, list]``; training then minimises the mean of
+  the members' losses.
+- ``batch_statistics``: True if the lists of a batch affect each other in training, through batch
+  norm.
 """
 
 from ltr.models.dasalc import DASALC

@@ -1,4 +1,4 @@
-"""DASALC: dense layers with batch norm, and self-attention over the list by a latent cross."""
+"""DASALC: dense layers with batch norm, combined with self-attention by a latent cross."""
 
 from collections.abc import Sequence
 
@@ -17,26 +17,27 @@ from ltr.models.layers import (
 )
 from ltr.typing import Features, Mask, Ranks, Scores
 
-_MOMENTUM, _EPS = 0.1, 1e-5  # of the batch norm, as PyTorch's
+_MOMENTUM, _EPS = 0.1, 1e-5  # of the batch norm, the same as PyTorch's defaults
 
 
 class DASALC(nn.Module):
     """Data Augmented Self-Attentive Latent Cross (Qin et al., 2021).
 
-    "Are Neural Rankers still Outperformed by Gradient Boosted Decision Trees?". The hidden vector h
-    of an item comes from dense layers, each with batch norm; a comes from self-attention between
-    the items of its list; the score is linear in ``(1 + a) * h``, the latent cross. The rest of
-    their recipe is in the config: ``transform=log1p`` is sign(x) log(1 + |x|), ``augment.noise``
-    their Gaussian noise. Here the features are standardised after the logarithm, a dense layer is
-    added to its input where both are of one size, and the attention is the pre-norm encoder of
+    The paper is "Are Neural Rankers still Outperformed by Gradient Boosted Decision Trees?". Each
+    item gets two vectors: h comes from dense layers with batch norm, and a from self-attention
+    between the items of the list. The score is a linear function of ``(1 + a) * h``, the latent
+    cross. The rest of the paper's recipe is set in the config: ``transform=log1p`` is
+    sign(x) log(1 + |x|), and ``augment.noise`` is the Gaussian noise. This implementation differs
+    from the paper: the features are standardised after the logarithm, the output of a dense layer
+    is added to its input if both have the same size, and the attention is the pre-norm encoder of
     ``ContextAwareTransformer``.
 
-    In training, and only there, the lists of a batch see each other through the batch norm. Its
-    means and variances are those of the real items, and running ones, which checkpoints keep, take
-    their place in evaluation.
+    In training, and only there, the lists of a batch affect each other through the batch norm. Its
+    means and variances are taken over the real items. Evaluation uses running means and variances,
+    which are saved in checkpoints.
 
-    The last of ``hidden_sizes`` is the size of a and h, which ``heads`` divides. ``ConfigError``: a
-    setting is out of range.
+    The last of ``hidden_sizes`` is the size of a and h; ``heads`` must divide it. ``ConfigError``:
+    a setting is out of range.
     """
 
     batch_statistics = True
@@ -67,7 +68,7 @@ class DASALC(nn.Module):
         xavier_uniform(self)
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
+        """Return scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
         packing = Packing.of(mask)
         items = packing.pack(features)
         hidden = items
@@ -78,28 +79,28 @@ class DASALC(nn.Module):
 
 
 class DenseBlock(nn.Module):
-    """Linear, batch norm, activation and dropout; added to its input where the sizes agree."""
+    """Linear layer, batch norm, activation and dropout; added to its input if sizes are equal."""
 
     def __init__(
         self, size_in: int, size_out: int, activation: str | None, dropout: float | int
     ) -> None:
         super().__init__()
-        self.linear = nn.Linear(size_in, size_out, bias=False)  # the norm has one
+        self.linear = nn.Linear(size_in, size_out, bias=False)  # the norm has a bias
         self.norm = ItemNorm(size_out)
         self.activation, self.dropout = activation_module(activation), Dropout(dropout)
         self.residual = size_in == size_out
 
     def forward(self, items: Tensor, packing: Packing) -> Tensor:
-        """``[items, size_in]`` to ``[items, size_out]``."""
+        """Map ``[items, size_in]`` to ``[items, size_out]``."""
         hidden: Tensor = self.dropout(self.activation(self.norm(self.linear(items), packing)))
         return items + hidden if self.residual else hidden
 
 
 class ItemNorm(nn.Module):
-    """Batch norm (Ioffe and Szegedy, 2015) over the real items of a batch; padding counts nowhere.
+    """Batch norm (Ioffe and Szegedy, 2015) over the real items of a batch, ignoring padding.
 
-    In training a batch with fewer than two items is normalised by the running mean and variance, as
-    all are in evaluation.
+    The running mean and variance are used in evaluation, and in training for a batch with fewer
+    than two items.
     """
 
     mean: Tensor
@@ -113,7 +114,7 @@ class ItemNorm(nn.Module):
         self.register_buffer("variance", torch.ones(size))
 
     def forward(self, items: Tensor, packing: Packing) -> Tensor:
-        """``[items, size]`` normalised, of the same shape."""
+        """Normalise ``[items, size]``; the shape stays the same."""
         with torch.autocast(items.device.type, enabled=False):
             items = items.to(self.weight.dtype)
             mean, variance = self.mean, self.variance
@@ -122,8 +123,8 @@ class ItemNorm(nn.Module):
             return (items - mean) * ((variance + _EPS).rsqrt() * self.weight) + self.bias
 
     def _measured(self, items: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the real items, which the running ones follow."""
-        real = packing.pack(packing.mask)[:, None]  # padding may be kept among the items
+        """Return mean and variance of the real items, and update the running ones with them."""
+        real = packing.pack(packing.mask)[:, None]  # the packed items may include padding
         count = real.sum()
         mean = items.masked_fill(~real, 0).sum(0) / count.clamp(min=1)
         square = (items - mean).masked_fill(~real, 0).square().sum(0)

@@ -1,4 +1,4 @@
-"""Inputs of networks: numbers and categories as vectors."""
+"""Embeddings of input features: numbers and categories as vectors."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,30 +13,33 @@ from ltr.knobs import check_choice, check_positive, positive_int
 from ltr.models.layers import in_parts
 from ltr.typing import Features, Mask, Ranks, Scores
 
-_SAMPLE = 1 << 17  # items whose quantiles are the edges of the bins, sampled evenly
-_ROWS = 1 << 12  # items embedded at once: the encodings are larger than what they become
+_SAMPLE = 1 << 17  # at most so many items, sampled evenly, give the quantiles for the bin edges
+_ROWS = 1 << 12  # items embedded at once, since encodings are larger than the resulting vectors
 _LARGEST = 50
 
-Settings = Mapping[str, Any] | str | None  # of a ``NumberEmbedding``; a text is its kind
+Settings = Mapping[str, Any] | str | None  # of a ``NumberEmbedding``; a string gives its ``kind``
 
 
 class NumberEmbedding(nn.Module):
-    """A vector ReLU(linear(encoding(x))) for each number x, after Gorishniy et al. (2022).
+    """Turns each number x into a vector ReLU(linear(encoding(x))), after Gorishniy et al. (2022).
 
-    "On Embeddings for Numerical Features in Tabular Deep Learning". Its encodings are
-    ``periodic``: cos and sin of 2 pi c x with learned frequencies c (their PLR), and
-    ``piecewise``: how far x lies in each bin between quantiles of train, from 0 to 1 (their
-    Q-LR). Each feature has a linear layer of its own.
+    The paper is "On Embeddings for Numerical Features in Tabular Deep Learning". There are two
+    encodings. ``periodic`` is cos and sin of 2 pi c x with learned frequencies c (PLR in the
+    paper). ``piecewise`` tells how far x lies in each bin between quantiles of train, from 0 to 1
+    (Q-LR in the paper). Each feature has its own linear layer.
+
+    The attribute ``outputs`` is the number of values that an item has after the embedding.
 
     Args:
-        width: number of features of an item; ``outputs`` is that of the values they become.
-        kind: None: the features stay as they are.
-        size: of the vector of a feature.
-        bins: of ``piecewise``, at most; equal quantiles make fewer.
-        frequencies: of ``periodic``, for each feature.
-        sigma: standard deviation of the frequencies at the start, in periods per unit of the
+        width: number of features of an item.
+        kind: ``"periodic"``, ``"piecewise"``, or None to leave the features as they are.
+        size: size of the vector of each feature.
+        bins: the largest number of bins for ``piecewise``; equal quantiles give fewer bins.
+        frequencies: number of frequencies of each feature for ``periodic``.
+        sigma: standard deviation of the initial frequencies, in periods per unit of the
             transformed feature.
-        numbers: how many of the first features are embedded, None: all; others follow as they are.
+        numbers: how many of the features to embed, counted from the first; the others are appended
+            unchanged. None: all.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -66,16 +69,16 @@ class NumberEmbedding(nn.Module):
             self.encoding = Periodic(self.numbers, frequencies, sigma)
         else:
             self.encoding = Piecewise(self.numbers, bins)
-        bound = self.encoding.values**-0.5  # as PyTorch's linear layer
+        bound = self.encoding.values**-0.5  # as in PyTorch's linear layer
         self.weight = nn.Parameter(torch.empty(self.numbers, self.encoding.values, size))
         self.bias = nn.Parameter(
             torch.empty(self.numbers * size)
-        )  # no matrix: l1 and l2 pass it by
+        )  # flat, not a matrix, so that l1 and l2 skip it
         for parameter in (self.weight, self.bias):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, items: Tensor) -> Tensor:
-        """``[items, width]`` to ``[items, outputs]``."""
+        """Map ``[items, width]`` to ``[items, outputs]``."""
         if not self.numbers:
             return items
         return torch.cat([self._embedded(part) for part in in_parts(items, _ROWS)])
@@ -88,7 +91,10 @@ class NumberEmbedding(nn.Module):
 
 
 class Periodic(nn.Module):
-    """``[items, numbers]`` to cos and sin of 2 pi c x, ``[numbers, items, values]``."""
+    """Maps ``[items, numbers]`` to cos and sin of 2 pi c x, ``[numbers, items, values]``.
+
+    The frequencies c are learned.
+    """
 
     def __init__(self, numbers: int, frequencies: int, sigma: float | int) -> None:
         super().__init__()
@@ -104,11 +110,12 @@ class Periodic(nn.Module):
 
 
 class Piecewise(nn.Module):
-    """``[items, numbers]`` to the place of x in each bin, ``[numbers, items, values]``.
+    """Maps ``[items, numbers]`` to the position of x in each bin, ``[numbers, items, values]``.
 
-    (x - left) / (right - left), cut to [0, 1], but for the first bin below and the last above
-    (their equation 1). A bin without width gives 0. The edges are quantiles of a standard normal
-    distribution until ``fit``, and a buffer, so that checkpoints keep them.
+    The position is (x - left) / (right - left), clipped to [0, 1], except that the first bin has no
+    lower limit and the last bin no upper limit (Gorishniy et al., 2022, equation 1). A bin of width
+    0 gives 0. The edges are quantiles of a standard normal distribution until ``fit`` is called.
+    They are a buffer, so that checkpoints keep them.
     """
 
     edges: Tensor
@@ -121,7 +128,7 @@ class Piecewise(nn.Module):
 
     def forward(self, items: Tensor) -> Tensor:
         gaps = self.edges.diff(dim=-1)
-        real = gaps > 0  # those of a feature stand in front
+        real = gaps > 0  # the bins with a width come first
         last = real & ~torch.cat([real[:, 1:], torch.zeros_like(real[:, :1])], -1)
         least = torch.zeros_like(gaps)
         least[:, 0] = -math.inf
@@ -135,14 +142,14 @@ class Piecewise(nn.Module):
         sample = features[:: -(-len(features) // _SAMPLE)].cpu().numpy()
         levels = np.linspace(0.0, 1.0, self.values + 1)
         for row, column in zip(self.edges, sample.T, strict=True):
-            quantiles = np.quantile(column, levels).astype(np.float32)  # as the buffer, then apart
+            quantiles = np.quantile(column, levels).astype(np.float32)  # distinct in this dtype
             edges = torch.from_numpy(np.unique(quantiles)).to(row)
             row[: len(edges)] = edges
             row[len(edges) :] = edges[-1]
 
 
 def number_embedding(width: int, embedding: Settings) -> NumberEmbedding:
-    """The embedding of these settings; None leaves the features as they are."""
+    """Return the embedding with these settings; None leaves the features as they are."""
     return NumberEmbedding(positive_int("width", width), **_named(embedding))
 
 
@@ -151,32 +158,37 @@ def _named(embedding: Settings) -> Mapping[str, Any]:
 
 
 class Embedding(nn.Module):
-    """``other + own[code]`` for a column of codes 0, 1, ..., ``codes``; ``own[0]`` is 0.
+    """Embeds a category column: the vector of a code is ``other + own[code]``, with ``own[0]`` = 0.
 
-    Every step trains ``other``, so that it is a trained vector where train has no code 0. All start
-    at 0: a value that train lacks is as ``other``, and a rare one stays near it. The code after the
-    last of the lists is a missing value. A vector has 1.6 codes^0.56 numbers, at most 50: the rule
-    of fastai (``emb_sz_rule``; Howard and Gugger, 2020), whose bound is 600.
+    The codes are 0, 1, ..., ``codes``. Code 0 is a value that does not occur in train, and the
+    last code, ``codes``, is a missing value. Every step trains ``other``, so it is a trained vector
+    even if train has no code 0. All vectors start at 0, so a rare value stays close to ``other``.
+
+    A vector has 1.6 codes^0.56 numbers, at most 50. This is fastai's rule (``emb_sz_rule``; Howard
+    and Gugger, 2020), which allows up to 600.
     """
 
     def __init__(self, codes: int) -> None:
         super().__init__()
         self.size = min(_LARGEST, round(1.6 * codes**0.56))
         self.other = nn.Parameter(torch.zeros(self.size))
-        self.own = nn.Embedding(codes + 1, self.size, padding_idx=0)  # no gradient of row 0
+        self.own = nn.Embedding(codes + 1, self.size, padding_idx=0)  # row 0 gets no gradient
         nn.init.zeros_(self.own.weight)
 
     def forward(self, codes: Tensor) -> Tensor:
-        """``[..., size]`` of whole numbers ``[...]``."""
+        """Return the vectors ``[..., size]`` of the codes ``[...]``, which are integers."""
         vectors: Tensor = self.other + self.own(codes)
         return vectors
 
 
 class WithEmbeddings(nn.Module):
-    """A network that reads numbers, and for each category column its vector behind them.
+    """A network whose inputs are the numbers, followed by the vectors of the category columns.
 
-    ``make`` is called with the number of its inputs; ``codes`` has the number of codes of each
-    feature, 0 for a number; ``numbers`` more follow these features (indicators of missing values).
+    Args:
+        make: makes the network; it is called with the number of inputs.
+        codes: the number of codes of each feature, 0 if the feature is a number.
+        numbers: how many further number columns follow these features (indicators of missing
+            values).
     """
 
     categories: Tensor
@@ -194,7 +206,7 @@ class WithEmbeddings(nn.Module):
         embeddings = [Embedding(codes[column]) for column in of_category]
         self.embeddings = nn.ModuleList(embeddings)
         if isinstance(make, partial) and getattr(make.func, "embeds_numbers", False):
-            given = _named(make.keywords.get("embedding"))  # of the numbers alone
+            given = _named(make.keywords.get("embedding"))  # applies to the numbers only
             make = partial(make, embedding={**given, "numbers": len(of_number)})
         self.model: Any = make(len(of_number) + sum(one.size for one in embeddings))
         self.pointwise = bool(getattr(self.model, "pointwise", False))
@@ -203,7 +215,7 @@ class WithEmbeddings(nn.Module):
             self.member_scores = self._member_scores
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """The scores of the network, ``[batch, list]``; categories on padding are never read."""
+        """Return the network's scores, ``[batch, list]``; categories of padding are never read."""
         scores: Scores = self.model(self.inputs(features, mask), mask, ranks)
         return scores
 
@@ -213,22 +225,23 @@ class WithEmbeddings(nn.Module):
 
     @property
     def columns(self) -> Tensor:
-        """The column of the features that each input of the network is of, ``[inputs]``."""
+        """For each input of the network, the feature column that it comes from, ``[inputs]``."""
         sizes = [embedding.size for embedding in self.embeddings]
         of_vectors = self.categories.repeat_interleave(self.categories.new_tensor(sizes))
         return torch.cat([self.numbers, of_vectors])
 
     def inputs(self, features: Features, mask: Mask) -> Tensor:
-        """What the network reads: the numbers, then the vectors of the categories."""
+        """Return the network's inputs: the numbers, then the vectors of the categories."""
         codes = features[..., self.categories].masked_fill(~mask[..., None], 0).long()
         vectors = [embed(codes[..., i]) for i, embed in enumerate(self.embeddings)]
         return torch.cat([features[..., self.numbers], *vectors], -1)
 
 
 def fit_embedding(model: nn.Module, features: Callable[[], Tensor]) -> None:
-    """Set the bins of ``model``, of this project or another, before it is trained.
+    """Set the bins of ``model`` before it is trained; a model without bins is left as it is.
 
-    ``features`` gives ``[items, width]``, train's, transformed; it is called where there are bins.
+    ``features`` returns the transformed features of train, ``[items, width]``. It is called only if
+    there are bins. ``model`` may come from other code than this project's.
     """
     inner = model.model if isinstance(model, WithEmbeddings) else model
     embedding: Any = getattr(inner, "embedding", None)

@@ -1,4 +1,4 @@
-"""Layers over the items of padded lists: packing, dense layers, self-attention, the head."""
+"""Layers for the items of padded lists: packing, dense layers, self-attention, scoring head."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -14,16 +14,18 @@ from ltr.typing import Mask, Scores
 
 
 class Packing(NamedTuple):
-    """The items of padded lists ``[batch, list]`` as one row ``[items]``.
+    """How to pack the items of padded lists ``[batch, list]`` into one dimension ``[items]``.
 
-    On the CPU only the real items are kept, as most of a padded batch can be padding. On a GPU,
-    where finding them would wait, and in a compiled model, whose shapes are fixed, every place is
-    kept. The scores of the real items are the same.
+    On the CPU only the real items are packed, because most of a padded batch can be padding. On a
+    GPU, where finding them would force a wait, and in a compiled model, whose shapes are fixed, the
+    padding is packed too. The scores of the real items are the same either way.
 
     Attributes:
         mask: ``[batch, list]``, True where an item exists.
-        places: ``[items]``, place of each kept item in the flattened batch; None: all are kept.
-        lengths: ``[batch]``, kept items of each list; None: all are kept.
+        places: ``[items]``, index of each packed item in the flattened batch; None if the padding
+            is packed too.
+        lengths: ``[batch]``, number of packed items of each list; None if the padding is packed
+            too.
     """
 
     mask: Mask
@@ -32,20 +34,20 @@ class Packing(NamedTuple):
 
     @classmethod
     def of(cls, mask: Mask) -> "Packing":
-        """The packing for the lists of ``mask``."""
+        """Return the packing for the lists of ``mask``."""
         if mask.is_cuda or torch.compiler.is_compiling():
             return cls(mask)
         return cls(mask, mask.flatten().nonzero().squeeze(-1), mask.sum(-1).tolist())
 
     def pack(self, padded: Tensor) -> Tensor:
-        """``[batch, list, ...]`` to ``[items, ...]``; padding that is kept becomes 0."""
+        """Map ``[batch, list, ...]`` to ``[items, ...]``; padding that is packed too becomes 0."""
         flat = padded.flatten(0, 1)
         if self.places is not None:
             return flat[self.places]
         return flat.masked_fill(~self.mask.flatten()[(..., *[None] * (flat.dim() - 1))], 0)
 
     def unpack(self, items: Tensor) -> Tensor:
-        """``[items, ...]`` to ``[batch, list, ...]``, 0 on padding that was not kept."""
+        """Map ``[items, ...]`` to ``[batch, list, ...]``, 0 on padding that was not packed."""
         shape = (*self.mask.shape, *items.shape[1:])
         if self.places is None:
             return items.view(shape)
@@ -54,13 +56,16 @@ class Packing(NamedTuple):
 
 
 def in_parts(items: Tensor, rows: int) -> Sequence[Tensor]:
-    """``items`` in parts of so many rows; whole where a graph of any number is traced."""
-    exporting = getattr(torch.compiler, "is_exporting", None)  # not of torch 2.6
+    """Split ``items`` into parts of at most ``rows`` rows; during an export, one whole part."""
+    exporting = getattr(torch.compiler, "is_exporting", None)  # torch 2.6 does not have it
     return [items] if exporting and exporting() else items.split(max(1, rows))
 
 
 def sizes_tuple(setting: str, sizes: Iterable[int], *, least: int = 1) -> tuple[int, ...]:
-    """``least`` or more layer sizes as a tuple of integers >= 1, else ``ConfigError``."""
+    """Return layer sizes as a tuple, checked.
+
+    ``ConfigError``: there are fewer than ``least`` sizes, or one is not an integer >= 1.
+    """
     if isinstance(sizes, int | str):
         raise ConfigError(f"{setting}={sizes} is not a list: write '{setting}=[{sizes}]'")
     if len(sizes := list(sizes)) < least:
@@ -80,7 +85,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 def activation_module(name: str | None) -> nn.Module:
-    """A new module for the name of an activation, None for the identity.
+    """Return a new module for the activation of this name; None is the identity.
 
     Raises:
         ConfigError: the name is unknown.
@@ -94,14 +99,15 @@ def activation_module(name: str | None) -> nn.Module:
 
 
 class Dropout(nn.Module):
-    """Set values to 0 at ``rate`` and scale the others up in training; else the identity.
+    """In training, sets values to 0 with probability ``rate`` and scales the others up.
 
-    On the CPU PyTorch's own dropout draws one value at a time, which can take a quarter of a
-    training step: ``keep_factors`` draws there, PyTorch elsewhere and in a compiled model.
+    Outside training it is the identity. On the CPU PyTorch's own dropout draws one value at a time,
+    which can take a quarter of a training step. Therefore ``keep_factors`` draws on the CPU;
+    PyTorch draws on a GPU and in a compiled model.
     """
 
     def __init__(self, rate: float | int, *, inplace: bool = False) -> None:
-        """``inplace`` overwrites the input: only where nothing else needs its values.
+        """Set the rate; ``inplace`` overwrites the input, so nothing else may need its values.
 
         ``ConfigError``: ``rate`` is not in [0, 1).
         """
@@ -111,11 +117,11 @@ class Dropout(nn.Module):
         self.rate, self.inplace = float(rate), inplace
 
     def forward(self, values: Tensor) -> Tensor:
-        """``values`` of any shape with dropout applied."""
+        """Apply dropout to ``values`` of any shape."""
         if not self.training or self.rate == 0:
             return values
         if values.device.type != "cpu" or torch.compiler.is_compiling():
-            return functional.dropout(values, self.rate)  # one kernel; in place a GPU takes three
+            return functional.dropout(values, self.rate)  # one kernel; in place takes three
         keep = keep_factors(values.shape, self.rate).to(values.dtype)
         return values.mul_(keep) if self.inplace else values * keep
 
@@ -128,7 +134,7 @@ def dense_layers(
     dropout: float | int,
     input_norm: bool,
 ) -> nn.Sequential:
-    """Layer norm of the input if ``input_norm``, then linear, activation, dropout for each size."""
+    """Return the layers: input layer norm if set; for each size linear, activation and dropout."""
     layers: list[nn.Module] = [nn.LayerNorm(width)] if input_norm else []
     for size_in, size_out in zip([width, *sizes], sizes, strict=False):
         layers += [nn.Linear(size_in, size_out), activation_module(activation), Dropout(dropout)]
@@ -136,11 +142,17 @@ def dense_layers(
 
 
 def attend(projected: Tensor, packing: Packing, *, heads: int, rate: float) -> Tensor:
-    """softmax(Q K' / sqrt(d)) V of every list by itself, ``[items, size]`` (Vaswani et al., 2017).
+    """Compute softmax(Q K' / sqrt(d)) V within each list, ``[items, size]`` (Vaswani et al., 2017).
 
-    Packed items are attended list by list, so that time and memory grow with the sum of the squared
-    lengths; padded ones by PyTorch's own attention, to the same values. ``projected`` is
-    ``[items, 3 * size]``, Q, K and V side by side; ``rate`` is of dropout on attention weights.
+    If only real items are packed, each list is computed separately, so that time and memory grow
+    with the sum of the squared lengths. If padding is packed too, PyTorch's own attention computes
+    the same values.
+
+    Args:
+        projected: ``[items, 3 * size]``, Q, K and V side by side.
+        packing: the packing of the items.
+        heads: number of attention heads.
+        rate: dropout rate of the attention weights.
     """
     if packing.lengths is not None:
         wide = projected if projected.dtype == torch.float64 else projected.float()
@@ -149,7 +161,7 @@ def attend(projected: Tensor, packing: Packing, *, heads: int, rate: float) -> T
     mask = packing.mask
     padded = packing.unpack(projected)  # [batch, list, 3 * size]
     query, key, value = padded.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    # A list of no items attends to its padding: attention over nothing could be NaN.
+    # A list of no items attends to its padding, because attention over nothing could be NaN.
     seen = mask | ~mask.any(-1, keepdim=True)
     attended = functional.scaled_dot_product_attention(
         query, key, value, attn_mask=seen[:, None, None, :], dropout_p=rate
@@ -160,8 +172,8 @@ def attend(projected: Tensor, packing: Packing, *, heads: int, rate: float) -> T
 class EncoderBlock(nn.Module):
     """Pre-norm self-attention and feed-forward, each added to its input (Vaswani et al., 2017).
 
-    ``torch.nn.TransformerEncoderLayer(norm_first=True)`` without padding; ``heads`` divides
-    ``size``, and ``dropout`` is on attention weights too.
+    It computes the same as ``torch.nn.TransformerEncoderLayer(norm_first=True)``, without padding.
+    ``heads`` must divide ``size``. ``dropout`` is applied to the attention weights too.
     """
 
     def __init__(self, size: int, heads: int, feed_forward: int, dropout: float | int) -> None:
@@ -173,23 +185,23 @@ class EncoderBlock(nn.Module):
         self.norm2 = nn.LayerNorm(size)
         self.linear1 = nn.Linear(size, feed_forward)
         self.linear2 = nn.Linear(feed_forward, size)
-        self.dropout = Dropout(dropout, inplace=True)  # of what a linear layer gave
+        self.dropout = Dropout(dropout, inplace=True)  # its input is always a linear layer's output
         nn.init.zeros_(self.in_proj.bias)
         nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, items: Tensor, packing: Packing) -> Tensor:
-        """``[items, size]`` to ``[items, size]``; an item sees the real items of its own list."""
+        """Map ``[items, size]`` to ``[items, size]``; an item attends to real items of its list."""
         rate = self.dropout.rate if self.training else 0.0
         projected = self.in_proj(self.norm1(items))
         attended = self.out_proj(attend(projected, packing, heads=self.heads, rate=rate))
         items = items + self.dropout(attended)
-        # Dropout before ReLU: the same values, and both can overwrite what linear1 gave.
+        # Dropout before ReLU gives the same values, and both can overwrite the output of linear1.
         hidden = self.dropout(self.linear1(self.norm2(items))).relu_()
         return items + self.dropout(self.linear2(hidden))
 
 
 class Encoder(nn.Module):
-    """A stack of blocks with a final layer norm; ``ConfigError``: a setting is out of range."""
+    """A stack of encoder blocks, then a layer norm; ``ConfigError``: a setting is out of range."""
 
     def __init__(
         self, size: int, *, blocks: int, heads: int, feed_forward: int, dropout: float | int
@@ -207,7 +219,7 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(size)
 
     def forward(self, items: Tensor, packing: Packing) -> Tensor:
-        """``[items, size]`` to ``[items, size]``."""
+        """Map ``[items, size]`` to ``[items, size]``."""
         for block in self.blocks:
             items = block(items, packing)
         normed: Tensor = self.norm(items)
@@ -215,7 +227,7 @@ class Encoder(nn.Module):
 
 
 class ScoringHead(nn.Module):
-    """Linear layer to one number per item and an activation; 0 on padding."""
+    """Linear layer to one score per item, then an activation; the scores are 0 on padding."""
 
     def __init__(self, size: int, output_activation: str | None) -> None:
         super().__init__()
@@ -223,18 +235,18 @@ class ScoringHead(nn.Module):
         self.activation = activation_module(output_activation)
 
     def forward(self, items: Tensor, packing: Packing) -> Scores:
-        """Scores ``[batch, list]`` of packed hidden vectors ``[items, size]``."""
-        with torch.autocast(items.device.type, enabled=False):  # 8 bits would tie many items
+        """Map packed hidden vectors ``[items, size]`` to scores ``[batch, list]``."""
+        with torch.autocast(items.device.type, enabled=False):  # 8-bit mantissas would tie items
             scores: Tensor = self.activation(self.linear(items.to(self.linear.weight.dtype)))
         return packing.unpack(scores.squeeze(-1)).masked_fill(~packing.mask, 0)
 
 
 @torch.no_grad()
 def xavier_uniform(model: nn.Module) -> None:
-    """Draw every weight matrix of ``model`` from Xavier's uniform distribution, global generator.
+    """Initialise every weight matrix of ``model`` from Xavier's uniform distribution.
 
-    Stacked query, key and value matrices are drawn one by one. Biases and norms keep PyTorch's
-    initialisation.
+    PyTorch's global generator draws the values. Stacked query, key and value matrices are drawn one
+    by one. Biases and norms keep PyTorch's initialisation.
     """
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2:

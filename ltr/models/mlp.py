@@ -18,11 +18,17 @@ from ltr.typing import Features, Mask, Ranks, Scores
 class MLP(nn.Module):
     """Fully connected layers, then a linear layer to one score.
 
-    Hidden sizes 64 and 32 with ReLU and a sigmoid on the output are the model of the project report
-    on RankNet (after Burges et al., 2005).
+    With hidden sizes 64 and 32, ReLU, and a sigmoid on the output, it is the model of the project
+    report on RankNet (after Burges et al., 2005).
 
-    ``input_norm`` is a layer norm of the features, ``embedding`` the settings of their
-    ``NumberEmbedding`` or its kind, ``output_activation`` that of the score.
+    Args:
+        width: number of features of an item.
+        hidden_sizes: sizes of the hidden layers.
+        activation: the activation after each hidden layer.
+        dropout: dropout rate after each hidden layer.
+        input_norm: apply a layer norm to the input.
+        embedding: settings of the ``NumberEmbedding`` of the features, or its ``kind``.
+        output_activation: the activation applied to the score.
     """
 
     pointwise = True
@@ -47,16 +53,16 @@ class MLP(nn.Module):
         )
         self.head = ScoringHead((numbers.outputs, *sizes)[-1], output_activation)
         xavier_uniform(self)
-        self.embedding = numbers  # keeps its own initialisation
+        self.embedding = numbers  # set after xavier_uniform, to keep its own initialisation
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
+        """Return scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
         packing = Packing.of(mask)
         return self.head(self.layers(self.embedding(packing.pack(features))), packing)
 
 
 class Linear(MLP):
-    """One weight per feature and a bias, as in RankSVM; the arguments are those of ``MLP``."""
+    """One weight per feature and a bias, as in RankSVM; arguments as for ``MLP``."""
 
     embeds_numbers = False
 

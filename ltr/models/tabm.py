@@ -17,22 +17,23 @@ from ltr.models.layers import (
 )
 from ltr.typing import Features, Mask, Ranks, Scores
 
-_ROWS = 1 << 16  # items times members that are scored at once outside training
+_ROWS = 1 << 16  # ``forward`` scores at most so many items times members at once
 
 
 class TabM(nn.Module):
     """``members`` networks with one weight matrix for each layer, after Gorishniy et al. (2025).
 
-    "TabM: Advancing Tabular Deep Learning with Parameter-Efficient Ensembling". Member i computes
-    ``s_i * (W (r_i * x)) + b_i`` in each layer (BatchEnsemble; Wen et al., 2020) and has a head of
-    its own. ``r`` of the first layer starts at random, 1 or -1, or with an embedding from a normal
-    distribution; the other scalings start at 1. ``mini`` (their TabM-mini) leaves only that first
-    ``r`` and the heads to each member. Their TabM-packed, where members share nothing, is so many
-    runs of an ``MLP``, averaged.
+    The paper is "TabM: Advancing Tabular Deep Learning with Parameter-Efficient Ensembling". In
+    each layer member i computes ``s_i * (W (r_i * x)) + b_i`` (BatchEnsemble; Wen et al., 2020).
+    Each member has its own head. In the first layer ``r`` is initialised with random signs, 1 or
+    -1, or, if there is an embedding, from a normal distribution; all other scalings start at 1.
+    With ``mini`` (TabM-mini in the paper) a member has only this first ``r`` and the head for
+    itself. The paper's TabM-packed, where members share nothing, is the average of several runs of
+    an ``MLP``.
 
-    A score is the mean of the members' scores. Training takes the loss of the scores of each
-    member, and its mean: each member learns to rank alone, which is what the averaging gains from.
-    The other settings are those of ``MLP``.
+    The score of an item is the mean of the members' scores. Training minimises the mean of the
+    members' losses: each member learns to rank by itself, which is why averaging helps. The other
+    settings are those of ``MLP``.
     """
 
     pointwise = True
@@ -65,7 +66,7 @@ class TabM(nn.Module):
         self.layers = nn.Sequential(*layers)
         xavier_uniform(self)
         self.heads = Heads(members, sizes[-1], output_activation)
-        self.embedding = numbers  # these keep their own initialisation
+        self.embedding = numbers  # set late, like the heads, to keep its initialisation
         with torch.no_grad():
             first = entry.scale.view(members, -1)
             if numbers.numbers:
@@ -76,12 +77,12 @@ class TabM(nn.Module):
                 first.copy_(2.0 * torch.randint(0, 2, first.shape) - 1)
 
     def member_scores(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Tensor:
-        """The scores of each member, ``[members, batch, list]``, 0 where ``mask`` is False."""
+        """Return each member's scores, ``[members, batch, list]``, 0 where ``mask`` is False."""
         packing = Packing.of(mask)
         return self._unpacked(self._scores(packing.pack(features)), packing)
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
+        """Return scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
         packing = Packing.of(mask)
         items = packing.pack(features)
         parts = in_parts(items, _ROWS // self.members)
@@ -89,7 +90,7 @@ class TabM(nn.Module):
         return self._unpacked(means, packing)[0]
 
     def _scores(self, items: Tensor) -> Tensor:
-        """``[members, items]`` of packed items ``[items, width]``."""
+        """Return the members' scores of packed items ``[items, width]``, ``[members, items]``."""
         inputs = self.embedding(items).expand(self.members, -1, -1)
         scores: Tensor = self.heads(self.layers(inputs))
         return scores
@@ -100,25 +101,25 @@ class TabM(nn.Module):
 
 
 class Scaling(nn.Module):
-    """``[members, items, size]`` times a vector of each member."""
+    """Multiplies ``[members, items, size]`` by one learned vector per member."""
 
     def __init__(self, members: int, size: int) -> None:
         super().__init__()
         self.members = members
-        self.scale = nn.Parameter(torch.ones(members * size))  # no matrix: l1 and l2 pass it by
+        self.scale = nn.Parameter(torch.ones(members * size))  # flat: l1 and l2 skip it
 
     def forward(self, items: Tensor) -> Tensor:
         return items * self.scale.view(self.members, 1, -1)
 
 
 class SharedLinear(nn.Module):
-    """``s_i * (W x) + b_i`` of ``[members, items, size]``."""
+    """Computes ``s_i * (W x) + b_i`` for each member i; x is ``[members, items, size]``."""
 
     def __init__(self, members: int, size_in: int, size_out: int) -> None:
         super().__init__()
         self.linear = nn.Linear(size_in, size_out, bias=False)
         self.scaling = Scaling(members, size_out)
-        bound = size_in**-0.5  # as PyTorch's linear layer; the same for every member
+        bound = size_in**-0.5  # as in PyTorch's linear layer; equal for all members
         self.bias = nn.Parameter(torch.empty(size_out).uniform_(-bound, bound).repeat(members))
 
     def forward(self, items: Tensor) -> Tensor:
@@ -127,7 +128,7 @@ class SharedLinear(nn.Module):
 
 
 class Heads(nn.Module):
-    """A linear layer to one number and an activation for each member."""
+    """For each member, a linear layer to one score, then the activation."""
 
     def __init__(self, members: int, size: int, output_activation: str | None) -> None:
         super().__init__()
@@ -137,8 +138,8 @@ class Heads(nn.Module):
         nn.init.uniform_(self.weight, -((6 / (size + 1)) ** 0.5), (6 / (size + 1)) ** 0.5)  # Xavier
 
     def forward(self, items: Tensor) -> Tensor:
-        """``[members, items]`` of ``[members, items, size]``."""
-        with torch.autocast(items.device.type, enabled=False):  # 8 bits would tie many items
+        """Map ``[members, items, size]`` to scores ``[members, items]``."""
+        with torch.autocast(items.device.type, enabled=False):  # 8-bit mantissas would tie items
             wide = items.to(self.weight.dtype)
             scores: Tensor = torch.baddbmm(
                 self.bias[:, None, None], wide, self.weight[..., None]

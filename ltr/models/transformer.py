@@ -35,35 +35,47 @@ class FixedPosition(nn.Module):
         self.register_buffer("rates", rates, persistent=False)
 
     def forward(self, ranks: Tensor) -> Tensor:
-        """``[..., size]`` of ranks ``[...]`` that count from 1."""
+        """Map ranks ``[...]``, which count from 1, to their encodings ``[..., size]``."""
         angles = (ranks - 1).unsqueeze(-1) * self.rates
         return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
 
 
 class LearnedPosition(nn.Module):
-    """One learned vector per rank; the ranks beyond ``max_rank`` share its vector."""
+    """One learned vector per rank; ranks beyond ``max_rank`` share the vector of ``max_rank``."""
 
     def __init__(self, size: int, max_rank: int) -> None:
         super().__init__()
         self.table = nn.Embedding(max_rank, size)
 
     def forward(self, ranks: Tensor) -> Tensor:
-        """``[..., size]`` of ranks ``[...]`` that count from 1."""
+        """Map ranks ``[...]``, which count from 1, to their vectors ``[..., size]``."""
         return self.table(ranks.clamp(1, self.table.num_embeddings) - 1)
 
 
 class ContextAwareTransformer(nn.Module):
     """Input layers, pre-norm encoder blocks with a final norm, and a linear layer to one score.
 
-    The model of Pobrotyn et al. (2020), "Context-Aware Learning to Rank with Self-Attention", with
-    ReLU in the feed-forward part. The defaults are the NeuralNDCG paper's setting for Web30K.
-    Without ``position`` the scores do not depend on the order of the items.
+    This is the model of Pobrotyn et al. (2020), "Context-Aware Learning to Rank with
+    Self-Attention", with ReLU in the feed-forward part. The defaults are the settings of the
+    NeuralNDCG paper for Web30K. Without ``position`` the scores do not depend on the order of the
+    items.
 
-    The last of ``fc_sizes``, or the features where there is none, enters the blocks; ``heads``
-    divides its size. ``dropout`` is on attention weights too. ``position`` encodes the initial rank
-    of an item, which is added there: ``"fixed"`` (sines and cosines), ``"learned"`` (``max_rank``
-    vectors; ranks beyond share the last), or None. The NeuralNDCG paper has Tanh as
-    ``output_activation`` for NeuralNDCG, none else.
+    Args:
+        width: number of features of an item.
+        fc_sizes: sizes of the input layers. The last of them, or the number of inputs if there are
+            no input layers, is the hidden size of the blocks.
+        input_norm: apply a layer norm to the input.
+        fc_activation, fc_dropout: activation and dropout rate after each input layer.
+        blocks: number of encoder blocks.
+        heads: number of attention heads; must divide the hidden size.
+        feed_forward: size of the hidden layer in the feed-forward part of a block.
+        dropout: dropout rate in the blocks, also of the attention weights.
+        position: the encoding of an item's initial rank, which is added to the input of the blocks:
+            ``"fixed"`` (sines and cosines), ``"learned"`` (one vector per rank) or None.
+        max_rank: number of vectors for ``"learned"``; ranks beyond share the last.
+        embedding: settings of the ``NumberEmbedding`` of the features, or its ``kind``.
+        output_activation: the activation applied to the score. The NeuralNDCG paper uses Tanh with
+            NeuralNDCG and no activation with the other losses.
 
     Raises:
         ConfigError: a setting is out of range, or ``position`` is set without ranks.
@@ -108,12 +120,13 @@ class ContextAwareTransformer(nn.Module):
         )
         self.head = ScoringHead(size, output_activation)
         xavier_uniform(self)
-        self.embedding = numbers  # keeps its own initialisation
+        self.embedding = numbers  # set after xavier_uniform, to keep its own initialisation
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Scores ``[batch, list]``, 0 where ``mask`` is False.
+        """Return scores ``[batch, list]``, 0 where ``mask`` is False.
 
-        ``ranks`` count from 1 and may be anything on padding; they are read only with ``position``.
+        ``ranks`` count from 1 and may be anything on padding; they are used only if ``position`` is
+        set.
         """
         packing = Packing.of(mask)
         hidden = self.layers(self.embedding(packing.pack(features)))

@@ -18,11 +18,12 @@ SHIPPED = Path(__file__).with_name("sorter.json")
 
 
 class Sorter(nn.Module):
-    """For each item the share of the other items of its list that stand above it, in (0, 1).
+    """Estimates for each item the share of the other items of its list ranked above it, in (0, 1).
 
     Engilberge et al. (2019, "SoDeep: a Sorting Deep net to learn ranking loss surrogates") read the
-    scores by an LSTM or a CNN; this one is made of functions of an item and of means over the
-    others (Zaheer et al., 2017, "Deep Sets"), so that their order means nothing.
+    scores with an LSTM or a CNN. This network is made of functions of one item and of means over
+    the other items (Zaheer et al., 2017, "Deep Sets"), so that the order of the items does not
+    matter.
     """
 
     def __init__(self) -> None:
@@ -33,12 +34,12 @@ class Sorter(nn.Module):
         self.first = nn.Linear(2 * HIDDEN + 1, HIDDEN)
         self.second = nn.Linear(HIDDEN, HIDDEN)
         self.share = nn.Linear(HIDDEN, 1)
-        # Steps of tanh at places all over the range of standardised scores.
+        # The steps of tanh are spread over the whole range of standardised scores.
         nn.init.uniform_(self.item.weight, -4, 4)
         nn.init.uniform_(self.item.bias, -6, 6)
 
     def forward(self, scores: Scores, mask: Mask) -> Tensor:
-        """``[batch, list]`` of standardised scores, which are finite; undefined on padding."""
+        """Map finite standardised scores to shares, ``[batch, list]``; undefined on padding."""
         real = mask.unsqueeze(-1)
         others = (mask.sum(-1) - 1).clamp(min=1)[:, None, None].to(scores.dtype)
         item = self.item(scores.unsqueeze(-1)).tanh()
@@ -51,14 +52,15 @@ class Sorter(nn.Module):
 
 
 def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = None) -> Scores:
-    """The soft rank of each item by a network that was taught to sort, ``[batch, list]``.
+    """Return the soft rank of each item by a network that was taught to sort, ``[batch, list]``.
 
-    r_j = 1 + (n - 1) u_j, u_j the share of the other items above j by ``Sorter``, so that ranks lie
-    between 1 and n, the highest score first; 1 on padding. Items with equal scores share ranks.
-    ``sorter`` is a file of ``examples/teach_sorter.py``, None the package's.
+    The soft rank is r_j = 1 + (n - 1) u_j, where n is the number of items and u_j is ``Sorter``'s
+    estimate of the share of the other items above j. So ranks are between 1 and n, and the highest
+    score has the smallest; they are 1 on padding. Items with equal scores have equal ranks.
+    ``sorter`` is a file written by ``examples/teach_sorter.py``; None: the network in this package.
 
     Raises:
-        ConfigError: the file cannot be read, or holds another network.
+        ConfigError: the file cannot be read, or contains another kind of network.
 
     >>> scores = torch.tensor([[0.1, 0.9, 0.5, 0.3]])
     >>> learned_ranks(scores, scores > 0).round().tolist()
@@ -82,9 +84,9 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
 
 @functools.cache
 def _read(path: Path, changed: int) -> Sorter:
-    if not path.is_file():  # a device has no end
+    if not path.is_file():  # reading a device may never end
         raise ValueError("it is no file")
-    with torch.device("meta"):  # drawn weights would change what is drawn next
+    with torch.device("meta"):  # initial weights would use up random numbers
         sorter = Sorter()
     weights = json.loads(path.read_text())["weights"]
     sorter.load_state_dict({name: torch.tensor(x) for name, x in weights.items()}, assign=True)

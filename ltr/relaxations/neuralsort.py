@@ -1,4 +1,4 @@
-"""Row-stochastic relaxations by a softmax: NeuralSort, plain and with noise, and SoftSort."""
+"""Row-stochastic relaxations by a softmax: NeuralSort, with or without noise, and SoftSort."""
 
 import torch
 from torch import Tensor
@@ -10,12 +10,12 @@ from ltr.typing import Mask, Matrix, SampledScores, Scores
 
 
 def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix:
-    """The matrix P whose row r says which item stands at rank r, ``[batch, rank, item]``.
+    """Return NeuralSort's matrix P: row r says which item has rank r, ``[batch, rank, item]``.
 
-    P[r, j] = softmax over j of ((n + 1 - 2r) s_j - sum_i |s_i - s_j|) / temperature, n the number
-    of items of the list, r from 1 to n (the NeuralNDCG paper, eq. 3; Grover et al., 2019). As the
-    temperature goes to 0, P becomes the permutation matrix; items with equal scores share ranks.
-    ``temperature`` > 0 is in units of the scores.
+    P[r, j] = softmax over j of ((n + 1 - 2r) s_j - sum_i |s_i - s_j|) / temperature, where n is the
+    number of items of the list and r goes from 1 to n (the NeuralNDCG paper, eq. 3; Grover et al.,
+    2019). As the temperature goes to 0, P becomes the permutation matrix; items with equal scores
+    share their ranks equally. ``temperature`` > 0 is in units of the scores.
 
     >>> scores = torch.tensor([[1.0, 3.0, 9.0]])
     >>> neural_sort(scores, scores < 9, temperature=0.1).round().tolist()  # ranks 1, 2, none
@@ -24,21 +24,22 @@ def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matr
     check_positive("temperature", temperature)
     scores = promoted(scores).masked_fill(~mask, 0)
     sizes = mask.sum(-1, keepdim=True)
-    # A shift of all scores changes nothing in P; around 0 the sums below lose fewest digits.
+    # Shifting all scores does not change P; around 0 the sums below lose the fewest digits.
     center = scores.detach().sum(-1, keepdim=True) / sizes.clamp(min=1)
     scores = (scores - center).masked_fill(~mask, 0) / temperature
     weights = (sizes + 1 - 2 * ranks_like(mask)).to(scores.dtype)
-    # An infinite spread keeps padding out of the softmax; a list of padding only would be NaN.
+    # An infinite spread leaves padding out of the softmax, except in a list of padding only,
+    # which would give NaN.
     spread = _sum_of_distances(scores, mask).masked_fill(~mask & (sizes > 0), torch.inf)
     logits = weights.unsqueeze(-1) * scores.unsqueeze(-2) - spread.unsqueeze(-2)
     return logits.softmax(-1).masked_fill(~real_ranks(mask).unsqueeze(-1), 0)
 
 
 def _sum_of_distances(scores: Scores, mask: Mask) -> Scores:
-    """The sum over the items i of \\|s_i - s_j\\|, ``[batch, list]``; undefined on padding.
+    """Return the sum over i of \\|s_i - s_j\\| for each j, ``[batch, list]``; undefined on padding.
 
-    By one sort and prefix sums: s_j (#below - #above) - sum below + sum above, bitwise equal for
-    equal scores.
+    It takes one sort and prefix sums: s_j (#below - #above) - sum below + sum above. The result is
+    bitwise equal for equal scores.
     """
     ascending = scores.masked_fill(~mask, torch.inf).sort(-1).values
     sizes = mask.sum(-1, keepdim=True)
@@ -53,12 +54,12 @@ def _sum_of_distances(scores: Scores, mask: Mask) -> Scores:
 
 
 def soft_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix:
-    """The matrix P whose row r says which item stands at rank r, ``[batch, rank, item]``.
+    """Return SoftSort's matrix P: row r says which item has rank r, ``[batch, rank, item]``.
 
-    P[r, j] = softmax over j of -|s_(r) - s_j| / temperature, s_(r) the r-th largest score (Prillo
-    and Eisenschlos, 2020, eq. 4 with the distance |.|). As the temperature goes to 0, P becomes the
-    permutation matrix; items with equal scores share ranks. ``temperature`` > 0 is in units of the
-    scores.
+    P[r, j] = softmax over j of -|s_(r) - s_j| / temperature, where s_(r) is the r-th largest score
+    (Prillo and Eisenschlos, 2020, eq. 4 with the distance |.|). As the temperature goes to 0, P
+    becomes the permutation matrix; items with equal scores share their ranks equally.
+    ``temperature`` > 0 is in units of the scores.
 
     >>> scores = torch.tensor([[1.0, 3.0, 9.0]])
     >>> soft_sort(scores, scores < 9)[0, 0]  # exp(-2) / (exp(-2) + 1) and the rest
@@ -68,7 +69,7 @@ def soft_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix
     scores = promoted(scores).masked_fill(~mask, 0)
     ordered = scores.gather(-1, order_by_score(scores, mask))
     distances = (ordered.unsqueeze(-1) - scores.unsqueeze(-2)).abs() / temperature
-    # padding is kept out of the softmax; a list of padding only would be NaN
+    # leave padding out of the softmax, except in a list of padding only, which would give NaN
     outside = (~mask & mask.any(-1, keepdim=True)).unsqueeze(-2)
     logits = (-distances).masked_fill(outside, -torch.inf)
     return logits.softmax(-1).masked_fill(~real_ranks(mask).unsqueeze(-1), 0)
@@ -82,19 +83,19 @@ def drawn_scores(
     beta: float,
     generator: torch.Generator | None = None,
 ) -> SampledScores:
-    """The log scores with noise that stochastic NeuralSort sorts, ``[sample, batch, list]``.
+    """Draw the noisy log scores that stochastic NeuralSort sorts, ``[sample, batch, list]``.
 
-    They are ``log(positive scores) + beta * Gumbel noise``: ``neural_sort`` of them is a relaxed
-    draw from the Plackett-Luce model, which draws an item of positive score p_j next with a
-    probability in proportion to p_j (to its power 1 / beta in general; Grover et al., 2019, section
-    4; the NeuralNDCG paper, 4.1). Here p_j = 1 + s_j - min over the list's items of s_i, and
-    ``beta`` > 0 scales the noise alone, in the papers log p too. ``generator`` draws the noise.
+    They are log(p_j) + beta * Gumbel noise, with positive scores p_j = 1 + s_j - min over the
+    list's items of s_i. ``neural_sort`` of them is a relaxed draw from the Plackett-Luce model,
+    which picks the item of each rank in turn, with a probability in proportion to p_j^(1 / beta)
+    (Grover et al., 2019, section 4; the NeuralNDCG paper, 4.1). ``beta`` > 0 scales only the noise
+    here; in the papers it scales log p too. ``generator`` draws the noise.
     """
     check_positive("beta", beta)
     positive_int("n_samples", n_samples)
     scores = promoted(scores)
     others = scores.masked_fill(~mask, torch.inf)
-    # one more column, for lists of no places
+    # one more column, because amin fails on lists of length 0
     lowest = torch.nn.functional.pad(others, (0, 1), value=torch.inf).amin(-1, keepdim=True)
     logs = (scores - lowest).masked_fill(~mask, 0).log1p()
     noise = uniform_noise(mask, n_samples, logs, generator)
@@ -105,12 +106,18 @@ def drawn_scores(
 def uniform_noise(
     mask: Mask, samples: int, like: Tensor, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Independent uniform numbers above 0 and below 1, ``[samples, batch, list]``; 0 on padding.
+    """Draw independent uniform numbers in (0, 1), ``[samples, batch, list]``; 0 on padding.
 
-    On the CPU numbers are drawn for real items only, in the order of the lists, so that padding
-    changes nothing. Elsewhere, where counting the items would wait for the GPU, as many are drawn
-    as there are places: what an item gets then depends on the amount of padding, but not on its
-    place. ``like`` gives dtype and device; ``generator`` None is torch's own of the device.
+    On the CPU, numbers are drawn for real items only, in the order of the lists, so that padding
+    changes nothing. On a GPU, where counting the items would force a wait, and under torch.compile,
+    numbers are drawn for all places. The number that an item gets then depends on how much padding
+    there is, but not on where it is.
+
+    Args:
+        mask: ``[batch, list]``.
+        samples: how many numbers to draw for each item.
+        like: a tensor with the wanted dtype and device.
+        generator: draws the numbers; None: torch's own generator of the device.
     """
     device = like.device if generator is None else generator.device
     counted = mask.device.type == "cpu" and not torch.compiler.is_compiling()
@@ -119,7 +126,7 @@ def uniform_noise(
     limits = torch.finfo(like.dtype)
     drawn = drawn.to(like.device).clamp(limits.tiny, 1 - limits.eps)
     # the i-th number of each sample for the i-th real item of the batch
-    if counted:  # by indices, PyTorch's threads would wait for each other longer than they work
+    if counted:  # indexing would be slower: its threads wait for each other more than they work
         given = drawn.new_zeros(samples, *mask.shape)
         return given.masked_scatter_(mask.expand_as(given), drawn)
     number = (mask.flatten().cumsum(0) - 1).clamp(min=0)

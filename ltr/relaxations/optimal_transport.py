@@ -17,20 +17,22 @@ from ltr.typing import Mask, Matrix, Scores
 def sinkhorn(
     matrix: Matrix, mask: Mask, *, max_iter: int = 30, tol: float = 1e-6, first: str = "columns"
 ) -> Matrix:
-    """Normalise columns and rows in turn until both sum to one, ``[batch, rank, item]``.
+    """Normalise columns and rows in turn until both sum to one; return ``[batch, rank, item]``.
 
-    For a list of n items only the n x n block of its ranks 1 to n and its real items is read. Each
-    list stops when no row or column sum differs from one by ``tol`` or more, or after ``max_iter``
-    iterations (Sinkhorn, 1964; the NeuralNDCG paper, 4.2 and its footnote 2). Scaling is
-    diag(u) P diag(v): matrix and gradient are formed once, at the end. A row or column whose sum
-    has underflowed (below 1e-19 in float32) keeps its factor, so that 0/0 never arises.
+    For a list of n items, only the n x n block of its ranks 1 to n and its real items is read. A
+    list stops when every row and column sum differs from one by less than ``tol``, or after
+    ``max_iter`` iterations (Sinkhorn, 1964; the NeuralNDCG paper, 4.2 and its footnote 2). The
+    iterations compute only the factors u and v of diag(u) P diag(v); the matrix and its gradient
+    are formed once, at the end. A row or column whose sum has underflowed (below 1e-19 in float32)
+    keeps its factor, so that 0/0 never occurs.
 
     Args:
-        matrix: ``[batch, rank, item]``, non-negative, float32 or float64.
-        max_iter: >= 1, the most iterations; one normalises the columns and the rows.
-        tol: >= 0, the deviation of a sum from one at which the scaling stops.
-        first: ``"columns"`` or ``"rows"``, which are normalised first; the others are normalised
-            last and so sum to one exactly. ``"rows"`` is the scaling of the transposed matrix.
+        matrix: P, ``[batch, rank, item]``, non-negative, float32 or float64.
+        mask: ``[batch, list]``, True where an item exists.
+        max_iter: >= 1, the largest number of iterations; one iteration normalises columns and rows.
+        tol: >= 0, the scaling stops when all sums deviate from one by less than this.
+        first: ``"columns"`` or ``"rows"``, which are normalised first. The others are normalised
+            last, and so sum to one exactly. ``"rows"`` is the scaling of the transposed matrix.
 
     >>> matrix, mask = torch.tensor([[[0.5, 0.5], [0.0, 1.0]]]), torch.tensor([[True, True]])
     >>> sinkhorn(matrix, mask, max_iter=1)[0, 0].tolist()  # 0.5 / 0.5 and 0.5 / 1.5, then / 4/3
@@ -44,14 +46,14 @@ def sinkhorn(
 
 
 def check_iterations(max_iter: int, tol: float) -> None:
-    """Raise ``ConfigError`` unless the scaling can stop after ``max_iter`` or at ``tol``."""
+    """Raise ``ConfigError`` unless ``max_iter`` is an integer >= 1 and ``tol`` a number >= 0."""
     positive_int("max_iter", max_iter)
     if not tol >= 0:
         raise ConfigError(f"tol={tol} is out of range: write a number >= 0")
 
 
 def _scaled(matrix: Matrix, *given: Any) -> Matrix:
-    """Columns first, then rows, of the block of ``rows`` and ``columns``."""
+    """Scale the block of real rows and columns, columns first, and give it a fast gradient."""
     return fast_path(
         matrix,
         lambda matrix, _: _iterated(matrix, *given),
@@ -63,20 +65,24 @@ def _scaled(matrix: Matrix, *given: Any) -> Matrix:
 def _iterated(
     matrix: Matrix, rows: Mask, columns: Mask, max_iter: int, tol: float
 ) -> tuple[Tensor, ...]:
-    """The scaled matrix, the block of ``matrix`` and the vectors of each iteration, stacked."""
+    """Return the scaled matrix, the block of ``matrix``, and the stacked vectors of all iterations.
+
+    The vectors are u (one more: its initial value), v, and which of their entries were set.
+    """
     p = matrix.masked_fill(~(rows.unsqueeze(-1) & columns.unsqueeze(-2)), 0)
     floor = torch.finfo(p.dtype).tiny ** 0.5
     u, v = rows.to(p.dtype), columns.to(p.dtype)
-    histories: tuple[list[Tensor], ...] = ([u], [], [], [])  # u has one more: its start
+    histories: tuple[list[Tensor], ...] = ([u], [], [], [])  # u has one more, its initial value
     running = rows.new_ones((len(rows), 1))
     looks = p.device.type == "cpu" and not torch.compiler.is_compiling()
     for i in range(max_iter):
         sums = _column_sums(p, u)
         if i > 0:
-            # The rows have just been normalised: only the columns can deviate.
+            # The rows have just been normalised, so only the columns can deviate.
             within = ((v * sums - 1).abs() < tol) | ~columns
             running = running & ~within.all(-1, keepdim=True)
-            # Asking would make a GPU wait, or break a graph; what has stopped stays as it is.
+            # On a GPU this test would force a wait, and it would break a compiled graph. Without
+            # it the loop runs on, but lists that have stopped do not change.
             if looks and not running.any():
                 break
         new_v = running & columns & (sums > floor)
@@ -91,20 +97,24 @@ def _iterated(
 
 
 def _inverse(sums: Tensor, used: Tensor) -> Tensor:
-    """1 / sums where ``used``; differentiated by PyTorch, a sum of 0 would make all NaN."""
+    """Return 1 / sums, valid where ``used``.
+
+    If PyTorch differentiates it, unused sums are replaced, because a sum of 0 would make the whole
+    gradient NaN.
+    """
     return 1 / (sums.masked_fill(~used, 1) if torch.is_grad_enabled() else sums)
 
 
 def _slope(
     grad: Tensor, p: Matrix, us: Tensor, vs: Tensor, new_us: Tensor, new_vs: Tensor
 ) -> Matrix:
-    """The gradient by P, of which no other matrix was saved."""
+    """Return the gradient with respect to P, from P and the vectors of the iterations."""
     # result = u p v
     grad_p = us[-1].unsqueeze(-1) * grad * vs[-1].unsqueeze(-2)
     product = grad * p
     grad_u, grad_v = _row_sums(product, vs[-1]), _column_sums(product, us[-1])
-    # Every matrix-vector product of the iterations adds an outer product to the gradient of p:
-    # they are collected as pairs of vectors and summed in one matrix product.
+    # Every matrix-vector product of the iterations adds an outer product to the gradient of p.
+    # These are collected as pairs of vectors and summed in one matrix product.
     of_rows: list[Tensor] = []
     of_columns: list[Tensor] = []
     for i in reversed(range(len(vs))):
@@ -125,28 +135,29 @@ def _slope(
 
 
 def _row_sums(matrix: Tensor, weights: Tensor) -> Tensor:
-    """``matrix @ weights``. Not matmul, which autocast and TF32 may round to ten bits."""
+    """Return ``matrix @ weights``, without matmul, which autocast or TF32 may round to 10 bits."""
     return (matrix * weights.unsqueeze(-2)).sum(-1)
 
 
 def _column_sums(matrix: Tensor, weights: Tensor) -> Tensor:
-    """``weights @ matrix``."""
+    """Return ``weights @ matrix``, without matmul."""
     return (matrix * weights.unsqueeze(-1)).sum(-2)
 
 
 def ot_sort(
     scores: Scores, mask: Mask, *, temperature: float = 0.01, max_iter: int = 100, tol: float = 1e-6
 ) -> Matrix:
-    """The transport plan from ranks to items, n times, doubly stochastic, ``[batch, rank, item]``.
+    """Return n times the optimal transport plan P from ranks to items, ``[batch, rank, item]``.
 
-    Minimises sum over r, j of P[r, j] (a_r - x_j)^2 minus temperature times the entropy of P, over
-    P whose rows and columns sum to one (Cuturi, Teboul and Vert, 2019, sections 3 and 4): places
-    a_r = (n - r) / (n - 1) from 1 down to 0 and scores squashed list by list, x =
-    sigmoid((s - mean) / deviation), so that neither their unit nor their shift matters. As the
-    temperature goes to 0, P becomes the permutation matrix; items with equal scores share ranks.
-    The solution is NeuralSort of x at (n - 1) temperature, with Sinkhorn scaling.
+    P is doubly stochastic. Among all matrices whose rows and columns sum to one, it minimises the
+    sum over r, j of P[r, j] (a_r - x_j)^2 minus temperature times the entropy of P (Cuturi, Teboul
+    and Vert, 2019, sections 3 and 4). The targets a_r = (n - r) / (n - 1) go from 1 down to 0. The
+    scores are squashed list by list, x = sigmoid((s - mean) / deviation), so that neither their
+    unit nor a shift matters. As the temperature goes to 0, P becomes the permutation matrix; items
+    with equal scores share their ranks equally. The solution is NeuralSort of x at the temperature
+    (n - 1) temperature, followed by Sinkhorn scaling.
 
-    ``temperature`` > 0 is in units of squared places, that is of the list's whole length squared;
+    ``temperature`` > 0 is in units of a_r squared, that is of the list's whole length squared.
     ``max_iter`` and ``tol`` are those of ``sinkhorn``.
     """
     soft = neural_sort(places(scores, mask), mask, temperature=temperature)
@@ -154,13 +165,13 @@ def ot_sort(
 
 
 def places(scores: Scores, mask: Mask) -> Scores:
-    """The scores of which ``ot_sort`` takes NeuralSort: squashed, over n - 1, ``[batch, list]``."""
+    """Return the squashed scores divided by n - 1, which ``ot_sort`` gives to NeuralSort."""
     squashed = standardised(promoted(scores), mask).sigmoid()
     return squashed / (mask.sum(-1, keepdim=True) - 1).clamp(min=1)
 
 
 def standardised(scores: Scores, mask: Mask) -> Scores:
-    """(s - mean) / sqrt(variance + 1e-6) over the items of each list, 0 on padding."""
+    """Return (s - mean) / sqrt(variance + 1e-6) within each list, 0 on padding."""
     sizes = mask.sum(-1, keepdim=True).clamp(min=1)
     scores = scores.masked_fill(~mask, 0)
     centred = (scores - scores.sum(-1, keepdim=True) / sizes).masked_fill(~mask, 0)

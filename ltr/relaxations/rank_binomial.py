@@ -12,17 +12,17 @@ from ltr.typing import Mask, Matrix, Scores
 
 
 def rank_distribution(scores: Scores, mask: Mask, *, sigma: float = 1.0) -> Matrix:
-    """Probability of each rank for each item whose score is Gaussian, ``[batch, rank, item]``.
+    """Return the probability of each rank for items with Gaussian scores, ``[batch, rank, item]``.
 
-    An item i beats j with probability pi_ij = Phi((s_i - s_j) / (sigma sqrt 2)); as if the contests
-    were independent, the rank of j is 1 plus the number of items that beat it. Adding them one by
-    one, p_j(r) <- p_j(r - 1) pi_ij + p_j(r) (1 - pi_ij) (Taylor et al., 2008, section 3; the
-    SoftNDCG review, eq. 2.4). Each real column sums to one; rows do not in general. As sigma goes
-    to 0 it becomes the permutation matrix. ``sigma`` > 0 is the standard deviation of every score,
-    in units of the scores.
+    Item i beats j with probability pi_ij = Phi((s_i - s_j) / (sigma sqrt 2)). The rank of j is 1
+    plus the number of items that beat it, and these contests are treated as independent. Adding
+    them one by one gives the recursion p_j(r) <- p_j(r - 1) pi_ij + p_j(r) (1 - pi_ij) (Taylor et
+    al., 2008, section 3; Lee, 2022, eq. 2.4). Each real column sums to one; rows in
+    general do not. As sigma goes to 0, the result becomes the permutation matrix. ``sigma`` > 0 is
+    the standard deviation of every score, in units of the scores.
 
-    O(n^3) time. Long lists keep about 2 sqrt(n) matrices of the recursion for the gradient and
-    compute the others again.
+    It takes O(n^3) time. For long lists, about 2 sqrt(n) matrices of the recursion are stored for
+    the gradient, and the others are computed again.
 
     >>> scores = torch.zeros(1, 3)
     >>> rank_distribution(scores, scores == 0)[0, :, 0]  # of two fair coins
@@ -36,8 +36,8 @@ def rank_distribution(scores: Scores, mask: Mask, *, sigma: float = 1.0) -> Matr
     size = mask.shape[-1]
     itself = torch.eye(size, dtype=torch.bool, device=mask.device)
     beats = beats.masked_fill(itself | ~mask.unsqueeze(-1), 0)
-    # [batch, item, rank]: before any contest every item is first. Zeros of the scores' graph, so
-    # that a list of no places has a gradient as well.
+    # [batch, item, rank]: before any contest every item is first. The zeros are part of the scores'
+    # graph, so that lists of length 0 have a gradient too.
     found = beats * 0
     found[..., :1] = 1
     length = math.isqrt(size) + 1 if size > 32 else max(size, 1)
@@ -50,7 +50,7 @@ def rank_distribution(scores: Scores, mask: Mask, *, sigma: float = 1.0) -> Matr
 
 
 def _add_contests(found: Tensor, beats: Tensor) -> Tensor:
-    """The distributions ``[batch, item, rank]`` after contests with the items of ``beats``."""
+    """Return the distributions ``[batch, item, rank]`` after contests with those in ``beats``."""
     for pi in beats.unbind(-2):
         pi = pi.unsqueeze(-1)
         shifted = torch.nn.functional.pad(found, (1, 0))[..., :-1]

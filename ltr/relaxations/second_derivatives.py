@@ -1,7 +1,8 @@
 """Second derivatives of functions whose fast path has first derivatives only.
 
-A fast path, a compiled loop or a backward of its own, writes the slopes beside the values, as
-constants: differentiated once more, they would count as 0 without a word.
+A fast path is a compiled loop or a hand-written backward. It computes values and slopes (the
+gradient) together, and autograd sees the slopes as constants: differentiating them once more would
+silently give 0.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from torch import Tensor
 
 
 def plain_path() -> bool:
-    """Whether torch.func differentiates, which takes operations of PyTorch only."""
+    """Return whether a torch.func transform is active, which needs plain PyTorch operations."""
     compiles = torch.compiler.is_compiling()
     return not compiles and bool(torch._C._are_functorch_transforms_active())
 
@@ -23,11 +24,18 @@ def fast_path(
     pull: Callable[..., Tensor],
     plain: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """The first of ``run(scores, whether the gradient is wanted)``.
+    """Return the values that a fast path computes, differentiable with respect to ``scores``.
 
-    ``pull(grad, *rest)`` is its gradient by the scores, of the tensors that ``run`` returns beside
-    it. Where ``create_graph=True`` asks for a gradient that can be differentiated, it is that of
-    ``plain(scores)``, as everything is under ``plain_path``. Neither draws.
+    With ``create_graph=True``, the gradient is that of ``plain``, so that it can be differentiated
+    again. If ``plain_path()``, values and gradient both come from ``plain``.
+
+    Args:
+        scores: the tensor to differentiate with respect to.
+        run: ``run(scores, wanted)`` returns the values and further tensors ``rest``; ``wanted``
+            says whether the gradient is needed.
+        pull: ``pull(grad, *rest)`` returns the gradient with respect to ``scores``.
+        plain: computes the same values with PyTorch operations. Neither it nor ``run`` may draw
+            random numbers.
     """
     if plain_path():
         return plain(scores)
@@ -47,14 +55,18 @@ class _FastPath(torch.autograd.Function):
         scores, *rest = ctx.saved_tensors
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return ctx.pull(grad, *rest), None, None, None
-        # by create_graph=True
+        # create_graph=True: differentiate the plain formula
         values = ctx.plain(scores)
         (slope,) = torch.autograd.grad(values, scores, grad, create_graph=True)
         return slope, None, None, None
 
 
 def once(values: Tensor, what: str) -> Tensor:
-    """``values``, whose backward raises ``NotImplementedError`` under ``create_graph=True``."""
+    """Return ``values`` with a backward that raises ``NotImplementedError`` for second derivatives.
+
+    It raises under ``create_graph=True`` and in torch.func; ``what`` names the function in the
+    message.
+    """
 
     def refuse(_: Tensor) -> Tensor:
         raise NotImplementedError(

@@ -1,1 +1,1 @@
-"""Trained models that score: parts built from configs, loading without running a file's code."""
+"""Trained models as scorers: build their parts from configs, load them without running code."""

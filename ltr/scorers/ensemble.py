@@ -1,4 +1,4 @@
-"""Ensembles: the mean of standardised scores by weights, given or chosen on vali."""
+"""Ensembles: weighted means of members' standardised scores; the weights are given or chosen."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,21 +15,21 @@ from ltr.training.device import matrix_products
 from ltr.typing import Features, Mask, Ranks, Scores
 
 EQUAL, VALI = "equal", "vali"
-_PICKS = 10  # members picked on each half of vali: weights are tenths, and means of such
-_SPLITS = 5  # of vali into halves
+_PICKS = 10  # members picked on each half of the validation lists
+_SPLITS = 5  # random splits of the validation lists into halves
 
 
 class Member(nn.Module):
-    """A trained model that reads features as the lists have them, before its own transform."""
+    """A trained model together with its own transform, so that its input is raw features."""
 
     def __init__(self, model: nn.Module, transform: FeatureTransform, precision: str) -> None:
-        """``precision`` is that of its run."""
+        """Set the parts; ``precision`` is the one in which the model was trained."""
         super().__init__()
         self.model, self.transform, self.precision = model, transform, precision
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Scores ``[batch, list]`` float32."""
-        items = self.transform(features[mask].cpu().numpy())  # no row of padding goes in
+        """Return float32 scores ``[batch, list]`` for raw features."""
+        items = self.transform(features[mask].cpu().numpy())  # real items only, no padding
         inputs = features.new_zeros(*mask.shape, items.shape[1])
         inputs[mask] = torch.from_numpy(items).to(features.device)
         device, half = features.device.type, self.precision == "bfloat16"
@@ -39,13 +39,12 @@ class Member(nn.Module):
 
 
 class Ensemble(nn.Module):
-    """The mean of ``standardised`` scores of the members by their weights.
-
-    A score depends on the other items of its list, so that it is not ``pointwise``.
+    """The weighted mean of the ``standardised`` scores of several models. Standardising makes each
+    score depend on the other items of its list, so an ensemble is not ``pointwise``.
 
     Args:
-        members: at least one, mostly ``Member``.
-        weights: >= 0, one for each, 1 in sum; a member of weight 0 is not asked.
+        members: at least one model, usually a ``Member``.
+        weights: one weight >= 0 for each member, 1 in sum; a member with weight 0 is not run.
     """
 
     def __init__(self, members: Sequence[nn.Module], weights: Sequence[float]) -> None:
@@ -53,7 +52,7 @@ class Ensemble(nn.Module):
         self.members, self.weights = nn.ModuleList(members), tuple(weights)
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Scores ``[batch, list]`` float32 of raw features, 0 where ``mask`` is False."""
+        """Return float32 scores ``[batch, list]`` for raw features, 0 where ``mask`` is False."""
         total = torch.zeros(mask.shape, dtype=torch.float64, device=mask.device)
         for member, weight in zip(self.members, self.weights, strict=True):
             if weight:
@@ -62,10 +61,10 @@ class Ensemble(nn.Module):
 
 
 def standardised(scores: Scores, mask: Mask) -> Tensor:
-    """Scores less their list's mean, over its standard deviation (population), in float64.
+    """Standardise the scores of each list to mean 0 and (population) standard deviation 1.
 
-    A list of equal scores gives zeros. ``[batch, list]``, 0 where ``mask`` is False; what stands on
-    padding is not read.
+    Returns float64 ``[batch, list]``, 0 where ``mask`` is False. If all scores of a list are equal,
+    they become 0. Scores on padding have no influence.
 
     >>> mask = torch.tensor([[True, True, False]])
     >>> standardised(torch.tensor([[3.0, 1.0, 99.0]]), mask).tolist()
@@ -75,15 +74,15 @@ def standardised(scores: Scores, mask: Mask) -> Tensor:
     count = mask.sum(-1, keepdim=True).clamp(min=1)
     off = (values - values.sum(-1, keepdim=True) / count).masked_fill(~mask, 0)
     deviation = (off.square().sum(-1, keepdim=True) / count).sqrt()
-    # of equal float32 scores the sum, and so the mean, is exact in float64
+    # For equal float32 scores, the sum and so the mean are exact in float64.
     return (off / deviation).masked_fill(~mask | (deviation == 0), 0)
 
 
 def parse_weights(given: Sequence[str], members: int) -> str | tuple[float, ...]:
-    """``equal``, ``vali``, or given weights, scaled to 1 in sum.
+    """Return the setting ``weights``: ``equal``, ``vali``, or numbers, which are scaled to a sum of
+    1.
 
-    Raises:
-        ConfigError: it is none of these, or not a weight for each member.
+    ``ConfigError``: it is none of these, or there is not one number >= 0 for each member.
     """
     if len(given) == 1 and given[0] in (EQUAL, VALI):
         return given[0]
@@ -102,24 +101,27 @@ def parse_weights(given: Sequence[str], members: int) -> str | tuple[float, ...]
 def chosen_on_vali(
     measure: Callable[[tuple[int, ...]], Doubles], members: int, *, seed: int = 0
 ) -> tuple[tuple[float, ...], float]:
-    """Weights by greedy selection with replacement, on random halves of vali.
+    """Choose weights by greedy selection with replacement on halves of the validation lists.
 
-    On a half, the member is picked ten times that makes the mean of those picked best, and the best
-    of the ten sets counts; of equal ones the first (Caruana et al., 2004, "Ensemble selection from
-    libraries of models", whose bags are of models; here they are of lists). The weights are the
-    mean over both halves of five splits, which a few lists move less than one choice on all.
+    The method is that of Caruana et al. (2004, "Ensemble selection from libraries of models"), who
+    draw bags of models where this function draws halves of the lists. On a half, ten picks are
+    made, one after the other. Each adds the member with which the mean score of all picks so far
+    has the best metric. The best of the resulting ten sets is kept, on a tie the first. The weights
+    are the mean over both halves of five random splits. A few lists change this mean less than they
+    change a single choice on all lists.
 
     Args:
-        measure: how often each member counts in the mean of the standardised scores -> the metric
-            of every vali list, NaN where the convention skips it.
-        members: how many.
-        seed: of the splits.
+        measure: takes how often each member counts in the mean of the standardised scores; returns
+            the metric of every validation list, NaN where the convention skips the list.
+        members: the number of members.
+        seed: the seed of the random splits.
 
     Returns:
-        The weights, >= 0 and 1 in sum, and the metric on the halves on which they were not chosen.
+        The weights, >= 0 with a sum of 1, and the mean metric of each choice on the half that was
+        not used to make it.
 
     Raises:
-        DataError: fewer than two vali lists count.
+        DataError: the convention skips all validation lists but one, or all.
     """
 
     @cache
@@ -128,7 +130,7 @@ def chosen_on_vali(
         return of_lists[~np.isnan(of_lists)]
 
     def picked(half: Ints) -> tuple[int, ...]:
-        """How often each member was picked in the set that is best on ``half``."""
+        """Return how often each member occurs in the best set on ``half``."""
         counts = best = (0,) * members
         most = -math.inf
         for _ in range(_PICKS):

@@ -1,4 +1,4 @@
-"""The lists that a scorer is asked to score: LETOR text, or a table."""
+"""Read the lists that a scorer is to score, from LETOR text or a table."""
 
 import re
 from collections.abc import Iterator
@@ -22,17 +22,17 @@ from ltr.scorers.scorer import Scorer, load_model
 from ltr.training.device import pick_device
 
 _OF_TABLES = ("query", "id", "features", "header")
-_OF_RUN = ("query", "id", "header")  # what a run on tables says for its input too
+_OF_RUN = ("query", "id", "header")  # for a model trained on a table: default to its run's values
 
 
 def is_table(path: Path) -> bool:
-    """Whether ``path`` is a table by its name, or a folder of shards."""
+    """Return whether ``path`` is a folder, or has the name of a table file."""
     return path.is_dir() or table_form(path) is not None
 
 
 @contextmanager
 def _keys_of_the_command() -> Iterator[None]:
-    """Within, an error of the data does not name the keys of a data set but the command's."""
+    """Context in which each ``DataError`` names the keys of the command, not of a data set."""
     try:
         yield
     except DataError as error:
@@ -41,9 +41,9 @@ def _keys_of_the_command() -> Iterator[None]:
 
 
 def read_input(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
-    """The lists of ``cfg.input``, a table by its name or else LETOR text, for ``scorer``.
-
-    With them the columns of the items' ids; of LETOR text ``id``, empty where a row has none.
+    """Read ``cfg.input`` for ``scorer``: a table if it has the name of one, else LETOR text. Return
+    the lists, and a table with the id columns of the items. For LETOR text this is the column
+    ``id``, empty where a row has no id; there is no column if no row has one.
     """
     path = Path(cfg.input)
     if is_table(path):
@@ -54,13 +54,11 @@ def read_input(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
 
 
 def read_table(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
-    """The lists and ids of the table ``cfg.input``, with the features that ``scorer`` reads.
+    """Read the table ``cfg.input`` for ``scorer``; return its lists and its id columns.
 
-    Features are found by name. A model whose features have no names takes ``cfg.features``, in the
-    order in which it was trained. The roles that ``cfg`` does not name are those of the run.
-
-    Raises:
-        ConfigError, DataError: one line that says what to mend.
+    Features are found by name. For a model whose features have no names, ``cfg.features`` names the
+    columns, in the order of training. If ``query``, ``id`` or ``header`` is null, the value of the
+    training run is used. ``ConfigError``, ``DataError``: one line says what to change.
     """
     node: Any = scorer.config["dataset"]
     of_run = node if str(node.get("_target_", "")).endswith("TableFiles") else {}
@@ -101,10 +99,13 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
 def read_file(
     path: Path, regroup: bool, scorer: Scorer | None = None, *, labelled: bool = True
 ) -> tuple[Lists, pd.DataFrame]:
-    """The lists and ids of the LETOR file ``path``, of the width that ``scorer`` reads, if any.
+    """Read the LETOR file ``path``; return its lists and a table with the ids of the items.
 
-    Its rows have ids in their comments unless they are ``labelled``; with ``regroup`` the rows of a
-    query may stand apart.
+    Args:
+        path: the file.
+        regroup: accept a query whose rows are not next to each other, and put them together.
+        scorer: the lists get as many features as it was trained on; None: as the file has.
+        labelled: read the labels and no ids; if False, read the ids in the comments and no labels.
     """
     if scorer is not None and scorer.columns is not None and scorer.columns.categories:
         raise ConfigError(
@@ -122,9 +123,9 @@ def read_file(
 
 
 def check_output(output: Path, *endings: str, **inputs: str) -> None:
-    """Raise ``ConfigError`` unless ``output``, which may end in ``endings``, can be written.
-
-    It may not be one of ``inputs``, the files that are read, by key.
+    """Raise ``ConfigError`` unless ``output`` can be written: it must end in one of ``endings``,
+    its folder must exist, and it must not be one of ``inputs``, which maps keys to the files that
+    are read.
     """
     for key, path in inputs.items():
         if output.exists() and Path(path).exists() and output.samefile(path):
@@ -136,13 +137,13 @@ def check_output(output: Path, *endings: str, **inputs: str) -> None:
 
 
 def open_scorer(cfg: DictConfig) -> Scorer:
-    """The scorer of ``cfg.checkpoint`` on ``cfg.device``, once ``set_threads`` has set them."""
+    """Set the number of threads, then load the scorer ``cfg.checkpoint`` on ``cfg.device``."""
     set_threads(cfg)
     return load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
 
 
 def set_threads(cfg: DictConfig) -> None:
-    """Check ``cfg.evaluation_items``; check and set ``cfg.threads`` where it is not null."""
+    """Check ``cfg.evaluation_items``; unless ``cfg.threads`` is null, check and apply it too."""
     whole(cfg, "evaluation_items", least=1)
     if cfg.threads is not None:
         torch.set_num_threads(whole(cfg, "threads", least=1))

@@ -1,4 +1,4 @@
-"""Build each part of an experiment from its node of a config, checked before data is read."""
+"""Build each part of an experiment from its node of a config, and check it before data are read."""
 
 import functools
 import inspect
@@ -48,7 +48,7 @@ class Experiment:
 
 
 def make_settings(cfg: DictConfig) -> Settings:
-    """The training protocol of ``cfg``, checked."""
+    """Return the training settings in ``cfg``, checked."""
     values: dict[str, Any] = {
         name: OmegaConf.to_object(cfg[name]) if OmegaConf.is_config(cfg[name]) else cfg[name]
         for name in Settings.names()
@@ -57,16 +57,15 @@ def make_settings(cfg: DictConfig) -> Settings:
 
 
 def make_metrics(cfg: DictConfig) -> tuple[Metric, ...]:
-    """The metrics of ``cfg``, and ``select_on``."""
+    """Return the metrics that ``cfg`` lists, and the one that ``select_on`` names."""
     return named_metrics([*as_list(cfg.metrics), str(cfg.select_on)], cfg.get("own_metrics") or {})
 
 
 def named_metrics(
     names: Sequence[str], nodes: Mapping[str, Any] | None = None
 ) -> tuple[Metric, ...]:
-    """The metrics of these names as configs write them, each once.
-
-    ``nodes`` has a config for each name of the user's own; None: as the user's own files have it.
+    """Return the metrics with these names, such as ``ndcg@5``, each once. ``nodes`` maps the user's
+    own metrics to their configs; None: these are read from the user's ``configs/metric``.
     """
     nodes = metric_configs(*names) if nodes is None else nodes
     own = {
@@ -77,7 +76,7 @@ def named_metrics(
 
 
 def own_metrics(config: Mapping[str, Any]) -> list[str]:
-    """The user's own functions among ``metrics`` and ``select_on``, without their cutoffs.
+    """Return the user's own metrics, which are the names with a dot, without their cutoffs.
 
     >>> own_metrics({"metrics": ["ndcg@5", "mine.hits@5"], "select_on": "mine.hits"})
     ['mine.hits']
@@ -87,43 +86,48 @@ def own_metrics(config: Mapping[str, Any]) -> list[str]:
 
 
 def make_convention(cfg: DictConfig) -> Convention:
-    """The convention of ``cfg``, checked."""
+    """Return the convention of the metrics in ``cfg``, checked."""
     values: Any = OmegaConf.to_container(cfg.convention, resolve=True)
     try:
         return Convention(**values)
-    except TypeError as error:  # another key
+    except TypeError as error:  # an unknown key
         raise ConfigError(f"convention: {error}; see configs/train.yaml") from error
 
 
 def make_dataset(node: DictConfig) -> Dataset:
-    """The data set of a ``dataset`` node; nothing is read yet."""
+    """Build the data set of a ``dataset`` node; no data are read yet."""
     dataset: Dataset = _instantiated(node, "dataset")
     return dataset
 
 
 def class_of(model: Callable[[int], nn.Module] | DictConfig) -> type:
-    """The class that ``model`` makes, bound or a ``model`` node; ``object``: it is not found."""
+    """Return the class that ``model`` makes, or ``object`` if that is unknown.
+
+    ``model`` is a class with bound settings (a ``functools.partial``), or a ``model`` node.
+    """
     made = getattr(model, "func", None)
     if isinstance(model, DictConfig):
-        with suppress(ImportError, AttributeError, ValueError):  # said where it is built
+        with suppress(ImportError, AttributeError, ValueError):  # building it raises the error
             made = get_object(str(model.get("_target_")))
     return made if isinstance(made, type) else object
 
 
 def boosts(make: Callable[[int], nn.Module]) -> bool:
-    """Whether ``make`` makes boosted trees."""
+    """Return whether ``make`` makes boosted trees."""
     return issubclass(class_of(make), BoostedTrees)
 
 
 def by_rounds(model: Callable[[int], nn.Module] | DictConfig) -> bool:
-    """Whether ``model``, as for ``class_of``, is fitted by rounds: trees, AdaRank, PRank."""
+    """Return whether ``model``, as in ``class_of``, is fitted in rounds, like boosted trees and
+    PRank.
+    """
     return issubclass(class_of(model), RoundModel)
 
 
 def model_for(make: Callable[[int], nn.Module], transform: FeatureTransform) -> nn.Module:
-    """The model of ``make`` for features as ``transform`` leaves them.
+    """Return the model that ``make`` makes for features after ``transform``.
 
-    Trees split on categories themselves; a network reads a learned vector of each.
+    Boosted trees split on categories directly; a network gets a learned vector for each category.
     """
     if not transform.codes.any():
         return make(transform.outputs)
@@ -141,10 +145,12 @@ def model_for(make: Callable[[int], nn.Module], transform: FeatureTransform) -> 
 
 
 def make_tracking(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> list[Tracking]:
-    """The hook of the tracker of ``cfg``, for the run in ``folder``; none where it has none."""
+    """Return the hook of the tracker in ``cfg`` for the run in ``folder``; ``[]`` without tracker.
+    ``choices``, the choice of each config group, is tracked with the config.
+    """
 
     def params(own: DictConfig) -> dict[str, Any]:
-        """The config of a run as trackers keep it: flat, with the choice of each group."""
+        """Return a run's config for trackers: flat, with the choice of each config group."""
         plain: Any = OmegaConf.to_container(own, resolve=True)
         return {**choices, **flat(without(plain, Resumed.OWN, Kind.PROPOSAL))}
 
@@ -153,7 +159,7 @@ def make_tracking(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> 
 
 
 def tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Scores, labels and mask ``[2, 2]`` on which settings are tried."""
+    """Return scores, labels and mask, each ``[2, 2]``, for a trial of losses and metrics."""
     scores, labels = torch.tensor([[0.3, -0.2]] * 2), torch.tensor([[0.0, 1.0]] * 2)
     return scores, labels, torch.ones(2, 2, dtype=torch.bool)
 
@@ -170,9 +176,8 @@ def _instantiated(node: DictConfig, part: str) -> Any:
 
 
 def bind(node: DictConfig, part: str) -> functools.partial[Any]:
-    """The function or class of ``node`` with its knobs bound and checked against its signature.
-
-    Hydra's own partial checks its policy at every call; this one is plain.
+    """Return the function or class of ``node`` with its settings bound, checked against the
+    signature, as a plain ``functools.partial``: Hydra's own checks its policy at every call.
     """
     lazy = _instantiated(node, part)
     function, knobs = lazy.func, dict(lazy.keywords)
@@ -186,9 +191,9 @@ def bind(node: DictConfig, part: str) -> functools.partial[Any]:
 
 
 def make(node: DictConfig | None, part: str) -> Any:
-    """The model (a function of the width), loss, optimizer or schedule of ``node``; None of None.
-
-    It is called once on something tiny, so that a wrong knob shows before data is read.
+    """Return the model, loss, optimizer or schedule of ``node`` as a function; None for None. The
+    function for a model takes the number of features. Each function is called once on a tiny input,
+    so that a wrong setting is an error before data are read.
     """
     if node is None:
         return None
@@ -201,7 +206,7 @@ def make(node: DictConfig | None, part: str) -> Any:
     }
     try:
         with (
-            torch.random.fork_rng(devices=[]),  # a loss may draw
+            torch.random.fork_rng(devices=[]),  # a loss may draw random numbers
             torch.device("meta" if part == "model" else "cpu"),  # costs no memory
         ):
             made = function(*given[part])

@@ -1,4 +1,4 @@
-"""``Scorer``: a trained model with all that it reads items by; loading runs no code of the file."""
+"""``Scorer``: a trained model with all it needs to score items; loading it runs no code in it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,15 +38,16 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Scorer:
-    """A trained model, the transform and the names of its features, and the config of its run.
+    """A trained model, the transform and names of its features, and the config of its run.
 
     Attributes:
         model: a network, trees, or an ensemble, on ``device``.
-        transform: of the features, before the model; an ensemble's members have their own.
-        columns: names and categories of the features; None: numbers without names.
-        config: of the run, not yet trusted; its paths as seen from here.
-        data: the digest of the lists of each split that it was trained with.
-        device: where it scores.
+        transform: applied to the features before the model; each member of an ensemble has its own.
+        columns: names and categories of the features; None: the features are unnamed numbers.
+        config: the config of the run. It is not yet trusted; its relative paths start at the
+            working directory.
+        data: the digest of the lists of each split of the run, and of what else the run read.
+        device: the device on which it scores.
     """
 
     model: nn.Module
@@ -58,18 +59,18 @@ class Scorer:
 
     @property
     def precision(self) -> str:
-        """The precision in which the model was trained, and scores."""
+        """The precision in which the model was trained and in which it scores."""
         return str(self.config["precision"])
 
     @property
     def parameters(self) -> int:
-        """The number of fitted values: of trees, those in their leaves."""
+        """The number of fitted values; for trees, the number of leaf values."""
         if isinstance(self.model, RoundModel):
             return self.model.fitted
         return sum(p.numel() for p in self.model.parameters())
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint has of it beside weights and config."""
+        """Return what a checkpoint holds of this scorer besides weights and config."""
         return {
             "transform": self.transform.state(),
             "width": self.transform.width,
@@ -78,22 +79,33 @@ class Scorer:
         }
 
     def open(self, lists: Lists) -> ItemTensors:
-        """``lists`` as the model reads them, on its device; ``DataError`` as ``check_columns``."""
+        """Transform ``lists`` for the model and put them on its device. ``DataError``: they have
+        other feature names or categories than the model was trained on.
+        """
         check_columns(lists, self.columns)
         return ItemTensors(lists, self.transform, self.device)
 
     def scores(self, lists: Lists | ItemTensors, *, items: int = 32768) -> Tensor:
-        """The score of every item, ``[items]``; arguments and errors as of ``predict``."""
+        """Return the score of every item, ``[items]`` float32 in the order of ``lists``.
+
+        ``lists`` may also be what ``open`` returned. ``items`` is the largest number of padded
+        items in a batch, which limits the memory. ``DataError``: the lists have other features than
+        the model was trained on. ``TrainingError``: a score is not finite.
+        """
         data = self.open(lists) if isinstance(lists, Lists) else lists
         return predict(self.model, data, items=items, precision=self.precision)
 
     def own_config(self, cfg: DictConfig, parts: Sequence[str]) -> DictConfig:
-        """The config of its run, with the ``parts`` to be built and the places of ``cfg``."""
+        """Return the config of the scorer's run, checked so that ``parts`` can be built from it;
+        with the ``cache_dir`` of ``cfg``, and its ``data_dir`` unless that is null.
+        """
         places = {"data_dir": cfg.data_dir or self.config["data_dir"], "cache_dir": cfg.cache_dir}
         return trusted(self.config | places, parts, cfg.trust)
 
     def read(self, node: DictConfig, split: str) -> tuple[Dataset, Lists]:
-        """The data set of a ``dataset`` node, and its ``split`` with the features of the model."""
+        """Open the data set of a ``dataset`` node; return it, and its ``split`` for this model.
+        ``DataError``: the lists have other features than the model was trained on.
+        """
         if "width" in node and node.width is None:
             OmegaConf.update(node, "width", self.transform.width)
         dataset = make_dataset(node)
@@ -107,11 +119,11 @@ class Scorer:
 def load_model(
     path: str | Path, device: torch.device = CPU, trust: Sequence[str] | str = ()
 ) -> Scorer:
-    """Load the scorer of a run folder (its selected weights) or of one ``.pt`` file.
+    """Load a scorer from a run folder (its selected weights) or from one ``.pt`` file.
 
     Raises:
-        CheckpointError: nothing readable is there, or it does not fit its own config.
-        ConfigError: its config names code that is neither of this project nor in ``trust``.
+        CheckpointError: there is no readable checkpoint, or it does not fit its own config.
+        ConfigError: its config names code that is neither in this project nor in ``trust``.
     """
     return scorer_of(*selected_checkpoint(Path(path), device), device, trust)
 
@@ -122,14 +134,16 @@ def scorer_of(
     device: torch.device = CPU,
     trust: Sequence[str] | str = (),
 ) -> Scorer:
-    """The scorer of ``content``, the checkpoint of ``file`` or of a member in it: see above."""
+    """Build the scorer of ``content``: what ``file`` holds, or one member of its ensemble; errors
+    are as for ``load_model``.
+    """
     config = config_of(content, file)
     with fitting(file):
         members, data = members_of(content), content.get("data", {})
         transform, columns = features_of(content)
     checked = trusted(config, [] if members else ["model"], trust)
     with fitting(file):
-        make_settings(checked), make_convention(checked)  # a wrong value is named
+        make_settings(checked), make_convention(checked)  # their errors name a wrong value
     if not members:
         made = make(checked.model, "model")
         check_size(made, transform, file)
@@ -148,14 +162,13 @@ def scorer_of(
 
 
 def ensemble_of(scorers: Sequence[Scorer], weights: Sequence[float]) -> Ensemble:
-    """The ensemble of ``scorers``."""
+    """Return the ensemble of ``scorers`` with ``weights``, one for each, with a sum of 1."""
     return Ensemble([Member(one.model, one.transform, one.precision) for one in scorers], weights)
 
 
 def check_size(make: Callable[[int], nn.Module], transform: FeatureTransform, file: Path) -> None:
-    """Raise ``CheckpointError`` where the model is larger than ``file``, which holds its weights.
-
-    No weight is allocated for it, so that a few bytes of config cannot ask for terabytes.
+    """Raise ``CheckpointError`` if the model is larger than ``file``, which holds its weights. No
+    weights are allocated, so that a few bytes of config cannot ask for terabytes.
     """
     with fitting(file), torch.device("meta"):
         model = model_for(make, transform)
@@ -164,9 +177,8 @@ def check_size(make: Callable[[int], nn.Module], transform: FeatureTransform, fi
 
 
 def check_columns(lists: Lists, columns: Columns | None) -> None:
-    """Raise ``DataError`` where ``lists`` have other names or categories than ``columns``.
-
-    Lists without names, and a model that was trained on such, go by the order of the features.
+    """Raise ``DataError`` if ``lists`` have other feature names or categories than ``columns``.
+    Without names in the lists or the model, the order of the features alone identifies them.
     """
     ours, theirs = columns or Columns(()), lists.columns or Columns(())
     pairs = zip_longest(ours.names, theirs.names, fillvalue="nothing")

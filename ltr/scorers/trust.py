@@ -1,9 +1,9 @@
-"""The config of a checkpoint: written without secrets of a place, read without running its code.
+"""The config of a checkpoint: written without private settings, read without running its code.
 
-A config is written with its values filled in. The only interpolations left in it are ``LINK``,
-whole values such as ``${epochs}`` that follow a key which may change when the run is resumed; no
-resolver is ever called for a config that comes from a file. Paths of output are the user's to
-choose and are not in it.
+A config is written with its interpolations resolved. The only ones left in it match ``LINK``: whole
+values such as ``${epochs}``, which refer to a key that may change when the run is resumed. No
+resolver is ever called for a config that comes from a file. The user chooses output paths anew each
+time, so the config does not hold them.
 """
 
 import os
@@ -27,14 +27,14 @@ from ltr.training.settings import Settings
 
 LINK = re.compile(r"\$\{(" + "|".join(keys(Resumed.TYPED, Resumed.OWN)) + r")\}")
 _READ = (*Settings.names(), "device", "dataset", "model", "data_dir", "metrics", "convention")
-RELATIVE = ("data_dir", "init_from", "teacher")  # paths that are kept as seen from the run folder
+RELATIVE = ("data_dir", "init_from", "teacher")  # paths that are stored relative to the run folder
 
 
 def _in(module: str, names: str | Iterable[str]) -> set[str]:
     return {f"{module}.{name}" for name in (names.split() if isinstance(names, str) else names)}
 
 
-# What each part of a checkpoint's config may be, and nothing that merely lives in the same module.
+# All classes and functions that each part of a checkpoint's config may name without ``trust``.
 TARGETS: dict[str, set[str]] = {
     "model": _in("ltr.models", ltr.models.__all__)
     | _in("ltr.models.rounds", "LightGBM XGBoost CatBoost AdaRank PRank RankBoost"),
@@ -50,11 +50,11 @@ TARGETS: dict[str, set[str]] = {
 
 
 def config_to_keep(cfg: DictConfig, folder: Path) -> dict[str, Any]:
-    """The config of a run as its checkpoints hold it, its paths as seen from the run folder."""
+    """Return the config of a run as its checkpoints store it, with paths relative to ``folder``."""
     text: Any = OmegaConf.to_container(cfg)
 
     def with_links(text: Any, value: Any) -> Any:
-        """``value``, with those of its ``text`` that are links to what is not itself one."""
+        """Return ``value`` with each link in ``text`` put back, unless it leads to another link."""
         if isinstance(text, str):
             link = LINK.fullmatch(text)
             return text if link and not LINK.fullmatch(str(root.get(link[1]))) else value
@@ -70,7 +70,7 @@ def config_to_keep(cfg: DictConfig, folder: Path) -> dict[str, Any]:
 
 
 def seen_from(config: Mapping[str, Any], folder: Path, base: Path = Path()) -> dict[str, Any]:
-    """``config`` with its relative paths, seen from ``base``, as seen from ``folder``."""
+    """Return ``config`` with paths that are relative to ``base`` made relative to ``folder``."""
     return dict(config) | {
         key: os.path.relpath(base / config[key], folder)
         for key in RELATIVE
@@ -79,10 +79,8 @@ def seen_from(config: Mapping[str, Any], folder: Path, base: Path = Path()) -> d
 
 
 def config_of(content: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """The config in the checkpoint ``file``, not yet trusted; its paths as seen from here.
-
-    Raises:
-        CheckpointError: it lacks a key that every run has.
+    """Return the config in the checkpoint ``file``, not yet trusted, with paths from the working
+    directory. ``CheckpointError``: it lacks a key that every run has.
     """
     with fitting(file):
         config = {key: content["config"][key] for key in _READ} | content["config"]
@@ -92,16 +90,17 @@ def config_of(content: Mapping[str, Any], file: Path) -> dict[str, Any]:
 def trusted(
     config: Mapping[str, Any], parts: Sequence[str], trust: Sequence[str] | str = ()
 ) -> DictConfig:
-    """A checkpoint's config after a check of all its texts, and of the ``parts`` to be built.
+    """Check all texts of a checkpoint's config, and the ``parts`` to be built; return the config.
 
     Args:
-        config: as ``config_of`` returns it, with what the user sets.
-        parts: which of model, loss, optimizer, schedule, transform and dataset will be built, and
-            metrics, if those of the checkpoint will be computed.
-        trust: modules of the user that these may name, besides this project's own parts.
+        config: what ``config_of`` returned, with the keys that the user sets.
+        parts: which of model, loss, optimizer, schedule, transform and dataset will be built;
+            also metrics, if those of the checkpoint will be computed.
+        trust: the user's modules that the parts may name, in addition to this project's own parts.
 
     Raises:
-        ConfigError: naming the part and what it would have called.
+        ConfigError: a text is not as train.py writes it, or a part names code that is not trusted;
+            the message names the part and that code.
     """
     try:
         for value in values_in(config):
@@ -129,14 +128,13 @@ def trusted(
             if part != "dataset":
                 resolved[part]["_partial_"] = True
             elif "cache_dir" in resolved[part]:
-                resolved[part]["cache_dir"] = "${cache_dir}"  # the user's
+                resolved[part]["cache_dir"] = "${cache_dir}"  # the key of the user's config
     return resolved
 
 
 def _check_target(part: str, node: Any, trust: Sequence[str] | str) -> None:
-    """Raise ``ConfigError`` unless ``node`` names this project's code or that of ``trust``.
-
-    What is below it names none.
+    """Raise ``ConfigError`` unless ``node`` names code of this project or of ``trust``. No node
+    inside it may name code at all.
     """
     target = str(node.get("_target_")) if isinstance(node, Mapping) else "unknown"
     nodes = [one for one in values_in(node) if isinstance(one, Mapping) and "_target_" in one]
@@ -149,7 +147,7 @@ def _check_target(part: str, node: Any, trust: Sequence[str] | str) -> None:
 
 
 def values_in(value: Any) -> Iterator[Any]:
-    """``value`` and all that is in it, without recursion."""
+    """Yield ``value`` and everything nested in it, keys included, without recursion."""
     stack = [value]
     while stack:
         value = stack.pop()
@@ -161,7 +159,7 @@ def values_in(value: Any) -> Iterator[Any]:
 
 
 def _lives_in(target: str, trust: Sequence[str] | str) -> bool:
-    """Whether ``target`` is named in, and was defined in, one of the modules of ``trust=``."""
+    """Return whether ``target`` is in one of the modules ``trust``, and was defined there."""
 
     def inside(module: str) -> bool:
         return any(f"{module}.".startswith(f"{home}.") for home in as_list(trust))

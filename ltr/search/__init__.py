@@ -1,4 +1,4 @@
-"""Search for the settings that are best on vali: its space, its trials, what it found."""
+"""Search for the settings that are best on vali: definition, space, trials and results."""
 
 from ltr.errors import need
 

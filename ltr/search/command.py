@@ -1,4 +1,8 @@
-"""The command search, checked before its first trial; and a search as one job of a table."""
+"""Run a search, as the command ``ltr search`` or as one job of a table.
+
+Each trial has its own settings, drawn from the space, and is trained for every fold and seed of the
+search. Its value is a metric on vali.
+"""
 
 import hashlib
 import json
@@ -37,19 +41,21 @@ from ltr.search.study import (
 )
 from ltr.training.interruption import handing_on, stoppable
 
-# Of vali, from which on a trial is worth its best epoch: at 2,000 that is too high by .001 to .002
-# (docs/selection.md), no more than seeds differ by.
+# With at least this many vali lists, a trial's value is the metric of its best epoch. At 2,000 that
+# is too high by .001 to .002 (results/selection.md), no more than the difference between seeds.
 FEW_LISTS = 2000
-Found = dict[str, Any]  # what ``found_by`` returns
+Found = dict[str, Any]  # the result of a search, see ``found_by``
 
 
 def run_search(cfg: DictConfig) -> str:
-    """Search for good settings on vali and keep them; what is printed of them.
+    """Search for good settings on vali, and write them as a config of ``experiment``.
+
+    Return the text to print. With ``dry_run``, only describe the search.
 
     Raises:
-        ConfigError, DataError: one line that says what to mend, before anything is trained.
+        ConfigError, DataError: before anything is trained, with one line that says what to correct.
         TrainingError: no trial was trained to its end.
-        Interrupted, KeyboardInterrupt: the user asked to stop; the same command goes on.
+        Interrupted, KeyboardInterrupt: the user stopped it; the same command continues the search.
     """
     search = define_search(cfg)
     path = Path(cfg.write or (own_configs() or CONFIGS) / "experiment" / f"{search.name}.yaml")
@@ -68,13 +74,12 @@ def run_search(cfg: DictConfig) -> str:
 
 @handing_on()
 def search_job(cfg: DictConfig) -> float:
-    """Do the search of ``cfg``, as far as it is not done, and leave ``settings_path``.
+    """Finish the search of ``cfg``, write its result to ``settings_path``; return the best value.
 
-    Returns:
-        Its value; nan where it fails, with the reason in ``error.txt`` in its folder.
+    If the search fails, this is NaN, and the reason is in ``error.txt`` in the search's folder.
 
     Raises:
-        Interrupted: the user asked to stop; the same job goes on.
+        Interrupted: the user stopped it; the same job continues the search.
         OutputError: the disk is full.
     """
     search = define_search(cfg)
@@ -92,14 +97,14 @@ def search_job(cfg: DictConfig) -> float:
 
 
 def _finish(search: Search, *, said: bool) -> Found:
-    """Train what is missing of ``search`` and leave ``settings_path``. ``said``: say each trial."""
+    """Train the missing trials and write the result; if ``said``, print a line for each trial."""
     with open_study(search) as study:
         begin(search, study)
         before = len(finished(study))
         progress = Finished(search.trials, before)
 
         def tell(trial: FrozenTrial) -> None:
-            progress.done = len(finished(study)) - 1  # some may be another process's
+            progress.done = len(finished(study)) - 1  # another process may have finished some
             progress.add(f"trial {trial.number}", sentence(trial, search))
 
         if said:
@@ -107,13 +112,13 @@ def _finish(search: Search, *, said: bool) -> Found:
         work(search, study, tell if said else lambda trial: None)
         about = ("number", "state", "value", "params", "user_attrs", "duration")
         write_frame(search.folder / "trials.csv", study.trials_dataframe(about))
-        found = found_by(search, finished(study)[: search.trials])  # of a longer search the first
+        found = found_by(search, finished(study)[: search.trials])  # there may be more trials
         atomic_write(settings_path(search), as_yaml(found))
         return found
 
 
 def found_by(search: Search, trials: Sequence[FrozenTrial]) -> Found:
-    """The settings of the best of ``trials``, its value, and how many there were of each kind."""
+    """Return settings and value of the best trial; raise ``TrainingError`` if none was trained."""
     best, counts = best_of(trials), Counter(trial.state for trial in trials)
     own = best_of([trial for trial in trials if trial.user_attrs.get("default")])
     if best is None:
@@ -122,8 +127,8 @@ def found_by(search: Search, trials: Sequence[FrozenTrial]) -> Found:
         "settings": list(overrides_of(search, best)),
         "worth": search.value_name,
         "value": best.value,
-        "best_epoch": best.user_attrs["best_epoch"],  # on vali, which is too high
-        "own": None if own is None else own.value,  # of the config's own settings
+        "best_epoch": best.user_attrs["best_epoch"],  # metric of the best epoch on vali: too high
+        "own": None if own is None else own.value,  # value with the config's own settings
         "trials": len(trials),
         "pruned": counts[TrialState.PRUNED],
         "failed": counts[TrialState.FAIL],
@@ -132,16 +137,12 @@ def found_by(search: Search, trials: Sequence[FrozenTrial]) -> Found:
 
 
 def as_yaml(found: Found) -> str:
-    """What was found, line by line."""
+    """Format the result of a search as YAML."""
     return str(yaml.safe_dump(found, sort_keys=False, width=1000))
 
 
 def search_identity(search: Search) -> str:
-    """SHA-256 of what is searched, and of the lists of train and vali; code does not count.
-
-    Args:
-        search: as ``read_all`` returns it.
-    """
+    """Return a SHA-256 of a search (from ``read_all``) and its train and vali lists, not code."""
     parts = {
         "settings": stated(search.settings()),
         "data": search.digests,
@@ -152,15 +153,16 @@ def search_identity(search: Search) -> str:
 
 
 def settings_path(search: Search) -> Path:
-    """Where it leaves what it found: more trials, another file."""
+    """Return the path of the result; each number of trials has its own file."""
     return search.folder / f"found-{search.trials}.yaml"
 
 
 def check_space(search: Search) -> None:
-    """Build what every trial has, and try the ends and options of each key of the space.
+    """Try to build the trainings of the first trial, and one for every bound and option of a key.
 
     Raises:
-        ConfigError: naming the key; a combination of keys that fails is left to its trial.
+        ConfigError: one of them is impossible; the message names the key. Combinations of keys are
+            not tried: an impossible one makes its trial fail.
     """
     for repeat in search.repeats:
         build(search.trial(repeat)[0])
@@ -172,11 +174,11 @@ def check_space(search: Search) -> None:
 
 
 def read_all(search: Search) -> Search:
-    """``search`` with the ``digests`` of its lists and its ``select_value``.
+    """Read the lists; return ``search`` with their ``digests`` and its ``select_value``.
 
     Raises:
-        DataError: a file is not there or malformed.
-        ConfigError: the loss or a metric does not take a label.
+        DataError: a file is missing or malformed.
+        ConfigError: the loss or a metric does not accept a label.
     """
     digests, fewest = dict[str, str](), math.inf
     folds = {"".join(one for one in repeat if "fold" in one): repeat for repeat in search.repeats}
@@ -191,13 +193,13 @@ def read_all(search: Search) -> Search:
 
 
 def best_of(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
-    """The best trial that was trained to its end; the first of equal ones."""
+    """Return the best trial that was trained to its end, the first if tied; None if none was."""
     done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     return max(done, key=lambda trial: trial.value or 0, default=None)
 
 
 def sentence(trial: FrozenTrial, search: Search) -> str:
-    """How a finished trial ended, and its settings."""
+    """Say how a finished trial ended, and which settings it had."""
     settings = " ".join(overrides_of(search, trial)) or "the config's own values"
     if trial.state == TrialState.COMPLETE:
         return f"{search.value_name} {trial.value:.4f} on vali  {settings}"
@@ -206,7 +208,7 @@ def sentence(trial: FrozenTrial, search: Search) -> str:
 
 
 def _described(search: Search) -> str:
-    """What is searched, for ``dry_run``: of each key its space, and the config's own value."""
+    """Describe the search for ``dry_run``: the space of each key, and the config's own value."""
     rows = [
         f"{key}  {space}  {as_text(search.default(key))}" for key, space in search.space.items()
     ]
@@ -219,8 +221,8 @@ def _described(search: Search) -> str:
 
 
 def check_free(path: Path, search: Search) -> None:
-    """Raise ``ConfigError`` where ``path`` holds what ``search`` did not write."""
-    copy = search.folder / "best.yaml"  # what it wrote last
+    """Raise ``ConfigError`` if ``path`` is a file that ``search`` did not write."""
+    copy = search.folder / "best.yaml"  # a copy of what it wrote last
     if path.exists() and not (copy.is_file() and copy.read_bytes() == path.read_bytes()):
         raise ConfigError(
             f"{path} is there and is not what this search wrote: move it away, or give write=FILE"
@@ -228,7 +230,7 @@ def check_free(path: Path, search: Search) -> None:
 
 
 def write_best(path: Path, search: Search, found: Found) -> None:
-    """Write what was found to ``path``, a config of ``experiment``."""
+    """Write the result of a search to ``path``, as a config of ``experiment``."""
     text = best_text(search, found)
     with study_lock(search):
         check_free(path, search)
@@ -238,7 +240,7 @@ def write_best(path: Path, search: Search, found: Found) -> None:
 
 
 def best_text(search: Search, found: Found) -> str:
-    """The file: what was searched in a comment, then groups and values."""
+    """Return the text of that config: a comment about the search, then groups and values."""
     places = keys(Kind.PLACE)
     given = values_of([*search.overrides, *found["settings"]])
     given = {key.lstrip("+"): value for key, value in given.items() if key not in places}

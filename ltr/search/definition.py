@@ -1,4 +1,4 @@
-"""What is searched: the config of ``configs/search.yaml``, checked, and what it composes."""
+"""Define a search from the config of ``ltr search`` (``configs/search.yaml``), and check it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ from ltr.experiment.identity import run_digest
 from ltr.knobs import check_choice
 from ltr.search.space import Space, changed_space, named_space
 
-Repeat = tuple[str, ...]  # the overrides of one training of a trial: its fold and its seed
+Repeat = tuple[str, ...]  # the overrides of one training in a trial: its fold and its seed
 
 
 def repeat_name(repeat: Repeat) -> str:
-    """The name of its folder; empty where nothing is set.
+    """Return the name of the folder for ``repeat``; empty if it sets nothing.
 
     >>> repeat_name(("dataset.fold=2", "seed=1"))
     'fold2-seed1'
@@ -32,53 +32,53 @@ def repeat_name(repeat: Repeat) -> str:
 
 @dataclass(frozen=True)
 class Search:
-    """A search."""
+    """The definition of a search."""
 
-    cfg: DictConfig  # of the command, checked
+    cfg: DictConfig  # the checked config of the command
     name: str
-    trials: int
-    overrides: tuple[str, ...]  # for ``train.py``, the same in every trial
-    config: DictConfig  # composed from them; its own values are the first trial
-    choices: Mapping[str, str]  # of the groups
-    space: Space  # what is varied
-    repeats: tuple[Repeat, ...]  # a trial's value is the mean over them
-    select_value: str | None  # what a trial is worth; None: until the number of lists is known
+    trials: int  # number of trials
+    overrides: tuple[str, ...]  # for ``ltr train``, the same in every trial
+    config: DictConfig  # composed from ``overrides``; its values are the first trial
+    choices: Mapping[str, str]  # the choice of each group in ``config``
+    space: Space  # the keys that vary, and what they are drawn from
+    repeats: tuple[Repeat, ...]  # a trial is trained once per repeat; its value is the mean
+    select_value: str | None  # value of a trial: "crossfit" or "best"; None: not yet decided
     folder: Path
-    digests: Mapping[str, str] = field(default_factory=dict)  # of its lists, once they are read
+    digests: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of the lists, once read
 
     @property
     def metric(self) -> str:
-        """What the best epoch is chosen by, on vali."""
+        """The metric on vali that chooses the best epoch."""
         return str(self.config.select_on)
 
     @property
     def value_name(self) -> str:
-        """What a trial is judged by, on vali, such as ``crossfit ndcg@5``."""
+        """The name of a trial's value on vali, such as ``crossfit ndcg@5``."""
         return f"crossfit {self.metric}" if self.select_value == "crossfit" else self.metric
 
     @property
     def startup(self) -> int:
-        """How many trials are drawn at random before the sampler learns."""
+        """Number of trials that are drawn at random before the sampler learns from them."""
         return min(10, max(1, self.trials // 2))
 
     @property
     def data(self) -> str:
-        """The data set, folds and seeds that a value is the mean of, in words."""
+        """The data set, folds and seeds of the search, in words."""
         return " ".join([str(self.config.dataset.name), *map(repeat_name, self.repeats)]).strip()
 
     def trial(self, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
-        """The config of a trial that sets ``overrides``, and its choice of each group."""
+        """Return the config of a trial that sets ``overrides``, and the choice of each group."""
         return run_config(merged(self.overrides, overrides))
 
     def default(self, key: str) -> Any:
-        """What the config has for ``key``, which may be a group."""
+        """Return the value of ``key`` in the config; for a group, its choice."""
         value = self.choices.get(key, OmegaConf.select(self.config, key))
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
     def settings(self) -> dict[str, Any]:
-        """What makes two searches the same but for data and code: ``{"epochs": 10, ...}``, flat."""
+        """The settings as a flat dict; a search can only continue with equal settings and lists."""
         config: Any = OmegaConf.to_container(self.config, resolve=True)
-        del config["monitor"]  # it chooses nothing
+        del config["monitor"]  # does not affect what is chosen
         config["init_from"] = run_digest(self.config.init_from)
         config["teacher"] = run_digest(self.config.teacher)
         settings = flat(without(config, Kind.PLACE))
@@ -90,7 +90,7 @@ class Search:
 
 
 def define_search(cfg: DictConfig) -> Search:
-    """The search that the config of the command describes; nothing is built or read yet.
+    """Define the search that the config of the command describes, without reading any data.
 
     Raises:
         ConfigError: a value, an override, a space, a fold or a seed is wrong.
@@ -109,7 +109,7 @@ def define_search(cfg: DictConfig) -> Search:
     if cfg.select_value == "crossfit" and config.select != "best":
         raise ConfigError(f"select_value=crossfit: select={config.select} chooses no epoch")
     space = named_space(choices, texts(cfg, "space"))
-    space = {key: one for key, one in space.items() if key not in fixed}  # not what is set
+    space = {key: one for key, one in space.items() if key not in fixed}  # without keys set here
     space = changed_space(space, changes, choices["model"])
     parts = [choices[group] for group in ("model", "loss") if group in choices]
     name = text(cfg, "name") or "_".join([str(config.dataset.name), *parts])
@@ -128,7 +128,11 @@ def define_search(cfg: DictConfig) -> Search:
 
 
 def split_changes(given: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The overrides for ``train.py``, and what the command line says of each ``space.KEY``."""
+    """Split arguments into overrides for ``ltr train`` and key -> value of ``space.KEY=VALUE``.
+
+    Raises:
+        ConfigError: an override sets ``resume``, or gives several values for a sweep.
+    """
     overrides, changes = [], {}
     parser = OverridesParser.create()
     for override in given:
@@ -136,7 +140,7 @@ def split_changes(given: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]
         try:
             read = parser.parse_override(f"KEY={value}")
         except HydraException:
-            read = None  # said when composing
+            read = None  # composing the config reports the error
         if key.startswith("space."):
             changes[key.removeprefix("space.")] = value if read is None else read.value()
         elif key == "resume":
@@ -152,7 +156,7 @@ def split_changes(given: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]
 
 
 def _repeats(cfg: DictConfig, config: DictConfig) -> tuple[Repeat, ...]:
-    """Each of ``folds`` with each of ``seeds``; one without overrides where neither is given."""
+    """Combine each of ``folds`` with each of ``seeds``; one empty repeat if neither is given."""
     folds, seeds = texts(cfg, "folds"), texts(cfg, "seeds")
     if folds == ("all",) and config.dataset.get("folds"):
         folds = tuple(map(str, range(1, config.dataset.folds + 1)))

@@ -1,4 +1,7 @@
-"""What a search varies: spaces as data in ``configs/search``, changed on the command line."""
+"""The space of a search: the keys that vary, and what their values are drawn from.
+
+Spaces are files in ``configs/search``. The command line can change them.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +21,7 @@ FORMS = (
     "write [float,LOW,HIGH] or [int,LOW,HIGH], these with ,log] at the end for LOW > 0, "
     "[choice,A,B,...], or null to leave it out"
 )
-# What decides how good a trial is said to be, and where it runs, is no knob of it.
+# Groups and keys that a search may not vary: they decide how a trial is measured and where it runs.
 _NO_KNOBS = (
     "dataset", "experiment", "hydra",
     *keys(Kind.SELECTION, Kind.REPEAT, Kind.MEASUREMENT, Kind.PLACE, Kind.PROPOSAL),
@@ -28,26 +31,26 @@ _KINDS: dict[str, type] = {"float": float, "int": int}
 
 @dataclass(frozen=True)
 class Distribution:
-    """What a key is drawn from."""
+    """What the values of a key are drawn from."""
 
     kind: str  # float, int or choice
-    values: tuple[Any, ...]  # both bounds, or the options as they are written on the command line
-    log: bool = False  # even in the logarithm
+    values: tuple[Any, ...]  # both bounds, or the options as written on the command line
+    log: bool = False  # draw uniformly in the logarithm
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Values that must be possible, as on a command line: the bounds, or all options."""
+        """The bounds, or all options, as written on a command line."""
         return self.values if self.kind == "choice" else tuple(map(as_text, self.values))
 
     def holds(self, value: Any) -> bool:
-        """Whether ``value``, an option as it is written or a number, is one of it."""
+        """Return whether ``value`` (a number, or an option as written) can be drawn."""
         if self.kind == "choice":
             return value in self.values
         low, high = self.values
         return _is_of(self.kind, value) and bool(low <= value <= high)
 
     def __str__(self) -> str:
-        """As it is written on the command line."""
+        """Return the distribution as written on the command line."""
         return f"[{','.join([self.kind, *self.texts, *['log'] * self.log])}]"
 
 
@@ -55,7 +58,9 @@ Space = dict[str, Distribution]
 
 
 def changed_space(space: Space, changes: Mapping[str, Any], model: str) -> Space:
-    """``space`` with what the command line says of each key; None takes it out.
+    """Apply the changes from the command line to ``space`` (in place), and return it.
+
+    ``changes`` is key -> the list that describes its new distribution; None removes the key.
 
     Raises:
         ConfigError: a distribution is wrong, or nothing is left to search for ``model``.
@@ -79,9 +84,9 @@ def changed_space(space: Space, changes: Mapping[str, Any], model: str) -> Space
 
 
 def named_space(choices: Mapping[str, str], names: Sequence[str]) -> Space:
-    """The spaces ``names`` together, or those of the model and the loss in ``choices``.
+    """Join the spaces ``names``, or without names the spaces of the model and loss in ``choices``.
 
-    A key of a later one replaces that of an earlier one.
+    If several spaces have the same key, the last one counts.
     """
     known = files_of("space")
     usual = [choices["model"], f"loss/{choices.get('loss')}"]
@@ -92,7 +97,7 @@ def named_space(choices: Mapping[str, str], names: Sequence[str]) -> Space:
 
 
 def read_space(name: str) -> Space:
-    """The space in ``configs/search/<name>.yaml``: a line ``KEY: [float, LOW, HIGH]`` for a key."""
+    """Read ``configs/search/<name>.yaml``; raise ``ConfigError`` if it is missing or malformed."""
     files = files_of("space")
     if name not in files:
         raise ConfigError(f"space={name}: no such space; it is one of {', '.join(files)}")
@@ -106,11 +111,10 @@ def read_space(name: str) -> Space:
 
 
 def distribution(where: str, value: Any) -> Distribution:
-    """The distribution that a list such as ``[float, 0, 1]`` stands for.
+    """Return the distribution that a list ``value`` such as ``[float, 0, 1]`` describes.
 
-    Args:
-        where: names it in errors.
-        value: as read from YAML or the command line.
+    Raises:
+        ConfigError: it describes none; the message names ``where``, the key.
 
     >>> str(distribution("optimizer.lr", ["float", 1e-4, 0.1, "log"]))
     '[float,0.0001,0.1,log]'

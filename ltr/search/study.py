@@ -1,4 +1,6 @@
-"""The study of a search, stored by Optuna: its trials, who trains which, and what came of each."""
+"""The trials of a search, in a database of Optuna that several processes can use at once. It says
+which trials are waiting, running (with a heartbeat of the process) or finished.
+"""
 
 import math
 import shutil
@@ -39,35 +41,34 @@ from ltr.search.definition import Repeat, Search, repeat_name
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.hooks import Hook
 
-GRACE_SECONDS = 120  # a process that does not beat for so long is dead
+GRACE_SECONDS = 120  # a process without a heartbeat for so long is taken for dead
 _HEARTBEAT_SECONDS, _POLL_SECONDS = 15, 0.3
-_SQLITE_SECONDS = 100  # to wait for a transaction of another process
-_TRIES = 3  # a trial whose process was killed so often is given up
-_STRIDE = 1_000_000  # between the steps of a trial's trainings, more than one has epochs
-_IDENTITY = "search"  # attribute of the study
-_FIRST = "first"  # attribute of a trial: the number of its first try, whose folder it has
+_SQLITE_SECONDS = 100  # how long to wait for a transaction of another process
+_TRIES = 3  # a trial is retried this many times after its process was killed
+_STRIDE = 1_000_000  # Optuna steps per training of a trial, more than a training has epochs
+_IDENTITY = "search"  # attribute of the study: its settings and digests
+_FIRST = "first"  # attribute of a trial: the number of its first try, which names its folder
 _OF_STORAGE = (StorageInternalError, SQLAlchemyError, sqlite3.Error)
-# They say nothing of the trial.
+# Errors that are not caused by the settings of the trial.
 _NO_FAULT_OF_IT = (DataError, CheckpointError, OutputError, UpdateFinishedTrialError, *_OF_STORAGE)
 
 
 def study_lock(search: Search) -> FileLock:
-    """Held while it is decided which process takes which trial.
+    """Return the lock to hold while a process picks its next trial.
 
-    SQLite has no lock of a row: two processes that ask at once would be given one waiting trial.
+    SQLite cannot lock a row: two processes that ask at once would get the same waiting trial.
     """
     return FileLock(search.folder / ".lock")
 
 
 @contextmanager
 def open_study(search: Search) -> Iterator[optuna.Study]:
-    """The study of ``search``, a new one where there is none.
+    """Open the study of ``search``, or make a new one. Inside, two warnings of Optuna are off.
 
-    Within, Optuna does not warn of what it calls experimental, its heartbeats, and of trials that
-    are asked for one by one.
+    They say that heartbeats are experimental, and that they are meant for ``Study.optimize``.
 
     Raises:
-        OutputError: its database or ``storage`` cannot be used.
+        OutputError: the database, or the one in ``storage``, cannot be used.
     """
     try:
         with warnings.catch_warnings():
@@ -89,7 +90,7 @@ def open_study(search: Search) -> Iterator[optuna.Study]:
 
 
 def database(search: Search) -> Path:
-    """The database of a search whose ``storage`` is not set."""
+    """Return the path of the database of a search whose ``storage`` is not set."""
     return search.folder / "search.db"
 
 
@@ -120,10 +121,10 @@ def _load_study(search: Search) -> optuna.Study:
 
 
 def begin(search: Search, study: optuna.Study) -> None:
-    """Note what a new study is of, and queue the config's own values as its first trial.
+    """Note the settings in a new study, and queue the config's own values as its first trial.
 
     Raises:
-        ConfigError: it is of other settings, lists, or another space; the message says which.
+        ConfigError: the study has other settings, lists or another space; the message says which.
     """
     now = {**stated(search.settings()), **search.digests}
     with study_lock(search):
@@ -141,38 +142,38 @@ def begin(search: Search, study: optuna.Study) -> None:
 
 
 def default_params(search: Search) -> dict[str, Any]:
-    """The config's own values, where the space holds them, as Optuna has them."""
+    """Return the config's own values in Optuna's form, without values outside the space."""
     values = {key: search.default(key) for key in search.space if not key.startswith("+")}
     values |= {k: as_text(x) for k, x in values.items() if search.space[k].kind == "choice"}
     return {key: value for key, value in values.items() if search.space[key].holds(value)}
 
 
 def counts(trial: FrozenTrial) -> bool:
-    """Whether it was trained to its end, pruned, or failed for a reason: not cut off."""
+    """Return whether a trial was trained to its end, pruned or failed, rather than stopped."""
     failed = trial.state == TrialState.FAIL
     return trial.state.is_finished() and (not failed or "error" in trial.user_attrs)
 
 
 def in_one_line(error: Exception) -> str:
-    """Kind and message of ``error``."""
+    """Return type and message of ``error`` in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def reason(trial: FrozenTrial) -> str:
-    """Why a trial failed for good, or when it was pruned."""
+    """Return why a trial failed, or when it was pruned; empty if neither."""
     return str(trial.user_attrs.get("error", trial.user_attrs.get("pruned", "")))
 
 
 def finished(study: optuna.Study) -> list[FrozenTrial]:
-    """The trials that count, in order."""
+    """Return the trials for which ``counts`` is true, in order."""
     return [*filter(counts, study.get_trials(deepcopy=False))]
 
 
 def overrides_of(search: Search, trial: FrozenTrial | optuna.Trial) -> tuple[str, ...]:
-    """The settings of a trial as on a command line, four digits each; of the first none.
+    """Return a trial's settings as on a command line, with four digits; none for the first trial.
 
     Raises:
-        DataError: they are not of the space, as a search writes none.
+        DataError: a value is not in the space, so that the database was not written by this search.
     """
     if trial.user_attrs.get("default"):
         return ()
@@ -188,21 +189,21 @@ def overrides_of(search: Search, trial: FrozenTrial | optuna.Trial) -> tuple[str
 
 
 def work(search: Search, study: optuna.Study, done: Callable[[FrozenTrial], None]) -> None:
-    """Do trials until ``search.trials`` are finished, whoever does them; tell ``done`` of ours.
+    """Train trials until ``search.trials`` are finished by any process; call ``done`` with our own.
 
     Raises:
-        Interrupted, DataError, CheckpointError: the trial is queued again, its checkpoint kept.
+        Interrupted, DataError, CheckpointError: the trial is queued again and keeps its checkpoint.
     """
     while True:
         with study_lock(search):
-            fail_stale_trials(study)  # queues those again whose process beats no longer
+            fail_stale_trials(study)  # queues trials again whose process is dead
             begun = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             count, running = len(finished(study)), sum(_FIRST in one.user_attrs for one in begun)
             if count >= search.trials:
                 return
             trial = claim(study) if count + running < search.trials else None
         if trial is None:
-            time.sleep(_POLL_SECONDS)  # the last ones run elsewhere, and may yet be retried
+            time.sleep(_POLL_SECONDS)  # other processes train the last ones, which may need a retry
             continue
         _do_trial(search, study, trial)
         frozen = study.get_trials(deepcopy=False)[trial.number]
@@ -211,7 +212,7 @@ def work(search: Search, study: optuna.Study, done: Callable[[FrozenTrial], None
 
 
 def claim(study: optuna.Study) -> optuna.Trial:
-    """The next trial; another process sees that it is being trained."""
+    """Take the next trial, and mark it as being trained, for other processes."""
     trial = study.ask()
     with requeued(study, trial):
         study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
@@ -221,23 +222,23 @@ def claim(study: optuna.Study) -> optuna.Trial:
 
 @contextmanager
 def requeued(study: optuna.Study, trial: optuna.Trial) -> Iterator[None]:
-    """Queue ``trial`` again where what is inside ends by an error or a stop."""
+    """Queue ``trial`` again if the body ends with an error or is stopped."""
     try:
         yield
     except UpdateFinishedTrialError:
-        pass  # another process took this one for dead and queued it
+        pass  # another process took this one for dead and queued the trial
     except BaseException:
-        with suppress(Exception):  # it is finished; or a full disk: it is taken for dead later
+        with suppress(Exception):  # already finished; or disk full: later it is taken for dead
             study.tell(trial, state=TrialState.FAIL)
             study.enqueue_trial(trial.params, user_attrs=trial.user_attrs)
         raise
 
 
 def suggest(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
-    """Draw the settings of ``trial``; the first has the config's own, where the space has them.
+    """Draw the settings of ``trial``; the first trial has the config's own values in the space.
 
-    The sampler learns also from that one. The draws depend on the number of the trial alone, so
-    that a search that is continued, or shared, does not draw again what was drawn.
+    The sampler learns from the first trial too. The seed of the draws is the number of the trial,
+    so that a search that is continued or shared does not repeat earlier draws.
     """
     sampler = optuna.samplers.TPESampler(n_startup_trials=search.startup, seed=trial.number)
     study.sampler = sampler
@@ -250,15 +251,15 @@ def suggest(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
 
 
 def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
-    """Train ``trial`` and tell its value, unless another process took this one for dead."""
+    """Train ``trial`` and store its value, unless another process took this one for dead."""
     state, value = TrialState.COMPLETE, None
     folder = search.folder / "trials" / f"{trial.user_attrs[_FIRST]:04d}"
     with requeued(study, trial), get_heartbeat_thread(trial._trial_id, study._storage):
         suggest(search, study, trial)
         try:
-            with FileLock(folder / ".lock"):  # a process that was taken for dead may live
+            with FileLock(folder / ".lock"):  # a process that was taken for dead may be alive
                 value = _train(search, trial, folder)
-                for path in folder.rglob("*.pt"):  # the best configuration is trained anew
+                for path in folder.rglob("*.pt"):  # users train the best settings again
                     path.unlink()
         except optuna.TrialPruned:
             state = TrialState.PRUNED
@@ -274,20 +275,20 @@ def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
 
 
 def open_lists(config: DictConfig) -> tuple[DictConfig, Experiment, dict[str, Lists]]:
-    """Config, parts and lists of a training; a search never opens test."""
+    """Build a training; return its config, its parts, and the train and vali lists, never test."""
     experiment = build(config)
     lists = {split: experiment.dataset.split(split) for split in ("train", "vali")}
     return *resolve_labels(config, experiment, lists), lists
 
 
 def _train(search: Search, trial: optuna.Trial, folder: Path) -> float:
-    """Train for every fold and seed on train, select on vali; where it was cut off, from there."""
+    """Train ``trial`` for every fold and seed, from checkpoints if any; return the mean value."""
     report, worth = Report(search, trial), []
     for repeat in search.repeats:
         config, choices = search.trial((*overrides_of(search, trial), *repeat))
         own, experiment, lists = open_lists(config)
         place = folder / repeat_name(repeat) / identity_without_data(own)[:SHOWN]
-        try:  # a checkpoint of this code and these settings is gone on from
+        try:  # continue from a checkpoint with this code and these settings
             load_checkpoint(place / "last.pt")
             own.resume = str(place)
         except (FileNotFoundError, CheckpointError):
@@ -305,32 +306,32 @@ def _train(search: Search, trial: optuna.Trial, folder: Path) -> float:
 
 @dataclass
 class Report(Hook):
-    """Tells Optuna the value so far after every epoch, and ends trials not worth more.
+    """A hook that reports the value so far to Optuna after every epoch, and ends hopeless trials.
 
-    With several folds or seeds the value so far is a mean in which those to come count 0: with a
-    metric that is never below 0, it grows from one to the next, as the pruner expects. Where trials
-    are worth their crossfit values, the pruner still sees those of the best epochs so far.
+    Trainings that have not begun count as 0 in the mean over folds and seeds. If the metric is
+    never below 0, this value grows from one training to the next, as the pruner expects. Even if a
+    trial's value is its crossfit value, the pruner sees the metric of the best epoch so far.
     """
 
     search: Search
     trial: optuna.Trial
-    values: list[float] = field(default_factory=list)  # of each training begun
+    values: list[float] = field(default_factory=list)  # metric of each training that has begun
 
     @property
     def mean(self) -> float:
-        """What the pruner is told: the mean over the repeats, those to come count 0."""
+        """The value for the pruner: a mean over all repeats, with 0 for those not begun."""
         return sum(self.values) / len(self.search.repeats)
 
     def begin(self, repeat: Repeat, epochs: int) -> None:
-        """A training of ``epochs`` begins."""
+        """Note that the training ``repeat`` begins, with ``epochs`` epochs."""
         self.place, self.epochs = repeat_name(repeat), epochs
         self.values.append(-math.inf)
 
     def epoch(self, row: Mapping[str, float]) -> None:
-        """Take in a row of the history; raise ``TrialPruned`` where the pruner stops this trial."""
+        """Report a row of the history; raise ``TrialPruned`` if the pruner stops this trial."""
         epoch, trial = int(row["epoch"]), self.trial
         if epoch == 0 < self.epochs:
-            return  # as for the trainer, the untrained model does not count
+            return  # the untrained model does not count, as in the trainer
         value = row[f"vali_{self.search.metric}"]
         best = self.search.config.select == "best"
         self.values[-1] = max(value, self.values[-1]) if best else value

@@ -1,1 +1,1 @@
-"""Tables of runs beside published numbers: planned, run, compared and written."""
+"""Tables that compare runs with each other and with published numbers."""

@@ -1,8 +1,8 @@
-"""A budget for every row of a table: the same number of trials, on train and vali alone.
+"""Search settings for every row of a table, with the same number of trials for each row.
 
-In LETOR the vali queries of one fold are the test queries of another, so each row is searched in
-each fold alone. The first trial is the row as the table has it; keys that make it that row, and
-those that the user sets, are not searched (unless the row has a ``space=`` of its own).
+A search uses only train and vali. In LETOR the vali queries of one fold are the test queries of
+another, so each row is searched separately in each fold. The first trial uses the settings in the
+table. Keys that the row or the user sets are not searched, unless the row has its own ``space=``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,8 +27,8 @@ from ltr.tables.config import TableConfig
 from ltr.tables.runs import Job, Place, folder_name, folds_of, launch
 from ltr.tables.spec import Table, key_of
 
-Best = dict[str, Any]  # what ``search_job`` leaves
-_WHOLE = "all"  # in place of a fold
+Best = dict[str, Any]  # the result that ``search_job`` writes
+_WHOLE = "all"  # key used instead of a fold number for data without folds
 _HEAD = """\
 # {command}
 # The settings that the search of each row found, in each fold on its train and vali alone. The same
@@ -39,26 +39,26 @@ _HEAD = """\
 
 
 class RowSearch(NamedTuple):
-    """The search for the settings of a row in a fold."""
+    """The search for the settings of one row in one fold."""
 
     place: Place
     search: Search
-    known: str  # its identity; empty where the data are not here
-    arguments: Sequence[str]  # of ``scripts/search.py``
+    known: str  # the identity (a hash) of the search; empty if the data are missing
+    arguments: Sequence[str]  # for ``ltr search``
 
     def accepts(self, best: Best | None) -> bool:
-        """Whether ``best``, which may be from elsewhere, is of this search."""
+        """Return whether ``best`` is a result of this search, with its number of trials."""
         wanted = self.known, self.search.trials
         return best is not None and (best.get("search"), best.get("trials")) == wanted
 
     def left(self) -> Best | None:
-        """What the search has left in its folder, None while it is not done."""
+        """Return the result in the search's folder, or None if the search is not finished."""
         path = settings_path(self.search)
         best: Best | None = yaml.safe_load(path.read_text()) if path.is_file() else None
         return best if self.accepts(best) else None
 
     def as_job(self) -> Job:
-        """Its job, which says its value."""
+        """Return the job that runs this search and reports the value it found."""
 
         def outcome() -> str | None:
             best = self.left()
@@ -71,18 +71,18 @@ class RowSearch(NamedTuple):
 
 @dataclass(frozen=True)
 class Budget:
-    """What the searches of a table have found."""
+    """The results of a table's searches."""
 
-    path: Path  # the file of it
-    best: Mapping[Place, Best]  # by row and fold
+    path: Path  # the file that stores them
+    best: Mapping[Place, Best]  # (row, fold) -> result
 
     @property
     def settings(self) -> dict[Place, list[str]]:
-        """The overrides of each row and fold."""
+        """The overrides that were found for each row and fold."""
         return {place: best["settings"] for place, best in self.best.items()}
 
     def facts(self) -> list[tuple[str, str]]:
-        """For the head of a table."""
+        """Return the lines about the searches, as (key, text), for the head of a table."""
         frame = self.frame()
         budget = (
             f"{frame.trials.max()} trials for each row and fold that is trained, on its train and "
@@ -93,7 +93,7 @@ class Budget:
         return [("budget", budget), ("found settings", "/".join(self.path.parts[-3:]))]
 
     def frame(self) -> pd.DataFrame:
-        """A row for each row and fold of the table."""
+        """Return a frame with one line for each row and fold of the table."""
         lines = [{"row": row, "fold": fold, **best} for (row, fold), best in self.best.items()]
         frame = pd.DataFrame(lines).drop(columns=["search", "code"], errors="ignore")
         return frame.assign(
@@ -102,12 +102,14 @@ class Budget:
 
 
 def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget | None:
-    """Find the settings of the rows, by the searches that are not done; None where none has any.
+    """Run the searches that are not finished, and return the settings found for the rows.
 
-    A ``dry_run`` searches nothing; the folder ``search`` of ``output_dir`` keeps the searches.
+    Return None if no row needs a search; with ``dry_run``, none runs. The searches are in the
+    folder ``search`` of ``output_dir``.
 
     Raises:
-        ConfigError, DataError: see ``plan_searches``; or a search failed, for the reason named.
+        ConfigError: an override or a space is wrong, or a search failed; the message says why.
+        DataError: the data are missing (not with ``dry_run``).
     """
     searches = plan_searches(table, order, output_dir)
     if not searches:
@@ -133,7 +135,7 @@ def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget |
         if todo:
             file = output_dir / "tables" / order.name(data, order.of_table) / "searches.yaml"
             reasons = launch("search", search_job, todo, file, order.workers(config))
-    finally:  # stopped, it keeps what is done
+    finally:  # also if it is stopped: save the results so far
         best = found()
         add_settings(path, order.command(order.of_search), best)
     for job in (job for job in todo if job.folder in reasons):
@@ -142,7 +144,7 @@ def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget |
 
 
 def read_settings(path: Path) -> dict[Place, Best]:
-    """The settings in a file of ``configs/found``; ``ConfigError`` where it holds others."""
+    """Read a file of ``configs/found`` (nothing if missing); ``ConfigError`` if it is malformed."""
     try:
         raw: Any = yaml.safe_load(path.read_text()) if path.exists() else {}
         return {
@@ -157,10 +159,10 @@ def read_settings(path: Path) -> dict[Place, Best]:
 
 
 def add_settings(path: Path, command: str, best: Mapping[Place, Best]) -> None:
-    """Add ``best`` to what ``read_settings`` reads, over what stands there of the same places."""
+    """Add ``best`` to the results in ``path``, replacing those of the same rows and folds."""
     before = read_settings(path)
     if all(before.get(place) == one for place, one in best.items()):
-        return  # which needs no right to write
+        return  # nothing to add: works also where the file may not be written
     make_folder("configs", path.parent)
     rows: dict[str, dict[int | str, Any]] = {}
     for (label, fold), one in {**before, **best}.items():
@@ -170,10 +172,13 @@ def add_settings(path: Path, command: str, best: Mapping[Place, Best]) -> None:
 
 
 def plan_searches(table: Table, order: TableConfig, output_dir: Path) -> list[RowSearch]:
-    """The searches of ``table``, row by row; none for a row that is not trained, or has a teacher.
+    """Return the searches of ``table``, row by row.
+
+    Ensembles, rows with 0 epochs and rows that learn from another row (a teacher) have none.
 
     Raises:
-        ConfigError, DataError: an override or a space is wrong; the data are not there.
+        ConfigError: an override or a space is wrong.
+        DataError: the data are missing (not with ``dry_run``).
     """
     searches = []
     for label, row in table.rows.items():
@@ -207,10 +212,11 @@ def plan_searches(table: Table, order: TableConfig, output_dir: Path) -> list[Ro
 
 
 def _space(table: Table, order: TableConfig, label: str, choices: Mapping[str, str]) -> list[str]:
-    """What is searched of a row: its own ``space=``, or all that the table and the user name.
+    """Return the overrides that say what is searched for a row.
 
-    Of the table's and the user's a key that the row sets is left out. A row with its own ``space=``
-    searches those of its keys as well, from the values that it sets.
+    Without a ``space=`` of its own, a row has the spaces that the table, the user and the row name,
+    without keys whose value the row or the user sets. A row with ``space=`` has only its own, and
+    keys in it are searched even if the table or the row sets them: the first trial uses that value.
     """
     row, by_user = table.rows[label], set(map(key_of, order.overrides))
     own = {key_of(one): one for one in row.space}

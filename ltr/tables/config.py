@@ -1,4 +1,4 @@
-"""The arguments of ``scripts/table.py``."""
+"""Read and check the arguments of ``ltr table``."""
 
 import os
 import shlex
@@ -20,36 +20,36 @@ from ltr.training.device import pick_device
 
 @dataclass(frozen=True)
 class Workers:
-    """Who does the jobs of a table."""
+    """The processes that run the jobs of a table."""
 
-    count: int = 1  # how many at a time
-    threads: int | None = None  # of the CPU, for each; None: as PyTorch chooses
-    launcher: Sequence[str] = ()  # overrides of Hydra's launcher, in place of ``count``
-    extra: Sequence[str] = ()  # overrides for each job, which change no result
+    count: int = 1  # number of jobs at a time
+    threads: int | None = None  # CPU threads per job; None: PyTorch's default
+    launcher: Sequence[str] = ()  # overrides that choose a Hydra launcher, instead of ``count``
+    extra: Sequence[str] = ()  # overrides for each job, which do not change its result
 
 
 @dataclass(frozen=True)
 class TableConfig:
-    """The arguments of ``scripts/table.py``, checked."""
+    """The checked arguments of ``ltr table``."""
 
     cfg: DictConfig
-    overrides: list[str]  # for train.py, over the table's settings
-    space: list[str]  # with a budget: what is searched, over the table's own
+    overrides: list[str]  # for ``ltr train``; they replace the table's settings
+    space: list[str]  # with a budget: what is searched; replaces the table's own
 
     def given(self, *keys: str) -> list[str]:
-        """Those of ``keys`` that are not at their default, as they are typed."""
+        """Return ``KEY=VALUE`` for each of ``keys`` that is not at its default."""
         usual = own_keys("table")
         changed = [key for key in keys if self.cfg[key] != usual[key]]
         return [f"{key}={','.join(texts(self.cfg, key))}" for key in changed]
 
     @property
     def of_table(self) -> list[str]:
-        """What this table differs by from its file, as typed, but for overrides and places."""
+        """The arguments that change the table, but not ``overrides`` or where and how it runs."""
         return [*self.given("rows", "seeds", "baseline", "margin", "budget"), *self.space]
 
     @property
     def of_search(self) -> list[str]:
-        """The same of its searches: other rows and seeds share what is found."""
+        """The arguments that change the table's searches, which other rows and seeds share."""
         return [*self.given("budget"), *self.space]
 
     @property
@@ -58,12 +58,12 @@ class TableConfig:
         return [item for item in self.overrides if asked([item])]
 
     def command(self, words: Sequence[str]) -> str:
-        """The command with ``words``, which are ``of_table`` or ``of_search``."""
+        """Return the command line, ending in ``words`` (``of_table`` or ``of_search``)."""
         typed = [f"table={self.cfg.table}", *self.asked, *words]
         return f"{as_started('table')} {shlex.join(typed)}"
 
     def name(self, data: str, words: Sequence[str]) -> str:
-        """The name of the folder or file for ``words`` on ``data``: others, another name.
+        """Return the folder or file name for ``words``; different arguments give different names.
 
         >>> from ltr.console.compose import typed
         >>> given = ["table=softrank_slides", "dataset=mq2008", "epochs=1", "seeds=3"]
@@ -76,7 +76,7 @@ class TableConfig:
         return "_".join([name, data, *filter(None, [label_of(more)])])
 
     def workers(self, config: DictConfig) -> Workers:
-        """Who does jobs of ``config``; several GPUs of this machine are offered to them."""
+        """Choose the workers for jobs with ``config``, and let them share this machine's GPUs."""
         on_gpu, cores = pick_device(config.device).type == "cuda", os.cpu_count() or 1
         gpus = torch.cuda.device_count() if on_gpu else 0
         launcher = texts(self.cfg, "launcher")
@@ -89,7 +89,7 @@ class TableConfig:
 
 
 def table_config(cfg: DictConfig) -> TableConfig:
-    """The arguments in a config; ``ConfigError`` if no table is named or a value is wrong."""
+    """Check a config; raise ``ConfigError`` if no table is named or a value is wrong."""
     required(cfg, "table")
     overrides, space = split_space(texts(cfg, "train"))
     launcher = texts(cfg, "launcher")

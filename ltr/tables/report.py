@@ -1,4 +1,4 @@
-"""The report of a table: its blocks, facts and plots, from its numbers and verdicts."""
+"""Build the report of a table from its numbers and verdicts."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,12 +26,12 @@ from ltr.tables.results import (
 from ltr.tables.runs import Run
 from ltr.tables.spec import Table
 
-MARK = "†"  # of a row that differs from the baseline
+MARK = "†"  # marks a row that differs from the baseline
 _COVERED = {"covers": "covered", "above": "ours above", "below": "ours below"}
 
 
 def number(value: Any, sign: str = "") -> str:
-    """A metric with four digits; empty where there is no value.
+    """Format a metric with four digits; return an empty string for a missing value.
 
     >>> number(0.12346), number(0.12346, "+"), number(None)
     ('0.1235', '+0.1235', '')
@@ -40,12 +40,12 @@ def number(value: Any, sign: str = "") -> str:
 
 
 def _pair(joint: str, *values: Any) -> str:
-    """A mean and its deviation, or the ends of an interval."""
+    """Format the values that are not missing (mean and deviation, or two ends), with ``joint``."""
     return joint.join(filter(None, map(number, values)))
 
 
 def blocks(results: Results) -> list[Block]:
-    """The numbers under each convention, then the verdicts by metric."""
+    """Return a block of numbers for each convention, then a block of verdicts for each metric."""
     conventions = conventions_of(results.table, results.runs[0])
     made = [_numbers(results, name, convention) for name, convention in conventions.items()]
     for metric, chosen in results.judged.items():
@@ -55,7 +55,7 @@ def blocks(results: Results) -> list[Block]:
 
 
 def _numbers(results: Results, name: str, convention: Convention) -> Block:
-    """The means under one convention; published numbers stand below ours."""
+    """Return the block of means under one convention, our rows first, then published numbers."""
     table, frame = results.table, results.whole
     more = [CROSSFIT] * bool(frame[CROSSFIT].notna().any())
     more = [*more, *table.history] if name == table.conventions[0] and len(frame) else []
@@ -90,7 +90,7 @@ def _numbers(results: Results, name: str, convention: Convention) -> Block:
 
 
 def _verdicts(results: Results, chosen: pd.DataFrame, metric: str) -> Block:
-    """The intervals of one metric, what they cover, and the verdict against the baseline."""
+    """Return the block of one metric's intervals, verdicts and published numbers."""
     row, beside = chosen["row"], chosen["beside"]
 
     def numbers(column: str, sign: str = "") -> pd.Series:
@@ -125,7 +125,7 @@ def _verdicts(results: Results, chosen: pd.DataFrame, metric: str) -> Block:
 
 
 def facts(results: Results) -> list[tuple[str, str]]:
-    """The head of the report: data, folds, seeds, selection, commits, sources."""
+    """Return the head of the report as (key, text): data, folds, seeds, selection, commits, ..."""
     table, runs, finished = results.table, results.runs, results.by_run
     seeds = list(dict.fromkeys(run.seed for run in runs))
     folds = [str(fold) for fold in dict.fromkeys(run.fold for run in runs) if fold is not None]
@@ -164,14 +164,14 @@ def facts(results: Results) -> list[tuple[str, str]]:
 
 
 def unfinished(runs: Sequence[Run]) -> dict[str, str]:
-    """How many runs are done of each row that has some, but not all."""
+    """Return ``"N of M runs"`` for each row that has some but not all of its runs."""
     done = pd.Series([run.done for run in runs]).groupby([run.label for run in runs], sort=False)
     counts = done.agg(["sum", "size"]).query("0 < sum < size")
     return {row: f"{some} of {every} runs" for row, some, every in counts.itertuples()}
 
 
 def data_counts(table: Table, runs: Sequence[Run]) -> tuple[str, str | None]:
-    """The lists of each split in words, and where they are not those of the published data set."""
+    """Return the counts of each split in words, and a text if published ones differ, else None."""
     name, unlike = str(runs[0].config.dataset.name), None
     known = public_sets()[name].known if name in public_sets() and name in table.published else ()
     published = {(one.fold, one.splits): one.lists for one in known}
@@ -179,7 +179,7 @@ def data_counts(table: Table, runs: Sequence[Run]) -> tuple[str, str | None]:
     for fold, run in {run.fold: run for run in runs}.items():
         dataset = make_dataset(run.config.dataset)
         for split in SPLITS:
-            with suppress(DataError):  # they are not here
+            with suppress(DataError):  # the data are missing
                 here = len(dataset.split(split))
                 counts.setdefault(split, []).append(here)
                 there = published.get((fold, (split,)), here)
@@ -196,9 +196,9 @@ def data_counts(table: Table, runs: Sequence[Run]) -> tuple[str, str | None]:
 def fold_report(
     table: Table, runs: Sequence[Run], name: str, command: str
 ) -> tuple[Report, dict[str, pd.DataFrame]]:
-    """The report of a table fold by fold, of finished ``runs``, and the frame of its CSV file.
+    """Return the report of a ``by_fold`` table of finished ``runs``, and the frame of its CSV file.
 
-    Of the choices of a row the best ``select_on`` of vali counts, in each fold and seed alone.
+    If a row has choices, it shows the one with the best ``select_on`` on vali per fold and seed.
     """
     published = table.published[str(runs[0].config.dataset.name)]
     every = [RunFolder(run.folder).results for run in runs]

@@ -1,4 +1,4 @@
-"""What the finished runs of a table amount to: their metrics, verdicts, and all its numbers."""
+"""Compute the metrics and verdicts of a table from its finished runs."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,8 +24,8 @@ from ltr.tables.spec import Published, Table
 from ltr.training.evaluation import means, metrics_of_scores
 
 ALPHA = 0.05
-CROSSFIT = "crossfit vali"  # a column
-IN_MEMORY = ["commit", "queries"]  # columns that runs.csv lacks
+CROSSFIT = "crossfit vali"  # column: vali metric with epochs chosen on the other half of vali
+IN_MEMORY = ["commit", "queries"]  # columns that are not written to runs.csv
 _COLUMNS = [
     "row", "convention", "metric", "runs", "ours", "deviation", "low", "high", "beside",
     "published", "difference", "covered", "baseline", "less_baseline", "less_low", "less_high",
@@ -34,14 +34,14 @@ _COLUMNS = [
 
 
 def conventions_of(table: Table, run: Run) -> dict[str, Convention]:
-    """The conventions that ``table`` names, for the grades of the data of ``run``."""
+    """Return the metric conventions that ``table`` names, for the number of grades in the data."""
     files, levels = files_of("metrics_as"), int(run.config.suggested.levels)
     keys: dict[str, Any] = {name: OmegaConf.load(files[name]) for name in table.conventions}
     return {name: Convention(**keys[name], levels=levels) for name in keys}
 
 
 def check_test_lists(table: Table, runs: Sequence[Run]) -> None:
-    """Raise ``ConfigError`` where a metric of ``table`` is not defined on the test lists."""
+    """Raise ``ConfigError`` if a metric of ``table`` is not defined on the test lists."""
     for run in {run.fold: run for run in runs}.values():
         test = make_dataset(run.config.dataset).split("test")
         for convention in conventions_of(table, run).values():
@@ -49,11 +49,13 @@ def check_test_lists(table: Table, runs: Sequence[Run]) -> None:
 
 
 def measure(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
-    """Compute the metrics of the finished ones of ``runs`` from the test scores that they kept.
+    """Compute the metrics of all finished ``runs`` from the test scores in their run folders.
 
-    A row has the columns row (its label), fold, seed, epoch, seconds, run, ``letor4 ndcg@10``, ...,
-    and ``IN_MEMORY``: commit, and by metric what each test query has under the first convention.
-    The epoch of an ensemble is NA; ``crossfit vali`` is NaN where nothing was chosen.
+    The frame has one line per run and the columns row (the label of its row), fold, seed, epoch (NA
+    for an ensemble), seconds, run (its folder), ``crossfit vali`` (NaN if no epoch was chosen), one
+    such as ``letor4 ndcg@10`` for each convention and metric, the table's ``history``, commit, and
+    queries. The last has, for each metric, the query ids and the values of the test queries under
+    the first convention.
 
     Raises:
         DataError: the test lists are not those of the run.
@@ -84,44 +86,44 @@ def measure(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
 
 
 class Verdicts(NamedTuple):
-    """Intervals and comparisons of the rows under one metric."""
+    """The intervals of the rows and their comparisons with the baseline, for one metric."""
 
-    intervals: Mapping[str, SystemInterval]  # none where the convention skips every list
-    against: Mapping[str, Comparison]  # row -> the row beside the baseline
+    intervals: Mapping[str, SystemInterval]  # by row; empty if the convention skips every list
+    against: Mapping[str, Comparison]  # row -> its comparison with the baseline
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The runs of a table."""
+    """The numbers and verdicts of a table, computed from its runs."""
 
     table: Table
-    runs: Sequence[Run]  # all that are planned
-    by_run: pd.DataFrame  # of the finished ones, by ``measure``
-    margin: float  # differences smaller than this count as none
-    missing: Mapping[str, str]  # why a row has no numbers
-    lists: str  # how many the data have, in words
-    unlike: str | None  # why the published numbers are of other data
+    runs: Sequence[Run]  # all planned runs
+    by_run: pd.DataFrame  # metrics of the finished runs, from ``measure``
+    margin: float  # smaller differences do not matter
+    missing: Mapping[str, str]  # row -> why it has no numbers
+    lists: str  # number of lists of each split, in words
+    unlike: str | None  # why the published numbers belong to other data; None if they do not
 
     @property
     def baseline(self) -> str:
-        """The row that the others are compared with."""
+        """The label of the row that the others are compared with."""
         return self.table.baseline or next(iter(self.table.rows))
 
     @property
     def published(self) -> Published:
-        """The published numbers on this data set, perhaps none."""
+        """The published numbers on this data set; empty if there are none."""
         none = Published(source="", values={})
         return self.table.published.get(str(self.runs[0].config.dataset.name), none)
 
     @cached_property
     def whole(self) -> pd.DataFrame:
-        """The rows of ``by_run`` whose row and seed are done in all folds: means are fair."""
+        """The lines whose row and seed are finished in all folds: means are over the same folds."""
         frame, folds = self.by_run, len({run.fold for run in self.runs})
         return frame[frame.groupby(["row", "seed"])["seed"].transform("size") == folds]
 
     @cached_property
     def verdicts(self) -> dict[str, Verdicts]:
-        """By metric, under the first convention; none where no row is whole."""
+        """The verdicts of each metric, under the first convention; empty if no row is complete."""
         whole = self.whole.assign(fold=self.whole["fold"].fillna(0))
         rows = {
             str(row): of_row.pivot(index="seed", columns="fold", values="queries")
@@ -131,7 +133,7 @@ class Results:
 
     @property
     def judged(self) -> dict[str, pd.DataFrame]:
-        """The lines of ``numbers`` of each metric of ``verdicts``, under the first convention."""
+        """For each metric of ``verdicts``, its lines of ``numbers`` under the first convention."""
         first = self.numbers[self.numbers["convention"] == self.table.conventions[0]]
         return {metric: first[first["metric"] == metric] for metric in self.verdicts}
 
@@ -151,10 +153,11 @@ class Results:
 
     @cached_property
     def numbers(self) -> pd.DataFrame:
-        """All numbers of the finished rows, in full precision, of each convention and metric.
+        """All numbers of the finished rows, in full precision.
 
-        The columns are ``_COLUMNS``: low and high are the interval of ours, beside the label of the
-        published number, p is after Holm; empty where nothing is known or asked.
+        There is a line for each row, convention and metric, with the columns ``_COLUMNS``: low and
+        high are the ends of our interval, beside is the label of the published number, and p has
+        Holm's correction. A cell is empty if its value is unknown or was not asked for.
         """
         conventions, published = self.table.conventions, self.published
         ours, runs = over_repeats(self.whole), self.whole["row"].value_counts()
@@ -181,9 +184,9 @@ class Results:
 
 
 def over_repeats(values: pd.DataFrame) -> dict[Any, dict[Any, float]]:
-    """Mean and standard deviation of each column: ``[row][column, "mean" or "std"]``.
+    """Return mean and standard deviation of each column as ``[row][column, "mean" or "std"]``.
 
-    The deviation is that of the seeds' means over folds; with one seed that of the folds.
+    The deviation is between seeds averaged over folds; with one seed it is between folds.
     """
     only_folds = values["seed"].nunique() == 1 and values["fold"].nunique() > 1
     repeat = "fold" if only_folds else "seed"

@@ -1,4 +1,4 @@
-"""The runs of a table, and how they are finished as sweeps."""
+"""Plan the runs of a table and execute them as sweeps."""
 
 import os
 import re
@@ -32,44 +32,44 @@ from ltr.tables.config import Workers
 from ltr.tables.spec import Table
 from ltr.training.device import on_threads
 
-Place = tuple[str, int | None]  # a row and a fold, None where the data have none
+Place = tuple[str, int | None]  # row and fold; the fold is None if the data have no folds
 _POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training run of a table, or an ensemble of such."""
+    """One training run of a table, or an ensemble of training runs."""
 
-    label: str  # of its row
-    fold: int | None  # of the data set, None where it has none
-    seed: int  # of the training
-    overrides: Sequence[str]  # its command line for train.py
+    label: str  # label of its row
+    fold: int | None  # None if the data have no folds
+    seed: int  # seed of the training
+    overrides: Sequence[str]  # command line for ``ltr train``; empty for an ensemble
     config: DictConfig  # the composed config
-    known: str  # its identity; that of no run while its teacher is not trained
-    folder: Path  # of the run; rows that compute the same share it
-    members: tuple["Run", ...] = ()  # of an ensemble
-    weights: Any = "equal"  # of its members, or one for each
-    teacher: "Run | None" = None  # another run of the table that it learns from
+    known: str  # its identity, a hash; a placeholder until its teacher is trained
+    folder: Path  # run folder; rows that compute the same thing share it
+    members: tuple["Run", ...] = ()  # the runs of an ensemble
+    weights: Any = "equal"  # of the members: "equal", "vali" or one number each
+    teacher: "Run | None" = None  # another run of the table that this one learns from
 
     @property
     def name(self) -> str:
-        """Its row, fold and seed."""
+        """Row, fold and seed, in words."""
         fold = "" if self.fold is None else f", fold {self.fold}"
         return f"{self.label}{fold}, seed {self.seed}"
 
     @property
     def waits(self) -> bool:
-        """Whether its members or its teacher are to be trained first."""
+        """Whether its members or its teacher must be trained first."""
         return not all(run.done for run in (*self.members, self.teacher) if run is not None)
 
     @property
     def done(self) -> bool:
-        """Whether its results are there, and as they were left."""
+        """Whether the run is finished, with this identity, and its files are undamaged."""
         left = RunFolder(self.folder)
         return left.finished and left.identity == self.known and left.damage() is None
 
     def command(self) -> str:
-        """The command as one would type it."""
+        """Return the command line that makes this run."""
         if not self.members:
             return f"{as_started('train')} {shlex.join(self.overrides)}"
         folders = [os.path.relpath(member.folder) for member in self.members]
@@ -77,7 +77,7 @@ class Run:
         return f"{as_started('ensemble')} {shlex.join([*folders, weights])}"
 
     def outcome(self) -> str | None:
-        """What it has reached; None while it is not done."""
+        """Return the metric that it reached on vali, in words; None if it is not finished."""
         if not self.done:
             return None
         results = RunFolder(self.folder).results
@@ -94,17 +94,21 @@ def plan(
     absent_ok: bool = False,
     settings: Mapping[Place, Sequence[str]] | None = None,
 ) -> list[Run]:
-    """The runs of ``table``: the trainings row by row, then the ensembles.
+    """Return the runs of ``table``: the trainings row by row, then the ensembles.
 
-    A run that learns from another has its identity only when it is planned again after that one.
+    The identity of a run that learns from a teacher is known only after the teacher is trained:
+    call ``plan`` again then.
 
     Args:
-        table: its rows and folds.
-        given: overrides of the user; they replace the table's settings, not those of a row.
-        seeds: of the training, for every row and fold.
-        output_dir: its folder ``runs`` keeps them; finished runs there are reused.
-        absent_ok: plan also for data that are not here (else ``DataError``).
-        settings: overrides by row and fold, over all others.
+        table: the table, which has the rows and folds.
+        given: overrides by the user; they replace the table's settings, not those of a row.
+        seeds: the training seeds, used for every row and fold.
+        output_dir: contains the folder ``runs``; finished runs in that folder are reused.
+        absent_ok: plan even if the data are missing (otherwise ``DataError``).
+        settings: for each row and fold, overrides that replace all but fold, seed and teacher.
+
+    Raises:
+        ConfigError: an override is wrong, or the teacher of a row has no run of the same fold.
     """
     runs: dict[tuple[str, int | None, int], Run] = {}
     home = output_dir / "runs"
@@ -159,13 +163,13 @@ def plan(
 
 
 def folder_name(*words: str) -> str:
-    """The name of a new folder."""
+    """Join ``words`` in lower case with hyphens, as the name of a new folder."""
     plain = (re.sub(r"[^a-z0-9]+", "-", str(word).lower()).strip("-") for word in words)
     return "-".join(filter(None, plain))
 
 
 def folds_of(table: Table, config: DictConfig) -> list[int | None]:
-    """The folds that ``table`` runs on the data set of ``config``; None where it has none."""
+    """Return the folds that ``table`` runs; ``[None]`` if the data set of ``config`` has none."""
     count = config.dataset.get("folds")
     if not count:
         return [None]
@@ -173,7 +177,7 @@ def folds_of(table: Table, config: DictConfig) -> list[int | None]:
 
 
 def execute(runs: Sequence[Run], file: Path, workers: Workers) -> dict[Path, str]:
-    """Finish trainings as one sweep of ``train.py``; return why a run is not done, by folder."""
+    """Train ``runs`` as one sweep; return folder -> reason for each run that did not finish."""
     jobs = [
         Job(run.name, run.folder, [*map(with_quotes, run.overrides), *workers.extra], run.outcome)
         for run in {run.folder: run for run in runs}.values()
@@ -182,14 +186,14 @@ def execute(runs: Sequence[Run], file: Path, workers: Workers) -> dict[Path, str
 
 
 def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
-    """Make the ensembles ``runs`` on ``threads``; return why one is not done, by folder."""
+    """Make the ensembles ``runs``; return folder -> reason for each one that failed."""
     failures = {}
     with on_threads(threads):
         for run in runs:
             try:
                 make_folder("output_dir", run.folder)
                 with RunFolder(run.folder).locked(wait=True):
-                    if not run.done:  # another table's process may have made it meanwhile
+                    if not run.done:  # another process may have made it in the meantime
                         _ensemble(run)
                 say(f"{run.name}: ensemble, {run.outcome() or 'not done'}")
             except LTRError as error:
@@ -198,7 +202,7 @@ def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
 
 
 def _ensemble(run: Run) -> None:
-    trust = set()  # the modules that the table itself has just trained with
+    trust = set()  # modules that the members were trained with
     for one in (member.config for member in run.members):
         names = [str(one.model["_target_"]), *own_metrics(one)]
         trust |= {*as_list(one.trust), *({name.partition(".")[0] for name in names} - {"ltr"})}
@@ -209,15 +213,15 @@ def _ensemble(run: Run) -> None:
 
 
 class Job(NamedTuple):
-    """One job of a sweep: it leaves its result in ``folder``, or ``error.txt``."""
+    """One job of a sweep. It writes its result, or else ``error.txt``, into ``folder``."""
 
     name: str
     folder: Path
-    arguments: Sequence[str]  # as Hydra takes them
-    outcome: Callable[[], str | None]  # what it has reached; None while it is not done
+    arguments: Sequence[str]  # in Hydra's grammar
+    outcome: Callable[[], str | None]  # returns the result in words; None if it is not finished
 
     def end(self) -> str | None:
-        """Its outcome, or the error that ended it; None while it goes on."""
+        """Return its outcome, or the error that ended it; None if it has not ended."""
         error = RunFolder(self.folder).error
         return self.outcome() or (error and f"failed: {error}")
 
@@ -230,24 +234,24 @@ def launch(
     workers: Workers,
     *options: str,
 ) -> dict[Path, str]:
-    """Do ``jobs`` as one sweep; return why a job is not done, by folder.
+    """Run ``jobs`` as one sweep; return folder -> reason for each job that did not finish.
 
-    When a process of the launcher is killed, the jobs that are left are launched again, until two
-    launches in a row finish none.
+    If a process of the launcher is killed, the unfinished jobs are launched again, until two
+    launches in a row finish no job.
 
     Args:
-        config_name: of the root config.
-        function: does a job.
-        jobs: at least one, not done yet, in folders side by side.
-        file: that lists them for the launcher; it is written.
-        workers: of this machine, or another launcher.
-        options: further overrides of Hydra's.
+        config_name: the root config that the jobs' arguments are composed with.
+        function: runs one job, given its config.
+        jobs: at least one unfinished job; their folders have the same parent.
+        file: the file to write the list of jobs to, for the launcher.
+        workers: processes on this machine, or a launcher.
+        options: further overrides for Hydra.
     """
     count = min(workers.count, len(jobs))
     local = [
         "hydra/launcher=joblib",
         f"hydra.launcher.n_jobs={count}",
-        f"hydra.launcher.pre_dispatch={count}",  # what waits outlives this process
+        f"hydra.launcher.pre_dispatch={count}",  # queued jobs would outlive this process
     ]
     arguments = [
         "--multirun",
@@ -256,7 +260,7 @@ def launch(
         f"hydra.sweep.dir={quoted(str(jobs[0].folder.parent))}",
         "hydra/job_logging=file",
         *options,
-        *(workers.launcher or (local if count > 1 else [])),  # else in this process
+        *(workers.launcher or (local if count > 1 else [])),  # otherwise in this process
     ]
     make_folder("output_dir", file.parent)
     for job in jobs:
@@ -285,7 +289,7 @@ def launch(
 
 @contextmanager
 def _progress(jobs: Sequence[Job]) -> Iterator[None]:
-    """Say a line for each of ``jobs`` that has a result or an error, under any launcher."""
+    """Print a line as soon as one of ``jobs`` has a result or an error, with any launcher."""
     stop, finished, left = threading.Event(), Finished(len(jobs)), list(jobs)
 
     def watch() -> None:

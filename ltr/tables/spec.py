@@ -1,4 +1,4 @@
-"""Read a table from ``configs/tables/*.yaml``."""
+"""Read the definition of a table from ``configs/tables/*.yaml``."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,35 +20,35 @@ from ltr.scorers.parts import named_metrics
 
 @dataclass
 class Published:
-    """Published numbers on a data set, and the row that each stands beside."""
+    """Published numbers on a data set, and which of our rows each is compared with."""
 
     source: str = MISSING
-    # values[label][convention][metric]; fold by fold values[label][split][metric][fold - 1]
+    # values[label][convention][metric]; with by_fold values[label][split][metric][fold - 1]
     values: dict[str, Any] = MISSING
-    # row -> label in values; another row stands beside the label of its own name, if there is one
+    # row -> label in values; other rows are compared with the label of the same name, if any
     beside: dict[str, str] = field(default_factory=dict)
-    others: str | None = None  # the label that every remaining row stands beside
+    others: str | None = None  # the label for all remaining rows
 
     def of(self, row: str) -> str | None:
-        """The label that stands beside ``row``, None where nothing does."""
+        """Return the label of the published numbers to compare ``row`` with; None if none."""
         return self.beside.get(row, row if row in self.values else self.others)
 
 
 @dataclass
 class Row:
-    """A row: a command line of ``train.py``, or an ensemble of other rows."""
+    """A row of a table: settings for ``ltr train``, or an ensemble of other rows."""
 
-    settings: list[str] = field(default_factory=list)  # over those of the table
+    settings: list[str] = field(default_factory=list)  # overrides; they replace the table's
     space: list[str] = field(default_factory=list)  # with a budget: space=NAMES and space.KEY=[...]
-    ensemble: list[str] = field(default_factory=list)  # the trained rows of its members
-    weights: Any = "equal"  # of the members: equal, vali, or one for each row
-    seeds: str = "all"  # of the members: one ensemble of all, or one of each
-    # key -> values; the row stands for every combination, and vali chooses one in each fold
+    ensemble: list[str] = field(default_factory=list)  # labels of the trained rows to combine
+    weights: Any = "equal"  # of the members: equal, vali, or one number per row
+    seeds: str = "all"  # all: one ensemble with the members of all seeds; each: one per seed
+    # key -> values; every combination is trained, and the best on vali is shown for each fold
     choices: dict[str, list[Any]] = field(default_factory=dict)
-    choice_of: str = ""  # the row of the file that this is a combination of
+    choice_of: str = ""  # label of the row in the file that this row is a combination of
 
     def describe(self) -> str:
-        """An ensemble in words."""
+        """Return a text that describes the ensemble."""
         numbers = [] if isinstance(self.weights, str) else [f"{one:g}" for one in self.weights]
         weights = ", ".join(numbers) or self.weights
         return f"ensemble of {', '.join(self.ensemble)} (weights {weights}, seeds {self.seeds})"
@@ -56,31 +56,31 @@ class Row:
 
 @dataclass
 class Table:
-    """The rows of a table and its columns."""
+    """The definition of a table: its rows, columns and comparisons."""
 
     title: str = MISSING
     rows: dict[str, Row] = MISSING
-    name: str = ""  # of its file
-    by_fold: bool = False  # published numbers of each fold; of a row's choices the best on its vali
+    name: str = ""  # name of its file, without suffix
+    by_fold: bool = False  # compare each fold with the published number of that fold
     settings: list[str] = field(default_factory=list)  # overrides for every row
-    space: list[str] = field(default_factory=list)  # what is searched in every row
-    folds: Any = "all"  # or some; ignored for a data set without folds
+    space: list[str] = field(default_factory=list)  # with a budget: what is searched in every row
+    folds: Any = "all"  # or a list of folds; ignored for a data set without folds
     metrics: list[str] = field(default_factory=list)  # the columns
-    conventions: list[str] = field(default_factory=list)  # of metrics_as, a block of columns each
-    # the metrics by which rows are compared, under the first convention; none: all
+    conventions: list[str] = field(default_factory=list)  # choices of metrics_as; one block each
+    # metrics by which rows are compared, under the first convention; empty: all metrics
     verdicts: list[str] = field(default_factory=list)
     baseline: str | None = None  # the row that the others are compared with; None: the first
-    history: list[str] = field(default_factory=list)  # columns of the epoch that was tested
+    history: list[str] = field(default_factory=list)  # more columns: values of the tested epoch
     published: dict[str, Published] = field(default_factory=dict)  # by name of the data set
 
     @property
     def ensembles(self) -> dict[str, Row]:
-        """The rows that are ensembles."""
+        """The rows that are ensembles, by label."""
         return {label: row for label, row in self.rows.items() if row.ensemble}
 
     @property
     def teachers(self) -> dict[str, str]:
-        """Of each row that learns from another row, ``teacher=ROW``, that row."""
+        """Row -> teacher for each row that learns from another row (``teacher=ROW``)."""
         named = {
             label: setting.partition("=")[2]
             for label, row in self.rows.items()
@@ -90,12 +90,12 @@ class Table:
         return {label: teacher for label, teacher in named.items() if teacher in self.rows}
 
     def with_needed(self, label: str) -> list[str]:
-        """``label`` and the rows whose runs its own are made of, or learn from."""
+        """Return ``label`` and all rows that it needs: ensemble members and teachers."""
         first = [*self.rows[label].ensemble, *filter(None, [self.teachers.get(label)])]
         return [label, *(needed for one in first for needed in self.with_needed(one))]
 
     def only(self, labels: Iterable[str]) -> "Table":
-        """The table with the rows ``labels`` and those that they need; without another baseline."""
+        """Return the table with only the rows ``labels``, what they need, and no other baseline."""
         chosen = [row for label in labels for row in self.find("rows", label)]
         needed = [row for label in chosen for row in self.with_needed(label)]
         baseline = self.baseline if self.baseline in chosen else None
@@ -104,7 +104,11 @@ class Table:
         )
 
     def find(self, key: str, label: str) -> list[str]:
-        """The row named ``label`` in any case, or all its choices; else ``ConfigError``."""
+        """Return the row ``label``, or all combinations of its choices; case is ignored.
+
+        Raises:
+            ConfigError: there is no such row; the message begins with ``key``.
+        """
         given = label.lower()
         rows = [name for name, row in self.rows.items() if (row.choice_of or name).lower() == given]
         if not rows:
@@ -114,7 +118,7 @@ class Table:
 
 
 def read_table(name: str) -> Table:
-    """The table of that name or file; ``ConfigError``: none, or a key is missing or wrong."""
+    """Read a table, a name in ``configs/tables`` or a YAML file; ``ConfigError`` if it is wrong."""
     files = files_of("table")
     path = files.get(name, Path(name))
     if not path.is_file():
@@ -145,7 +149,7 @@ def read_table(name: str) -> Table:
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     rows = {}
-    for label, row in table.rows.items():  # each combination of its choices is a row of its own
+    for label, row in table.rows.items():  # each combination of choices becomes a row
         options = [
             [f"{key}={as_text(one)}" for one in values] for key, values in row.choices.items()
         ]
@@ -156,7 +160,7 @@ def read_table(name: str) -> Table:
 
 
 def _split(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings for ``train.py``, and those that say what is searched."""
+    """Split the settings of a table or row into those for ``ltr train`` and the search space."""
     settings = raw.get("settings", [])
     if not isinstance(settings, list):
         raise ValueError(f"{settings}: write a list, such as [loss=listnet]")
@@ -165,7 +169,7 @@ def _split(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def split_space(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The overrides for ``train.py``, and those that say what is searched.
+    """Split ``overrides`` into those for ``ltr train`` and those that say what is searched.
 
     >>> split_space(["loss=bce", "space=mlp,features", "space.optimizer.lr=null"])
     (['loss=bce'], ['space=mlp,features', 'space.optimizer.lr=null'])
@@ -175,18 +179,18 @@ def split_space(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def key_of(override: str) -> str:
-    """The key that ``override`` sets."""
+    """Return the key that ``override`` sets."""
     return override.lstrip("+").partition("=")[0]
 
 
 def _flat(settings: Sequence[Any]) -> list[str]:
-    """Flatten lists in a list, as ``[*like_another_row, key=value]`` gives them."""
+    """Flatten nested lists: a YAML list that includes another row's list is nested."""
     parts = [_flat(item) if isinstance(item, list) else [str(item)] for item in settings]
     return [setting for part in parts for setting in part]
 
 
 def _check(table: Table) -> None:
-    """Raise ``ConfigError`` where the file refers to a name that it does not define."""
+    """Raise ``ConfigError`` if the file refers to a name that is not defined."""
     named_metrics(table.metrics)
     if not (table.rows and table.metrics and table.conventions):
         raise ConfigError("rows, metrics and conventions: each names at least one")

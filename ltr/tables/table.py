@@ -1,4 +1,4 @@
-"""Make a table: run what is missing of it and write it."""
+"""Make a table: do the runs that are missing, then write the report."""
 
 import shlex
 from dataclasses import replace
@@ -23,10 +23,12 @@ from ltr.tables.spec import Table, read_table
 
 
 def make_table(cfg: DictConfig) -> bool:
-    """Run what is missing of a table, write and print it; whether all that can be done is done.
+    """Do the missing runs of a table, then write and print its report; return whether none failed.
+
+    With ``dry_run``, only print the commands of the missing runs.
 
     Raises:
-        ConfigError, DataError: one line that says what to mend, before anything runs.
+        ConfigError, DataError: before anything runs, with one line that says what to correct.
     """
     order = table_config(cfg)
     table = read_table(str(cfg.table))
@@ -74,7 +76,7 @@ def make_table(cfg: DictConfig) -> bool:
             failures |= execute(trained, folder / "jobs.yaml", workers)
         threads = config.threads or workers.threads
         failures |= make_ensembles([run for run in ready if run.members], threads)
-        if any(run.teacher for run in todo):  # who learns from a run has an identity after it
+        if any(run.teacher for run in todo):  # their identities are known once teachers are done
             runs = planned()
         todo = [run for run in runs if not run.done]
     for run in todo:
@@ -112,7 +114,7 @@ def make_table(cfg: DictConfig) -> bool:
 
 
 def _commands(table: Table, order: TableConfig) -> pd.DataFrame:
-    """What each row is, as it would be typed; folds, seeds and places left out."""
+    """Return the command or ensemble of each row, without fold, seed and output folders."""
     rows = []
     for label, row in table.rows.items():
         overrides = merged(table.settings, order.overrides, row.settings)

@@ -1,1 +1,1 @@
-"""The trainer: epochs, schedule, selection and checkpoints of a network."""
+"""Training: the epochs, schedule, evaluation, selection and checkpoints of a model."""

@@ -20,20 +20,18 @@ from ltr.errors import CheckpointError, LTRError
 VERSION = 3
 ENSEMBLE = "ensemble.pt"  # the checkpoint of an ensemble, in its run folder
 
-# A zip file may end with a comment: here the SHA-256 of all bytes before it.
+# A zip file may end with a comment; here it is the SHA-256 of all bytes before it.
 _MARK = b"sha256:"
 _TAIL = len(_MARK) + 64
 
 
 def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
     """Write ``content`` (tensors and plain values) to ``path``, whole or not at all.
-
-    Raises:
-        OutputError: the disk is full or cannot be written; the old checkpoint is untouched.
+    ``OutputError``: the disk is full or cannot be written; an old checkpoint is left unchanged.
     """
-    buffer = io.BytesIO()  # torch.save reports a full disk in many ways
+    buffer = io.BytesIO()  # to a file, torch.save reports a full disk in many ways
     torch.save({"version": VERSION, **content}, buffer)
-    buffer.seek(-2, io.SEEK_END)  # the length of the comment of a zip file
+    buffer.seek(-2, io.SEEK_END)  # where a zip file has the length of its comment
     buffer.write(_TAIL.to_bytes(2, "little"))
     buffer.write(_MARK + hashlib.sha256(buffer.getbuffer()).hexdigest().encode())
     atomic_write(path, lambda file: file.write(buffer.getbuffer()))
@@ -42,12 +40,12 @@ def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
 def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Read what ``save_checkpoint`` wrote; only tensors and plain values are ever loaded.
 
-    The digest of the whole file, verified before anything is parsed, detects damage; it does not
-    tell who wrote the file: what is read of the content is read within ``fitting``.
+    The digest of the whole file is verified before anything is parsed. It detects damage, but does
+    not prove who wrote the file. So callers must use the content within ``fitting``.
 
     Raises:
-        CheckpointError: the file is missing, damaged, not a checkpoint of this project, of another
-            version, or holds objects that would run code when loaded.
+        CheckpointError: the file is missing, damaged, not a checkpoint of this project, written by
+            another version of it, or holds objects that would run code when loaded.
     """
     try:
         whole = path.read_bytes()
@@ -80,7 +78,10 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
 def selected_checkpoint(
     path: Path, device: torch.device | str = "cpu"
 ) -> tuple[Path, dict[str, Any]]:
-    """The file and the content of ``path``, or of the selected weights in a run folder."""
+    """Return the checkpoint file that ``path`` stands for, and its content. ``path`` is a ``.pt``
+    file, or a run folder with an ensemble or selected weights (``best.pt`` or ``last.pt``).
+    ``CheckpointError``: see ``load_checkpoint``.
+    """
     if path.suffix == ".pt":
         return path, load_checkpoint(path, device)
     if (path / ENSEMBLE).is_file():
@@ -93,7 +94,7 @@ def selected_checkpoint(
 
 
 def _check_size(value: Any, most: int) -> None:
-    """Raise ``ValueError`` where ``value`` holds more than ``most`` values, repeated ones too."""
+    """Raise ``ValueError`` if ``value`` holds more than ``most`` values, counting repeated ones."""
     stack, count = [value], 0
     while stack:
         if count + len(stack) > most:
@@ -108,9 +109,8 @@ def _check_size(value: Any, most: int) -> None:
 
 @contextmanager
 def fitting(path: Path) -> Iterator[None]:
-    """Within, an error of code that takes a part of checkpoint ``path`` is a ``CheckpointError``.
-
-    An error of this project passes unchanged.
+    """Context that turns errors from using the content of checkpoint ``path`` (``RuntimeError``,
+    ``KeyError`` and the like) into a ``CheckpointError``; an ``LTRError`` passes unchanged.
     """
     try:
         yield
@@ -124,9 +124,8 @@ def fitting(path: Path) -> Iterator[None]:
 
 
 def features_of(content: Mapping[str, Any]) -> tuple[FeatureTransform, Columns | None]:
-    """The transform in a checkpoint, and names and categories of the features where it has them.
-
-    ``ValueError``: they are not of the same columns; see ``fitting``.
+    """Return the transform in a checkpoint, and names and categories of the features; None without
+    names. ``ValueError``: the parts do not fit each other; call this within ``fitting``.
     """
     transform, width = FeatureTransform.from_state(content["transform"]), content["width"]
     names = None if content["columns"] is None else Columns.from_state(content["columns"])
@@ -145,14 +144,14 @@ def features_of(content: Mapping[str, Any]) -> tuple[FeatureTransform, Columns |
     return transform, names
 
 
-# What an ensemble's checkpoint holds of each member's: no optimiser, no progress.
+# What an ensemble's checkpoint holds of each member: no optimiser state, no progress.
 MEMBER = ("model", "config", "choices", "transform", "width", "columns", "members", "weights")
 
 
 def members_of(content: Mapping[str, Any]) -> list[tuple[float, dict[str, Any]]]:
-    """The weight and the checkpoint of each member of an ensemble's; none: it is of one model.
-
-    ``ValueError``: they are not what ``ltr ensemble`` writes; see ``fitting``.
+    """Return weight and content of each member in an ensemble's checkpoint; empty for a single
+    model. ``ValueError``: they are not as ``ltr ensemble`` writes them; call this within
+    ``fitting``.
     """
     if "members" not in content:
         return []
@@ -163,18 +162,18 @@ def members_of(content: Mapping[str, Any]) -> list[tuple[float, dict[str, Any]]]
 
 
 def weight_bytes(content: Mapping[str, Any]) -> int:
-    """Bytes of all weights in a checkpoint, its members' too; shared ones count each time."""
+    """Return the bytes of all weights in a checkpoint; shared ones count once for each member."""
     own = sum(one.nbytes for one in content["model"].values() if isinstance(one, torch.Tensor))
     return own + sum(weight_bytes(member) for _, member in members_of(content))
 
 
 def random_states() -> dict[str, Any]:
-    """The states of PyTorch's random generators; nothing here draws from others."""
+    """Return the states of PyTorch's random generators; training uses no other global ones."""
     return {"torch": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all()}
 
 
 def restore_random_states(states: dict[str, Any]) -> None:
-    """Restore what ``random_states`` returned, as far as this machine has the GPUs."""
+    """Restore what ``random_states`` returned, for the CPU and those GPUs that this machine has."""
     torch.set_rng_state(states["torch"].cpu())
     for device, state in zip(range(torch.cuda.device_count()), states["cuda"], strict=False):
         torch.cuda.set_rng_state(state.cpu(), device)

@@ -1,4 +1,4 @@
-"""Pick the device of a model, set how it computes, describe it."""
+"""Pick the device of a model, set how the device computes, and describe it."""
 
 import os
 import platform
@@ -14,10 +14,8 @@ _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # cuBLAS reads it when it starts
 
 
 def pick_device(name: str) -> torch.device:
-    """The device ``name``; ``auto`` is the GPU where there is one, else the CPU.
-
-    Raises:
-        ConfigError: an unknown name, or ``cuda`` where PyTorch sees no GPU.
+    """Return the device ``name``; ``auto`` is the GPU if there is one, else the CPU.
+    ``ConfigError``: the name is unknown, or it is ``cuda`` and PyTorch sees no GPU.
     """
     check_choice("device", name, ("auto", "cpu", "cuda"))
     if name == "auto":
@@ -32,7 +30,9 @@ def pick_device(name: str) -> torch.device:
 
 @contextmanager
 def matrix_products(precision: str) -> Iterator[None]:
-    """Inside, a GPU rounds the factors of float32 products to 10 bits if ``precision`` is tf32."""
+    """Context in which a GPU multiplies float32 matrices in TF32 if ``precision`` is ``tf32``,
+    which rounds the factors to 10 bits of mantissa. Any other ``precision`` changes nothing.
+    """
     if precision != "tf32":
         yield
         return
@@ -46,7 +46,9 @@ def matrix_products(precision: str) -> Iterator[None]:
 
 @contextmanager
 def on_threads(count: int | None = None) -> Iterator[None]:
-    """Inside, PyTorch has ``count`` CPU threads, None: as many as before; afterwards as before."""
+    """Context in which PyTorch uses ``count`` CPU threads (None: the number does not change at
+    first); at its end the old number is restored.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -57,12 +59,9 @@ def on_threads(count: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Inside, if ``wanted``, a GPU takes algorithms that give the same bits every time.
-
-    On a CPU, and without a GPU, nothing is set: the results there are the same bits as it is.
-
-    Raises:
-        ConfigError: cuBLAS may have started already, without the workspace that this needs.
+    """Context in which, if ``wanted``, a GPU gives bit-identical results every time, as a CPU
+    always does. ``ConfigError``: this process has used the GPU already, so that cuBLAS may have
+    started without the workspace that this needs.
     """
     if not wanted or not torch.cuda.is_available():
         yield
@@ -74,7 +73,7 @@ def deterministic(wanted: bool) -> Iterator[None]:
         )
     os.environ.setdefault(_WORKSPACE, ":4096:8")
     before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)  # those of cuDNN too
+    torch.use_deterministic_algorithms(True)  # in cuDNN too
     try:
         yield
     finally:
@@ -82,7 +81,7 @@ def deterministic(wanted: bool) -> Iterator[None]:
 
 
 def describe_device(device: torch.device) -> str:
-    """The device in words, for logs and results."""
+    """Return the device in words, for logs and results."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"cpu ({platform.machine()}, {torch.get_num_threads()} threads)"

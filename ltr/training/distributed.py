@@ -1,8 +1,8 @@
 """The processes that train one model together: started by torchrun, joined by torch.distributed.
 
-Each computes some shards of every batch and scores some lists; the first alone writes. All take the
-same steps, so that their weights stay the same. A process on its own is the first of one, and
-nothing here costs it anything.
+Each process computes some shards (slices) of every batch and scores some of the lists. Only the
+first one writes files. All processes take the same steps, so their weights stay the same. Without
+torchrun there is one process, which is the first, and the functions here cost it nothing.
 """
 
 import itertools
@@ -24,19 +24,20 @@ from ltr.training.device import pick_device
 from ltr.training.hooks import quiet
 
 T = TypeVar("T")
-# Of a shard: the sum of the losses of its counted lists, what these weigh in it, and in the epoch.
+# For a shard: the sum of the losses of its counted lists, what that sum is divided by (summed over
+# shards), and the weight of these lists in the mean of the epoch.
 Sums = Callable[[Batch], tuple[Tensor, Tensor, Tensor]]
 
-_DRAWS = 1  # ends the seed of a shard, which is that of no noise
+_DRAWS = 1  # the last number of a shard's seed, which makes it differ from all seeds of noise
 _joined = False
 
 
 @contextmanager
 def joined(device: str) -> Iterator[None]:
-    """Within, this process and all others that torchrun has started are joined.
-
-    On a GPU each has the one of its ``LOCAL_RANK``, and NCCL sends the gradients; gloo sends what
-    is on the CPU. The log and the bars are those of the first. ``ConfigError``: too few GPUs.
+    """Context in which this process and all others that torchrun has started train together. On
+    GPUs, each uses the one with the number of its ``LOCAL_RANK``; NCCL sends tensors on GPUs, gloo
+    those on the CPU. Only the first process logs and shows progress bars. ``ConfigError``: there
+    are more processes than GPUs.
     """
     global _joined
     backend = "gloo"
@@ -56,35 +57,34 @@ def joined(device: str) -> Iterator[None]:
     try:
         with quiet(not is_main()):
             yield
-        dist.destroy_process_group()  # after an error the others may be gone
+        dist.destroy_process_group()  # not after an error, when the others may be gone
     finally:
         _joined = False
 
 
 def size() -> int:
-    """How many processes train together."""
+    """Return the number of processes that train together."""
     return dist.get_world_size() if _joined else 1
 
 
 def rank() -> int:
-    """The number of this process among them, from 0."""
+    """Return the number of this process among those that train together, from 0."""
     return dist.get_rank() if _joined else 0
 
 
 def is_main() -> bool:
-    """Whether this process is the one that writes."""
+    """Return whether this process is the first, which alone writes files."""
     return rank() == 0
 
 
 def rank_share(parts: Iterable[T]) -> Iterator[T]:
-    """The share of this process in ``parts``: of n processes every n-th."""
+    """Yield this process's share of ``parts``: with n processes, every n-th part."""
     return itertools.islice(parts, rank(), None, size())
 
 
 def all_reduce(values: Tensor) -> Tensor:
-    """``values``, of which each process has computed its share and left the rest 0.
-
-    Added as whole numbers, so that every bit is kept: of ``-0.0`` and NaN too.
+    """Combine ``values``, in place, of which each process has computed its share and left the rest
+    0. Their bits are added as whole numbers, so all values, ``-0.0`` and NaN too, are kept exactly.
     """
     if size() > 1:
         whole = {4: torch.int32, 8: torch.int64}[values.element_size()]
@@ -94,7 +94,7 @@ def all_reduce(values: Tensor) -> Tensor:
 
 
 def all_gather(rows: Tensor) -> Tensor:
-    """The rows of all processes, ``[size, *rows.shape]``."""
+    """Return the ``rows`` of all processes, ``[size, *rows.shape]``."""
     if size() == 1:
         return rows[None]
     everyone = rows.new_empty(size(), *rows.shape)
@@ -104,19 +104,21 @@ def all_gather(rows: Tensor) -> Tensor:
 
 
 def any_interrupt(signum: int | None) -> int | None:
-    """The signal that any process has got, in all of them alike; all wait for each other."""
+    """Return the signal that any process has received; None if none has. All processes wait for
+    each other here, and all return the same.
+    """
     if size() == 1:
         return signum
     return int(all_gather(torch.tensor(signum or 0)).max()) or None
 
 
 def barrier() -> None:
-    """Wait until all processes are here."""
+    """Wait until all processes have called this."""
     any_interrupt(None)
 
 
 def broadcast(value: T) -> T:
-    """The ``value`` of the first process, in all of them."""
+    """Return the first process's ``value`` in every process."""
     values = [value]
     if size() > 1:
         with _connected():
@@ -125,7 +127,7 @@ def broadcast(value: T) -> T:
 
 
 def check_alike(model: nn.Module) -> None:
-    """Raise ``TrainingError`` where the processes' weights are no longer the same."""
+    """Raise ``TrainingError`` if the weights of the processes are no longer the same."""
     if size() == 1:
         return
     held = torch.cat([one.detach().double().flatten() for one in model.state_dict().values()])
@@ -138,7 +140,9 @@ def check_alike(model: nn.Module) -> None:
 
 
 def check_shards(model: nn.Module, shards: int | None) -> None:
-    """Raise ``ConfigError`` for a model whose statistics would be those of a shard."""
+    """Raise ``ConfigError`` if batch norm in ``model`` would use the statistics of one of several
+    shards, as each is computed on its own.
+    """
     if (shards or 1) > 1 and (
         getattr(model, "batch_statistics", False)
         or any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
@@ -154,14 +158,15 @@ def set_gradients(
 ) -> tuple[Tensor, Tensor]:
     """Set the gradients of the mean loss over the counted lists of ``batch``.
 
-    A process computes the gradients of the sums of the losses of its shards. These rows are
-    gathered, added in the order of the shards and divided once, by what all counted lists weigh:
-    the result depends on the shards, not on the processes, to the last bit. Random numbers are a
-    pure function of seed, epoch, step and shard; those of the optimiser are of a shard that is not
-    there, and so the same in all processes.
+    Each process computes, for each of its shards, the gradients of the sum of the losses. The
+    results of all processes are gathered, added in the order of the shards, and divided once, by
+    the total weight of the counted lists. So the result depends on the shards but not, even in the
+    last bit, on the number of processes. Random numbers are a pure function of seed, epoch, step
+    and shard. Those that the optimiser draws use the number after the last shard, and so are the
+    same in all processes.
 
     Returns:
-        The mean loss and what the lists weigh that it is the mean of, in the mean of the epoch.
+        The mean loss, and the weight that this mean has in the mean loss of the epoch.
     """
     sizes = [p.numel() for p in parameters]
     rows = parameters[0].new_zeros(-(-batch.shards // size()), sum(sizes) + 3)
@@ -185,18 +190,18 @@ def set_gradients(
 
 
 def _seed(batch: Slices, number: int) -> None:
-    """Seed PyTorch's global generators for a shard."""
+    """Seed PyTorch's global generators for shard ``number`` of ``batch``."""
     sequence = np.random.SeedSequence((*batch.draw, number, _DRAWS))
     torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
 
 
 @contextmanager
 def _connected() -> Iterator[None]:
-    """Within, the end of another process is one line."""
+    """Context in which the end of another process raises a ``TrainingError`` of one line."""
     try:
         yield
     except RuntimeError as error:
-        said = re.sub(r"^\[.*?\] ", "", str(error)).partition(". ")[0]  # without gloo's own line
+        said = re.sub(r"^\[.*?\] ", "", str(error)).partition(". ")[0]  # without gloo's [file:line]
         raise TrainingError(
             f"another process of this run cannot be reached ({said}), and all end: resume the run, "
             "with any number of processes"

@@ -1,4 +1,4 @@
-"""Score lists with a model, and compute metrics of scores: the only path from one to the other."""
+"""Score lists with a model, and compute metrics of scores: the one path from lists to metrics."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -25,12 +25,13 @@ _NAMED = 10  # query ids in an error
 
 
 def score(model: Callable[..., Tensor], batch: Batch, precision: str = "float32") -> Scores:
-    """Scores ``[batch, list]`` in float32, the model run in ``precision``.
+    """Run ``model`` on ``batch`` in ``precision``; return float32 scores ``[batch, list]``.
 
-    Of tf32 the caller says how far it reaches, by ``matrix_products``: backward comes later.
+    A model that returns scores of several members gives ``[members, batch, list]``. For ``tf32``
+    the caller enters ``matrix_products``, which must cover the backward pass too.
 
     Raises:
-        ConfigError: the model, of one's own, returned another shape.
+        ConfigError: the model, perhaps the user's own, did not return one score per item.
     """
     device = batch.features.device.type
     with torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16"):
@@ -47,13 +48,12 @@ def score(model: Callable[..., Tensor], batch: Batch, precision: str = "float32"
 def predict(
     model: nn.Module, data: ItemTensors, *, items: int = 32768, precision: str = "float32"
 ) -> Tensor:
-    """The score of every item, ``[items]`` float32 in the order of ``data`` and on its device.
+    """Return the score of every item, ``[items]`` float32, in the order of ``data`` and on its
+    device.
 
-    Lists are never cut; dropout is off. ``items`` bounds the padded items of a batch. Processes
-    that train together share the lists out, and each returns all scores.
-
-    Raises:
-        TrainingError: the score of an item is not finite.
+    Lists are never cut, and dropout is off. ``items`` limits the padded items of a batch. Processes
+    that train together share the work, and each returns all scores. ``TrainingError``: the score of
+    an item is not finite.
     """
     count = len(data.labels)
     out = torch.zeros(count + 1, device=data.device)  # padding is written to the last place
@@ -73,11 +73,8 @@ def predict(
 
 
 def ranks_of(scores: Reals, offsets: Ints) -> Ints:
-    """The rank of each item in its list, 1 = best, ``[items]``; ties in their order, NaN last.
-
-    Args:
-        scores: ``[items]``.
-        offsets: of the lists, as in ``Lists``.
+    """Return the rank of each item in its list, ``[items]``; 1 is the best. Items with equal scores
+    keep their order; NaN comes last. ``offsets`` are as in ``Lists``.
 
     >>> ranks_of(np.array([0.5, np.nan, 0.5, 2.0, 1.0]), np.array([0, 4, 5])).tolist()
     [2, 4, 3, 1, 1]
@@ -89,9 +86,9 @@ def ranks_of(scores: Reals, offsets: Ints) -> Ints:
 
 
 def check_finite(scores: Tensor, lists: Lists | ItemTensors, *, whose: str, remedy: str) -> None:
-    """Raise ``TrainingError`` unless all ``scores``, ``[items]``, are finite.
-
-    Otherwise the metric of such a list would be NaN, as if the convention skipped the list.
+    """Raise ``TrainingError`` unless all ``scores``, ``[items]``, are finite: a metric would be
+    NaN, as if its list were skipped. ``whose`` (such as ``"model's"``) and ``remedy`` are for the
+    text.
     """
     items = np.flatnonzero(~scores.isfinite().cpu().numpy())
     if len(items):
@@ -104,18 +101,20 @@ def check_finite(scores: Tensor, lists: Lists | ItemTensors, *, whose: str, reme
 
 
 class Padded(NamedTuple):
-    """A batch without features, on the device of the labels."""
+    """A padded batch without features, on the device of the labels."""
 
-    rows: Tensor  # [batch, list], the item of the lists at each place, 0 where padded
+    rows: Tensor  # [batch, list], index of each item among all items, 0 where padded
     labels: Labels  # [batch, list] float64, 0 where padded
     mask: Mask  # [batch, list], True where an item exists
-    lists: Ints  # [batch], which lists these are
+    lists: Ints  # [batch], the numbers of the lists
 
 
 def padded_batches(
     lists: Lists | ItemTensors, *, items: int, pairs: int | None = None
 ) -> Iterator[Padded]:
-    """Every list once and whole; ``items`` and ``pairs`` as for ``batches_by_length``."""
+    """Yield batches that hold every list once and uncut, with at most ``items`` padded items and
+    ``pairs`` pairs of them (None: any number). A list that exceeds a limit comes alone.
+    """
     labels = _double(lists.labels)
     for which in batches_by_length(lists.lengths, items=items, pairs=pairs):
         starts, lengths = (
@@ -137,16 +136,17 @@ def metrics_of_scores(
     *,
     items: int = 32768,
 ) -> dict[str, Doubles]:
-    """Every metric of every list, in the order of ``lists``: ``{"ndcg@5": [lists], ...}``.
+    """Compute every metric of every list, in the order of ``lists``: ``{"ndcg@5": [lists], ...}``.
 
-    Computed in float64 on the device of the labels; lists are never cut. Processes that train
-    together share them out, and each returns all values.
+    The metrics are computed in float64 on the device of the labels; lists are never cut. Processes
+    that train together share the work, and each returns all values.
 
     Args:
         lists: the lists with their labels.
         scores: ``[items]``, in the order of ``lists``.
-        metrics, convention: a list that the convention skips is NaN.
-        items: bounds the padded items of a batch; it changes memory, not values.
+        metrics: the metrics.
+        convention: their convention; the value of a list that it skips is NaN.
+        items: limits the padded items of a batch, and so the memory; it does not change values.
     """
     flat = _double(scores).to(lists.labels.device)
     values, order = [], []
@@ -163,13 +163,13 @@ def metrics_of_scores(
 
 
 def means(values: PerQuery, convention: Convention) -> dict[str, float]:
-    """The mean of each metric over the lists that the convention does not skip."""
+    """Return the mean of each metric over the lists that the convention does not skip."""
     empty = convention.empty
     return {n: mean_over_lists(torch.from_numpy(v), empty=empty) for n, v in values.items()}
 
 
 def _double(values: Tensor | Reals) -> Tensor:
-    """``values`` in float64; an array is copied, as it may be read-only."""
+    """Return ``values`` as a float64 tensor; an array is copied, as it may be read-only."""
     if isinstance(values, Tensor):
         return values.double()
     return torch.from_numpy(values.astype(np.float64))

@@ -1,4 +1,4 @@
-"""Hooks: what follows a run without changing a number of it. TensorBoard is one."""
+"""Hooks: objects that follow a run and do not change its numbers; the one for TensorBoard; bars."""
 
 import io
 import logging
@@ -24,28 +24,30 @@ _quiet = ContextVar("quiet", default=False)
 
 
 class Hook:
-    """Follows a run; each method here does nothing.
-
-    Of processes that train together the first alone has hooks. An exception ends the run: only a
-    hook that means to, such as one that prunes, lets one out.
+    """Base class of objects that follow a run; its methods do nothing. If several processes train
+    together, only the first one tells its hooks of epochs. An exception in a hook ends the run, so
+    a hook catches its errors unless it means to end the run, like one that prunes.
     """
 
     def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any], scorer: Any) -> None:
-        """Training of ``scorer``, by the ``parts`` of ``cfg``, is about to begin or to go on."""
+        """React to a training that is about to begin, or to be resumed: ``cfg`` is the config,
+        ``parts`` the ``Experiment`` built from it, and ``scorer`` the ``Scorer`` to be trained on
+        the ``lists``.
+        """
 
     def epoch(self, row: Row) -> None:
-        """An epoch, 0 for the untrained model, and its row of the history are saved."""
+        """React to an epoch whose row and checkpoint are saved; epoch 0 is the untrained model."""
 
     def replay(self, row: Row) -> None:
-        """Take in a row from before the run was resumed."""
+        """React to the row of an epoch from before the run was resumed."""
         self.epoch(row)
 
     def end(self, ending: Ending, report: Any) -> None:
-        """The run has ended; ``report`` is None unless it is finished."""
+        """React to the end of the run; ``report`` is None unless ``ending`` is ``"finished"``."""
 
 
 class OnEpoch(Hook):
-    """Calls a function with each epoch and its row, those before a resume first."""
+    """Calls a function with number and row of each epoch, those before a resume included."""
 
     def __init__(self, call: Callable[[int, Row], None]) -> None:
         self._call = call
@@ -55,10 +57,9 @@ class OnEpoch(Hook):
 
 
 class TensorBoard(Hook):
-    """Scalars by epoch in the run folder; ``tensorboard --logdir outputs`` shows them.
-
-    Training goes on where they cannot be written. TensorBoard's own writer would put the name of
-    the machine into the name of the file.
+    """Writes the scalars of each epoch into the run folder for TensorBoard (``tensorboard --logdir
+    outputs``). If they cannot be written, training continues. TensorBoard's own writer is not used,
+    as it would put the name of the machine into the name of the file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -66,7 +67,7 @@ class TensorBoard(Hook):
         self._lost = False
 
     def replay(self, row: Row) -> None:
-        """Nothing: an earlier file has it."""
+        """Do nothing: an earlier file has this row."""
 
     def epoch(self, row: Row) -> None:
         if self._lost:
@@ -82,7 +83,7 @@ class TensorBoard(Hook):
             if name != "epoch"
         ]
         events = [Event(wall_time=now, step=step, summary=Summary(value=values))]
-        if not self._file.exists():  # TensorBoard drops what other files have from this step on
+        if not self._file.exists():  # START drops this step and later ones from other files
             start = SessionLog(status=SessionLog.START)
             head = Event(wall_time=now, file_version="brain.Event:2")
             events = [head, Event(wall_time=now, step=step, session_log=start), *events]
@@ -102,13 +103,15 @@ class TensorBoard(Hook):
 
 
 def progress_bar(**how: Any) -> tqdm:
-    """A bar on a terminal or in a notebook that is gone when it is done; arguments as of tqdm."""
+    """Return a tqdm bar that disappears at its end; shown on terminals and in notebooks unless
+    ``quiet``.
+    """
     return tqdm(leave=False, disable=True if _quiet.get() else None, **how)
 
 
 @contextmanager
 def quiet(on: bool = True) -> Iterator[None]:
-    """Within, where ``on``, no bar is shown."""
+    """Context in which, if ``on``, no progress bar is shown."""
     before = _quiet.set(on)
     try:
         yield
@@ -117,9 +120,8 @@ def quiet(on: bool = True) -> Iterator[None]:
 
 
 def beside_bars() -> AbstractContextManager[None]:
-    """Within, lines on the console go above progress bars; without a handler nothing is printed.
-
-    tqdm's own redirection adds one to a logger that has none for the console.
+    """Return a context in which log lines on the console are printed above progress bars. Unlike
+    tqdm's own redirection, it adds no log handler for the console if there is none.
     """
     console = any(
         isinstance(one, logging.StreamHandler) and one.stream in (sys.stdout, sys.stderr)

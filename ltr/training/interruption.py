@@ -1,7 +1,8 @@
 """Stop cleanly on SIGINT (Ctrl-C) and SIGTERM, from a program's first line on; cheap to import.
 
-A signal ends the process at once (``end_when_stopped``), raises ``Interrupted`` (``stoppable``,
-``handing_on``), or waits for the next safe point of the training loop (``Interruption``).
+A signal ends the process at once (after ``end_when_stopped``), raises ``Interrupted`` (within
+``stoppable`` and ``handing_on``), or is noted until the next safe point of the training loop
+(within ``Interruption``).
 """
 
 import os
@@ -15,26 +16,27 @@ from types import FrameType
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _OF_LAUNCHERS = (signal.SIGUSR1, signal.SIGUSR2)
 _IMPORT_POLL_SECONDS = 0.05
-_stoppable = 0  # how many contexts are entered
+_stoppable = 0  # the number of ``stoppable`` contexts that are entered
 
 
 class Interrupted(BaseException):
-    """A signal asked for a stop. Not an Exception, so that no ``except Exception`` swallows it."""
+    """A signal asked for a stop. Not an ``Exception``, so that ``except Exception`` does not
+    swallow it.
+    """
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
         self.signum = signum
 
     def __str__(self) -> str:
-        """The name of the signal."""
+        """Return the name of the signal."""
         return signal.Signals(self.signum).name
 
 
 def end_when_stopped() -> None:
-    """From here on SIGINT and SIGTERM end the process silently, with status 130 or 143.
-
-    Call it before heavy imports: an exception raised within an import may come out as another
-    error, or not at all.
+    """Make SIGINT and SIGTERM end the process silently from now on, with status 130 or 143. Call it
+    before heavy imports, in which an exception from a signal might turn into another error, or get
+    lost.
     """
     for signum in _SIGNALS:
         signal.signal(signum, _stop)
@@ -42,7 +44,9 @@ def end_when_stopped() -> None:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """After ``end_when_stopped``: within, a signal raises ``Interrupted`` in the main thread."""
+    """Context in which a signal raises ``Interrupted`` in the main thread, after
+    ``end_when_stopped``.
+    """
     global _stoppable
     _stoppable += 1
     try:
@@ -53,11 +57,11 @@ def stoppable() -> Iterator[None]:
 
 @contextmanager
 def handing_on() -> Iterator[None]:
-    """Within, a signal that a launcher awaits raises ``Interrupted``; then its handler is called.
-
-    submitit awaits the one that Slurm sends before a job's time is over, and queues the job again;
-    SIGTERM it outlasts, and there it raises ``Interrupted`` too. A process whose handlers are the
-    system's or ours is left as it is.
+    """Context in which a signal that a job launcher waits for raises ``Interrupted``; the
+    launcher's own handler is called at its end. An example is submitit: it handles the signal that
+    Slurm sends before a job's time is over, and queues the job again. It ignores SIGTERM, which
+    raises ``Interrupted`` here too. Nothing changes without a handler for SIGUSR1 or SIGUSR2, or
+    outside the main thread.
     """
     awaited = {number: signal.getsignal(number) for number in _OF_LAUNCHERS}
     awaited = {number: handler for number, handler in awaited.items() if callable(handler)}
@@ -78,7 +82,7 @@ def handing_on() -> Iterator[None]:
         for number, handler in {**awaited, signal.SIGTERM: terminated}.items():
             signal.signal(number, handler)
         if stopped in awaited:
-            signal.raise_signal(stopped)  # it may queue the job again, and end this process
+            signal.raise_signal(stopped)  # the handler may queue the job again and end this process
 
 
 def _stop(signum: int, frame: FrameType | None) -> None:
@@ -90,15 +94,15 @@ def _stop(signum: int, frame: FrameType | None) -> None:
         frame = frame.f_back
     if frame is None:
         raise Interrupted(signum)
-    # a module is being imported: again soon
+    # A module is being imported: try again soon.
     signal.signal(signal.SIGALRM, lambda _, later: _stop(signum, later))
     signal.setitimer(signal.ITIMER_REAL, _IMPORT_POLL_SECONDS)
 
 
 class Interruption:
-    """While entered, the first signal to stop only sets ``signum``; a second acts at once.
+    """Context in which the first signal to stop only sets ``signum``; a second one acts at once.
 
-    That is SIGINT, SIGTERM, or one that ``handing_on`` takes for a launcher.
+    The signals are SIGINT, SIGTERM, and those for a launcher that ``handing_on`` handles.
     """
 
     def __init__(self) -> None:
@@ -114,13 +118,15 @@ class Interruption:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """Restore the handlers; raise ``Interrupted`` where ``signum`` came too late to be seen."""
+        """Restore the handlers; raise ``Interrupted`` if a signal came and no error was raised.
+        Such a signal came after the body of the context last looked at ``signum``.
+        """
         self._set(self.signum)
         if self.signum is not None and error is None:
             raise Interrupted(self.signum)
 
     def _set(self, requested: int | None, frame: FrameType | None = None) -> None:
-        """Set ``signum`` and restore the handlers."""
+        """Set ``signum``, and restore the handlers that were there before."""
         self.signum = requested
         while self._before:
             signal.signal(*self._before.popitem())

@@ -1,4 +1,4 @@
-"""``Monitor``: what a run has come to: its history, selection, patience, and checkpoints."""
+"""``Monitor``: the state of a run: its history, selection, patience and checkpoints."""
 
 import logging
 import math
@@ -31,33 +31,34 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Progress:
-    """How far a run has come; saved with every checkpoint. An epoch of trees is a round.
-
-    ``loss``, ``lists``, ``grad_norm`` and ``seconds`` are sums over the steps of the current epoch,
-    so that an epoch which a resume cuts in two is recorded like any other.
+    """How far a run has come, which is saved with every checkpoint. For a model that is fitted in
+    rounds, such as trees, an epoch is a round. ``loss``, ``lists``, ``grad_norm`` and ``seconds``
+    are sums over the steps of the current epoch, so one that was interrupted and resumed is
+    recorded like any other.
     """
 
     epoch: int = 0  # epochs finished
     step: int = 0  # steps finished in the current epoch
     best_epoch: int | None = None
-    best_value: float = -math.inf  # of select_on
-    wall_seconds: float = 0.0  # of training and its evaluations, over all resumes
+    best_value: float = -math.inf  # the value of select_on in the best epoch
+    wall_seconds: float = 0.0  # time for training and its evaluations, over all resumes
     loss: float = 0.0
-    lists: float = 0.0  # what the lists weigh that counted in the loss; without weights how many
+    lists: float = 0.0  # total weight of the lists in the loss; without weights, their number
     grad_norm: float = 0.0
     seconds: float = 0.0
     history: list[dict[str, float]] = field(default_factory=list)
 
 
 class Monitor:
-    """Keeps ``best.pt``, ``last.pt`` and ``history.csv`` in ``folder``, and tells hooks.
-
-    Of processes that train together each has a monitor, and the first alone writes and tells.
+    """Writes ``best.pt``, ``last.pt`` and ``history.csv`` in ``folder``, and calls hooks. If
+    several processes train together, each has a monitor, but only the first one writes files and
+    calls hooks.
 
     Attributes:
-        best: the checkpoint of the epoch with the best ``select_on`` on vali.
-        last: the checkpoint from which a run is resumed.
-        convention: of the metrics.
+        best: path of the checkpoint of the epoch with the best ``select_on`` on the validation
+            lists.
+        last: path of the checkpoint from which a run is resumed.
+        convention: the convention of the metrics.
     """
 
     def __init__(
@@ -70,35 +71,40 @@ class Monitor:
         state: Mapping[str, Any],
         hooks: Sequence[Hook] = (),
     ) -> None:
-        """``state`` is stored in every checkpoint unchanged: config, transform and the like."""
+        """Begin at epoch 0; ``state``, such as config and transform, goes into every checkpoint."""
         self.settings, self.progress = settings, Progress()
         self.best, self.last = folder / "best.pt", folder / "last.pt"
         self.convention, self._metrics = convention, metrics
         self._folder, self._state, self._hooks = folder, state, hooks
         self._halves: Halves | None = None
-        self._measured = np.empty((HALVINGS, 2))  # the halves of vali in the row to be added
-        self._half_means: list[Doubles] = []  # of every row of the history
+        self._measured = np.empty((HALVINGS, 2))  # validation halves, for the next row
+        self._half_means: list[Doubles] = []  # the same for every row of the history
 
     def restart(self) -> None:
-        """Forget the epochs, but for the time that they took."""
+        """Forget all epochs except for the time that they took."""
         self.progress = Progress(wall_seconds=self.progress.wall_seconds)
         self._half_means = []
 
     def resume(self, content: Mapping[str, Any]) -> None:
-        """Take the progress from the content of ``last.pt``; see ``fitting``."""
+        """Restore the progress from the content of ``last.pt``; call this within ``fitting``."""
         self.progress = Progress(**content["progress"])
         self._half_means = list(content["half_means"].cpu().numpy())
 
     @property
     def crossfit(self) -> Crossfit | None:
-        """What the choice of the best epoch is worth on vali; None: nothing was chosen."""
+        """``select_on`` of the chosen epoch without the bias of the choice: it is chosen on one
+        half of the validation lists and measured on the other. None: no epoch was chosen, or a half
+        would have no list.
+        """
         if self.settings.select == "last" or not self.settings.epochs:
             return None
-        return crossfit_of_halves(np.array(self._half_means[1:]))  # the untrained is no choice
+        return crossfit_of_halves(np.array(self._half_means[1:]))  # without the untrained model
 
     @contextmanager
     def open(self) -> Iterator[Interruption]:
-        """Within, the clock runs and a signal only sets ``signum``; then the history is written."""
+        """Context of a training: its time is measured, and at its end the history is written. A
+        signal to stop only sets ``signum`` of the ``Interruption`` that the context gives.
+        """
         self._clock = time.perf_counter()
         with beside_bars(), Interruption() as interruption:
             try:
@@ -113,7 +119,7 @@ class Monitor:
 
     @property
     def done(self) -> bool:
-        """Whether the run is finished: all epochs done, or patience spent."""
+        """Whether the run is finished: all epochs are done, or ``patience`` has run out."""
         patience, done = self.settings.patience, self.progress
         stalled = patience is not None and done.epoch - (done.best_epoch or 0) >= patience
         return bool(done.history) and (done.epoch >= self.settings.epochs or stalled)
@@ -125,9 +131,8 @@ class Monitor:
         return time.perf_counter() - self._clock > 60 * minutes > 0
 
     def measure(self, split: str, data: ItemTensors, scores: Tensor | Reals) -> dict[str, float]:
-        """The columns of ``split`` in a row: the mean of every metric over its lists.
-
-        Of vali the means of ``select_on`` over the halves are kept too, for ``crossfit``.
+        """Return the entries of ``split`` in a row: the mean of every metric over its lists. For
+        the validation lists, means of ``select_on`` over halves are kept too, for ``crossfit``.
         """
         items = self.settings.evaluation_items
         values = metrics_of_scores(data, scores, self._metrics, self.convention, items=items)
@@ -138,9 +143,8 @@ class Monitor:
         return {f"{split}_{name}": mean for name, mean in means(values, self.convention).items()}
 
     def add(self, row: dict[str, float]) -> bool:
-        """Append ``row`` to the history; return whether it is the best so far.
-
-        ``TrainingError``: no list of vali counts.
+        """Append ``row`` to the history; return whether it is the best so far. ``TrainingError``:
+        the convention skips all validation lists.
         """
         done, value = self.progress, row[f"vali_{self.settings.select_on}"]
         if math.isnan(value):
@@ -150,7 +154,7 @@ class Monitor:
             )
         done.history.append(row)
         self._half_means.append(self._measured)
-        # The untrained model is the best only where no epoch follows: the first replaces it.
+        # The untrained model is the best only if no epoch follows; the first epoch replaces it.
         counts = len(done.history) > 1 or not self.settings.epochs
         better = counts and (not done.best_epoch or value > done.best_value)
         if better:
@@ -158,7 +162,7 @@ class Monitor:
         return better
 
     def save(self, path: Path, state: Mapping[str, Any]) -> None:
-        """Write the checkpoint ``path``: ``state``, the progress and what never changes."""
+        """Write the checkpoint ``path``: ``state``, the progress, and what all checkpoints hold."""
         now = time.perf_counter()
         self.progress.wall_seconds += now - self._clock
         self._clock = now
@@ -171,13 +175,13 @@ class Monitor:
         save_checkpoint(path, content)
 
     def write(self) -> None:
-        """Write ``history.csv``; its columns are those of the last row first."""
+        """Write ``history.csv``; the columns of the last row come first."""
         if is_main() and (rows := self.progress.history):
             names = list(dict.fromkeys(name for row in reversed(rows) for name in row))
             write_csv(self._folder / "history.csv", rows, names)
 
     def publish(self, row: Row, line: str | None) -> None:
-        """Tell a saved row to the log, as ``line``, and to the hooks."""
+        """Call the hooks with a row that is saved; log ``line`` first, unless it is None."""
         if is_main():
             if line is not None:
                 log.info("%s", line)
@@ -185,7 +189,9 @@ class Monitor:
                 hook.epoch(row)
 
     def replay(self) -> None:
-        """Write and tell the epochs before a resume; a kill may have left the file behind."""
+        """Write the history anew, as a kill may have left it out of date, and call the hooks with
+        each row.
+        """
         if is_main():
             self.write()
             for row in self.progress.history:
@@ -194,7 +200,7 @@ class Monitor:
 
 
 def sentence(row: Row, epochs: int) -> str:
-    """The line of the log for a row."""
+    """Return the line of the log for a row of the history."""
     parts = [f"epoch {int(row['epoch'])}/{epochs}"]
     if "loss" in row:
         parts.append(f"loss {row['loss']:.4f}")

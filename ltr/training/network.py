@@ -1,4 +1,7 @@
-"""The learner of networks: plain PyTorch, resumable at any step to the same weights bit for bit."""
+"""The training loop of networks, in plain PyTorch.
+
+It can be resumed after any step, and then ends with the same weights, bit for bit.
+"""
 
 import math
 import time
@@ -31,11 +34,11 @@ from ltr.training.schedules import warm_up
 from ltr.training.settings import Settings
 from ltr.typing import Loss
 
-DEFERRED = 50  # steps whose figures wait on a GPU to be read together
+DEFERRED = 50  # the most steps whose loss and norm stay on a GPU until they are read together
 
 
 class NetworkLearner:
-    """Trains a network; ``monitor`` keeps the weights and the history."""
+    """Trains a network; ``monitor`` saves the weights and the history."""
 
     def __init__(
         self,
@@ -52,10 +55,11 @@ class NetworkLearner:
         self.step = Step(model, loss, optimizer, monitor.settings)
 
     def fit(self, data: Mapping[str, ItemTensors]) -> None:
-        """Train on ``data["train"]`` from the monitor's progress on, select on ``data["vali"]``.
+        """Train on ``data["train"]`` and select the best epoch on ``data["vali"]``; continue from
+        the monitor's progress.
 
         Raises:
-            TrainingError: the loss or the gradient is not finite; it updated nothing.
+            TrainingError: a loss or gradient is not finite; the weights were not updated with it.
             Interrupted: SIGINT or SIGTERM came; the state is saved in ``last.pt``.
         """
         monitor, done = self.monitor, self.monitor.progress
@@ -68,7 +72,7 @@ class NetworkLearner:
                 self._train_epoch(data["train"], steps, interruption)
                 done.epoch, done.step = done.epoch + 1, 0
                 self._close_epoch(data, steps)
-                self._stop_if_asked(any_interrupt(interruption.signum))  # all wait for the rest
+                self._stop_if_asked(any_interrupt(interruption.signum))  # processes wait here
 
     def _train_epoch(self, data: ItemTensors, steps: int, interruption: Interruption) -> None:
         done, settings = self.monitor.progress, self.monitor.settings
@@ -100,7 +104,7 @@ class NetworkLearner:
                     self._save(self.monitor.last)
 
     def _batches(self, data: ItemTensors) -> Iterator[Batch | Slices]:
-        """What is left of the epoch: whole batches, or this process's shards of them."""
+        """Return the rest of the epoch: whole batches, or this process's shards of them."""
         done, settings = self.monitor.progress, self.monitor.settings
         how: Any = {
             "batch_size": settings.batch_size, "list_size": settings.list_size,
@@ -111,7 +115,7 @@ class NetworkLearner:
         return train_batches(data, **how, mine=rank_share(range(settings.shards or 0)))
 
     def _close_epoch(self, data: Mapping[str, ItemTensors], steps: int) -> None:
-        """Evaluate, record, keep the best and the last weights."""
+        """Evaluate the model, record the epoch, and save the last weights and the best ones."""
         monitor, done, settings = self.monitor, self.monitor.progress, self.monitor.settings
         row: dict[str, float] = {"epoch": done.epoch}
         check_alike(self.model)
@@ -137,7 +141,7 @@ class NetworkLearner:
     def _stop_if_asked(self, signum: int | None) -> None:
         if signum is not None:
             self._save(self.monitor.last)
-            barrier()  # none ends before it is written
+            barrier()  # no process ends before the file is written
             raise Interrupted(signum)
 
     def _save(self, path: Path) -> None:
@@ -150,10 +154,8 @@ class NetworkLearner:
         self.monitor.save(path, state)
 
     def resume(self, content: Mapping[str, Any]) -> None:
-        """Restore weights, optimiser, progress and random states from the content of ``last.pt``.
-
-        Raises:
-            CheckpointError: it does not fit this model or optimiser.
+        """Restore weights, optimiser, progress and random states from the content of ``last.pt``;
+        ``CheckpointError`` if it does not fit this model or optimiser.
         """
         with fitting(self.monitor.last):
             self.model.load_state_dict(content["model"])
@@ -166,13 +168,14 @@ class NetworkLearner:
 class Step:
     """Takes training steps; a loss or gradient that is not finite never updates the weights.
 
-    Reading a number from a GPU waits for all its work. So there the figures of the steps stay on
-    the device until ``flush``. From the first bad step on, an optimiser that can skip an update
-    (a fused one) skips all updates, until ``flush`` reads of the bad step and raises. Otherwise
-    ``window`` is 1: every step is read before its update.
+    Reading a number from a GPU waits until the GPU has done all its work. So on a GPU the loss and
+    the gradient norm of several steps stay on the device until ``flush`` reads them together. This
+    needs an optimiser that can skip an update (a fused one): from the first step that is not finite
+    on, it skips all updates, until ``flush`` finds that step and raises. With any other optimiser,
+    and on a CPU, ``window`` is 1: each step's numbers are read before its update.
 
     Attributes:
-        window: how many steps may wait for ``flush``.
+        window: the number of steps that may wait for ``flush``.
     """
 
     def __init__(
@@ -182,7 +185,7 @@ class Step:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._weights = [p for p in self._parameters if p.dim() > 1]
         device = next(model.parameters()).device
-        # What GradScaler knows PyTorch's fused optimisers by: they skip where found_inf is set.
+        # Marks PyTorch's fused optimisers, also for GradScaler: they skip if found_inf is set.
         can_skip = getattr(optimizer, "_step_supports_amp_scaling", False)
         self.window = DEFERRED if device.type == "cuda" and can_skip else 1
         self._figures: list[Tensor] = []
@@ -191,7 +194,7 @@ class Step:
         self._scorer: Callable[..., Tensor] = getattr(model, "member_scores", model)
         self._mean, self._sums = self._mean_of, self._sums_of
         if settings.compile:
-            torch.compiler.reset()  # a process compiles the code of a step only so many times
+            torch.compiler.reset()  # PyTorch limits how often a process compiles the same code
         if settings.compile and _compiles_losses(device):
             # CUDA graphs launch the many small kernels of a step at once
             knobs: Any = {"mode": "reduce-overhead", "dynamic": False}
@@ -201,13 +204,12 @@ class Step:
 
     @property
     def full(self) -> bool:
-        """Whether ``flush`` is due before the next step."""
+        """Whether ``flush`` must be called before the next step."""
         return len(self._figures) >= self.window
 
     def __call__(self, batch: Batch | Slices) -> None:
-        """Update the weights from ``batch`` once, unless its loss or gradient is not finite.
-
-        Where the model has ``member_scores``, the loss is the mean of its members' losses.
+        """Update the weights once with ``batch``, unless its loss or gradient is not finite. If the
+        model has a method ``member_scores``, the loss is the mean of its members' losses.
         """
         if self.settings.compile and self._bad.is_cuda:
             torch.compiler.cudagraph_mark_step_begin()
@@ -223,7 +225,7 @@ class Step:
         self._figures.append(figures)
         if self.window > 1:
             total = figures.sum()
-            self._bad = self._bad | (total - total != 0)  # not 0 but NaN where one is not finite
+            self._bad = self._bad | (total - total != 0)  # NaN if a number is not finite, else 0
             self.optimizer.found_inf = self._bad.float()  # type: ignore[attr-defined]
             self.optimizer.grad_scale = None  # type: ignore[attr-defined]
             self.optimizer.step()
@@ -231,17 +233,13 @@ class Step:
             self.optimizer.step()
 
     def flush(self, epoch: int, step: int, qids: Texts) -> list[list[float]]:
-        """Read the figures of the steps since the last call, at least one.
+        """Read the numbers of all steps since the last call; there must be at least one step.
 
-        ``epoch`` and ``step``, that of the last step taken, count from 1; ``qids`` has the query id
-        of every list of the data.
-
-        Returns:
-            Of each step: the mean loss, what the lists weigh that it is the mean of (without
-            weights their number), and the gradient norm.
-
-        Raises:
-            TrainingError: a loss or gradient was not finite; the weights are those before it.
+        Returns for each step the mean loss, the total weight of the lists in that mean (without
+        weights, their number), and the gradient norm. ``TrainingError``: a loss or gradient was not
+        finite; the weights are those before it. The error names ``epoch`` and ``step``, the last
+        step taken, both counted from 1, and some of ``qids``, the query id of every list of the
+        data.
         """
         rows, lists = torch.stack(self._figures).tolist(), self._lists
         self._figures, self._lists = [], []
@@ -257,7 +255,7 @@ class Step:
         return rows
 
     def _set_gradients(self, batch: Batch | Slices) -> tuple[Tensor, Tensor]:
-        """Set the gradients; the mean loss and what the lists weigh that it is the mean of."""
+        """Set the gradients; return the mean loss and the total weight of the lists in it."""
         if isinstance(batch, Slices):
             objective, weight = set_gradients(self._parameters, batch, self._sums)
             if isinstance(penalty := self._penalty(), Tensor):
@@ -269,17 +267,17 @@ class Step:
         return objective, weight
 
     def _mean_of(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """The mean loss, the same with the penalty, and what the counted lists weigh."""
+        """Return the mean loss without and with penalty, and the total weight of its lists."""
         total, divisor, weight = self._sums_of(batch)
         objective = total / torch.where(divisor > 0, divisor, 1.0)
         return objective, objective + self._penalty(), weight
 
     def _sums_of(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """The sum of the losses, what it is divided by, and what the counted lists weigh."""
+        """Return the sum of the losses, its divisor, and the total weight of the counted lists."""
         scores = score(self._scorer, batch, self.settings.precision)
         labels, mask, weights = batch.labels, batch.mask, batch.weights
         given = {} if batch.teacher is None else {"teacher": batch.teacher}
-        if scores.dim() == 3:  # [members, batch, list], as one batch of members * batch lists
+        if scores.dim() == 3:  # [members, batch, list] becomes [members * batch, list]
             members, scores = len(scores), scores.flatten(0, 1)
             labels, mask = labels.repeat(members, 1), mask.repeat(members, 1)
             weights = None if weights is None else weights.repeat(members)
@@ -291,12 +289,12 @@ class Step:
         return total, divisor, weight
 
     def _penalty(self) -> Tensor | float:
-        """L1 and L2 penalty of the weight matrices (not of biases and norms)."""
+        """Return the L1 and L2 penalty on the weight matrices (not on biases and norms)."""
         l1, l2 = self.settings.l1, self.settings.l2
         absolute = l1 * sum(w.abs().sum() for w in self._weights) if l1 else 0.0
         return absolute + (l2 / 2 * sum(w.square().sum() for w in self._weights) if l2 else 0.0)
 
 
 def _compiles_losses(device: torch.device) -> bool:
-    """Whether the loss is compiled too; the kernels that losses have on the CPU are faster."""
+    """Return whether the loss is compiled too; on a CPU the losses' own kernels are faster."""
     return device.type != "cpu"

@@ -1,14 +1,16 @@
 """Learning-rate schedules: pure functions of the epoch, so that resuming needs no state.
 
-Each is ``(epoch, epochs, *, knobs) -> factor`` on the optimiser's learning rate; ``epoch`` counts
-from 0 and is fractional inside an epoch.
+Each takes ``(epoch, epochs, *, settings)`` and returns a factor for the optimiser's learning rate.
+``epoch`` counts from 0 and is fractional within an epoch; ``epochs`` is the length of the training.
 """
 
 import math
 
 
 def step_decay(epoch: float, epochs: int, *, step_size: int = 50, gamma: float = 0.1) -> float:
-    """``gamma ** floor(epoch / step_size)``; the paper's schedule is 50 and 0.1.
+    """Return ``gamma ** floor(epoch / step_size)``, a factor that falls every ``step_size`` epochs.
+
+    The NeuralNDCG paper (Pobrotyn and Bialobrzeski, 2021) uses 50 and 0.1.
 
     >>> [step_decay(e, 100, step_size=50, gamma=0.5) for e in (0, 49.9, 50, 99)]
     [1.0, 1.0, 0.5, 0.5]
@@ -17,7 +19,7 @@ def step_decay(epoch: float, epochs: int, *, step_size: int = 50, gamma: float =
 
 
 def cosine(epoch: float, epochs: int, *, final: float = 0.0) -> float:
-    """Half a cosine from 1 at the start to ``final`` at the end of training.
+    """Fall along half a cosine from 1 at the start to ``final`` at the end of training.
 
     >>> [round(cosine(e, 10, final=0.5), 6) for e in (0, 5, 10)]
     [1.0, 0.75, 0.5]
@@ -26,12 +28,12 @@ def cosine(epoch: float, epochs: int, *, final: float = 0.0) -> float:
 
 
 def constant(epoch: float, epochs: int) -> float:
-    """Always 1."""
+    """Return 1, always."""
     return 1.0
 
 
 def warm_up(epoch: float, warmup: float) -> float:
-    """Linear from near 0 to 1 over the first ``warmup`` epochs, then 1; multiplies a schedule.
+    """Return a factor for any schedule: it rises from 0 to 1 in ``warmup`` epochs and stays 1.
 
     >>> [warm_up(e, 2) for e in (0.5, 1, 2, 3)]
     [0.25, 0.5, 1.0, 1.0]

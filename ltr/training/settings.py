@@ -11,7 +11,7 @@ _LEAST = {
     "seed": 0, "epochs": 0, "batch_size": 1, "shards": 1, "list_size": 2, "patience": 1,
     "threads": 1, "evaluation_items": 1,
 }  # fmt: skip
-_OPTIONAL = ("shards", "patience", "threads")  # of these
+_OPTIONAL = ("shards", "patience", "threads")  # may be None
 _AMOUNTS = ("warmup", "l1", "l2", "checkpoint_minutes")
 _CHOICES = {
     "select": ("best", "last"),
@@ -23,10 +23,10 @@ _FLAGS = ("compile", "deterministic")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a run trains; ``configs/train.yaml`` explains each key.
+    """How a run trains; ``configs/train.yaml`` explains each setting.
 
     Raises:
-        ConfigError: naming every setting that is out of range, in one line.
+        ConfigError: a setting is out of range; one line names all such settings.
     """
 
     seed: int
@@ -52,7 +52,7 @@ class Settings:
     checkpoint_minutes: float
 
     def __post_init__(self) -> None:
-        """Check every field, and report all that is wrong at once."""
+        """Check every field, and report all errors together."""
         given, wrong = vars(self), list[str]()
 
         def check(name: str, good: bool, remedy: str) -> None:
@@ -82,7 +82,7 @@ class Settings:
 
     @classmethod
     def names(cls) -> list[str]:
-        """The keys of the config that are settings."""
+        """Return the names of all settings, which are keys of the config."""
         return [one.name for one in fields(cls)]
 
 

@@ -1,1 +1,1 @@
-"""Why a model ranks a list as it does: features, other items, and features on the metric."""
+"""Explain a model: effects of features and other items on a list, and feature importances."""

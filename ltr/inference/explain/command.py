@@ -1,4 +1,4 @@
-"""Explain a list: one page of tables, and their numbers as CSV."""
+"""Explain how a model ranks one list: a page of tables, and their numbers as CSV files."""
 
 import re
 from pathlib import Path
@@ -15,14 +15,14 @@ from ltr.errors import as_started
 from ltr.inference.explain.effects import Attributions, attributions_of, leave_one_out
 from ltr.inference.explain.subject import Subject, subject_of
 
-_FEATURES = 15  # that the table shows; the CSV files have all
+_FEATURES = 15  # number of features in the table; the CSV files have all
 
 
 def explain(cfg: DictConfig) -> str:
-    """Explain the list ``cfg.qid`` (``configs/explain.yaml``); return the tables as text.
+    """Explain the list of the query ``cfg.qid``: write the files, and return the tables as text.
 
     Raises:
-        ConfigError, DataError, CheckpointError: one line that says what to mend.
+        ConfigError, DataError, CheckpointError: one line that says what to correct.
     """
     register_resolvers()  # the run's config needs them
     subject, items = subject_of(cfg), int(cfg.evaluation_items)
@@ -69,7 +69,7 @@ def explain(cfg: DictConfig) -> str:
 
 
 def list_block(subject: Subject) -> Block:
-    """The items that are explained."""
+    """Return the table of the explained items: place, rank, score and label."""
     items = subject.items
     columns = {
         "place": items + 1,
@@ -83,7 +83,7 @@ def list_block(subject: Subject) -> Block:
 
 
 def parts_block(subject: Subject, parts: Attributions) -> Block:
-    """What the leading features add to the scores."""
+    """Return the table of what the most important features add to the scores."""
     size = np.abs(parts.values).mean(0)
     leading = np.argsort(-size, kind="stable")[:_FEATURES]
     rows = {"all other features": np.delete(parts.values, leading, axis=1).sum(-1)}
@@ -99,7 +99,7 @@ def parts_block(subject: Subject, parts: Attributions) -> Block:
 
 
 def effects_block(subject: Subject, changes: Doubles) -> Block:
-    """What leaving out each other item does to scores: ``changes``, ``[items, list]``."""
+    """Return a table of the effects on scores ``[items, list]`` from ``leave_one_out``."""
     columns = {"mean change": [f"{x:.4f}" for x in np.nanmean(np.abs(changes), axis=1)]}
     most = {"raised most without": np.nanargmax, "lowered most without": np.nanargmin}
     for head, find in most.items():
@@ -110,13 +110,13 @@ def effects_block(subject: Subject, changes: Doubles) -> Block:
 
 
 def _block(title: str, note: str, frame: pd.DataFrame) -> Block:
-    """A table of texts; a row's name is its index."""
+    """Turn a frame into a block; the index gives the names of the rows."""
     rows = frame.reset_index().astype(str).to_numpy().tolist()
     return Block(title, note, ("", *map(str, frame.columns)), rows)
 
 
 def _frame(subject: Subject, others: pd.Index, name: str, values: Doubles) -> pd.DataFrame:
-    """A row for each explained item and each of ``others``, with its one of ``values``."""
+    """Return a row for each explained item and other item; ``values`` are the column ``name``."""
     items = pd.MultiIndex.from_arrays([subject.items + 1, subject.shown], names=["item", "id"])
     rows: Any = pd.DataFrame(values, items, others).stack(future_stack=True)
     return rows.reset_index(name=name)

@@ -1,4 +1,4 @@
-"""What ranks the items of a list: their features, and the other items."""
+"""Compute what affects the scores of a list's items: their features, and the other items."""
 
 from typing import NamedTuple
 
@@ -15,28 +15,29 @@ from ltr.models.rounds import BoostedTrees, CatBoost, RoundModel, XGBoost
 from ltr.models.rounds.catboost import with_categories
 from ltr.scorers.ensemble import Ensemble
 
-_STEPS = 256  # of the path from the baseline
+_STEPS = 256  # steps on the path from the baseline
 
 
 class Attributions(NamedTuple):
-    """The parts of the scores of some items, which with the baseline add up to them."""
+    """Scores of some items, split into a baseline and parts that add up to the score."""
 
-    method: str  # in words, with what the baseline is
+    method: str  # the method and its baseline in words
     values: Doubles  # [items, features], what an item's own features add to its score
-    others: Doubles  # [items], what the features of the other items of the list add to it
+    others: Doubles  # [items], what the features of the other items in the list add to its score
     baseline: Doubles  # [items]
 
     @property
     def sums(self) -> Doubles:
-        """Of the baseline and all parts, ``[items]``."""
+        """The sum of baseline and all parts, ``[items]``, which is (nearly) the score."""
         return self.baseline + self.values.sum(-1) + self.others
 
 
 def attributions_of(subject: Subject, *, items: int = 32768) -> Attributions | None:
-    """The parts of the scores of ``subject.items``; None: the model has no such parts.
+    """Split the scores of ``subject.items`` into parts from their features; None without a method.
 
-    ``items`` bounds the padded items of a batch. Of trees they are the SHAP values of the library's
-    own method (Lundberg et al., 2020, TreeSHAP).
+    For boosted trees, the parts are the SHAP values that the tree library computes (Lundberg et
+    al., 2020, TreeSHAP). For networks, they are integrated gradients, with at most ``items`` items
+    in a batch, including padding.
 
     Raises:
         ConfigError: Captum is not installed.
@@ -44,7 +45,7 @@ def attributions_of(subject: Subject, *, items: int = 32768) -> Attributions | N
     model = subject.scorer.model
     if isinstance(model, BoostedTrees):
         rows = np.ascontiguousarray(subject.data.features[subject.items].cpu().numpy())
-        parts = np.zeros((len(rows), model.width + 1))  # the expected score is the last
+        parts = np.zeros((len(rows), model.width + 1))  # last column: the expected score
         booster, module = model.booster, model.module
         if isinstance(model, CatBoost) and booster:
             table = with_categories(rows, model.categories)
@@ -64,11 +65,11 @@ def attributions_of(subject: Subject, *, items: int = 32768) -> Attributions | N
 
 
 def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Attributions:
-    """Integrated gradients (Sundararajan et al., 2017) from the mean item of the list.
+    """Compute integrated gradients (Sundararajan et al., 2017) from the mean item of the list.
 
-    At the baseline every item of the list is the mean of its items, so that all tie; of a category
-    it has the mean of the learned vectors. A list-aware score has parts of the other items'
-    features too.
+    At the baseline, every item of the list is replaced by the mean of the list's items, so that all
+    items are equal. For a category this is the mean of the learned vectors. In a list-aware model,
+    the features of other items have parts in a score too.
     """
     captum = need("captum.attr", "explain")
     features, transform = subject.data.features[None], subject.scorer.transform  # [1, list, column]
@@ -101,17 +102,17 @@ def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Att
 
 
 def leave_one_out(subject: Subject, *, items: int = 32768) -> Doubles:
-    """The scores of ``subject.items`` without each item of the list, less those with it.
+    """Compute how the scores of ``subject.items`` change if one other item is left out of the list.
 
-    ``[items, list]``, the list of two items or more, NaN of the item itself; ``items`` bounds the
-    padded items of a batch.
+    Return ``[items, list]``, the score without an item minus the score with it; NaN for the item
+    itself. A batch has at most ``items`` items, including padding; the list needs at least two.
     """
     size, lists = len(subject.scores), subject.lists
     found = np.full((size, size), np.nan)  # [out, item]
     at_a_time = max(1, items // size)
     for first in range(0, size, at_a_time):
         out = np.arange(first, min(size, first + at_a_time))
-        rest = np.array([np.delete(np.arange(size), j) for j in out])  # in their order
+        rest = np.array([np.delete(np.arange(size), j) for j in out])  # in the list's order
         offsets = np.arange(0, rest.size + 1, size - 1)
         labels, qids = np.zeros(rest.size, np.float32), out.astype(str)
         without = Lists(lists.features[rest.ravel()], labels, offsets, qids, columns=lists.columns)

@@ -1,4 +1,4 @@
-"""List the features that the trees, or the weights, of a run use, as a table and as a file."""
+"""List the most important features of a run with trees or feature weights."""
 
 from pathlib import Path
 
@@ -16,14 +16,15 @@ from ltr.scorers.scorer import load_model
 
 
 def importances(cfg: DictConfig) -> str:
-    """The features of the largest gain in the model of the run ``cfg.run``, as a table.
+    """Return a table of the features with the largest gain in the model of the run ``cfg.run``.
 
-    ``cfg.write`` is a folder for ``importances.csv``: ``feature`` (from 1), where they have names
-    ``name`` and ``category``, ``gain``, ``share`` of all gain, and ``splits``, empty where the
-    model does not say; of AdaRank they are its rounds.
+    If ``cfg.write`` is a folder, all features are written to ``importances.csv`` in it, with the
+    columns ``feature`` (from 1), ``name`` and ``category`` (if features have names), ``gain``,
+    ``share`` (of the sum of all gains) and ``splits`` (how often the feature was used: the number
+    of splits, or of rounds for AdaRank and RankBoost; empty if the model does not count it).
 
     Raises:
-        ConfigError, CheckpointError, OutputError: one line that says what to mend.
+        ConfigError, CheckpointError, OutputError: one line that says what to correct.
     """
     required(cfg, "run")
     top = whole(cfg, "top", least=0)

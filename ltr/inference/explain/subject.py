@@ -1,4 +1,4 @@
-"""The model, the list and the items to explain, from the arguments of ``ltr explain``."""
+"""Load the model, the list and the items that ``ltr explain`` explains."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,38 +18,38 @@ from ltr.scorers.inputs import open_scorer, read_input
 from ltr.scorers.scorer import Scorer
 from ltr.training.evaluation import ranks_of
 
-_TOP = 10  # items that are explained where none are named
+_TOP = 10  # number of items to explain if none are named
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A list with a trained model that ranks it."""
+    """A list, the trained model that ranks it, and the items to explain."""
 
     scorer: Scorer
-    place: str  # where the list is: the data set and the split, or the file
-    lists: Lists  # the one list
-    names: Sequence[str]  # of the items, such as their ids
-    labelled: bool = True  # the labels of a file are not read
-    asked: Sequence[int] = ()  # the 0-based places of the items to explain; none: the ten best
+    place: str  # where the list comes from: the data set and the split, or the file
+    lists: Lists  # only the one list
+    names: Sequence[str]  # names of the items, such as their ids
+    labelled: bool = True  # whether labels are known; those in a file are not read
+    asked: Sequence[int] = ()  # positions of the items to explain, from 0; empty: the ten best
 
     @cached_property
     def data(self) -> ItemTensors:
-        """The list as the model reads it."""
+        """The list in the form that the model reads."""
         return self.scorer.open(self.lists)
 
     @cached_property
     def scores(self) -> Floats:
-        """Of the items of the list, ``[items]``."""
+        """The scores of all items of the list, ``[items]``."""
         return self.scorer.scores(self.data).cpu().numpy()
 
     @cached_property
     def ranks(self) -> Ints:
-        """Of the items of the list, 1 = best, ties in file order."""
+        """The ranks of all items of the list, ``[items]``; 1 = best, ties in file order."""
         return ranks_of(self.scores, self.lists.offsets)
 
     @property
     def items(self) -> Ints:
-        """The 0-based places of the items to explain, best first."""
+        """The positions (from 0) of the items to explain, best first."""
         order = np.argsort(self.ranks)
         return order[np.isin(order, self.asked)] if self.asked else order[:_TOP]
 
@@ -60,7 +60,7 @@ class Subject:
 
     @property
     def features(self) -> list[str]:
-        """The name of each feature, or its number from 1."""
+        """The name of each feature; ``feature 1``, ``feature 2``, ... if features have no names."""
         columns = self.scorer.columns or self.lists.columns
         if columns is not None:
             return list(columns.names)
@@ -68,15 +68,15 @@ class Subject:
 
     @property
     def pointwise(self) -> bool:
-        """Whether the score of an item depends on that item alone."""
+        """Whether the score of an item does not depend on other items."""
         return bool(getattr(self.scorer.model, "pointwise", False))
 
 
 def subject_of(cfg: DictConfig) -> Subject:
-    """The subject in ``configs/explain.yaml``.
+    """Load the subject that the config of the command (``configs/explain.yaml``) describes.
 
     Raises:
-        ConfigError, DataError, CheckpointError: one line that says what to mend.
+        ConfigError, DataError, CheckpointError: one line that says what to correct.
     """
     required(cfg, "checkpoint", "qid")
     check_split(cfg.split)
@@ -95,7 +95,7 @@ def subject_of(cfg: DictConfig) -> Subject:
     if cfg.input is None:
         if read := getattr(dataset, "ids", None):
             ids = read(cfg.split, lists.source_rows[rows].tolist())
-    else:  # as one text each
+    else:  # join the id columns of an item into one text
         cells = columns.iloc[rows].itertuples(index=False)
         ids = [" ".join(filter(None, map(query_text, row))) for row in cells]
     places = [str(place) for place in range(1, len(rows) + 1)]

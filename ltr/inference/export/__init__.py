@@ -1,1 +1,1 @@
-"""Trained rankers as files that search engines and ONNX Runtime read, compared with the model."""
+"""Export trained models as files for search engines and ONNX Runtime, and check their scores."""

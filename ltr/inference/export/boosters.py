@@ -1,4 +1,4 @@
-"""Boosters of LightGBM, XGBoost and CatBoost as ``Trees``, and models by rounds as own files."""
+"""Convert boosted trees and RankBoost to ``Trees``, or write the tree library's own file."""
 
 import json
 import tempfile
@@ -17,12 +17,13 @@ from ltr.models.rounds import BoostedTrees, LightGBM, RankBoost, XGBoost
 
 
 def trees_of(model: BoostedTrees | RankBoost) -> Trees:
-    """The trees of boosted trees or RankBoost, to which a missing value is 0.
+    """Convert the trees of LightGBM, XGBoost or CatBoost, or the rankers of RankBoost.
 
-    Splits on categories and any transform are refused before.
+    RankBoost treats a missing value as 0. ``check_engine`` must have been called before: it refuses
+    splits on categories and feature transforms.
 
     Raises:
-        ConfigError: they hold what no engine has.
+        ConfigError: a LightGBM model uses an option that cannot be exported.
     """
     if isinstance(model, RankBoost):
         rankers = zip(*(model.content.get(name, ()) for name in model.names), strict=True)
@@ -40,7 +41,7 @@ def trees_of(model: BoostedTrees | RankBoost) -> Trees:
 
 
 def _lightgbm(booster: Any) -> Trees:
-    """Float64 thresholds, ``x <= t``.
+    """Convert a LightGBM booster: splits ``x <= t`` with float64 thresholds.
 
     A missing value counts as 0 unless train had missing values in the feature.
     """
@@ -65,7 +66,7 @@ def _lightgbm(booster: Any) -> Trees:
 
 
 def _xgboost(booster: Any) -> Trees:
-    """Float32 thresholds, ``x < t``; the value of a leaf is its split condition."""
+    """Convert an XGBoost booster: ``x < t`` with float32 t. A leaf's value is in the place of t."""
     learner = json.loads(bytes(booster.save_raw("json")))["learner"]
     known_trees = learner["gradient_booster"]["model"]["trees"]
 
@@ -87,9 +88,8 @@ def _xgboost(booster: Any) -> Trees:
 
 
 def _catboost(booster: Any) -> Trees:
-    """The same split at all nodes of a depth; ``x > border`` goes right.
-
-    The bit i of a leaf's number says where the split i went.
+    """Convert a CatBoost booster, whose trees have one split, ``x > border``, for all nodes of a
+    depth. Bit i of a leaf's number is 1 on the right of split i.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "booster.json"
@@ -106,7 +106,7 @@ def _catboost(booster: Any) -> Trees:
             feature = split["float_feature_index"]
             sides = 2 * n + 1, 2 * n + 2
             rows.append((feature, split["border"], *sides, missing_left[feature], 0.0))
-        for path in range(2 ** len(splits)):  # left to right: the first split decides the most
+        for path in range(2 ** len(splits)):  # leaves from left to right; split 0 is the top bit
             number = int(f"{path:0{len(splits)}b}"[::-1], 2)
             rows.append((-1, 0.0, 0, 0, False, scale * known["leaf_values"][number]))
         return np.array(rows, NODE)
@@ -115,9 +115,12 @@ def _catboost(booster: Any) -> Trees:
 
 
 def native(context: ExportContext) -> Exported:
-    """LightGBM's text, XGBoost's JSON, CatBoost's file.
+    """Write the library's own file: LightGBM's text, XGBoost's JSON or CatBoost's binary.
 
-    Their features are those behind the transform, which the manifest has in full.
+    It expects transformed features; the manifest has the complete transform.
+
+    Raises:
+        ConfigError: the model has no trees yet.
     """
     model: Any = context.scorer.model
     if model.booster is None:

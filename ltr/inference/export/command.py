@@ -1,4 +1,4 @@
-"""Export a kept model: one folder with its files, or none."""
+"""Export a trained model to a folder; if anything fails, no folder is written."""
 
 import hashlib
 import re
@@ -47,13 +47,14 @@ _CODES = (
 
 
 def export_model(cfg: DictConfig) -> str:
-    """Export the model ``cfg.checkpoint`` to ``cfg.to`` as the folder ``cfg.output``.
+    """Export the model ``cfg.checkpoint`` for the engine ``cfg.to``; return a text on the result.
 
-    The folder is written beside its place, checked there, and then moved: a failed parity check
-    writes nothing.
+    The files are written to a temporary folder, and their scores are compared with those of the
+    model (the parity check). Then the folder is moved to ``cfg.output``. If the check fails,
+    nothing is written.
 
     Raises:
-        ConfigError, DataError, CheckpointError, OutputError: one line that says what to mend.
+        ConfigError, DataError, CheckpointError, OutputError: one line that says what to correct.
     """
     required(cfg, "checkpoint", "to", "output")
     output, engine, checkpoint = Path(cfg.output), str(cfg.to), Path(cfg.checkpoint)
@@ -80,7 +81,7 @@ def export_model(cfg: DictConfig) -> str:
         form = trees_of(model)
     elif engine in ("solr", "ranklib"):
         form = layers_of(model, scorer.transform)
-    # in float32, whatever precision its run had
+    # always in float32, even if the run used another precision
     scores = predict(model, scorer.open(lists), items=cfg.evaluation_items).numpy()
     context = ExportContext(name, scorer, form, not missing)
     exported = _WRITERS[engine](context)
@@ -115,10 +116,7 @@ def manifest(
     engine: str, context: ExportContext, exported: Exported, results: Mapping[str, Any],
     digests: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """Which model this is, and how its features are read.
-
-    ``results`` are of its run, ``digests`` of the checkpoint, its data and the files.
-    """
+    """Return the content of ``manifest.json``; ``results`` are empty for an unfinished run."""
     model, columns = context.scorer.model, context.scorer.columns
     categories = {} if columns is None else columns.state()["categories"]
     return {
@@ -136,5 +134,5 @@ def manifest(
 
 
 def sha256(file: Path) -> str:
-    """Of its content, in hexadecimal digits."""
+    """Return the SHA-256 of a file's content, in hexadecimal digits."""
     return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""What every writer is given and returns, and whether its files score as the model does."""
+"""What every export writer gets and returns, and the parity check of the exported scores."""
 
 import json
 import re
@@ -14,41 +14,41 @@ from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.scorers.scorer import Scorer
 
-IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name that an expression may hold unquoted
-TOLERANCE = 1e-5  # of a score, or of the largest score of the list where that is above 1
-_ROWS = 1 << 14  # items that trees or layers score at once
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name that needs no quotes in an expression
+TOLERANCE = 1e-5  # largest difference; times the list's largest |score| if that is above 1
+_ROWS = 1 << 14  # number of items that trees or layers score at a time
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A model as an engine reads it."""
+    """A model in the format of an engine."""
 
-    files: Mapping[str, bytes | str]  # content by name
-    # the scores of all items, [items], that the files in a folder give; of a text format those of
-    # the trees or layers that were written into it
+    files: Mapping[str, bytes | str]  # name -> content
+    # computes the scores of all items, [items], from the files in a folder; for a text format, from
+    # the trees or layers that the text was written from
     run: Callable[[Path, Lists], Reals]
-    ran_by: str  # what ``run`` is, for the parity file
-    notes: Mapping[str, Any] = field(default_factory=dict)  # for the manifest
+    ran_by: str  # what ``run`` uses, for the parity file
+    notes: Mapping[str, Any] = field(default_factory=dict)  # notes for the manifest
 
 
 @dataclass(frozen=True)
 class ExportContext:
-    """A model, and what its writer may want to know besides."""
+    """A model to export, with the information that its writer may need."""
 
-    name: str  # of the model in the engine
+    name: str  # name of the model in the engine
     scorer: Scorer
-    form: Any  # the model over raw features, ``Trees`` or ``Layers``; None: neither
-    # no value of the lists was missing in training: a feature that the engine lacks counts as 0
+    form: Any  # the model on raw features, as ``Trees`` or ``Layers``; None: neither
+    # whether a feature that the engine lacks counts as 0, as no value was missing in training
     absent_is_zero: bool
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Their names, in order."""
+        """Names of the features, in order; ``f1``, ``f2``, ... if they have no names."""
         columns, width = self.scorer.columns, self.scorer.transform.width
         return tuple(f"f{i}" for i in range(1, width + 1)) if columns is None else columns.names
 
     def texts(self, files: Mapping[str, str], **notes: Any) -> Exported:
-        """``files`` that were written from ``form``."""
+        """Return an ``Exported`` for text ``files`` that were written from ``form``."""
 
         def run(_: Path, lists: Lists) -> Reals:
             return by_rows(self.form.scores, lists)
@@ -59,32 +59,27 @@ class ExportContext:
 
 
 def json_text(content: Any) -> str:
-    """``content`` as the text of a file."""
+    """Format ``content`` as the text of a JSON file."""
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def by_rows(score: Callable[[Floats], Reals], lists: Lists) -> Reals:
-    """``score`` of the features of all items, some rows at once, ``[items]``."""
+    """Apply ``score`` to the features of all items, some rows at a time; return ``[items]``."""
     starts = range(0, lists.items, _ROWS)
     return np.concatenate([score(np.asarray(lists.features[i : i + _ROWS])) for i in starts])
 
 
 def parity(lists: Lists, ours: Reals, theirs: Reals, what: str) -> dict[str, Any]:
-    """Compare the scores of every item, ``[items]``; the result, for the parity file.
-
-    Args:
-        lists: the lists.
-        ours, theirs: scores of the model and of the exported form.
-        what: the exported form, for the message.
+    """Compare the export's scores ``[items]`` with the model's; return what the parity file says.
 
     Raises:
-        ConfigError: a score differs by more than the tolerance; with its qid, item and scores.
+        ConfigError: a score differs by more than the tolerance; the message names the item.
     """
     ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
     largest = np.maximum.reduceat(np.abs(ours), lists.offsets[:-1])
     units = np.repeat(np.maximum(1.0, largest), lists.lengths)
     gaps = np.abs(theirs - ours)
-    wrong = ~(gaps <= TOLERANCE * units)  # NaN is far
+    wrong = ~(gaps <= TOLERANCE * units)  # NaN is wrong too
     if wrong.any():
         place = int(wrong.argmax())
         number = int(np.searchsorted(lists.offsets, place, side="right")) - 1

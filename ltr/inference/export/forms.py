@@ -1,4 +1,4 @@
-"""A model over raw features: ``Trees``, whatever grew them, and ``Layers``."""
+"""Forms of a model that scores raw features: ``Trees`` from any library, and ``Layers``."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -20,30 +20,30 @@ from ltr.models.rounds import AdaRank, PRank
 Tree = NDArray[np.void]  # [nodes] of NODE; node 0 is the root
 NODE = np.dtype(
     [
-        ("feature", np.int64),  # 0-based; -1 of a leaf
-        ("threshold", np.float32),  # an item goes left where its value is at most this
+        ("feature", np.int64),  # from 0; -1 for a leaf
+        ("threshold", np.float32),  # an item goes left if its value is at most this
         ("left", np.int64),
         ("right", np.int64),
         ("missing_left", np.bool_),  # whether a missing value goes left
-        ("value", np.float64),  # of a leaf
+        ("value", np.float64),  # value of a leaf
     ]
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """The sum of ``trees`` and ``bias``.
+    """A model whose score is the sum of ``trees`` and ``bias``.
 
-    Every split is ``x <= threshold`` in float32, which routes each float32 value as the library
-    does: a float64 threshold t of ``<=`` is the largest float32 that is not above t, and a float32
-    t of ``<`` the next float32 below.
+    Every split is ``x <= threshold`` in float32. It sends each float32 value to the same side as
+    the library does: for ``x <= t`` with a float64 t, the threshold is the largest float32 that is
+    not above t, and for ``x < t`` with a float32 t, it is the next float32 below t.
     """
 
     trees: tuple[Tree, ...]
     bias: float = 0.0
 
     def scores(self, features: Floats) -> Doubles:
-        """The score of each row of ``features``, ``[items]``."""
+        """Return the score of each row of ``features``, ``[items]``."""
         total = np.full(len(features), self.bias)
         for tree in self.trees:
             nodes, moving = np.zeros(len(features), np.int64), np.arange(len(features))
@@ -56,20 +56,27 @@ class Trees:
         return total
 
     def with_bias(self, shift: float = 0.0) -> tuple[Tree, ...]:
-        """The trees, at least one, with the bias and ``shift`` as a tree of one leaf."""
+        """Return the trees, with bias + ``shift`` as one more tree of a single leaf.
+
+        That tree is left out if the sum is 0, unless there are no other trees.
+        """
         constant = self.bias + shift
         return (*self.trees, leaf(constant)) if constant or not self.trees else self.trees
 
     @property
     def least(self) -> float:
-        """A bound of the scores from below."""
+        """A lower bound of the scores."""
         return self.bias + sum(float(t["value"][t["feature"] < 0].min()) for t in self.trees)
 
 
 def fold(
     tree: Tree, leaf: Callable[..., Any], split: Callable[..., Any], node: int = 0, depth: int = 0
 ) -> Any:
-    """``leaf(value, node)`` of leaves, ``split(row, left, right, node, depth)`` of two sides."""
+    """Convert a tree bottom-up; return the result for ``node``.
+
+    ``leaf(value, node)`` is called for each leaf, and ``split(row, left, right, node, depth)`` for
+    each split, where ``left`` and ``right`` are the results for the two sides.
+    """
     row = tree[node]
     if row["feature"] < 0:
         return leaf(np.float32(row["value"]), node)
@@ -78,18 +85,18 @@ def fold(
 
 
 def leaf(value: float) -> Tree:
-    """A tree that is one leaf."""
+    """Return a tree with a single leaf."""
     return np.array([(-1, 0.0, 0, 0, False, value)], NODE)
 
 
 def stump(feature: int, threshold: float, low: float, high: float) -> Tree:
-    """``high`` where the feature is above the threshold, else ``low``; a missing value is 0."""
+    """Return a tree: ``high`` if the feature is above the threshold, else ``low``. Missing is 0."""
     split = np.array([(feature, at_most(threshold), 1, 2, threshold >= 0, 0.0)], NODE)
     return np.concatenate([split, leaf(low), leaf(high)])
 
 
 def at_most(threshold: float | Doubles) -> Floats:
-    """The largest float32 that is not above ``threshold``.
+    """Return the largest float32 that is not above ``threshold``.
 
     >>> float(at_most(0.1)) <= 0.1 < float(np.nextafter(at_most(0.1), np.float32(1)))
     True
@@ -100,33 +107,33 @@ def at_most(threshold: float | Doubles) -> Floats:
 
 
 def below(threshold: Floats) -> Floats:
-    """``t`` of ``x <= t`` that is ``x < threshold``."""
+    """Return t such that ``x <= t`` means ``x < threshold`` in float32."""
     return np.nextafter(np.asarray(threshold, np.float32), np.float32(-np.inf))
 
 
 def above(threshold: Floats) -> Floats:
-    """``t`` of ``x < t`` that is ``x <= threshold``."""
+    """Return t such that ``x < t`` means ``x <= threshold`` in float32."""
     return np.nextafter(np.asarray(threshold, np.float32), np.float32(np.inf))
 
 
 class Layers(nn.Sequential):
-    """A linear layer and an activation by turns, in float64; the last gives one number."""
+    """Linear layers, each followed by an activation, in float64; the last has one output."""
 
     @property
     def is_linear(self) -> bool:
-        """Whether it is a sum of weights times features and a bias."""
+        """Whether the score is linear in the features (one layer, no activation)."""
         return len(self) == 2 and isinstance(self[1], nn.Identity)
 
     @torch.inference_mode()
     def scores(self, features: Floats) -> Doubles:
-        """The score of each row of raw ``features``, ``[items]``."""
+        """Return the score of each row of raw ``features``, ``[items]``."""
         return self(torch.tensor(features, dtype=torch.float64))[:, 0].numpy()
 
 
 def layers_of(model: nn.Module, transform: FeatureTransform) -> Layers:
-    """The layers of a model that ``is_dense``.
+    """Return the layers of a model (for which ``is_dense`` is true) with its transform.
 
-    The standardisation is in the first:
+    The standardisation of the transform becomes part of the first layer:
     ``W (scale * (sign * x - mean)) + b = (W * scale * sign) x + (b - (W * scale) mean)``.
     """
     network: Any = linear_of(model) if isinstance(model, AdaRank | PRank) else model

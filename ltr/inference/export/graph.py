@@ -1,7 +1,7 @@
-"""The feature transform and a network as one ``torch`` module that exports to a graph.
+"""The feature transform and a network as one ``torch`` module that can be exported as a graph.
 
-``FeatureTransform`` computes in float64 by NumPy, and so does this by tensors: a graph of it gives
-the same float32 inputs of the network.
+Like ``FeatureTransform``, which uses NumPy, this module transforms features in float64, so that the
+network gets the same float32 inputs.
 """
 
 import math
@@ -20,7 +20,7 @@ from ltr.scorers.ensemble import Ensemble
 
 
 def _exact(numbers: ArrayLike) -> Tensor:
-    """A constant of float64: the exporter writes Python's numbers in float32."""
+    """Return a float64 constant, because the exporter writes Python numbers as float32."""
     return torch.tensor(numbers, dtype=torch.float64)
 
 
@@ -29,7 +29,7 @@ def _between(values: Tensor, low: float, high: float) -> Tensor:
 
 
 def transformed(features: Tensor, transform: FeatureTransform) -> Tensor:
-    """``transform`` of ``[..., width]`` float32, ``[..., outputs]`` float32."""
+    """Apply ``transform`` to ``features`` ``[..., width]``; return ``[..., outputs]``, float32."""
     shape, missing = transform.shape, features.isnan()
     raw = torch.where(missing, torch.zeros_like(features), features).double()
     raw = raw * _exact(transform.sign)
@@ -41,7 +41,7 @@ def transformed(features: Tensor, transform: FeatureTransform) -> Tensor:
         logarithm = raw.sign() * (raw.abs() + 1.0).log()
         shaped = torch.where(torch.tensor(shape == SIGNED_LOG), logarithm, shaped)
     if QUANTILE in shape:
-        # a column without quantiles reads those of another, and its result is not used
+        # a column without quantiles uses those of another column; its result is discarded
         row = np.maximum(np.cumsum(shape == QUANTILE) - 1, 0)
         score = normal_score(_levels(raw, _exact(transform.grids[row])))
         shaped = torch.where(torch.tensor(shape == QUANTILE), score, shaped)
@@ -55,15 +55,14 @@ def transformed(features: Tensor, transform: FeatureTransform) -> Tensor:
 
 
 def _levels(values: Tensor, grids: Tensor) -> Tensor:
-    """The level of each of ``[..., columns]`` among its column's quantiles ``[columns, levels]``.
-
-    A value that several quantiles equal has the middle of their levels.
+    """Map ``values`` ``[..., columns]`` to their levels, in (0, 1), among the quantiles ``grids``,
+    ``[columns, levels]``. A value that is equal to several gets the middle of their levels.
     """
     columns, count = grids.shape
     flat, starts = grids.flatten(), torch.arange(columns) * count
 
     def quantiles(before: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """How many quantiles are ``before`` each value, by a binary search."""
+        """Count the quantiles that are ``before`` each value, by a binary search."""
         place = torch.zeros_like(values, dtype=torch.int64)
         for bit in reversed(range(count.bit_length())):
             tried = place + (1 << bit)
@@ -80,7 +79,8 @@ def _levels(values: Tensor, grids: Tensor) -> Tensor:
 
 
 # Wichura (1988), algorithm AS 241, PPND16: the inverse normal distribution to about 16 digits, for
-# levels from 1e-11; [2, 2, 8]: middle and tail; numerator and denominator; highest power first.
+# levels from 1e-11. Shape [2, 2, 8]: middle and tail; numerator and denominator; highest power
+# first.
 _WICHURA = (
     ((2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457,
       13731.693765509461125, 1971.5909503065514427, 133.14166789178437745, 3.387132872796366608),
@@ -96,7 +96,7 @@ _WICHURA = (
 
 
 def normal_score(levels: Tensor) -> Tensor:
-    """The inverse of the normal distribution at ``levels`` in [1e-11, 1 - 1e-11], float64.
+    """Compute the inverse normal distribution at ``levels`` in [1e-11, 1 - 1e-11], in float64.
 
     >>> normal_score(torch.tensor([0.5, 0.975], dtype=torch.float64)).round(decimals=12).tolist()
     [0.0, 1.95996398454]
@@ -113,9 +113,10 @@ def normal_score(levels: Tensor) -> Tensor:
 
 
 class ScorerGraph(nn.Module):
-    """Raw features and mask to scores, ``[batch, list]``, 0 on padding; items in initial order.
+    """A module that scores raw features ``[batch, list, feature]`` with a mask ``[batch, list]``.
 
-    Without a mask ``[item, feature]`` to ``[item, 1]``: every item is a list of its own.
+    The scores are ``[batch, list]``, 0 on padding. A model with positions takes items to be in the
+    order shown. Without a mask, each item ``[item, feature]`` is a list, with scores ``[item, 1]``.
     """
 
     def __init__(self, model: nn.Module, transform: FeatureTransform) -> None:
@@ -134,7 +135,7 @@ class ScorerGraph(nn.Module):
 
 
 def graph_of(model: nn.Module, transform: FeatureTransform) -> nn.Module:
-    """A network as ``ScorerGraph``, an ensemble of networks as one of these."""
+    """Return a ``ScorerGraph`` for a network, or an ensemble of them for an ensemble."""
     if not isinstance(model, Ensemble):
         return ScorerGraph(model, transform)
     members: Any = model.members
@@ -142,7 +143,7 @@ def graph_of(model: nn.Module, transform: FeatureTransform) -> nn.Module:
 
 
 def linear_of(model: AdaRank | PRank) -> Linear:
-    """The linear layer, in float64, that scores as ``model``."""
+    """Return a linear network, in float64, that gives the same scores as ``model``."""
     weights = torch.from_numpy(model.linear_weights())
     network = Linear(len(weights)).double().requires_grad_(False)
     network.head.linear.weight.copy_(weights)

@@ -1,8 +1,9 @@
-"""ONNX: a network with its feature transform by torch's exporter, trees as a tree ensemble.
+"""Export to ONNX: networks with their feature transform, and trees as a tree ensemble.
 
-Inputs ``features`` ``[batch, list, feature]`` float32, as the lists have them, and ``mask``
-``[batch, list]`` bool, True where an item exists; output ``scores`` ``[batch, list]``, 0 on
-padding. ``by_item``: ``features`` ``[item, feature]`` alone, and ``scores`` ``[item, 1]``.
+The inputs are the raw ``features`` ``[batch, list, feature]``, float32, and ``mask``
+``[batch, list]``, bool, True where an item exists. The output is ``scores`` ``[batch, list]``, 0 on
+padding. With ``by_item``, the only input is ``features`` ``[item, feature]``, and ``scores`` are
+``[item, 1]``.
 """
 
 import logging
@@ -27,14 +28,14 @@ from ltr.scorers.ensemble import Ensemble
 from ltr.training.evaluation import padded_batches
 
 NAME, PROFILE = "model.onnx", "rank-profile.sd"
-_ITEMS = 1 << 15  # padded items in a batch
+_ITEMS = 1 << 15  # largest number of items in a batch, including padding
 
 
 def onnx(context: ExportContext, *, by_item: bool = False) -> Exported:
-    """The graph of trees, a network, or an ensemble of networks.
+    """Export trees, a network, or an ensemble of networks to ONNX.
 
     Raises:
-        ConfigError: a library is missing, or the model has no graph.
+        ConfigError: a library is missing, or the model cannot be exported.
     """
     if isinstance(context.form, Trees):
         content = _ensemble(context.form, len(context.features), by_item=by_item)
@@ -46,10 +47,12 @@ def onnx(context: ExportContext, *, by_item: bool = False) -> Exported:
 
 
 def vespa(context: ExportContext) -> Exported:
-    """The graph of one document, and the rank profile that feeds it attributes.
+    """Export for Vespa: an ONNX graph that scores one item, and a rank profile that calls it.
+
+    The rank profile reads each feature from the attribute with its name.
 
     Raises:
-        ConfigError: as ``onnx``; or a feature's name is none of an attribute.
+        ConfigError: a library is missing, or the model or a feature's name cannot be exported.
     """
     names, name = context.features, context.name
     if wrong := [one for one in names if not IDENTIFIER.fullmatch(one)]:
@@ -83,7 +86,7 @@ rank-profile {name} {{
 
 
 def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = False) -> bytes:
-    """The graph of a network behind its transform, or of an ensemble of them."""
+    """Return the ONNX file of a network with its transform, or of an ensemble of networks."""
     if isinstance(model, Ensemble) and any(isinstance(m.model, RoundModel) for m in model.members):
         raise ConfigError(
             "to=onnx: the ensemble has members that are no networks: export them one by one"
@@ -93,12 +96,12 @@ def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = Fal
     size = (3,) if by_item else (2, 3)
     example = (torch.zeros(*size, transform.width), torch.ones(size, dtype=torch.bool))
     sizes = {i: torch.export.Dim(name) for i, name in enumerate(("batch", "list")[: len(size)])}
-    inputs = len(size)  # of one item: no mask
+    inputs = len(size)  # 2, or 1 (no mask) with by_item
     level = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # of what the exporter does not find: torchvision
+    logging.disable(logging.WARNING)  # the exporter warns that torchvision is not installed
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the exporter's own code
+            warnings.simplefilter("ignore")  # warnings about the exporter's own code
             program: Any = torch.onnx.export(
                 graph_of(model, transform).eval(), example[:inputs], dynamo=True,
                 dynamic_shapes=(sizes,) * inputs, input_names=["features", "mask"][:inputs],
@@ -111,12 +114,12 @@ def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = Fal
         ) from error
     finally:
         logging.disable(level)
-    passes.ClearMetadataAndDocStringPass()(program.model)  # notes name files of this machine
+    passes.ClearMetadataAndDocStringPass()(program.model)  # it contains paths on this machine
     return bytes(program.model_proto.SerializeToString())
 
 
 def _ensemble(trees: Trees, width: int, *, by_item: bool) -> bytes:
-    """A ``TreeEnsembleRegressor`` with float32 thresholds, ``x <= t``."""
+    """Return the ONNX file of a ``TreeEnsembleRegressor`` with splits ``x <= t`` in float32."""
     onnx, made = need("onnx", "export"), trees.with_bias()
     counts, nodes = [*map(len, made)], np.concatenate(made)
     tree, node = np.repeat(np.arange(len(made)), counts), np.concatenate([*map(np.arange, counts)])
@@ -160,9 +163,10 @@ def _ensemble(trees: Trees, width: int, *, by_item: bool) -> bytes:
 
 
 def _run(folder: Path, lists: Lists) -> Reals:
-    """The scores; every list whole, padded to the longest of its batch, and a list of padding.
+    """Compute the scores of all items, ``[items]``, with ONNX Runtime.
 
-    What stands on padding is NaN.
+    Lists are padded to the longest of their batch, and each batch has one more list that is only
+    padding. Padded features are NaN, to check that they are not used.
     """
     runtime = need("onnxruntime", "export")
     options = runtime.SessionOptions()

@@ -1,8 +1,8 @@
-"""Trees and layers as the texts of Solr, RankLib, Elasticsearch and OpenSearch.
+"""Write trees and layers in the text formats of Solr, RankLib, Elasticsearch and OpenSearch.
 
-Solr's ``LinearModel``, ``NeuralNetworkModel`` and ``MultipleAdditiveTreesModel`` and the plugins'
-``model/xgboost+json`` compute in float32. RankLib 2.x reads ``LinearRegRank`` and ``Ensemble``; its
-trees add in float32, the other in float64.
+Solr's ``LinearModel``, ``NeuralNetworkModel`` and ``MultipleAdditiveTreesModel`` compute in
+float32, and so does ``model/xgboost+json`` in the plugins of Elasticsearch and OpenSearch. RankLib
+2.x reads ``LinearRegRank``, which computes in float64, and ``Ensemble``, which adds in float32.
 """
 
 import json
@@ -15,13 +15,14 @@ from ltr.inference.export.forms import Trees, above, fold
 
 _SOLR = "org.apache.solr.ltr"
 _SLACK = np.float32(1e-6)  # Solr adds it to every threshold, in float32
-_MARGIN = 1e-4  # of the shift of trees, for what float32 loses in the sum
+_MARGIN = 1e-4  # relative margin of the shift of trees, for rounding errors of float32 sums
 
 
 def solr(context: ExportContext) -> Exported:
-    """The feature store, in which a feature is the field of its name, and the model.
+    """Write Solr's feature store and model.
 
-    Numbers of trees are texts, as Solr's own examples have them.
+    Each feature is read from the field with its name. Numbers in trees are texts, as in Solr's own
+    examples.
     """
     form, names, notes, params = context.form, context.features, dict[str, Any](), dict[str, Any]()
     if isinstance(form, Trees):
@@ -44,7 +45,7 @@ def solr(context: ExportContext) -> Exported:
             {
                 "matrix": layer.weight.tolist(),
                 "bias": layer.bias.tolist(),
-                "activation": type(activation).__name__.lower(),  # as Solr calls them
+                "activation": type(activation).__name__.lower(),  # Solr's name for it
             }
             for layer, activation in zip(form[::2], form[1::2], strict=True)
         ]
@@ -60,7 +61,7 @@ def solr(context: ExportContext) -> Exported:
 
 
 def before_slack(threshold: np.float32) -> np.float32:
-    """The number to which Solr's 1e-6 gives ``threshold``, or else the next one below it.
+    """Return the largest float32 that, after Solr has added 1e-6, is at most ``threshold``.
 
     >>> before_slack(np.float32(0.5)) + np.float32(1e-6)
     np.float32(0.5)
@@ -74,7 +75,7 @@ def before_slack(threshold: np.float32) -> np.float32:
 
 
 def ranklib(context: ExportContext) -> Exported:
-    """The text of trees, or of a linear regression; features count from 1."""
+    """Write RankLib's text for trees or a linear regression; features are numbered from 1."""
     form = context.form
     if not isinstance(form, Trees):
         numbers = enumerate([float(form[0].bias), *form[0].weight[0].tolist()])  # 0: the bias
@@ -99,14 +100,14 @@ def ranklib(context: ExportContext) -> Exported:
 
 
 def plugin(context: ExportContext) -> Exported:
-    """The requests that create feature set and trees in Elasticsearch and OpenSearch.
+    """Write the requests that create feature set and model in Elasticsearch and OpenSearch.
 
-    Lucene takes no score below 0, so that the trees carry a shift.
+    Lucene does not accept scores below 0, so a constant is added to the scores of the trees.
     """
     form, names = context.form, context.features
     shift = max(0.0, -form.least) * (1 + _MARGIN)
-    # the plugins mark a feature that matches nothing as missing: in a model that was trained
-    # without missing values it stands for 0
+    # the plugins treat a feature that matches nothing as missing: for a model that was trained
+    # without missing values, this means 0
     notes: dict[str, Any] = {
         "absent_is_zero": context.absent_is_zero,
         "score": f"the model's score {shift:+}",
@@ -135,7 +136,7 @@ def plugin(context: ExportContext) -> Exported:
 
 
 def _splits(context: ExportContext, trees: Trees, shift: float) -> str:
-    """``model/xgboost+json``: nested nodes, left where the value is below the condition."""
+    """Return ``model/xgboost+json``: nested nodes; left if the value is below the condition."""
 
     def split(row: Any, left: Any, right: Any, node: int, depth: int) -> dict[str, Any]:
         absent_left = row["threshold"] >= 0 if context.absent_is_zero else row["missing_left"]
@@ -143,7 +144,7 @@ def _splits(context: ExportContext, trees: Trees, shift: float) -> str:
             "nodeid": node,
             "depth": depth,
             "split": context.features[row["feature"]],
-            "split_condition": float(str(above(row["threshold"]))),  # with the digits it has
+            "split_condition": float(str(above(row["threshold"]))),  # shortest float32 digits
             "yes": left["nodeid"],
             "no": right["nodeid"],
             "missing": (left if absent_left else right)["nodeid"],

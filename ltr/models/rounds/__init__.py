@@ -1,9 +1,11 @@
-"""Models that are fitted by rounds: ``forward(features, mask, ranks=None) -> scores`` like any.
+"""Models that are fitted in rounds instead of by gradient descent on a network.
 
-A ``RoundLearner``, for which an epoch is a round, fits a ``RoundModel``: boosted trees, with their
-library's objective or any loss of ``ltr.losses``, and the systems of the literature that are no
-network and no loss. ``AdaRank`` boosts single features on a metric, ``RankBoost`` thresholds on
-pairs, ``PRank`` is a perceptron for grades; their state is plain numbers.
+They have the interface of all models, ``forward(features, mask, ranks=None) -> scores``. A
+``RoundLearner`` fits a ``RoundModel``; one epoch is one round. The models are boosted trees, fitted
+to their library's objective or to any loss of ``ltr.losses``, and methods of the literature that
+are neither a network nor a loss: ``AdaRank`` boosts single features for a metric, ``RankBoost``
+boosts thresholds of features for pairs of items, and ``PRank`` is a perceptron for grades. The
+state of these three is plain numbers.
 """
 
 from ltr.models.rounds.boosting import AdaRank, RankBoost

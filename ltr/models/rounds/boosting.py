@@ -1,4 +1,4 @@
-"""AdaRank and RankBoost: boosting of single features, as their papers have it."""
+"""AdaRank and RankBoost: boosting of single features, as in their papers."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -23,19 +23,20 @@ from ltr.models.rounds.model import (
 )
 from ltr.training.evaluation import metrics_of_scores
 
-_LEAST = 1e-6  # of sum P (1 - E): a feature that ranks every list perfectly has a finite weight
+_LEAST = 1e-6  # lower limit of sum P (1 - E), so that a perfect feature gets a finite weight
 _MOST_SCORE = 300.0  # exp(300)^2 is still a float64
-_MOST_R = 1 - 1e-6  # a threshold that orders every pair has a finite weight
+_MOST_R = 1 - 1e-6  # upper limit of r, so that a perfect threshold gets a finite weight
 
-Ranker = tuple[float, ...]  # its number in each array of the content
-# The next ranker by the scores of train, ``[items]``, and those before it; None: there is none.
+Ranker = tuple[float, ...]  # its value in each array of ``names``
+# Maps the scores of train, ``[items]``, and the rankers so far to the next ranker, None if none.
 Choose = Callable[[Doubles, Sequence[Ranker]], Ranker | None]
 
 
 class ChosenFeatures(NumbersModel):
-    """A sum of weak rankers, each of one feature: arrays ``names``, ``[rankers]`` each.
+    """A sum of weak rankers, each of which uses one feature.
 
-    The first is ``features``, 0-based, the last ``alphas``, the weights.
+    The content is one array ``[rankers]`` for each of ``names``. The first name is ``features``
+    (feature numbers, 0-based), the last is ``alphas`` (weights).
     """
 
     makes = "rankers"
@@ -43,11 +44,14 @@ class ChosenFeatures(NumbersModel):
 
     @abstractmethod
     def chooser(self, data: FitData, items: Floats) -> Choose:
-        """What chooses the rankers; ``items`` are the features of train, ``[items, width]``."""
+        """Return the function that chooses the next ranker.
+
+        ``items`` are the features of train, ``[items, width]``.
+        """
 
     @abstractmethod
     def part(self, ranker: Ranker, items: Floats) -> Doubles:
-        """What ``ranker`` adds to the scores of ``items``, ``[items]``."""
+        """Return what ``ranker`` adds to the scores of ``items``, ``[items]``."""
 
     def rounds(self, data: FitData) -> Iterator[Round]:
         splits = {**data.scored, "train": data.train}
@@ -81,38 +85,40 @@ class ChosenFeatures(NumbersModel):
         )
 
     def sums(self, values: Doubles) -> Doubles:
-        """The sum over rankers of ``values`` for each feature, ``[width]``."""
+        """For each feature, sum ``values`` over the rankers that use it, ``[width]``."""
         features = self.content["features"].astype(int)
         return np.bincount(features, values, self.width).astype(np.float64)
 
     def importances(self) -> Importances:
-        """The sum of |alpha| of each feature, and how often it was chosen."""
+        """Return for each feature the sum of its |alpha|, and how often it was chosen."""
         alphas = np.abs(self.content["alphas"])
         return Importances(self.sums(alphas), self.sums(np.ones_like(alphas)))
 
 
 class AdaRank(ChosenFeatures):
-    """AdaRank (Xu and Li, 2007, figure 1): f = sum_t alpha_t x_{k_t}, one feature a round.
+    """AdaRank (Xu and Li, 2007, figure 1): f = sum_t alpha_t x_{k_t}, one feature per round.
 
-    With E(f, i) the metric of list i when it is ranked by f, and P_1 the same for all lists,
+    E(f, i) is the metric of list i when it is ranked by f. P_1 is equal for all lists, and P_t is
+    normalised to sum to 1. If the lists have weights, they multiply every P_t. Round t chooses
 
         k_t = argmax_k sum_i P_t(i) E(x_k, i)
         alpha_t = 1/2 ln(sum_i P_t(i) (1 + E(x_{k_t}, i)) / sum_i P_t(i) (1 - E(x_{k_t}, i)))
         P_{t+1}(i) proportional to exp(-sharpness E(f_t, i)).
 
-    The convention of E is that of the run; a list that it skips has no weight. Features are ranked
-    by as the transform leaves them, larger first. Where one feature is best under every P that
-    these weights reach, the paper's rounds choose it again and again and f never changes its order:
-    ``repeat=False`` and a larger ``sharpness`` are remedies. The paper ends when the metric of
-    train no longer grows; here ``patience`` ends, and the best round on vali is kept.
+    E follows the run's convention; a list that the convention skips has weight 0. A feature is used
+    as the transform leaves it, and larger values rank first. If one feature is the best under every
+    P_t, the rounds of the paper choose it again and again, and the order by f never changes:
+    ``repeat=False`` or a larger ``sharpness`` helps. The paper stops when the metric on train no
+    longer grows; here ``patience`` stops the fit, and the best round on the validation lists is
+    kept.
 
     Args:
-        metric: E, a metric from 0 to 1.
-        sharpness: 1 is the paper's; 2 is E rescaled to the range -1 to 1.
-        repeat: whether a feature may be chosen again; False ends after ``width`` rounds.
+        metric: E, a metric with values from 0 to 1.
+        sharpness: 1 in the paper; 2 is the same as rescaling E to the range -1 to 1.
+        repeat: whether a feature may be chosen again. If False, rounds after ``width`` add nothing.
 
     Raises:
-        ConfigError: a knob is out of its range, or the metric is not from 0 to 1.
+        ConfigError: a setting is out of range, or the values of the metric are not from 0 to 1.
     """
 
     title = "AdaRank"
@@ -162,7 +168,7 @@ class AdaRank(ChosenFeatures):
         return choose
 
     def _values(self, data: FitData, scores: Reals) -> Doubles:
-        """E of each list of train, ``[lists]``, NaN where it is skipped."""
+        """Return E of each list of train, ``[lists]``, NaN if the list is skipped."""
         found = metrics_of_scores(data.train, scores, [self.metric], data.convention)
         return found[str(self.metric)]
 
@@ -174,23 +180,24 @@ class AdaRank(ChosenFeatures):
         return items.astype(np.float64) @ self.linear_weights()
 
     def linear_weights(self) -> Doubles:
-        """The weight of each feature, ``[width]``."""
+        """Return the weight of each feature, ``[width]``."""
         return self.sums(self.content["alphas"])
 
 
 class RankBoost(ChosenFeatures):
     """RankBoost (Freund et al., 2003, section 3): f = sum_t alpha_t [x_{k_t} > theta_t].
 
-    With D_t(i, j) proportional to exp(f(j) - f(i)) over all pairs y_i > y_j of items of one list,
-    the sum over pairs and lists 1,
+    D_t(i, j) is proportional to exp(f(j) - f(i)) for all pairs y_i > y_j of items of one list, and
+    sums to 1 over the pairs of all lists. With
 
         r(k, theta) = sum_ij D_t(i, j) ([x_ik > theta] - [x_jk > theta])
 
-    a round takes the k, theta of the largest |r| and alpha_t = 1/2 ln((1 + r) / (1 - r)) (the third
-    method of section 3.2). ``model=stumps`` boosts the same loss by Newton steps of LightGBM.
+    round t chooses the k and theta with the largest |r|, and alpha_t = 1/2 ln((1 + r) / (1 - r))
+    (the third method of section 3.2). ``model=stumps`` boosts the same loss with LightGBM's Newton
+    steps.
 
-    A feature has at most ``thresholds``: all gaps between values of train, or where there are more
-    values, so many quantiles.
+    Each feature has at most ``thresholds`` thresholds: all its distinct values in train except the
+    largest, or, if there are more, so many of them at even steps in their order.
     """
 
     title = "RankBoost"
@@ -213,7 +220,7 @@ class RankBoost(ChosenFeatures):
             for feature, (known, places) in enumerate(zip(cuts, bins, strict=True)):
                 if len(known):
                     sums = np.bincount(places, of_items, len(known) + 1)
-                    r = np.cumsum(sums[::-1])[::-1][1:]  # of the values above each cut
+                    r = np.cumsum(sums[::-1])[::-1][1:]  # sums of the values above each cut
                     cut = int(np.abs(r).argmax())
                     if abs(r[cut]) > abs(best[0]):
                         best = float(r[cut]), feature, cut
@@ -232,11 +239,15 @@ class RankBoost(ChosenFeatures):
 
 
 def _potential(data: FitData) -> Callable[[Doubles], Doubles]:
-    """Sum over pairs of D as the better item, less that as the worse, ``[items]``, by scores."""
+    """Return a function that maps the scores of train to each item's share in r, ``[items]``.
+
+    This is the sum of D over the pairs in which the item is the better one, minus the sum over the
+    pairs in which it is the worse one.
+    """
     train = data.train
     of_list = np.repeat(np.arange(len(train)), train.lengths)
     labels = pd.Series(train.labels.cpu().numpy())
-    places = labels.groupby(of_list).rank("dense").to_numpy(int) - 1  # the least 0, ties the same
+    places = labels.groupby(of_list).rank("dense").to_numpy(int) - 1  # lowest 0, ties equal
     place = of_list, places
     shape = len(train), 1 + places.max(initial=0)
     weights = np.ones(len(train)) if data.weights is None else data.weights
@@ -257,7 +268,7 @@ def _potential(data: FitData) -> Callable[[Doubles], Doubles]:
 
 
 def _cuts(column: Floats, most: int) -> Floats:
-    """Values of ``column`` at which it is cut, above or not: at most ``most``, ascending."""
+    """Return at most ``most`` values of ``column`` as thresholds ("above or not"), ascending."""
     values = np.unique(column)[:-1]
     if len(values) <= most:
         return values

@@ -17,12 +17,13 @@ from ltr.models.rounds.trees import RESERVED, BoostedTrees
 
 
 class CatBoost(BoostedTrees):
-    """Trees of CatBoost (Prokhorenkova et al., 2018).
+    """Boosted trees of CatBoost (Prokhorenkova et al., 2018).
 
-    CatBoost does all rounds in one call, and they are evaluated one by one afterwards: ``patience``
-    ends the evaluation and saves no time. It does not boost with a loss of ``ltr.losses``, as it
-    gives parts of lists to objectives in Python. Its own are ``"YetiRank"`` (Gulin et al., 2011),
-    ``"YetiRankPairwise"``, ``"PairLogit"`` and ``"QueryRMSE"``.
+    CatBoost does all rounds in one call, and the rounds are evaluated one by one afterwards:
+    ``patience`` stops the evaluation but saves no training time. CatBoost cannot be fitted to a
+    loss of ``ltr.losses``, because it passes parts of lists to objectives written in Python. Its
+    own objectives are ``"YetiRank"`` (Gulin et al., 2011), ``"YetiRankPairwise"``, ``"PairLogit"``
+    and ``"QueryRMSE"``.
     """
 
     library = "catboost"
@@ -37,7 +38,7 @@ class CatBoost(BoostedTrees):
     takes_losses = False
 
     def grow(self, data: FitData) -> Iterator[Round]:
-        """All rounds are done in one call, and then yielded."""
+        """Do all rounds in one call, then yield them one by one."""
         gpu, train, threads = data.train.device.type == "cuda", data.train, torch.get_num_threads()
         params = self.params | {
             "loss_function": self.own_objective(),
@@ -87,7 +88,7 @@ class CatBoost(BoostedTrees):
         return int(booster.get_tree_leaf_counts().sum())
 
     def importances(self) -> Importances:
-        """The gain is CatBoost's ``PredictionValuesChange``, which sums to 100."""
+        """Return CatBoost's ``PredictionValuesChange`` as gain, which sums to 100; no splits."""
         gain = self.booster.get_feature_importance(type="PredictionValuesChange")
         return Importances(gain, np.full(self.width, np.nan))
 
@@ -105,7 +106,7 @@ class CatBoost(BoostedTrees):
 
 
 def with_categories(items: Floats, categories: Sequence[int]) -> Any:
-    """``items`` as CatBoost takes them; the columns ``categories`` as whole numbers, -1 = missing.
+    """Convert ``items`` for CatBoost: columns ``categories`` become integers, -1 = missing.
 
     >>> with_categories(np.array([[0.5, 2], [1.5, np.nan]], np.float32), [1])
          0  1

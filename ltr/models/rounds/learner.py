@@ -1,4 +1,4 @@
-"""Fit a model by rounds: what it does not support; the loop, its history and checkpoints."""
+"""Fit a model in rounds: unsupported settings, the loop, its history and checkpoints."""
 
 import itertools
 import logging
@@ -22,8 +22,8 @@ from ltr.typing import Loss
 
 log = logging.getLogger(__name__)
 
-_LINES = 20  # of the log, for a whole run
-# Settings of the neural trainer that these models do not support: their defaults.
+_LINES = 20  # about so many lines in the log of a whole run
+# Settings of the neural trainer that these models do not support, with their defaults.
 _UNUSED: dict[str, Any] = {
     "warmup": 0, "clip": None, "l1": 0, "l2": 0, "compile": False, "precision": "float32",
     "shards": None, "augment": {"noise": 0},
@@ -31,26 +31,27 @@ _UNUSED: dict[str, Any] = {
 
 
 class RoundLearner:
-    """Fits a model round by round; ``monitor`` keeps what rounds made and the history.
+    """Fits a model round by round; ``monitor`` writes the checkpoints and the history.
 
-    An epoch is a round: ``epochs`` is the most rounds, ``patience`` how many may pass without a
-    better ``select_on`` of vali. Every round sees all lists whole, so ``batch_size`` and
-    ``list_size`` do nothing. The libraries of trees do not save the state of their random numbers,
-    so a run that was cut off starts over when it is resumed, and does the same rounds. Its
-    checkpoints stay until it has come as far again.
+    One epoch is one round: ``epochs`` is the largest number of rounds, and ``patience`` is how many
+    rounds may pass without a better ``select_on`` on the validation lists. Every round uses all
+    lists in full, so ``batch_size`` and ``list_size`` have no effect. The tree libraries do not
+    save the state of their random generators. Therefore an interrupted run starts over when it is
+    resumed, and does the same rounds again. Its checkpoints are kept until it has reached the same
+    round.
     """
 
     def __init__(self, model: RoundModel, loss: Loss | None, monitor: Monitor) -> None:
-        """``loss`` is the objective, None the model's own."""
+        """``loss`` is the objective; None: the model's own objective."""
         self.model, self.loss, self.monitor = model, loss, monitor
-        self._states: dict[Path, Callable[[], Any]] = {}  # of the best and of the last round
-        self._there = 0  # rounds of the checkpoint of the run that is resumed
+        self._states: dict[Path, Callable[[], Any]] = {}  # states of best and last round
+        self._there = 0  # rounds that the resumed run's checkpoint already has
 
     def fit(self, data: Mapping[str, ItemTensors]) -> None:
-        """Fit ``data["train"]``, select on ``data["vali"]``.
+        """Fit ``data["train"]``, and select the best round on ``data["vali"]``.
 
-        The rounds so far are saved where a score is not finite (``TrainingError``), and where the
-        user stops it (``Interrupted``).
+        The rounds so far are also saved if a score is not finite (``TrainingError``) or if the user
+        stops the fit (``Interrupted``).
         """
         monitor, settings = self.monitor, self.monitor.settings
         if monitor.done:
@@ -107,7 +108,7 @@ class RoundLearner:
     def _keep(self) -> None:
         """Write ``last.pt`` and, once there is a best round, ``best.pt``.
 
-        A checkpoint of more rounds, which this fit will reach too, stays.
+        An existing checkpoint of more rounds is kept, because this fit will reach them too.
         """
         monitor = self.monitor
         if monitor.progress.epoch < self._there and not monitor.done:
@@ -128,7 +129,7 @@ class RoundLearner:
 
 
 def check_rounds(model: Any, loss: Loss | None, settings: Settings) -> None:
-    """Raise ``ConfigError`` where ``model`` does not support the loss, or one of the settings."""
+    """Raise ``ConfigError`` if ``model`` does not support the loss or one of the settings."""
     given = [name for name, value in _UNUSED.items() if getattr(settings, name) != value]
     if given:
         raise ConfigError(f"{', '.join(given)}: {model.title} does not support this, leave it out")

@@ -11,13 +11,13 @@ from ltr.data.batches import ItemTensors
 from ltr.models.rounds.model import FitData, Importances, Round, check_whole_labels, single
 from ltr.models.rounds.trees import BoostedTrees
 
-_MOST = 1022  # LightGBM is given the gain of one more grade: 2^1023 is a float64, 2^1024 is not
+_MOST = 1022  # LightGBM also gets the gain of the next grade: 2^1023 fits float64, 2^1024 not
 
 
 class LightGBM(BoostedTrees):
-    """Trees of LightGBM (Ke et al., 2017) on the CPU.
+    """Boosted trees of LightGBM (Ke et al., 2017), on the CPU.
 
-    Its objectives are ``"lambdarank"`` (Burges, 2010) and ``"rank_xendcg"`` (Bruch et al., 2020).
+    Its objectives are ``"lambdarank"`` (Burges, 2010) and ``"rank_xendcg"`` (Bruch, 2021).
     """
 
     library = "lightgbm"
@@ -33,7 +33,7 @@ class LightGBM(BoostedTrees):
             "seed": data.settings.seed,
             "num_threads": torch.get_num_threads(),
             "deterministic": True,
-            "force_row_wise": True,  # else LightGBM measures which is faster
+            "force_row_wise": True,  # else LightGBM tries which is faster
             "feature_pre_filter": False,
             "verbosity": -1,
         }
@@ -48,7 +48,7 @@ class LightGBM(BoostedTrees):
                 of.features.cpu().numpy(),
                 of.labels.cpu().numpy(),
                 group=of.lengths,
-                categorical_feature=self.categories or "auto",  # of an array: none
+                categorical_feature=self.categories or "auto",  # auto: none in an array
                 params=dict(params),
                 **more,
             )
@@ -61,7 +61,7 @@ class LightGBM(BoostedTrees):
         known = booster.model_to_string().partition("\nparameters:")[2]
         self.check_known(own, re.findall(r"(?m)^\[(\w+):", known))
 
-        # LightGBM shows the scores it keeps to a function of metrics, split after split.
+        # LightGBM passes its current scores to a metric function, one split after another.
         shown: list[Floats] = []
 
         def keep(scores: Doubles, _: Any) -> tuple[str, float, bool]:
@@ -84,7 +84,7 @@ class LightGBM(BoostedTrees):
         return sum(map(int, re.findall(r"(?m)^num_leaves=(\d+)$", booster.model_to_string())))
 
     def importances(self) -> Importances:
-        """See the base class; the gain is the sum over splits of what each lowers the objective."""
+        """Return gain and splits; the gain sums how much each split lowers the objective."""
         gain, splits = map(self.booster.feature_importance, ("gain", "split"))
         return Importances(gain, splits.astype(float))
 

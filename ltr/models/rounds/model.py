@@ -1,4 +1,4 @@
-"""Models that are fitted by rounds: what a fit reads, what a round gives, scoring and state."""
+"""Base classes of models fitted in rounds: the data of a fit, a round's result, scores, state."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -23,31 +23,34 @@ Numbers = Mapping[str, Doubles]
 
 
 class Importances(NamedTuple):
-    """The use of each feature in the whole model."""
+    """How much the whole model uses each feature."""
 
     gain: Doubles  # [width], in the model's own unit
-    splits: Doubles  # [width], how often it is used; NaN where that is not known
+    splits: Doubles  # [width], how often the feature is used; NaN if unknown
 
 
 @dataclass(frozen=True)
 class FitData:
-    """What a model is fitted to, and how."""
+    """The data that a model is fitted to, and the settings of the fit."""
 
     train: ItemTensors
-    scored: Mapping[str, ItemTensors]  # the splits of Round.scores
-    settings: Settings  # an epoch is a round, at most, after the start
-    loss: Loss | None = None  # to fit; None: the model's own objective
-    stop: Callable[[], bool] = lambda: False  # asked by a library that does all rounds in one call
-    convention: Convention = field(default_factory=Convention)  # of a metric that is fitted
+    scored: Mapping[str, ItemTensors]  # the splits that every round scores, see Round.scores
+    settings: Settings  # ``epochs`` is the largest number of rounds; the start does not count
+    loss: Loss | None = None  # the loss to fit; None: the model's own objective
+    stop: Callable[[], bool] = lambda: False  # for a library that does all rounds in one call
+    convention: Convention = field(default_factory=Convention)  # for a model fitted to a metric
 
     @property
     def weights(self) -> Floats | None:
-        """Of train's lists for the model's own objective, ``[lists]``; None: all the same."""
+        """Weights of train's lists for the model's own objective, ``[lists]``; None: all equal.
+
+        They are None if a loss is fitted, which applies the weights itself.
+        """
         return self.train.weights if self.loss is None else None
 
     @cached_property
     def objective(self) -> LossObjective | None:
-        """The loss as boosting libraries take it; None: the model's own objective."""
+        """The loss in the form that boosting libraries expect; None: the model's own objective."""
         if self.loss is None:
             return None
         s = self.settings
@@ -56,28 +59,28 @@ class FitData:
 
     @property
     def weights_of_items(self) -> Floats | None:
-        """``weights`` of each item's list, ``[items]``."""
+        """The entry of ``weights`` for each item's list, ``[items]``; None: all equal."""
         return None if self.weights is None else np.repeat(self.weights, self.train.lengths)
 
 
 class Round(NamedTuple):
-    """What a fit has come to after a round."""
+    """The result of a fit after a round."""
 
-    scores: Mapping[str, Reals]  # of the items of each split of FitData.scored
-    state: Callable[[], Any]  # what ``RoundModel.take`` takes; still to be called after more rounds
-    columns: dict[str, float]  # of the history; a round that finds nothing may change none
+    scores: Mapping[str, Reals]  # for each split of FitData.scored, the scores of its items
+    state: Callable[[], Any]  # gives the input of ``RoundModel.take``, even after more rounds
+    columns: dict[str, float]  # for the history; a round may leave them all unchanged
 
 
 class RoundModel(nn.Module, ABC):
-    """A model that scores items one by one; before the first round every score is 0."""
+    """A model that scores each item alone; before the first round every score is 0."""
 
     title: ClassVar[str]
-    makes: ClassVar[str]  # what rounds make, in messages
-    not_finite: ClassVar[str] = (  # the remedy where scores are not
+    makes: ClassVar[str]  # the plural noun for what rounds make, in messages
+    not_finite: ClassVar[str] = (  # the remedy in messages if scores are not finite
         "train with transform=standardise, or look at the features and labels of these lists"
     )
-    takes_losses: ClassVar[bool] = False  # whether it is fitted to a loss of ltr.losses
-    objective: str | None = None  # chosen among its own
+    takes_losses: ClassVar[bool] = False  # whether it can be fitted to a loss of ltr.losses
+    objective: str | None = None  # the objective that the user chose among the model's own
     pointwise = True
 
     def __init__(self, width: int) -> None:
@@ -86,15 +89,15 @@ class RoundModel(nn.Module, ABC):
 
     @abstractmethod
     def rounds(self, data: FitData) -> Iterator[Round]:
-        """Fit: the start, then all rounds of ``data`` or more; this is not changed."""
+        """Fit, without changing the model: yield its start, then all rounds of ``data`` or more."""
 
     @abstractmethod
     def take(self, content: Any) -> None:
-        """Become the state ``content`` of a round; ``CheckpointError`` if it does not fit."""
+        """Set the state to ``content``, a round's; ``CheckpointError`` if it does not fit."""
 
     @abstractmethod
     def score_items(self, items: Floats) -> Reals:
-        """The score of each row of ``items``, ``[items]``."""
+        """Return the score of each row of ``items``, ``[items]``."""
 
     @property
     @abstractmethod
@@ -103,19 +106,19 @@ class RoundModel(nn.Module, ABC):
 
     @abstractmethod
     def importances(self) -> Importances:
-        """The use of each feature, after a first round."""
+        """Return how much each feature is used; needs at least one round."""
 
     @property
     def description(self) -> str:
-        """The model and its version, in messages."""
+        """The model and its version, for messages."""
         return self.title
 
     def own_objective(self) -> str:
-        """The objective where no loss is chosen."""
+        """Return the name of the objective used if no loss is chosen."""
         return self.title
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
+        """Return scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
         scores = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
         if self.fitted and bool(mask.any()):
             items = np.ascontiguousarray(features[mask].float().cpu().numpy())
@@ -127,7 +130,7 @@ class RoundModel(nn.Module, ABC):
 
 
 class NumbersModel(RoundModel, ABC):
-    """A model whose content is named arrays of finite float64; none before the first round."""
+    """A model whose content is named arrays of finite float64, empty before the first round."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
@@ -135,7 +138,7 @@ class NumbersModel(RoundModel, ABC):
 
     @abstractmethod
     def fits(self, content: Numbers) -> bool:
-        """Whether ``content`` has the names and shapes of this model."""
+        """Return whether ``content`` has the names and shapes of this model."""
 
     @property
     def fitted(self) -> int:
@@ -150,15 +153,15 @@ class NumbersModel(RoundModel, ABC):
         self.content = content or {}
 
     def get_extra_state(self) -> dict[str, Tensor]:
-        """The content as tensors."""
+        """Return the content as tensors."""
         return {name: torch.from_numpy(array.copy()) for name, array in self.content.items()}
 
     def set_extra_state(self, state: Any) -> None:
-        """Take what ``get_extra_state`` returned; ``CheckpointError`` if it is not that."""
+        """Restore the result of ``get_extra_state``; ``CheckpointError`` if it is anything else."""
         tensors = state if isinstance(state, dict) else {"": state}
         if not all(
             isinstance(one, Tensor)
-            and one.nbytes <= one.untyped_storage().nbytes()  # or a small file asks for memory
+            and one.nbytes <= one.untyped_storage().nbytes()  # a small file could claim much memory
             and bool(one.isfinite().all())
             for one in tensors.values()
         ):
@@ -167,13 +170,13 @@ class NumbersModel(RoundModel, ABC):
 
 
 def single(scores: Reals) -> Floats:
-    """``scores`` as float32; too large ones become infinite, which the caller checks."""
+    """Convert ``scores`` to float32; too large values become infinite, which the caller checks."""
     with np.errstate(over="ignore"):
         return scores.astype(np.float32)
 
 
 def finite_features(data: ItemTensors, title: str) -> Floats:
-    """The features of ``data``, ``[items, width]``; ``DataError`` if one is not finite."""
+    """Return the features of ``data``, ``[items, width]``; ``DataError`` if one is not finite."""
     features: Floats = data.features.cpu().numpy()
     if not np.isfinite(features).all():
         raise DataError(

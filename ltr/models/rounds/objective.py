@@ -13,45 +13,54 @@ from ltr.metrics.per_list import check_values
 from ltr.training.evaluation import padded_batches
 from ltr.typing import Loss
 
-_STEP = 1.0  # how far the scores move for the curvature, in units of the scores
-_PAIRS = 240  # pairs in a batch at most, for each item it may have
-_LEAST = 1.0  # curvature in units of the gradient: no leaf takes a step larger than 1 / this
+_STEP = 1.0  # how far the scores are moved to measure the curvature, in units of the scores
+_PAIRS = 240  # a batch has at most so many times as many pairs as items
+_LEAST = 1.0  # least curvature, in units of the gradient: no leaf takes a larger step than 1 / this
 
 
 class LossObjective:
-    """Gradient and curvature of a loss for every item, as a boosting library takes them.
+    """Gradient and curvature of a loss for every item, in the form boosting libraries expect.
 
-    The objective L(s) is the sum over lists of weight times loss. With g(s) its gradient by
-    autograd, the curvature of item i is
+    The objective L(s) is the sum over lists of weight times loss, and g(s) is its gradient by
+    autograd. The curvature of item i is
 
-        h_i = max(|g_i(s + v) - g_i(s)|, |g_i(s)|), v_j = +1 or -1 at random, anew every round,
+        h_i = max(|g_i(s + v) - g_i(s)|, |g_i(s)|), v_j = +1 or -1 at random, new in every round.
 
-    and a library gives a leaf the value -sum g / (sum h + its regularisation). The difference is
-    H v, H the matrix of second derivatives on the way from s to s + v. Its mean over v is at least
-    |H_ii|: a bound that is positive for losses that are not convex (NeuralNDCG), where Newton's
-    H_ii would be negative, and needs first derivatives only. A step of 1 is as large as that of a
-    boosted score, and leaves the kinks where items are tied, as trees tie many. The second part is
-    a floor: no leaf takes a step larger than 1 before regularisation.
+    A library gives a leaf the value -sum g / (sum h + its regularisation).
 
-    Both are multiplied by ``unit``, 1 / mean of h at the first call, so that the libraries' limits
-    on the curvature in a leaf count items, whatever the unit of the loss. A loss that is flat where
-    all scores of every list are equal (SoftSort's) begins with its gradient at s + v.
+    The difference is (H v)_i, where H is the matrix of second derivatives averaged between s and
+    s + v. The mean of its absolute value over v is at least |H_ii|. So h is positive even for a
+    loss that is not convex (NeuralNDCG), where H_ii, which Newton's method uses, can be negative,
+    and it needs first derivatives only. Steps of 1 are about as large as those of a boosted score,
+    and they move away from the kinks of the loss at tied scores, of which trees make many. The
+    second term of the maximum is a lower limit: no leaf takes a step larger than 1 before
+    regularisation.
+
+    Gradient and curvature are multiplied by ``unit``, which is 1 / mean of h at the first call.
+    Thus a library's limit on the curvature in a leaf becomes a limit on the number of items,
+    whatever the unit of the loss. A loss whose gradient is 0 where all scores are equal (SoftSort)
+    starts with its gradient at s + v.
 
     Attributes:
-        value: mean over lists of the weighted loss at the scores of the last call.
-        lists: how many lists count.
-        unit: the factor on gradient and curvature; 0 before the first call.
+        value: mean over the counted lists of weight times loss, at the scores of the last call.
+        lists: the number of counted lists.
+        unit: the factor of gradient and curvature; 0 before the first call.
     """
 
     def __init__(
         self, loss: Loss, data: ItemTensors, *, empty: str = "keep", items: int = 32768,
         seed: int = 0,
     ) -> None:  # fmt: skip
-        """Prepare the lists of ``data``, whole, for ``loss``, its knobs bound; ``seed`` is of v.
+        """Prepare the full lists of ``data``.
 
-        ``empty`` is ``keep`` or ``skip``, whether lists with no relevant item count. ``items``
-        bounds the padded items of a batch, and 240 times as many its pairs, for each of which most
-        losses keep several numbers; it changes values only of a loss that draws.
+        Args:
+            loss: the loss, with its knobs bound.
+            data: the training lists.
+            empty: ``"keep"`` or ``"skip"``: whether lists with no relevant item count.
+            items: the largest number of padded items in a batch; 240 times as many is the largest
+                number of pairs, because most losses keep several numbers for each pair. It changes
+                the values only of a loss that draws random numbers.
+            seed: seeds the random v.
         """
         self._loss, self._data = loss, data
         self._batches = list(padded_batches(data, items=items, pairs=items * _PAIRS))
@@ -62,17 +71,17 @@ class LossObjective:
         self.value, self.unit = float("nan"), 0.0
 
     def __call__(self, scores: Reals, train: Any = None) -> tuple[Floats, Floats]:
-        """Gradient and curvature of every item, ``[items]`` each, at ``scores``.
+        """Return gradient and curvature of every item at ``scores``, ``[items]`` each.
 
-        The libraries pass their own form of ``train``, which is not used.
+        Libraries pass their own form of the training data as ``train``; it is not used.
 
         Raises:
-            ConfigError: the loss, of one's own, returned other than one value per list.
+            ConfigError: the loss, written by the user, did not return one value per list.
             TrainingError: the loss or its gradient is not finite.
         """
         device, count = self._data.device, len(self._data.labels)
         moved = scores + _STEP * self._random.choice([-1.0, 1.0], count)
-        # both gradients of a loss that draws are of one draw
+        # if the loss draws random numbers, both gradients use the same ones
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             there = self.gradient(moved)
         gradient = self.gradient(scores)
@@ -85,7 +94,7 @@ class LossObjective:
         return parts[0].astype(np.float32), parts[1].astype(np.float32)
 
     def gradient(self, scores: Reals) -> Doubles:
-        """The gradient of the sum over lists of the loss, ``[items]``; sets ``value``."""
+        """Return the gradient of the weighted sum of the losses, ``[items]``; set ``value``."""
         flat = torch.from_numpy(np.array(scores, np.float64)).to(self._data.device)
         out, total, teacher = torch.zeros_like(flat), 0.0, self._data.teacher
         for batch, counted in zip(self._batches, self._counted, strict=True):

@@ -25,14 +25,15 @@ _MOST_GRADES = 1000
 class PRank(NumbersModel):
     """PRank (Crammer and Singer, 2001): one direction w and thresholds b_1 <= ... <= b_{K-1}.
 
-    A round is a pass over the items of train in a random order. An item of grade y with
-    b_y <= w.x < b_{y+1} (b_0 = -inf, b_K = inf) changes nothing; for any other w and the thresholds
-    on the wrong side of w.x move by one step towards it (their figure 2), which keeps the
-    thresholds in order. The score is w.x. A list of items does not matter to it, a grade does.
+    A round is one pass over the items of train in random order. An item of grade y with
+    b_y <= w.x < b_{y+1} (b_0 = -inf, b_K = inf) changes nothing. For any other item, the thresholds
+    on the wrong side of w.x move by one step, and w moves along x, so that they approach each other
+    (figure 2 of the paper); this keeps the thresholds in order. The score is w.x. Only the grades
+    of the items matter, not which list they belong to.
 
     Args:
-        average: whether a model is its mean over all steps so far (averaged perceptron), or as it
-            is after the last one, as in the paper.
+        average: use the mean of w and b over all steps so far (averaged perceptron). False: use
+            their values after the last step, as in the paper.
     """
 
     title = "PRank"
@@ -51,7 +52,7 @@ class PRank(NumbersModel):
         scored = {split: finite_features(part, "PRank") for split, part in data.scored.items()}
         grades = data.train.labels.cpu().numpy().astype(np.int64)
         ranks = np.arange(grades.max())
-        # ``moves`` sum each move times the steps before it, for the mean over all steps
+        # the ``moves`` add up each move times the number of steps before it, for the mean
         weights, weight_moves = np.zeros((2, self.width))
         thresholds, threshold_moves = np.zeros((2, len(ranks)))
         random, steps = np.random.default_rng(data.settings.seed), 0
@@ -71,7 +72,7 @@ class PRank(NumbersModel):
                     weights += total * items[item]
                     weight_moves += steps * total * items[item]
                 steps += 1
-            share = self.average / steps  # of a step
+            share = self.average / steps  # 0 without averaging
             content = {
                 "weights": weights - share * weight_moves,
                 "thresholds": thresholds - share * threshold_moves,
@@ -90,9 +91,9 @@ class PRank(NumbersModel):
         return items.astype(np.float64) @ self.linear_weights()
 
     def linear_weights(self) -> Doubles:
-        """The weight of each feature, ``[width]``."""
+        """Return the weight of each feature, ``[width]``."""
         return self.content["weights"]
 
     def importances(self) -> Importances:
-        """|w| of each feature."""
+        """Return |w| of each feature as its gain; splits are not known."""
         return Importances(np.abs(self.linear_weights()), np.full(self.width, np.nan))

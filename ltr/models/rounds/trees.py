@@ -1,4 +1,4 @@
-"""The base class of tree models: options, errors and state of a library."""
+"""The base class of tree models: a library's options, errors and state."""
 
 import math
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from ltr.arrays import Floats, Reals
 from ltr.errors import CheckpointError, ConfigError, LTRError, need
 from ltr.models.rounds.model import FitData, Round, RoundModel
 
-# Parameters that a run sets itself, or that break what it keeps, of any library: remedy -> names.
+# Library parameters that a run sets itself, or that would break its saved files: remedy -> names.
 RESERVED: Mapping[str, str] = {
     "set model.objective instead": "application app objective_type loss loss_function",
     "set epochs instead": "num_iterations iterations",
@@ -47,22 +47,22 @@ RESERVED: Mapping[str, str] = {
 
 
 class BoostedTrees(RoundModel, ABC):
-    """Trees that score items one by one; before any is grown, every score is 0.
+    """Boosted trees that score each item alone; before the first tree every score is 0.
 
-    Its state is the library's file of the booster as a tensor of bytes, ``[bytes]`` uint8, which
-    holds no code, but which the library's C++ reader trusts: docs/security.md.
+    The state is the library's file of the booster as a tensor of bytes, ``[bytes]`` uint8. It
+    contains no code, but the library's C++ reader trusts it; see docs/security.md.
 
     Args:
-        objective: one of ``objectives``, used where no loss is chosen; None is the first of them.
+        objective: one of ``objectives``, used if no loss is chosen; None: the first of them.
         options, knobs: parameters of the library by name; the defaults are the library's own.
 
     Raises:
-        ConfigError: the library is not installed, has no such objective, or a parameter is not for
-            the user to set.
+        ConfigError: the library is not installed, it has no such objective, or a parameter must
+            not be set by the user.
     """
 
-    library: ClassVar[str]  # as it is imported
-    error: ClassVar[str]  # the library's own, as a place in it
+    library: ClassVar[str]  # the name under which it is imported
+    error: ClassVar[str]  # the library's exception class, as an attribute path in the library
     objectives: ClassVar[tuple[str, ...]]
     reserved: ClassVar[Mapping[str, str]] = RESERVED
     makes = "trees"
@@ -92,7 +92,7 @@ class BoostedTrees(RoundModel, ABC):
                 "for another set loss=..."
             )
         self.objective, self.params = objective, knobs | options
-        self.categories: list[int] = []  # the columns whose values are codes, not numbers
+        self.categories: list[int] = []  # the columns whose values are category codes
         _ = self.module  # installed?
         self.content = b""  # the booster as the library writes it; empty before the first tree
         self.booster: Any = None  # the library's own; None before the first tree
@@ -100,33 +100,36 @@ class BoostedTrees(RoundModel, ABC):
 
     @abstractmethod
     def grow(self, data: FitData) -> Iterator[Round]:
-        """The rounds of the library, whose errors may pass; see ``rounds``."""
+        """Yield the library's rounds; its exceptions may pass, as ``rounds`` handles them."""
 
     @abstractmethod
     def load(self, content: bytes) -> Any:
-        """The booster that the library wrote as ``content``; its number of features is checked."""
+        """Read the booster that the library wrote as ``content``; check its number of features."""
 
     @abstractmethod
     def written(self, booster: Any, trees: int) -> bytes:
-        """The first ``trees`` >= 1 of ``booster``, as ``load`` reads them."""
+        """Return the first ``trees`` >= 1 trees of ``booster`` as bytes that ``load`` reads."""
 
     @abstractmethod
     def score_with(self, booster: Any, items: Floats) -> Reals:
-        """The score of each row of ``items``, ``[items]``."""
+        """Return the score of each row of ``items``, ``[items]``."""
 
     @abstractmethod
     def count_leaves(self, booster: Any) -> int:
-        """Leaves of all trees."""
+        """Return the number of leaves of all trees."""
 
     def round(self, data: FitData, booster: Any, trees: int, scores: Mapping[str, Reals]) -> Round:
-        """The round after which ``booster`` has ``trees``; the loss is that at its start."""
+        """Return the ``Round`` after which ``booster`` has ``trees`` trees.
+
+        Its column ``loss`` is the training loss at the start of the round.
+        """
         value = math.nan if data.objective is None else data.objective.value
         columns: dict[str, float] = {} if math.isnan(value) else {"loss": value}
         state = partial(self.written, booster, trees) if trees else lambda: None
         return Round(scores, state, columns | {self.makes: trees})
 
     def check_known(self, params: Iterable[str], known: Iterable[str]) -> None:
-        """Raise ``ConfigError`` where a name of ``params`` is no parameter of the library."""
+        """Raise ``ConfigError`` if a name in ``params`` is not a parameter of the library."""
         for name in sorted(set(params) - set(known)):
             raise ConfigError(
                 f"model.options.{name}: {self.description} has no parameter of that name "
@@ -134,7 +137,7 @@ class BoostedTrees(RoundModel, ABC):
             )
 
     def rounds(self, data: FitData) -> Iterator[Round]:
-        """Fit: an error of the library becomes one line; so does a wrong type of a setting."""
+        """Fit; a library error or a setting of a wrong type becomes a one-line ``ConfigError``."""
         rounds = self.grow(data)
         with self._complaints(TypeError, ValueError, AttributeError):
             yield next(rounds)
@@ -153,7 +156,7 @@ class BoostedTrees(RoundModel, ABC):
 
     @property
     def module(self) -> Any:
-        """The library; ``ConfigError`` where it is not installed, or does not load."""
+        """The library; ``ConfigError`` if it is not installed or does not load."""
         return need(self.library, "gbdt")
 
     @property
@@ -167,11 +170,11 @@ class BoostedTrees(RoundModel, ABC):
 
     @property
     def fitted(self) -> int:
-        """Leaves of all trees, a fitted number each."""
+        """The number of leaves of all trees, as each leaf holds one fitted number."""
         return self._leaves
 
     def own_objective(self) -> str:
-        """The library's objective, used where no loss is chosen."""
+        """Return the name of the library's objective that is used if no loss is chosen."""
         return self.objective or self.objectives[0]
 
     def score_items(self, items: Floats) -> Reals:
@@ -181,7 +184,7 @@ class BoostedTrees(RoundModel, ABC):
         content = content or b""
         try:
             booster = self.load(content) if content else None
-            leaves = self.count_leaves(booster) if content else 0  # asked at every list, and slow
+            leaves = self.count_leaves(booster) if content else 0  # read for every list, so stored
         except CheckpointError:
             raise
         except Exception as error:  # each library raises errors of many types
@@ -192,7 +195,7 @@ class BoostedTrees(RoundModel, ABC):
         self.content, self.booster, self._leaves = content, booster, leaves
 
     def expect_same(self, fits: bool, what: str) -> None:
-        """Raise ``CheckpointError`` unless a booster that was read fits the config."""
+        """Raise ``CheckpointError`` unless ``fits``; ``what`` names what differs from config."""
         if not fits:
             raise CheckpointError(
                 f"the trees kept have other {what} than their config: use the checkpoint that "
@@ -200,9 +203,9 @@ class BoostedTrees(RoundModel, ABC):
             )
 
     def get_extra_state(self) -> Tensor:
-        """The booster's bytes."""
+        """Return the booster's bytes."""
         return torch.from_numpy(np.frombuffer(self.content, np.uint8).copy())
 
     def set_extra_state(self, state: Any) -> None:
-        """Take the booster of these bytes; ``CheckpointError`` where they are none."""
+        """Restore the booster from these bytes; ``CheckpointError`` if they are not a booster."""
         self.take(state.cpu().numpy().tobytes() if isinstance(state, Tensor) else b"?")

@@ -14,7 +14,7 @@ from ltr.models.rounds.trees import BoostedTrees
 
 
 class XGBoost(BoostedTrees):
-    """Trees of XGBoost (Chen and Guestrin, 2016).
+    """Boosted trees of XGBoost (Chen and Guestrin, 2016).
 
     Its objectives are ``"rank:ndcg"`` (LambdaMART) and ``"rank:pairwise"``.
     """
@@ -29,7 +29,7 @@ class XGBoost(BoostedTrees):
         given = {
             name: _as_text(value)
             for name, value in self.params.items()
-            if data.loss is None or not name.startswith("lambdarank_")  # of its own objectives
+            if data.loss is None or not name.startswith("lambdarank_")  # for its own objectives
         }
         params = given | {
             "tree_method": "hist",
@@ -78,9 +78,9 @@ class XGBoost(BoostedTrees):
         return sum(tree.count("leaf=") for tree in booster.get_dump())
 
     def importances(self) -> Importances:
-        """Gain and splits; the gain sums how much each split lowers the objective."""
+        """Return gain and splits; the gain sums how much each split lowers the objective."""
         found = [self.booster.get_score(importance_type=kind) for kind in ("total_gain", "weight")]
-        names = [f"f{i}" for i in range(self.width)]  # XGBoost's own; it leaves out unused ones
+        names = [f"f{i}" for i in range(self.width)]  # XGBoost's names; unused ones are missing
         return Importances(*(np.array([one.get(name, 0.0) for name in names]) for one in found))
 
     def load(self, content: bytes) -> Any:
@@ -96,7 +96,7 @@ class XGBoost(BoostedTrees):
 
 
 def _as_text(value: Any) -> Any:
-    """A list as XGBoost reads it; any other value unchanged.
+    """Convert a list to text that XGBoost can read; return any other value unchanged.
 
     >>> _as_text([1, 0]), _as_text([[0, 1], [2]]), _as_text(0.5)
     ('(1, 0)', '[[0, 1], [2]]', 0.5)
