@@ -1,4 +1,4 @@
-"""Draw how cost grows with the lists: python benchmarks/growth.py picture=results/growth-cpu.png."""
+"""Draw how cost grows with the lists: python benchmarks/growth.py picture=growth.png."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """One battery over every loss in ``configs/loss/``, then what each loss promises by itself.
 
-And what ``scripts/list_losses.py`` and docs/reference/labels.md show, and weights of lists in training: a
-weight of 2 is the list twice.
+And what ``scripts/list_losses.py`` and docs/reference/labels.md show, and weights of lists in
+training: a weight of 2 is the list twice.
 """
 
 import inspect

@@ -196,7 +196,8 @@ def soft_ndcg_loss(
             value goes to minus the exact NDCG@k.
         k: cutoff rank >= 1, None for the whole list.
         discount: d, also in maxDCG: ``"log2"`` is 1/log2(1 + r). Flatter ones, studied in
-            Taylor et al.'s slides, are ``"sqrt_log2"``, its square root, and ``"linear"``, 1 - (r - 1)/n.
+            Taylor et al.'s slides, are ``"sqrt_log2"``, its square root, and ``"linear"``,
+            1 - (r - 1)/n.
         normalise: first scale rows and columns to sum to one with ``sinkhorn`` (the improvement
             proposed in these slides).
 
