@@ -307,3 +307,9 @@ def test_mistakes_of_the_command_line(arguments, message, tmp_path, monkeypatch)
     sweep(tmp_path / "RUNS", seeds=(1,), folds=(1, 2))
     keep(tmp_path / "EVIL", select_on="evil.hits@5")
     assert message in refused(lambda: said(*arguments), (ConfigError, DataError))
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path) -> None:
+    sweep(tmp_path / "s", seeds=(1,))
+    (tmp_path / "s" / "rmse-1-None" / "queries.csv").unlink()
+    assert "queries.csv cannot be read (No such file" in refused(lambda: said(tmp_path / "s"))

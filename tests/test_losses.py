@@ -408,3 +408,9 @@ def test_the_loss_of_an_epoch_is_the_weighted_mean_however_batched(
         train_mixed(tmp_path / name, data, *args)
         means.append(pd.read_csv(tmp_path / name / "history.csv").loss[1])
     assert means[0] == pytest.approx(means[1], rel=1e-5)
+
+
+def test_an_rmse_of_exactly_0_has_the_gradient_0() -> None:
+    data = torch.zeros(1, 2), torch.tensor([[2.5, 2.5]]), torch.ones(1, 2, dtype=torch.bool)
+    value, gradient = value_and_gradient(losses.rmse_loss, *data)
+    assert (value.item(), gradient.tolist()) == (0, [[0, 0]])

@@ -430,3 +430,9 @@ def test_lightgbm_is_lightgbm(kind: str) -> None:
     for name, (expected,) in printed["training"].items():
         found = mean_over_lists(parse_metric(name)(*made, NAMED["lightgbm"]), empty=1)
         assert found == pytest.approx(expected, abs=1e-12), name
+
+
+@pytest.mark.parametrize("name", ["ndcg", "map", "mrr", "precision", "recall", "err"])
+def test_an_empty_list_counts_1_unless_one_says_otherwise(name: str) -> None:
+    data = torch.tensor([[0.9, 0.5]]), torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
+    assert getattr(metrics, name)(*data).tolist() == [1.0]

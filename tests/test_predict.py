@@ -22,7 +22,7 @@ from ltr.experiment.run import run
 from ltr.inference.evaluate import evaluate_model, evaluate_scores
 from ltr.inference.predict import predict_file, ranking, unseen
 from ltr.models import Linear
-from ltr.scorers.inputs import read_file, read_input, read_table
+from ltr.scorers.inputs import read_file, read_input, read_table, set_threads
 from ltr.scorers.scorer import Scorer
 
 TEXT = (
@@ -204,3 +204,9 @@ def test_every_form_of_the_output_holds_the_same(tiny, tmp_path: Path) -> None:
     table = written("t.tsv", "query=q", "id=[sku,lots]", "features=[a,b,c,d,e]")
     read = pd.read_csv(table, sep="\t", keep_default_na=False)
     assert (read.sku.tolist(), read.lots.tolist()) == (["'=1+2", ""], ["['-1']", "[]"])
+
+
+def test_one_thread_is_enough_and_none_is_not() -> None:
+    set_threads(compose("checkpoint=x", "data=x", "threads=1", config="evaluate"))
+    with pytest.raises(ConfigError, match="threads=0: give a whole number >= 1"):
+        set_threads(compose("checkpoint=x", "data=x", "threads=0", config="evaluate"))

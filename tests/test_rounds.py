@@ -19,6 +19,7 @@ from ltr.experiment.start import resumed
 from ltr.inference.explain.importances import importances
 from ltr.metrics import Convention
 from ltr.models.rounds import AdaRank, PRank, RankBoost
+from ltr.models.rounds.boosting import _cuts
 from ltr.scorers.scorer import load_model
 from ltr.training.evaluation import predict
 
@@ -173,3 +174,7 @@ def test_rankboost_takes_the_threshold_of_the_largest_r_and_labels_by_their_orde
     one, other = (fitted(RankBoost(5, thresholds=7), lists, 4).content for lists in (real, grades))
     for name, array in one.items():
         np.testing.assert_array_equal(array, other[name])
+
+
+def test_every_value_but_the_largest_is_a_cut() -> None:
+    assert _cuts(np.array([3.0, 1.0, 2.0, 3.0]), most=9).tolist() == [1.0, 2.0]

@@ -411,3 +411,11 @@ def test_interval_of_few_seeds_covers_whatever_dominates(seeds, training) -> Non
     if training == 0:  # as narrow as with one seed
         widths = [one.high - one.low for one in found]
         assert np.median(widths) < 1.1 * 2 * 2.02 * 0.2 / queries**0.5
+
+
+def test_many_pairs_can_still_pass_holm() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.random(60)
+    levels = {f"s{i}": system(base + 0.2 * i + rng.normal(0, 0.01, 60)) for i in range(16)}
+    pairs = compare_systems(levels, samples=100)  # of 120 pairs: 1 / 101 would be too coarse
+    assert {pair.word for pair in pairs} == {DIFFER}

@@ -195,3 +195,10 @@ def test_verdicts_have_colours_and_a_drawing_is_the_same_again() -> None:
         assert len(re.findall(rf"--{word}: #[0-9a-f]{{6}};", style)) == 3  # light, dark, print
         assert f"td.{word}" in style
     assert len({interval_plot({"map": LINES}, "a") for _ in range(2)}) == 1
+
+
+def test_details_have_numbers_to_four_places_and_nothing_for_nan() -> None:
+    frame = pd.DataFrame({"seed": [1], "ndcg": [0.83301], "map": [float("nan")]})
+    html = Checked(page(Report("plain", "Plain", "make", (), (), details=[("Runs", frame)])))
+    assert "0.8330" in html.text
+    assert "nan" not in html.text

@@ -583,3 +583,15 @@ def test_trees_split_on_categories_and_missing_values_and_are_kept(model, more, 
         kept.model.categories = [1]
         with pytest.raises(CheckpointError, match="have other categories than their config"):
             kept.model.take(kept.model.content)
+
+
+def test_where_a_loss_is_flat_at_equal_scores_the_gradient_beside_them_counts() -> None:
+    flat, sloped = (
+        LossObjective(a_loss(name), tensors(make_lists([12, 7])))
+        for name in ("softsortndcg", "listnet")
+    )
+    assert not flat.gradient(np.zeros(19)).any()
+    assert all(part.any() for part in flat(np.zeros(19)))
+    there = sloped.gradient(np.zeros(19))
+    got, _ = sloped(np.zeros(19))
+    np.testing.assert_allclose(got, sloped.unit * there, rtol=1e-6)
