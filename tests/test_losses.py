@@ -126,7 +126,7 @@ def test_the_page_of_labels_is_what_losses_metrics_and_trees_do() -> None:
     for library in ("lightgbm", "xgboost", "catboost"):
         pytest.importorskip(library)
     table = runpy.run_path(str(ROOT / "docs" / "labels.py"))["label_table"]()
-    assert (ROOT / "docs" / "labels.md").read_text().endswith(f"\n{table}\n")
+    assert (ROOT / "docs" / "reference" / "labels.md").read_text().endswith(f"\n{table}\n")
     rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| ")]
     assert [row[0].strip() for row in rows[1 : 1 + len(loss_names())]] == [
         f"loss={name}" for name in loss_names()
