@@ -23,6 +23,7 @@ from ltr.__main__ import COMMANDS
 from ltr.console.arguments import as_text
 from ltr.console.compose import run_config
 from ltr.console.configs import help_of
+from ltr.console.process import ending
 from ltr.errors import as_started
 from ltr.training.interruption import Interrupted, Interruption, handing_on
 
@@ -163,6 +164,14 @@ def test_commands_are_named_as_they_were_started(monkeypatch: pytest.MonkeyPatch
     ):
         monkeypatch.setattr(sys, "argv", [started])
         assert (as_started("train"), as_started("table")) == names
+
+
+def test_a_stop_that_a_library_s_clean_up_hides_is_one() -> None:
+    with pytest.raises(SystemExit, match="143"), ending():
+        try:
+            raise Interrupted(signal.SIGTERM)
+        finally:
+            raise UnboundLocalError("f")  # as Hydra's, of a file that it had not opened yet
 
 
 @pytest.mark.parametrize("command", COMMANDS)

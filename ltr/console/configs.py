@@ -89,7 +89,7 @@ def similar_keys(key: str) -> list[str]:
     for group in {*groups_of("train")} - {"experiment"}:
         for path in files_of(group).values():
             values = yaml.safe_load(path.read_text()) or {}
-            found |= {f"{group}.{name}" for name in values.get(group, values) if name[0] != "_"}
+            found |= {f"{group}.{name}" for name in values.get(group, values)}
     found.discard(key)  # it exists, but only with another choice of its group
     last = key.split(".")[-1]
     last = dict(pair.split("=") for pair in _ALIASES.split()).get(last, last)

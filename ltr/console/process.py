@@ -65,6 +65,10 @@ def ending(stopped: str = "") -> Iterator[None]:
         if stopped:
             print(stopped, file=sys.stderr)
         sys.exit(128 + getattr(stop, "signum", 2))
+    except Exception as error:  # Hydra's clean-up of a file that it had not opened yet
+        if not isinstance(error.__context__, Interrupted):
+            raise
+        sys.exit(128 + error.__context__.signum)
 
 
 def one_line(error: BaseException) -> str | None:
