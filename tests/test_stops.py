@@ -168,7 +168,8 @@ def test_commands_are_named_as_they_were_started(monkeypatch: pytest.MonkeyPatch
 
 def test_a_stop_that_a_library_s_clean_up_hides_is_one() -> None:
     hidden = UnboundLocalError("f")  # as Hydra's, of a file that it had not opened yet
-    hidden.__context__ = Interrupted(signal.SIGTERM)
+    hidden.__context__ = AttributeError("x")  # one clean-up within another
+    hidden.__context__.__context__ = Interrupted(signal.SIGTERM)
     with pytest.raises(SystemExit, match="143"), ending():
         raise hidden
 

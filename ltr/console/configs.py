@@ -93,8 +93,9 @@ def similar_keys(key: str) -> list[str]:
     found.discard(key)  # it exists, but only with another choice of its group
     last = key.split(".")[-1]
     last = dict(pair.split("=") for pair in _ALIASES.split()).get(last, last)
-    exact = [one for one in found if one.split(".")[-1] == last]
-    return sorted(exact) or get_close_matches(key, found, 2, 0.7)
+    return sorted(one for one in found if one.split(".")[-1] == last) or get_close_matches(
+        key, found, 2, 0.7
+    )
 
 
 def own_configs() -> Path | None:

@@ -65,10 +65,12 @@ def ending(stopped: str = "") -> Iterator[None]:
         if stopped:
             print(stopped, file=sys.stderr)
         sys.exit(128 + getattr(stop, "signum", 2))
-    except Exception as error:  # Hydra's clean-up of a file that it had not opened yet
-        if not isinstance(error.__context__, Interrupted):
+    except Exception as error:  # perhaps of a clean-up in Hydra that a stop has cut
+        while error and not isinstance(error, Interrupted):
+            error = error.__context__  # type: ignore[assignment]
+        if not error:
             raise
-        sys.exit(128 + error.__context__.signum)
+        sys.exit(128 + error.signum)  # type: ignore[attr-defined]
 
 
 def one_line(error: BaseException) -> str | None:
@@ -99,9 +101,9 @@ def one_line(error: BaseException) -> str | None:
 
 def is_full(error: BaseException | None) -> bool:
     """Return whether ``error`` or its cause says that the disk is full."""
-    while error is not None and not isinstance(error, OSError):
+    while error and not isinstance(error, OSError):
         error = error.__cause__
-    return error is not None and error.errno in _FULL
+    return error is not None and error.errno in _FULL  # type: ignore[attr-defined]
 
 
 def _close_stdout() -> None:
