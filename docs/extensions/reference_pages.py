@@ -20,7 +20,7 @@ from ltr.checks.list_losses import import_function, loss_config, loss_names
 from ltr.console.configs import CONFIGS, help_of
 
 GROUPS = ("model", "dataset", "transform", "optimizer", "schedule", "metrics_as", "tracking")
-BENCHMARKS = ("results/benchmarks.md", "results/benchmarks.md")  # where they may be
+BENCHMARKS = "results/benchmarks.md"
 # How the time of a loss grows with the length n of a list on the CPU, at its default knobs.
 GROWTH = {
     "n": "bce distil listnet mse ordinal rmse sodeep",
@@ -87,9 +87,7 @@ def commands_page() -> str:
 
 def measured(root: Path) -> tuple[str, dict[str, str]]:
     """The machine of the benchmark of the losses, and the time of each on [64, 240]."""
-    path = next((root / place for place in BENCHMARKS if (root / place).is_file()), None)
-    if path is None:
-        raise ExtensionError(f"no {' and no '.join(BENCHMARKS)}: the losses have no times")
+    path = root / BENCHMARKS
     whole = path.read_text().partition("Losses: forward and backward (cpu)")[2]
     section = whole.partition("\n## ")[0]
     rows = re.findall(r"^\| (\w+) \[64, 240\] +\| ours +\| ([^|]+?) +\|", section, re.M)
