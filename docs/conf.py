@@ -24,9 +24,6 @@ extensions = [
 ]
 # the generated pages are parts of the pages that include them
 exclude_patterns = ["build", "extensions", "figures/README.md", "reference/generated"]
-exclude_patterns += [  # the pages before this site, which README still links
-    "explain.md", "export.md", "guide.md", "losses.md", "reliability.md", "scale.md", "security.md",
-]  # fmt: skip
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 bibtex_bibfiles = ["references.bib"]

@@ -1,4 +1,4 @@
-"""The tutorials run as they stand, and print what they show.
+"""README, the tutorials and the Python of other pages run as they stand, and print what they show.
 
 ``run_page`` takes any page of Markdown. Its blocks run in order, in one folder:
 
@@ -28,6 +28,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TUTORIALS = [p for p in sorted((ROOT / "docs/tutorials").glob("*.md")) if p.stem != "index"]
+IN_PYTHON = [p for p in sorted({*ROOT.glob("docs/*/**/*.md"), *ROOT.glob("*.md")} - {*TUTORIALS})
+             if "```python" in p.read_text()]  # fmt: skip
 BLOCK = re.compile(
     r"(?:^% (?P<mark>[^\n]*)\n)?^```(?:\{code-block\} )?(?P<language>[a-z]+)\n"
     r"(?:(?P<options>(?::[a-z-]+:[^\n]*\n)+)\n?)?(?P<body>.*?)^```$",
@@ -99,8 +101,9 @@ def run_console(where: str, body: str, env: dict[str, str]) -> None:
         assert bool(done.returncode) == bool(re.search(FAILURE, expected, re.M)), where
 
 
-def run_page(path: Path, folder: Path) -> None:
-    """Run the blocks of a page in ``folder`` and compare what they print."""
+def run_page(path: Path, folder: Path) -> dict[str, Any]:
+    """Run the blocks of a page in ``folder``, compare what they print; the names of its Python."""
+    folder.mkdir()
     commands = folder.parent / f"{folder.name}-bin"
     commands.mkdir()
     env = os.environ | processes.executable(commands)
@@ -123,17 +126,34 @@ def run_page(path: Path, folder: Path) -> None:
                     exec(compile(block["body"], where, "exec"), names)
                 shown = after["body"] if after and after["language"] == "text" else ""
                 compare(where, shown, printed.getvalue())
-            elif block["language"] == "console":
+            elif block["language"] == "console" and path in TUTORIALS:
                 run_console(where, block["body"], env)
+    return names
 
 
 @pytest.mark.slow
 @pytest.mark.skipif("LTR_PAGES" not in os.environ, reason="make tutorials runs them")
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 def test_a_tutorial_runs_as_it_stands(path: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    run_page(path, folder)
+    run_page(path, tmp_path / "work")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", IN_PYTHON, ids=lambda path: path.stem)
+def test_the_python_of_a_page_runs_as_it_stands(path: Path, tmp_path: Path) -> None:
+    names = run_page(path, tmp_path / "work")
+    if path.stem == "README":  # its two commands, for the items of its Python
+        items = names["items"].assign(grade=names["grades"])
+        items.to_csv(tmp_path / "work/items.csv", index=False)
+        items.drop(columns="grade").to_csv(tmp_path / "work/tomorrow.csv", index=False)
+        typed = re.findall(r"^    ltr (\w+) (.*)", path.read_text(), re.M)
+        assert [command for command, _ in typed] == ["train", "predict"]
+        for command, given in typed:
+            script = "train.py" if command == "train" else f"scripts/{command}.py"
+            done = processes.run(script, *given.split(), cwd=tmp_path / "work")
+            assert done.returncode == 0, done.stderr
+        ranking = (tmp_path / "work/ranking.csv").read_text().splitlines()
+        assert len(ranking) == 1 + len(items)
 
 
 def test_words_are_compared_exactly_and_numbers_loosely() -> None:

@@ -319,17 +319,6 @@ def test_it_leaves_no_trace_and_shows_what_is_asked_for(tmp_path, monkeypatch, c
 
 
 @pytest.mark.slow
-def test_the_guide_works_word_for_word(tmp_path, monkeypatch) -> None:
-    guide = (Path(__file__).resolve().parents[1] / "docs" / "guide.md").read_text()
-    code = guide.split("## In Python: `Ranker`")[1].split("```python\n")[1].split("```")[0]
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    exec(code, names)
-    assert names["again"].predict(names["items"]).tolist() == names["scores"].tolist()
-    assert list(names["per_query"]) == ["qid", "items", "empty", "ndcg@5", "mrr"]
-
-
-@pytest.mark.slow
 def test_metrics_by_config_and_places_of_a_saved_ranker(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -85,7 +85,7 @@ def test_the_report_counts_and_names_what_shows_a_fault_again() -> None:
 
 
 def test_every_test_that_the_promises_name_is_there() -> None:
-    text = (ROOT / "docs" / "reliability.md").read_text()
+    text = (ROOT / "tests" / "README.md").read_text()
     named = re.findall(r"(test_\w+\.py)::(\w+)", text)
     assert named
     for file, name in named:
