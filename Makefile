@@ -9,7 +9,7 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test quick fire lint check docs tutorials table3 bench format clean
+.PHONY: help setup train test quick fire lint check docs table3 bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,9 +67,6 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 
 docs: $(VENV)/.installed-docs ## build the documentation; begin with docs/build/html/index.html
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/build/html
-
-tutorials: $(VENV)/.installed-dev ## run the commands of docs/tutorials and compare what they print
-	LTR_PAGES=1 $(BIN)/python -m pytest -n auto tests/test_docs.py $(ARGS)
 
 # allRank's pins exclude this torch, and its wheel brings a folder "tests": it lies by itself.
 $(VENV)/.installed-bench: $(VENV)/.installed

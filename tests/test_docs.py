@@ -132,7 +132,6 @@ def run_page(path: Path, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("LTR_PAGES" not in os.environ, reason="make tutorials runs them")
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 def test_a_tutorial_runs_as_it_stands(path: Path, tmp_path: Path) -> None:
     run_page(path, tmp_path / "work")
