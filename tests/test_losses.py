@@ -102,20 +102,17 @@ def shown(capsys, monkeypatch, *arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_every_config_is_in_the_table_of_the_page_and_in_the_plain_one(capsys, monkeypatch) -> None:
-    out = shown(capsys, monkeypatch, "markdown=true")
-    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in out.splitlines()[2:]]
-    rows = [[cell.strip().replace("\\|", "|") for cell in row] for row in cells]
-    for path, (name, function, title, knobs) in zip(CONFIGS, rows, strict=True):
-        assert name == path.stem
-        text = path.read_text()
-        assert f"_target_: ltr.losses.{function}\n" in text
-        assert f"# {title}\n" in text
-        assert (knobs == "-") == ("No knobs." in title)
-    named = {row[0]: row[3] for row in rows}
-    assert named["ranknet"] == "k=null sigma=1.0 pairs=any"
-    assert named["rmse"] == "levels=5"
+def test_every_config_is_in_the_table(capsys, monkeypatch) -> None:
     out = shown(capsys, monkeypatch)
+    for path in CONFIGS:
+        text = path.read_text()
+        function = re.search(r"_target_: ltr\.losses\.(\w+)", text)[1]
+        (line,) = [line for line in out.splitlines() if line.startswith(f"{path.stem} ")]
+        title, knobs = re.match(rf"{path.stem} +{function} +(.{{,50}}?)  +(.*)", line).groups()
+        assert f"# {title}" in text
+        assert (knobs == "-") == (re.search(r"# .*No knobs\.", text) is not None)
+        assert "k=null sigma=1.0 pairs=any" in knobs or path.stem != "ranknet"
+        assert knobs == "levels=5" or path.stem != "rmse"
     assert [line.split()[0] for line in out.splitlines()[2:] if line[0] != " "] == loss_names()
     assert max(map(len, out.splitlines())) < 150
 

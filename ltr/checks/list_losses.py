@@ -13,7 +13,6 @@ from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
 from ltr.console.configs import files_of
-from ltr.console.keys import flag
 from ltr.errors import ConfigError
 
 
@@ -68,20 +67,16 @@ def import_function(name: str) -> Callable[..., Any]:
 
 def list_losses(cfg: DictConfig) -> str:
     """Return a table of all losses, or the details of the loss ``cfg.name``."""
-    markdown = flag(cfg, "markdown")
-    return all_losses(markdown=markdown) if cfg.name is None else details(str(cfg.name))
+    return all_losses() if cfg.name is None else details(str(cfg.name))
 
 
-def all_losses(*, markdown: bool = False) -> str:
+def all_losses() -> str:
     """Return a table of all losses: name, function, title with paper, and knobs with defaults."""
     rows = []
     for one in map(loss_config, loss_names()):
         knobs = " ".join(f"{key}={_written(value)}" for key, value in one.values.items())
         rows.append([one.name, one.target.removeprefix("ltr.losses."), one.title, knobs or "-"])
     headers = ["loss=", "function in ltr.losses", "what, and its paper", "loss.KNOB=default"]
-    if markdown:
-        rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-        return tabulate(rows, headers, tablefmt="github", disable_numparse=True)
     return tabulate(rows, headers, disable_numparse=True, maxcolwidths=[None, None, 50, 40])
 
 

@@ -30,7 +30,7 @@ def own_keys(config_name: str) -> dict[str, Any]:
     """Return the keys and groups of the command ``config_name`` with their defaults.
 
     >>> own_keys("list_losses")
-    {'name': None, 'markdown': False}
+    {'name': None}
     """
     root = yaml.safe_load((CONFIGS / f"{config_name}.yaml").read_text())
     for entry in root.pop("defaults"):
