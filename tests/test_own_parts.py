@@ -26,6 +26,7 @@ from ltr.experiment.start import resumed
 from ltr.inference.evaluate import evaluate_model
 from ltr.metrics import Convention, parse_metric
 from ltr.scorers.parts import named_metrics
+from ltr.scorers.trust import modules_to_trust
 from ltr.search.space import read_space
 from ltr.tables.spec import read_table
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
@@ -204,6 +205,7 @@ def test_a_table_is_a_file_anywhere(own: Path, tmp_path: Path) -> None:
 def test_the_folder_may_be_named(own: Path, tmp_path: Path) -> None:
     (tmp_path / "my_losses.py").write_text("def squared(scores, labels, mask, *, power): ...\n")
     own.rename(tmp_path / "mine")
+    assert modules_to_trust(compose("loss._target_=my_losses.squared")) == ["my_losses"]
     done = processes.run("scripts/list_losses.py", "squared", "--config-dir", "mine", cwd=tmp_path)
     assert "power: 2.0  # of the error" in done.stdout, done.stderr
     done = processes.run("scripts/list_losses.py", "squared", cwd=tmp_path)

@@ -21,7 +21,7 @@ import ltr.search
 from ltr.console.compose import typed
 from ltr.console.configs import files_of
 from ltr.errors import DataError, LTRError
-from ltr.experiment.identity import training_code
+from ltr.experiment.identity import own_code
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.search import command
@@ -286,7 +286,7 @@ def test_the_users_code_and_the_weights_it_begins_with_count(tmp_path, monkeypat
     save_checkpoint(weights, content(config={"select": "last"}, transform={}))
     begun = ["model=linear", "loss._target_=searched_own.loss", f"init_from={tmp_path}"]
     search = search_of(begun)
-    code, settings = training_code(search.config), search.settings()
+    code, settings = own_code(search.config), search.settings()
     (tmp_path / "copy").mkdir()
     shutil.copy(weights, tmp_path / "copy")
     assert search_of([*begun[:2], f"init_from={tmp_path}/copy"]).settings() == settings
@@ -294,9 +294,9 @@ def test_the_users_code_and_the_weights_it_begins_with_count(tmp_path, monkeypat
         weights, content(config={"select": "last"}, transform={}, model={"weight": torch.ones(50)})
     )
     assert search.settings() != settings
-    assert training_code(search.config) == code
+    assert own_code(search.config) == code
     own.write_text("a = 2")
-    assert training_code(search.config) != code
+    assert own_code(search.config) != code
 
 
 @pytest.mark.slow

@@ -120,8 +120,7 @@ def test_one_seed_gives_the_paired_t_and_statsmodels_tost() -> None:
     systems = noisy(seeds=1, shift=0.01)
     pair = only(systems, margin=0.02)
     a, b = systems["a"].values[0], systems["b"].values[0]
-    assert pair.p_t == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-6)
-    assert pair.p_training == pytest.approx(pair.p_t, rel=1e-6)
+    assert pair.p_training == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-6)
     assert pair.p_equivalence == pytest.approx(ttost_paired(a, b, -0.02, 0.02)[0], rel=1e-6)
     assert pair.difference == pytest.approx((a - b).mean())
     exact = [equivalence_p(difference, 0, 9, margin=0.1) for difference in (0.05, -0.2)]
@@ -140,7 +139,7 @@ def test_holm_is_over_all_pairs_and_over_those_with_the_baseline() -> None:
     assert [(p.first, p.second) for p in fewer] == [("a", "b"), ("c", "b")]
     alone = only({name: systems[name] for name in "ab"})  # a third changes it by Holm only
     assert pairs[0].interval == pytest.approx(alone.interval, abs=1e-12)
-    assert pairs[0].p_t == alone.p_t
+    assert pairs[0].p_training == alone.p_training
     assert min(p.p_holm for p in fewer) == pytest.approx(2 * min(map(raw, fewer)))
 
 
@@ -237,7 +236,7 @@ def test_swapped_systems_give_the_mirrored_result(seeds) -> None:
     assert (there.losses, there.ties, there.wins) == (here.wins, here.ties, here.losses)
     assert there.difference == pytest.approx(-here.difference)
     assert there.interval[::-1] == pytest.approx([-end for end in here.interval])
-    for name in ("p_randomisation", "p_t", "p_training", "p_holm"):
+    for name in ("p_randomisation", "p_training", "p_holm"):
         assert getattr(there, name) == pytest.approx(getattr(here, name), abs=1e-12), name
 
 
@@ -259,13 +258,13 @@ def test_skipped_queries_are_left_out_of_both() -> None:
 def test_a_difference_without_variance_and_a_single_query() -> None:
     same = noisy()["a"]
     pair = only({"a": same, "b": SystemValues(same.values[::-1], same.queries)})
-    assert (pair.difference, pair.p_randomisation, pair.p_t) == (0, 1, 1)
+    assert (pair.difference, pair.p_randomisation, pair.p_training) == (0, 1, 1)
     assert (pair.wins, pair.ties, pair.losses) == (0, 80, 0)
     one = system(same.values[0])
     pair = only({"a": one, "b": one})
     assert (pair.word, pair.interval, pair.p_holm) == (EQUIVALENT, (0, 0), 1)
     pair = only({"a": system(same.values[0] + 0.1), "b": one})
-    assert (pair.word, pair.p_t) == (DIFFER, 0)
+    assert (pair.word, pair.p_training) == (DIFFER, 0)
     assert pair.interval == pytest.approx((0.1, 0.1))
     for seeds in (1, 2):
         values = np.array([[[0.9], [0.8]], [[0.1], [0.2]]])[:, :seeds]

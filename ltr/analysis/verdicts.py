@@ -148,7 +148,6 @@ class Comparison:
     interval: tuple[float, float]  # 1 - alpha interval of the difference
     inner: tuple[float, float]  # 1 - 2 alpha interval of the difference, for equivalence
     p_randomisation: float  # of the sign-flip test over queries
-    p_t: float  # of the paired t test over queries
     p_training: float  # of the t test whose error includes the variance of training
     p_holm: float  # the larger of p_randomisation and p_training, Holm-corrected for all pairs
     p_queries: float  # p_randomisation, Holm-corrected for all pairs
@@ -262,7 +261,6 @@ def compare_systems(
                 interval=interval(difference, off, spread, alpha=alpha),
                 inner=interval(difference, off, spread, alpha=2 * alpha),
                 p_randomisation=float(p_randomisation[n]),
-                p_t=t_p(difference, math.sqrt(spread.queries), spread.df_queries),
                 p_training=p_training[n], p_holm=float(p_holm[n]), p_queries=float(p_queries[n]),
                 p_equivalence=equivalence_p(difference, spread.error, spread.df, margin),
                 wins=wins, ties=ties, losses=losses, queries=aligned.queries,

@@ -207,13 +207,14 @@ def _feature_names(source: Source, roles: Roles) -> list[str]:
         for one in source.schema
         if one.name not in others and not _INDEX.fullmatch(one.name)
     }
-    numbers = {name for name, type_ in types.items() if kind(type_) == "number"}
-    if strange := [name for name in types if name not in {*numbers, *roles.categories}]:
+    if strange := [
+        name for name in types if kind(types[name]) != "number" and name not in roles.categories
+    ]:
         shown = ", ".join(f"{name} ({types[name]})" for name in strange[:12])
         raise DataError(
-            f"{source.title}: no role for {shown}, which are no numbers; name texts in "
-            "'dataset.categories=[NAME]', what is no feature in dataset.id; turn dates and lists "
-            "into numbers"
+            f"{source.title}: no role for {shown}; only numbers are features unasked: name texts "
+            "in 'dataset.categories=[NAME]', what is no feature in 'dataset.id=[NAME]', or all "
+            "features in 'dataset.features=[NAME]'; turn dates and lists into numbers"
         )
     if not (
         names := list(dict.fromkeys([*types, *roles.categories]))

@@ -62,11 +62,6 @@ def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) ->
     return _hash([list(members), weights, *map(room_digest, ("experiment", "scorers"))])
 
 
-def training_code(config: DictConfig) -> str:
-    """Return a hash of all code that trains ``config``, as in ``identity``."""
-    return _hash(_code(config))
-
-
 def origins_of(config: DictConfig) -> dict[str, str | None]:
     """Return the digests of a run's teacher and sorter, None for one that it does not have."""
     whole = OmegaConf.to_container(config, resolve=True)

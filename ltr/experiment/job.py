@@ -17,6 +17,7 @@ from ltr.experiment.identity import identity
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.start import resumed, with_shards
+from ltr.scorers.trust import modules_to_trust
 from ltr.training.distributed import broadcast, joined
 from ltr.training.interruption import Interrupted, handing_on, stoppable
 
@@ -47,12 +48,12 @@ def train_job(cfg: DictConfig) -> float:
             with RunFolder(folder).locked(wait=sweep) if rank() == 0 else nullcontext():
                 value = _train(cfg, RunFolder(folder), choices, sweep)
     except Interrupted as stop:
-        log.info("stopped by %s; %s", stop, _how_to_go_on(folder, sweep))
+        log.info("stopped by %s; %s", stop, _how_to_go_on(cfg, folder, sweep))
         raise
     except Exception as error:
         line = one_line(error)
         if is_full(error):  # disk full: the other runs of a sweep could not write either
-            raise OutputError(f"{line}; then {_how_to_go_on(folder, sweep)}") from error
+            raise OutputError(f"{line}; then {_how_to_go_on(cfg, folder, sweep)}") from error
         if rank() == 0:
             RunFolder(folder).note_error(f"{type(error).__name__}: {line or error}")
         if not sweep:
@@ -80,7 +81,9 @@ def _train(cfg: DictConfig, kept: RunFolder, choices: dict[str, str], sweep: boo
     return run(cfg, kept.folder, choices, printed=not sweep)[f"vali_{cfg.select_on}"]
 
 
-def _how_to_go_on(folder: Path, sweep: bool) -> str:
+def _how_to_go_on(cfg: DictConfig, folder: Path, sweep: bool) -> str:
     if sweep or not (folder / "last.pt").is_file():
         return "give the same command again"
-    return f"go on with: {as_started('train')} {shlex.quote(f'resume={folder}')}"
+    own = ",".join(modules_to_trust(cfg))
+    words = [f"resume={folder}"] + [f"trust=[{own}]"] * bool(own)
+    return f"go on with: {as_started('train')} {shlex.join(words)}"
