@@ -134,7 +134,7 @@ def test_a_killed_search_goes_on_where_it_was(small, tmp_path, caplog) -> None:
     (last,) = (tmp_path / "out/search/mine/trials/0001").rglob("last.pt")
     reached = load_checkpoint(last)["progress"]["epoch"]
     kill_all(search_of(small))
-    assert searched(*small)
+    assert "failed: 0\nstopped: 1\n" in searched(*small)
     assert f"resumed at epoch {reached + 1}, step 0" in caplog.text
     assert [*trials(tmp_path).state] == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
     again = study_of(*small).get_trials()[2]

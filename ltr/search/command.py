@@ -30,6 +30,7 @@ from ltr.experiment.run_folder import RunFolder
 from ltr.search.definition import Search, define_search
 from ltr.search.study import (
     begin,
+    counts,
     finished,
     in_one_line,
     open_lists,
@@ -112,26 +113,29 @@ def _finish(search: Search, *, said: bool) -> Found:
         work(search, study, tell if said else lambda trial: None)
         about = ("number", "state", "value", "params", "user_attrs", "duration")
         write_frame(search.folder / "trials.csv", study.trials_dataframe(about))
-        found = found_by(search, finished(study)[: search.trials])  # there may be more trials
+        found = found_by(search, study.get_trials(deepcopy=False))
         atomic_write(settings_path(search), as_yaml(found))
         return found
 
 
-def found_by(search: Search, trials: Sequence[FrozenTrial]) -> Found:
+def found_by(search: Search, tries: Sequence[FrozenTrial]) -> Found:
     """Return settings and value of the best trial; raise ``TrainingError`` if none was trained."""
-    best, counts = best_of(trials), Counter(trial.state for trial in trials)
-    own = best_of([trial for trial in trials if trial.user_attrs.get("default")])
-    if best is None:
+    trials = [*filter(counts, tries)][: search.trials]  # there may be more
+    states = Counter(trial.state for trial in trials)
+    done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    if not done:
         raise TrainingError(f"no trial was trained to its end: {reason(trials[0])}")
+    best = max(done, key=lambda trial: trial.value or 0)  # the first if tied
     return {
         "settings": list(overrides_of(search, best)),
         "worth": search.value_name,
         "value": best.value,
         "best_epoch": best.user_attrs["best_epoch"],  # metric of the best epoch on vali: too high
-        "own": None if own is None else own.value,  # value with the config's own settings
+        "own": next((one.value for one in done if one.user_attrs.get("default")), None),
         "trials": len(trials),
-        "pruned": counts[TrialState.PRUNED],
-        "failed": counts[TrialState.FAIL],
+        "pruned": states[TrialState.PRUNED],
+        "failed": states[TrialState.FAIL],
+        "stopped": sum(one.state.is_finished() and not counts(one) for one in tries),  # also FAIL
         "search": search_identity(search),
     }
 
@@ -190,12 +194,6 @@ def read_all(search: Search) -> Search:
     few = fewest < FEW_LISTS and search.config.select == "best"
     value = search.select_value or ("crossfit" if few else "best")
     return replace(search, select_value=value, digests=digests)
-
-
-def best_of(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
-    """Return the best trial that was trained to its end, the first if tied; None if none was."""
-    done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    return max(done, key=lambda trial: trial.value or 0, default=None)
 
 
 def sentence(trial: FrozenTrial, search: Search) -> str:

@@ -150,8 +150,9 @@ def default_params(search: Search) -> dict[str, Any]:
 
 def counts(trial: FrozenTrial) -> bool:
     """Return whether a trial was trained to its end, pruned or failed, rather than stopped."""
-    failed = trial.state == TrialState.FAIL
-    return trial.state.is_finished() and (not failed or "error" in trial.user_attrs)
+    if trial.state == TrialState.FAIL:
+        return "error" in trial.user_attrs
+    return trial.state.is_finished()
 
 
 def in_one_line(error: Exception) -> str:
@@ -240,8 +241,7 @@ def suggest(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
     The sampler learns from the first trial too. The seed of the draws is the number of the trial,
     so that a search that is continued or shared does not repeat earlier draws.
     """
-    sampler = optuna.samplers.TPESampler(n_startup_trials=search.startup, seed=trial.number)
-    study.sampler = sampler
+    study.sampler = optuna.samplers.TPESampler(n_startup_trials=search.startup, seed=trial.number)
     for key in default_params(search) if trial.user_attrs.get("default") else search.space:
         space = search.space[key]
         if space.kind == "choice":
