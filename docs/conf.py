@@ -21,13 +21,14 @@ extensions = [
     "reference_pages",
     "text_sources",
     "mathml",
+    "author_year",
 ]
 # the generated pages are parts of the pages that include them
 exclude_patterns = ["build", "extensions", "figures/README.md", "reference/generated"]
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 bibtex_bibfiles = ["references.bib"]
-bibtex_default_style = "plain"
+bibtex_default_style = "author_year"
 bibtex_reference_style = "author_year"
 autosummary_generate = False
 autodoc_member_order = "bysource"

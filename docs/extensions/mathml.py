@@ -12,11 +12,14 @@ from sphinx.util import logging
 
 log = logging.getLogger(__name__)
 _ALIASES = {r"\dots": r"\ldots"}  # LaTeX's own that docutils does not know
+# an accent with an index: docutils would put the index below the letter instead of beside it
+_ACCENT = re.compile(r"\\(?:wide)?(?:hat|tilde|bar|vec|dot|ddot|check)\{[^{}]*\}(?=\s*[_^])")
 
 
 def mathml(node: nodes.Element, *, block: bool) -> str:
     """The MathML of ``node``; a formula that docutils cannot read stays text, with a warning."""
     text = re.sub(r"\\[A-Za-z]+", lambda found: _ALIASES.get(found[0], found[0]), node.astext())
+    text = _ACCENT.sub(r"{\g<0>{}}", text)
     try:
         return str(tex2mathml(text, as_block=block))
     except MathError as error:
