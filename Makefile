@@ -49,7 +49,7 @@ $(VENV)/.installed-gbdt: $(VENV)/.installed
 	$(PIP) install --quiet --constraint constraints.txt $(INDEX) --editable '.[gbdt]' $(TORCH)
 	@touch $@
 
-table3: $(VENV)/.installed-gbdt ## Table 3 of the NeuralNDCG paper (ARGS='dataset=istella seeds=3')
+table3: $(VENV)/.installed-gbdt ## Table 3 of NeuralNDCG, Pobrotyn and Bialobrzeski, 2021 (ARGS='dataset=istella seeds=3')
 	$(BIN)/python scripts/table.py table=neuralndcg_table3 $(if $(findstring dataset=,$(ARGS)),,dataset=web30k) $(ARGS)
 
 lint: $(VENV)/.installed-dev ## format check, lint, imports and types

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Table 3 of the NeuralNDCG paper in small: its 17 rows on 60 made lists, one epoch each.
+# Table 3 of Pobrotyn and Bialobrzeski (2021) in small: its 17 rows on 60 made lists, one epoch each.
 #
 #   sh examples/paper_table.sh [any override]
 #

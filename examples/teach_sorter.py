@@ -19,7 +19,7 @@ from ltr.relaxations.learned_sorter import HIDDEN, Sorter
 from ltr.relaxations.optimal_transport import standardised
 from ltr.typing import Scores
 
-SIZES = (2, 5, 20, 100, 240, 1000)  # lists of the report
+SIZES = (2, 5, 20, 100, 240, 1000)  # of the lists on which it prints how well it sorts
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -79,8 +79,8 @@ def _six_digits(values: Any) -> Any:
 def _draw_scores(items: int, longest: int, generator: torch.Generator) -> Scores:
     """Scores to learn sorting from, ``[lists, n]``, ``items`` in all, n from 2 to ``longest``.
 
-    Uniform, normal, evenly spaced in a part of the range and mixtures, as in the paper, and with
-    heavy tails or saturated by Tanh, as rankers give; log n is uniform.
+    Uniform, normal, evenly spaced in a part of the range and mixtures, as in Engilberge et al.
+    (2019), and with heavy tails or saturated by Tanh, as rankers give; log n is uniform.
     """
 
     def uniform(*shape: int) -> Tensor:

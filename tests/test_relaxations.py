@@ -1,4 +1,4 @@
-"""Soft permutations: the paper's table, limits, scaling, what is drawn; the learned sorter.
+"""Soft permutations: a published table, limits, scaling, what is drawn; the learned sorter.
 
 Of the network of ``loss=sodeep``: how well it sorts, its file, and the command that teaches it.
 """
@@ -48,7 +48,7 @@ def test_padding_is_never_read(junk: float) -> None:
         assert gradient[mask].isfinite().all()
 
 
-# The NeuralNDCG paper, Table 1: y sorted by NeuralSort of s (no Sinkhorn scaling), as printed.
+# Pobrotyn and Bialobrzeski (2021), Table 1: y sorted by NeuralSort of s, unscaled, as printed.
 TABLE_1 = {
     0.01: ["4", "4", "3", "2", "0.99992", "0.00012339"],
     0.1: ["3.9995", "3.8909", "2.8239", "1.9730", "0.9989", "0.3136"],

@@ -1,4 +1,4 @@
-"""Draw Figures 1 and 2 and Table 1 of the NeuralNDCG paper (Pobrotyn and Bialobrzeski, 2021).
+"""Draw Figures 1 and 2 and Table 1 of NeuralNDCG (Pobrotyn and Bialobrzeski, 2021).
 
 python examples/paper_figures/neuralndcg.py [FOLDER]
 """

@@ -1,8 +1,8 @@
 """Draw SoftRank's Rank-Binomial distribution beside the exact one that it approximates.
 
-The SoftRank slides' "effect of the pairwise contest trick": exact by sampling the scores and
-sorting them; the Rank-Binomial recursion, which takes the contests of an item as independent; and
-the same after ``sinkhorn``, the slides' "row/col normalizations".
+The "effect of the pairwise contest trick" of Taylor et al.'s slides (2008): exact by sampling the
+scores and sorting them; the Rank-Binomial recursion, which takes the contests of an item as
+independent; and the same after ``sinkhorn``, their "row/col normalizations".
 
 python examples/paper_figures/rank_distribution.py [FOLDER]
 """
@@ -21,7 +21,8 @@ from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations import rank_distribution, sinkhorn
 from ltr.relaxations.neuralsort import uniform_noise
 
-MEANS = [2.25, 2, 1.75, 1.5, 1.25, 1, 0.75, 0.5, 0.25, 0]  # of the scores; the slides print none
+# of the scores; the slides of Taylor et al. (2008) print none
+MEANS = [2.25, 2, 1.75, 1.5, 1.25, 1, 0.75, 0.5, 0.25, 0]
 SIGMA, SAMPLES, SEED = 0.5, 200_000, 0  # standard deviation of every score; draws of the exact one
 NAMES = {"exact": "exact", "rank_binomial": "Rank-Binomial", "scaled": "Rank-Binomial, scaled"}
 
@@ -56,8 +57,8 @@ def main() -> None:
         f"{0.5 / math.sqrt(SAMPLES):.1g}). Scaled = Sinkhorn scaling to row and column sums "
         "of one. Distance of an item = total variation from exact, half the sum over ranks of "
         "|difference|. The contests of an item share its own score, which the Rank-Binomial "
-        "neglects, so that beyond two items the exact distribution is wider. After the SoftRank "
-        "slides (Taylor, Guiver, Robertson and Minka), whose text does not print the scores."
+        "neglects, so that beyond two items the exact distribution is wider. After the slides "
+        "of Taylor, Guiver, Robertson and Minka (2008), whose text does not print the scores."
     )
     figure = page("Rank distribution: exact and approximated", caption, width=7.2, height=4.7)
     grid = figure.add_gridspec(3, 4, height_ratios=[1.3, 1, 0.08], width_ratios=[1, 1, 1, 0.06])

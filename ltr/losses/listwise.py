@@ -19,7 +19,7 @@ def listnet_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
 
     The loss is minus the sum over items j of softmax(y)_j log softmax(s)_j. This is the cross
     entropy of the top-one probabilities, for labels y and scores s (Cao et al., 2007, section 4; a
-    baseline of the NeuralNDCG paper).
+    baseline of Pobrotyn and Bialobrzeski, 2021).
 
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 1.0]])
     >>> listnet_loss(scores, labels, labels > 0)  # log 2

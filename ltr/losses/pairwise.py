@@ -2,8 +2,9 @@
 
 A list without pairs gives 0 without gradient. Items with equal scores are ranked in their given
 order. With a cutoff ``k`` (None: all pairs count), ``pairs="any"`` counts the pairs with at least
-one item in the current top k. ``pairs="both"`` counts those with both items in the top k, as in the
-NeuralNDCG paper. Only pairs across the cutoff can lift a relevant item into the top k.
+one item in the current top k. ``pairs="both"`` counts those with both items in the top k, as
+Pobrotyn and Bialobrzeski (2021) do. Only pairs across the cutoff can lift a relevant item into the
+top k.
 """
 
 import torch
@@ -151,8 +152,8 @@ def ranksvm_loss(
 
     The loss is the sum over the pairs y_i > y_j of w_ij max(0, 1 - (s_i - s_j)), or of w_ij times
     the square of the maximum (Joachims, 2002; Chapelle and Keerthi, 2010). The margin is 1 in units
-    of the scores. With ``pair_weight="ndcg_beta"`` it is RankSVMndcg, an upper bound of
-    1 - NDCG_beta (Jin et al., 2018; Team Macrohard, eq. 18 to 20). With a linear model and the
+    of the scores. With ``pair_weight="ndcg_beta"`` it is RankSVMndcg, an upper bound of 1 -
+    NDCG_beta (Jin et al., 2018; Team Macrohard, n.d., eq. 18 to 20). With a linear model and the
     trainer's ``l2`` or ``l1`` it is the support vector machine. A list without pairs gives 0
     without gradient.
 
@@ -177,8 +178,8 @@ def rankboost_loss(
 
     The loss is the sum over the pairs y_i > y_j of w_ij exp(-(s_i - s_j)) (Freund et al., 2003,
     section 3), here minimised by gradient descent instead of boosting. With
-    ``pair_weight="ndcg_beta"`` it is RankBoostndcg (Jin et al., 2018; Team Macrohard, eq. 18 and
-    19). From s_j - s_i = 30 on, the exponential continues as its tangent. A list without pairs
+    ``pair_weight="ndcg_beta"`` it is RankBoostndcg (Jin et al., 2018; Team Macrohard, n.d., eq. 18
+    and 19). From s_j - s_i = 30 on, the exponential continues as its tangent. A list without pairs
     gives 0 without gradient.
 
     Args:

@@ -35,8 +35,8 @@ def mse_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
 def rmse_loss(scores: Scores, labels: Labels, mask: Mask, *, levels: float | int = 5) -> PerList:
     """Return the root mean square error of each list, ``[batch]``, >= 0.
 
-    The loss is sqrt(mean over items of (levels sigmoid(s_j) - y_j)^2) (the NeuralNDCG paper, 5.4).
-    If the error is exactly 0, the gradient is 0.
+    The loss is sqrt(mean over items of (levels sigmoid(s_j) - y_j)^2) (Pobrotyn and Bialobrzeski,
+    2021, section 5.4). If the error is exactly 0, the gradient is 0.
 
     Args:
         levels: > 0, the number of grades (5 for labels 0 to 4).
@@ -56,8 +56,8 @@ def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | in
     """Return the binary cross entropy of each list, ``[batch]``, >= 0.
 
     The loss is the mean over items of log(1 + exp(-s_j)) if item j is relevant, else of
-    log(1 + exp(s_j)). This is minus the mean log likelihood under P(relevant) = sigmoid(s_j) (a
-    baseline of Team Macrohard's report).
+    log(1 + exp(s_j)). This is minus the mean log likelihood under P(relevant) = sigmoid(s_j), what
+    Team Macrohard (n.d., section 5) trained.
 
     Args:
         relevant: > 0, the lowest label that counts as relevant.

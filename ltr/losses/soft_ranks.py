@@ -185,8 +185,8 @@ def soft_ndcg_loss(
 
     SoftNDCG@k = sum over items j of g_j times the sum over ranks r <= k of d(r) p_j(r) / maxDCG@k.
     p_j is the Rank-Binomial distribution of the rank of item j if scores are Gaussian (Taylor et
-    al., 2008, section 4; Lee, 2022, eq. 2.7), and g = 2^y - 1 (2^y in their slides). A list
-    without a relevant item gives 0 without gradient.
+    al., 2008, section 4; Lee, 2022, eq. 2.7), and g = 2^y - 1 (2^y in the slides of Taylor et al.,
+    2008). A list without a relevant item gives 0 without gradient.
 
     On the CPU, without ``normalise``, a list of n items, m of them relevant, takes n m min(n, k)
     time, and memory for n min(n, k) numbers per thread. Otherwise it takes n^3 time.
@@ -196,10 +196,10 @@ def soft_ndcg_loss(
             value goes to minus the exact NDCG@k.
         k: cutoff rank >= 1, None for the whole list.
         discount: d, also in maxDCG: ``"log2"`` is 1/log2(1 + r). Flatter ones, studied in
-            Taylor et al.'s slides, are ``"sqrt_log2"``, its square root, and ``"linear"``,
-            1 - (r - 1)/n.
+            the slides of Taylor et al. (2008), are ``"sqrt_log2"``, its square root, and
+            ``"linear"``, 1 - (r - 1)/n.
         normalise: first scale rows and columns to sum to one with ``sinkhorn`` (the improvement
-            proposed in these slides).
+            proposed in the same slides).
 
     >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
     >>> soft_ndcg_loss(scores, labels, labels >= 0, sigma=1e9, discount="linear")  # -(1 + 1/2) / 2

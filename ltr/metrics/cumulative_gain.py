@@ -94,8 +94,8 @@ def ndcg(
     """Return the normalised discounted cumulative gain of each list, from 0 to 1, ``[batch]``.
 
     NDCG@k = DCG@k / maxDCG@k, where maxDCG@k is the DCG@k of the items in descending order of label
-    (the NeuralNDCG paper, eq. 2). With ``short="zero"`` a list of fewer than k items gives 0,
-    unless it is empty.
+    (Pobrotyn and Bialobrzeski, 2021, eq. 2). With ``short="zero"`` a list of fewer than k items
+    gives 0, unless it is empty.
 
     >>> scores, labels = torch.tensor([[0.9, 0.2]]), torch.tensor([[1.0, 2.0]])
     >>> ndcg(scores, labels, labels > 0, k=1)  # (2**1 - 1) / (2**2 - 1)
@@ -125,9 +125,9 @@ def ndcg_beta(
 
     DCG_beta@k = sum over ranks r <= k of y_r (n - r), where n is the number of items of the list
     and y_r the label at rank r. The value is DCG_beta@k divided by the DCG_beta@k of the items in
-    descending order of label (RankSVMndcg and RankBoostndcg, Team Macrohard, eq. 12, where
-    k = n). The last rank has weight 0, so that a list whose only relevant item is last gives 0.
-    A list of one item gives 1 if the item is relevant.
+    descending order of label (Jin et al., 2018; Team Macrohard, n.d., eq. 12, where k = n). The
+    last rank has weight 0, so that a list whose only relevant item is last gives 0. A list of one
+    item gives 1 if the item is relevant.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 1.0, 2.0]])
     >>> ndcg_beta(scores, labels, labels >= 0)  # (1 * 1 + 2 * 0) / (2 * 2 + 1 * 1)

@@ -18,8 +18,8 @@ from ltr.typing import Features, Mask, Ranks, Scores
 class MLP(nn.Module):
     """Fully connected layers, then a linear layer to one score.
 
-    With hidden sizes 64 and 32, ReLU, and a sigmoid on the output, it is the model of the project
-    report on RankNet (after Burges et al., 2005).
+    With hidden sizes 64 and 32, ReLU, and a sigmoid on the output, it is the model of Team
+    Macrohard (n.d., section 5; after Burges et al., 2005).
 
     Args:
         width: number of features of an item.

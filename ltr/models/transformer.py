@@ -56,9 +56,9 @@ class ContextAwareTransformer(nn.Module):
     """Input layers, pre-norm encoder blocks with a final norm, and a linear layer to one score.
 
     This is the model of Pobrotyn et al. (2020), "Context-Aware Learning to Rank with
-    Self-Attention", with ReLU in the feed-forward part. The defaults are the settings of the
-    NeuralNDCG paper for Web30K. Without ``position`` the scores do not depend on the order of the
-    items.
+    Self-Attention", with ReLU in the feed-forward part. The defaults are the settings of Pobrotyn
+    and Bialobrzeski (2021) for Web30K. Without ``position`` the scores do not depend on the order
+    of the items.
 
     Args:
         width: number of features of an item.
@@ -74,8 +74,8 @@ class ContextAwareTransformer(nn.Module):
             ``"fixed"`` (sines and cosines), ``"learned"`` (one vector per rank) or None.
         max_rank: number of vectors for ``"learned"``; ranks beyond share the last.
         embedding: settings of the ``NumberEmbedding`` of the features, or its ``kind``.
-        output_activation: the activation applied to the score. The NeuralNDCG paper uses Tanh with
-            NeuralNDCG and no activation with the other losses.
+        output_activation: the activation applied to the score. Pobrotyn and Bialobrzeski
+            (2021) use Tanh with NeuralNDCG and no activation with the other losses.
 
     Raises:
         ConfigError: a setting is out of range, or ``position`` is set without ranks.

@@ -13,9 +13,10 @@ def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matr
     """Return NeuralSort's matrix P: row r says which item has rank r, ``[batch, rank, item]``.
 
     P[r, j] = softmax over j of ((n + 1 - 2r) s_j - sum_i |s_i - s_j|) / temperature, where n is the
-    number of items of the list and r goes from 1 to n (the NeuralNDCG paper, eq. 3; Grover et al.,
-    2019). As the temperature goes to 0, P becomes the permutation matrix; items with equal scores
-    share their ranks equally. ``temperature`` > 0 is in units of the scores.
+    number of items of the list and r goes from 1 to n (Grover et al., 2019; Pobrotyn and
+    Bialobrzeski, 2021, eq. 3). As the temperature goes to 0, P becomes the permutation matrix;
+    items with equal scores share their ranks equally. ``temperature`` > 0 is in units of the
+    scores.
 
     >>> scores = torch.tensor([[1.0, 3.0, 9.0]])
     >>> neural_sort(scores, scores < 9, temperature=0.1).round().tolist()  # ranks 1, 2, none
@@ -88,8 +89,8 @@ def drawn_scores(
     They are log(p_j) + beta * Gumbel noise, with positive scores p_j = 1 + s_j - min over the
     list's items of s_i. ``neural_sort`` of them is a relaxed draw from the Plackett-Luce model,
     which picks the item of each rank in turn, with a probability in proportion to p_j^(1 / beta)
-    (Grover et al., 2019, section 4; the NeuralNDCG paper, 4.1). ``beta`` > 0 scales only the noise
-    here; in the papers it scales log p too. ``generator`` draws the noise.
+    (Grover et al., 2019, section 4; Pobrotyn and Bialobrzeski, 2021, section 4.1). ``beta`` > 0
+    scales only the noise here; in both papers it scales log p too. ``generator`` draws the noise.
     """
     check_positive("beta", beta)
     positive_int("n_samples", n_samples)

@@ -21,10 +21,10 @@ def sinkhorn(
 
     For a list of n items, only the n x n block of its ranks 1 to n and its real items is read. A
     list stops when every row and column sum differs from one by less than ``tol``, or after
-    ``max_iter`` iterations (Sinkhorn, 1964; the NeuralNDCG paper, 4.2 and its footnote 2). The
-    iterations compute only the factors u and v of diag(u) P diag(v); the matrix and its gradient
-    are formed once, at the end. A row or column whose sum has underflowed (below 1e-19 in float32)
-    keeps its factor, so that 0/0 never occurs.
+    ``max_iter`` iterations (Sinkhorn, 1964; Pobrotyn and Bialobrzeski, 2021, section 4.2 and
+    its footnote 2). The iterations compute only the factors u and v of diag(u) P diag(v); the
+    matrix and its gradient are formed once, at the end. A row or column whose sum has underflowed
+    (below 1e-19 in float32) keeps its factor, so that 0/0 never occurs.
 
     Args:
         matrix: P, ``[batch, rank, item]``, non-negative, float32 or float64.

@@ -10,7 +10,7 @@ import math
 def step_decay(epoch: float, epochs: int, *, step_size: int = 50, gamma: float = 0.1) -> float:
     """Return ``gamma ** floor(epoch / step_size)``, a factor that falls every ``step_size`` epochs.
 
-    The NeuralNDCG paper (Pobrotyn and Bialobrzeski, 2021) uses 50 and 0.1.
+    NeuralNDCG (Pobrotyn and Bialobrzeski, 2021) was trained with 50 and 0.1.
 
     >>> [step_decay(e, 100, step_size=50, gamma=0.5) for e in (0, 49.9, 50, 99)]
     [1.0, 1.0, 0.5, 0.5]
