@@ -16,8 +16,8 @@ help: ## list the targets
 	@echo "  Options of train.py: make train ARGS='loss=listnet dataset.queries=600'; python train.py --help"
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "error: $(PYTHON) is too old: install Python 3.11 or newer, or set PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+	  || { echo "error: $(PYTHON) is not Python 3.11, 3.12 or 3.13: install one, or set PYTHON=python3.13"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python

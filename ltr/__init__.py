@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ltr import losses, metrics, models, relaxations
     from ltr.ranker import Ranker
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["Ranker", "losses", "metrics", "models", "relaxations"]
 

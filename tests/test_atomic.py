@@ -114,9 +114,7 @@ def test_no_cell_of_text_is_a_formula_and_numbers_are_untouched(tmp_path) -> Non
     assert frame["=head"].tolist() == texts
 
 
-# What a full disk leaves.
-
-
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
 def test_the_log_is_no_loss(capfd, tmp_path) -> None:
     for path in (Path("/dev/full"), tmp_path / "train.log"):
         handler = LogFile(str(path))
@@ -178,6 +176,7 @@ def test_a_bug_keeps_its_traceback_and_what_is_behind_an_error_tells_of_a_full_d
     assert not is_full(OutputError("cannot be written"))
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
 @pytest.mark.slow
 def test_output_that_cannot_be_printed_is_one_line() -> None:
     code = "from ltr.console.process import ending\nwith ending(): print('x')"
