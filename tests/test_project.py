@@ -68,7 +68,7 @@ def test_commands_are_typed_as_they_are_printed() -> None:
     assert not [one for one in bad if one[1]], "quote these arguments"
 
 
-OLD = ("NOTES", "CHANGELOG")  # which tell of commands that were
+OLD = ("NOTES", "CHANGELOG", "removed")  # which tell of commands that were
 OWN = r"[A-Z]{3,}|\b(squared|shop|deep|dice|ranges|margin|mine|allrank_example|submitit\w+)\b|\.{3}"
 
 
