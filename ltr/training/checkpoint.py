@@ -51,8 +51,8 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
         whole = path.read_bytes()
     except OSError as error:
         raise CheckpointError(
-            f"{path} cannot be read ({error.strerror}): give a run folder of train.py, such as "
-            "outputs/<run>, or the best.pt or last.pt in it"
+            f"{path} cannot be read ({error.strerror}): give the folder of one run, such as "
+            "outputs/RUN, or outputs/SWEEP/RUN of a sweep, or the best.pt or last.pt in it"
         ) from error
     try:
         body = memoryview(whole)[:-_TAIL]
