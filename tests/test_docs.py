@@ -28,8 +28,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TUTORIALS = [p for p in sorted((ROOT / "docs/tutorials").glob("*.md")) if p.stem != "index"]
-IN_PYTHON = [p for p in sorted({*ROOT.glob("docs/*/**/*.md"), *ROOT.glob("*.md")} - {*TUTORIALS})
-             if "```python" in p.read_text()]  # fmt: skip
+OTHERS = {*ROOT.glob("docs/*/**/*.md"), *ROOT.glob("*.md")} - {*TUTORIALS}
+IN_PYTHON = sorted(path for path in OTHERS if "```python" in path.read_text())
 BLOCK = re.compile(
     r"(?:^% (?P<mark>[^\n]*)\n)?^```(?:\{code-block\} )?(?P<language>[a-z]+)\n"
     r"(?:(?P<options>(?::[a-z-]+:[^\n]*\n)+)\n?)?(?P<body>.*?)^```$",
