@@ -100,7 +100,7 @@ def test_folds_are_joined_and_so_are_test_lists_of_several_data_seeds(tmp_path) 
     assert findings.pairs[0].queries == 120
     assert findings.pairs[0].spread.covers == "folds"
     assert "the same in every fold" in findings.report.notes[0]
-    told = "NOT COVERED, one seed only of loss=listnet, loss=rmse"
+    told = "NOT COVERED of systems with one seed: what the folds"
     assert any(note.startswith(told) for note in findings.report.notes)
     for draw, loss in product((1, 2, 3), ("rmse", "bce")):
         config = {"dataset": {"name": "mine", "seed": draw}}

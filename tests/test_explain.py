@@ -19,7 +19,7 @@ from ltr.data.lists import Columns
 from ltr.data.transforms import fit_transform
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
-from ltr.inference.explain.command import explain
+from ltr.inference.explain.command import explain, list_block, parts_block
 from ltr.inference.explain.effects import attributions_of, leave_one_out
 from ltr.inference.explain.subject import Subject
 from ltr.scorers.scorer import Scorer
@@ -64,6 +64,13 @@ def test_parts_of_a_score_are_those_of_its_features_and_of_other_items() -> None
     others[[0, 1], of.items] = 0
     np.testing.assert_allclose(found.others, others.sum(-1), atol=1e-5)
     np.testing.assert_allclose(found.sums, of.scores[of.items], atol=1e-5)
+    tiny = parts_block(of, found._replace(values=found.values * 1e-9))
+    assert not any("0.000" in text for row in tiny.rows[:3] for text in row)
+    near = replace(of, asked=[1, 0])
+    vars(near)["scores"] = np.array([1, 1 - 2**-24, 1, 1, 1, 1], np.float32)  # saturated
+    block = list_block(near)
+    assert [row[3] for row in block.rows] == ["1.0", "0.99999994"]
+    assert "; 2 different scores" in block.note
     alone = attributions_of(subject(Compared(own, [0.0, 0.0, 0.0])))
     assert alone.others.tolist() == [0, 0]
 

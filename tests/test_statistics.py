@@ -281,6 +281,10 @@ def test_an_interval_is_around_the_mean_of_folds_and_covers_a_number_or_not() ->
     assert math.isnan(found.deviation)
     words = [found.covers(number) for number in (0.5, found.low, found.high, 0.7, 0.3)]
     assert words == ["covers", "covers", "covers", "below", "above"]
+    apart = system(np.array([[0.1, 0.2], [0.9, 1.0]]))  # two seeds
+    found = [interval_of(apart, metric) for metric in ("ndcg@5", "dcg@5")]
+    assert (found[0].low, found[0].high) == (0, 1)
+    assert found[1].low < 0 < 1 < found[1].high
 
 
 @pytest.mark.parametrize(

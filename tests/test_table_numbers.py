@@ -93,6 +93,9 @@ def test_a_published_number_is_covered_or_not_and_stands_below_ours() -> None:
     assert found.loc[("ndcg@5", "bad"), "difference"] == pytest.approx(ours["bad", "ndcg@5"] - 0.9)
     assert found.loc[("map", "bad"), "published"] == 0.25
     assert pd.isna(found.loc[("map", "good"), "published"])
+    bare = replace(results.table, rows={**results.table.rows, "twin": Row(["epochs=0"])})
+    found = replace(results, table=bare).numbers.set_index(["metric", "row"])
+    assert pd.isna(found.loc[("ndcg@5", "twin"), "published"])  # others are of trained rows
     table, verdicts = blocks(results)
     assert [row for row in table.rows if "published" in row[0]][1:] == [
         ["bad (published)", "0.9000", "0.2500"], ["theirs (published)", "0.1000", ""],
@@ -109,14 +112,15 @@ def test_every_row_stands_in_the_table_the_best_bold_and_what_differs_marked() -
     assert table.rows[3][1] == "failed"
     assert blocks(results_of())[0].rows[3][1] == "not run"
     assert {len(row) for row in table.rows} == {len(table.head)}
-    assert [row[-1] for row in verdicts.rows] == ["better", "", "equivalent"]
+    assert [row[1] for row in verdicts.rows] == ["better", "", "equivalent"]
     found = results_of().numbers.set_index(["row", "metric"])
     assert found.loc[("good", "ndcg@5"), "less_baseline"] == pytest.approx(0.1, abs=0.001)
     assert pd.isna(found.loc[("good", "map"), "verdict"])  # not a metric of verdicts
     assert "the baseline" in verdicts.rows[1]
-    assert {i for i, _ in table.best} == {0}
+    assert table.best == [("good", "ndcg@5")]
+    assert blocks(results_of(ROWS[3:]))[0].best == []  # the largest is equivalent to the baseline
     assert [row[1].endswith(f" {MARK}") for row in table.rows] == [True, False, False, False]
-    assert verdicts.head[3] == "minus bad"
+    assert verdicts.head[4] == "minus bad"
     assert f"{MARK}: differs from bad, p < 0.05 after Holm" in table.note
     report = Report("mine", "Mine", "make", (("data", "letor"),), (table, verdicts))
     assert re.search(r"\*\*0\.\d{4} ± 0\.\d{4} †\*\*", markdown(report))

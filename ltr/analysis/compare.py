@@ -18,6 +18,7 @@ from ltr.analysis.verdicts import (
     SystemInterval,
     compare_systems,
     interval_of,
+    leaders,
     rule,
 )  # fmt: skip
 from ltr.atomic import atomic_write, make_folder, write_frame
@@ -102,7 +103,7 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
             raise ConfigError(f"baseline={baseline}: choose one of {' | '.join(values)}")
         baseline = alike[0]
     pairs = compare_systems(values, margin=margin, baseline=baseline, **draws)
-    systems = {name: interval_of(of, **draws) for name, of in values.items()}
+    systems = {name: interval_of(of, metric, **draws) for name, of in values.items()}
     aligned, folds = align(values), [fold for fold in cells if fold]
     where = f" of {len(folds)} folds" if len(folds) > 1 else "".join(f", {f}" for f in folds)
     places = "runs", "write", "data_dir", "cache_dir"
@@ -151,8 +152,9 @@ def _blocks(
         ]
         for name, of in systems.items()
     ]  # fmt: skip
-    first = Block("Systems", "", head, rows).mark_best(systems, [metric])
-    head = ["", "is", "than/to", "difference", sure, "p", "wins/ties/losses", "resolves"]
+    best = [(name, metric) for name in leaders(systems, pairs)]
+    first = Block("Systems", "", head, rows, best)
+    head = ["", "verdict", "against", "difference", sure, "p", "wins/ties/losses", "resolves"]
     rows = [
         [
             pair.first, pair.word, pair.second, f"{pair.difference:+.4f}",
@@ -164,7 +166,7 @@ def _blocks(
     ]  # fmt: skip
     if not pairs:
         return [first]
-    note = f"p after Holm; equivalent: within ±{pairs[0].margin:g}"
+    note = "p after Holm; wins: queries on which the first is better; resolves: see the notes"
     return [first, Block("Differences", note, head, rows)]
 
 
@@ -190,11 +192,11 @@ def _notes(
             f"{first.queries} queries resolve (80% power, alpha {first.alpha:g}) a true difference "
             f"of {resolved[0]:.4f} in each pair, {resolved[1]:.4f} at Holm's first step of {count}",
         ]
-    if single := dict.fromkeys(name for pair in pairs for name in pair.spread.uncovered):
+    if any(pair.spread.uncovered for pair in pairs):
         folds = any(pair.spread.covers == "folds" for pair in pairs)
         what = "what the folds have in common" if folds else "what another training would give"
         notes.append(
-            f"NOT COVERED, one seed only of {', '.join(single)}: {what}; the words are about these "
+            f"NOT COVERED of systems with one seed: {what}; the words are about these "
             "trained models, not the methods; train 3 seeds or more"
         )
     return [*notes, "not covered: other data, and settings chosen by looking at these queries"]

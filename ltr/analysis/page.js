@@ -1,10 +1,10 @@
 // A click on the head of a column sorts its table, the next one the other way, the third restores it.
 "use strict";
-const NUMBER = /^[-+−]?(\d[\d,]*(\.\d+)?|\.\d+)(e[-+]?\d+)?(?![\w.])/i;
+const NUMBER = /^<?[-+−]?(\d[\d,]*(\.\d+)?|\.\d+)(e[-+]?\d+)?(?![\w.])/i;
 
 function number(text) {
   const found = NUMBER.exec(text);
-  return found ? Number(found[0].replaceAll(",", "").replace("−", "-")) : NaN;
+  return found ? Number(found[0].replaceAll(/[<,]/g, "").replace("−", "-")) : NaN;
 }
 
 function sortable(table) {

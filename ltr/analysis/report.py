@@ -5,12 +5,11 @@ import re
 import textwrap
 from base64 import b64encode
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from tabulate import LATEX_ESCAPE_RULES, tabulate
 
 from ltr.analysis.verdicts import WORDS
@@ -31,25 +30,22 @@ class Block:
     note: str  # printed below the table in LaTeX, above it elsewhere
     head: Sequence[str]
     rows: Sequence[Sequence[str]]  # the first text of a row is its name
-    best: Container[tuple[int, int]] = frozenset()  # cells (row, column) to mark as best
+    best: Container[tuple[str, str]] = ()  # (name of row, column) of the cells to print bold
 
-    def mark_best(self, rows: Container[str], columns: Container[str]) -> "Block":
-        """Return the block with the largest number in each of ``columns`` marked as best.
-
-        Only the rows named in ``rows`` take part. Numbers that are equal as printed are all marked.
-        """
-        best = set()
-        for j in (j for j, name in enumerate(self.head) if name in columns):
-            among = {i: row[j] for i, row in enumerate(self.rows) if row[0] in rows and row[j]}
-            numbers = {i: float(text.split()[0]) for i, text in among.items()}
-            best |= {(i, j) for i in numbers if numbers[i] == max(numbers.values())}
-        return replace(self, best=best)
+    @property
+    def noted(self) -> str:
+        """The note, with a word about bold numbers."""
+        best = "bold: the best, which differs from all that it is compared with"
+        return "; ".join(filter(None, [self.note, best * bool(self.best)]))
 
     def texts(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
         """Return the rows with each text escaped, and the best in the format ``bold``."""
         return [
-            [(bold if (i, j) in self.best else "{}").format(escape(x)) for j, x in enumerate(row)]
-            for i, row in enumerate(self.rows)
+            [
+                (bold if (row[0], name) in self.best else "{}").format(escape(text))
+                for name, text in zip(self.head, row, strict=True)
+            ]
+            for row in self.rows
         ]
 
 
@@ -87,9 +83,9 @@ def terminal(report: Report) -> str:
     parts.append(_wrapped((f"{key:<{width}}  {value}" for key, value in report.facts), width + 2))
     for block in report.blocks:
         parts.append(_wrapped([": ".join(filter(None, [block.title, block.note]))], 2))
-        parts.append(tabulate(block.texts(str, "{}"), block.head, "simple", disable_numparse=True))
-    parts += [_wrapped(report.notes, 2)] if report.notes else []
-    return "\n\n".join(parts) + "\n"
+        parts.append(tabulate(block.rows, block.head, "simple", disable_numparse=True))
+    parts.append(_wrapped(report.notes, 2))
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _wrapped(texts: Iterable[str], indent: int) -> str:
@@ -103,17 +99,12 @@ def markdown(report: Report) -> str:
     for block in report.blocks:
         rows, head = block.texts(_markdown, "**{}**"), list(map(_markdown, block.head))
         table = tabulate(rows, head, "github", disable_numparse=True)
-        parts += filter(None, [f"## {_markdown(block.title)}", _noted(block, _markdown), table])
-    parts += ["\n".join(f"- {_markdown(note)}" for note in report.notes)] if report.notes else []
+        parts += [f"## {_markdown(block.title)}", _markdown(block.noted), table]
+    parts.append("\n".join(f"- {_markdown(note)}" for note in report.notes))
     for title, frame in report.details[:1]:
-        cells = frame.map(lambda value: _markdown(str(value)))
+        cells = frame.astype(str).map(_markdown)
         parts += [f"## {title}", cells.to_markdown(index=False)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _noted(block: Block, escape: Callable[[str], str]) -> str:
-    best = "bold: the best of its column" if block.best else ""
-    return "; ".join(filter(None, [escape(block.note), best]))
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _markdown(text: str) -> str:
@@ -135,7 +126,7 @@ def latex(report: Report) -> str:
             index=False, escape=False, column_format="l" + "r" * (len(block.head) - 1),
             caption=latex_text(f"{report.title}. {block.title}."), label=f"tab:{label}-{number}",
         )  # fmt: skip
-        foot = f"\\par\\smallskip\\footnotesize\n{_noted(block, latex_text)}\n\\end{{table}}"
+        foot = f"\\par\\smallskip\\footnotesize\n{latex_text(block.noted)}\n\\end{{table}}"
         table = table.replace("\\begin{table}", "\\begin{table}\n\\centering")
         parts.append(table.replace("\\end{table}", foot))
     return "\n".join(parts)
@@ -163,25 +154,23 @@ def page(report: Report) -> str:
         loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    names = [text for block in report.blocks for text in (*block.head, *(r[0] for r in block.rows))]
     return environment.get_template("page.html").render(
         report=report,
-        published=any(name == PUBLISHED or name.endswith(f"({PUBLISHED})") for name in names),
+        published=any(PUBLISHED in str((block.head, block.rows)) for block in report.blocks),
         words=WORDS,
         details=[
-            (title, list(frame.columns), frame.map(_entry).to_numpy().tolist())
+            (title, [*frame], frame.map(_entry).to_numpy().tolist())
             for title, frame in report.details
         ],
-        style=Markup(style),
-        script=Markup(script),
+        style=style,
+        script=script,
         digest=b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
 def _entry(value: object) -> str:
-    if isinstance(value, float):
-        return "" if value != value else f"{value:.4f}"
-    return "" if value is None else str(value)
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return "" if value is None or value != value else text
 
 
 FORMS: dict[str, Callable[[Report], str]] = {".html": page, ".md": markdown, ".tex": latex}

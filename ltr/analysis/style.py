@@ -24,7 +24,6 @@ _STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
     "font.size": 9,
     "axes.titlesize": 9,
-    "axes.labelsize": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,

@@ -6,20 +6,22 @@ A system is a method with its training: its runs differ only in seed (and fold).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from scipy.special import nctdtr, ndtri, stdtr, stdtrit
 
-from ltr.analysis.values import Aligned, Spread, SystemValues, align, spread_of
+from ltr.analysis.values import Aligned, Spread, SystemValues, align, deviation, spread_of
 from ltr.arrays import Doubles, Ints
 from ltr.errors import ConfigError
+from ltr.metrics.spec import METRICS
 
 BETTER, WORSE, DIFFER = "better", "worse", "differ"
 EQUIVALENT, UNDECIDED = "equivalent", "undecided"
-WORDS = (BETTER, WORSE, DIFFER, EQUIVALENT, UNDECIDED)
+DECIDED = (BETTER, WORSE, DIFFER)
+WORDS = (*DECIDED, EQUIVALENT, UNDECIDED)
 COVERS = {  # Spread.covers in words
     "seeds": "queries and seeds",
     "folds": "queries and trainings, by folds",
@@ -180,12 +182,11 @@ class Comparison:
     @property
     def note(self) -> str:
         """What the verdict does not say, in words; often empty."""
-        sure_of_queries = self.p_queries < self.alpha
         notes, word = [], self.word
         if word == EQUIVALENT and self.p_holm < self.alpha:
             notes.append("not 0, but smaller than the margin")
         unsure = word == UNDECIDED and self.p_holm >= self.alpha
-        if unsure and self.spread.training > 0 and sure_of_queries:
+        if unsure and self.spread.training > 0 and self.p_queries < self.alpha:
             notes.append("sure of these models, not of the methods: more seeds would tell")
         if self.spread.uncovered and word != UNDECIDED:
             where = ", the same in every fold" if self.spread.covers == "folds" else ""
@@ -347,13 +348,35 @@ class SystemInterval:
 
 
 def interval_of(
-    system: SystemValues, *, alpha: float = 0.05, seed: int = 0, samples: int = 10_000
+    system: SystemValues,
+    metric: str = "",
+    *,
+    alpha: float = 0.05,
+    seed: int = 0,
+    samples: int = 10_000,
 ) -> SystemInterval:
-    """Return mean and interval of one system; raise ``DataError`` if no query has a value."""
+    """Return mean and interval of one system; raise ``DataError`` if no query has a value.
+
+    The interval ends at 0 and 1 if the mean of ``metric`` cannot lie beyond: the part that is cut
+    off never holds the true mean, so the interval covers it as often as before.
+    """
     aligned = align({"system": system})
     spread, mean = spread_of(aligned, 0), float(aligned.means[0])
     off = draw(aligned, samples=samples, seed=seed)[:, 0]
     low, high = interval(mean, off, spread, alpha=alpha)
+    if metric.partition("@")[0] in {*METRICS} - {"dcg"}:
+        low, high = max(low, 0.0), min(high, 1.0)
     of_seeds = aligned.over_folds(aligned.values[0]).mean(1)
-    sd = float(of_seeds.std(ddof=1)) if len(of_seeds) > 1 else math.nan
-    return SystemInterval(mean, low, high, sd, len(of_seeds), aligned.queries, spread)
+    return SystemInterval(
+        mean, low, high, deviation(of_seeds), len(of_seeds), aligned.queries, spread
+    )
+
+
+def leaders(systems: Mapping[str, SystemInterval], pairs: Iterable[Comparison]) -> list[str]:
+    """Return the best of ``systems`` if the verdict of each of its ``pairs`` is a difference.
+
+    The list is empty if one of these verdicts is "equivalent" or "undecided", or if there is none.
+    """
+    best = max(systems, key=lambda name: systems[name].mean, default="")
+    words = {pair.word for pair in pairs if best in (pair.first, pair.second)}
+    return [best] if words and words.issubset(DECIDED) else []

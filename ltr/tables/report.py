@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ltr.analysis.report import NO_TEST, PUBLISHED, Block, Report
-from ltr.analysis.verdicts import BETTER, COVERS, DIFFER, WORSE, rule
+from ltr.analysis.verdicts import COVERS, DECIDED, leaders, rule
 from ltr.data.lists import SPLITS
 from ltr.data.public_sets import public_sets
 from ltr.errors import DataError
@@ -60,11 +60,10 @@ def _numbers(results: Results, name: str, convention: Convention) -> Block:
     more = [CROSSFIT] * bool(frame[CROSSFIT].notna().any())
     more = [*more, *table.history] if name == table.conventions[0] and len(frame) else []
     extra = over_repeats(frame) if more else {}
-    texts, marks = {}, False
+    texts = {}
     for line in results.numbers[results.numbers["convention"] == name].itertuples():
-        mark = f" {MARK}" if line.verdict in (BETTER, WORSE, DIFFER) else ""
+        mark = f" {MARK}" if line.verdict in DECIDED else ""
         texts[line.row, line.metric] = _pair(" ± ", line.ours, line.deviation) + mark
-        marks = marks or bool(mark)
     rows = []
     for label in table.rows:
         cells = [texts.get((label, metric), "") for metric in table.metrics]
@@ -82,11 +81,15 @@ def _numbers(results: Results, name: str, convention: Convention) -> Block:
         notes.append(
             f"{CROSSFIT}: select_on of epochs chosen on one half of vali, on the other half"
         )
-    if marks:
+    if MARK in str(rows):
         notes.append(f"{MARK}: differs from {results.baseline}, p < {ALPHA:g} after Holm")
     head = ["", *table.metrics, *(column.replace("_", " ") for column in more)]
-    trained = set(frame.loc[frame["epoch"].fillna(-1) != 0, "row"])
-    return Block(name, "; ".join(notes), head, rows).mark_best(trained, table.metrics)
+    best = [
+        (row, metric)
+        for metric, of in results.verdicts.items() if name == table.conventions[0]
+        for row in leaders(of.intervals, of.against.values())
+    ]  # fmt: skip
+    return Block(f"Test metrics, metrics_as={name}", "; ".join(notes), head, rows, best)
 
 
 def _verdicts(results: Results, chosen: pd.DataFrame, metric: str) -> Block:
@@ -100,14 +103,14 @@ def _verdicts(results: Results, chosen: pd.DataFrame, metric: str) -> Block:
         return [_pair(" to ", *values) for values in chosen[[*ends]].to_numpy()]
 
     columns = [("", row), ("ours", numbers("ours")), ("interval", intervals("low", "high"))]
-    about = [f"under {results.table.conventions[0]}"]
+    about = [f"metrics_as={results.table.conventions[0]}"]
     if chosen["verdict"].notna().any():
+        columns.insert(1, ("verdict", chosen["verdict"].fillna("")))
         columns += [
             (f"minus {results.baseline}",
              numbers("less_baseline", "+").mask(row == results.baseline, "the baseline")),
             ("interval", intervals("less_low", "less_high")),
             ("p", numbers("p")),
-            ("verdict", chosen["verdict"].fillna("")),
         ]  # fmt: skip
     if chosen[PUBLISHED].notna().any():
         about.append(NO_TEST)
@@ -121,7 +124,7 @@ def _verdicts(results: Results, chosen: pd.DataFrame, metric: str) -> Block:
     about += [f"{', '.join(labels)}: {why}" for why, labels in notes if why]
     head, cells = zip(*columns, strict=True)
     rows = [[*texts] for texts in zip(*cells, strict=True)]
-    return Block(f"{metric}, verdicts", "; ".join(about), head, rows)
+    return Block(f"Verdicts by {metric}", "; ".join(about), head, rows)
 
 
 def facts(results: Results) -> list[tuple[str, str]]:

@@ -142,14 +142,12 @@ class Results:
         for row, runs in rows.items():
             folds = {fold: [one[metric] for one in of_fold] for fold, of_fold in runs.items()}
             systems[row] = side_by_side(folds)
-        found = Verdicts({}, {})
+        ends, pairs = dict[str, SystemInterval](), list[Comparison]()
         with suppress(DataError):  # the convention skips every list
-            found = Verdicts({row: interval_of(of, alpha=ALPHA) for row, of in systems.items()}, {})
-            if self.baseline in systems:
-                how: Any = {"margin": self.margin, "alpha": ALPHA, "baseline": self.baseline}
-                pairs = compare_systems(systems, **how)
-                found = Verdicts(found.intervals, {pair.first: pair for pair in pairs})
-        return found
+            ends = {row: interval_of(of, metric, alpha=ALPHA) for row, of in systems.items()}
+            if (baseline := self.baseline) in systems:
+                pairs = compare_systems(systems, margin=self.margin, alpha=ALPHA, baseline=baseline)
+        return Verdicts(ends, {pair.first: pair for pair in pairs})
 
     @cached_property
     def numbers(self) -> pd.DataFrame:
@@ -170,7 +168,7 @@ class Results:
             judged = self.verdicts.get(metric, none) if convention == conventions[0] else none
             if interval := judged.intervals.get(label):
                 row |= {"low": interval.low, "high": interval.high}
-            beside = published.of(label)
+            beside = None if "epochs=0" in self.table.rows[label].settings else published.of(label)
             theirs = published.values.get(str(beside), {}).get(convention, {}).get(metric)
             if theirs is not None:
                 row |= {"beside": beside, "published": theirs, "difference": mean - theirs}

@@ -99,9 +99,9 @@ class Table:
         chosen = [row for label in labels for row in self.find("rows", label)]
         needed = [row for label in chosen for row in self.with_needed(label)]
         baseline = self.baseline if self.baseline in chosen else None
-        return replace(
-            self, baseline=baseline, rows={row: self.rows[row] for row in [*chosen, *needed]}
-        )
+        rows = {row: self.rows[row] for row in [*chosen, *needed]}
+        title = f"{self.title}; {len(rows)} of {len(self.rows)} rows"
+        return replace(self, title=title, baseline=baseline, rows=rows)
 
     def find(self, key: str, label: str) -> list[str]:
         """Return the row ``label``, or all combinations of its choices; case is ignored.

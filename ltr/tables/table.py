@@ -39,6 +39,11 @@ def make_table(cfg: DictConfig) -> bool:
             f"{changed[0]}: {table.name} stands beside published numbers, under the settings of "
             "its file; leave it out"
         )
+    own = [
+        one for one in order.overrides if one.startswith("dataset") and one not in table.settings
+    ]
+    if own:  # the title may name the data of the file
+        table = replace(table, title=f"Rows of {table.name} on {' '.join(own)}")
     if rows := texts(cfg, "rows"):
         table = table.only(rows)
     if cfg.baseline is not None:
@@ -56,8 +61,8 @@ def make_table(cfg: DictConfig) -> bool:
     todo = [run for run in runs if not run.done]
     config = runs[0].config
     workers, data = order.workers(config), str(config.dataset.name)
-    together = f", {min(workers.count, len(todo))} at a time"
-    together = together if todo and not workers.launcher else ""
+    parallel = bool(todo) and not workers.launcher
+    together = f", {min(workers.count, len(todo))} at a time" * parallel
     say(f"{table.title}: {len(runs)} runs, {len(todo)} to do{together}")
     lists, unlike = data_counts(table, runs)
     if unlike and table.by_fold:
@@ -99,7 +104,7 @@ def make_table(cfg: DictConfig) -> bool:
             details.append(("Found settings, over those of the row", budget.frame()))
         report = Report(
             folder.name,
-            title=f"{table.title}: {data}",
+            title=table.title,
             command=command,
             facts=head,
             blocks=blocks(results),

@@ -30,7 +30,6 @@ def explain(cfg: DictConfig) -> str:
     facts = {
         "run": str(cfg.checkpoint),
         "model": type(getattr(model, "model", model)).__name__,
-        "list": f"qid {cfg.qid} of {subject.place}, {len(subject.scores)} items",
         "features": "no parts of single scores; explain the members of an ensemble one by one",
         "other items": "each left out of the list, one at a time",
     }
@@ -38,7 +37,7 @@ def explain(cfg: DictConfig) -> str:
     if (parts := attributions_of(subject, items=items)) is not None:
         scores = subject.scores[subject.items]
         facts["features"] = (
-            f"{parts.method}; baseline plus all parts miss the score by "
+            "baseline plus all parts miss the score by "
             f"{np.abs(parts.sums - scores).max():.2g} at most "
             f"(largest score {np.abs(scores).max():.3g})"
         )
@@ -69,16 +68,19 @@ def explain(cfg: DictConfig) -> str:
 
 
 def list_block(subject: Subject) -> Block:
-    """Return the table of the explained items: place, rank, score and label."""
+    """Return the table of the explained items: row, rank, score and label."""
     items = subject.items
     columns = {
-        "place": items + 1,
+        "row": items + 1,
         "rank": subject.ranks[items],
-        "score": [f"{score:.4f}" for score in subject.scores[items]],
+        "score": subject.scores[items],  # in full: what is printed alike is equal
     }
     if subject.labelled:
         columns["label"] = [f"{x:g}" for x in subject.lists.labels[items]]
-    note = f"{len(items)} of {len(subject.scores)} items with their places in the data, best first"
+    note = (
+        f"{len(items)} of {len(subject.scores)} items, best first; row: its row in the list; "
+        f"{len(np.unique(subject.scores))} different scores: equal ones rank in the data's order"
+    )
     return _block("The items", note, pd.DataFrame(columns, subject.shown))
 
 
@@ -92,19 +94,20 @@ def parts_block(subject: Subject, parts: Attributions) -> Block:
     rows |= {"baseline": parts.baseline, "score": subject.scores[subject.items]}
     names = [*(subject.features[f] for f in leading), *rows]
     table = pd.DataFrame([*parts.values.T[leading], *rows.values()], names, subject.shown)
-    table = table.map("{:+.4f}".format)
-    sizes = [*map("{:.4f}".format, size[leading]), *[""] * len(rows)]
+    table = table.map("{:+.3g}".format)
+    table.iloc[-1] = subject.scores[subject.items].astype(str)
+    sizes = [*map("{:.3g}".format, size[leading]), *[""] * len(rows)]
     table.insert(0, "mean size", sizes)
     return _block("What features add to the scores", parts.method, table)
 
 
 def effects_block(subject: Subject, changes: Doubles) -> Block:
     """Return a table of the effects on scores ``[items, list]`` from ``leave_one_out``."""
-    columns = {"mean change": [f"{x:.4f}" for x in np.nanmean(np.abs(changes), axis=1)]}
+    columns = {"mean change": [f"{x:.3g}" for x in np.nanmean(np.abs(changes), axis=1)]}
     most = {"raised most without": np.nanargmax, "lowered most without": np.nanargmin}
     for head, find in most.items():
         pairs = zip(changes, find(changes, axis=1), strict=True)
-        columns[head] = [f"{row[j]:+.4f} ({subject.names[j]})" for row, j in pairs]
+        columns[head] = [f"{row[j]:+.3g} ({subject.names[j]})" for row, j in pairs]
     note = "the score without another item less that with it"
     return _block("Leave-one-out effects", note, pd.DataFrame(columns, subject.shown))
 

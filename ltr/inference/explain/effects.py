@@ -94,7 +94,8 @@ def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Att
     whole = torch.stack(parts).double().cpu().numpy() @ np.eye(transform.width)[column_of]
     own = whole[np.arange(len(whole)), targets]
     return Attributions(
-        "integrated gradients of Captum; at the baseline every item is the list's mean item",
+        "integrated gradients of Captum; at the baseline every item is the list's mean item; where "
+        "the model's output is saturated (tanh, sigmoid), scores and parts differ by very little",
         own,
         whole.sum((1, 2)) - own.sum(-1),
         scores_of(baseline)[0, targets].double().cpu().numpy(),
