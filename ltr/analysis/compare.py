@@ -166,7 +166,7 @@ def _blocks(
     ]  # fmt: skip
     if not pairs:
         return [first]
-    note = "p after Holm; wins: queries on which the first is better; resolves: see the notes"
+    note = "p after Holm; wins: where the first is better; resolves: difference found at 80% power"
     return [first, Block("Differences", note, head, rows)]
 
 
