@@ -132,7 +132,7 @@ def test_a_dry_run_of_table_3_needs_no_data(tmp_path, capsys) -> None:
     said = capsys.readouterr()
     assert said.out.count("ltr train") == 2
     assert "loss=neuralndcg loss.k=5" in said.out
-    assert said.err.startswith("NeuralNDCG paper, Table 3; 2 of 17 rows: 2 runs, 2 to do")
+    assert "Bialobrzeski, 2021), Table 3; 2 of 17 rows: 2 runs, 2 to do" in said.err
     assert make_table(table_of([*given[:2], *SYNTHETIC, *given[3:], "dry_run=true"]))
     title = "Rows of neuralndcg_table3 on dataset=synthetic dataset.queries=9; 2 of 17 rows:"
     assert capsys.readouterr().err.startswith(title)

@@ -49,8 +49,8 @@ class Row:
 
     def describe(self) -> str:
         """Return a text that describes the ensemble."""
-        numbers = [] if isinstance(self.weights, str) else [f"{one:g}" for one in self.weights]
-        weights = ", ".join(numbers) or self.weights
+        given = self.weights
+        weights = given if isinstance(given, str) else ", ".join(map("{:g}".format, given))
         return f"ensemble of {', '.join(self.ensemble)} (weights {weights}, seeds {self.seeds})"
 
 

@@ -1,6 +1,7 @@
 """Explain how a model ranks one list: a page of tables, and their numbers as CSV files."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -42,22 +43,23 @@ def explain(cfg: DictConfig) -> str:
             f"(largest score {np.abs(scores).max():.3g})"
         )
         blocks.append(parts_block(subject, parts))
-        features = pd.Index(subject.features, name="feature")
-        frames["parts_of_scores"] = _frame(subject, features, "part", parts.values)
+        names = pd.Index(subject.features, name="feature")
+        frames["parts_of_scores"] = _frame(subject, names, "part", parts.values)
     if subject.pointwise or len(subject.scores) == 1:
         facts["other items"] = "no effect: a score is that of its item alone"
     else:
         changes = leave_one_out(subject, items=items)
         blocks.append(effects_block(subject, changes))
-        everyone = pd.RangeIndex(1, len(subject.scores) + 1, name="without")
-        frames["leave_one_out"] = _frame(subject, everyone, "score", changes)
-    run = run_folder(str(cfg.checkpoint))
-    name = re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{run.name}-qid-{cfg.qid}")
+        rows = pd.RangeIndex(1, len(subject.scores) + 1, name="without")
+        frames["leave_one_out"] = _frame(subject, rows, "score", changes)
+    known = f"{run_folder(str(cfg.checkpoint)).name}-qid-{cfg.qid}"
+    name = re.sub(r"[^A-Za-z0-9.+-]+", "_", known)
     folder = Path(cfg.output or Path(cfg.output_dir, "explained", name))
+    typed = [f"{key}={cfg[key]}" for key in ("checkpoint", "input", "split", "qid") if cfg[key]]
     report = Report(
         name=folder.name,
         title=f"list {cfg.qid} of {subject.place}",
-        command=f"{as_started('explain')} checkpoint={cfg.checkpoint} qid={cfg.qid}",
+        command=f"{as_started('explain')} {shlex.join(typed)}",
         facts=[*facts.items()],
         blocks=blocks,
         ours="one trained model",
@@ -76,7 +78,7 @@ def list_block(subject: Subject) -> Block:
         "score": subject.scores[items],  # in full: what is printed alike is equal
     }
     if subject.labelled:
-        columns["label"] = [f"{x:g}" for x in subject.lists.labels[items]]
+        columns["label"] = [*map("{:g}".format, subject.lists.labels[items])]
     note = (
         f"{len(items)} of {len(subject.scores)} items, best first; row: its row in the list; "
         f"{len(np.unique(subject.scores))} different scores: equal ones rank in the data's order"
@@ -88,28 +90,32 @@ def parts_block(subject: Subject, parts: Attributions) -> Block:
     """Return the table of what the most important features add to the scores."""
     size = np.abs(parts.values).mean(0)
     leading = np.argsort(-size, kind="stable")[:_FEATURES]
-    rows = {"all other features": np.delete(parts.values, leading, axis=1).sum(-1)}
+    others = np.delete(parts.values, leading, axis=1)
+    rows = {"all other features": others.sum(-1)} if others.size else {}
     if not subject.pointwise:
         rows["features of other items"] = parts.others
-    rows |= {"baseline": parts.baseline, "score": subject.scores[subject.items]}
-    names = [*(subject.features[f] for f in leading), *rows]
+    rows |= {"baseline": parts.baseline, "score": (scores := subject.scores[subject.items])}
+    names = [*np.array(subject.features)[leading], *rows]
     table = pd.DataFrame([*parts.values.T[leading], *rows.values()], names, subject.shown)
     table = table.map("{:+.3g}".format)
-    table.iloc[-1] = subject.scores[subject.items].astype(str)
-    sizes = [*map("{:.3g}".format, size[leading]), *[""] * len(rows)]
-    table.insert(0, "mean size", sizes)
-    return _block("What features add to the scores", parts.method, table)
+    table.iloc[-1] = scores.astype(str)
+    table.insert(0, "mean size", [*map("{:.3g}".format, size[leading]), *[""] * len(rows)])
+    note = f"{parts.method}; mean size: of a feature's parts here, without their signs"
+    return _block("What features add to the scores", note, table)
 
 
 def effects_block(subject: Subject, changes: Doubles) -> Block:
     """Return a table of the effects on scores ``[items, list]`` from ``leave_one_out``."""
-    columns = {"mean change": [f"{x:.3g}" for x in np.nanmean(np.abs(changes), axis=1)]}
-    most = {"raised most without": np.nanargmax, "lowered most without": np.nanargmin}
-    for head, find in most.items():
+    columns = {"mean change": [*map("{:.3g}".format, np.nanmean(np.abs(changes), axis=1))]}
+    for word, find in {"raised": np.nanargmax, "lowered": np.nanargmin}.items():
         pairs = zip(changes, find(changes, axis=1), strict=True)
-        columns[head] = [f"{row[j]:+.3g} ({subject.names[j]})" for row, j in pairs]
-    note = "the score without another item less that with it"
-    return _block("Leave-one-out effects", note, pd.DataFrame(columns, subject.shown))
+        columns[f"{word} most without"] = [
+            f"{row[j]:+.3g} ({subject.names[j]})" for row, j in pairs
+        ]
+    table = pd.DataFrame(columns, subject.shown)
+    return _block(
+        "Leave-one-out effects", "the score without another item less that with it", table
+    )
 
 
 def _block(title: str, note: str, frame: pd.DataFrame) -> Block:

@@ -98,7 +98,7 @@ def subject_of(cfg: DictConfig) -> Subject:
     else:  # join the id columns of an item into one text
         cells = columns.iloc[rows].itertuples(index=False)
         ids = [" ".join(filter(None, map(query_text, row))) for row in cells]
-    places = [str(place) for place in range(1, len(rows) + 1)]
+    places = [*map(str, range(1, len(rows) + 1))]
     names = [one or f"item {place}" for one, place in zip_longest(ids, places)]
     asked = texts(cfg, "items")
     if wrong := [text for text in asked if text not in places]:
