@@ -69,13 +69,13 @@ class Ranker:
         if isinstance(given, dict):
             if unknown := [name for name in given if name not in self._known]:
                 raise Refused(
-                    f"{where}: {_shown(unknown[0])} is no feature; GET /health lists them"
+                    f"{where}: {_shown(unknown[0])} is not a feature; GET /health lists them"
                 )
             named = [given.get(name) for name in self.features]
         elif isinstance(given, list) and len(given) == len(self.features):
             named = given
         else:
-            what = f"{len(given)} numbers" if isinstance(given, list) else "no list and no object"
+            what = f"{len(given)} numbers" if isinstance(given, list) else "neither a list nor an object"
             raise Refused(
                 f"{where}: {what}; give {len(self.features)} in the order of the manifest, or an "
                 "object by name"
@@ -97,7 +97,7 @@ def _number(value: Any, where: str) -> float:
     if value is None:
         return math.nan
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refused(f"{where}: {_shown(value)} is no number; give one, or null")
+        raise Refused(f"{where}: {_shown(value)} is not a number; give a number or null")
     if not abs(value) <= _LARGEST:
         raise Refused(f"{where}: larger than a float32; give a finite number, or null")
     return float(value)
@@ -112,7 +112,7 @@ def _text(value: Any, where: str) -> str:
     if isinstance(value, int | float):
         return str(int(value) if isinstance(value, float) and value.is_integer() else value)
     if not isinstance(value, str) or _HALF.search(value):
-        raise Refused(f"{where}: {_shown(value)} is no text, number or flag; give one, or null")
+        raise Refused(f"{where}: {_shown(value)} is not a text, a number or a flag; give one, or null")
     whole = _WHOLE.fullmatch(value)
     return whole[1] if whole else _FLAGS.get(value, value)
 
@@ -193,7 +193,7 @@ def _items(body: bytes, most: int) -> list[dict[str, Any]]:
         given = json.loads(body, parse_constant=_not_finite)
     except (ValueError, RecursionError):
         raise Refused(
-            'the request is no JSON; send {"items": [{"id": ..., "features": ...}]}'
+            'the request is not JSON; send {"items": [{"id": ..., "features": ...}]}'
         ) from None
     items = given.get("items") if isinstance(given, dict) else None
     if not isinstance(items, list) or not items:
@@ -212,7 +212,7 @@ def _items(body: bytes, most: int) -> list[dict[str, Any]]:
 
 
 def _not_finite(literal: str) -> float:
-    raise Refused(f"{literal} is no number of JSON; send a finite one, or null where it is missing")
+    raise Refused(f"{literal} is not a number in JSON; send a finite one, or null if it is missing")
 
 
 def __getattr__(name: str) -> FastAPI:
