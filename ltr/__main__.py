@@ -23,10 +23,10 @@ COMMANDS = {
         "ltr.experiment.ensemble:ensemble_of_runs", "combine runs, networks or trees, into one"
     ),
     "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check and count a data set"),
-    "table": ("ltr.tables.table:make_table", "train the runs of a table with published numbers"),
+    "table": ("ltr.tables.table:make_table", "fill a table of results, beside published numbers"),
     "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),
     "compare": ("ltr.analysis.compare:compare", "find out which runs are better, and how surely"),
-    "search": ("ltr.search.command:run_search", "search the settings that validate best"),
+    "search": ("ltr.search.command:run_search", "search for the settings that do best on validation lists"),
     "importances": (
         "ltr.inference.explain.importances:importances",
         "list the features that boosted trees use most",
