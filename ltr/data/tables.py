@@ -212,10 +212,9 @@ def _feature_names(source: Source, roles: Roles) -> list[str]:
     ]:
         shown = ", ".join(f"{name} ({types[name]})" for name in strange[:12])
         raise DataError(
-            f"{source.title}: no role for {shown}; only columns of numbers are features by default: "
-            "put a category into 'dataset.categories=[NAME]' and a column that is not a feature "
-            "into 'dataset.id=[NAME]', or list all features in 'dataset.features=[NAME]'; turn "
-            "dates and lists into numbers"
+            f"{source.title}: no role for {shown}; only numbers are features by default: put each "
+            "column into 'dataset.categories=[NAME]' or, to ignore it, into 'dataset.id=[NAME]', "
+            "or all features into 'dataset.features=[NAME]'; turn dates and lists into numbers"
         )
     if not (
         names := list(dict.fromkeys([*types, *roles.categories]))
