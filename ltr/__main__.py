@@ -26,7 +26,9 @@ COMMANDS = {
     "table": ("ltr.tables.table:make_table", "fill a table of results, beside published numbers"),
     "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),
     "compare": ("ltr.analysis.compare:compare", "find out which runs are better, and how surely"),
-    "search": ("ltr.search.command:run_search", "search for the settings that do best on validation lists"),
+    "search": (
+        "ltr.search.command:run_search", "search for the settings that do best on validation lists"
+    ),
     "importances": (
         "ltr.inference.explain.importances:importances",
         "list the features that boosted trees use most",

@@ -50,13 +50,14 @@ class Ranker(BaseEstimator):
     Args:
         model, loss: what ``model=`` and ``loss=`` select on the command line; None: the default
             there.
-        epochs: number of epochs, for trees of rounds; None: the default of the config.
+        epochs: the number of epochs of a network, or of rounds of trees; None: the default of the
+            config.
         categories: columns of a table that are categories, besides those of a categorical type.
         vali_fraction: the fraction of the queries that is split from train to choose the epoch, if
             ``fit`` gets no ``eval_set``.
         one_list: whether rows without ``qid`` all belong to one query; if so, the epoch is chosen
             on train itself.
-        random_state: the seed, or a ``RandomState`` that draws it; None: 1.
+        random_state: the seed, or a ``RandomState`` that draws it; None means the seed 1.
         verbose: 0: show nothing; 1: progress bars; 2: also a line for each epoch.
         config: any other key of ``configs/train.yaml``, written as on the command line
             (``**{"optimizer.lr": 0.01}``) or nested (``optimizer={"lr": 0.01}``).

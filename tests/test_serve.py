@@ -92,7 +92,7 @@ def item(features: object, known: object = "a") -> dict:
         ({"items": item([1, 2, 3])["items"] * 2}, "items[1].id: \"a\" comes twice"),
         ({"items": item([1, 2, 3])["items"] * 5}, "send 4 at most"),
         (item([1, 2]), "items[0].features: 2 numbers; give 3"),
-        (item("1 2 3"), "items[0].features: neither a list"),
+        (item("1 2 3"), "items[0].features: not a list"),
         (item([1, "two", 3]), "items[0].features.age: \"two\" is not a number"),
         (item([1, True, 3]), "items[0].features.age: true is not a number"),
         (item([1, 1e39, 3]), "items[0].features.age: larger"),

@@ -75,7 +75,7 @@ class Ranker:
         elif isinstance(given, list) and len(given) == len(self.features):
             named = given
         else:
-            what = f"{len(given)} numbers" if isinstance(given, list) else "neither a list nor an object"
+            what = f"{len(given)} numbers" if isinstance(given, list) else "not a list or object"
             raise Refused(
                 f"{where}: {what}; give {len(self.features)} in the order of the manifest, or an "
                 "object by name"
@@ -112,7 +112,7 @@ def _text(value: Any, where: str) -> str:
     if isinstance(value, int | float):
         return str(int(value) if isinstance(value, float) and value.is_integer() else value)
     if not isinstance(value, str) or _HALF.search(value):
-        raise Refused(f"{where}: {_shown(value)} is not a text, a number or a flag; give one, or null")
+        raise Refused(f"{where}: {_shown(value)} is not a text, number or flag; give one, or null")
     whole = _WHOLE.fullmatch(value)
     return whole[1] if whole else _FLAGS.get(value, value)
 

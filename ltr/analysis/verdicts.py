@@ -308,14 +308,23 @@ def draw(aligned: Aligned, *, samples: int, seed: int = 0) -> Doubles:
 def interval(estimate: float, off: Doubles, spread: Spread, *, alpha: float) -> tuple[float, float]:
     """Return the ends of the 1 - ``alpha`` interval of a mean, or of a difference of two means.
 
-    The distance of each end from the estimate is sqrt(a^2 + b^2). The first part, a, is for the
-    queries: the distance of the bootstrap percentile, stretched by t / z (Hesterberg, 2015, "What
-    teachers should know about the bootstrap", The American Statistician 69). The second, b, is for
-    the training: its standard error times t with ``spread.df_training`` degrees of freedom. For the
-    sum of squares see Howe (1974), Journal of the American Statistical Association 69. A single t
-    with Satterthwaite's degrees of freedom covers too little with two or three seeds.
+    The distance of each end from the estimate is sqrt(a^2 + b^2) (Howe, 1974, Journal of the
+    American Statistical Association 69):
 
-    ``off`` ``[samples]`` is the system's column of ``draw``, or the difference of two columns.
+    - a comes from the queries. It is the distance of a bootstrap percentile from the estimate,
+      stretched by t / z (Hesterberg, 2015, "What teachers should know about the bootstrap", The
+      American Statistician 69).
+    - b comes from the training. It is the standard error of the training, times t with
+      ``spread.df_training`` degrees of freedom.
+
+    A single t with Satterthwaite's degrees of freedom covers too little with two or three seeds.
+
+    Args:
+        estimate: the mean, or the difference.
+        off: the errors of the estimate in the bootstrap samples, ``[samples]``: a column of what
+            ``draw`` returns, or the difference of two columns.
+        spread: the variances and the degrees of freedom.
+        alpha: 0.05 for a 95 % interval.
     """
     if math.isinf(spread.error):
         return -math.inf, math.inf

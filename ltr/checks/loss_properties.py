@@ -167,9 +167,10 @@ def the_cutoff_is_honoured(subject: Subject) -> None:
 
 
 def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
-    """At every k, the sharp loss of well separated scores is minus its metric; empty lists give 0.
+    """As it gets sharp, a soft loss goes to minus the metric that it approximates, at every k.
 
-    Knobs that the metric has too, such as ``relevant``, are set for both.
+    ``loss.sharp()`` sets the temperature close to 0, and the scores are far apart. An empty list
+    must give 0. Knobs that the metric has too, such as ``relevant``, are set for both.
     """
     if loss.metric is None:
         raise DoesNotApply("no metric is named that it goes to")

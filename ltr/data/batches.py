@@ -74,8 +74,15 @@ class ItemTensors:
         *,
         mapped: bool | None = None,
     ) -> None:
-        """Transform ``lists`` and send their items to ``device``; with ``mapped``, do so for each
-        batch instead (None: if the features would take more than half of the device's free memory).
+        """Transform ``lists`` and send their items to ``device``, now or batch by batch.
+
+        Args:
+            lists: what the batches are made of.
+            transform: the transform of the features.
+            device: where the batches are used.
+            mapped: True: transform and send each batch when it is drawn; False: all items now;
+                None: batch by batch if the features would take more than half of the device's free
+                memory.
         """
         device = torch.device(device)
         if mapped is None:

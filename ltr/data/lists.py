@@ -137,8 +137,10 @@ class Dataset(Protocol):
 
     ``name`` is the name in results. ``fold`` counts from 1, and is None for a set without folds.
     ``width`` is the number of features, the same in every split. Two more members are optional:
-    ``splits``, for a set without all three, and ``with_columns(columns)``, for a set whose
-    ``train`` defines names or categories: it returns the set with the columns of a trained model.
+
+    - ``splits``: the names of the splits, for a set that lacks some of the three.
+    - ``with_columns(columns)``: for a set that takes the names or categories of its columns from
+      ``train``. It returns the set with the columns of a trained model instead.
     """
 
     @property

@@ -14,9 +14,10 @@ from ltr.errors import as_started
 
 @dataclass(frozen=True)
 class Known:
-    """Published counts of one or more splits of a fold, added up; None: not published.
+    """The published counts of a split, or the sums of several splits of a fold.
 
-    ``fold`` counts from 1, and is None for a set without folds. ``empty`` is the number of lists
+    A count is None if it is not published. ``fold`` counts from 1, and is None for a set without
+    folds. ``empty`` is the number of lists
     without a relevant item; ``labels`` has the number of items of each grade, grade 0 first.
     """
 

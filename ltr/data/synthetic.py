@@ -128,7 +128,10 @@ def grade(relevance: Doubles, offsets: Ints) -> Floats:
 
 
 def draw_features(rng: np.random.Generator, latents: Latents) -> Floats:
-    """Draw the features of items, ``[items, 136]``; those of a near copy differ little."""
+    """Draw the features of items, ``[items, 136]``.
+
+    An item that is a near copy (``latents.copy_of``) gets features close to those of its original.
+    """
     items = len(latents.copy_of)
     x = rng.standard_normal((items, WIDTH), np.float32)
     x *= _NOISE

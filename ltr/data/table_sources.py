@@ -55,9 +55,12 @@ def table_files(path: Path) -> list[Path]:
 
 
 def check_columns(named: Mapping[str, str], there: Sequence[str], title: str) -> None:
-    """Raise ``DataError`` if a column is missing, or if two columns have the same name. ``named``
-    maps the required columns to what they are, such as ``dataset.query``; ``there`` are those of
-    the table.
+    """Raise ``DataError`` if a column is missing, or if two columns have the same name.
+
+    Args:
+        named: the required columns, each with what it is, such as ``dataset.query``.
+        there: the columns of the table.
+        title: the table, for the text of the error.
     """
     if len({*there}) < len(there):
         twice = next(name for name in there if list(there).count(name) > 1)

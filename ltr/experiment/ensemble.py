@@ -78,12 +78,13 @@ def make_ensemble(
     """Make an ensemble and write its run folder; return the content of its ``results.json``.
 
     The checkpoint of the ensemble holds the weights of all members, so their folders may be
-    deleted. The first run decides which metrics are computed, and which one chooses weights on
-    validation lists.
+    deleted. The first run decides which metrics are computed, and by which metric the weights are
+    chosen on the validation lists.
 
     Args:
         runs: the members.
-        weights: ``"equal"``, ``"vali"`` (chosen on the validation lists), or one per run, 1 in sum.
+        weights: ``"equal"``, ``"vali"`` (chosen on the validation lists), or one per run, with the
+            sum 1.
         folder: the run folder to write; it must not exist.
         cfg: a config with ``device``, ``evaluation_items``, ``data_dir``, ``cache_dir``, ``trust``.
         identity: a hash by which a table finds the ensemble again.

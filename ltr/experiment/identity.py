@@ -116,7 +116,10 @@ def own_code(config: DictConfig) -> dict[str, str]:
 
 
 def _files(target: str) -> list[Path]:
-    """Return the source files of the module, or of the package's folder, that has ``target``."""
+    """Return the source files that define ``target``, such as ``my_losses.margin_loss``.
+
+    They are the file of its module, or all files in its folder if it belongs to a package.
+    """
     first, *rest = target.split(".")
     spec = None
     with suppress(ImportError, ValueError):  # ValueError: a module without a spec, as __main__

@@ -62,10 +62,11 @@ def resolve_labels(
 def check_metrics(
     split: str, lists: Lists, metrics: Sequence[Metric], convention: Convention
 ) -> None:
-    """Check that ``metrics`` have values on ``lists``; the list with the largest label is tried.
+    """Check that each of ``metrics`` can be computed on ``lists``.
 
-    ``ConfigError``: a label is too large for ``convention.levels``, or not in the table of gains;
-    no list has a relevant item for a metric; or a gain is too large to compute with.
+    Only the list with the largest label is computed. ``ConfigError``: a label is too large for
+    ``convention.levels``, or not in the table of gains; no list has a relevant item for a metric;
+    or a gain is too large to compute with.
     """
     labels, item = _top(lists)
     if not isinstance(convention.gain, str):  # any label of any list may be missing in the table

@@ -13,5 +13,6 @@ Numba compiles a kernel at its first call, which takes a few seconds, and saves 
 processes. Therefore import the module of a kernel where it is called, not at the top of a file.
 Kernels release Python's lock, so that threads can run them in parallel (``ltr.kernels.dispatch``).
 
-"Slope" means a gradient with respect to the scores, or to what is named, in this whole package.
+In this package a "slope" is a gradient with respect to the scores. If it is a gradient with respect
+to something else, the text says so.
 """

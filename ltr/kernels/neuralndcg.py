@@ -166,7 +166,11 @@ def _sorted_list(
 
 @part
 def _forward_sweep(band, v, u, next_u, new, floor, sums, column, weighted):
-    """Compute the row sums with ``v``, from them ``next_u``, and with it the column sums."""
+    """Compute the row sums P v, then the next u from them, then the column sums with that u.
+
+    ``sums`` gets P v. ``next_u`` gets 1 / ``sums`` where that is above ``floor`` (``new`` is True
+    there), else ``u``. ``column`` gets P^T u, and ``weighted`` P^T (w u), for the next u.
+    """
     column[:], weighted[:] = 0, 0
     for g in range(len(band.low)):
         rows = _rows(g, band)

@@ -131,7 +131,10 @@ def _logistic(w, s, others, sigma, push):
 
 @part
 def _hinge(w, s, others, squared, push):
-    """Return the sum of w max(0, 1 - (s - others)), or of w times its square; write ``push``."""
+    """Return the sum of w max(0, 1 - (s - others)); if ``squared``, of w times the maximum squared.
+
+    Write to ``push`` the slope with respect to s - others.
+    """
     value = 0.0
     for j in range(len(w)):
         short = 1 - (s - others[j])

@@ -109,9 +109,13 @@ def expected_dcg_lists(lists, scores, mask, gain, discount, sigma, k, wanted, va
     """Write ``value`` and ``slope``; for the arguments not listed here see ``ltr.kernels``.
 
     The value is the sum over items j of g_j times the sum over ranks r of d_r p_j(r), where p_j is
-    the Rank-Binomial distribution. For one item, the distributions after 0, 1, ... contests are
-    stored, at most n k numbers. The slope with respect to the probability of a contest is the sum
-    over ranks of the distribution before this contest times what one rank lower changes afterwards.
+    the Rank-Binomial distribution. To compute it, item j meets every other item in a contest. It
+    begins at rank 1, and each contest that it loses moves it one rank down. The distributions of
+    its rank after 0, 1, ... contests are stored, at most n k numbers.
+
+    The slope with respect to the probability of losing a contest is a sum over ranks. Each term is
+    the probability of the rank before this contest, times the change of the final expected discount
+    if the item stands one rank lower after it.
 
     Args:
         gain: g, ``[batch, list]``; items with gain 0 are skipped.

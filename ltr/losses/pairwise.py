@@ -90,10 +90,10 @@ def lambda_loss(
 ) -> PerList:
     """Return the LambdaLoss of each list, ``[batch]``, >= 0.
 
-    The loss is the sum over pairs of w_ij log(1 + exp(-sigma (s_i - s_j))). The weights w depend on
-    the current ranks r but are constants in the gradient. With G = (2^y - 1) / maxDCG@k and
-    d(r) = 1/log2(1 + r) (Wang et al., 2018, sections 4 and 5, where the logarithm of the loss has
-    base 2), they are:
+    The loss is the sum over pairs of w_ij log(1 + exp(-sigma (s_i - s_j))) (Wang et al., 2018,
+    sections 4 and 5, where the logarithm has base 2). The weights w depend on the current ranks r
+    but are constants in the gradient. Let G = (2^y - 1) / maxDCG@k and d(r) = 1/log2(1 + r). Then
+    the weights are:
 
     - ``ndcg1``: w_ij = G_i d(r_i), over all i != j, whatever their labels (NDCG-Loss1, eq. 12; the
       paper includes i = j, which has no gradient).
@@ -102,14 +102,17 @@ def lambda_loss(
     - ``ndcg2++``: w_ij = (rho_ij + mu delta_ij) |G_i - G_j|, over the same pairs, with rho_ij =
       |d(r_i) - d(r_j)|; mu = 0 would be LambdaRank.
 
-    The paper has no cutoff. Here a cutoff restricts the pairs and maxDCG to the top k, but not the
-    discounts. An item i below the top k is paired only with items j of the top k that have lower
-    labels, also for ``ndcg1``. A list without a relevant item gives 0 without gradient.
+    The paper has no cutoff. Here, with a cutoff k, a pair counts only if at least one of its two
+    items is in the current top k. So an item i below the top k is paired only with items j in the
+    top k that have lower labels, also for ``ndcg1``. maxDCG has the same cutoff; the discounts d
+    have none. A list without a relevant item gives 0 without gradient.
 
     Args:
         variant: ``"ndcg1"``, ``"ndcg2"`` or ``"ndcg2++"``.
-        k, sigma, pairs: as for ``ranknet_loss``.
+        k: cutoff rank >= 1; None: all pairs count.
+        sigma: > 0, slope of the logistic function, in units of 1 / score.
         mu: > 0, weight of delta in ``ndcg2++`` (10 in the paper).
+        pairs: ``"any"``, as above, or ``"both"``: with a cutoff, both items must be in the top k.
 
     >>> scores, labels = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
     >>> lambda_loss(scores, labels, labels >= 0, variant="ndcg1")  # log(1 + e) / log2(1 + 2)

@@ -1,13 +1,21 @@
 """NDCG with soft ranks: ApproxNDCG, LapNDCG, SoDeep-NDCG; SoftNDCG with distributions of ranks.
 
-Each value, ``[batch]``, is minus NDCG@k with soft ranks, between about -1 (best) and 0. A list
+Each loss returns minus NDCG@k with soft ranks, ``[batch]``, between about -1 (best) and 0. A list
 without a relevant item gives 0 without gradient. ``k`` is a cutoff rank >= 1, None for the whole
-list. ``temperature`` > 0 is in units of the scores; as it goes to 0, the value goes to minus the
-exact NDCG@k.
+list.
 
-ApproxNDCG, LapNDCG and SoDeep-NDCG are sums over items j of g_j t(r_j) / log2(1 + r_j) / maxDCG@k.
-Here g = 2^y - 1, r_j is the soft rank of item j, and t(r) = sigmoid(cut_slope (k + 1/2 - r)) is a
-smooth cutoff; without k, t = 1.
+ApproxNDCG, LapNDCG and SoDeep-NDCG differ in the soft ranks r_j of the items j. The value of each
+is minus the sum over j of
+
+    g_j t(r_j) / log2(1 + r_j) / maxDCG@k
+
+where g = 2^y - 1. Without k, t = 1. With k, t(r) = sigmoid(cut_slope (k + 1/2 - r)) is a smooth
+cutoff.
+
+``temperature`` (``sigma`` of SoftNDCG) is > 0, in units of the scores. As it goes to 0, items with
+different scores get their exact ranks. Then SoftNDCG goes to minus the exact NDCG@k, and so do
+ApproxNDCG and LapNDCG without k. With k, their ``cut_slope`` must grow too: at 10, an item at rank
+k keeps the share sigmoid(5) = 0.993 of its gain. SoDeep-NDCG has no temperature.
 """
 
 from functools import partial
@@ -48,7 +56,7 @@ def approx_ndcg_loss(
     r_j = 1 + sum over i != j of sigmoid((s_i - s_j) / temperature) and the cutoff t(r) =
     sigmoid(cut_slope (k + 1/2 - r)) (Qin, Liu and Li, 2010, sections 4.1 and 4.2; in the paper
     alpha = 1 / temperature and beta = cut_slope). The paper centres the cutoff at k instead of
-    k + 1/2, with which the value does not go to the exact NDCG@k.
+    k + 1/2; with that, the value would not go to the exact NDCG@k, however large cut_slope is.
 
     Args:
         k: cutoff rank >= 1, None for the whole list.

@@ -53,7 +53,10 @@ def _by_loops(scores: Scores, hits: Mask, mask: Mask) -> Work:
 
 @with_kernel(_by_loops)
 def _hinge(scores: Scores, hits: Mask, mask: Mask) -> PerList:
-    """Return the maximum over rankings of (1 - AP) + F - F(ideal), ``[batch]``."""
+    """Return the maximum over rankings of (1 - AP) + F - F(ideal), ``[batch]``.
+
+    ``hits`` is True at the relevant items; F is defined at ``svm_map_loss``.
+    """
     order = order_by_score(scores.detach(), mask)
     ranked, good, real = (x.gather(-1, order) for x in (scores, hits, mask))
     other = real & ~good

@@ -24,20 +24,20 @@ class DASALC(nn.Module):
     """Data Augmented Self-Attentive Latent Cross (Qin et al., 2021).
 
     The paper is "Are Neural Rankers still Outperformed by Gradient Boosted Decision Trees?". Each
-    item gets two vectors: h comes from dense layers with batch norm, and a from self-attention
-    between the items of the list. The score is a linear function of ``(1 + a) * h``, the latent
-    cross. The rest of the paper's recipe is set in the config: ``transform=log1p`` is
-    sign(x) log(1 + |x|), and ``augment.noise`` is the Gaussian noise. This implementation differs
-    from the paper: the features are standardised after the logarithm, the output of a dense layer
-    is added to its input if both have the same size, and the attention is the pre-norm encoder of
-    ``ContextAwareTransformer``.
+    item gets two vectors, ``h`` and ``a``. Dense layers with batch norm compute ``h``;
+    self-attention between the items of the list computes ``a``. The score is a linear function of
+    ``(1 + a) * h``, the latent cross. The rest of the paper's recipe is set in the config:
+    ``transform=log1p`` is sign(x) log(1 + |x|), and ``augment.noise`` is the Gaussian noise. This
+    implementation differs from the paper: the features are standardised after the logarithm, the
+    output of a dense layer is added to its input if both have the same size, and the attention is
+    the pre-norm encoder of ``ContextAwareTransformer``.
 
     In training, and only there, the lists of a batch affect each other through the batch norm. Its
     means and variances are taken over the real items. Evaluation uses running means and variances,
     which are saved in checkpoints.
 
-    The last of ``hidden_sizes`` is the size of a and h; ``heads`` must divide it. ``ConfigError``:
-    a setting is out of range.
+    The last of ``hidden_sizes`` is the size of ``h`` and ``a``; ``heads`` must divide it.
+    ``ConfigError``: a setting is out of range.
     """
 
     batch_statistics = True

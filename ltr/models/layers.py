@@ -172,8 +172,9 @@ def attend(projected: Tensor, packing: Packing, *, heads: int, rate: float) -> T
 class EncoderBlock(nn.Module):
     """Pre-norm self-attention and feed-forward, each added to its input (Vaswani et al., 2017).
 
-    It computes the same as ``torch.nn.TransformerEncoderLayer(norm_first=True)``, without padding.
-    ``heads`` must divide ``size``. ``dropout`` is applied to the attention weights too.
+    It computes what ``torch.nn.TransformerEncoderLayer(norm_first=True)`` computes, but only for
+    real items: it spends no time on padding. ``heads`` must divide ``size``. ``dropout`` is applied
+    to the attention weights too.
     """
 
     def __init__(self, size: int, heads: int, feed_forward: int, dropout: float | int) -> None:

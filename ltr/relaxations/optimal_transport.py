@@ -65,9 +65,10 @@ def _scaled(matrix: Matrix, *given: Any) -> Matrix:
 def _iterated(
     matrix: Matrix, rows: Mask, columns: Mask, max_iter: int, tol: float
 ) -> tuple[Tensor, ...]:
-    """Return the scaled matrix, the block of ``matrix``, and the stacked vectors of all iterations.
+    """Scale P, the block of ``matrix`` with the real ``rows`` and ``columns``; P is 0 elsewhere.
 
-    The vectors are u (one more: its initial value), v, and which of their entries were set.
+    Return the scaled matrix, P, and four stacks with a vector for each iteration: u (which begins
+    with its initial value, so it has one more), v, and two masks, True where u and v were set.
     """
     p = matrix.masked_fill(~(rows.unsqueeze(-1) & columns.unsqueeze(-2)), 0)
     floor = torch.finfo(p.dtype).tiny ** 0.5

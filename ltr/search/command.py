@@ -238,7 +238,7 @@ def write_best(path: Path, search: Search, found: Found) -> None:
 
 
 def best_text(search: Search, found: Found) -> str:
-    """Return the text of that config: a comment about the search, then groups and values."""
+    """Return the config file with the best settings: a comment, the chosen groups, the values."""
     places = keys(Kind.PLACE)
     given = values_of([*search.overrides, *found["settings"]])
     given = {key.lstrip("+"): value for key, value in given.items() if key not in places}

@@ -275,7 +275,10 @@ def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
 
 
 def open_lists(config: DictConfig) -> tuple[DictConfig, Experiment, dict[str, Lists]]:
-    """Build a training; return its config, its parts, and the train and vali lists, never test."""
+    """Build all that a run needs; return its config, its parts, and the lists of train and vali.
+
+    The lists of test are not read.
+    """
     experiment = build(config)
     lists = {split: experiment.dataset.split(split) for split in ("train", "vali")}
     return *resolve_labels(config, experiment, lists), lists

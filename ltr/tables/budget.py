@@ -212,11 +212,12 @@ def plan_searches(table: Table, order: TableConfig, output_dir: Path) -> list[Ro
 
 
 def _space(table: Table, order: TableConfig, label: str, choices: Mapping[str, str]) -> list[str]:
-    """Return the overrides that say what is searched for a row.
+    """Return the overrides that define the search space of the row ``label``.
 
-    Without a ``space=`` of its own, a row has the spaces that the table, the user and the row name,
-    without keys whose value the row or the user sets. A row with ``space=`` has only its own, and
-    keys in it are searched even if the table or the row sets them: the first trial uses that value.
+    A row without ``space=`` gets the keys ``space.KEY=`` of the table, of the user and of the row
+    itself, except those whose ``KEY`` the row or the user sets to a value. A row with ``space=``
+    gets only that space. Its keys are searched even if the table or the row sets them; the first
+    trial then uses the value that is set.
     """
     row, by_user = table.rows[label], set(map(key_of, order.overrides))
     own = {key_of(one): one for one in row.space}

@@ -123,7 +123,9 @@ class Results:
 
     @cached_property
     def verdicts(self) -> dict[str, Verdicts]:
-        """The verdicts of each metric, under the first convention; empty if no row is complete."""
+        """The verdicts of each metric, computed under the table's first convention. They need rows
+        with a seed whose runs are finished in all folds; without such a row, there are none.
+        """
         whole = self.whole.assign(fold=self.whole["fold"].fillna(0))
         rows = {
             str(row): of_row.pivot(index="seed", columns="fold", values="queries")

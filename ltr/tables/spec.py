@@ -95,7 +95,9 @@ class Table:
         return [label, *(needed for one in first for needed in self.with_needed(one))]
 
     def only(self, labels: Iterable[str]) -> "Table":
-        """Return the table with only the rows ``labels``, what they need, and no other baseline."""
+        """Return the table with only the rows ``labels`` and the rows that these need, such as the
+        members of an ensemble. It keeps its baseline only if that is one of ``labels``.
+        """
         chosen = [row for label in labels for row in self.find("rows", label)]
         needed = [row for label in chosen for row in self.with_needed(label)]
         baseline = self.baseline if self.baseline in chosen else None

@@ -86,9 +86,11 @@ def ranks_of(scores: Reals, offsets: Ints) -> Ints:
 
 
 def check_finite(scores: Tensor, lists: Lists | ItemTensors, *, whose: str, remedy: str) -> None:
-    """Raise ``TrainingError`` unless all ``scores``, ``[items]``, are finite: a metric would be
-    NaN, as if its list were skipped. ``whose`` (such as ``"model's"``) and ``remedy`` are for the
-    text.
+    """Raise ``TrainingError`` unless all ``scores``, ``[items]``, are finite.
+
+    A score of NaN would make the metric of its list NaN, and NaN also marks a list that a mean
+    leaves out (``empty="skip"``). So the fault would pass unseen. ``whose`` (such as ``"model's"``)
+    and ``remedy`` are for the text of the error.
     """
     items = np.flatnonzero(~scores.isfinite().cpu().numpy())
     if len(items):

@@ -39,7 +39,7 @@ class Hook:
         """React to an epoch whose row and checkpoint are saved; epoch 0 is the untrained model."""
 
     def replay(self, row: Row) -> None:
-        """React to the row of an epoch from before the run was resumed."""
+        """React to the row of an epoch that was trained before the run stopped and was resumed."""
         self.epoch(row)
 
     def end(self, ending: Ending, report: Any) -> None:

@@ -44,8 +44,9 @@ def end_when_stopped() -> None:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Context in which a signal raises ``Interrupted`` in the main thread, after
-    ``end_when_stopped``.
+    """Context in which a signal raises ``Interrupted`` in the main thread.
+
+    Call ``end_when_stopped`` first: it installs the handlers of the signals.
     """
     global _stoppable
     _stoppable += 1

@@ -196,8 +196,8 @@ class RankBoost(ChosenFeatures):
     (the third method of section 3.2). ``model=stumps`` boosts the same loss with LightGBM's Newton
     steps.
 
-    Each feature has at most ``thresholds`` thresholds: all its distinct values in train except the
-    largest, or, if there are more, so many of them at even steps in their order.
+    The thresholds of a feature are its distinct values in train, except the largest. If there are
+    more than ``thresholds`` of them, that many are taken, evenly spaced in the sorted values.
     """
 
     title = "RankBoost"

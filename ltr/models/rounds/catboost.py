@@ -88,7 +88,10 @@ class CatBoost(BoostedTrees):
         return int(booster.get_tree_leaf_counts().sum())
 
     def importances(self) -> Importances:
-        """Return CatBoost's ``PredictionValuesChange`` as gain, which sums to 100; no splits."""
+        """Return CatBoost's ``PredictionValuesChange``, which sums to 100, as the gain.
+
+        CatBoost does not count splits, so ``splits`` is NaN.
+        """
         gain = self.booster.get_feature_importance(type="PredictionValuesChange")
         return Importances(gain, np.full(self.width, np.nan))
 

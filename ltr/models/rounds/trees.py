@@ -195,7 +195,9 @@ class BoostedTrees(RoundModel, ABC):
         self.content, self.booster, self._leaves = content, booster, leaves
 
     def expect_same(self, fits: bool, what: str) -> None:
-        """Raise ``CheckpointError`` unless ``fits``; ``what`` names what differs from config."""
+        """Raise ``CheckpointError`` unless ``fits``; ``what``, such as ``"features"``, is for the
+        text: the trees and their config differ in it.
+        """
         if not fits:
             raise CheckpointError(
                 f"the trees kept have other {what} than their config: use the checkpoint that "
