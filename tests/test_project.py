@@ -117,11 +117,11 @@ def test_what_one_types_for_a_part_of_one_s_own_trains(title: str, tmp_path: Pat
         (tmp_path / name).write_text(content)
     for seed, split in enumerate(("train", "vali", "test")):
         write_letor(tmp_path / f"data/shop/{split}.txt", make_lists([5, 8, 3, 6], seed=seed))
-    typed = r"^    (?:PYTHONPATH=\. )?ltr (\w+) (.*?)(?: +#.*)?$"
+    typed = r"^    ltr (\w+) (.*?)(?: +#.*)?$"
     for command, arguments in re.findall(typed, own, re.M):
         script = "train.py" if command == "train" else f"scripts/{command}.py"
         given = [*shlex.split(arguments), *(PARTS[title] if command == "train" else [])]
-        done = processes.run(script, *given, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+        done = processes.run(script, *given, cwd=tmp_path)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
     assert list((tmp_path / "outputs").rglob("results.json"))
 
