@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ltr.atomic import atomic_write, write_frame
 from ltr.console.arguments import as_text
 from ltr.console.compose import values_of
-from ltr.console.configs import CONFIGS, own_configs
+from ltr.console.configs import own_configs
 from ltr.console.keys import Kind, keys, stated
 from ltr.console.process import Finished, is_full, say
 from ltr.errors import ConfigError, OutputError, TrainingError, as_started
@@ -59,7 +59,9 @@ def run_search(cfg: DictConfig) -> str:
         Interrupted, KeyboardInterrupt: the user stopped it; the same command continues the search.
     """
     search = define_search(cfg)
-    path = Path(cfg.write or (own_configs() or CONFIGS) / "experiment" / f"{search.name}.yaml")
+    path = Path(
+        cfg.write or (own_configs() or Path("configs")) / "experiment" / f"{search.name}.yaml"
+    )
     check_space(search)
     if cfg.dry_run:
         return _described(search)

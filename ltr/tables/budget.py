@@ -16,7 +16,7 @@ import yaml  # type: ignore[import-untyped]
 from ltr.atomic import atomic_write, make_folder
 from ltr.console.arguments import as_hydra, merged
 from ltr.console.compose import run_config, typed
-from ltr.console.configs import CONFIGS, own_configs
+from ltr.console.configs import own_configs
 from ltr.console.process import say
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import SHOWN
@@ -116,7 +116,9 @@ def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget |
         return None
     config = searches[0].search.config
     data = str(config.dataset.name)
-    path = (own_configs() or CONFIGS) / "found" / f"{order.name(data, order.of_search)}.yaml"
+    path = (
+        (own_configs() or Path("configs")) / "found" / f"{order.name(data, order.of_search)}.yaml"
+    )
     before = read_settings(path)
 
     def found() -> dict[Place, Best]:
