@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import sys
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -102,7 +101,7 @@ def own_configs() -> Path | None:
     """Return the user's own folder of configs: ``--config-dir``, or ``./configs`` if it exists."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config-dir", "-cd")
-    if given := parser.parse_known_args(sys.argv[1:])[0].config_dir:
+    if given := parser.parse_known_args()[0].config_dir:
         return Path(given).resolve()
     own = Path("configs").resolve()
     return own if own.is_dir() and own != CONFIGS.resolve() else None

@@ -58,10 +58,8 @@ def run_search(cfg: DictConfig) -> str:
         TrainingError: no trial was trained to its end.
         Interrupted, KeyboardInterrupt: the user stopped it; the same command continues the search.
     """
-    search = define_search(cfg)
-    path = Path(
-        cfg.write or (own_configs() or Path("configs")) / "experiment" / f"{search.name}.yaml"
-    )
+    search, home = define_search(cfg), own_configs() or Path("configs")
+    path = Path(cfg.write or home / "experiment" / f"{search.name}.yaml")
     check_space(search)
     if cfg.dry_run:
         return _described(search)

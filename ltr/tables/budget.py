@@ -115,10 +115,8 @@ def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget |
     if not searches:
         return None
     config = searches[0].search.config
-    data = str(config.dataset.name)
-    path = (
-        (own_configs() or Path("configs")) / "found" / f"{order.name(data, order.of_search)}.yaml"
-    )
+    data, home = str(config.dataset.name), own_configs() or Path("configs")
+    path = home / "found" / f"{order.name(data, order.of_search)}.yaml"
     before = read_settings(path)
 
     def found() -> dict[Place, Best]:
