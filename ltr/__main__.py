@@ -20,24 +20,29 @@ COMMANDS = {
         "ltr.inference.export.command:export_model", "convert a model for ONNX or a search engine"
     ),
     "ensemble": (
-        "ltr.experiment.ensemble:ensemble_of_runs", "combine runs, networks or trees, into one"
+        "ltr.experiment.ensemble:ensemble_of_runs",
+        "combine several runs (networks or trees) into one ranker"
     ),
     "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check and count a data set"),
-    "table": ("ltr.tables.table:make_table", "fill a table of results, beside published numbers"),
+    "table": ("ltr.tables.table:make_table", "fill in a table of results next to published ones"),
     "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),
-    "compare": ("ltr.analysis.compare:compare", "find out which runs are better, and how surely"),
+    "compare": (
+        "ltr.analysis.compare:compare", "find out which runs are better, and how certain that is"
+    ),
     "search": (
         "ltr.search.command:run_search", "search for the settings that do best on validation lists"
     ),
     "importances": (
         "ltr.inference.explain.importances:importances",
-        "list the features that boosted trees use most",
+        "list the features that matter most to boosted trees, AdaRank, RankBoost or PRank",
     ),
     "explain": (
         "ltr.inference.explain.command:explain",
         "explain how a model ranks one list",
     ),
-    "list_losses": ("ltr.checks.list_losses:list_losses", "list losses, their papers and knobs"),
+    "list_losses": (
+        "ltr.checks.list_losses:list_losses", "list losses with their papers and settings (knobs)"
+    ),
     "check_loss": ("ltr.checks.command:check_loss", "test the properties of a loss"),
     "check_metric": ("ltr.checks.command:check_metric", "test the properties of a metric"),
     "check_model": ("ltr.checks.command:check_model", "test the properties of a network"),
@@ -56,7 +61,7 @@ def main(name: str | None = None) -> None:
     elif name in ("--help", "-h", "help"):
         lines = (f"  ltr {command:<14}{what}" for command, (_, what) in COMMANDS.items())
         print("Learning to rank in PyTorch.\n", *lines, sep="\n")
-        print("\nltr COMMAND --help explains each; ltr --version")
+        print("\nltr COMMAND --help explains a command. ltr --version prints the version.")
     elif name == "--version":
         from ltr import __version__
 

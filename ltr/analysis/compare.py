@@ -166,8 +166,16 @@ def _blocks(
     ]  # fmt: skip
     if not pairs:
         return [first]
-    note = "p after Holm; wins: where the first is better; resolves: difference found at 80% power"
-    return [first, Block("Differences", note, head, rows)]
+    return [
+        first,
+        Block(
+            "Differences",
+            "p has Holm's correction; wins/ties/losses count the queries on which the first is "
+            "better, equal or worse; resolves is the true difference found in 80% of such tests",
+            head,
+            rows,
+        ),
+    ]
 
 
 def _notes(

@@ -24,7 +24,7 @@ DECIDED = (BETTER, WORSE, DIFFER)
 WORDS = (*DECIDED, EQUIVALENT, UNDECIDED)
 COVERS = {  # Spread.covers in words
     "seeds": "queries and seeds",
-    "folds": "queries and trainings, by folds",
+    "folds": "queries and training runs, by folds",
     "queries": "queries only",
 }
 

@@ -42,7 +42,9 @@ def resolve_labels(
     """
     resolved = with_levels(cfg, lambda: lists["train"])
     if resolved is not cfg:
-        log.info("%d grades (levels), from the largest label of train", resolved.suggested.levels)
+        log.info(
+            "%d grades (levels): the largest label of train, plus 1", resolved.suggested.levels
+        )
         loss, convention = make(resolved.get("loss"), "loss"), make_convention(resolved)
         experiment = replace(experiment, loss=loss, convention=convention)
     levels = _knob(experiment.loss, "levels")

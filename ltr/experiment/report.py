@@ -77,8 +77,8 @@ def report_of(inputs: Inputs, training: Training, started: float) -> Report:
     text = metric_table(table)
     if worth is not None:
         text += (
-            f"\ncrossfit vali {settings.select_on} {worth.value:.4f} ± {worth.error:.4f}: "
-            "split-half estimate: selected on one half of the lists, measured on the other"
+            f"\ncrossfit vali {settings.select_on} {worth.value:.4f} ± {worth.error:.4f} "
+            "(standard error), the epoch chosen on one half of the lists and measured on the other"
         )
     text += (
         f"\n{convention.describe()}; weights of epoch {tested} (select={settings.select}); "
