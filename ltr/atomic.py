@@ -109,7 +109,7 @@ def write_frame(path: Path, frame: "pd.DataFrame") -> None:
 
 
 def make_folder(key: str, folder: Path) -> None:
-    """Create ``folder``, the value of the user's ``key``; ``OutputError`` if that fails."""
+    """Create ``folder``, which the user set with ``key=``; raise ``OutputError`` if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -48,13 +48,13 @@ class Ranker(BaseEstimator):
     adjacent.
 
     Args:
-        model, loss: what ``model=`` and ``loss=`` select on the command line; None: the default
-            there.
+        model, loss: what ``model=`` and ``loss=`` select on the command line; None: the default of
+            the command line.
         epochs: the number of epochs of a network, or of rounds of trees; None: the default of the
             config.
         categories: columns of a table that are categories, besides those of a categorical type.
-        vali_fraction: the fraction of the queries that is split from train to choose the epoch, if
-            ``fit`` gets no ``eval_set``.
+        vali_fraction: the fraction of the queries that is set aside from train to choose the epoch,
+            if ``fit`` gets no ``eval_set``.
         one_list: whether rows without ``qid`` all belong to one query; if so, the epoch is chosen
             on train itself.
         random_state: the seed, or a ``RandomState`` that draws it; None means the seed 1.
@@ -126,8 +126,8 @@ class Ranker(BaseEstimator):
                 series, the column of the table with the same name is not used as a feature.
             y: graded relevance of each row, ``[rows]``, 0 = not relevant.
             qid: the query of each row, ``[rows]``; None: the column ``qid`` of the table.
-            eval_set: a list of ``(X, y, qid)`` or ``(X, y, qid, position)``, first for the
-                validation lists, then, if you like, for the test lists. None: some queries of train
+            eval_set: a list of one or two tuples ``(X, y, qid)`` or ``(X, y, qid, position)``: the
+                validation lists and, if you like, the test lists. None: some queries of train
                 become the validation lists.
             sample_weight: how much the query of each row counts, ``[rows]``, > 0; equal in all rows
                 of a query.
@@ -207,7 +207,7 @@ class Ranker(BaseEstimator):
         """Return the mean of the metric ``select_on`` over the lists, weighted by their weights.
 
         In a cross-validation, use ``cv=GroupKFold(5)`` or the like: if the rows of a query are
-        split between two folds, its score is too high.
+        split between two folds, the score is too high.
         """
         check_is_fitted(self)
         name = str(self._settings.select_on)
@@ -235,9 +235,9 @@ class Ranker(BaseEstimator):
 
         Args:
             X, y, qid, position: as for ``fit``.
-            metrics: for example ``["ndcg@10", "mrr"]``; None: those of the fit.
-            metrics_as: the name of a metric convention, for example ``"trec"``; None: that of the
-                fit.
+            metrics: for example ``["ndcg@10", "mrr"]``; None: the metrics of the fit.
+            metrics_as: the name of a metric convention, for example ``"trec"``; None: the
+                convention of the fit.
         """
         check_is_fitted(self)
         names = as_list(self._settings.metrics if metrics is None else metrics)
@@ -277,8 +277,8 @@ class Ranker(BaseEstimator):
     def load(cls, path: str | Path, *, device: str = "auto", trust: Sequence[str] = ()) -> Self:
         """Load a fitted ranker from a run folder of ``save`` or of ``train.py``.
 
-        Of its parameters only ``model`` and ``loss`` are restored; ``results_`` tells how it was
-        trained.
+        Of the ranker's parameters only ``model`` and ``loss`` are restored; ``results_`` says how
+        it was trained.
 
         Args:
             path: the run folder.
@@ -305,7 +305,7 @@ class Ranker(BaseEstimator):
         self.results_ = kept.results if kept.finished else {}
         self.history_ = kept.history if kept.finished else pd.DataFrame()
         paths = [path for path in folder.rglob("*") if path.is_file()]
-        paths.sort(key=lambda path: path.name == RESULTS)  # last: marks completeness
+        paths.sort(key=lambda path: path.name == RESULTS)  # last, as it marks a complete run
         self._files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
         return self
 

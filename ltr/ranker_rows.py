@@ -33,7 +33,7 @@ def lists_of_rows(
     """Return the lists of the rows of ``X``; queries are in the order in which they appear.
 
     Args:
-        estimator: with ``reset`` its ``n_features_in_`` and ``feature_names_in_`` are set.
+        estimator: with ``reset``, its ``n_features_in_`` and ``feature_names_in_`` are set.
             Otherwise ``X`` must have these features; a table may have further columns, and its
             columns may be in any order.
         X, qid, y, weights, position: as for ``Ranker.fit``; without ``y`` all labels are 0.
@@ -41,8 +41,8 @@ def lists_of_rows(
             that ``of_train`` returns, or in all.
         categories: in a fit, the category columns besides those of a categorical type.
         reset: True in a fit.
-        without_qid: how to treat rows without ``qid``: ``"each"`` row is a list, all rows are
-            ``"one"`` list, or they are ``"refused"``.
+        without_qid: what to do without ``qid``: ``"each"``: every row is a list; ``"one"``: all
+            rows are one list; ``"refused"``: raise ``DataError``.
         of_train: in a fit, returns the queries of train among the given ones.
 
     Raises:

@@ -39,7 +39,7 @@ class Block:
         return "; ".join(filter(None, [self.note, best * bool(self.best)]))
 
     def texts(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
-        """Return the rows with each text escaped, and the best in the format ``bold``."""
+        """Return the rows with each text escaped; ``bold`` formats the texts of ``best`` cells."""
         return [
             [
                 (bold if (row[0], name) in self.best else "{}").format(escape(text))

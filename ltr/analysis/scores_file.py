@@ -46,7 +46,9 @@ def scores_of(path: Path, lists: Lists, data: str) -> Doubles:
 
 
 def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
-    """Read the score of each row of a data file; return float64 ``[rows]`` in the file's order.
+    """Read a file of scores; return one score for each row of the data, float64 ``[rows]``.
+
+    The scores returned are in the order of the data's rows.
 
     Args:
         path: a file with one number per line, or a CSV file with a header and a column ``score``. A

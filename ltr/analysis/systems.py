@@ -85,8 +85,9 @@ def folds_of(runs: Sequence[RunFolder]) -> dict[str | None, str]:
 
 
 def method(run: RunFolder) -> dict[str, Any]:
-    """Return a run's config without the keys that may differ between runs of one system. A run
-    given as ``teacher`` or ``init_from`` becomes its own ``method``: each seed may use another.
+    """Return a run's config without the keys that may differ between runs of one system. If the
+    config names a run as ``teacher`` or ``init_from``, the ``method`` of that run replaces its
+    path, because each seed may use another run.
     """
     config = {"dataset": {}, **run.results["protocol"]}
     plain = without(config, Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)

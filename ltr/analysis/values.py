@@ -69,7 +69,7 @@ class Aligned:
 
     @cached_property
     def by_query(self) -> Doubles:
-        """Mean over seeds, ``[systems, queries]``, rounded so that their order is irrelevant."""
+        """Mean over seeds, ``[systems, queries]``, rounded so that seed order is irrelevant."""
         return np.stack([values.mean(0) for values in self.values]).round(12)
 
     @cached_property

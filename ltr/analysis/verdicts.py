@@ -312,12 +312,14 @@ def interval(estimate: float, off: Doubles, spread: Spread, *, alpha: float) -> 
     American Statistical Association 69):
 
     - a comes from the queries. It is the distance of a bootstrap percentile from the estimate,
-      stretched by t / z (Hesterberg, 2015, "What teachers should know about the bootstrap", The
-      American Statistician 69).
-    - b comes from the training. It is the standard error of the training, times t with
-      ``spread.df_training`` degrees of freedom.
+      multiplied by t / z: t is the quantile of Student's t with ``spread.df_queries`` degrees of
+      freedom, z that of the normal distribution (Hesterberg, 2015, "What teachers should know about
+      the bootstrap", The American Statistician 69).
+    - b comes from the training. It is the standard error of the training, times the quantile of
+      Student's t with ``spread.df_training`` degrees of freedom.
 
-    A single t with Satterthwaite's degrees of freedom covers too little with two or three seeds.
+    The usual method, one t quantile with Satterthwaite's degrees of freedom, gives intervals that
+    are too narrow if there are only two or three seeds.
 
     Args:
         estimate: the mean, or the difference.

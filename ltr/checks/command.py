@@ -1,4 +1,4 @@
-"""The commands check_loss, check_metric and check_model, which try properties on one of these."""
+"""Commands that test the properties of a part: check_loss, check_metric and check_model."""
 
 import inspect
 import math

@@ -1,8 +1,9 @@
-"""Properties of losses and metrics. Each public function checks the one that its docstring states.
+"""Properties of losses and metrics.
 
-The name of its argument says what it applies to: ``loss``, ``metric``, ``subject`` (losses and
-metrics) or ``part`` (models too). The function raises ``Broken`` if the property does not hold, and
-``DoesNotApply`` if it has no meaning.
+Each public function checks one property, which its docstring states. The name of the function's
+argument says what the property applies to: ``loss``, ``metric``, ``subject`` (losses and metrics)
+or ``part`` (models too). The function raises ``Broken`` if the property does not hold, and
+``DoesNotApply`` if the property has no meaning.
 """
 
 import inspect
@@ -407,7 +408,7 @@ def averaged_ties_are_the_mean_over_all_orders(metric: Subject) -> None:
 
 
 def an_empty_list_counts_what_the_convention_says(metric: Subject) -> None:
-    """A list without relevant items has the value ``empty``, NaN for "skip"; others keep theirs."""
+    """A list without relevant items has the value ``empty``, NaN for "skip"; others ignore it."""
     scores = torch.tensor([[0.9, 0.5, 0.1]] * 3, dtype=torch.float64)
     labels = torch.tensor([[0.0, 2.0, 1.0], [0.0] * 3, [3.0] * 3], dtype=torch.float64)
     mask = torch.tensor([[True] * 3, [True] * 3, [False] * 3])
@@ -435,7 +436,7 @@ def labels_below_relevant_do_not_count(metric: Subject) -> None:
 
 
 def what_the_convention_says_is_read(metric: Subject) -> None:
-    """Another ``levels``, another ``relevant`` or a table of gains changes the values."""
+    """The values change with each of ``gain``, ``levels``, ``relevant`` that the metric takes."""
     table = [3**grade for grade in range(metric.grades)]
     others = {"gain": table, "levels": metric.grades + 1, "relevant": 2}
     if not (known := others.keys() & metric.knobs.keys()):

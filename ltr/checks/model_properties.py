@@ -1,7 +1,7 @@
 """Properties of a model ``(features, mask, ranks) -> scores``.
 
-Each public function checks the one that its docstring states. It raises ``Broken`` if this does not
-hold, and ``DoesNotApply`` if it has no meaning for the model.
+Each public function checks one property, which its docstring states. The function raises ``Broken``
+if the property does not hold, and ``DoesNotApply`` if the property has no meaning for the model.
 """
 
 import io

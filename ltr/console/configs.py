@@ -46,8 +46,8 @@ def groups_of(config_name: str) -> list[str]:
 def files_of(key: str) -> dict[str, Path]:
     """Return name -> file for each choice of ``key=``, including the user's own files.
 
-    If the user and the project have a file with the same name, it is the project's for a Hydra
-    group, as Hydra would compose that one. For a key of ``_FOLDERS``, it is the user's.
+    If the user and the project have files with the same name, the project's file wins in a Hydra
+    group, because Hydra would compose the project's. For a key of ``_FOLDERS``, the user's wins.
     """
     own, folder = own_configs(), _FOLDERS.get(key, key)
     homes = [CONFIGS] if own is None else [CONFIGS, own] if key in _FOLDERS else [own, CONFIGS]

@@ -115,8 +115,9 @@ def assemble(
 class _Features:
     """Collects the features of blocks, in memory or in an ``.npy`` file.
 
-    The file is written by plain writes, so that a full disk is an error here, not a crash later. If
-    the widths of the blocks differ, or rows must be reordered, the file is written once more.
+    The file is written with plain writes, not through a memory map, where a full disk would crash
+    the process instead of raising an error. If the widths of the blocks differ, or if rows must be
+    reordered, the file is written once more.
     """
 
     def __init__(self, path: Path | None) -> None:

@@ -54,7 +54,10 @@ class Slices:
 
 
 class Chosen(NamedTuple):
-    """The items chosen from some lists, and the lists' weights; extra rows have no items."""
+    """The items chosen from some lists, and the weights of the lists.
+
+    There may be more rows than lists; the rows after the last list have no items.
+    """
 
     order: Ints  # [lists], the numbers of the lists
     ranks: NDArray[np.int32]  # [rows, list_size], 0-based positions in the list, then any numbers
@@ -251,7 +254,7 @@ def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints
 
 
 def batches_by_length(lengths: Ints, *, items: int, pairs: int | None = None) -> Iterator[Ints]:
-    """Yield the numbers of the lists of each batch: every list once and uncut, the longest first.
+    """Yield, for each batch, the indices of its lists; each list comes once, whole, longest first.
 
     A batch has at most ``items`` padded items, and ``pairs`` pairs of items within its padded lists
     (None: any number); a list that exceeds a limit comes alone. ``lengths`` is ``[lists]``.

@@ -66,10 +66,11 @@ class SplitFiles:
         self, split: str, key: str, content: str, read: Reading, *, total: int | None = None,
         **how: Any,
     ) -> Lists:  # fmt: skip
-        """Return the lists in the cache entry ``key``; if there is none, build it with ``read``,
-        which takes the query ids to keep (None: all) and returns blocks and columns. ``content`` is
-        the digest of the path, ``total`` the number of blocks if known, and ``how`` is for
-        ``assemble``.
+        """Return the lists in the cache entry ``key``; build the entry first if it is missing.
+
+        ``read`` takes the query ids to keep (None: all), and returns blocks and columns.
+        ``content`` is the digest of the path. ``total`` is the number of blocks, if known. ``how``
+        is passed on to ``assemble``.
         """
         path = self.path(split)
 

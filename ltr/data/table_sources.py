@@ -58,7 +58,7 @@ def check_columns(named: Mapping[str, str], there: Sequence[str], title: str) ->
     """Raise ``DataError`` if a column is missing, or if two columns have the same name.
 
     Args:
-        named: the required columns, each with what it is, such as ``dataset.query``.
+        named: maps each required column to what it is, such as ``dataset.query`` or ``a feature``.
         there: the columns of the table.
         title: the table, for the text of the error.
     """

@@ -67,7 +67,7 @@ def train_job(cfg: DictConfig) -> float:
 
 
 def _train(cfg: DictConfig, kept: RunFolder, choices: dict[str, str], sweep: bool) -> float:
-    """Do what is left of a run; return its ``select_on`` on the validation lists."""
+    """Do what is left of a run; return its ``select_on`` metric on the validation lists."""
     if sweep:
         if kept.prepare(identity(cfg)):
             log.info("%s is done already", kept.folder)

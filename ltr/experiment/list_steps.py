@@ -1,4 +1,4 @@
-"""List steps: changes to the lists on which a run is trained, and to no others.
+"""The list steps of a run: they change the lists on which it is trained, and no other lists.
 
 First, ``teacher`` adds the scores of the model from which the run learns. Then ``bagging`` draws
 lists at random. The transform, feature names, number of grades and digests of the run still come

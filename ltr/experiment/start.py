@@ -200,9 +200,10 @@ def _scorer(inputs: Inputs, file: Path, last: Mapping[str, Any] | None) -> Score
 def check_reads(scorer: Scorer, train: Lists, cfg: DictConfig, key: str) -> None:
     """Check that ``scorer`` reads the features of ``train``, and has not seen the test lists.
 
-    ``key``, ``init_from`` or ``teacher``, names the run of ``scorer``. If that run was trained on
-    other lists, a warning is logged. ``DataError``: ``train`` has other features. ``ConfigError``:
-    it was trained on another fold, or another division, of the same data set.
+    ``key`` is the setting that names the run of ``scorer``: either ``init_from`` or ``teacher``. If
+    that run was trained on other lists, a warning is logged. ``DataError``: ``train`` has other
+    features. ``ConfigError``: the run was trained on another fold, or another division, of the same
+    data set.
     """
     given = f"{key}={cfg[key]}"
     if scorer.transform.width != train.width:

@@ -62,7 +62,11 @@ def neurally_sorted(
 
 
 def off_the_loop(scores: Scores, *given: Any) -> Work | None:
-    """Return ``neural_dcg``'s fast path on a GPU or under torch.compile; None: use the formula."""
+    """Return the fast path of ``neural_dcg`` on a GPU or under torch.compile.
+
+    If there is no fast path, or if it would be slower, return None; ``neural_dcg`` then computes
+    its formula.
+    """
     (lists, size), processors = scores.shape, _processors(scores.device)
     if processors == 0 or (scores.is_cuda and not worthwhile(lists, size, processors)):
         return None

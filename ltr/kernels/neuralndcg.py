@@ -259,7 +259,7 @@ def _fill(band, column, weighted):
 
 @part
 def _place(g, band):
-    """Return the part of ``entries`` for the four rows from 4 ``g`` on, ``[4, item]``."""
+    """Return the part of ``band.entries`` for rows 4 ``g`` to 4 ``g`` + 3, ``[4, item]``."""
     begin = band.start[g] if band.whole else 0
     count = band.start[g + 1] - band.start[g]
     return band.entries[begin : begin + count].reshape((4, count // 4))
@@ -267,7 +267,7 @@ def _place(g, band):
 
 @part
 def _rows(g, band):
-    """Return the four rows from 4 ``g`` on, ``[4, item]``; compute them if they are not stored."""
+    """Return rows 4 ``g`` to 4 ``g`` + 3, ``[4, item]``; compute them if they are not stored."""
     rows = _place(g, band)
     if not band.whole:
         _softmax(g, band, rows)

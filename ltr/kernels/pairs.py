@@ -131,7 +131,7 @@ def _logistic(w, s, others, sigma, push):
 
 @part
 def _hinge(w, s, others, squared, push):
-    """Return the sum of w max(0, 1 - (s - others)); if ``squared``, of w times the maximum squared.
+    """Return the sum of w max(0, 1 - (s - others)), with the maximum squared if ``squared``.
 
     Write to ``push`` the slope with respect to s - others.
     """

@@ -1,22 +1,25 @@
-"""Ranking losses: pure functions of ``(scores, labels, mask)``, one value per list to minimise.
+"""Ranking losses: pure functions of ``(scores, labels, mask)`` that return one value per list.
 
-``scores`` are the model's output, higher is better; ``labels`` are graded relevance, 0 = not
-relevant; ``mask`` is True where an item exists; all three are ``[batch, list]``. Padding is never
-read. The values, ``[batch]``, are float64 for float64 scores, else float32. A list of no items
-gives 0 without gradient. ``mean_over_batch`` averages the values. A knob that is unknown or out of
-range raises ``ConfigError``.
+``scores`` are the model's output; higher is better. ``labels`` are graded relevance, 0 = not
+relevant. ``mask`` is True where an item exists. All three are ``[batch, list]``; padding is never
+read. The values, ``[batch]``, are to be minimised. They are float64 for float64 scores, else
+float32. A list without items gives 0 without gradient. ``mean_over_batch`` averages the values. The
+keyword arguments of a loss are its knobs; a value that is unknown or out of range raises
+``ConfigError``.
 
 ``labels`` and ``teacher`` (another model's scores, ``[batch, list]``) get no gradient. A loss that
 draws random numbers takes a ``generator``. None means torch's own generator of the device, which
 the trainer seeds from ``seed`` and saves in its checkpoints. Second derivatives are those of the
-plain formula; ``plrank`` and ``rankprop`` with isotonic targets raise ``NotImplementedError``.
+plain formula; only ``plrank``, and ``rankprop`` with isotonic targets, have none and raise
+``NotImplementedError``.
 
 On the CPU the losses that compare items run in compiled loops (``ltr.kernels``), in float64, on
-``torch.get_num_threads()`` threads. Their memory is in proportion to the number of items, or, for
-each thread, to a part of one list's matrix. On a GPU, under torch.compile, and without Numba, the
-same formulas run on whole tensors and never wait for the GPU. There are three exceptions:
-NeuralNDCG and OT-NDCG have a kernel for NVIDIA GPUs, and keep the CPU's kernel under torch.compile;
-SVM-NDCG finds its assignments on the CPU; RankProp finds its isotonic targets on the CPU.
+``torch.get_num_threads()`` threads. They need memory in proportion to the number of items; some
+also need, in each thread, memory for a part of the matrix of one list. On a GPU, under
+torch.compile, or without Numba, the same formulas run on whole tensors, and nothing waits for the
+GPU. There are three exceptions: NeuralNDCG and OT-NDCG have a kernel for NVIDIA GPUs, and under
+torch.compile they keep the kernel for the CPU; SVM-NDCG finds its assignments on the CPU; RankProp
+finds its isotonic targets on the CPU.
 """
 
 from ltr.losses.batch import mean_over_batch

@@ -1,4 +1,4 @@
-"""Steps before and after a loss: remove padding, order by label, average over a batch's lists."""
+"""Steps before and after a loss: remove padding, order by label, average over the lists."""
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ def without_padding(
     """Check the shapes; return scores and labels with 0 on padding, in one dtype.
 
     The dtype is float64 if the scores are float64, else float32. Values on padding, even NaN, then
-    affect neither the loss nor its gradient. ``called`` is the name used for ``labels`` in the
-    error if the shapes differ.
+    affect neither the loss nor its gradient. If the shapes differ, the error message calls
+    ``labels`` by the name ``called``.
     """
     check_lists(scores, labels, mask, called=called)
     dtype = torch.promote_types(scores.dtype, torch.float32)
@@ -45,20 +45,21 @@ def mean_over_batch(
     empty: str = "keep",
     weights: PerList | None = None,
 ) -> Tensor:
-    """Return the mean of the lists' losses, a scalar; every list counts equally, however long.
+    """Return the mean of the losses of the lists, a scalar.
 
-    A list of no items never counts. If no list counts, the result is 0 with gradients of 0.
+    Without ``weights`` every list counts equally, however many items it has. A list without items
+    never counts. If no list counts, the result is 0 with gradients of 0.
 
     Args:
         values: ``[batch]``, the result of a loss for ``labels`` and ``mask``.
         labels, mask: ``[batch, list]``, as for the loss.
-        empty: what to do with a list without a relevant item. ``"keep"`` counts it with its value
-            (0 for NeuralNDCG and LambdaRank, which lowers the mean and so the step size);
-            ``"skip"`` leaves it out of the sum and of the count.
+        empty: what to do with a list without a relevant item. ``"keep"`` counts it with its value;
+            for NeuralNDCG and LambdaRank this is 0, which moves the mean and its gradient towards
+            0. ``"skip"`` leaves the list out of the sum and of the count.
         weights: ``[batch]``, >= 0, how much each list counts; None: all count equally.
 
     Raises:
-        ConfigError: ``empty`` is not one of these, or there is not one value per list.
+        ConfigError: ``empty`` is something else, or there is not one value per list.
 
     >>> values, labels = torch.tensor([4.0, 2.0]), torch.tensor([[1.0], [0.0]])
     >>> [mean_over_batch(values, labels, labels >= 0, empty=x).item() for x in ("keep", "skip")]
@@ -76,10 +77,10 @@ def sum_over_batch(
     empty: str = "keep",
     weights: PerList | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the two scalars whose ratio is ``mean_over_batch``; slices of a batch can be added up.
+    """Return two scalars whose ratio is ``mean_over_batch``.
 
     The first is the sum of the losses. The second is the number of counted lists or, with
-    ``weights``, the sum of their weights.
+    ``weights``, the sum of their weights. The scalars of the slices of a batch can be added up.
     """
     check_values(values, mask, whose="the loss")
     counted = counted_lists(labels, mask, empty=empty)
@@ -91,6 +92,6 @@ def sum_over_batch(
 
 
 def counted_lists(labels: Labels, mask: Mask, *, empty: str = "keep") -> PerListMask:
-    """Return which lists ``mean_over_batch`` counts, ``[batch]``."""
+    """Return True for each list that ``mean_over_batch`` counts, ``[batch]``."""
     check_choice("empty", empty, ["keep", "skip"])
     return mask.any(-1) if empty == "keep" else (mask & (labels > 0)).any(-1)

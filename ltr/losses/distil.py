@@ -1,4 +1,4 @@
-"""Distil: learn from the scores of another model, softened, alone or together with the labels."""
+"""Distil: learn from the softened scores of another model, with or without the labels."""
 
 import torch
 from torch import Tensor
@@ -29,17 +29,19 @@ def distil_loss(
     p = softmax(t / temperature):
 
     - ``cost="listnet"``: D = -sum over items j of p_j log softmax(s)_j, the softened cross entropy
-      of Hinton et al. (2015, section 2). Unlike there, the student has no temperature, and D has no
-      factor temperature^2. L is ``listnet_loss``.
+      of Hinton et al. (2015, section 2). Unlike in the paper, the student's scores s are not
+      divided by the temperature, and D has no factor temperature^2. L is ``listnet_loss``.
     - ``cost="lambdarank"``: D = sum over the pairs t_i > t_j of |p_i - p_j| |d(r_i) - d(r_j)| / m
       log(1 + exp(-(s_i - s_j))). This is LambdaRank with p as gains: r are the current ranks by s,
-      d(r) = 1/log2(1 + r), and m is the DCG of p in the teacher's order. L is ``lambdarank_loss``.
+      d(r) = 1/log2(1 + r), and m is the DCG of the gains p in the teacher's order. L is
+      ``lambdarank_loss``.
 
     Args:
-        teacher: t, ``[batch, list]``; None: ``labels`` are the teacher's scores.
+        teacher: t, ``[batch, list]``; if None, ``labels`` must be the teacher's scores.
         cost: ``"listnet"`` or ``"lambdarank"``.
-        temperature: > 0, in units of t; the smaller, the more the teacher's first item counts
-            alone. A run with ``teacher=RUN`` divides t by its standard deviation within lists.
+        temperature: > 0, in units of t; the smaller it is, the more the teacher's first item
+            outweighs the others. In a run with ``teacher=RUN``, t are the teacher's scores divided
+            by their standard deviation within lists.
         alpha: from 0 to 1, the weight of the teacher; the labels have the weight 1 - alpha.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[2.0, -1.0]])

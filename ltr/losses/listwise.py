@@ -45,8 +45,8 @@ def listmle_loss(
 
     The loss is minus the sum over ranks r of log(exp(s_r) / sum over q >= r of exp(s_q)), where s_r
     is the score of the item at rank r in descending order of label. This is minus the log
-    likelihood of that order under the Plackett-Luce model (Xia et al., 2008, section 4.3).
-    ``generator`` draws a new order of equal labels at every call, so that on average an empty list
+    likelihood of that order under the Plackett-Luce model (Xia et al., 2008, section 4.3). At every
+    call, ``generator`` draws a new order for items with equal labels. So, on average, an empty list
     pulls its scores together.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([[2.0, 0.0, 1.0]])
@@ -68,9 +68,10 @@ def p_listmle_loss(
     """Return the position-aware ListMLE loss of each list, ``[batch]``, >= 0.
 
     It is ``listmle_loss`` with the term of each rank weighted by w(r). With ``weight="exp2"``,
-    w(r) = 2^(n - r) - 1 for a list of n items (Lan et al., 2014, section 4). Unlike there, it is
-    divided by its largest value, w(1), so that long lists stay finite and lists of all lengths
-    weigh the same. With ``weight="log2"``, w(r) = 1/log2(1 + r), which decreases more slowly.
+    w(r) = 2^(n - r) - 1 for a list of n items (Lan et al., 2014, section 4). Unlike in the paper,
+    w(r) is divided by its largest value, w(1), so that the loss of a long list stays finite and
+    lists of all lengths weigh the same. With ``weight="log2"``, w(r) = 1/log2(1 + r), which
+    decreases more slowly.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([[2.0, 0.0, 1.0]])
     >>> p_listmle_loss(scores, labels, labels >= 0)  # log 3 + (2**1 - 1) / (2**2 - 1) log 2
@@ -95,7 +96,7 @@ def _weighted_listmle(
     generator: torch.Generator | None,
     of_rank: Tensor,
 ) -> PerList:
-    """Return ListMLE with its terms weighted by ``of_rank`` >= 0, ``[batch, rank]``."""
+    """Return ListMLE with the term of each rank weighted by ``of_rank`` >= 0, ``[batch, rank]``."""
     check_lists(scores, labels, mask)
     noise = uniform_noise(mask, 1, promoted(scores), generator)[0]
     scores, labels = without_padding(scores, labels, mask)
@@ -122,7 +123,7 @@ def _cost_of_order(
     keys = labels.masked_fill(~mask, -torch.inf).gather(-1, draws)
     order = draws.gather(-1, keys.argsort(dim=-1, descending=True, stable=True))
     real = mask.gather(-1, order)
-    # far below every score, but finite: -inf would make the gradient NaN
+    # far below every score, but finite, because -inf would make the gradient NaN
     ranked = scores.masked_fill(~mask, torch.finfo(scores.dtype).min / 4).gather(-1, order)
     ranked = ranked - ranked.detach().logsumexp(-1, keepdim=True)  # else a shift loses digits
     left = ranked.flip(-1).logcumsumexp(-1).flip(-1)

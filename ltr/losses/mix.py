@@ -32,19 +32,19 @@ def mix_loss(
 ) -> PerList:
     """Return the sum over the parts p of weight_p loss_p of each list, ``[batch]``.
 
-    The parts have the names that ``loss=`` takes; for example, ``neuralndcg`` is
-    ``neural_ndcg_loss``. Each part keeps its own range: NeuralNDCG goes from -1 to 0, ListNet
+    A part has the name that ``loss=`` takes on the command line; for example, ``neuralndcg`` is
+    ``neural_ndcg_loss``. Each part keeps its own range: NeuralNDCG goes from -1 to 0, and ListNet
     starts at the entropy of softmax(labels). For the transposed NeuralNDCG, set the knob
     ``transposed`` of ``neuralndcg``.
 
     Args:
         parts: the weight of each part, >= 0; 0 leaves the part out.
-        knobs: the knobs of some parts, such as ``{"neuralndcg": {"temperature": 0.1}}``; all others
-            have the defaults of the functions.
+        knobs: keyword arguments of some parts, such as ``{"neuralndcg": {"temperature": 0.1}}``;
+            all other arguments have the defaults of the functions.
         levels: number of grades, for the parts that take it.
         teacher: another model's scores, ``[batch, list]``, for the parts that take them.
-        generator: for the parts that draw random numbers, which are computed in the order of their
-            names; None is torch's own.
+        generator: for the parts that draw random numbers; None is torch's own. The parts are
+            computed in the order of their names.
 
     Raises:
         ConfigError: a name, a weight or a knob is wrong, or no part has a weight above 0.
@@ -80,7 +80,7 @@ def mix_loss(
 
 @functools.cache
 def losses_by_name() -> dict[str, Loss]:
-    """Return every loss that can be a part of a mix, by its name in ``loss=``, sorted by name."""
+    """Return name -> loss for every loss that can be part of a mix, sorted by name in ``loss=``."""
     found = {}
     for function, loss in vars(import_module(__package__)).items():
         if function.endswith("_loss") and loss is not mix_loss:

@@ -1,11 +1,13 @@
 """NeuralMAP, NeuralMRR, NeuralPrecision and NeuralERR: metrics with NeuralSort instead of sorting.
 
-They are constructed like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021): the metric is computed from
-softly sorted relevance, b = S rel, with S = sinkhorn(neural_sort(s)) and rel = 1 for relevant
+They are constructed like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021). Each metric is computed from
+the softly sorted relevance, b = S rel, with S = sinkhorn(neural_sort(s)) and rel = 1 for relevant
 items, else 0. Each value, ``[batch]``, is between about -1 (best) and 0. It approaches minus the
 exact metric as the temperature goes to 0. A list without a relevant item gives 0 without gradient.
-``relevant`` > 0 is the lowest label that counts as relevant; ``k``, ``temperature``, ``max_iter``
-and ``tol`` are those of ``neural_ndcg_loss``.
+
+Common knobs: ``k`` is a cutoff rank >= 1, None for the whole list. ``relevant`` > 0 is the lowest
+label that counts as relevant. ``temperature`` > 0 is in units of the scores; smaller is closer to
+the exact metric. ``max_iter`` and ``tol`` are those of ``sinkhorn``.
 """
 
 from typing import Any
@@ -144,9 +146,9 @@ def _negative(relevant: Mask, values: PerList) -> PerList:
 def _softly_sorted(
     scores: Scores, values: torch.Tensor, mask: Mask, temperature: float, max_iter: int, tol: float
 ) -> torch.Tensor:
-    """Return S v, ``[batch, rank]``, with v = ``values``, which get no gradient.
+    """Return S v, ``[batch, rank]``, where v are the ``values``; they get no gradient.
 
-    It is 0 at ranks beyond the number of items.
+    S v is 0 at ranks beyond the number of items.
     """
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)

@@ -12,8 +12,8 @@ from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations.second_derivatives import fast_path
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
-COSTS = ("logistic", "hinge", "squared_hinge", "exponential")  # both in the order that the kernel
-COUNTED = ("all", "any", "both")  # numbers them
+COSTS = ("logistic", "hinge", "squared_hinge", "exponential")  # the kernel numbers both
+COUNTED = ("all", "any", "both")  # in the order given here
 LINEAR_FROM = 30.0  # from here the exponential continues as its tangent: exp(30) = 1e13
 
 
@@ -25,7 +25,7 @@ class PairWeight(NamedTuple):
     Attributes:
         own, gain, discount: own, g and d of each item, ``[batch, list]``; None means 0.
         ranks: r, ``[batch, list]``, needed if ``steps`` is given.
-        steps: step at the distances 1, 2, ..., ``[list]``; None means 0.
+        steps: the values of step at the distances 1, 2, ..., ``[list]``; None means 0.
         factors: c, c_d and c_s.
     """
 
@@ -51,7 +51,7 @@ def sum_over_pairs(
 ) -> PerList:
     """Return the sum over the pairs y_i > y_j of w_ij cost(sigma (s_i - s_j)), ``[batch]``.
 
-    On the CPU each thread needs memory for one row of pairs only.
+    On the CPU each thread needs memory for only one row of pairs.
 
     Args:
         scores, labels: ``[batch, list]``, 0 on padding.
@@ -61,9 +61,10 @@ def sum_over_pairs(
         sigma: > 0. Leave it at 1 unless the cost is logistic: the CPU's kernel ignores it for the
             other costs.
         k: a cutoff rank; None: all pairs count.
-        pairs: which pairs count if there is a cutoff: those with ``"any"`` or with ``"both"`` items
-            in the current top k.
-        ordered: False: for i in the top k, sum over all j != i, whatever their labels.
+        pairs: which pairs count if there is a cutoff: those with ``"any"`` item (at least one) or
+            with ``"both"`` items in the current top k.
+        ordered: if False, also count the pairs of an item i in the top k with every other item j,
+            whatever the labels.
     """
     check_positive("sigma", sigma)
     check_choice("pairs", pairs, COUNTED[1:])
@@ -155,5 +156,5 @@ def _weight_matrix(weight: PairWeight) -> Tensor:
 
 
 def _differences(values: Tensor) -> Tensor:
-    """Return x_i - x_j for each two items, ``[batch, i, j]``."""
+    """Return x_i - x_j for every pair of items, ``[batch, i, j]``."""
     return values.unsqueeze(-1) - values.unsqueeze(-2)

@@ -30,13 +30,14 @@ def ranknet_loss(
     """Return the RankNet loss of each list, ``[batch]``, >= 0.
 
     The loss is the sum over the pairs y_i > y_j of log(1 + exp(-sigma (s_i - s_j))) (Burges et al.,
-    2005, eq. 3; "RankNet and LambdaRank", daxpy.xyz, 2021, where sigma is called alpha). Unlike
-    there, pairs of equal labels do not count. A list without pairs gives 0 without gradient.
+    2005, eq. 3; "RankNet and LambdaRank", daxpy.xyz, 2021, where sigma is called alpha). Unlike in
+    the paper, pairs of items with equal labels do not count. A list without pairs gives 0 without
+    gradient.
 
     Args:
         k: cutoff rank >= 1; None: all pairs count.
-        pairs: the pairs that count with a cutoff: ``"any"`` or ``"both"`` items in the current top
-            k.
+        pairs: which pairs count if there is a cutoff: those with ``"any"`` item (at least one) or
+            with ``"both"`` items in the current top k.
         sigma: > 0, slope of the logistic function, in units of 1 / score.
 
     >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
@@ -62,9 +63,15 @@ def lambdarank_loss(
     The loss is the sum over the pairs y_i > y_j of
     |delta NDCG@k|_ij log(1 + exp(-sigma (s_i - s_j))). Here
     |delta NDCG@k|_ij = |g_i - g_j| |d(r_i) - d(r_j)| / maxDCG@k is the change of NDCG@k if i and j
-    swap their current ranks r; it is a constant in the gradient. g = 2^y - 1, and d(r) =
-    1/log2(1 + r), 0 beyond k (Burges et al., 2006; Burges, 2010, section 4.1). The
-    knobs are those of ``ranknet_loss``. A list without pairs gives 0 without gradient.
+    swap their current ranks r; the gradient treats it as a constant. g is 2^y - 1, and d(r) is
+    1/log2(1 + r), 0 beyond k (Burges et al., 2006; Burges, 2010, section 4.1). A list without pairs
+    gives 0 without gradient.
+
+    Args:
+        k: cutoff rank >= 1; None: all pairs count.
+        sigma: > 0, slope of the logistic function, in units of 1 / score.
+        pairs: which pairs count if there is a cutoff: those with ``"any"`` item (at least one) or
+            with ``"both"`` items in the current top k.
 
     >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
     >>> lambdarank_loss(scores, labels, labels >= 0, k=1)  # |1 - 0| * log(1 + exp(2)), one pair
@@ -92,8 +99,8 @@ def lambda_loss(
 
     The loss is the sum over pairs of w_ij log(1 + exp(-sigma (s_i - s_j))) (Wang et al., 2018,
     sections 4 and 5, where the logarithm has base 2). The weights w depend on the current ranks r
-    but are constants in the gradient. Let G = (2^y - 1) / maxDCG@k and d(r) = 1/log2(1 + r). Then
-    the weights are:
+    but the gradient treats them as constants. Let G = (2^y - 1) / maxDCG@k and
+    d(r) = 1/log2(1 + r). Then the weights are:
 
     - ``ndcg1``: w_ij = G_i d(r_i), over all i != j, whatever their labels (NDCG-Loss1, eq. 12; the
       paper includes i = j, which has no gradient).
@@ -104,15 +111,16 @@ def lambda_loss(
 
     The paper has no cutoff. Here, with a cutoff k, a pair counts only if at least one of its two
     items is in the current top k. So an item i below the top k is paired only with items j in the
-    top k that have lower labels, also for ``ndcg1``. maxDCG has the same cutoff; the discounts d
-    have none. A list without a relevant item gives 0 without gradient.
+    top k that have lower labels; this holds for ``ndcg1`` too. maxDCG has the same cutoff; the
+    discounts d have none. A list without a relevant item gives 0 without gradient.
 
     Args:
         variant: ``"ndcg1"``, ``"ndcg2"`` or ``"ndcg2++"``.
         k: cutoff rank >= 1; None: all pairs count.
         sigma: > 0, slope of the logistic function, in units of 1 / score.
         mu: > 0, weight of delta in ``ndcg2++`` (10 in the paper).
-        pairs: ``"any"``, as above, or ``"both"``: with a cutoff, both items must be in the top k.
+        pairs: which pairs count if there is a cutoff: ``"any"``, as above, or ``"both"``, those
+            with both items in the current top k.
 
     >>> scores, labels = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
     >>> lambda_loss(scores, labels, labels >= 0, variant="ndcg1")  # log(1 + e) / log2(1 + 2)
@@ -153,12 +161,12 @@ def ranksvm_loss(
 ) -> PerList:
     """Return the RankSVM loss of each list, ``[batch]``, >= 0.
 
-    The loss is the sum over the pairs y_i > y_j of w_ij max(0, 1 - (s_i - s_j)), or of w_ij times
-    the square of the maximum (Joachims, 2002; Chapelle and Keerthi, 2010). The margin is 1 in units
-    of the scores. With ``pair_weight="ndcg_beta"`` it is RankSVMndcg, an upper bound of 1 -
-    NDCG_beta (Jin et al., 2018; Team Macrohard, n.d., eq. 18 to 20). With a linear model and the
-    trainer's ``l2`` or ``l1`` it is the support vector machine. A list without pairs gives 0
-    without gradient.
+    The loss is the sum over the pairs y_i > y_j of w_ij max(0, 1 - (s_i - s_j)), with the maximum
+    squared if ``squared`` (Joachims, 2002; Chapelle and Keerthi, 2010). The margin is 1 in units of
+    the scores. With ``pair_weight="ndcg_beta"`` it is RankSVMndcg, an upper bound of 1 - NDCG_beta
+    (Jin et al., 2018; Team Macrohard, n.d., eq. 18 to 20). With a linear model and the trainer's
+    ``l2`` or ``l1`` it is the support vector machine. A list without pairs gives 0 without
+    gradient.
 
     Args:
         squared: use the squared hinge.
@@ -186,7 +194,8 @@ def rankboost_loss(
     gives 0 without gradient.
 
     Args:
-        pair_weight: None or ``"ndcg_beta"``, as for ``ranksvm_loss``.
+        pair_weight: None for w_ij = 1, or ``"ndcg_beta"`` for w_ij = (y_i - y_j) / DCG_beta, where
+            DCG_beta is the sum over ranks r of y_r (n - r) in the ideal order.
 
     >>> scores, labels = torch.tensor([[0.0, 2.0, 0.0]]), torch.tensor([[2.0, 0.0, 0.0]])
     >>> rankboost_loss(scores, labels, labels >= 0)  # exp(2) + exp(0)

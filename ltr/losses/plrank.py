@@ -23,11 +23,11 @@ def plrank_loss(
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> PerList:
-    """Return minus the mean NDCG@k of sampled rankings of each list, ``[batch]``, -1 (best) to 0.
+    """Return minus the mean NDCG@k of each list over drawn rankings, ``[batch]``, -1 (best) to 0.
 
-    Rankings are drawn from the Plackett-Luce model: one rank after the other, an item j is drawn
-    from those left with a probability in proportion to exp(m_j), with m = s / temperature. The
-    paper has no temperature; as it goes to 0, the value goes to minus the exact NDCG@k. Value and
+    Rankings are drawn from the Plackett-Luce model, rank by rank: each item j that is left is drawn
+    with a probability in proportion to exp(m_j), with m = s / temperature. The paper has no
+    temperature. As the temperature goes to 0, the value goes to minus the exact NDCG@k. Value and
     gradient are PL-Rank-3's unbiased estimates for minus the expected NDCG@k (Oosterhuis, 2022,
     "Learning-to-Rank at the Speed of Sampling"). The reward of item j at rank r is g_j d(r), with
     g = (2^y - 1) / maxDCG@k and d(r) = 1/log2(1 + r), 0 beyond k. The gradient of the expected
@@ -37,7 +37,8 @@ def plrank_loss(
 
     where r_j is the rank of j, R_r the sum of the rewards from rank r on, and Z_r the sum of exp(m)
     over the items left at rank r. A list without a relevant item gives 0 without gradient. A list
-    of n items takes ``n_samples`` (n + k log k) time and memory for ``n_samples`` n numbers.
+    of n items takes time in proportion to ``n_samples`` (n + k log k), and memory for ``n_samples``
+    n numbers.
 
     Args:
         k: cutoff rank >= 1, None for the whole list.

@@ -41,9 +41,9 @@ def rmse_loss(scores: Scores, labels: Labels, mask: Mask, *, levels: float | int
     Args:
         levels: > 0, the number of grades (5 for labels 0 to 4).
 
-    >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[4.0, 0.0]])
-    >>> rmse_loss(scores, labels, labels >= 0, levels=4)  # 2 against 4 and 0
-    tensor([2.])
+    >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 1.0]])
+    >>> rmse_loss(scores, labels, labels >= 0, levels=4)  # 2 against 3 and 1
+    tensor([1.])
     """
     check_positive("levels", levels)
     scores, labels = without_padding(scores, labels, mask)
@@ -56,8 +56,8 @@ def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | in
     """Return the binary cross entropy of each list, ``[batch]``, >= 0.
 
     The loss is the mean over items of log(1 + exp(-s_j)) if item j is relevant, else of
-    log(1 + exp(s_j)). This is minus the mean log likelihood under P(relevant) = sigmoid(s_j), what
-    Team Macrohard (n.d., section 5) trained.
+    log(1 + exp(s_j)). This is minus the mean log likelihood under P(relevant) = sigmoid(s_j); Team
+    Macrohard (n.d., section 5) trained with it.
 
     Args:
         relevant: > 0, the lowest label that counts as relevant.
@@ -103,5 +103,5 @@ def ordinal_loss(
     margins = sigma * (scores.unsqueeze(-1) - grades + 0.5)
     above = labels.unsqueeze(-1) - grades
     signed = margins.where(above >= 0, -margins)
-    share = (1 + above).clamp(min=0).masked_fill(above >= 0, 0)  # 0 for a label that is a grade
+    share = (1 + above).clamp(min=0).masked_fill(above >= 0, 0)  # 0 if the label is a grade
     return _mean((-logsigmoid(signed) - share * margins).sum(-1).masked_fill(~mask, 0), mask)

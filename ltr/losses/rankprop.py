@@ -1,4 +1,4 @@
-"""RankProp: regression to targets that are in the order of the labels and adapt to the scores."""
+"""RankProp: regression to targets that keep the order of the labels and adapt to the scores."""
 
 import numpy as np
 import torch
@@ -14,13 +14,13 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
     """Return the RankProp loss of each list, ``[batch]``, >= 0.
 
     The loss is the mean over items of (s_j - t_j)^2. Every call computes the targets t anew, from
-    the scores s and the order of the labels; they are constants in the gradient:
+    the scores s and the order of the labels; the gradient treats them as constants:
 
     - ``ranks``: the items are sorted by label, equal labels by score, and t decreases evenly with
       the rank r, t = (n - r + 1/2) / n (Caruana, Baluja and Mitchell, 1996, who instead rank the
       whole training set before each epoch; the scale of t is chosen here).
-    - ``isotonic``: the t closest to s in squared distance among all that never increase in that
-      order. The loss is 0 if the scores order the labels right, or if all scores are equal.
+    - ``isotonic``: among all t that never increase in that order, the one closest to s in squared
+      distance. The loss is 0 if the scores order the labels right, or if all scores are equal.
 
     Args:
         targets: ``"ranks"`` (the paper's) or ``"isotonic"``.
@@ -45,12 +45,12 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
 def _closest_falling(values: Scores, real: Mask) -> Scores:
     """Return the t closest to ``values`` with t_1 >= t_2 >= ..., ``[batch, rank]``.
 
-    They are 0 where not ``real``. The algorithm is pooling adjacent violators, on the CPU.
+    t is 0 where ``real`` is False. The algorithm is pooling adjacent violators, on the CPU.
     """
     from scipy.optimize import isotonic_regression
 
     found, given = np.zeros(values.shape), values.double().cpu().numpy()
     for b, n in enumerate(real.sum(-1).tolist()):
-        if n and np.isfinite(given[b, :n]).all():  # else the loss becomes not finite itself
+        if n and np.isfinite(given[b, :n]).all():  # else the loss itself is not finite
             found[b, :n] = isotonic_regression(given[b, :n], increasing=False).x
     return torch.from_numpy(found).to(values)

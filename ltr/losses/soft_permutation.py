@@ -48,9 +48,9 @@ def neural_ndcg_loss(
     matrix (Pobrotyn and Bialobrzeski, 2021, eq. 5 and 6). A list without a relevant item gives 0
     without gradient; the paper does not say what it does with such lists.
 
-    On the CPU a list of n items takes at most n^2 time, and at most 32 MiB for each thread. On an
-    NVIDIA GPU a kernel is used for lists of up to 2,048 places, except for batches of few long
-    lists.
+    On the CPU a list of n items takes at most n^2 time, and at most 32 MiB of memory in each
+    thread. On an NVIDIA GPU a kernel is used for lists padded to at most 2,048 items, except for
+    batches of few long lists.
 
     Args:
         scores: ``[batch, list]``. Equal scores share their ranks equally, so a saturated output
@@ -92,15 +92,16 @@ def ot_ndcg_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Return minus NDCG@k by the transport plan of each list, ``[batch]``, about -1 (best) to 0.
+    """Return minus NDCG@k of each list, sorted by optimal transport, ``[batch]``, about -1 to 0.
 
     The loss is minus the sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with S = ot_sort(s)
-    (Cuturi et al., 2019); g and d are those of ``neural_ndcg_loss``. Scores are standardised list
-    by list, so that their unit does not matter.
+    (Cuturi et al., 2019), g = 2^y - 1 and d(r) = 1/log2(1 + r). Scores are standardised list by
+    list, so that their unit does not matter.
 
     Args:
-        temperature: > 0, weight of the entropy, in units of the list's length squared. At the
-            default, columns sum to one within about 3e-3 after 30 iterations.
+        temperature: > 0, the weight of the entropy against the squared distances of scores from
+            ranks. Both are first put on a scale from 0 to 1, whatever the length of the list. At
+            the default, columns sum to one within about 3e-3 after 30 iterations.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> ot_ndcg_loss(scores, labels, labels >= 0, k=1, temperature=1e-3)  # -(2 - 1) / (4 - 1)
@@ -124,12 +125,12 @@ def softsort_ndcg_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Return minus NDCG@k by SoftSort of each list, ``[batch]``, from about -1 (best) to 0.
+    """Return minus NDCG@k of each list, sorted by SoftSort, ``[batch]``, about -1 (best) to 0.
 
     The loss is minus the sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with
-    S = sinkhorn(soft_sort(s)) (Prillo and Eisenschlos, 2020); g and d are those of
-    ``neural_ndcg_loss``. On the CPU no matrix is formed: apart from one sort, a list takes time and
-    memory in proportion to its number of items.
+    S = sinkhorn(soft_sort(s)) (Prillo and Eisenschlos, 2020), g = 2^y - 1 and d(r) = 1/log2(1 + r).
+    On the CPU no matrix is formed: apart from one sort, a list takes time and memory in proportion
+    to its number of items.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> softsort_ndcg_loss(scores, labels, labels >= 0, k=1, temperature=0.01)  # -(2 - 1) / (4 - 1)

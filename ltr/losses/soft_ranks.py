@@ -1,4 +1,4 @@
-"""NDCG with soft ranks: ApproxNDCG, LapNDCG, SoDeep-NDCG; SoftNDCG with distributions of ranks.
+"""NDCG with soft ranks (ApproxNDCG, LapNDCG, SoDeep-NDCG) or distributions of ranks (SoftNDCG).
 
 Each loss returns minus NDCG@k with soft ranks, ``[batch]``, between about -1 (best) and 0. A list
 without a relevant item gives 0 without gradient. ``k`` is a cutoff rank >= 1, None for the whole
@@ -53,10 +53,10 @@ def approx_ndcg_loss(
     """Return minus ApproxNDCG@k of each list, ``[batch]``, from about -1 (best) to 0.
 
     The value is NDCG@k with the soft ranks
-    r_j = 1 + sum over i != j of sigmoid((s_i - s_j) / temperature) and the cutoff t(r) =
-    sigmoid(cut_slope (k + 1/2 - r)) (Qin, Liu and Li, 2010, sections 4.1 and 4.2; in the paper
-    alpha = 1 / temperature and beta = cut_slope). The paper centres the cutoff at k instead of
-    k + 1/2; with that, the value would not go to the exact NDCG@k, however large cut_slope is.
+    r_j = 1 + sum over i != j of sigmoid((s_i - s_j) / temperature) and the cutoff
+    t(r) = sigmoid(cut_slope (k + 1/2 - r)) (Qin, Liu and Li, 2010, sections 4.1 and 4.2; in the
+    paper alpha = 1 / temperature and beta = cut_slope). The paper centres the cutoff at k instead
+    of k + 1/2; then the value would not go to the exact NDCG@k, however large cut_slope is.
 
     Args:
         k: cutoff rank >= 1, None for the whole list.
@@ -97,7 +97,10 @@ def lap_ndcg_loss(
     train classifiers with it. A list takes only the time of one sort.
 
     Args:
-        k, temperature, cut_slope: as for ``approx_ndcg_loss``.
+        k: cutoff rank >= 1, None for the whole list.
+        temperature: > 0, in units of the scores; smaller is closer to NDCG.
+        cut_slope: > 0, steepness of the cutoff t(r) = sigmoid(cut_slope (k + 1/2 - r)), in units of
+            1 / rank; not used without ``k``.
 
     >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
     >>> lap_ndcg_loss(scores, labels, labels >= 0, temperature=0.1)  # -1 / log2(1 + 2)
@@ -146,14 +149,16 @@ def sodeep_loss(
     cut_slope: float = 10.0,
     sorter: str | None = None,
 ) -> PerList:
-    """Return minus NDCG@k with learned soft ranks of each list, ``[batch]``, about -1 (best) to 0.
+    """Return minus NDCG@k of each list with learned soft ranks, ``[batch]``, about -1 (best) to 0.
 
     The soft ranks are those of ``learned_ranks``, a network that was taught to sort (Engilberge et
     al., 2019, section 3, who use it for other metrics). Neither the unit nor a shift of the scores
     matters. There is no temperature with which the value goes to the exact NDCG@k.
 
     Args:
-        k, cut_slope: as for ``approx_ndcg_loss``.
+        k: cutoff rank >= 1, None for the whole list.
+        cut_slope: > 0, steepness of the cutoff t(r) = sigmoid(cut_slope (k + 1/2 - r)), in units of
+            1 / rank; not used without ``k``.
         sorter: a file written by ``examples/teach_sorter.py``; None: the network in this package.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
@@ -203,8 +208,8 @@ def soft_ndcg_loss(
         sigma: > 0, standard deviation of every score, in units of the scores; as it goes to 0, the
             value goes to minus the exact NDCG@k.
         k: cutoff rank >= 1, None for the whole list.
-        discount: d, also in maxDCG: ``"log2"`` is 1/log2(1 + r). Flatter ones, studied in
-            the slides of Taylor et al. (2008), are ``"sqrt_log2"``, its square root, and
+        discount: d, which maxDCG uses too: ``"log2"`` is 1/log2(1 + r). The slides of Taylor et al.
+            (2008) also study two flatter discounts: ``"sqrt_log2"``, the square root of this, and
             ``"linear"``, 1 - (r - 1)/n.
         normalise: first scale rows and columns to sum to one with ``sinkhorn`` (the improvement
             proposed in the same slides).

@@ -1,10 +1,10 @@
 """SVM-MAP and SVM-NDCG: structured hinge losses, with the worst ranking found exactly.
 
-The loss is the maximum over rankings pi of (1 - metric(pi)) + F(pi) - F(pi*), which is at least
-1 - metric. F(pi) is linear in the scores and should be highest for the ideal ranking pi*; the
-margin is in units of the scores. The papers train linear models with cutting planes. Here any model
-can be trained, with a subgradient of the same objective; the regularisation in the objective is the
-trainer's ``l2``.
+The loss is the maximum over rankings pi of (1 - metric(pi)) + F(pi) - F(pi*). It is at least
+1 - metric for the ranking by the scores. F(pi) is linear in the scores and should be highest for
+the ideal ranking pi*; the margin is in units of the scores. The papers train linear models with
+cutting planes. Here any model can be trained, with a subgradient of the same objective; the
+regularisation in the objective is the trainer's ``l2``.
 """
 
 import numpy as np
@@ -24,17 +24,17 @@ def svm_map_loss(
 ) -> PerList:
     """Return the SVM-MAP loss of each list, ``[batch]``, >= 1 - AP.
 
-    AP is the average precision. F(pi) is the mean over all pairs of a relevant item i and another
-    item j of s_i - s_j if pi ranks i before j, else of s_j - s_i (Yue et al., 2007, section 3). As
-    in the paper, the maximum is found with the relevant and the other items each in descending
-    order of score. Each other item j is placed before the relevant items p, p + 1 and so on, with
-    the p for which the sum over i >= p of
+    AP is the average precision. F(pi) is a mean over all pairs of a relevant item i and an item j
+    that is not relevant: the pair adds s_i - s_j if pi ranks i before j, else s_j - s_i (Yue et
+    al., 2007, section 3). There are n relevant and m other items. As in the paper, both kinds stay
+    in descending order of score while the maximum is found; i and j are the positions in these two
+    orders, from 1. Item j is placed before the relevant items p, p + 1 and so on, with the p for
+    which the sum over i >= p of
 
         w_ij = i / (n (i + j) (i + j - 1)) - 2 (s_i - s_j) / (n m)
 
-    is largest (or before none, which gives 0). There are n relevant and m other items, and i and j
-    are their positions in that order, from 1. A list without a relevant item, or of relevant items
-    only, gives 0 without gradient.
+    is largest. Item j may also be placed after all relevant items, where this sum is 0. A list
+    without a relevant item, or of relevant items only, gives 0 without gradient.
 
     Args:
         relevant: > 0, the lowest label that counts as relevant.
@@ -55,7 +55,7 @@ def _by_loops(scores: Scores, hits: Mask, mask: Mask) -> Work:
 def _hinge(scores: Scores, hits: Mask, mask: Mask) -> PerList:
     """Return the maximum over rankings of (1 - AP) + F - F(ideal), ``[batch]``.
 
-    ``hits`` is True at the relevant items; F is defined at ``svm_map_loss``.
+    ``hits`` is True at the relevant items; ``svm_map_loss`` defines F.
     """
     order = order_by_score(scores.detach(), mask)
     ranked, good, real = (x.gather(-1, order) for x in (scores, hits, mask))
@@ -126,7 +126,7 @@ def _worst_ranks(
         own = -g[b][items]
         tried = items[np.arange(len(items)) - np.searchsorted(own, own) < len(ranks)]
         worth = np.outer(s[b][tried], a[b][ranks]) - np.outer(g[b][tried], d[ranks])
-        worth = np.nan_to_num(worth, posinf=0, neginf=0)  # the loss becomes not finite itself
+        worth = np.nan_to_num(worth, posinf=0, neginf=0)  # the loss itself is then not finite
         rows, columns = linear_sum_assignment(worth, maximize=True)
         rest = np.setdiff1d(items, tried[rows])
         found[b][tried[rows]] = ranks[columns] + 1

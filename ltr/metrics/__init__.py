@@ -1,14 +1,15 @@
-"""Exact ranking metrics: pure functions of ``(scores, labels, mask)``, one value per list.
+"""Exact ranking metrics: pure functions of ``(scores, labels, mask)`` that return a value per list.
 
 ``scores`` (higher is better), ``labels`` (graded relevance, 0 = not relevant) and ``mask`` (True
 where an item exists) are ``[batch, list]``; padding is never read. The values, ``[batch]``, are
 float64 if an input is float64, else float32. ``k`` is a cutoff rank >= 1, None for the whole list.
-The other knobs are the keys of a ``Convention``, with the same meaning and defaults. A knob that is
-unknown or out of range raises ``ConfigError``. If a real item of a list has the score NaN, the
-value of the list is NaN: raising an error would force a wait for the GPU.
+The other keyword arguments are the keys of a ``Convention``, with the same meaning and defaults. A
+value that is unknown or out of range raises ``ConfigError``. If a real item of a list has the score
+NaN, the value of the list is NaN. This raises no error, because an error would force a wait for the
+GPU.
 
-Names that need torch are imported at their first use, so that a config can be checked
-(``parse_metric``, ``Convention``) without torch.
+Names that need torch are imported at their first use. So ``parse_metric`` and ``Convention`` can
+check a config without torch.
 """
 
 from pkgutil import resolve_name

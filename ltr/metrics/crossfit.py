@@ -1,8 +1,8 @@
-"""The value of choosing the best epoch, free of selection bias.
+"""The metric of the best epoch, estimated without selection bias.
 
 The best epoch's mean on the validation lists is the largest of many noisy means, and therefore too
-high. Here the epoch is chosen on one half of the validation lists and measured on the other half
-(a crossfit).
+high. A crossfit chooses the epoch on one half of the validation lists and measures the metric on
+the other half.
 """
 
 import math
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from ltr.arrays import Doubles, Flags
 
-HALVINGS = 20  # random splits; more would make the value steadier, but not less dependent on lists
+HALVINGS = 20  # random splits; more would reduce the noise of the splits, not that of the lists
 
 
 @dataclass(frozen=True)
 class Crossfit:
-    """The value of choosing the best epoch, and its standard error due to the choice of lists."""
+    """The estimated metric of the best epoch, and its standard error due to the choice of lists."""
 
     value: float
     error: float
@@ -44,9 +44,9 @@ class Halves:
         return cls(orders[:, :middle], orders[:, middle:])
 
     def means(self, values: Doubles) -> Doubles:
-        """Return the means of ``values``, ``[lists]``, over both halves of each split.
+        """Return the means of ``values``, ``[lists]``, over each half of each split.
 
-        They are ``[splits, 2]``, and NaN if there are fewer than two lists.
+        The means are ``[splits, 2]``; they are NaN if there are fewer than two lists.
         """
         if not self.first.size:  # fewer than two lists
             return np.full((len(self.first), 2), math.nan)
@@ -54,7 +54,7 @@ class Halves:
 
 
 def crossfit_of_halves(means: Doubles) -> Crossfit | None:
-    """Return the value of choosing the best epoch, measured on lists that did not choose it.
+    """Return the metric of the best epoch, measured on lists that were not used to choose it.
 
     For a random split of the n lists into halves A and B, let m_A(e) be the mean of epoch e over A:
 
@@ -66,8 +66,8 @@ def crossfit_of_halves(means: Doubles) -> Crossfit | None:
 
     The standard error is that of a mean over n lists. The difference of the two terms of a split
     has variance 4 s^2 / n, where s^2 is the variance between lists, so a quarter of its square,
-    averaged over splits, estimates s^2 / n. This is the noise from the choice of the lists; it does
-    not include the noise of training again.
+    averaged over splits, estimates s^2 / n. This is the noise from the choice of the lists. It does
+    not include how much the metric varies from one training run to the next.
 
     ``means``, ``[epochs, splits, 2]``, are those of ``Halves.means`` for each epoch. The result is
     None if there is no epoch, or if a half has no list.

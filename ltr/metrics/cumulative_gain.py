@@ -66,8 +66,8 @@ def dcg(
     """Return the discounted cumulative gain of each list, ``[batch]``.
 
     DCG@k = sum over ranks r <= k of g(y_r) d(r), where g is the gain, d the discount, and y_r the
-    label at rank r in descending order of score (Järvelin and Kekäläinen, 2002; the NeuralNDCG
-    paper, eq. 1). A list of no items gives 0.
+    label at rank r in descending order of score (Järvelin and Kekäläinen, 2002; Pobrotyn and
+    Bialobrzeski, 2021, eq. 1). A list of no items gives 0.
 
     >>> scores, labels = torch.tensor([[0.2, 0.1, 0.9]]), torch.tensor([[3.0, 1.0, 2.0]])
     >>> dcg(scores, labels, labels > 1, discount="letor").tolist()  # 2**2 - 1 + 2**3 - 1

@@ -32,22 +32,22 @@ def sorted_once() -> Iterator[None]:
 def order_by_score(scores: Scores, mask: Mask) -> Ranks:
     """Return the index of the item at each rank, ``[batch, rank]``.
 
-    The sort is stable: items with equal scores keep their given order, which is the file's. Padding
-    comes last. A score of -inf is treated as the lowest finite number, so that its item stays
-    before the padding. The rank of an item with the score NaN is undefined.
+    The sort is stable: items with equal scores keep their given order, the order of the file.
+    Padding comes last. A score of -inf is treated as the lowest finite number, so that its item
+    stays before the padding. The rank of an item with the score NaN is undefined.
     """
     # Calling id() in a compiled graph would compile it again for every tensor.
     kept = None if torch.compiler.is_compiling() else _kept.get()
     if kept is not None and (id(scores), id(mask)) in kept:
         return kept[id(scores), id(mask)][-1]
     order = _keys(scores, mask).argsort(dim=-1, descending=True, stable=True)
-    if kept is not None:  # keep the tensors alive too, so that no other gets the same id
+    if kept is not None:  # keep the tensors alive, so that no other tensor gets the same id
         kept[id(scores), id(mask)] = scores, mask, order
     return order
 
 
 def rank_of_item(scores: Scores, mask: Mask) -> Ranks:
-    """Return the rank of each item, 1 = best, ``[batch, item]``; padding ranks after all items."""
+    """Return the rank of each item, 1 = best, ``[batch, item]``; padding gets the last ranks."""
     return at_items(order_by_score(scores, mask))
 
 
@@ -74,8 +74,8 @@ def at_ranks(values: Scores, scores: Scores, mask: Mask, *, ties: str = "file") 
     """Return the value of the item at each rank, ``[batch, rank]``.
 
     With ``ties="averaged"``, items with equal scores all get their mean value, which is the
-    expected value over all their orders (McSherry and Najork, 2008, section 2). A weighted sum over
-    ranks then is the expected value of that sum too.
+    expected value over all their orders (McSherry and Najork, 2008, section 2). A weighted sum of
+    the values over ranks is then an expected value as well.
 
     >>> values, scores = torch.tensor([[4.0, 1.0, 2.0]]), torch.tensor([[0.5, 0.9, 0.5]])
     >>> at_ranks(values, scores, values > 0, ties="averaged")

@@ -1,4 +1,4 @@
-"""The first and last steps of a metric: check the lists, set values of empty lists, the mean."""
+"""First and last steps of a metric: check the lists, set values of empty lists, take the mean."""
 
 import math
 from typing import Any
@@ -76,7 +76,8 @@ def settle(
     """Set the final values of lists that are empty, or that contain NaN.
 
     Empty lists, where ``without`` is True, get the value ``empty`` (NaN for ``"skip"``). A list in
-    which a real item has a NaN in ``scores``, or in ``labels`` if given, gets NaN, empty or not.
+    which a real item has a NaN in ``scores``, or in ``labels`` if given, gets NaN even if it is
+    empty.
     """
     check_empty(empty)
     broken = scores.isnan() if labels is None else scores.isnan() | labels.isnan()
@@ -90,7 +91,7 @@ def mean_over_lists(values: PerList, *, empty: float | int | str = "skip") -> fl
     ``values``, ``[lists]``, should be the values of all batches together, so that the batch size
     cannot change the result. ``empty`` must be the convention under which they were computed. With
     ``"skip"``, lists with the value NaN are left out. With a number, a NaN can only come from a NaN
-    score (or label), and it makes the mean NaN. If no list is left, the mean is NaN.
+    score (or label), and the mean is then NaN. If no list is left, the mean is NaN too.
     """
     check_empty(empty)
     values = values.detach().cpu().to(torch.float64)

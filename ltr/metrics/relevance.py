@@ -22,7 +22,7 @@ def _hits(scores: Scores, labels: Labels, mask: Mask, relevant: float | int) -> 
 
 
 def is_relevant(labels: Labels, mask: Mask, relevant: float | int) -> Mask:
-    """Return where labels are at least ``relevant``, ``[batch, list]``; False on padding."""
+    """Return True where a label is at least ``relevant``, ``[batch, list]``; False on padding."""
     check_positive("relevant", relevant)
     return mask & (labels.double() >= threshold(relevant))  # in float32, 0.50000001 would be 0.5
 
@@ -30,7 +30,7 @@ def is_relevant(labels: Labels, mask: Mask, relevant: float | int) -> Mask:
 def threshold(relevant: float | int) -> float:
     """Return the least label that counts as relevant: ``relevant``, or slightly less.
 
-    A label of 0.7 in a file is stored in float32, as 0.699999988, and must count for 0.7. So the
+    A label of 0.7 in a file is stored in float32, as 0.699999988, and must count as 0.7. So the
     float32 value is returned if it is smaller and float32 can represent all digits of ``relevant``.
 
     >>> threshold(0.7) == float(np.float32(0.7)), threshold(0.1), threshold(0.50000001)
@@ -40,7 +40,7 @@ def threshold(relevant: float | int) -> float:
     return min(float(relevant), float(kept)) if float(str(kept)) == relevant else float(relevant)
 
 
-# What torch.compiler.assume_constant_result does, but that would import the whole compiler.
+# torch.compiler.assume_constant_result does the same, but would import the whole compiler.
 threshold._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -57,8 +57,8 @@ def precision(
     """Return the precision of each list, from 0 to 1, ``[batch]``.
 
     P@k is the number of relevant items at ranks 1 to k, divided by k. As in trec_eval and the LETOR
-    script, the divisor is k even for a list of fewer than k items. With k = None it is the share of
-    relevant items in the list.
+    script, the divisor is k even for a list of fewer than k items. With k = None the precision is
+    the share of relevant items in the list.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
     >>> precision(scores, labels, labels >= 0, k=4).tolist()  # 2 of 4
@@ -84,7 +84,7 @@ def recall(
     """Return the recall of each list, from 0 to 1, ``[batch]``.
 
     R@k is the number of relevant items at ranks 1 to k, divided by the number of relevant items of
-    the list. With k = None it is 1.
+    the list. With k = None the recall is 1.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
     >>> recall(scores, labels, labels >= 0, k=2).tolist()  # 1 of 2
@@ -108,13 +108,14 @@ def map(
 ) -> PerList:
     """Return the average precision of each list, from 0 to 1, ``[batch]``; its mean is MAP.
 
-    AP@k = sum over the ranks r <= k of relevant items of P@r / N, where P@r is the precision at r.
-    N is the number of relevant items of the list (Buckley and Voorhees, 2000; trec_eval's map and
-    map_cut) or, with ``map_over="reachable"``, at most k (as in LightGBM).
+    AP@k is the sum of P@r / N over the ranks r <= k that hold a relevant item, where P@r is the
+    precision at r. N is the number of relevant items of the list (Buckley and Voorhees, 2000;
+    trec_eval's map and map_cut) or, with ``map_over="reachable"``, this number but at most k (as in
+    LightGBM).
 
-    With ``ties="averaged"`` it is the expected value of McSherry and Najork, 2008, section 2.4.
-    Among n tied items, m of them relevant, the j-th holds a relevant one with probability m/n, and
-    then (j-1)(m-1)/(n-1) relevant items of the tie are expected before it.
+    With ``ties="averaged"`` the value is the expected AP of McSherry and Najork, 2008, section 2.4.
+    Let n items be tied, m of them relevant. The j-th of their ranks holds a relevant item with
+    probability m/n. If it does, (j-1)(m-1)/(n-1) relevant items of the tie are expected before it.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[1.0, 0.0, 2.0]])
     >>> [map(scores, labels, labels >= 0, k=k).item() for k in (1, 2)]
@@ -151,9 +152,9 @@ def mrr(
 
     RR@k is 1 / rank of the first relevant item, or 0 if that rank is beyond k (Voorhees, 1999).
 
-    With ``ties="averaged"`` it is the expected value of McSherry and Najork, 2008, section 2.3.
-    Among n tied items, m of them relevant, the first relevant one is the j-th with probability
-    C(n-j, m-1) / C(n, m).
+    With ``ties="averaged"`` the value is the expected RR of McSherry and Najork, 2008, section 2.3.
+    Let n items be tied, m of them relevant. The j-th of their ranks holds the first relevant item
+    with probability C(n-j, m-1) / C(n, m).
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 1.0, 2.0]])
     >>> mrr(scores, labels, labels >= 0).tolist()
@@ -196,7 +197,7 @@ def _log_choose(n: Tensor, m: Tensor) -> Tensor:
 def first_stop(chances: Tensor) -> Tensor:
     """Return c_r times the product over q < r of (1 - c_q), ``[batch, rank]``.
 
-    c are ``chances``. This is the probability that a user who reads down the ranks stops at r.
+    c is ``chances``. The result is the probability that a user who reads down the ranks stops at r.
     """
     going_on = torch.nn.functional.pad(1 - chances, (1, 0), value=1)[..., :-1].cumprod(-1)
     return chances * going_on
@@ -235,7 +236,7 @@ def err(
             f"levels={levels} means labels up to {levels - 1}, but the data have larger ones: set "
             "levels (convention.levels) to the number of grades of the data"
         )
-    wide = grades.double() if levels > 128 else grades  # 2^128 is no float32
+    wide = grades.double() if levels > 128 else grades  # float32 cannot hold 2^128
     chances = ((wide.exp2() - 1) / 2.0 ** min(levels - 1, _LARGEST)).to(grades.dtype)
     stops = first_stop(at_ranks(chances, scores, mask, ties=ties))
     value = cut(stops / ranks_like(grades), k).sum(-1)

@@ -1,4 +1,4 @@
-"""Names of metrics such as ``ndcg@10``, and the conventions they follow. Needs no torch."""
+"""Names of metrics such as ``ndcg@10``, and their conventions. This file needs no torch."""
 
 import functools
 import inspect
@@ -37,15 +37,15 @@ class Convention:
             and 2, then 1/log2(rank)).
         ties: ``"file"``: items with equal scores keep their order in the file; ``"averaged"``: the
             expected value over all orders of tied items, as in scikit-learn.
-        short: NDCG@k of a list of fewer than k items: ``"scored"`` like any other list, or
-            ``"zero"``.
+        short: how NDCG@k treats a list of fewer than k items: ``"scored"``: like any other list;
+            ``"zero"``: its value is 0.
         relevant: the smallest label that counts as relevant in map, mrr, precision and recall.
-        map_over: the divisor of map@k: ``"relevant"``, the number of relevant items, or
-            ``"reachable"``, that number but at most k.
+        map_over: the divisor of map@k: ``"relevant"``: the number of relevant items;
+            ``"reachable"``: this number, but at most k.
         levels: number of grades in the data, 5 for the labels 0 to 4; err depends on it.
 
     Raises:
-        ConfigError: a value is not one of these.
+        ConfigError: a value is not allowed.
     """
 
     empty: float | int | str = 1.0
@@ -121,7 +121,7 @@ class Metric:
         name: one of ``METRICS``; or ``module.function`` for a function of the user, whose module is
             imported when ``function`` is first used; or any other name, if ``own`` is given.
         k: cutoff rank >= 1, None for the whole list.
-        own: the user's function of that name, with its knobs bound.
+        own: the user's function for ``name``, with its settings bound.
     """
 
     name: str
@@ -194,7 +194,7 @@ def parse_metric(
 ) -> Metric:
     """Parse a text such as ``"ndcg@5"`` or ``"ndcg"``; ``str`` of the result gives the text back.
 
-    ``own`` has functions of the user, by the name used for them in ``text``.
+    ``own`` maps the names of the user's metrics, as ``text`` has them, to functions.
 
     Raises:
         ConfigError: the name is unknown or the cutoff is not an integer >= 1.

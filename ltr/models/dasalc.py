@@ -17,7 +17,7 @@ from ltr.models.layers import (
 )
 from ltr.typing import Features, Mask, Ranks, Scores
 
-_MOMENTUM, _EPS = 0.1, 1e-5  # of the batch norm, the same as PyTorch's defaults
+_MOMENTUM, _EPS = 0.1, 1e-5  # settings of the batch norm, as in PyTorch
 
 
 class DASALC(nn.Module):
@@ -79,7 +79,7 @@ class DASALC(nn.Module):
 
 
 class DenseBlock(nn.Module):
-    """Linear layer, batch norm, activation and dropout; added to its input if sizes are equal."""
+    """Linear layer, batch norm, activation, dropout; adds its input if the sizes are equal."""
 
     def __init__(
         self, size_in: int, size_out: int, activation: str | None, dropout: float | int
@@ -123,7 +123,7 @@ class ItemNorm(nn.Module):
             return (items - mean) * ((variance + _EPS).rsqrt() * self.weight) + self.bias
 
     def _measured(self, items: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
-        """Return mean and variance of the real items, and update the running ones with them."""
+        """Return mean and variance of the real items; update the running mean and variance."""
         real = packing.pack(packing.mask)[:, None]  # the packed items may include padding
         count = real.sum()
         mean = items.masked_fill(~real, 0).sum(0) / count.clamp(min=1)

@@ -13,11 +13,11 @@ from ltr.knobs import check_choice, check_positive, positive_int
 from ltr.models.layers import in_parts
 from ltr.typing import Features, Mask, Ranks, Scores
 
-_SAMPLE = 1 << 17  # at most so many items, sampled evenly, give the quantiles for the bin edges
-_ROWS = 1 << 12  # items embedded at once, since encodings are larger than the resulting vectors
+_SAMPLE = 1 << 17  # bin edges are quantiles of at most this many items, sampled evenly
+_ROWS = 1 << 12  # items embedded at once; their encodings are larger than their vectors
 _LARGEST = 50
 
-Settings = Mapping[str, Any] | str | None  # of a ``NumberEmbedding``; a string gives its ``kind``
+Settings = Mapping[str, Any] | str | None  # of a ``NumberEmbedding``; a string is the ``kind``
 
 
 class NumberEmbedding(nn.Module):
@@ -25,8 +25,8 @@ class NumberEmbedding(nn.Module):
 
     The paper is "On Embeddings for Numerical Features in Tabular Deep Learning". There are two
     encodings. ``periodic`` is cos and sin of 2 pi c x with learned frequencies c (PLR in the
-    paper). ``piecewise`` tells how far x lies in each bin between quantiles of train, from 0 to 1
-    (Q-LR in the paper). Each feature has its own linear layer.
+    paper). ``piecewise`` gives the position of x, from 0 to 1, in each bin between two quantiles of
+    the training data (Q-LR in the paper). Each feature has its own linear layer.
 
     The attribute ``outputs`` is the number of values that an item has after the embedding.
 
@@ -128,7 +128,7 @@ class Piecewise(nn.Module):
 
     def forward(self, items: Tensor) -> Tensor:
         gaps = self.edges.diff(dim=-1)
-        real = gaps > 0  # the bins with a width come first
+        real = gaps > 0  # bins of width > 0 come first
         last = real & ~torch.cat([real[:, 1:], torch.zeros_like(real[:, :1])], -1)
         least = torch.zeros_like(gaps)
         least[:, 0] = -math.inf
@@ -241,7 +241,7 @@ def fit_embedding(model: nn.Module, features: Callable[[], Tensor]) -> None:
     """Set the bins of ``model`` before it is trained; a model without bins is left as it is.
 
     ``features`` returns the transformed features of train, ``[items, width]``. It is called only if
-    there are bins. ``model`` may come from other code than this project's.
+    there are bins. ``model`` may be from code outside this project.
     """
     inner = model.model if isinstance(model, WithEmbeddings) else model
     embedding: Any = getattr(inner, "embedding", None)

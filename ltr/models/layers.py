@@ -17,8 +17,8 @@ class Packing(NamedTuple):
     """How to pack the items of padded lists ``[batch, list]`` into one dimension ``[items]``.
 
     On the CPU only the real items are packed, because most of a padded batch can be padding. On a
-    GPU, where finding them would force a wait, and in a compiled model, whose shapes are fixed, the
-    padding is packed too. The scores of the real items are the same either way.
+    GPU finding the real items would force a wait, and in a compiled model shapes are fixed; there
+    the padding is packed too. The scores of the real items are the same either way.
 
     Attributes:
         mask: ``[batch, list]``, True where an item exists.
@@ -56,7 +56,7 @@ class Packing(NamedTuple):
 
 
 def in_parts(items: Tensor, rows: int) -> Sequence[Tensor]:
-    """Split ``items`` into parts of at most ``rows`` rows; during an export, one whole part."""
+    """Split ``items`` into parts of at most ``rows`` rows; do not split during an export."""
     exporting = getattr(torch.compiler, "is_exporting", None)  # torch 2.6 does not have it
     return [items] if exporting and exporting() else items.split(max(1, rows))
 
@@ -121,7 +121,7 @@ class Dropout(nn.Module):
         if not self.training or self.rate == 0:
             return values
         if values.device.type != "cpu" or torch.compiler.is_compiling():
-            return functional.dropout(values, self.rate)  # one kernel; in place takes three
+            return functional.dropout(values, self.rate)  # one kernel; dropout in place takes three
         keep = keep_factors(values.shape, self.rate).to(values.dtype)
         return values.mul_(keep) if self.inplace else values * keep
 
@@ -134,7 +134,7 @@ def dense_layers(
     dropout: float | int,
     input_norm: bool,
 ) -> nn.Sequential:
-    """Return the layers: input layer norm if set; for each size linear, activation and dropout."""
+    """Return an input layer norm, if set, then linear layer, activation and dropout per size."""
     layers: list[nn.Module] = [nn.LayerNorm(width)] if input_norm else []
     for size_in, size_out in zip([width, *sizes], sizes, strict=False):
         layers += [nn.Linear(size_in, size_out), activation_module(activation), Dropout(dropout)]

@@ -62,7 +62,7 @@ class MLP(nn.Module):
 
 
 class Linear(MLP):
-    """One weight per feature and a bias, as in RankSVM; arguments as for ``MLP``."""
+    """One weight per feature and a bias, as in RankSVM; the arguments are those of ``MLP``."""
 
     embeds_numbers = False
 

@@ -17,23 +17,23 @@ from ltr.models.layers import (
 )
 from ltr.typing import Features, Mask, Ranks, Scores
 
-_ROWS = 1 << 16  # ``forward`` scores at most so many items times members at once
+_ROWS = 1 << 16  # most pairs of an item and a member that ``forward`` scores at once
 
 
 class TabM(nn.Module):
-    """``members`` networks with one weight matrix for each layer, after Gorishniy et al. (2025).
+    """``members`` networks that share the weight matrix of each layer (Gorishniy et al., 2025).
 
     The paper is "TabM: Advancing Tabular Deep Learning with Parameter-Efficient Ensembling". In
     each layer member i computes ``s_i * (W (r_i * x)) + b_i`` (BatchEnsemble; Wen et al., 2020).
-    Each member has its own head. In the first layer ``r`` is initialised with random signs, 1 or
-    -1, or, if there is an embedding, from a normal distribution; all other scalings start at 1.
-    With ``mini`` (TabM-mini in the paper) a member has only this first ``r`` and the head for
-    itself. The paper's TabM-packed, where members share nothing, is the average of several runs of
-    an ``MLP``.
+    Each member has its own head. In the first layer ``r`` starts with random signs, 1 or -1; if
+    there is an embedding, it starts with draws from a normal distribution instead. All other
+    scalings start at 1. With ``mini`` (TabM-mini in the paper) the members share everything but
+    this first ``r`` and the heads. The paper's TabM-packed, where members share nothing, is the
+    average of several runs of an ``MLP``.
 
     The score of an item is the mean of the members' scores. Training minimises the mean of the
-    members' losses: each member learns to rank by itself, which is why averaging helps. The other
-    settings are those of ``MLP``.
+    members' losses: each member learns to rank by itself, and that is why averaging helps. The
+    other settings are those of ``MLP``.
     """
 
     pointwise = True

@@ -20,7 +20,7 @@ from ltr.typing import Features, Mask, Ranks, Scores
 
 
 class FixedPosition(nn.Module):
-    """Sines and cosines of the rank (Vaswani et al., 2017, section 3.5), of any length."""
+    """Sines and cosines of the rank, for any rank (Vaswani et al., 2017, section 3.5)."""
 
     rates: Tensor
 
@@ -72,7 +72,7 @@ class ContextAwareTransformer(nn.Module):
         dropout: dropout rate in the blocks, also of the attention weights.
         position: the encoding of an item's initial rank, which is added to the input of the blocks:
             ``"fixed"`` (sines and cosines), ``"learned"`` (one vector per rank) or None.
-        max_rank: number of vectors for ``"learned"``; ranks beyond share the last.
+        max_rank: number of vectors for ``"learned"``; all larger ranks share the last vector.
         embedding: settings of the ``NumberEmbedding`` of the features, or its ``kind``.
         output_activation: the activation applied to the score. Pobrotyn and Bialobrzeski
             (2021) use Tanh with NeuralNDCG and no activation with the other losses.

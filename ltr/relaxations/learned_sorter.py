@@ -18,7 +18,7 @@ SHIPPED = Path(__file__).with_name("sorter.json")
 
 
 class Sorter(nn.Module):
-    """Estimates for each item the share of the other items of its list ranked above it, in (0, 1).
+    """Estimates, for each item, the share in (0, 1) of the other items that are ranked above it.
 
     Engilberge et al. (2019, "SoDeep: a Sorting Deep net to learn ranking loss surrogates") read the
     scores with an LSTM or a CNN. This network is made of functions of one item and of means over
@@ -66,7 +66,7 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
     >>> learned_ranks(scores, scores > 0).round().tolist()
     [[4.0, 1.0, 2.0, 3.0]]
     """
-    scores = promoted(scores)  # in float16 the sums of standardised would overflow
+    scores = promoted(scores)  # in float16 the sums in ``standardised`` would overflow
     path = SHIPPED if sorter is None else Path(sorter)
     try:
         network = _read(path, path.stat().st_mtime_ns)
@@ -84,7 +84,7 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
 
 @functools.cache
 def _read(path: Path, changed: int) -> Sorter:
-    if not path.is_file():  # reading a device may never end
+    if not path.is_file():  # reading from a device may never end
         raise ValueError("it is no file")
     with torch.device("meta"):  # initial weights would use up random numbers
         sorter = Sorter()

@@ -86,11 +86,12 @@ def drawn_scores(
 ) -> SampledScores:
     """Draw the noisy log scores that stochastic NeuralSort sorts, ``[sample, batch, list]``.
 
-    They are log(p_j) + beta * Gumbel noise, with positive scores p_j = 1 + s_j - min over the
-    list's items of s_i. ``neural_sort`` of them is a relaxed draw from the Plackett-Luce model,
-    which picks the item of each rank in turn, with a probability in proportion to p_j^(1 / beta)
-    (Grover et al., 2019, section 4; Pobrotyn and Bialobrzeski, 2021, section 4.1). ``beta`` > 0
-    scales only the noise here; in both papers it scales log p too. ``generator`` draws the noise.
+    They are log(p_j) + beta * Gumbel noise. The p_j are positive: p_j = 1 + s_j - min over the
+    list's items of s_i. ``neural_sort`` of the noisy scores is a relaxed draw from the
+    Plackett-Luce model, which picks the item of each rank in turn, with a probability in proportion
+    to p_j^(1 / beta) (Grover et al., 2019, section 4; Pobrotyn and Bialobrzeski, 2021, section
+    4.1). ``beta`` > 0 scales only the noise here; in both papers it scales log p too. ``generator``
+    draws the noise.
     """
     check_positive("beta", beta)
     positive_int("n_samples", n_samples)
@@ -112,7 +113,7 @@ def uniform_noise(
     On the CPU, numbers are drawn for real items only, in the order of the lists, so that padding
     changes nothing. On a GPU, where counting the items would force a wait, and under torch.compile,
     numbers are drawn for all places. The number that an item gets then depends on how much padding
-    there is, but not on where it is.
+    there is, but not on where the padding is.
 
     Args:
         mask: ``[batch, list]``.
@@ -126,7 +127,7 @@ def uniform_noise(
     drawn = torch.rand((samples, numbers), generator=generator, dtype=like.dtype, device=device)
     limits = torch.finfo(like.dtype)
     drawn = drawn.to(like.device).clamp(limits.tiny, 1 - limits.eps)
-    # the i-th number of each sample for the i-th real item of the batch
+    # the i-th number of each sample goes to the i-th real item of the batch
     if counted:  # indexing would be slower: its threads wait for each other more than they work
         given = drawn.new_zeros(samples, *mask.shape)
         return given.masked_scatter_(mask.expand_as(given), drawn)

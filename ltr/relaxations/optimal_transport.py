@@ -19,9 +19,9 @@ def sinkhorn(
 ) -> Matrix:
     """Normalise columns and rows in turn until both sum to one; return ``[batch, rank, item]``.
 
-    For a list of n items, only the n x n block of its ranks 1 to n and its real items is read. A
-    list stops when every row and column sum differs from one by less than ``tol``, or after
-    ``max_iter`` iterations (Sinkhorn, 1964; Pobrotyn and Bialobrzeski, 2021, section 4.2 and
+    For a list of n items, only the n x n block of its ranks 1 to n and its real items is read. The
+    iterations for a list end when every row and column sum differs from one by less than ``tol``,
+    or after ``max_iter`` of them (Sinkhorn, 1964; Pobrotyn and Bialobrzeski, 2021, section 4.2 and
     its footnote 2). The iterations compute only the factors u and v of diag(u) P diag(v); the
     matrix and its gradient are formed once, at the end. A row or column whose sum has underflowed
     (below 1e-19 in float32) keeps its factor, so that 0/0 never occurs.
@@ -31,7 +31,7 @@ def sinkhorn(
         mask: ``[batch, list]``, True where an item exists.
         max_iter: >= 1, the largest number of iterations; one iteration normalises columns and rows.
         tol: >= 0, the scaling stops when all sums deviate from one by less than this.
-        first: ``"columns"`` or ``"rows"``, which are normalised first. The others are normalised
+        first: whether ``"columns"`` or ``"rows"`` are normalised first. The others are normalised
             last, and so sum to one exactly. ``"rows"`` is the scaling of the transposed matrix.
 
     >>> matrix, mask = torch.tensor([[[0.5, 0.5], [0.0, 1.0]]]), torch.tensor([[True, True]])
@@ -73,7 +73,7 @@ def _iterated(
     p = matrix.masked_fill(~(rows.unsqueeze(-1) & columns.unsqueeze(-2)), 0)
     floor = torch.finfo(p.dtype).tiny ** 0.5
     u, v = rows.to(p.dtype), columns.to(p.dtype)
-    histories: tuple[list[Tensor], ...] = ([u], [], [], [])  # u has one more, its initial value
+    histories: tuple[list[Tensor], ...] = ([u], [], [], [])  # u begins with its initial value
     running = rows.new_ones((len(rows), 1))
     looks = p.device.type == "cpu" and not torch.compiler.is_compiling()
     for i in range(max_iter):
@@ -148,17 +148,17 @@ def _column_sums(matrix: Tensor, weights: Tensor) -> Tensor:
 def ot_sort(
     scores: Scores, mask: Mask, *, temperature: float = 0.01, max_iter: int = 100, tol: float = 1e-6
 ) -> Matrix:
-    """Return n times the optimal transport plan P from ranks to items, ``[batch, rank, item]``.
+    """Return P, n times the optimal transport plan from ranks to items, ``[batch, rank, item]``.
 
     P is doubly stochastic. Among all matrices whose rows and columns sum to one, it minimises the
     sum over r, j of P[r, j] (a_r - x_j)^2 minus temperature times the entropy of P (Cuturi, Teboul
     and Vert, 2019, sections 3 and 4). The targets a_r = (n - r) / (n - 1) go from 1 down to 0. The
     scores are squashed list by list, x = sigmoid((s - mean) / deviation), so that neither their
     unit nor a shift matters. As the temperature goes to 0, P becomes the permutation matrix; items
-    with equal scores share their ranks equally. The solution is NeuralSort of x at the temperature
-    (n - 1) temperature, followed by Sinkhorn scaling.
+    with equal scores share their ranks equally. The solution is NeuralSort of x with n - 1 times
+    the temperature, followed by Sinkhorn scaling.
 
-    ``temperature`` > 0 is in units of a_r squared, that is of the list's whole length squared.
+    ``temperature`` > 0 is in units of a_r squared; in these units the whole list has length 1.
     ``max_iter`` and ``tol`` are those of ``sinkhorn``.
     """
     soft = neural_sort(places(scores, mask), mask, temperature=temperature)
@@ -166,7 +166,7 @@ def ot_sort(
 
 
 def places(scores: Scores, mask: Mask) -> Scores:
-    """Return the squashed scores divided by n - 1, which ``ot_sort`` gives to NeuralSort."""
+    """Return x / (n - 1), which ``ot_sort`` passes to NeuralSort; x are the squashed scores."""
     squashed = standardised(promoted(scores), mask).sigmoid()
     return squashed / (mask.sum(-1, keepdim=True) - 1).clamp(min=1)
 

@@ -27,7 +27,7 @@ def fast_path(
     """Return the values that a fast path computes, differentiable with respect to ``scores``.
 
     With ``create_graph=True``, the gradient is that of ``plain``, so that it can be differentiated
-    again. If ``plain_path()``, values and gradient both come from ``plain``.
+    again. If ``plain_path()`` is True, values and gradient both come from ``plain``.
 
     Args:
         scores: the tensor to differentiate with respect to.
@@ -64,8 +64,8 @@ class _FastPath(torch.autograd.Function):
 def once(values: Tensor, what: str) -> Tensor:
     """Return ``values`` with a backward that raises ``NotImplementedError`` for second derivatives.
 
-    It raises under ``create_graph=True`` and in torch.func; ``what`` names the function in the
-    message.
+    The backward raises under ``create_graph=True`` and in torch.func; ``what`` is the name of the
+    function in the message.
     """
 
     def refuse(_: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Ensembles: weighted means of members' standardised scores; the weights are given or chosen."""
+"""Ensembles: weighted means of the members' standardised scores, with given or chosen weights."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ class Member(nn.Module):
     """A trained model together with its own transform, so that its input is raw features."""
 
     def __init__(self, model: nn.Module, transform: FeatureTransform, precision: str) -> None:
-        """Set the parts; ``precision`` is the one in which the model was trained."""
+        """Set the parts; the model was trained in ``precision``."""
         super().__init__()
         self.model, self.transform, self.precision = model, transform, precision
 
@@ -106,9 +106,9 @@ def chosen_on_vali(
     The method is that of Caruana et al. (2004, "Ensemble selection from libraries of models"), who
     draw bags of models where this function draws halves of the lists. On a half, ten picks are
     made, one after the other. Each adds the member with which the mean score of all picks so far
-    has the best metric. The best of the resulting ten sets is kept, on a tie the first. The weights
-    are the mean over both halves of five random splits. A few lists change this mean less than they
-    change a single choice on all lists.
+    has the best metric. The best of the resulting ten sets is kept; if several are best, the first.
+    The weights are the mean over both halves of five random splits. A few lists change this mean
+    less than they would change a single choice on all lists.
 
     Args:
         measure: takes how often each member counts in the mean of the standardised scores; returns
@@ -121,7 +121,7 @@ def chosen_on_vali(
         not used to make it.
 
     Raises:
-        DataError: the convention skips all validation lists but one, or all.
+        DataError: fewer than two validation lists count under the convention.
     """
 
     @cache

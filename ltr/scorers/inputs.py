@@ -22,7 +22,7 @@ from ltr.scorers.scorer import Scorer, load_model
 from ltr.training.device import pick_device
 
 _OF_TABLES = ("query", "id", "features", "header")
-_OF_RUN = ("query", "id", "header")  # for a model trained on a table: default to its run's values
+_OF_RUN = ("query", "id", "header")  # after training on a table, null means the run's value
 
 
 def is_table(path: Path) -> bool:
@@ -41,9 +41,9 @@ def _keys_of_the_command() -> Iterator[None]:
 
 
 def read_input(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
-    """Read ``cfg.input`` for ``scorer``: a table if it has the name of one, else LETOR text. Return
-    the lists, and a table with the id columns of the items. For LETOR text this is the column
-    ``id``, empty where a row has no id; there is no column if no row has one.
+    """Read ``cfg.input`` for ``scorer``, as a table if ``is_table``, else as LETOR text. Return the
+    lists, and a table with the id columns of the items. LETOR text gives one column, ``id``, which
+    is empty where a row has no id; if no row has an id, there is no column.
     """
     path = Path(cfg.input)
     if is_table(path):
@@ -104,7 +104,8 @@ def read_file(
     Args:
         path: the file.
         regroup: accept a query whose rows are not next to each other, and put them together.
-        scorer: the lists get as many features as it was trained on; None: as the file has.
+        scorer: the lists get as many features as the scorer was trained on; None: as many as the
+            file has.
         labelled: read the labels and no ids; if False, read the ids in the comments and no labels.
     """
     if scorer is not None and scorer.columns is not None and scorer.columns.categories:

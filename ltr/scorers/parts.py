@@ -64,8 +64,8 @@ def make_metrics(cfg: DictConfig) -> tuple[Metric, ...]:
 def named_metrics(
     names: Sequence[str], nodes: Mapping[str, Any] | None = None
 ) -> tuple[Metric, ...]:
-    """Return the metrics with these names, such as ``ndcg@5``, each once. ``nodes`` maps the user's
-    own metrics to their configs; None: these are read from the user's ``configs/metric``.
+    """Return the metrics with these names, such as ``ndcg@5``, without duplicates. ``nodes`` maps
+    the user's own metrics to their configs; if None, they are read from ``configs/metric``.
     """
     nodes = metric_configs(*names) if nodes is None else nodes
     own = {
@@ -145,8 +145,8 @@ def model_for(make: Callable[[int], nn.Module], transform: FeatureTransform) -> 
 
 
 def make_tracking(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> list[Tracking]:
-    """Return the hook of the tracker in ``cfg`` for the run in ``folder``; ``[]`` without tracker.
-    ``choices``, the choice of each config group, is tracked with the config.
+    """Return the hook of the tracker in ``cfg`` for the run in ``folder``; ``[]`` if there is no
+    tracker. ``choices``, the choice of each config group, is tracked with the config.
     """
 
     def params(own: DictConfig) -> dict[str, Any]:
@@ -170,14 +170,15 @@ def _instantiated(node: DictConfig, part: str) -> Any:
     except InstantiationException as error:
         cause = error.__cause__
         if isinstance(cause, LTRError):
-            raise cause from None  # from ``error`` they would be causes of each other
+            raise cause from None  # ``from error`` would make each the cause of the other
         text = " ".join(str(cause or error).split())
         raise ConfigError(f"{part} ({node.get('_target_')}) cannot be built: {text}") from error
 
 
 def bind(node: DictConfig, part: str) -> functools.partial[Any]:
-    """Return the function or class of ``node`` with its settings bound, checked against the
-    signature, as a plain ``functools.partial``: Hydra's own checks its policy at every call.
+    """Return the function or class of ``node``, with its settings bound and checked against the
+    signature. The result is a plain ``functools.partial``, because the partial that Hydra makes
+    checks Hydra's policy at every call.
     """
     lazy = _instantiated(node, part)
     function, knobs = lazy.func, dict(lazy.keywords)
@@ -191,9 +192,9 @@ def bind(node: DictConfig, part: str) -> functools.partial[Any]:
 
 
 def make(node: DictConfig | None, part: str) -> Any:
-    """Return the model, loss, optimizer or schedule of ``node`` as a function; None for None. The
-    function for a model takes the number of features. Each function is called once on a tiny input,
-    so that a wrong setting is an error before data are read.
+    """Return the model, loss, optimizer or schedule of ``node`` as a function; None if ``node`` is
+    None. The function for a model takes the number of features. Each function is called once on a
+    tiny input, so that a wrong setting is an error before data are read.
     """
     if node is None:
         return None

@@ -1,4 +1,4 @@
-"""``Scorer``: a trained model with all it needs to score items; loading it runs no code in it."""
+"""``Scorer``: a trained model with all it needs to score items; loading one runs no saved code."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,8 +46,8 @@ class Scorer:
         columns: names and categories of the features; None: the features are unnamed numbers.
         config: the config of the run. It is not yet trusted; its relative paths start at the
             working directory.
-        data: the digest of the lists of each split of the run, and of what else the run read.
-        device: the device on which it scores.
+        data: the digests of the lists of each split of the run, and of all else that the run read.
+        device: the device on which the scorer runs.
     """
 
     model: nn.Module
@@ -64,13 +64,13 @@ class Scorer:
 
     @property
     def parameters(self) -> int:
-        """The number of fitted values; for trees, the number of leaf values."""
+        """The number of fitted parameters; for trees, the number of leaves."""
         if isinstance(self.model, RoundModel):
             return self.model.fitted
         return sum(p.numel() for p in self.model.parameters())
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of this scorer besides weights and config."""
+        """Return what a checkpoint stores of this scorer besides weights and config."""
         return {
             "transform": self.transform.state(),
             "width": self.transform.width,
@@ -96,8 +96,8 @@ class Scorer:
         return predict(self.model, data, items=items, precision=self.precision)
 
     def own_config(self, cfg: DictConfig, parts: Sequence[str]) -> DictConfig:
-        """Return the config of the scorer's run, checked so that ``parts`` can be built from it;
-        with the ``cache_dir`` of ``cfg``, and its ``data_dir`` unless that is null.
+        """Return the config of the scorer's run, checked so that ``parts`` can be built from it.
+        Its ``cache_dir`` is that of ``cfg``, and so is its ``data_dir`` unless ``cfg`` has null.
         """
         places = {"data_dir": cfg.data_dir or self.config["data_dir"], "cache_dir": cfg.cache_dir}
         return trusted(self.config | places, parts, cfg.trust)

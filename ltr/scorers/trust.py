@@ -54,7 +54,7 @@ def config_to_keep(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     text: Any = OmegaConf.to_container(cfg)
 
     def with_links(text: Any, value: Any) -> Any:
-        """Return ``value`` with each link in ``text`` put back, unless it leads to another link."""
+        """Return ``value`` with the links of ``text`` put back, except links to other links."""
         if isinstance(text, str):
             link = LINK.fullmatch(text)
             return text if link and not LINK.fullmatch(str(root.get(link[1]))) else value
@@ -70,7 +70,7 @@ def config_to_keep(cfg: DictConfig, folder: Path) -> dict[str, Any]:
 
 
 def seen_from(config: Mapping[str, Any], folder: Path, base: Path = Path()) -> dict[str, Any]:
-    """Return ``config`` with paths that are relative to ``base`` made relative to ``folder``."""
+    """Return ``config`` with its relative paths changed to start at ``folder``, not at ``base``."""
     return dict(config) | {
         key: os.path.relpath(base / config[key], folder)
         for key in RELATIVE
@@ -79,8 +79,8 @@ def seen_from(config: Mapping[str, Any], folder: Path, base: Path = Path()) -> d
 
 
 def config_of(content: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """Return the config in the checkpoint ``file``, not yet trusted, with paths from the working
-    directory. ``CheckpointError``: it lacks a key that every run has.
+    """Return the config in the checkpoint ``file``, not yet trusted, with relative paths that start
+    at the working directory. ``CheckpointError``: it lacks a key that every run has.
     """
     with fitting(file):
         config = {key: content["config"][key] for key in _READ} | content["config"]

@@ -227,7 +227,7 @@ def requeued(study: optuna.Study, trial: optuna.Trial) -> Iterator[None]:
     try:
         yield
     except UpdateFinishedTrialError:
-        pass  # another process took this one for dead and queued the trial
+        pass  # another process took this process for dead and queued the trial
     except BaseException:
         with suppress(Exception):  # already finished; or disk full: later it is taken for dead
             study.tell(trial, state=TrialState.FAIL)
@@ -251,7 +251,7 @@ def suggest(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
 
 
 def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
-    """Train ``trial`` and store its value, unless another process took this one for dead."""
+    """Train ``trial``; store its value, unless another process took this process for dead."""
     state, value = TrialState.COMPLETE, None
     folder = search.folder / "trials" / f"{trial.user_attrs[_FIRST]:04d}"
     with requeued(study, trial), get_heartbeat_thread(trial._trial_id, study._storage):

@@ -54,7 +54,7 @@ class TableConfig:
 
     @property
     def asked(self) -> list[str]:
-        """The overrides that decide the results."""
+        """The overrides of ``ltr train`` that can change the results of a run."""
         return [item for item in self.overrides if asked([item])]
 
     def command(self, words: Sequence[str]) -> str:

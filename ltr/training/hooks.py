@@ -47,7 +47,10 @@ class Hook:
 
 
 class OnEpoch(Hook):
-    """Calls a function with number and row of each epoch, those before a resume included."""
+    """Calls a function with the number and row of each epoch.
+
+    If a run is resumed, the function is called for its earlier epochs too.
+    """
 
     def __init__(self, call: Callable[[int, Row], None]) -> None:
         self._call = call

@@ -131,8 +131,10 @@ class Monitor:
         return time.perf_counter() - self._clock > 60 * minutes > 0
 
     def measure(self, split: str, data: ItemTensors, scores: Tensor | Reals) -> dict[str, float]:
-        """Return the entries of ``split`` in a row: the mean of every metric over its lists. For
-        the validation lists, means of ``select_on`` over halves are kept too, for ``crossfit``.
+        """Return the entries of ``split`` for a row of the history: the mean of each metric.
+
+        For the validation lists, also keep the means of ``select_on`` over halves of the lists, for
+        ``crossfit``.
         """
         items = self.settings.evaluation_items
         values = metrics_of_scores(data, scores, self._metrics, self.convention, items=items)
@@ -162,7 +164,10 @@ class Monitor:
         return better
 
     def save(self, path: Path, state: Mapping[str, Any]) -> None:
-        """Write the checkpoint ``path``: ``state``, the progress, and what all checkpoints hold."""
+        """Write a checkpoint to ``path``.
+
+        It contains ``state``, the progress, and what every checkpoint contains, such as the config.
+        """
         now = time.perf_counter()
         self.progress.wall_seconds += now - self._clock
         self._clock = now

@@ -105,7 +105,7 @@ def parts_block(subject: Subject, parts: Attributions) -> Block:
 
 
 def effects_block(subject: Subject, changes: Doubles) -> Block:
-    """Return a table of the effects on scores ``[items, list]`` from ``leave_one_out``."""
+    """Return a table of ``changes``, the result of ``leave_one_out``, ``[items, list]``."""
     columns = {"mean change": [*map("{:.3g}".format, np.nanmean(np.abs(changes), axis=1))]}
     for word, find in {"raised": np.nanargmax, "lowered": np.nanargmin}.items():
         pairs = zip(changes, find(changes, axis=1), strict=True)

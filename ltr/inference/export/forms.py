@@ -90,7 +90,10 @@ def leaf(value: float) -> Tree:
 
 
 def stump(feature: int, threshold: float, low: float, high: float) -> Tree:
-    """Return a tree: ``high`` if the feature is above the threshold, else ``low``. Missing is 0."""
+    """Return a tree with one split: ``high`` if the feature is above the threshold, else ``low``.
+
+    A missing feature counts as 0.
+    """
     split = np.array([(feature, at_most(threshold), 1, 2, threshold >= 0, 0.0)], NODE)
     return np.concatenate([split, leaf(low), leaf(high)])
 

@@ -27,8 +27,8 @@ _LEAST = 1e-6  # lower limit of sum P (1 - E), so that a perfect feature gets a 
 _MOST_SCORE = 300.0  # exp(300)^2 is still a float64
 _MOST_R = 1 - 1e-6  # upper limit of r, so that a perfect threshold gets a finite weight
 
-Ranker = tuple[float, ...]  # its value in each array of ``names``
-# Maps the scores of train, ``[items]``, and the rankers so far to the next ranker, None if none.
+Ranker = tuple[float, ...]  # a weak ranker: its value in each array of ``names``
+# Maps the scores of train, ``[items]``, and the rankers so far to the next ranker, if any.
 Choose = Callable[[Doubles, Sequence[Ranker]], Ranker | None]
 
 
@@ -98,8 +98,9 @@ class ChosenFeatures(NumbersModel):
 class AdaRank(ChosenFeatures):
     """AdaRank (Xu and Li, 2007, figure 1): f = sum_t alpha_t x_{k_t}, one feature per round.
 
-    E(f, i) is the metric of list i when it is ranked by f. P_1 is equal for all lists, and P_t is
-    normalised to sum to 1. If the lists have weights, they multiply every P_t. Round t chooses
+    E(f, i) is the metric of list i when it is ranked by f. P_t(i) is the weight of list i in round
+    t. P_1 is equal for all lists, and every P_t is normalised to sum to 1. If the lists have
+    weights of their own, these multiply every P_t. Round t chooses
 
         k_t = argmax_k sum_i P_t(i) E(x_k, i)
         alpha_t = 1/2 ln(sum_i P_t(i) (1 + E(x_{k_t}, i)) / sum_i P_t(i) (1 - E(x_{k_t}, i)))
@@ -114,7 +115,7 @@ class AdaRank(ChosenFeatures):
 
     Args:
         metric: E, a metric with values from 0 to 1.
-        sharpness: 1 in the paper; 2 is the same as rescaling E to the range -1 to 1.
+        sharpness: 1 in the paper; 2 has the same effect as rescaling E to the range -1 to 1.
         repeat: whether a feature may be chosen again. If False, rounds after ``width`` add nothing.
 
     Raises:

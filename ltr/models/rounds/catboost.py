@@ -19,11 +19,11 @@ from ltr.models.rounds.trees import RESERVED, BoostedTrees
 class CatBoost(BoostedTrees):
     """Boosted trees of CatBoost (Prokhorenkova et al., 2018).
 
-    CatBoost does all rounds in one call, and the rounds are evaluated one by one afterwards:
+    CatBoost does all rounds in one call, and the rounds are evaluated one by one afterwards. So
     ``patience`` stops the evaluation but saves no training time. CatBoost cannot be fitted to a
-    loss of ``ltr.losses``, because it passes parts of lists to objectives written in Python. Its
-    own objectives are ``"YetiRank"`` (Gulin et al., 2011), ``"YetiRankPairwise"``, ``"PairLogit"``
-    and ``"QueryRMSE"``.
+    loss of ``ltr.losses``, because CatBoost splits lists before it passes them to an objective
+    written in Python. Its own objectives are ``"YetiRank"`` (Gulin et al., 2011),
+    ``"YetiRankPairwise"``, ``"PairLogit"`` and ``"QueryRMSE"``.
     """
 
     library = "catboost"

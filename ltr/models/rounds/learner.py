@@ -1,4 +1,4 @@
-"""Fit a model in rounds: unsupported settings, the loop, its history and checkpoints."""
+"""Fit a model in rounds: check the settings, run the loop, write history and checkpoints."""
 
 import itertools
 import logging
@@ -22,7 +22,7 @@ from ltr.typing import Loss
 
 log = logging.getLogger(__name__)
 
-_LINES = 20  # about so many lines in the log of a whole run
+_LINES = 20  # about this many lines in the log of a whole run
 # Settings of the neural trainer that these models do not support, with their defaults.
 _UNUSED: dict[str, Any] = {
     "warmup": 0, "clip": None, "l1": 0, "l2": 0, "compile": False, "precision": "float32",
@@ -108,7 +108,7 @@ class RoundLearner:
     def _keep(self) -> None:
         """Write ``last.pt`` and, once there is a best round, ``best.pt``.
 
-        An existing checkpoint of more rounds is kept, because this fit will reach them too.
+        An existing checkpoint of more rounds is kept, because this fit will reach those rounds too.
         """
         monitor = self.monitor
         if monitor.progress.epoch < self._there and not monitor.done:
@@ -119,7 +119,7 @@ class RoundLearner:
                 monitor.save(path, {"model": self.model.state_dict()})
 
     def resume(self, content: Mapping[str, Any]) -> None:
-        """Restore a finished run from ``last.pt``; any other starts over in ``fit``."""
+        """Restore a finished run from ``last.pt``; any other run starts over in ``fit``."""
         with fitting(self.monitor.last):
             self.monitor.resume(content)
             if self.monitor.done:

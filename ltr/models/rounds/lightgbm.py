@@ -33,7 +33,7 @@ class LightGBM(BoostedTrees):
             "seed": data.settings.seed,
             "num_threads": torch.get_num_threads(),
             "deterministic": True,
-            "force_row_wise": True,  # else LightGBM tries which is faster
+            "force_row_wise": True,  # else LightGBM measures which is faster
             "feature_pre_filter": False,
             "verbosity": -1,
         }
@@ -48,7 +48,7 @@ class LightGBM(BoostedTrees):
                 of.features.cpu().numpy(),
                 of.labels.cpu().numpy(),
                 group=of.lengths,
-                categorical_feature=self.categories or "auto",  # auto: none in an array
+                categorical_feature=self.categories or "auto",  # auto finds none in an array
                 params=dict(params),
                 **more,
             )
@@ -84,7 +84,7 @@ class LightGBM(BoostedTrees):
         return sum(map(int, re.findall(r"(?m)^num_leaves=(\d+)$", booster.model_to_string())))
 
     def importances(self) -> Importances:
-        """Return gain and splits; the gain sums how much each split lowers the objective."""
+        """Return gain and splits; gain is the sum of how much each split lowers the objective."""
         gain, splits = map(self.booster.feature_importance, ("gain", "split"))
         return Importances(gain, splits.astype(float))
 

@@ -1,4 +1,4 @@
-"""Base classes of models fitted in rounds: the data of a fit, a round's result, scores, state."""
+"""Base classes of models that are fitted in rounds, their data, and the result of a round."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ Numbers = Mapping[str, Doubles]
 
 
 class Importances(NamedTuple):
-    """How much the whole model uses each feature."""
+    """How much the model as a whole uses each feature."""
 
     gain: Doubles  # [width], in the model's own unit
     splits: Doubles  # [width], how often the feature is used; NaN if unknown
@@ -44,7 +44,7 @@ class FitData:
     def weights(self) -> Floats | None:
         """Weights of train's lists for the model's own objective, ``[lists]``; None: all equal.
 
-        They are None if a loss is fitted, which applies the weights itself.
+        They are also None if a loss is fitted, because ``objective`` applies the weights then.
         """
         return self.train.weights if self.loss is None else None
 
@@ -66,7 +66,7 @@ class FitData:
 class Round(NamedTuple):
     """The result of a fit after a round."""
 
-    scores: Mapping[str, Reals]  # for each split of FitData.scored, the scores of its items
+    scores: Mapping[str, Reals]  # split of FitData.scored -> the scores of its items
     state: Callable[[], Any]  # gives the input of ``RoundModel.take``, even after more rounds
     columns: dict[str, float]  # for the history; a round may leave them all unchanged
 
@@ -89,11 +89,11 @@ class RoundModel(nn.Module, ABC):
 
     @abstractmethod
     def rounds(self, data: FitData) -> Iterator[Round]:
-        """Fit, without changing the model: yield its start, then all rounds of ``data`` or more."""
+        """Fit without changing the model: yield the start, then all rounds of ``data`` or more."""
 
     @abstractmethod
     def take(self, content: Any) -> None:
-        """Set the state to ``content``, a round's; ``CheckpointError`` if it does not fit."""
+        """Set the state to that of a round, ``content``; ``CheckpointError`` if it does not fit."""
 
     @abstractmethod
     def score_items(self, items: Floats) -> Reals:
@@ -102,7 +102,7 @@ class RoundModel(nn.Module, ABC):
     @property
     @abstractmethod
     def fitted(self) -> int:
-        """The number of fitted values; 0 before the first round."""
+        """The number of fitted parameters; 0 before the first round."""
 
     @abstractmethod
     def importances(self) -> Importances:
@@ -170,7 +170,7 @@ class NumbersModel(RoundModel, ABC):
 
 
 def single(scores: Reals) -> Floats:
-    """Convert ``scores`` to float32; too large values become infinite, which the caller checks."""
+    """Convert ``scores`` to float32; callers check for values that are infinite in float32."""
     with np.errstate(over="ignore"):
         return scores.astype(np.float32)
 

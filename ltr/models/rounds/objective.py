@@ -14,12 +14,12 @@ from ltr.training.evaluation import padded_batches
 from ltr.typing import Loss
 
 _STEP = 1.0  # how far the scores are moved to measure the curvature, in units of the scores
-_PAIRS = 240  # a batch has at most so many times as many pairs as items
+_PAIRS = 240  # the limit on pairs in a batch, as a multiple of the limit on items
 _LEAST = 1.0  # least curvature, in units of the gradient: no leaf takes a larger step than 1 / this
 
 
 class LossObjective:
-    """Gradient and curvature of a loss for every item, in the form boosting libraries expect.
+    """Gradient and curvature of a loss for every item, in the form that boosting libraries expect.
 
     The objective L(s) is the sum over lists of weight times loss, and g(s) is its gradient by
     autograd. The curvature of item i is
@@ -28,18 +28,18 @@ class LossObjective:
 
     A library gives a leaf the value -sum g / (sum h + its regularisation).
 
-    The difference is (H v)_i, where H is the matrix of second derivatives averaged between s and
-    s + v. The mean of its absolute value over v is at least |H_ii|. So h is positive even for a
-    loss that is not convex (NeuralNDCG), where H_ii, which Newton's method uses, can be negative,
-    and it needs first derivatives only. Steps of 1 are about as large as those of a boosted score,
-    and they move away from the kinks of the loss at tied scores, of which trees make many. The
-    second term of the maximum is a lower limit: no leaf takes a step larger than 1 before
-    regularisation.
+    The difference g_i(s + v) - g_i(s) is (H v)_i, where H is the matrix of second derivatives
+    averaged between s and s + v. The mean of |(H v)_i| over v is at least |H_ii|. Newton's method
+    would use H_ii itself, which can be negative if the loss is not convex (NeuralNDCG). h is never
+    negative, and it needs first derivatives only. A step of 1 is about as large as a step of a
+    boosted score. It also moves the scores away from ties, of which trees make many, and where a
+    loss can have kinks. The second term of the maximum is a lower limit: no leaf takes a step
+    larger than 1 before regularisation.
 
     Gradient and curvature are multiplied by ``unit``, which is 1 / mean of h at the first call.
     Thus a library's limit on the curvature in a leaf becomes a limit on the number of items,
-    whatever the unit of the loss. A loss whose gradient is 0 where all scores are equal (SoftSort)
-    starts with its gradient at s + v.
+    whatever the unit of the loss. If the gradient of a loss is 0 where all scores are equal
+    (SoftSort), the fit starts with the gradient at s + v.
 
     Attributes:
         value: mean over the counted lists of weight times loss, at the scores of the last call.
@@ -57,9 +57,9 @@ class LossObjective:
             loss: the loss, with its knobs bound.
             data: the training lists.
             empty: ``"keep"`` or ``"skip"``: whether lists with no relevant item count.
-            items: the largest number of padded items in a batch; 240 times as many is the largest
-                number of pairs, because most losses keep several numbers for each pair. It changes
-                the values only of a loss that draws random numbers.
+            items: the largest number of padded items in a batch. The largest number of pairs is 240
+                times this, because most losses keep several numbers for each pair. The value of a
+                loss depends on ``items`` only if the loss draws random numbers.
             seed: seeds the random v.
         """
         self._loss, self._data = loss, data

@@ -1,4 +1,4 @@
-"""The base class of tree models: a library's options, errors and state."""
+"""The base class of tree models; it handles the options, errors and state of a tree library."""
 
 import math
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from ltr.arrays import Floats, Reals
 from ltr.errors import CheckpointError, ConfigError, LTRError, need
 from ltr.models.rounds.model import FitData, Round, RoundModel
 
-# Library parameters that a run sets itself, or that would break its saved files: remedy -> names.
+# Parameters that a run sets itself, or that would break its saved files: remedy -> names.
 RESERVED: Mapping[str, str] = {
     "set model.objective instead": "application app objective_type loss loss_function",
     "set epochs instead": "num_iterations iterations",
@@ -93,14 +93,14 @@ class BoostedTrees(RoundModel, ABC):
             )
         self.objective, self.params = objective, knobs | options
         self.categories: list[int] = []  # the columns whose values are category codes
-        _ = self.module  # installed?
+        _ = self.module  # raises an error if the library is not installed
         self.content = b""  # the booster as the library writes it; empty before the first tree
-        self.booster: Any = None  # the library's own; None before the first tree
+        self.booster: Any = None  # the library's booster; None before the first tree
         self._leaves = 0
 
     @abstractmethod
     def grow(self, data: FitData) -> Iterator[Round]:
-        """Yield the library's rounds; its exceptions may pass, as ``rounds`` handles them."""
+        """Yield the library's rounds; ``rounds`` handles the library's exceptions."""
 
     @abstractmethod
     def load(self, content: bytes) -> Any:
@@ -170,7 +170,7 @@ class BoostedTrees(RoundModel, ABC):
 
     @property
     def fitted(self) -> int:
-        """The number of leaves of all trees, as each leaf holds one fitted number."""
+        """The number of leaves of all trees; each leaf has one fitted parameter."""
         return self._leaves
 
     def own_objective(self) -> str:
@@ -184,7 +184,7 @@ class BoostedTrees(RoundModel, ABC):
         content = content or b""
         try:
             booster = self.load(content) if content else None
-            leaves = self.count_leaves(booster) if content else 0  # read for every list, so stored
+            leaves = self.count_leaves(booster) if content else 0  # stored: read for every list
         except CheckpointError:
             raise
         except Exception as error:  # each library raises errors of many types
@@ -195,8 +195,8 @@ class BoostedTrees(RoundModel, ABC):
         self.content, self.booster, self._leaves = content, booster, leaves
 
     def expect_same(self, fits: bool, what: str) -> None:
-        """Raise ``CheckpointError`` unless ``fits``; ``what``, such as ``"features"``, is for the
-        text: the trees and their config differ in it.
+        """Raise ``CheckpointError`` unless ``fits``. ``what``, such as ``"features"``, says in the
+        message what differs between the trees and their config.
         """
         if not fits:
             raise CheckpointError(

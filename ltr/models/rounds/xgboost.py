@@ -29,7 +29,7 @@ class XGBoost(BoostedTrees):
         given = {
             name: _as_text(value)
             for name, value in self.params.items()
-            if data.loss is None or not name.startswith("lambdarank_")  # for its own objectives
+            if data.loss is None or not name.startswith("lambdarank_")  # for XGBoost's objectives
         }
         params = given | {
             "tree_method": "hist",
@@ -78,9 +78,9 @@ class XGBoost(BoostedTrees):
         return sum(tree.count("leaf=") for tree in booster.get_dump())
 
     def importances(self) -> Importances:
-        """Return gain and splits; the gain sums how much each split lowers the objective."""
+        """Return gain and splits; gain is the sum of how much each split lowers the objective."""
         found = [self.booster.get_score(importance_type=kind) for kind in ("total_gain", "weight")]
-        names = [f"f{i}" for i in range(self.width)]  # XGBoost's names; unused ones are missing
+        names = [f"f{i}" for i in range(self.width)]  # XGBoost's names; unused features are missing
         return Importances(*(np.array([one.get(name, 0.0) for name in names]) for one in found))
 
     def load(self, content: bytes) -> Any:
