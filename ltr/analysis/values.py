@@ -69,7 +69,10 @@ class Aligned:
 
     @cached_property
     def by_query(self) -> Doubles:
-        """Mean over seeds, ``[systems, queries]``, rounded so that seed order is irrelevant."""
+        """Mean over seeds, ``[systems, queries]``.
+
+        The values are rounded, so that they do not depend on the order of the seeds.
+        """
         return np.stack([values.mean(0) for values in self.values]).round(12)
 
     @cached_property

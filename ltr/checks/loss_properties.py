@@ -408,7 +408,7 @@ def averaged_ties_are_the_mean_over_all_orders(metric: Subject) -> None:
 
 
 def an_empty_list_counts_what_the_convention_says(metric: Subject) -> None:
-    """A list without relevant items has the value ``empty``, NaN for "skip"; others ignore it."""
+    """An empty list has the value ``empty``, or NaN for "skip"; ``empty`` changes no other list."""
     scores = torch.tensor([[0.9, 0.5, 0.1]] * 3, dtype=torch.float64)
     labels = torch.tensor([[0.0, 2.0, 1.0], [0.0] * 3, [3.0] * 3], dtype=torch.float64)
     mask = torch.tensor([[True] * 3, [True] * 3, [False] * 3])

@@ -59,7 +59,7 @@ def mean_over_batch(
         weights: ``[batch]``, >= 0, how much each list counts; None: all count equally.
 
     Raises:
-        ConfigError: ``empty`` is something else, or there is not one value per list.
+        ConfigError: ``empty`` is not ``"keep"`` or ``"skip"``, or ``values`` are not one per list.
 
     >>> values, labels = torch.tensor([4.0, 2.0]), torch.tensor([[1.0], [0.0]])
     >>> [mean_over_batch(values, labels, labels >= 0, empty=x).item() for x in ("keep", "skip")]

@@ -61,8 +61,8 @@ def sum_over_pairs(
         sigma: > 0. Leave it at 1 unless the cost is logistic: the CPU's kernel ignores it for the
             other costs.
         k: a cutoff rank; None: all pairs count.
-        pairs: which pairs count if there is a cutoff: those with ``"any"`` item (at least one) or
-            with ``"both"`` items in the current top k.
+        pairs: which pairs count if there is a cutoff: ``"any"``, those with at least one item in
+            the current top k, or ``"both"``, those with both items in it.
         ordered: if False, also count the pairs of an item i in the top k with every other item j,
             whatever the labels.
     """

@@ -36,8 +36,8 @@ def ranknet_loss(
 
     Args:
         k: cutoff rank >= 1; None: all pairs count.
-        pairs: which pairs count if there is a cutoff: those with ``"any"`` item (at least one) or
-            with ``"both"`` items in the current top k.
+        pairs: which pairs count if there is a cutoff: ``"any"``, those with at least one item in
+            the current top k, or ``"both"``, those with both items in it.
         sigma: > 0, slope of the logistic function, in units of 1 / score.
 
     >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
@@ -70,8 +70,8 @@ def lambdarank_loss(
     Args:
         k: cutoff rank >= 1; None: all pairs count.
         sigma: > 0, slope of the logistic function, in units of 1 / score.
-        pairs: which pairs count if there is a cutoff: those with ``"any"`` item (at least one) or
-            with ``"both"`` items in the current top k.
+        pairs: which pairs count if there is a cutoff: ``"any"``, those with at least one item in
+            the current top k, or ``"both"``, those with both items in it.
 
     >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
     >>> lambdarank_loss(scores, labels, labels >= 0, k=1)  # |1 - 0| * log(1 + exp(2)), one pair
@@ -119,8 +119,8 @@ def lambda_loss(
         k: cutoff rank >= 1; None: all pairs count.
         sigma: > 0, slope of the logistic function, in units of 1 / score.
         mu: > 0, weight of delta in ``ndcg2++`` (10 in the paper).
-        pairs: which pairs count if there is a cutoff: ``"any"``, as above, or ``"both"``, those
-            with both items in the current top k.
+        pairs: which pairs count if there is a cutoff: ``"any"``, those named above, or ``"both"``,
+            those with both items in the current top k.
 
     >>> scores, labels = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
     >>> lambda_loss(scores, labels, labels >= 0, variant="ndcg1")  # log(1 + e) / log2(1 + 2)
