@@ -52,7 +52,7 @@ class Ranker(BaseEstimator):
             the command line.
         epochs: the number of epochs of a network, or of rounds of trees; None: the default of the
             config.
-        categories: columns of a table that are categories, besides those of a categorical type.
+        categories: columns of a table that are categories, besides columns of a categorical type.
         vali_fraction: the fraction of the queries that is set aside from train to choose the epoch,
             if ``fit`` gets no ``eval_set``.
         one_list: whether rows without ``qid`` all belong to one query; if so, the epoch is chosen

@@ -39,7 +39,7 @@ def lists_of_rows(
         X, qid, y, weights, position: as for ``Ranker.fit``; without ``y`` all labels are 0.
         columns: the names and category values of a table's columns; None: find them in the queries
             that ``of_train`` returns, or in all.
-        categories: in a fit, the category columns besides those of a categorical type.
+        categories: in a fit, the category columns, besides columns of a categorical type.
         reset: True in a fit.
         without_qid: what to do without ``qid``: ``"each"``: every row is a list; ``"one"``: all
             rows are one list; ``"refused"``: raise ``DataError``.

@@ -7,7 +7,8 @@ exact metric as the temperature goes to 0. A list without a relevant item gives 
 
 Common knobs: ``k`` is a cutoff rank >= 1, None for the whole list. ``relevant`` > 0 is the lowest
 label that counts as relevant. ``temperature`` > 0 is in units of the scores; smaller is closer to
-the exact metric. ``max_iter`` and ``tol`` are those of ``sinkhorn``.
+the exact metric. The iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all sums
+differ from one by less than ``tol``.
 """
 
 from typing import Any

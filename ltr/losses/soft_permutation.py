@@ -6,7 +6,8 @@ Sinkhorn scaling (Pobrotyn and Bialobrzeski, 2021). Each value, ``[batch]``, is 
 relevant item gives 0 without gradient.
 
 Common knobs: ``k`` is a cutoff rank >= 1, None for the whole list. ``temperature`` > 0 is in units
-of the scores; smaller is closer to NDCG. ``max_iter`` and ``tol`` are those of ``sinkhorn``.
+of the scores; smaller is closer to NDCG. The iterations of ``sinkhorn`` end after ``max_iter`` of
+them, or when all sums differ from one by less than ``tol``.
 """
 
 from typing import Any
@@ -63,7 +64,8 @@ def neural_ndcg_loss(
         n_samples: >= 1, the number of draws if stochastic; time and memory grow with it.
         beta: > 0, the scale of the noise if stochastic.
         generator: draws the noise; None is torch's own.
-        max_iter, tol: as for ``sinkhorn``.
+        max_iter, tol: the iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all
+            sums differ from one by less than ``tol``.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> neural_ndcg_loss(scores, labels, labels >= 0, k=1, temperature=0.01)  # -(2 - 1) / (4 - 1)

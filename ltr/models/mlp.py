@@ -62,7 +62,7 @@ class MLP(nn.Module):
 
 
 class Linear(MLP):
-    """One weight per feature and a bias, as in RankSVM; the arguments are those of ``MLP``."""
+    """One weight per feature and a bias, as in RankSVM; ``MLP`` explains the arguments."""
 
     embeds_numbers = False
 

@@ -1,7 +1,7 @@
 """The config of a checkpoint: written without private settings, read without running its code.
 
-A config is written with its interpolations resolved. The only ones left in it match ``LINK``: whole
-values such as ``${epochs}``, which refer to a key that may change when the run is resumed. No
+A config is written with its interpolations resolved. The only interpolations left match ``LINK``:
+whole values such as ``${epochs}``, which refer to a key that may change when the run is resumed. No
 resolver is ever called for a config that comes from a file. The user chooses output paths anew each
 time, so the config does not hold them.
 """

@@ -93,7 +93,7 @@ class RoundModel(nn.Module, ABC):
 
     @abstractmethod
     def take(self, content: Any) -> None:
-        """Set the state to that of a round, ``content``; ``CheckpointError`` if it does not fit."""
+        """Restore ``content``, the state of a round; ``CheckpointError`` if it does not fit."""
 
     @abstractmethod
     def score_items(self, items: Floats) -> Reals:
