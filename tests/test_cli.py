@@ -123,7 +123,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(args, tmp_path) -> None:
     _, err = process.communicate()
     assert process.returncode == 130
     run = only_run(tmp_path / "outputs")
-    assert f"go on with: python train.py resume={run}" in err
+    assert f"go on with: python train.py resume={run}\n" in err
     _, err = call(f"resume={run}", "loss=rmse", status=2)
     assert "loss cannot change" in err
     for wrong in ("dataset=mq2008", "seed=-1", "resume=nowhere"):  # nothing is left of it

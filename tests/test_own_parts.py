@@ -21,12 +21,12 @@ from ltr.console.configs import CONFIGS, files_of
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity_without_data
+from ltr.experiment.job import how_to_go_on
 from ltr.experiment.run import run
 from ltr.experiment.start import resumed
 from ltr.inference.evaluate import evaluate_model
 from ltr.metrics import Convention, parse_metric
 from ltr.scorers.parts import named_metrics
-from ltr.scorers.trust import modules_to_trust
 from ltr.search.space import read_space
 from ltr.tables.spec import read_table
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
@@ -130,7 +130,8 @@ def test_a_checkpoint_calls_no_metric_without_trust(
     def evaluated(*overrides: str) -> str:
         return evaluate_model(compose(f"checkpoint={folder}", *overrides, config="evaluate"))
 
-    run(compose(*tiny, *written.split(), "epochs=1"), folder, {})
+    run(cfg := compose(*tiny, *written.split(), "epochs=1"), folder, {})
+    assert how_to_go_on(cfg, folder, False).endswith(f"resume={folder} 'trust=[my_metrics]'")
     name = json.loads((folder / "results.json").read_text())["select_on"]
     assert pd.read_csv(folder / "queries.csv")[name].isin([0.0, 1.0]).all()
     monkeypatch.delitem(sys.modules, "my_metrics")
@@ -205,7 +206,6 @@ def test_a_table_is_a_file_anywhere(own: Path, tmp_path: Path) -> None:
 def test_the_folder_may_be_named(own: Path, tmp_path: Path) -> None:
     (tmp_path / "my_losses.py").write_text("def squared(scores, labels, mask, *, power): ...\n")
     own.rename(tmp_path / "mine")
-    assert modules_to_trust(compose("loss._target_=my_losses.squared")) == ["my_losses"]
     done = processes.run("scripts/list_losses.py", "squared", "--config-dir", "mine", cwd=tmp_path)
     assert "power: 2.0  # of the error" in done.stdout, done.stderr
     done = processes.run("scripts/list_losses.py", "squared", cwd=tmp_path)

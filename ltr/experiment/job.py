@@ -13,11 +13,10 @@ from ltr.console.compose import choices_of
 from ltr.console.process import is_full, one_line, processes, rank
 from ltr.errors import ConfigError, OutputError, as_started
 from ltr.experiment.build import build
-from ltr.experiment.identity import identity
+from ltr.experiment.identity import identity, own_code
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.start import resumed, with_shards
-from ltr.scorers.trust import modules_to_trust
 from ltr.training.distributed import broadcast, joined
 from ltr.training.interruption import Interrupted, handing_on, stoppable
 
@@ -48,12 +47,12 @@ def train_job(cfg: DictConfig) -> float:
             with RunFolder(folder).locked(wait=sweep) if rank() == 0 else nullcontext():
                 value = _train(cfg, RunFolder(folder), choices, sweep)
     except Interrupted as stop:
-        log.info("stopped by %s; %s", stop, _how_to_go_on(cfg, folder, sweep))
+        log.info("stopped by %s; %s", stop, how_to_go_on(cfg, folder, sweep))
         raise
     except Exception as error:
         line = one_line(error)
         if is_full(error):  # disk full: the other runs of a sweep could not write either
-            raise OutputError(f"{line}; then {_how_to_go_on(cfg, folder, sweep)}") from error
+            raise OutputError(f"{line}; then {how_to_go_on(cfg, folder, sweep)}") from error
         if rank() == 0:
             RunFolder(folder).note_error(f"{type(error).__name__}: {line or error}")
         if not sweep:
@@ -81,9 +80,10 @@ def _train(cfg: DictConfig, kept: RunFolder, choices: dict[str, str], sweep: boo
     return run(cfg, kept.folder, choices, printed=not sweep)[f"vali_{cfg.select_on}"]
 
 
-def _how_to_go_on(cfg: DictConfig, folder: Path, sweep: bool) -> str:
+def how_to_go_on(cfg: DictConfig, folder: Path, sweep: bool) -> str:
+    """Return what to type after a stop; it names the user's own modules, which need ``trust``."""
     if sweep or not (folder / "last.pt").is_file():
         return "give the same command again"
-    own = ",".join(modules_to_trust(cfg))
+    own = ",".join(sorted({name.rpartition(".")[0] for name in own_code(cfg)}))
     words = [f"resume={folder}"] + [f"trust=[{own}]"] * bool(own)
     return f"go on with: {as_started('train')} {shlex.join(words)}"

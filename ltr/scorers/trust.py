@@ -146,12 +146,6 @@ def _check_target(part: str, node: Any, trust: Sequence[str] | str) -> None:
         )
 
 
-def modules_to_trust(config: Mapping[str, Any] | DictConfig) -> list[str]:
-    """Return the modules that ``trust`` must name for the parts of a run of this config."""
-    named = {(config.get(part) or {}).get("_target_", "") for part in TARGETS}
-    return sorted({name.rpartition(".")[0] for name in named.difference(*TARGETS.values())} - {""})
-
-
 def values_in(value: Any) -> Iterator[Any]:
     """Yield ``value`` and everything nested in it, keys included, without recursion."""
     stack = [value]
