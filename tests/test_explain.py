@@ -146,7 +146,8 @@ def test_categories_ids_and_new_files_are_explained(tmp_path) -> None:
     assert "item 1" not in said
     said, parts = explained("17", f"input={tmp_path}/new.csv")
     assert said.startswith(f"list 17 of {tmp_path}/new.csv\n")
-    assert "label" not in said, "it has none"
+    assert not re.search("label|all other features", said), "it has none"
+    assert "/new.csv split=vali qid=17\n" in (tmp_path / "page/page.md").read_text()
     new = table[table["search"] == 17].set_index("sku")
     brands = parts[parts.feature == "brand"].set_index("id")
     assert (brands["part"] > 0).to_dict() == (new["brand"] == "acme").to_dict()
