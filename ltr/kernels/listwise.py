@@ -1,4 +1,4 @@
-"""Kernels for ListMLE and for the worst ranking of SVM-MAP, one list after the other."""
+"""Kernels for ListMLE and for the worst rankings of SVM-MAP and SVM-NDCG, list by list."""
 
 import numpy as np
 
@@ -110,3 +110,99 @@ def hinge_map_lists(lists, scores, mask, relevant, wanted, value, slope):
         for i in range(n):
             in_front += passed[i]
             slope[b, good[i]] = -per_pair * in_front
+
+
+@kernel
+def worst_ndcg_lists(lists, scores, gain, weight, discount, counted, found):
+    """Write to ``found`` the rank of each item in the ranking that is worst for SVM-NDCG.
+
+    It is the ranking with the largest sum of s_i a(r_i) - g_i d(r_i), where r_i is the rank of item
+    i. A list with a score that is not finite keeps its ranks.
+
+    Args:
+        gain, weight, discount: g of each item, a >= 0 and d of each rank, ``[batch, list]``. The
+            last two never rise, and d is 0 where a is.
+        counted: ``[batch, list]``, the items to rank.
+        found: ``[batch, list]``, from 1.
+    """
+    for b in lists:
+        items = np.nonzero(counted[b])[0]
+        if len(items) == 0 or not np.isfinite(scores[b][items]).all():
+            continue
+        items = items[np.argsort(-scores[b][items], kind="mergesort")]
+        items = items[np.argsort(-gain[b][items], kind="mergesort")]
+        depth, end, kind, first = (weight[b] > 0).sum(), len(items), 0, 0
+        kinds, tried = np.empty(end, np.int64), np.empty(end, np.int64)
+        n = 0
+        for i in range(end):
+            if gain[b, items[i]] != gain[b, items[first]]:
+                kind, first = kind + 1, i
+            if i - first < depth:  # of equal gains, no more can get a rank of weight > 0
+                tried[n], kinds[n] = items[i], kind
+                n += 1
+            else:
+                found[b, items[i]] = end - (i - n)
+        s, g = scores[b][tried[:n]], gain[b][tried[:n]]
+        ranks = _worst_ranks(s, g, kinds[:n], weight[b], discount[b])
+        for i in range(n):
+            found[b, tried[i]] = 1 + ranks[i]
+
+
+@part
+def _worst_ranks(s, g, kinds, a, d):
+    """Return the rank of each item, from 0; ``kinds`` numbers the gains, and items are in order.
+
+    The items of one kind stay in descending order of score, so that a ranking is a kind for each
+    rank. The most frequent kind begins alone, at the first ranks. Then the other items enter one by
+    one along a cheapest path: the entering item takes a rank, the item there moves to another
+    one, and so on to a free rank. It is enough that an item moves as far as the next one of its
+    kind. So a sweep to the right and one to the left, each with the last item of every kind,
+    relax all moves, and sweeps alternate until none is cheaper. This is the method of successive
+    shortest paths for the assignment problem, and therefore exact.
+    """
+    n = len(s)
+    starts = np.searchsorted(kinds, np.arange(kinds[-1] + 2))
+    usual = np.argmax(starts[1:] - starts[:-1])
+    s, g = s - s.min(), g - g[starts[usual]]  # the same for every ranking; best first for ``usual``
+    there, item = np.full(n, -1), np.empty(n, np.int64)  # kind and item at each rank; -1 is free
+    there[: starts[usual + 1] - starts[usual]] = usual
+    near = 1e-15 * n * (s.max() * a[0] + np.abs(g).max() * d[0])  # rounding is no improvement
+    cost, came = np.empty(n), np.empty(n, np.int64)  # of the path to each rank; the rank before
+    last, kept, s_of = starts.copy(), np.empty(len(starts)), np.zeros(len(starts))
+    g_of = np.zeros(len(starts))
+    for x in range(n):
+        if kinds[x] == usual:
+            continue
+        last[:] = starts
+        for r in range(n):
+            cost[r], came[r] = g[x] * d[r] - s[x] * a[r], -1
+            if there[r] >= 0:
+                item[r] = last[there[r]]
+                last[there[r]] += 1
+        right, still = True, 0
+        while still < 2:  # one after the other, in which nothing moved from then on
+            still += 1
+            kept[:] = np.inf
+            for q in range(n):
+                r = q if right else n - 1 - q
+                for h in range(len(starts) - 1):
+                    moved = kept[h] + g_of[h] * d[r] - s_of[h] * a[r]
+                    if moved < cost[r] - near:
+                        cost[r], came[r], still = moved, last[h], 1
+                h, i = there[r], item[r]
+                if h >= 0:  # what a path costs that takes this item away
+                    kept[h] = cost[r] + s[i] * a[r] - g[i] * d[r]
+                    s_of[h], g_of[h], last[h] = s[i], g[i], r
+            right = not right
+        free = np.nonzero(there < 0)[0]
+        end = free[np.argmin(cost[free])]
+        while came[end] >= 0:
+            there[end] = there[came[end]]
+            end = came[end]
+        there[end] = kinds[x]
+    ranks = np.empty(n, np.int64)
+    last[:] = starts
+    for r in range(n):
+        ranks[last[there[r]]] = r
+        last[there[r]] += 1
+    return ranks

@@ -11,7 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels.dispatch import Work, list_sizes, value_op, with_kernel
+from ltr.arrays import Doubles, Flags, Ints
+from ltr.kernels.dispatch import (
+    Work,
+    as_array,
+    list_sizes,
+    numba_works,
+    over_lists,
+    value_op,
+    with_kernel,
+)
 from ltr.losses.batch import ideal_order, without_padding
 from ltr.metrics.cumulative_gain import dcg, discounts, gains
 from ltr.metrics.ordering import at_items, order_by_score, ranks_like, running_sums
@@ -78,7 +87,8 @@ def svm_ndcg_loss(scores: Scores, labels: Labels, mask: Mask, *, k: int | None =
     max(min(k, n) + 1 - r, 0), where n is the number of items. pi* is the ideal order, with equal
     labels ordered by score (Le and Smola, 2007; Chapelle et al., 2007; a is one of their choices,
     here divided by its sum). The worst ranking is a linear assignment of items to ranks, found on
-    the CPU in up to n^3 time and n^2 memory. A list without a relevant item gives 0 without
+    the CPU in about n m G time, where n is the number of items, m that of the items outside the
+    most frequent grade, and G that of the grades. A list without a relevant item gives 0 without
     gradient.
 
     Args:
@@ -112,23 +122,31 @@ def _worst_ranks(
     Items that are not ``counted`` get their rank in ``best``. Beyond the ranks of weight > 0 the
     order is arbitrary.
     """
+    values = (scores, gain, weight, of_rank.expand_as(gain), counted)
+    arrays, found = [as_array(x.cpu()) for x in values], best.cpu().numpy().copy()
+    if numba_works():
+        from ltr.kernels.listwise import worst_ndcg_lists
+
+        costs = list_sizes(counted.cpu()) ** 2 * 4
+        over_lists(lambda lists: worst_ndcg_lists(lists, *arrays, found), costs)
+    else:
+        _by_assignment(*arrays, found)
+    return torch.from_numpy(found).to(best.device)
+
+
+def _by_assignment(s: Doubles, g: Doubles, a: Doubles, d: Doubles, real: Flags, found: Ints) -> None:
+    """Write to ``found`` what ``worst_ndcg_lists`` writes, by SciPy."""
     from scipy.optimize import linear_sum_assignment
 
-    values = (scores, gain, weight, of_rank)
-    s, g, a, d = (x.detach().cpu().double().numpy() for x in values)
-    places, real = best.cpu().numpy(), counted.cpu().numpy()
-    found = places.copy()
     for b in np.nonzero(real.any(-1))[0]:
         ranks, items = np.nonzero(a[b])[0], np.nonzero(real[b])[0]
-        items = items[np.argsort(places[b][items])]
-        # Equal gains are ordered by score. Of each gain, at most as many items as there are
-        # weighted ranks can get one of these ranks.
+        items = items[np.lexsort((-s[b][items], -g[b][items]))]
+        # Of equal gains, at most as many items as there are weighted ranks can get one of these.
         own = -g[b][items]
         tried = items[np.arange(len(items)) - np.searchsorted(own, own) < len(ranks)]
-        worth = np.outer(s[b][tried], a[b][ranks]) - np.outer(g[b][tried], d[ranks])
+        worth = np.outer(s[b][tried], a[b][ranks]) - np.outer(g[b][tried], d[b][ranks])
         worth = np.nan_to_num(worth, posinf=0, neginf=0)  # the loss itself is then not finite
         rows, columns = linear_sum_assignment(worth, maximize=True)
         rest = np.setdiff1d(items, tried[rows])
         found[b][tried[rows]] = ranks[columns] + 1
         found[b][rest] = len(ranks) + 1 + np.arange(len(rest))
-    return torch.from_numpy(found).to(best.device)
