@@ -6,6 +6,8 @@ import numpy as np
 
 from ltr.kernels.compile import exp, kernel, part
 
+_HELD = 15  # contests of a block
+
 
 @kernel
 def soft_rank_lists(lists, scores, mask, temperature, laplace, weights, backward, found):
@@ -110,12 +112,16 @@ def expected_dcg_lists(lists, scores, mask, gain, discount, sigma, k, wanted, va
 
     The value is the sum over items j of g_j times the sum over ranks r of d_r p_j(r), where p_j is
     the Rank-Binomial distribution. To compute it, item j meets every other item in a contest. It
-    begins at rank 1, and each contest that it loses moves it one rank down. The distributions of
-    its rank after 0, 1, ... contests are stored, at most n k numbers.
+    begins at rank 1, and each contest that it loses moves it one rank down. The contests are held
+    in blocks of 15. The number of contests that are lost in a block has a distribution q of its
+    own, so that the distribution p of the rank after it is a product of polynomials, of p before
+    it and q.
 
-    The slope with respect to the probability of losing a contest is a sum over ranks. Each term is
-    the probability of the rank before this contest, times the change of the final expected discount
-    if the item stands one rank lower after it.
+    For the slopes, the blocks are passed in reverse, with the expected discount as a function of
+    the rank before the block. Its mean over p is the expected discount as a function of the
+    contests lost in the block. Within the block, the slope with respect to the probability of
+    losing a contest is a sum over ranks. Each term is the probability of the rank before this
+    contest, times the change of the expected discount if the item stands one rank lower after it.
 
     Args:
         gain: g, ``[batch, list]``; items with gain 0 are skipped.
@@ -125,71 +131,74 @@ def expected_dcg_lists(lists, scores, mask, gain, discount, sigma, k, wanted, va
     """
     for b in lists:
         items = np.nonzero(mask[b])[0]
-        n = len(items)
         s, g = scores[b][items] / (sigma * math.sqrt(2.0)), gain[b][items]
-        width = min(n, k)
-        slopes = np.zeros(n)
-        found = np.zeros((n, width + 1))  # row c: after c contests; last column 0
-        costs = np.zeros(width + 1)
-        for j in range(n):
-            if g[j] != 0:
-                costs[:width] = discount[b, :width]
-                value[b] += g[j] * _expected(s, j, found, costs)
-                if wanted:
-                    _add_slopes(s, j, g[j], found, costs, slopes)
-        for i in range(n):
+        width, blocks = min(len(items), k), (len(items) + _HELD - 2) // _HELD
+        slopes, costs = np.zeros(len(items)), np.zeros(width + _HELD + 5)
+        lost, steep = np.zeros(blocks * _HELD), np.zeros(blocks * _HELD)  # a contest too many: 0
+        ranks = np.zeros((blocks + 1, width + _HELD + 4))  # p before each block, after 15 zeros
+        inside = np.zeros((blocks, _HELD + 1, _HELD + 2))  # q before each contest, after one zero
+        ranks[0, _HELD], inside[:, 0, 1] = 1, 1
+        for j in range(len(items)):
+            if g[j] == 0:
+                continue
+            for i in range(len(items) - 1):
+                lost[i] = 0.5 * math.erfc((s[j] - s[i + (i >= j)]) * math.sqrt(0.5))
+            _hold(lost, ranks, inside, width)
+            costs[:width] = discount[b, :width]
+            for r in range(width):
+                value[b] += g[j] * ranks[blocks, _HELD + r] * costs[r]
+            if wanted:
+                _pull(lost, ranks, inside, width, costs, steep)
+                for i in range(len(items) - 1):
+                    gap = s[i + (i >= j)] - s[j]
+                    steep[i] *= g[j] * exp(max(-0.5 * gap * gap, -708.0)) / math.sqrt(2 * math.pi)
+                slopes[:j] += steep[:j]
+                slopes[j + 1 :] += steep[j : len(items) - 1]
+                slopes[j] -= steep[: len(items) - 1].sum()
+        for i in range(len(items)):
             slope[b, items[i]] = slopes[i] / (sigma * math.sqrt(2.0))
 
 
 @part
-def _expected(s, j, found, costs):
-    """Return the expected discount of item j.
-
-    Fill ``found`` with the probabilities of its ranks after each contest.
-    """
-    n, width = len(s), len(costs) - 1
-    found[0, :] = 0
-    found[0, 0] = 1
-    contests = 0
-    for i in range(n):
-        if i == j:
-            continue
-        pi = 0.5 * math.erfc((s[j] - s[i]) * math.sqrt(0.5))
-        count = min(contests + 2, width)  # reachable ranks
-        before, after = found[contests], found[contests + 1]
-        earlier = before[:-1]
-        after[0] = before[0] * (1 - pi)
-        now, here = after[1:], before[1:]
-        for r in range(count - 1):
-            now[r] = earlier[r] * pi + here[r] * (1 - pi)
-        after[count:] = 0
-        contests += 1
-    total = 0.0
-    for r in range(width):
-        total += found[n - 1, r] * costs[r]
-    return total
+def _hold(lost, ranks, inside, width):
+    """Fill ``ranks`` and ``inside`` with distributions, from the chances of losing each contest."""
+    for c in range(len(inside)):
+        q = inside[c]
+        for i in range(_HELD):
+            p, before, after = lost[c * _HELD + i], q[i], q[i + 1]
+            for t in range(_HELD + 1):
+                after[t + 1] = before[t] * p + before[t + 1] * (1 - p)
+        reached = min((c + 1) * _HELD + 1, width)
+        _slide(q[_HELD, 1:][::-1], ranks[c], ranks[c + 1, _HELD : _HELD + reached])
 
 
 @part
-def _add_slopes(s, j, gain, found, costs, slopes):
-    """Add the slopes of ``gain`` times the expected discount, with respect to s.
+def _pull(lost, ranks, inside, width, costs, steep):
+    """Write the slope of the expected discount with respect to each chance ``lost``.
 
-    ``costs`` is overwritten.
+    ``costs``, the discounts followed by 0, are overwritten.
     """
-    n, width = len(s), len(costs) - 1
-    contests = n - 1
-    for i in range(n - 1, -1, -1):
-        if i == j:
-            continue
-        contests -= 1
-        gap = s[i] - s[j]
-        pi = 0.5 * math.erfc(-gap * math.sqrt(0.5))
-        before, lower = found[contests], costs[1:]
-        total = 0.0
-        for r in range(min(contests + 1, width)):
-            step = lower[r] - costs[r]
-            total += before[r] * step
-            costs[r] += pi * step
-        steep = gain * total * math.exp(-0.5 * gap * gap) / math.sqrt(2 * math.pi)
-        slopes[i] += steep
-        slopes[j] -= steep
+    own, earlier = np.empty(_HELD + 1), np.empty(width)
+    for c in range(len(inside) - 1, -1, -1):
+        q, reached = inside[c], min(c * _HELD + 1, width)
+        _slide(ranks[c, _HELD : _HELD + (reached + 3) // 4 * 4], costs, own)
+        _slide(q[_HELD, 1:], costs, earlier[:reached])
+        costs[:reached] = earlier[:reached]
+        for i in range(_HELD - 1, -1, -1):
+            p, before, total = lost[c * _HELD + i], q[i], 0.0
+            for t in range(_HELD):
+                step = own[t + 1] - own[t]
+                total += before[t + 1] * step
+                own[t] += p * step
+            steep[c * _HELD + i] = total
+
+
+@part
+def _slide(weights, values, sums):
+    """Write for each r the sum over t of weights_t values_(r + t); 4, 8, ... weights."""
+    sums[:] = 0
+    for t in range(0, len(weights), 4):
+        w0, w1, w2, w3 = weights[t], weights[t + 1], weights[t + 2], weights[t + 3]
+        here = values[t:]
+        for r in range(len(sums)):
+            sums[r] += w0 * here[r] + w1 * here[r + 1] + w2 * here[r + 2] + w3 * here[r + 3]

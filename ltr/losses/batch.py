@@ -20,7 +20,9 @@ def without_padding(
     """
     check_lists(scores, labels, mask, called=called)
     dtype = torch.promote_types(scores.dtype, torch.float32)
-    return scores.to(dtype).masked_fill(~mask, 0), labels.detach().to(dtype).masked_fill(~mask, 0)
+    outside = ~mask
+    labels = labels.detach().to(dtype).masked_fill(outside, 0)
+    return scores.to(dtype).masked_fill(outside, 0), labels
 
 
 def ideal_order(scores: Scores, labels: Labels, mask: Mask) -> Ranks:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
+from torch.nn.functional import mse_loss as mse
 
 from ltr.errors import ConfigError
 from ltr.knobs import check_levels, check_positive
@@ -47,7 +48,8 @@ def rmse_loss(scores: Scores, labels: Labels, mask: Mask, *, levels: float | int
     """
     check_positive("levels", levels)
     scores, labels = without_padding(scores, labels, mask)
-    mean = _mean((levels * scores.sigmoid() - labels).square().masked_fill(~mask, 0), mask)
+    labels = labels.masked_fill_(~mask, levels / 2)  # what a score of 0 gives: no error
+    mean = _mean(mse(levels * scores.sigmoid(), labels, reduction="none"), mask)
     exact = mean == 0  # where the root has no derivative
     return mean.masked_fill(exact, 1).sqrt().masked_fill(exact, 0)
 

@@ -202,7 +202,7 @@ def soft_ndcg_loss(
     2008). A list without a relevant item gives 0 without gradient.
 
     On the CPU, without ``normalise``, a list of n items, m of them relevant, takes n m min(n, k)
-    time, and memory for n min(n, k) numbers per thread. Otherwise it takes n^3 time.
+    time, and memory for n min(n, k) / 15 numbers per thread. Otherwise it takes n^3 time.
 
     Args:
         sigma: > 0, standard deviation of every score, in units of the scores; as it goes to 0, the

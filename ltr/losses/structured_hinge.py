@@ -124,7 +124,7 @@ def _worst_ranks(
     """
     values = (scores, gain, weight, of_rank.expand_as(gain), counted)
     arrays, found = [as_array(x.cpu()) for x in values], best.cpu().numpy().copy()
-    if numba_works():
+    if not torch.compiler.is_compiling() and numba_works():
         from ltr.kernels.listwise import worst_ndcg_lists
 
         costs = list_sizes(counted.cpu()) ** 2 * 4
