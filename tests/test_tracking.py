@@ -1,6 +1,7 @@
 """Trackers: told each epoch once and the end however it comes; none can end a run or change it."""
 
 import logging
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from ltr.experiment.run import run
 from ltr.experiment.start import resumed
 from ltr.scorers.parts import make_tracking
 from ltr.tracking import Tracking
+from ltr.training import hooks
 from ltr.training.hooks import OnEpoch
 from ltr.training.interruption import Interrupted
 
@@ -151,3 +153,28 @@ def told(output_dir: Path, choice: str) -> None:
         for row in rows[first:end]:
             tracking.epoch(row)
         tracking.end(*ending)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_an_epoch_tells_the_time_left_of_the_run(terminal, monkeypatch, caplog, capsys) -> None:
+    now, tiny = [0.0], SimpleNamespace(settings=SimpleNamespace(epochs=10))
+    monkeypatch.setattr(hooks, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(hooks._Bar, "logged", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    caplog.set_level(logging.INFO)
+    left = hooks.TimeLeft()
+    left.start(None, tiny, {}, None)
+    left.replay({"epoch": 3.0})
+    with hooks.progress_bar(total=4, initial=1, desc="epoch 4/10", unit="step") as bar:
+        for now[0] in (30.0, 90.0, 140.0):  # a line of the log a minute at most
+            bar.n += 1
+            with hooks.quiet(), hooks.quiet(False), hooks.progress_bar(total=9) as other:
+                other.update(5)
+            bar.refresh()
+    left.end("finished", None)
+    shown = capsys.readouterr().err if terminal else "\n".join(caplog.messages)
+    expected = ["13:00", "18:45", "18:40"]  # 30 / 0.25 * 6.5, 90 / 0.5 * 6.25, 140 / 0.75 * 6
+    assert re.findall(r"epoch 4/10: .*run (\S+) left", shown.replace("\r", "\n")) == (
+        expected if terminal else expected[1:2]
+    )
+    assert not re.search("5(/| of )9", shown)

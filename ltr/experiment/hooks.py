@@ -14,14 +14,14 @@ from ltr.scorers.parts import Experiment, make_tracking
 from ltr.scorers.scorer import Scorer
 from ltr.training.device import describe_device
 from ltr.training.distributed import is_main
-from ltr.training.hooks import Hook, TensorBoard
+from ltr.training.hooks import Hook, TensorBoard, TimeLeft
 
 log = logging.getLogger(__name__)
 
 
 def training_hooks(folder: Path, choices: Mapping[str, str]) -> list[Hook]:
     """Return the hooks of every training."""
-    return [Introduction(choices), ExportTarget(), TensorBoard(folder)]
+    return [Introduction(choices), ExportTarget(), TensorBoard(folder), TimeLeft()]
 
 
 def run_hooks(

@@ -18,6 +18,7 @@ from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.start import resumed, with_shards
 from ltr.training.distributed import broadcast, joined
+from ltr.training.hooks import quiet
 from ltr.training.interruption import Interrupted, handing_on, stoppable
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,8 @@ def train_job(cfg: DictConfig) -> float:
     try:
         with stoppable(), joined(cfg.device) if processes() > 1 else nullcontext():
             folder = broadcast(folder)
-            with RunFolder(folder).locked(wait=sweep) if rank() == 0 else nullcontext():
+            locked = RunFolder(folder).locked(wait=sweep) if rank() == 0 else nullcontext()
+            with locked, quiet(sweep):
                 value = _train(cfg, RunFolder(folder), choices, sweep)
     except Interrupted as stop:
         log.info("stopped by %s; %s", stop, how_to_go_on(cfg, folder, sweep))

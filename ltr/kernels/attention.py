@@ -111,5 +111,5 @@ def keep_factors(shape: Sequence[int], rate: float) -> Tensor:
     count = int(np.prod(shape))
     bits = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
     draws = bits.random_raw(-(-count // 4)).view(np.uint16)[:count]  # four in each 64 bits
-    keep = torch.from_numpy(draws >= dropped).float().mul_(_LEVELS / (_LEVELS - dropped))
-    return keep.view(tuple(shape))
+    keep = np.multiply(draws >= dropped, _LEVELS / (_LEVELS - dropped), dtype=np.float32)
+    return torch.from_numpy(keep).view(tuple(shape))

@@ -10,9 +10,9 @@ from ltr.typing import Labels, Mask, PerList, PerListMask, Ranks, Scores
 
 
 def without_padding(
-    scores: Scores, labels: Labels, mask: Mask, *, called: str = "labels"
+    scores: Scores, labels: Labels, mask: Mask, *, called: str = "labels", fill: float = 0
 ) -> tuple[Scores, Labels]:
-    """Check the shapes; return scores and labels with 0 on padding, in one dtype.
+    """Check the shapes; return scores, ``fill`` on padding, and labels, 0 there, in one dtype.
 
     The dtype is float64 if the scores are float64, else float32. Values on padding, even NaN, then
     affect neither the loss nor its gradient. If the shapes differ, the error message calls
@@ -22,7 +22,7 @@ def without_padding(
     dtype = torch.promote_types(scores.dtype, torch.float32)
     outside = ~mask
     labels = labels.detach().to(dtype).masked_fill(outside, 0)
-    return scores.to(dtype).masked_fill(outside, 0), labels
+    return scores.to(dtype).masked_fill(outside, fill), labels
 
 
 def ideal_order(scores: Scores, labels: Labels, mask: Mask) -> Ranks:

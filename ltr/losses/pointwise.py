@@ -47,11 +47,10 @@ def rmse_loss(scores: Scores, labels: Labels, mask: Mask, *, levels: float | int
     tensor([1.])
     """
     check_positive("levels", levels)
-    scores, labels = without_padding(scores, labels, mask)
-    labels = labels.masked_fill_(~mask, levels / 2)  # what a score of 0 gives: no error
+    scores, labels = without_padding(scores, labels, mask, fill=-torch.inf)  # its error is 0
     mean = _mean(mse(levels * scores.sigmoid(), labels, reduction="none"), mask)
-    exact = mean == 0  # where the root has no derivative
-    return mean.masked_fill(exact, 1).sqrt().masked_fill(exact, 0)
+    exact = (mean == 0).to(mean.dtype)  # 1 where the root has no derivative
+    return (mean + exact).sqrt() - exact
 
 
 def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | int = 1) -> PerList:

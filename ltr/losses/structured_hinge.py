@@ -123,18 +123,21 @@ def _worst_ranks(
     order is arbitrary.
     """
     values = (scores, gain, weight, of_rank.expand_as(gain), counted)
-    arrays, found = [as_array(x.cpu()) for x in values], best.cpu().numpy().copy()
+    found = best.cpu().numpy().copy()
+    given = [*(as_array(x.cpu()) for x in values), found]
     if not torch.compiler.is_compiling() and numba_works():
         from ltr.kernels.listwise import worst_ndcg_lists
 
         costs = list_sizes(counted.cpu()) ** 2 * 4
-        over_lists(lambda lists: worst_ndcg_lists(lists, *arrays, found), costs)
+        over_lists(lambda lists: worst_ndcg_lists(lists, *given), costs)
     else:
-        _by_assignment(*arrays, found)
+        _by_assignment(*given)
     return torch.from_numpy(found).to(best.device)
 
 
-def _by_assignment(s: Doubles, g: Doubles, a: Doubles, d: Doubles, real: Flags, found: Ints) -> None:
+def _by_assignment(
+    s: Doubles, g: Doubles, a: Doubles, d: Doubles, real: Flags, found: Ints
+) -> None:
     """Write to ``found`` what ``worst_ndcg_lists`` writes, by SciPy."""
     from scipy.optimize import linear_sum_assignment
 

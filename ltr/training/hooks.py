@@ -1,4 +1,4 @@
-"""Hooks: objects that follow a run and do not change its numbers; the one for TensorBoard; bars."""
+"""Hooks: objects that follow a run and do not change its numbers; TensorBoard; bars; time left."""
 
 import io
 import logging
@@ -21,6 +21,7 @@ Row = Mapping[str, float]
 Ending = Literal["finished", "failed", "killed"]
 
 _quiet = ContextVar("quiet", default=False)
+_LINE_SECONDS = 60.0  # at least, from a line of a bar to the next
 
 
 class Hook:
@@ -105,17 +106,72 @@ class TensorBoard(Hook):
             )
 
 
-def progress_bar(**how: Any) -> tqdm:
-    """Return a tqdm bar that disappears at its end; shown on terminals and in notebooks unless
-    ``quiet``.
+class TimeLeft(Hook):
+    """Adds the time left of the run to the bar of an epoch: as long as the epochs of this process
+    have taken so far, for each one left. ``patience`` may end the run earlier.
     """
-    return tqdm(leave=False, disable=True if _quiet.get() else None, **how)
+
+    def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any], scorer: Any) -> None:
+        self._epochs, self._first, self._done = parts.settings.epochs, 0.0, 0.0
+        self._began = time.monotonic()
+        _run.set(self)
+
+    def replay(self, row: Row) -> None:
+        self._first = self._done = row["epoch"]
+
+    def epoch(self, row: Row) -> None:
+        self._done = row["epoch"]
+
+    def end(self, ending: Ending, report: Any) -> None:
+        _run.set(None)
+
+    def text(self, before: float, now: float) -> str:
+        """Return the text for an epoch of which the share ``now`` is done, ``before`` of it by an
+        earlier process.
+        """
+        each = (time.monotonic() - self._began) / (self._done - self._first + now - before)
+        return f"run {tqdm.format_interval(each * (self._epochs - self._done - now))} left"
+
+
+_run: ContextVar[TimeLeft | None] = ContextVar("run", default=None)
+
+
+class _Bar(tqdm):
+    """A bar with the time left of the run; off terminals and notebooks, lines of the log."""
+
+    logged = time.monotonic()  # when the last line was, of any bar
+
+    @property
+    def format_dict(self) -> Any:
+        found, run, total = super().format_dict, _run.get(), self.total or 1
+        if run and self.unit == "step" and self.n > self.initial:
+            left = run.text(self.initial / total, self.n / total)
+            found["postfix"] = ", ".join(filter(None, [found["postfix"], left]))
+        return found
+
+    def display(self, *args: Any, **how: Any) -> None:
+        """Show the bar, or log its line if the last one was a minute ago."""
+        if sys.stderr.isatty():
+            super().display(*args, **how)
+        elif 0 < self.n < (self.total or 0) and time.monotonic() - _Bar.logged > _LINE_SECONDS:
+            _Bar.logged = time.monotonic()
+            line = "{desc}: {n} of {total}, {remaining} left{postfix}"
+            log.info("%s", self.format_meter(**{**self.format_dict, "bar_format": line}))
+
+
+def progress_bar(**how: Any) -> tqdm:
+    """Return a tqdm bar that disappears at its end; off terminals and notebooks, it is a line of
+    the log, at most one a minute. ``quiet`` hides both. ``unit="step"`` marks an epoch.
+    """
+    if not sys.stderr.isatty():
+        how |= {"miniters": 1, "mininterval": 1.0}  # else tqdm learns how many steps to skip
+    return _Bar(leave=False, disable=_quiet.get(), **how)
 
 
 @contextmanager
 def quiet(on: bool = True) -> Iterator[None]:
-    """Context in which, if ``on``, no progress bar is shown."""
-    before = _quiet.set(on)
+    """Context in which, if ``on``, no progress bar is shown and no line of one is logged."""
+    before = _quiet.set(on or _quiet.get())
     try:
         yield
     finally:

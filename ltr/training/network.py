@@ -79,7 +79,7 @@ class NetworkLearner:
         self.model.train()
         started = time.perf_counter()
         title = f"epoch {done.epoch + 1}/{settings.epochs}"
-        with progress_bar(total=steps, initial=done.step, desc=title) as bar:
+        with progress_bar(total=steps, initial=done.step, desc=title, unit="step") as bar:
             for batch in self._batches(data):
                 factor = self.schedule(done.epoch + done.step / steps, settings.epochs)
                 factor *= warm_up(done.epoch + (done.step + 1) / steps, settings.warmup)
