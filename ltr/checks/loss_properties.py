@@ -47,7 +47,7 @@ GOES_TO = {
     f"{name}_loss": name.split("_")[-1]
     for name in (
         *("approx_ndcg", "lap_ndcg", "neural_err", "neural_map", "neural_mrr", "neural_ndcg"),
-        *("neural_precision", "ot_ndcg", "soft_ndcg", "softsort_ndcg"),
+        *("neural_precision", "ot_ndcg", "soft_ndcg", "softsort_ndcg", "network_ndcg"),
     )
 } | {"plrank_loss": "ndcg"}
 _CUTOFFS = (None, 1, 2, 3, 10)

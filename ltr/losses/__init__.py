@@ -44,6 +44,7 @@ from ltr.losses.pointwise import bce_loss, mse_loss, ordinal_loss, rmse_loss
 from ltr.losses.rankprop import rankprop_loss
 from ltr.losses.soft_permutation import neural_ndcg_loss, ot_ndcg_loss, softsort_ndcg_loss
 from ltr.losses.soft_ranks import approx_ndcg_loss, lap_ndcg_loss, sodeep_loss, soft_ndcg_loss
+from ltr.losses.sorting_network import network_ndcg_loss
 from ltr.losses.structured_hinge import svm_map_loss, svm_ndcg_loss
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "mean_over_batch",
     "mix_loss",
     "mse_loss",
+    "network_ndcg_loss",
     "neural_err_loss",
     "neural_map_loss",
     "neural_mrr_loss",
