@@ -15,7 +15,7 @@ def network_ndcg_loss(
     k: int | None = None,
     network: str = "bitonic",
     distribution: str = "cauchy",
-    temperature: float = 1.0,
+    temperature: float = 0.1,
 ) -> PerList:
     """Return minus NDCG@k of each list, sorted by a soft network, ``[batch]``, from -1 to 0.
 

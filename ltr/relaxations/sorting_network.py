@@ -74,13 +74,11 @@ def soft_sorted(
     carried = carried.gather(1, order.unsqueeze(-1).expand_as(carried)).permute(1, 2, 0)
     wires, sizes = torch.arange(mask.shape[-1], device=mask.device), mask.sum(-1)
     for partner, longer in _NETWORKS[network](wires):
-        last = torch.maximum(wires, partner).unsqueeze(-1)
-        compared = (last < sizes) & (sizes > longer)  # [wire, list]
         other = carried.index_select(0, partner)
-        apart = carried - other
-        ahead = (partner - wires).sign().unsqueeze(-1)  # 1 for the wire that gets the larger key
-        share = f(ahead * apart[:, 0]).where(compared, 1.0)
-        carried = other + share.unsqueeze(1) * apart
+        last = torch.maximum(wires, partner).clamp(min=longer).unsqueeze(-1)
+        ahead = (partner - wires).sign().to(keys.dtype).unsqueeze(-1)  # 1 for the wire that gets the larger key
+        share = f(ahead * (carried[:, 0] - other[:, 0])).where(last < sizes, 1.0)
+        carried = torch.lerp(other, carried, share.unsqueeze(1))
     return carried[:, 1:].permute(2, 0, 1)
 
 
