@@ -213,6 +213,49 @@ def ot_sort(s: Array, temperature: float) -> Array:
     return sinkhorn(neural_sort(x / max(1, len(s) - 1), temperature))
 
 
+def soft_swap(x: float, distribution: str) -> float:
+    """The larger of two values goes to the first wire; x is the first minus the second."""
+    far = 1 - 1 / (16 * abs(x)) if abs(x) > 0.25 else 0.5 + abs(x)
+    return {
+        "logistic": float(expit(x)),
+        "reciprocal": (2 * x / (1 + 2 * abs(x)) + 1) / 2,
+        "cauchy": math.atan(x) / math.pi + 0.5,
+        "optimal": far if x > 0 else 1 - far,
+    }[distribution]
+
+
+def comparators(n: int, network: str) -> list[tuple[int, int]]:
+    """Batcher's bitonic sorter of n = 2^m wires, whose blocks fall and rise in turn; odd-even."""
+    if network == "odd_even":
+        return [(i, i + 1) for layer in range(n) for i in range(layer % 2, n - 1, 2)]
+    sizes = [2**m for m in range(1, n.bit_length())]
+    found = []
+    for size, gap in ((size, gap) for size in sizes for gap in sizes[::-1] if gap <= size):
+        for i in (i for i in range(n) if not i & gap // 2):
+            pair = i, i + gap // 2
+            found.append(pair if not i & size else pair[::-1])
+    return found
+
+
+def network_sort(s: Array, temperature: float, network: str, distribution: str) -> Array:
+    """Wires without an item, so that they are a power of 2, lose to every item."""
+    n = len(s)
+    size = 2 ** math.ceil(math.log2(n)) if network == "bitonic" else n
+    order = np.argsort(-s, kind="stable")
+    x = [*map(float, s[order]), *[None] * (size - n)]
+    rows = [*np.eye(n)[order], *[np.zeros(n)] * (size - n)]
+    for i, j in comparators(size, network):
+        a, b = x[i], x[j]
+        if a is None or b is None:
+            f = 0.0 if a is None and b is not None else 1.0
+            x[i], x[j] = (b, a) if f == 0 else (a, b)
+        else:
+            f = soft_swap((a - b) / temperature, distribution)
+            x[i], x[j] = f * a + (1 - f) * b, (1 - f) * a + f * b
+        rows[i], rows[j] = f * rows[i] + (1 - f) * rows[j], (1 - f) * rows[i] + f * rows[j]
+    return np.array(rows[:n])
+
+
 def rank_distribution(s: Array, sigma: float) -> Array:
     n = len(s)
     found = np.zeros((n, n))  # [item, rank]
@@ -274,6 +317,11 @@ softsortndcg = partial(neural, soft_ndcg, sort=soft_sort)
 def neuralndcg_t(s: Array, y: Array, k: int | None = None, temperature: float = 1.0):
     """Equation 6: scaled as the transposed matrix, summed over the items."""
     return soft_ndcg(sinkhorn(neural_sort(s, temperature).T).T, y, k)
+
+
+def networkndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.1,
+                network: str = "bitonic", distribution: str = "cauchy"):  # fmt: skip
+    return soft_ndcg(network_sort(s, temperature, network, distribution), y, k)
 
 
 def otndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.01):

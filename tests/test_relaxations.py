@@ -23,11 +23,13 @@ from ltr.metrics.ordering import order_by_score, rank_of_item
 from ltr.relaxations import (
     learned_ranks,
     learned_sorter,
+    network_sort,
     neural_sort,
     ot_sort,
     rank_distribution,
     sinkhorn,
     soft_sort,
+    sorting_network,
 )
 from ltr.relaxations.neuralsort import uniform_noise
 
@@ -127,6 +129,10 @@ SORTS = {
     "neuralsort": lambda scores, mask: neural_sort(scores, mask, temperature=1e-4),
     "softsort": lambda scores, mask: soft_sort(scores, mask, temperature=1e-4),
     "ot": lambda scores, mask: ot_sort(scores, mask, temperature=1e-5),
+    "bitonic": lambda scores, mask: network_sort(scores, mask, temperature=1e-12),
+    "odd-even": lambda scores, mask: network_sort(
+        scores, mask, temperature=1e-12, network="odd_even"
+    ),
     "rank_binomial": lambda scores, mask: rank_distribution(scores, mask, sigma=1e-4),
     "stochastic": lambda scores, mask: stochastic_neural_sort(
         scores, mask, temperature=1e-4, beta=1e-6, n_samples=2, generator=seeded()
@@ -145,6 +151,42 @@ def test_the_limit_is_the_permutation_and_nothing_stands_outside(sort: str) -> N
     found = SORTS[sort](scores, mask)
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
     assert (found[~(real_ranks.unsqueeze(-1) & mask.unsqueeze(-2))] == 0).all()
+
+
+NETWORKS = list(itertools.product(sorting_network._NETWORKS, sorting_network._DISTRIBUTIONS))
+
+
+@pytest.mark.parametrize(("network", "distribution"), NETWORKS)
+def test_a_soft_network_is_doubly_stochastic_and_mostly_monotonic(
+    network: str, distribution: str
+) -> None:
+    scores, _, mask = random_lists(0, torch.float64, size=13)
+    sort = partial(network_sort, network=network, distribution=distribution, temperature=0.3)
+    soft, real_ranks = sort(scores, mask), torch.arange(1, 14) <= mask.sum(-1, keepdim=True)
+    torch.testing.assert_close(soft.sum(-1), real_ranks.double(), atol=1e-12, rtol=0)
+    torch.testing.assert_close(soft.sum(-2), mask.double(), atol=1e-12, rtol=0)
+    assert (soft >= 0).all()
+
+    def outputs(scores: torch.Tensor) -> torch.Tensor:
+        return (sort(scores, mask) @ scores.masked_fill(~mask, 0).unsqueeze(-1)).sum(0)
+
+    slopes = torch.autograd.functional.jacobian(outputs, scores)
+    assert (slopes.min() >= -1e-12) == (distribution != "logistic")
+
+
+# Petersen et al. (2022), section 4: how far a soft maximum is from the maximum, for slope 1 at 0
+@pytest.mark.parametrize(
+    ("distribution", "slope", "error"),
+    [("reciprocal", 1.0, 1 / 4), ("cauchy", 1 / math.pi, 1 / math.pi**2), ("optimal", 1.0, 1 / 16)],
+)
+def test_a_soft_maximum_is_as_close_as_the_paper_says(
+    distribution: str, slope: float, error: float
+) -> None:
+    apart = torch.logspace(-2, 6, 99, dtype=torch.float64)
+    scores = torch.stack([torch.zeros_like(apart), apart], -1)
+    soft = network_sort(scores, scores >= 0, distribution=distribution, temperature=slope)
+    found = apart - (soft[:, 0] * scores).sum(-1)
+    assert found.max().item() == pytest.approx(error, rel=1e-5)
 
 
 @pytest.mark.slow

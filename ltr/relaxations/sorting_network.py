@@ -18,31 +18,30 @@ def network_sort(
     *,
     network: str = "bitonic",
     distribution: str = "cauchy",
-    temperature: float = 1.0,
+    temperature: float = 0.1,
 ) -> Matrix:
     """Return the matrix S of a soft sorting network, ``[batch, rank, item]``.
 
     A comparator of two wires with the values a and b puts f a + (1 - f) b on the first and
-    (1 - f) a + f b on the second, with f = f((a - b) / temperature) (Petersen et al., 2021, eq. 3
-    to 6). S is the product of these layers, and doubly stochastic. As the temperature goes to 0, S
-    becomes the permutation matrix.
+    (1 - f) a + f b on the second, with f = f((a - b) / temperature) (Petersen et al., 2021). S is
+    the product of all comparators, and doubly stochastic. As the temperature goes to 0, S becomes
+    the permutation matrix.
 
-    Unlike in the paper, the items enter the network in descending order of score. Otherwise S would
-    depend on the order in which they are given. S still does so for equal scores, as their ranks are
-    not shared equally; where two scores cross, S may jump.
+    Unlike in the paper, the items enter the network in descending order of score, because S would
+    otherwise depend on the order in which they are given. Equal scores do not share their ranks
+    equally. They keep the given order, so that S may jump where two scores cross.
 
     Args:
-        network: ``bitonic``, with log2(n) (log2(n) + 1) / 2 layers, or ``odd_even``, with n layers,
-            for lists of n items (2021, section 3).
-        distribution: f(x), with f(x) + f(-x) = 1 (Petersen et al., 2022, eq. 8 to 11).
-            ``reciprocal``: 1/2 + x / (1 + 2 |x|). ``cauchy``: 1/2 + arctan(x) / pi. ``optimal``,
-            of the smallest error: 1/2 + x up to |x| = 1/4, beyond it 1 - 1 / (16 x) for positive x.
-            With these three, no output ever falls when a score rises. ``logistic``, the sigmoid of
-            2021, does not have that property, but comes closer to sorting.
+        network: ``bitonic`` has log2(n) (log2(n) + 1) / 2 layers for a list of n items, log2(n)
+            rounded up; ``odd_even`` has n.
+        distribution: the function f, with f(x) + f(-x) = 1 (Petersen et al., 2022). ``cauchy`` is
+            1/2 + arctan(x) / pi, ``reciprocal`` 1/2 + x / (1 + 2 |x|). ``optimal`` is 1/2 + x for
+            |x| <= 1/4, 1 - 1 / (16 x) for larger x. With these three no sorted score, (S s)_r, falls
+            where a score rises. With ``logistic``, the sigmoid of 2021, some do.
         temperature: > 0, in units of the scores.
 
     >>> scores = torch.tensor([[1.0, 3.0, 9.0]])
-    >>> network_sort(scores, scores < 9)[0, 0]  # 1/2 - arctan(2) / pi and the rest
+    >>> network_sort(scores, scores < 9, temperature=1.0)[0, 0]  # 1/2 - arctan(2) / pi and the rest
     tensor([0.1476, 0.8524, 0.0000])
     """
     items = torch.eye(mask.shape[-1], device=mask.device).expand(*mask.shape, -1)
