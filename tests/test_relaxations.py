@@ -6,6 +6,7 @@ Of the network of ``loss=sodeep``: how well it sorts, its file, and the command 
 import itertools
 import math
 import runpy
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -69,10 +70,11 @@ def test_table_1_of_the_paper(temperature: float) -> None:
         assert abs(value - float(printed)) <= 0.5 * 10.0 ** -(decimals or 4) * 1.001
 
 
-def test_a_shift_of_the_scores_changes_nothing() -> None:
+@pytest.mark.parametrize("sort", [neural_sort, network_sort])
+def test_a_shift_of_the_scores_changes_nothing(sort: Callable[..., torch.Tensor]) -> None:
     scores = torch.tensor([[0.3, 0.71, -1.57, 0.52]]) + 1e4  # rounded to 1e-3
-    expected = neural_sort((scores - 1e4).double(), scores > 0).float()
-    torch.testing.assert_close(neural_sort(scores, scores > 0), expected, atol=1e-6, rtol=0)
+    expected = sort((scores - 1e4).double(), scores > 0).float()
+    torch.testing.assert_close(sort(scores, scores > 0), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("first", ["columns", "rows"])

@@ -36,8 +36,8 @@ def network_sort(
             rounded up; ``odd_even`` has n.
         distribution: the function f, with f(x) + f(-x) = 1 (Petersen et al., 2022). ``cauchy`` is
             1/2 + arctan(x) / pi, ``reciprocal`` 1/2 + x / (1 + 2 |x|). ``optimal`` is 1/2 + x for
-            |x| <= 1/4, 1 - 1 / (16 x) for larger x. With these three no sorted score, (S s)_r, falls
-            where a score rises. With ``logistic``, the sigmoid of 2021, some do.
+            |x| <= 1/4, 1 - 1 / (16 x) for larger x. With these three, no sorted score, (S s)_r,
+            falls where a score rises. With ``logistic``, the sigmoid of 2021, some do.
         temperature: > 0, in units of the scores.
 
     >>> scores = torch.tensor([[1.0, 3.0, 9.0]])
@@ -75,7 +75,9 @@ def soft_sorted(
     for partner, longer in _NETWORKS[network](wires):
         other = carried.index_select(0, partner)
         last = torch.maximum(wires, partner).clamp(min=longer).unsqueeze(-1)
-        ahead = (partner - wires).sign().to(keys.dtype).unsqueeze(-1)  # 1 for the wire that gets the larger key
+        ahead = (
+            (partner - wires).sign().to(keys.dtype).unsqueeze(-1)
+        )  # 1 for the wire that gets the larger key
         share = f(ahead * (carried[:, 0] - other[:, 0])).where(last < sizes, 1.0)
         carried = torch.lerp(other, carried, share.unsqueeze(1))
     return carried[:, 1:].permute(2, 0, 1)
