@@ -75,10 +75,8 @@ def soft_sorted(
     for partner, longer in _NETWORKS[network](wires):
         other = carried.index_select(0, partner)
         last = torch.maximum(wires, partner).clamp(min=longer).unsqueeze(-1)
-        ahead = (
-            (partner - wires).sign().to(keys.dtype).unsqueeze(-1)
-        )  # 1 for the wire that gets the larger key
-        share = f(ahead * (carried[:, 0] - other[:, 0])).where(last < sizes, 1.0)
+        turn = torch.where(wires < partner, 1.0, -1.0).unsqueeze(-1)  # 1: gets the larger key
+        share = f(turn * (carried[:, 0] - other[:, 0])).where(last < sizes, 1.0)
         carried = torch.lerp(other, carried, share.unsqueeze(1))
     return carried[:, 1:].permute(2, 0, 1)
 
@@ -92,11 +90,8 @@ def _bitonic(wires: Tensor) -> Iterator[tuple[Tensor, int]]:
     """
     half = 1
     while half < len(wires):
-        distance = half
-        partners = [wires ^ (2 * half - 1)]
-        while distance := distance // 2:
-            partners.append(wires ^ distance)
-        for partner in partners:
+        for gap in (2 * half - 1, *(half >> m for m in range(1, half.bit_length()))):
+            partner = wires ^ gap
             yield partner.where(partner < len(wires), wires), half
         half *= 2
 
