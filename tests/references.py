@@ -237,11 +237,10 @@ def comparators(n: int, network: str) -> list[tuple[int, int]]:
     return found
 
 
-def network_sort(s: Array, temperature: float, network: str, distribution: str) -> Array:
+def network_sort(s: Array, order: Array, temperature: float, network: str, distribution: str):
     """Wires without an item, so that they are a power of 2, lose to every item."""
     n = len(s)
     size = 2 ** math.ceil(math.log2(n)) if network == "bitonic" else n
-    order = np.argsort(-s, kind="stable")
     x = [*map(float, s[order]), *[None] * (size - n)]
     rows = [*np.eye(n)[order], *[np.zeros(n)] * (size - n)]
     for i, j in comparators(size, network):
@@ -321,7 +320,8 @@ def neuralndcg_t(s: Array, y: Array, k: int | None = None, temperature: float = 
 
 def networkndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.1,
                 network: str = "bitonic", distribution: str = "cauchy"):  # fmt: skip
-    return soft_ndcg(network_sort(s, temperature, network, distribution), y, k)
+    entered = np.lexsort((-s, -y))
+    return soft_ndcg(network_sort(s, entered, temperature, network, distribution), y, k)
 
 
 def otndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.01):

@@ -1,6 +1,6 @@
 """NDCG of lists that are sorted by a differentiable sorting network: Network-NDCG."""
 
-from ltr.losses.batch import without_padding
+from ltr.losses.batch import ideal_order, without_padding
 from ltr.losses.soft_permutation import negative_ndcg
 from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.relaxations.sorting_network import soft_sorted
@@ -23,8 +23,12 @@ def network_ndcg_loss(
     S = network_sort(s) (Petersen et al., 2021 and 2022), g = 2^y - 1 and d(r) = 1/log2(1 + r). S is
     doubly stochastic, so that no Sinkhorn scaling is needed. Only g is carried through the network:
     a list of n items takes O(n log^2 n) time and memory with ``bitonic``, O(n^2) with ``odd_even``.
-    It approaches minus the exact NDCG@k as the temperature goes to 0. A list without a relevant
-    item gives 0 without gradient.
+
+    The paper does not say in which order items enter the network, on which S depends. Here it is
+    the ideal order, by descending label, then score: the given order does not matter, and the loss
+    has no jump where two scores cross. At a high temperature some gain stays where it entered, and
+    the loss is nearer to -1 than NDCG. It approaches minus the exact NDCG@k as the temperature goes
+    to 0. A list without a relevant item gives 0 without gradient.
 
     Args:
         k: cutoff rank >= 1, None for the whole list.
@@ -37,6 +41,7 @@ def network_ndcg_loss(
     tensor([-0.3333])
     """
     scores, labels = without_padding(scores, labels, mask)
-    gain, discount = gains(labels, mask), discounts(mask.shape[-1], scores, k=k)
-    ranked = soft_sorted(gain.unsqueeze(-1), scores, mask, network, distribution, temperature)
-    return negative_ndcg((ranked.squeeze(-1) * discount).sum(-1), labels, mask, k=k)
+    gain, order = gains(labels, mask).unsqueeze(-1), ideal_order(scores, labels, mask)
+    ranked = soft_sorted(gain, scores, mask, order, network, distribution, temperature).squeeze(-1)
+    found = (ranked * discounts(mask.shape[-1], scores, k=k)).sum(-1)
+    return negative_ndcg(found, labels, mask, k=k)

@@ -9,13 +9,14 @@ from torch import Tensor
 from ltr.knobs import check_choice, check_positive
 from ltr.metrics.ordering import order_by_score
 from ltr.metrics.per_list import promoted
-from ltr.typing import Carried, Mask, Matrix, Scores
+from ltr.typing import Carried, Mask, Matrix, Ranks, Scores
 
 
 def network_sort(
     scores: Scores,
     mask: Mask,
     *,
+    order: Ranks | None = None,
     network: str = "bitonic",
     distribution: str = "cauchy",
     temperature: float = 0.1,
@@ -27,11 +28,10 @@ def network_sort(
     the product of all comparators, and doubly stochastic. As the temperature goes to 0, S becomes
     the permutation matrix.
 
-    Unlike in the paper, the items enter the network in descending order of score, because S would
-    otherwise depend on the order in which they are given. Equal scores do not share their ranks
-    equally. They keep the given order, so that S may jump where two scores cross.
-
     Args:
+        order: the item that enters each wire, padding last, ``[batch, list]``; None: by descending
+            score, so that S does not depend on the order in which the items are given. S may then
+            jump where two scores cross, as tied items do not share their ranks equally.
         network: ``bitonic`` has log2(n) (log2(n) + 1) / 2 layers for a list of n items, log2(n)
             rounded up; ``odd_even`` has n.
         distribution: the function f, with f(x) + f(-x) = 1 (Petersen et al., 2022). ``cauchy`` is
@@ -46,13 +46,15 @@ def network_sort(
     """
     items = torch.eye(mask.shape[-1], device=mask.device).expand(*mask.shape, -1)
     items = items.masked_fill(~mask.unsqueeze(-1), 0)
-    return soft_sorted(items, scores, mask, network, distribution, temperature)
+    order = order_by_score(promoted(scores), mask) if order is None else order
+    return soft_sorted(items, scores, mask, order, network, distribution, temperature)
 
 
 def soft_sorted(
     values: Carried,
     scores: Scores,
     mask: Mask,
+    order: Ranks,
     network: str,
     distribution: str,
     temperature: float,
@@ -65,7 +67,6 @@ def soft_sorted(
     check_choice("network", network, list(_NETWORKS))
     check_choice("distribution", distribution, list(_DISTRIBUTIONS))
     scores, f = promoted(scores).masked_fill(~mask, 0), _DISTRIBUTIONS[distribution]
-    order = order_by_score(scores, mask)
     center = scores.detach().sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
     keys = ((scores - center) / temperature).masked_fill(~mask, 0)  # near 0 they lose no digits
     # [wire, channel, list]: the keys are the first channel, and wires are exchanged as a whole
