@@ -19,7 +19,9 @@ from ragged import ragged, random_lists, stochastic_neural_sort
 
 from ltr.errors import ConfigError
 from ltr.experiment.identity import _parts
-from ltr.losses import sodeep_loss
+from ltr.losses import network_ndcg_loss, sodeep_loss
+from ltr.losses.batch import ideal_order
+from ltr.losses.soft_permutation import negative_ndcg, soft_dcg
 from ltr.metrics.ordering import order_by_score, rank_of_item
 from ltr.relaxations import (
     learned_ranks,
@@ -176,7 +178,23 @@ def test_a_soft_network_is_doubly_stochastic_and_mostly_monotonic(
     assert (slopes.min() >= -1e-12) == (distribution != "logistic")
 
 
-# Petersen et al. (2022), section 4: how far a soft maximum is from the maximum, for slope 1 at 0
+@pytest.mark.parametrize("network", sorting_network._NETWORKS)
+def test_the_loss_is_of_the_matrix_and_does_not_jump(network: str) -> None:
+    scores, labels, mask = random_lists(0, torch.float64, size=13)
+    order = ideal_order(scores, labels, mask)
+    found = soft_dcg(network_sort(scores, mask, order=order, network=network), labels, mask, k=3)
+    loss = partial(network_ndcg_loss, labels=labels, mask=mask, network=network)
+    torch.testing.assert_close(loss(scores, k=3), negative_ndcg(found, labels, mask, k=3))
+    first = order_by_score(scores, mask)[:, :2]  # the best two cross
+    tied = scores.scatter(-1, first, scores.gather(-1, first[:, :1]).expand(-1, 2))
+    ahead, behind = (
+        tied.scatter_add(-1, first, torch.tensor([[h, -h]]).double().expand(len(mask), -1))
+        for h in (1e-9, -1e-9)
+    )
+    torch.testing.assert_close(loss(ahead), loss(behind), atol=1e-7, rtol=0)
+
+
+# Petersen et al. (2022): how far a soft maximum is from the maximum, for slope 1 at 0
 @pytest.mark.parametrize(
     ("distribution", "slope", "error"),
     [("reciprocal", 1.0, 1 / 4), ("cauchy", 1 / math.pi, 1 / math.pi**2), ("optimal", 1.0, 1 / 16)],
