@@ -13,8 +13,8 @@ the trainer seeds from ``seed`` and saves in its checkpoints. Second derivatives
 plain formula; only ``plrank``, and ``rankprop`` with isotonic targets, have none and raise
 ``NotImplementedError``.
 
-On the CPU the losses that compare items run in compiled loops (``ltr.kernels``), in float64, on
-``torch.get_num_threads()`` threads. They need memory in proportion to the number of items; some
+On the CPU the losses that compare items, except ``networkndcg``, run in compiled loops
+(``ltr.kernels``), in float64, on ``torch.get_num_threads()`` threads. They need memory in proportion to the number of items; some
 also need, in each thread, memory for a part of the matrix of one list. On a GPU, under
 torch.compile, or without Numba, the same formulas run on whole tensors, and nothing waits for the
 GPU. There are three exceptions: NeuralNDCG and OT-NDCG have a kernel for NVIDIA GPUs, and under
