@@ -14,12 +14,12 @@ plain formula; only ``plrank``, and ``rankprop`` with isotonic targets, have non
 ``NotImplementedError``.
 
 On the CPU the losses that compare items, except ``networkndcg``, run in compiled loops
-(``ltr.kernels``), in float64, on ``torch.get_num_threads()`` threads. They need memory in proportion to the number of items; some
-also need, in each thread, memory for a part of the matrix of one list. On a GPU, under
-torch.compile, or without Numba, the same formulas run on whole tensors, and nothing waits for the
-GPU. There are three exceptions: NeuralNDCG and OT-NDCG have a kernel for NVIDIA GPUs, and under
-torch.compile they keep the kernel for the CPU; SVM-NDCG finds its assignments on the CPU; RankProp
-finds its isotonic targets on the CPU.
+(``ltr.kernels``), in float64, on ``torch.get_num_threads()`` threads. They need memory in
+proportion to the number of items; some also need, in each thread, memory for a part of the matrix
+of one list. On a GPU, under torch.compile, or without Numba, the same formulas run on whole
+tensors, and nothing waits for the GPU. There are three exceptions: NeuralNDCG and OT-NDCG have a
+kernel for NVIDIA GPUs, and under torch.compile they keep the kernel for the CPU; SVM-NDCG finds its
+assignments on the CPU; RankProp finds its isotonic targets on the CPU.
 """
 
 from ltr.losses.batch import mean_over_batch
