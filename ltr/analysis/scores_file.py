@@ -101,7 +101,8 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: {' '.join(str(error).split())}; give a file of text") from None
+        told = " ".join(str(error).split())
+        raise DataError(f"{path}: {told}; give a file of scores or qrels") from None
 
 
 def check_cells(path: Path, cells: pd.DataFrame, name: str, right: Any, expected: str) -> None:

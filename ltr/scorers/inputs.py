@@ -36,7 +36,7 @@ def _keys_of_the_command() -> Iterator[None]:
     try:
         yield
     except (ConfigError, DataError) as error:
-        text = re.sub(r"dataset\.(?=query|id\b|header|regroup|label=)", "", str(error))
+        text = re.sub(r"dataset\.(?=query|id\b|header|regroup|label\b)", "", str(error))
         raise type(error)(text.replace("(dataset.width)", "(as the model was trained)")) from None
 
 
@@ -90,7 +90,7 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
         cells.append(pa.Table.from_batches([batch.select(list(roles.id))]))
 
     with _keys_of_the_command():
-        rules = Rules(labelled=own.get("qrels") is not None)
+        rules = Rules(labels="real", labelled=own.get("qrels") is not None)
         blocks = table_blocks(source, roles, columns, rules=rules, see=see)
         lists = assemble(blocks, columns=columns)
         try:
