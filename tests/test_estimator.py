@@ -210,8 +210,10 @@ def test_sizes_of_groups_are_queries_everywhere(fitted) -> None:
     X, y, qid = rows()
     order = np.argsort(qid, kind="stable")
     X, y, qid, sizes = X[order], y[order], qid[order], [5] * 30
-    again = clone(fitted).fit(X, y, group=sizes, eval_set=[(X, y)] * 2, eval_group=[sizes] * 2)
-    other = clone(fitted).fit(X, y, qid, eval_set=[(X, y, qid)] * 2)
+    part = X[:50], y[:50]
+    eval_set, eval_group = [(X, y), part], [sizes, sizes[:10]]
+    again = clone(fitted).fit(X, y, group=sizes, eval_set=eval_set, eval_group=eval_group)
+    other = clone(fitted).fit(X, y, qid, eval_set=[(X, y, qid), (*part, qid[:50])])
     assert again.results_["test"] == other.results_["test"]
     assert again.rank(X, group=sizes).tolist() == other.rank(X, qid).tolist()
     assert again.predict(X, group=sizes).tolist() == other.predict(X).tolist()

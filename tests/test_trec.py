@@ -52,6 +52,7 @@ def test_the_figures_are_those_of_trec_eval(tmp_path: Path, caplog) -> None:
         )
     ranked |= {"0": {"other": 1.0}, "run-only": {"d": 1.0}}
     judged |= {"1": {"d1": 0, "d2": -1}, "judged-only": {"d": 1}}
+    ranked["3"]["d0"], judged["3"]["d0"] = -1e300, 1  # too low for float32, but retrieved
     lines = {"run": "{} Q0 {} 1 {!r} me\n", "qrels": "{}\t0\t{}\t{}\n"}
     for name, given in (("run", ranked), ("qrels", judged)):
         rows = [(query, *item) for query, items in given.items() for item in items.items()]

@@ -19,6 +19,7 @@ from ltr.errors import ConfigError, DataError
 log = logging.getLogger(__name__)
 
 _RUN, _QRELS = ("qid", "Q0", "id", "rank", "score", "tag"), ("qid", "0", "id", "label")
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def write_run(path: Path, lists: Lists, ids: pd.DataFrame, scores: Reals) -> None:
@@ -87,7 +88,7 @@ def read_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
             common; the message has the line and the content of a wrong cell.
     """
     ranked, judged = _read(run, _RUN), _read(qrels, _QRELS)
-    ranked["score"] = numbers(run, ranked).astype(np.float32)
+    ranked["score"] = numbers(run, ranked).clip(-_LARGEST, _LARGEST)
     right = judged["label"].str.fullmatch("[+-]?[0-9]{1,7}")
     check_cells(qrels, judged, "label", right, "expected a grade, a whole number")
     judged["label"] = judged["label"].astype(int).clip(lower=0)
