@@ -198,7 +198,7 @@ def cited(loss: str) -> str:
     >>> cited("listnet").splitlines()[0]
     '@inproceedings{cao2007,'
     """
-    about = re.findall(r"^# .*", (CONFIGS / "loss" / f"{loss}.yaml").read_text(), re.M)[0]
+    about = re.findall(r"^# [^@].*", (CONFIGS / "loss" / f"{loss}.yaml").read_text(), re.M)[0]
     homes = (CONFIGS.parent / "references.bib", CONFIGS.parent / "docs" / "references.bib")
     entries = re.findall(
         r"^@\w+\{.+?^\}", next(filter(Path.exists, homes)).read_text(), re.M | re.S
