@@ -31,7 +31,7 @@ from ltr.text import ListLoss
 TOKENS = 64  # of question and document together
 FROZEN = 4  # of MiniLM's six layers
 LISTS = 4  # in a batch
-ITEMS = 16  # of a list that is trained on: its relevant documents, then the best others of BM25
+ITEMS = 20  # of a list that is trained on: its relevant documents, and others at random
 CHUNK = 16  # pairs computed at once, ours and the library's
 
 SYSTEMS: dict[str, Callable[[CrossEncoder], nn.Module]] = {
@@ -129,7 +129,8 @@ def rows_of(lists: dict[str, Any], chosen: np.ndarray, pairs: bool) -> list[dict
     rows = []
     for q in np.flatnonzero(chosen & [any(row) for row in lists["labels"]]):
         grades = lists["labels"][q]
-        items = np.argsort([y == 0 for y in grades], kind="stable")[:ITEMS]
+        others = np.random.default_rng(int(q)).random(len(grades))  # below 1
+        items = np.argsort([-2 if y else x for x, y in zip(others, grades, strict=True)])[:ITEMS]
         texts = texts_of(lists, q)
         docs, labels = [texts[i] for i in items], [float(grades[i]) for i in items]
         query = {"query": lists["questions"][q]}
