@@ -10,6 +10,7 @@ from torch import Tensor
 from ltr import losses
 from ltr.losses.soft_permutation import negative_ndcg, neural_dcg
 from ltr.metrics import dcg
+from ltr.metrics.cumulative_gain import ideal_dcg
 from ltr.metrics.ordering import rank_of_item, ranks_like
 
 
@@ -50,7 +51,7 @@ FAULTS = {
     "ideal not cut": Fault(
         losses.neural_ndcg_loss, "the_sharp_limit_is_minus_the_metric", "from minus ndcg at k=1",
         losses.neural_ndcg_loss,
-        {"ltr.losses.soft_permutation.dcg": lambda *x, k: dcg(*x)},
+        {"ltr.losses.soft_permutation.ideal_dcg": lambda *x, k: ideal_dcg(*x, k=None)},
     ),
     "lists coupled": Fault(
         losses.approx_ndcg_loss, "lists_do_not_see_each_other", "stood alone",

@@ -38,7 +38,7 @@ _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
         "tracking", "tracking.experiment", "tracking.project", "dataset.data_dir",
         "dataset.cache_dir",
     ),
-    Kind.PROPOSAL: ("suggested",),
+    Kind.PROPOSAL: ("suggested", "gain"),
     Resumed.TYPED: (
         "epochs", "patience", "device", "threads", "deterministic", "evaluation_items",
         "checkpoint_minutes", "data_dir",
