@@ -53,6 +53,11 @@ FAULTS = {
         losses.neural_ndcg_loss,
         {"ltr.losses.soft_permutation.ideal_dcg": lambda *x, k: ideal_dcg(*x, k=None)},
     ),
+    "gain ignored": Fault(
+        losses.approx_ndcg_loss, "a_gain_is_a_scale_of_the_labels", "under gain=[1, 3, 9, 27, 81]",
+        lambda s, y, m, *, gain="exp2": losses.approx_ndcg_loss(
+            s, y, m, gain=gain if gain == "linear" else "exp2"),
+    ),
     "lists coupled": Fault(
         losses.approx_ndcg_loss, "lists_do_not_see_each_other", "stood alone",
         lambda s, y, m, *, k=None, temperature=1.0: losses.approx_ndcg_loss(

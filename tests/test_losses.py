@@ -154,6 +154,7 @@ def applies(prop: str, loss: partial[Tensor]) -> bool:
         "the_cutoff_is_honoured": "k" in knobs,
         "the_sharp_limit_is_minus_the_metric": with_metric
         and knobs.get("discount", "log2") == "log2",
+        "a_gain_is_a_scale_of_the_labels": "gain" in knobs and known not in ("mix", "distil"),
         "what_is_drawn_comes_from_the_generator": known in ("listmle", "p_listmle", "plrank")
         or bool(knobs.get("stochastic")),
     }.get(prop, True)
@@ -264,6 +265,7 @@ WRONG: dict[str, tuple[list[Any], str]] = {  # what a knob of that name refuses,
     "weight": (["log"], "choose one of exp2, log2$"),
     "discount": (["flat"], "choose one of log2, sqrt_log2, linear$"),
     "targets": (["grades"], "choose one of ranks, isotonic$"),
+    "gain": (["exp", [0], [0, 2, 1]], "write a list of gains"),
     "cost": (["hinge"], "choose one of listnet, lambdarank$"),
     "pair_weight": (["ndcg", "null"], "write .*None"),
 }

@@ -5,13 +5,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr.knobs import Gain, check_choice, check_positive, check_share
+from ltr.knobs import Gain, check_choice, check_gain, check_positive, check_share
 from ltr.losses.batch import without_padding
 from ltr.losses.listwise import cross_entropy, listnet_loss
 from ltr.losses.pairs import PairWeight, sum_over_pairs
 from ltr.losses.pairwise import lambdarank_loss
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
+from ltr.metrics.spec import GAINS
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -55,6 +56,7 @@ def distil_loss(
     check_choice("cost", cost, ["listnet", "lambdarank"])
     check_positive("temperature", temperature)
     check_share("alpha", alpha)
+    check_gain(gain, list(GAINS))
     total = torch.zeros(())
     if alpha > 0:
         given, called = (labels, "labels") if teacher is None else (teacher, "teacher")

@@ -194,7 +194,7 @@ def scaled(
 
 
 def soft_dcg(soft: Matrix, of_item: Labels, *, k: int | None) -> PerList:
-    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``; S is ``soft``, g ``of_item``."""
+    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``: S ``soft``, g ``of_item``."""
     sorted_gains = (soft * of_item.unsqueeze(-2)).sum(-1)
     return (sorted_gains * discounts(soft.shape[-1], soft, k=k)).sum(-1)
 

@@ -2,8 +2,8 @@
 
 Each loss returns minus NDCG@k with soft ranks, ``[batch]``, between about -1 (best) and 0. A list
 without a relevant item (of gain > 0) gives 0 without gradient. ``k`` is a cutoff rank >= 1, None
-for the whole list. ``gain`` is that of the metric: g(y) = 2^y - 1 (``"exp2"``), y (``"linear"``), or
-a table of the gains of the grades 0, 1, 2 and so on.
+for the whole list. ``gain`` is that of the metric: g(y) = 2^y - 1 (``"exp2"``), y (``"linear"``),
+or a table of the gains of the grades 0, 1, 2 and so on.
 
 ApproxNDCG, LapNDCG and SoDeep-NDCG differ in the soft ranks r_j of the items j. The value of each
 is minus the sum over j of
