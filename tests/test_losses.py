@@ -187,6 +187,22 @@ both_paths = pytest.mark.parametrize("path", ["kernel", "plain"])
 
 
 @both_paths
+def test_a_label_that_a_table_lacks_makes_its_list_nan(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if path == "plain":
+        plain(monkeypatch)
+    scores, labels, mask = ragged()
+    labels[1, 4] = 1.5
+    for name in sorted(set(NAMES) - {"distil_loss"}):  # whose labels count nothing by default
+        loss = getattr(losses, name)
+        if "gain" in inspect.signature(loss).parameters:
+            found = value_and_gradient(partial(loss, gain=[0, 1, 3, 3, 9]), scores, labels, mask)
+            assert found.value.isnan().tolist() == [False, True, False], name
+            assert found.gradient[[0, 2]].isfinite().all()
+
+
+@both_paths
 def test_the_slope_of_lapndcg_exists_at_ties(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
         plain(monkeypatch)
