@@ -48,7 +48,7 @@ LINEAR = "all, gain=linear"
 MEANING = f"""`{YES}` counts as said, with nothing to set. `{TOP}`: beside the largest label
 one of half its size counts no more than 0. `{NO}` stops before training with a line that names the
 label and says what to set or choose. Objectives of the tree libraries that count 2^y are as blind
-as ndcg. The last column says what becomes of all these labels under gain=linear; `-` has no gain."""
+as ndcg. The last column: all these labels under gain=linear; `-` has no gain."""
 SPREAD = 16.0  # labels up to here count beside each other under 2^label and softmax
 NOTHING = 1e-6  # what counts less than this share of the largest label counts nothing
 _TREES: dict[tuple[type[BoostedTrees], str], str] = {

@@ -340,6 +340,8 @@ def test_a_mix_is_the_sum_of_its_parts_which_draw_from_its_generator() -> None:
     found = make(compose(*given).loss, "loss")(*data)
     expected = 2 * losses.neural_ndcg_loss(*data, temperature=0.1)
     torch.testing.assert_close(found, expected + 0.5 * losses.rmse_loss(*data, levels=7))
+    found = losses.mix_loss(*data, parts={"lambdarank": 1}, gain="linear")
+    assert torch.equal(found, losses.lambdarank_loss(*data, gain="linear"))
     drawn = [torch.Generator().manual_seed(3) for _ in range(2)]
     found = losses.mix_loss(*data, parts={"listmle": 2.0}, generator=drawn[0])
     assert torch.equal(found, 2 * losses.listmle_loss(*data, generator=drawn[1]))
