@@ -29,7 +29,7 @@ from ltr.inference.evaluate import chosen_conventions, evaluate_model
 from ltr.losses import neural_err_loss
 from ltr.metrics import Convention, Metric, err, mean_over_lists, ndcg, parse_metric
 from ltr.metrics.spec import METRICS
-from ltr.scorers.parts import make_convention
+from ltr.scorers.parts import make, make_convention
 
 CONVENTIONS = [
     Convention(),
@@ -331,6 +331,24 @@ def test_single_keys_go_over_the_name() -> None:
     }
     cfg = compose("convention.gain=[0,1]", config="evaluate")
     assert chosen_conventions(cfg, {"empty": 0}) == {"own": Convention(0, [0, 1])}
+
+
+@pytest.mark.parametrize(
+    ("given", "loss", "metric"),
+    [
+        ("", "exp2", "exp2"),
+        ("gain=linear", "linear", "linear"),
+        ("gain=[0,1,3] metrics_as=letor4", [0, 1, 3], (0, 1, 3)),
+        ("metrics_as=trec", "exp2", "linear"),  # says how to measure, not how to train
+        ("metrics_as=trec gain=exp2", "exp2", "exp2"),
+        ("gain=linear loss.gain=exp2", "exp2", "linear"),
+        ("gain=linear convention.gain=exp2", "linear", "exp2"),
+        ("gain=linear loss=mix", "linear", "linear"),
+    ],
+)
+def test_one_word_sets_the_gain_of_loss_and_metrics(given: str, loss: Any, metric: Any) -> None:
+    cfg = compose(*given.split())
+    assert (make(cfg.loss, "loss").keywords["gain"], make_convention(cfg).gain) == (loss, metric)
 
 
 @pytest.mark.parametrize(
