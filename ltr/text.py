@@ -26,6 +26,7 @@ from ltr.knobs import positive_int
 from ltr.losses import pad_lists
 from ltr.losses.batch import sum_over_batch
 from ltr.losses.mix import losses_by_name
+from ltr.metrics.cumulative_gain import checked_gains
 from ltr.typing import Loss
 
 
@@ -64,8 +65,8 @@ def chunked_loss(
         knobs: keyword arguments of the loss.
 
     Raises:
-        ConfigError: the loss is unknown or has no such knob, or there are not as many scores as
-            labels.
+        ConfigError: the loss is unknown or has no such knob, there are not as many scores as
+            labels, or a table of gains lacks a label.
 
     >>> model, x = torch.nn.Linear(3, 1), torch.ones(5, 3)  # five items in lists of 2 and 3
     >>> value = chunked_loss(model, x.split(2), [[1, 0], [0, 2, 1]], "listnet")
@@ -85,6 +86,7 @@ def chunked_loss(
     ]
     found.append((last or score)(final))
     scores, padded, mask = pad_lists(torch.cat([x.reshape(-1) for x in found]), labels)
+    checked_gains(scores, padded, mask, gain=knobs.get("gain", "exp2"))
     with torch.autocast(scores.device.type, enabled=False):
         values = of_lists(scores, padded, mask)
     total, count = sum_over_batch(values, padded, mask, empty=empty, weights=weights)

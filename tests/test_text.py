@@ -95,6 +95,8 @@ def test_wrong_names_and_knobs_are_one_line() -> None:
         chunked_loss(scorer(), [x], [[1]], "nope")
     with pytest.raises(ConfigError, match="temprature: the loss has no such knob; it has k, temp"):
         chunked_loss(scorer(), [x], [[1]], temprature=1)
+    with pytest.raises(ConfigError, match="has the grades 0 to 1, but other labels"):
+        chunked_loss(scorer(), [x], [[2]], gain=[0, 1])
     with pytest.raises(ConfigError, match="no items"):
         chunked_loss(scorer(), [], [[]])
 
