@@ -93,7 +93,7 @@ def test_wrong_names_and_knobs_are_one_line() -> None:
     x = torch.zeros(1, 6)
     with pytest.raises(ConfigError, match="loss=nope is not known: choose one of approxndcg"):
         chunked_loss(scorer(), [x], [[1]], "nope")
-    with pytest.raises(ConfigError, match="temprature: the loss has no such knob; it has k, temp"):
+    with pytest.raises(ConfigError, match="temprature: the loss has no such knob; it has k, gain"):
         chunked_loss(scorer(), [x], [[1]], temprature=1)
     with pytest.raises(ConfigError, match="has the grades 0 to 1, but other labels"):
         chunked_loss(scorer(), [x], [[2]], gain=[0, 1])
