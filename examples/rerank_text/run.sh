@@ -13,11 +13,15 @@ out=${3:-outputs/cranfield}
 [ -d "$out/start" ] || python "$here/rerank.py" "$out" start="$2"
 python "$here/rerank.py" "$out"
 python "$here/features.py" "$out"
+ltr train -m experiment=recommended loss=lambdaloss dataset=letor data_dir="$(dirname "$out")" \
+  dataset.folder="$(basename "$out")" dataset.folds=5 dataset.fold=1,2,3,4,5 'metrics=[ndcg@10,map]' \
+  select_on=ndcg@10 convention.empty=skip threads=1 output_dir="$out" sweep=features
 
-scores="{"
+scores=""
 for system in "$out"/scores/*; do
-  scores+="$(basename "$system"):[$(printf '%s,' "$system"/fold{1,2,3,4,5}.txt)],"
+  files=("$system"/fold{1,2,3,4,5}.txt)
+  scores+=",$(basename "$system"):[$(IFS=,; echo "${files[*]}")]"
 done
 for metric in ndcg@10 map; do
-  ltr compare "$out/features" metric=$metric "scores=${scores//,]/]}}" write="$out/$metric.md"
+  ltr compare "$out/features" metric=$metric "scores={${scores#,}}" write="$out/$metric.md"
 done
