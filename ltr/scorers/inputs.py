@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import torch
 from omegaconf import DictConfig, OmegaConf
 
@@ -81,19 +80,12 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
     if twice := [name for name in roles.id if name in reserved]:
         raise ConfigError(f"id: a column {twice[0]!r} would stand twice in the output; drop it")
     source = Source(Path(cfg.input), given["header"] is not False)
-    cells = list[pa.Table]()
-
-    def see(batch: pa.RecordBatch) -> None:
-        cells.append(pa.Table.from_batches([batch.select(list(roles.id))]))
-
+    cells = list[pd.DataFrame]()
     with _keys_of_the_command():
+        see = lambda block: cells.append(block[[*roles.id]])  # noqa: E731
         blocks = table_blocks(source, roles, columns, rules=Rules(labelled=False), see=see)
         lists = assemble(blocks, columns=columns)
-        try:
-            ids = pa.concat_tables(cells).take(lists.source_rows)
-        except pa.ArrowInvalid as error:
-            raise DataError(f"id: other types from one file to the next ({error})") from None
-    return lists, ids.to_pandas(types_mapper=pd.ArrowDtype)
+    return lists, pd.concat(cells).iloc[lists.source_rows].reset_index(drop=True)
 
 
 def read_file(
