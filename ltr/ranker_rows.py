@@ -70,7 +70,7 @@ def lists_of_rows(
         cells["0"], count = numbers[:, 0], len(numbers)  # all columns are added below
     names = tuple(cells)
     if qid is not None:
-        cells[QID] = qid
+        cells[QID] = _pandas(qid)
     elif without_qid == "refused":
         raise DataError(
             "qid is missing: give qid=, or a table with a column qid; one_list=True for one query; "
@@ -86,7 +86,7 @@ def lists_of_rows(
             cells[key] = check_array(values, ensure_2d=False, dtype=np.float64, input_name=key[:-1])
     for name, values in cells.items():
         try:
-            cells[name] = pd.Series(_pandas(values)).array
+            cells[name] = pd.Series(values).array
         except (ValueError, TypeError) as error:
             raise DataError(f"{name}: {error}; give one value for each row") from error
         if len(cells[name]) != count:

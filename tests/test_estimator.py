@@ -214,7 +214,9 @@ def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
         "give one weight to all rows": lambda: ranker.fit(X, y, qid, sample_weight=range(1, 21)),
         "row 2: weight 0": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0] * 10),
         "'qid': a query id is object": lambda: ranker.fit(X, y, [1, "1", *qid[2:]]),
-        "no role for d (datetime64": lambda: ranker.fit(table.assign(d=pd.Timestamp("2026-01-01")), y, qid),
+        "no role for d (datetime64": lambda: ranker.fit(
+            table.assign(d=pd.Timestamp("2026-01-01")), y, qid
+        ),
         "infinite value": lambda: ranker.fit(table.assign(a=np.inf), y, qid),
         "(X, y, qid, position)": lambda: ranker.fit(X, y, qid, eval_set=[X]),
     }

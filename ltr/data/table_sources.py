@@ -1,6 +1,6 @@
 """Read tables block by block: Parquet, CSV and TSV (gzip too), Arrow, or in memory.
 
-pyarrow reads the files. Without it text gives the same values more slowly, and nothing else is read.
+pyarrow reads files. Without it text gives the same values more slowly; nothing else is read.
 """
 
 import csv
@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ltr.arrays import Doubles
-from ltr.errors import ConfigError, DataError, need
+from ltr.errors import DataError, has, need
 
 _BLOCK_BYTES = 4 << 20  # bytes of text that are parsed at once; no row may be longer
 _FIRST_ROWS = 10_000  # the rows from which the types are guessed without pyarrow
@@ -126,7 +125,7 @@ class Source:
         if isinstance(file, pd.DataFrame):
             return _Memory(file)
         form: Any = table_form(file)
-        plain = form in (",", "\t") and not _has_arrow()
+        plain = form in (",", "\t") and not has("pyarrow.dataset")
         if not plain:
             need("pyarrow.dataset", "parquet")
         with self._reading(str(file)):
@@ -151,14 +150,6 @@ class Source:
                 "commas between the columns (.tsv: tabs), and numbers, or name texts in "
                 "dataset.categories"
             ) from None
-
-
-def _has_arrow() -> bool:
-    try:
-        need("pyarrow.dataset", "parquet")
-    except ConfigError:
-        return False
-    return True
 
 
 def framed(cells: Any) -> pd.DataFrame:
@@ -262,8 +253,8 @@ class _Text:
         self._first = int(header)
         self.names = first[0] if header else [str(i) for i, _ in enumerate(first[0], 1)]
         columns = [*zip(*first[self._first :], strict=True)] or [()] * len(self.names)
-        types = map(_guessed, columns)
-        self.head = pd.DataFrame({n: pd.Series(dtype=t) for n, t in zip(self.names, types)})
+        empty = [pd.Series(dtype=_guessed(cells)) for cells in columns]
+        self.head = pd.DataFrame(dict(zip(self.names, empty, strict=True)))
 
     def blocks(self, columns: list[str], rows: int) -> Iterator[pd.DataFrame]:
         left, at = islice(self._rows(), self._first, None), map(self.names.index, columns)
@@ -285,16 +276,16 @@ class _Text:
     def _column(self, name: str, place: int, block: Sequence[tuple[int, list[str]]]) -> Any:
         if name in self._texts:
             return pd.Series([cells[place] for _, cells in block], dtype="string")
-        known, values = _MISSING, np.empty(len(block))
-        if self.head[name].dtype == bool:
-            known = _MISSING | _FLAGS
-        for i, (row, cells) in enumerate(block):
+        known = _MISSING | _FLAGS if self.head[name].dtype == bool else _MISSING
+        values = list[float]()
+        for row, cells in block:
+            cell = cells[place]
             try:
-                values[i] = known[cells[place]] if cells[place] in known else float(cells[place])
+                values.append(known[cell] if cell in known else float(cell))
             except ValueError:
                 where = f"In CSV column #{place}: Row #{row}"
-                raise ValueError(f"{where}: invalid value {cells[place]!r}") from None
-        return values
+                raise ValueError(f"{where}: invalid value {cell!r}") from None
+        return np.array(values)
 
 
 def _guessed(cells: Sequence[str]) -> str:

@@ -163,7 +163,8 @@ def _numbers(piece: Piece, name: str) -> Doubles | Floats:
     column = _column(piece, name)
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(object)
-    plain = np.dtype(getattr(column.dtype, "numpy_dtype", column.dtype))
+    own: Any = column.dtype
+    plain = np.dtype(getattr(own, "numpy_dtype", own))
     return column.to_numpy(plain if plain.kind == "f" else np.float64, na_value=np.nan)
 
 
@@ -230,9 +231,7 @@ def _feature_names(source: Source, roles: Roles) -> list[str]:
             "column into 'dataset.categories=[NAME]' or, to ignore it, into 'dataset.id=[NAME]', "
             "or all features into 'dataset.features=[NAME]'; turn dates and lists into numbers"
         )
-    if not (
-        names := list(dict.fromkeys([*own, *roles.categories]))
-    ):  # an id may be a feature too
+    if not (names := list(dict.fromkeys([*own, *roles.categories]))):  # an id may be a feature too
         raise DataError(f"{source.title}: no number column is left as a feature; name some")
     return names
 

@@ -11,6 +11,7 @@ from ltr.arrays import Reals
 from ltr.atomic import atomic_write, write_frame
 from ltr.console.keys import required
 from ltr.data.lists import Columns, Lists
+from ltr.errors import need
 from ltr.knobs import check_choice
 from ltr.scorers.inputs import check_output, open_scorer, read_input
 from ltr.scorers.scorer import Scorer
@@ -31,6 +32,8 @@ def predict_file(cfg: DictConfig) -> str:
     required(cfg, "checkpoint", "input", "output")
     output = Path(cfg.output)
     check_output(output, ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", input=cfg.input)
+    if output.suffix == ".parquet":
+        need("pyarrow", "parquet")
     check_choice("order", cfg.order, ("input", "ranked"))
     scorer = open_scorer(cfg)
     lists, ids = read_input(cfg, scorer)

@@ -112,7 +112,7 @@ def read_file(
         rules = Rules(width=width, labels="real", labelled=labelled)
         lists = read_letor(path, rules, regroup=regroup, see=see)
     ids = {"id": [found[row] for row in lists.source_rows]} if any(found) else {}
-    return lists, pd.DataFrame(ids)
+    return lists, pd.DataFrame(ids, index=range(lists.items))
 
 
 def check_output(output: Path, *endings: str, **inputs: str) -> None:
