@@ -25,9 +25,9 @@ UNLABELLED: Any = object()
 
 
 def lists_of_rows(
-    estimator: Any, X: Any, qid: Any, *, y: Any = UNLABELLED, weights: Any = None,
-    position: Any = None, columns: Columns | None = None, categories: Sequence[str] = (),
-    reset: bool = False, without_qid: str = "refused",
+    estimator: Any, X: Any, qid: Any = None, *, group: Any = None, y: Any = UNLABELLED,
+    weights: Any = None, position: Any = None, columns: Columns | None = None,
+    categories: Sequence[str] = (), reset: bool = False, without_qid: str = "refused",
     of_train: Callable[[set[str]], set[str]] | None = None,
 ) -> Lists:  # fmt: skip
     """Return the lists of the rows of ``X``; queries are in the order in which they appear.
@@ -36,7 +36,7 @@ def lists_of_rows(
         estimator: with ``reset``, its ``n_features_in_`` and ``feature_names_in_`` are set.
             Otherwise ``X`` must have these features; a table may have further columns, and its
             columns may be in any order.
-        X, qid, y, weights, position: as for ``Ranker.fit``; without ``y`` all labels are 0.
+        X, qid, group, y, weights, position: as for ``Ranker.fit``; without ``y`` all labels are 0.
         columns: the names and category values of a table's columns; None: find them in the queries
             that ``of_train`` returns, or in all.
         categories: in a fit, the category columns, besides columns of a categorical type.
@@ -69,11 +69,16 @@ def lists_of_rows(
         numbers = to_float32(X.toarray() if issparse(X) else X)[0]
         cells["0"], count = numbers[:, 0], len(numbers)  # all columns are added below
     names = tuple(cells)
+    if group is not None:
+        if qid is not None:
+            raise DataError("group= and qid= (or a column qid of X): give one of them")
+        qid = _qids_of(group, count)
     if qid is not None:
         cells[QID] = _pandas(qid)
     elif without_qid == "refused":
         raise DataError(
-            "qid is missing: give qid=, or a table with a column qid; one_list=True for one query; "
+            "qid is missing: give qid= or group=, or a table with a column qid; one_list=True for "
+            "one query. Only models that score each item alone, such as trees, predict without it. "
             "GridSearchCV passes qid on after sklearn.set_config(enable_metadata_routing=True)"
         )
     else:
@@ -122,6 +127,19 @@ def lists_of_rows(
         return lists
     features = numbers if lists.rows is None else numbers[lists.rows]
     return replace(lists, features=features, missing=int(np.isnan(features).sum()))
+
+
+def _qids_of(group: Any, count: int) -> NDArray[Any]:
+    """Return a query id for each of ``count`` rows, from the number of rows of each query."""
+    sizes = column_or_1d(group)
+    whole = sizes.dtype.kind in "iuf" and ((sizes > 0) & (sizes % 1 == 0)).all()
+    if not whole or sizes.sum() != count:
+        what = f"their sum is {sizes.sum():g}" if whole else "one of them is not"
+        raise DataError(
+            "group: give the number of rows of each query, whole numbers from 1 whose sum is "
+            f"{count}, the rows of X; {what}"
+        )
+    return np.repeat(np.arange(len(sizes)), sizes.astype(np.int64))
 
 
 def _pandas(values: Any) -> Any:

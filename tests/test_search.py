@@ -365,5 +365,9 @@ def test_a_key_that_is_added_as_null_or_false_makes_no_other_search(monkeypatch)
     settings, known = search.settings(), command.search_identity(search)
     monkeypatch.setattr(Search, "settings", lambda self: settings | {"later": None, "on": False})
     assert command.search_identity(search) == known
+    before = {key: settings[key] for key in settings.keys() - {"loss.gain", "suggested.gain"}}
+    assert len(before) == len(settings) - 2
+    monkeypatch.setattr(Search, "settings", lambda self: before)  # as before there was a gain
+    assert command.search_identity(search) == known
     monkeypatch.setattr(Search, "settings", lambda self: settings | {"later": 0})
     assert command.search_identity(search) != known
