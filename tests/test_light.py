@@ -83,7 +83,7 @@ def base(names: list[str]) -> Iterator[str]:
 @pytest.mark.slow
 def test_the_base_trains_and_each_extra_is_named_where_it_is_needed(tmp_path: Path) -> None:
     extras = PROJECT["optional-dependencies"]
-    assert REFUSED.keys() == extras.keys() - {"all", "bench", "dev", "docs"}
+    assert REFUSED.keys() == extras.keys() - {"all", "bench", "dev", "docs", "text"}
     (every,) = map(Requirement, extras["all"])
     assert every.extras == REFUSED.keys() - {"cluster", "tracking"}  # these need a service
     known = {*base(PROJECT["dependencies"]), "ltr-torch"}
