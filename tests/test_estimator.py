@@ -265,13 +265,15 @@ def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
         "give one of them": lambda: ranker.fit(table.assign(qid=qid), y, qid),
         "one_list=True": lambda: ranker.fit(table, y),
         "1 queries cannot be cut": lambda: ranker.fit(X, y, np.ones(len(X))),
-        "named qid expected length 20 but got length 4": lambda: ranker.fit(table, y, [5] * 4),
+        "qid has 4 values: give one for each of 20": lambda: ranker.fit(table, y, [5] * 4),
         "row 3, column 'qid': no query id": lambda: ranker.fit(X, y, [1, 1, None, *qid[3:]]),
         "row 2: label -1": lambda: ranker.fit(X, [0, -1, *y[2:]], qid),
         "give one weight to all rows": lambda: ranker.fit(X, y, qid, sample_weight=range(1, 21)),
         "row 2: weight 0": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0] * 10),
-        "qid: Could not convert": lambda: ranker.fit(X, y, [1, "1", *qid[2:]]),
-        "timestamp": lambda: ranker.fit(table.assign(d=pd.Timestamp("2026-01-01")), y, qid),
+        "'qid': a query id is object": lambda: ranker.fit(X, y, [1, "1", *qid[2:]]),
+        "no role for d (datetime64": lambda: ranker.fit(
+            table.assign(d=pd.Timestamp("2026-01-01")), y, qid
+        ),
         "infinite value": lambda: ranker.fit(table.assign(a=np.inf), y, qid),
         "(X, y, qid, position)": lambda: ranker.fit(X, y, qid, eval_set=[X]),
         "one or two of": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)] * 3),

@@ -266,7 +266,9 @@ def test_mistakes_are_one_line_with_the_remedy(arguments, message) -> None:
 
 def test_without_optuna_it_says_how_to_get_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(LTRError, match=r"^optuna does not load .*: install the extra search: pip"):
+    with pytest.raises(
+        LTRError, match=r"^optuna does not load .*: pip install 'ltr-torch\[search\]'"
+    ):
         importlib.reload(ltr.search)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import torch
 from omegaconf import DictConfig, OmegaConf
 
@@ -84,20 +83,13 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
     if twice := [name for name in roles.id if name in reserved]:
         raise ConfigError(f"id: a column {twice[0]!r} would stand twice in the output; drop it")
     source = Source(Path(cfg.input), given["header"] is not False)
-    cells = list[pa.Table]()
-
-    def see(batch: pa.RecordBatch) -> None:
-        cells.append(pa.Table.from_batches([batch.select(list(roles.id))]))
-
+    cells = list[pd.DataFrame]()
     with _keys_of_the_command():
+        see = lambda block: cells.append(block[[*roles.id]])  # noqa: E731
         rules = Rules(labels="real", labelled=own.get("qrels") is not None)
         blocks = table_blocks(source, roles, columns, rules=rules, see=see)
         lists = assemble(blocks, columns=columns)
-        try:
-            ids = pa.concat_tables(cells).take(lists.source_rows)
-        except pa.ArrowInvalid as error:
-            raise DataError(f"id: other types from one file to the next ({error})") from None
-    return lists, ids.to_pandas(types_mapper=pd.ArrowDtype)
+    return lists, pd.concat(cells).iloc[lists.source_rows].reset_index(drop=True)
 
 
 def read_file(
@@ -126,7 +118,7 @@ def read_file(
         rules = Rules(width=width, labels="real", labelled=labelled)
         lists = read_letor(path, rules, regroup=regroup, see=see)
     named = {"id": [found[row] for row in lists.source_rows]} if any(found) else {}
-    return lists, pd.DataFrame(named)
+    return lists, pd.DataFrame(named, index=range(lists.items))
 
 
 def check_output(output: Path, *endings: str, key: str = "output", **inputs: str) -> None:
