@@ -195,7 +195,8 @@ if __name__ == "__main__":
     if given and given[0].startswith("start="):
         start(given[0].removeprefix("start="), folder)
     else:
+        done = {path.parent.name for path in folder.glob(f"scores/*/fold{FOLDS}.txt")}
         texts: dict[bytes, torch.Tensor] = {}  # "start", the first, fills it outside the times
-        for name in ["start", *(given or SYSTEMS)]:
-            if name == "start" or not (folder / "scores" / name / f"fold{FOLDS}.txt").exists():
-                rerank(name, json.loads((folder / "lists.json").read_text()), folder, texts)
+        left = [name for name in given or SYSTEMS if name not in done]
+        for name in ["start", *left] if left else []:
+            rerank(name, json.loads((folder / "lists.json").read_text()), folder, texts)
