@@ -28,9 +28,15 @@ def discount(r: Array | int) -> Array:
     return 1 / np.log2(1 + np.asarray(r, float))
 
 
-def max_dcg(y: Array, k: int | None) -> float:
-    best = sorted(y, reverse=True)[:k]
-    return math.fsum((2**label - 1) / math.log2(1 + r) for r, label in enumerate(best, 1))
+def gains(y: Array, gain: str | list[float]) -> Array:
+    if isinstance(gain, list):
+        return np.array([gain[int(label)] for label in y], float)
+    return {"exp2": 2**y - 1, "linear": y}[gain]
+
+
+def max_dcg(g: Array, k: int | None) -> float:
+    best = sorted(g, reverse=True)[:k]
+    return math.fsum(gain / math.log2(1 + r) for r, gain in enumerate(best, 1))
 
 
 # pairwise
@@ -50,16 +56,17 @@ def ranknet(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pairs:
     return (_pairs(s, y, k, pairs) * _logistic(s, sigma)).sum()
 
 
-def lambdarank(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pairs: str = "any"):
-    r, g = ranks(s), (2**y - 1) / max_dcg(y, k)
+def lambdarank(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pairs: str = "any",
+               gain="exp2"):  # fmt: skip
+    r, g = ranks(s), gains(y, gain) / max_dcg(gains(y, gain), k)
     d = np.where(r <= (k or len(s)), discount(r), 0)
     weights = np.abs(g[:, None] - g) * np.abs(d[:, None] - d)
     return (_pairs(s, y, k, pairs) * weights * _logistic(s, sigma)).sum()
 
 
 def lambdaloss(s: Array, y: Array, variant: str, k: int | None = None, sigma: float = 1.0,
-               mu: float = 10.0, pairs: str = "any"):  # fmt: skip
-    r, g = ranks(s), (2**y - 1) / max_dcg(y, k)
+               mu: float = 10.0, pairs: str = "any", gain="exp2"):  # fmt: skip
+    r, g = ranks(s), gains(y, gain) / max_dcg(gains(y, gain), k)
     if variant == "ndcg1":
         each = ~np.eye(len(s), dtype=bool)  # whatever the labels, but i = j
         if k is not None:
@@ -119,10 +126,10 @@ def listmle(s: Array, y: Array, weight: str | None = None):
     return sum(weights(r + 1) * (logsumexp(ordered[r:]) - ordered[r]) for r in range(n))
 
 
-def _ndcg_at(r: Array, y: Array, k: int | None, cut_slope: float):
+def _ndcg_at(r: Array, g: Array, k: int | None, cut_slope: float):
     """Minus NDCG@k of soft ranks, which the cutoff fades out."""
     cut = expit(cut_slope * (k + 0.5 - r)) if k else 1.0
-    return -((2**y - 1) * cut / np.log2(1 + r)).sum() / max_dcg(y, k)
+    return -(g * cut / np.log2(1 + r)).sum() / max_dcg(g, k)
 
 
 def laplace_cdf(x: Array) -> Array:
@@ -131,16 +138,16 @@ def laplace_cdf(x: Array) -> Array:
 
 
 def approxndcg(s: Array, y: Array, k: int | None = None, temperature: float = 1.0,
-               cut_slope: float = 10.0, cdf=expit):  # fmt: skip
+               cut_slope: float = 10.0, cdf=expit, gain="exp2"):  # fmt: skip
     above = cdf((s - s[:, None]) / temperature)
     np.fill_diagonal(above, 0)
-    return _ndcg_at(1 + above.sum(1), y, k, cut_slope)
+    return _ndcg_at(1 + above.sum(1), gains(y, gain), k, cut_slope)
 
 
 lapndcg = partial(approxndcg, cdf=laplace_cdf)
 
 
-def sodeep(s: Array, y: Array, k: int | None = None, cut_slope: float = 10.0):
+def sodeep(s: Array, y: Array, k: int | None = None, cut_slope: float = 10.0, gain="exp2"):
     weights = json.loads(SORTER.read_text())["weights"]
 
     def layer(name: str, x: Array) -> Array:
@@ -154,7 +161,7 @@ def sodeep(s: Array, y: Array, k: int | None = None, cut_slope: float = 10.0):
     size = np.full((n, 1), 1 / others)
     hidden = np.tanh(layer("first", np.hstack([told * layer("asked", item), item, size])))
     r = 1 + (n - 1) * expit(layer("share", np.tanh(layer("second", hidden)))[:, 0])
-    return _ndcg_at(r, y, k, cut_slope)
+    return _ndcg_at(r, gains(y, gain), k, cut_slope)
 
 
 # pointwise
@@ -270,10 +277,10 @@ def rank_distribution(s: Array, sigma: float) -> Array:
 # metrics of a soft permutation
 
 
-def soft_ndcg(soft: Array, y: Array, k: int | None, d: Array | None = None):
-    n = len(y)
+def soft_ndcg(soft: Array, y: Array, k: int | None, d: Array | None = None, gain="exp2"):
+    n, g = len(y), gains(y, gain)
     d = (discount(np.arange(1, n + 1)) if d is None else d) * (np.arange(n) < (k or n))
-    return -((soft @ (2**y - 1)) * d).sum() / (np.sort(2**y - 1)[::-1] * d).sum()
+    return -((soft @ g) * d).sum() / (np.sort(g)[::-1] * d).sum()
 
 
 def soft_map(soft: Array, y: Array, k: int | None, relevant: float = 1):
@@ -313,25 +320,25 @@ def neural(metric, s: Array, y: Array, k: int | None = None, temperature: float 
 softsortndcg = partial(neural, soft_ndcg, sort=soft_sort)
 
 
-def neuralndcg_t(s: Array, y: Array, k: int | None = None, temperature: float = 1.0):
+def neuralndcg_t(s: Array, y: Array, k: int | None = None, temperature: float = 1.0, **knobs):
     """Equation 6: scaled as the transposed matrix, summed over the items."""
-    return soft_ndcg(sinkhorn(neural_sort(s, temperature).T).T, y, k)
+    return soft_ndcg(sinkhorn(neural_sort(s, temperature).T).T, y, k, **knobs)
 
 
 def networkndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.1,
-                network: str = "bitonic", distribution: str = "cauchy"):  # fmt: skip
+                network: str = "bitonic", distribution: str = "cauchy", **knobs):  # fmt: skip
     entered = np.lexsort((-s, -y))
-    return soft_ndcg(network_sort(s, entered, temperature, network, distribution), y, k)
+    return soft_ndcg(network_sort(s, entered, temperature, network, distribution), y, k, **knobs)
 
 
-def otndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.01):
-    return soft_ndcg(ot_sort(s, temperature), y, k)
+def otndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.01, **knobs):
+    return soft_ndcg(ot_sort(s, temperature), y, k, **knobs)
 
 
 def softndcg(s: Array, y: Array, k: int | None = None, sigma: float = 1.0,
-             discount: str = "log2", normalise: bool = False):  # fmt: skip
+             discount: str = "log2", normalise: bool = False, gain="exp2"):  # fmt: skip
     r = np.arange(1, len(s) + 1)
     d = {"log2": 1 / np.log2(1 + r), "sqrt_log2": np.log2(1 + r) ** -0.5,
          "linear": 1 - (r - 1) / len(s)}[discount]  # fmt: skip
     soft = rank_distribution(s, sigma)
-    return soft_ndcg(sinkhorn(soft) if normalise else soft, y, k, d)
+    return soft_ndcg(sinkhorn(soft) if normalise else soft, y, k, d, gain)

@@ -41,6 +41,7 @@ from ltr.losses.pairwise import (
 )
 from ltr.losses.plrank import plrank_loss
 from ltr.losses.pointwise import bce_loss, mse_loss, ordinal_loss, rmse_loss
+from ltr.losses.ragged import pad_lists
 from ltr.losses.rankprop import rankprop_loss
 from ltr.losses.soft_permutation import neural_ndcg_loss, ot_ndcg_loss, softsort_ndcg_loss
 from ltr.losses.soft_ranks import approx_ndcg_loss, lap_ndcg_loss, sodeep_loss, soft_ndcg_loss
@@ -68,6 +69,7 @@ __all__ = [
     "ordinal_loss",
     "ot_ndcg_loss",
     "p_listmle_loss",
+    "pad_lists",
     "plrank_loss",
     "rankboost_loss",
     "ranknet_loss",
