@@ -326,9 +326,9 @@ def neuralndcg_t(s: Array, y: Array, k: int | None = None, temperature: float = 
 
 
 def networkndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.1,
-                network: str = "bitonic", distribution: str = "cauchy", **knobs):  # fmt: skip
-    entered = np.lexsort((-s, -y))
-    return soft_ndcg(network_sort(s, entered, temperature, network, distribution), y, k, **knobs)
+                network: str = "bitonic", distribution: str = "cauchy", gain="exp2"):  # fmt: skip
+    entered = np.lexsort((-s, -gains(y, gain)))
+    return soft_ndcg(network_sort(s, entered, temperature, network, distribution), y, k, gain=gain)
 
 
 def otndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.01, **knobs):

@@ -22,6 +22,7 @@ from ltr.experiment.identity import _parts
 from ltr.losses import network_ndcg_loss, sodeep_loss
 from ltr.losses.batch import ideal_order
 from ltr.losses.soft_permutation import negative_ndcg, soft_dcg
+from ltr.metrics.cumulative_gain import gains
 from ltr.metrics.ordering import order_by_score, rank_of_item
 from ltr.relaxations import (
     learned_ranks,
@@ -181,10 +182,10 @@ def test_a_soft_network_is_doubly_stochastic_and_mostly_monotonic(
 @pytest.mark.parametrize("network", sorting_network._NETWORKS)
 def test_the_loss_is_of_the_matrix_and_does_not_jump(network: str) -> None:
     scores, labels, mask = random_lists(0, torch.float64, size=13)
-    order = ideal_order(scores, labels, mask)
-    found = soft_dcg(network_sort(scores, mask, order=order, network=network), labels, mask, k=3)
+    order, gain = ideal_order(scores, labels, mask), gains(labels, mask)
+    found = soft_dcg(network_sort(scores, mask, order=order, network=network), gain, k=3)
     loss = partial(network_ndcg_loss, labels=labels, mask=mask, network=network)
-    torch.testing.assert_close(loss(scores, k=3), negative_ndcg(found, labels, mask, k=3))
+    torch.testing.assert_close(loss(scores, k=3), negative_ndcg(found, gain, mask, k=3))
     first = order_by_score(scores, mask)[:, :2]  # the best two cross
     tied = scores.scatter(-1, first, scores.gather(-1, first[:, :1]).expand(-1, 2))
     ahead, behind = (
