@@ -22,7 +22,7 @@ $(BIN)/python:
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing into $(VENV) (once; some minutes) ..."
-	$(PIP) install --quiet --constraint constraints.txt $(INDEX) --editable . $(TORCH)
+	$(PIP) install --quiet --constraint constraints.txt $(INDEX) --editable '.[all]' $(TORCH)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
@@ -30,7 +30,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install --quiet --constraint constraints.txt $(INDEX) --editable '.[dev]' $(TORCH)
 	@touch $@
 
-setup: $(VENV)/.installed ## make .venv with the pinned dependencies
+setup: $(VENV)/.installed ## make .venv with the pinned dependencies of every feature
 
 train: $(VENV)/.installed ## train the default experiment (half a minute)
 	$(BIN)/python train.py $(ARGS)
@@ -45,11 +45,7 @@ quick: $(VENV)/.installed-dev ## run the tests that start no process and train n
 fire: $(VENV)/.installed-dev ## kill the program, damage its files (minutes=20; ARGS='only=flips tries=1000 seed=3')
 	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m fire $(if $(minutes),minutes=$(minutes)) $(ARGS)
 
-$(VENV)/.installed-gbdt: $(VENV)/.installed
-	$(PIP) install --quiet --constraint constraints.txt $(INDEX) --editable '.[gbdt]' $(TORCH)
-	@touch $@
-
-table3: $(VENV)/.installed-gbdt ## Table 3 of NeuralNDCG, Pobrotyn and Bialobrzeski, 2021 (ARGS='dataset=istella seeds=3')
+table3: $(VENV)/.installed ## Table 3 of NeuralNDCG, Pobrotyn and Bialobrzeski, 2021 (ARGS='dataset=istella seeds=3')
 	$(BIN)/python scripts/table.py table=neuralndcg_table3 $(if $(findstring dataset=,$(ARGS)),,dataset=web30k) $(ARGS)
 
 lint: $(VENV)/.installed-dev ## format check, lint, imports and types

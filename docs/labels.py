@@ -44,10 +44,11 @@ KINDS = {
     "real, 0 to 0.9": np.linspace(0, 0.9, 10),
 }
 YES, TOP, NO = "yes", "top", "no"
+LINEAR = "all, gain=linear"
 MEANING = f"""`{YES}` counts as said, with nothing to set. `{TOP}`: beside the largest label
 one of half its size counts no more than 0. `{NO}` stops before training with a line that names the
 label and says what to set or choose. Objectives of the tree libraries that count 2^y are as blind
-as ndcg."""
+as ndcg. The last column: all these labels under gain=linear; `-` has no gain."""
 SPREAD = 16.0  # labels up to here count beside each other under 2^label and softmax
 NOTHING = 1e-6  # what counts less than this share of the largest label counts nothing
 _TREES: dict[tuple[type[BoostedTrees], str], str] = {
@@ -64,31 +65,48 @@ _TREES: dict[tuple[type[BoostedTrees], str], str] = {
 
 def label_table() -> str:
     """A row for each loss, metric and objective, a column for each of ``KINDS``, and a legend."""
-    rows = [[name, what, *map(tried, KINDS.values())] for name, what, tried in _subjects()]
-    headers = ["", "what counts of a label y", *KINDS]
+    rows = [
+        [name, what, *map(tried, KINDS.values()), _all_of(linear) if linear else "-"]
+        for name, what, tried, linear in _subjects()
+    ]
+    headers = ["", "what counts of a label y", *KINDS, LINEAR]
     return f"{tabulate(rows, headers, tablefmt='github', disable_numparse=True)}\n\n{MEANING}"
 
 
-def _subjects() -> Iterator[tuple[str, str, Callable[[np.ndarray], str]]]:
-    """The name of each row, what counts of a label, and what becomes of some labels."""
+Tried = Callable[[np.ndarray], str]
+
+
+def _all_of(tried: Tried) -> str:
+    """What becomes of the labels of ``KINDS``, each outcome once."""
+    return ", ".join(dict.fromkeys(map(tried, KINDS.values())))
+
+
+def _subjects() -> Iterator[tuple[str, str, Tried, Tried | None]]:
+    """The name of each row, what counts of a label, what becomes of some labels, and with a linear
+    gain, where there is one.
+    """
     for name in loss_names():
-        said = re.search(r"(?m)^# Labels: (.*)\.$", loss_config(name).text)
-        yield f"loss={name}", said[1] if said else "", partial(of_loss, name)
+        config = loss_config(name)
+        said = re.search(r"(?m)^# Labels: (.*)\.$", config.text)
+        linear = partial(of_loss, name, gain="linear") if "gain" in config.values else None
+        yield f"loss={name}", said[1] if said else "", partial(of_loss, name), linear
     for name in METRICS:
         metric = Metric(name)
-        yield name, _counted(metric), partial(of_metric, metric)
+        linear = partial(of_metric, metric, gain="linear") if "gain" in metric.parts else None
+        yield name, _counted(metric), partial(of_metric, metric), linear
     for (trees, objective), what in _TREES.items():
         name = f"model={trees.library} model.objective={objective}"
-        yield name, what, partial(of_rounds, partial(trees, objective=objective, options=None))
-    yield "model=adarank", "as model.metric counts it", partial(of_rounds, AdaRank)
-    yield "model=rankboost", "their order", partial(of_rounds, RankBoost)
-    yield "model=prank", "y, a grade", partial(of_rounds, PRank)
+        make = partial(trees, objective=objective, options=None)
+        yield name, what, partial(of_rounds, make), None
+    yield "model=adarank", "as model.metric counts it", partial(of_rounds, AdaRank), None
+    yield "model=rankboost", "their order", partial(of_rounds, RankBoost), None
+    yield "model=prank", "y, a grade", partial(of_rounds, PRank), None
 
 
-def of_loss(name: str, labels: np.ndarray) -> str:
-    """What becomes of ``labels`` under ``loss=name``."""
+def of_loss(name: str, labels: np.ndarray, **knobs: str) -> str:
+    """What becomes of ``labels`` under ``loss=name`` with these ``knobs``."""
     config = loss_config(name)
-    values, largest = dict(config.values), float(labels.max())
+    values, largest = config.values | knobs, float(labels.max())
     if "levels" in values:
         values["levels"] = levels_for(largest)
     loss = partial(import_function(config.target), **values)
@@ -99,10 +117,10 @@ def of_loss(name: str, labels: np.ndarray) -> str:
     return TOP if loss_drowns(loss, largest) else YES
 
 
-def of_metric(metric: Metric, labels: np.ndarray) -> str:
+def of_metric(metric: Metric, labels: np.ndarray, gain: str = "exp2") -> str:
     """What becomes of ``labels`` under ``metric``."""
     largest = float(labels.max())
-    convention = Convention(levels=levels_for(largest))
+    convention = Convention(levels=levels_for(largest), gain=gain)
     try:
         check_metrics("data", _lists(labels), [metric], convention)
     except ConfigError:
@@ -157,7 +175,7 @@ def of_rounds(make: Callable[[int], RoundModel], labels: np.ndarray) -> str:
 
 def _counted(metric: Metric) -> str:
     parts = {
-        "gain": "convention.gain: 2^y - 1, y, or a table",
+        "gain": "the gain: 2^y - 1, y, or a table",
         "relevant": "relevant from y = convention.relevant on, or not",
         "levels": "(2^y - 1) / 2^(convention.levels - 1)",
     }

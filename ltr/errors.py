@@ -44,6 +44,15 @@ def as_started(command: str) -> str:
     return f"ltr {command}"
 
 
+def has(name: str) -> bool:
+    """Return whether the module ``name`` is installed and loads."""
+    try:
+        import_module(name)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
 def need(name: str, extra: str) -> Any:
     """Import and return the module ``name``, which the optional ``extra`` installs.
 
@@ -53,6 +62,6 @@ def need(name: str, extra: str) -> Any:
         return import_module(name)
     except (ImportError, OSError) as error:  # OSError: a system library such as OpenMP is missing
         raise ConfigError(
-            f"{name} does not load here ({' '.join(str(error).split())}): install the extra "
-            f"{extra}: pip install '.[{extra}]' where the project's files are"
+            f"{name} does not load here ({' '.join(str(error).split())}): "
+            f"pip install 'ltr-torch[{extra}]', in a clone pip install '.[{extra}]'"
         ) from error

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from ltr.errors import ConfigError
 
+Gain = str | Sequence[float | int]  # exp2, linear, or the gains of the grades 0, 1, 2 and so on
 _MOST = 10**18  # cutoffs are compared with ranks, which are int64
 
 
@@ -37,7 +38,7 @@ def check_empty(empty: float | int | str) -> None:
         )
 
 
-def check_gain(gain: str | Sequence[float | int], choices: Sequence[str]) -> None:
+def check_gain(gain: Gain, choices: Sequence[str]) -> None:
     """Raise ``ConfigError`` unless ``gain`` is one of ``choices`` or a table of gains.
 
     A table holds the gains of grade 0, 1, 2, ...: finite, >= 0, and never falling, so that labels

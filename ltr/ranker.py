@@ -117,6 +117,10 @@ class Ranker(BaseEstimator):
         eval_set: Sequence[Sequence[Any]] | None = None,
         sample_weight: Any = None,
         position: Any = None,
+        *,
+        group: Any = None,
+        eval_group: Sequence[Any] | None = None,
+        eval_qid: Sequence[Any] | None = None,
     ) -> Self:
         """Train on ``X`` and select the best epoch on the validation lists.
 
@@ -126,22 +130,21 @@ class Ranker(BaseEstimator):
                 series, the column of the table with the same name is not used as a feature.
             y: graded relevance of each row, ``[rows]``, 0 = not relevant.
             qid: the query of each row, ``[rows]``; None: the column ``qid`` of the table.
-            eval_set: a list of one or two tuples ``(X, y, qid)`` or ``(X, y, qid, position)``: the
-                validation lists and, if you like, the test lists. None: some queries of train
-                become the validation lists.
+            eval_set: a list of one or two tuples ``(X, y)``, ``(X, y, qid)`` or ``(X, y, qid,
+                position)``: the validation lists and, if you like, the test lists. None: some
+                queries of train become the validation lists.
             sample_weight: how much the query of each row counts, ``[rows]``, > 0; equal in all rows
                 of a query.
             position: the rank at which each item was shown, ``[rows]``, for ``model.position``;
                 None: the order of the rows.
+            group: instead of ``qid``, the number of rows of each query, ``[queries]``, as LightGBM
+                and XGBoost take it; the rows of a query are adjacent.
+            eval_group, eval_qid: ``group`` or ``qid`` of each entry ``(X, y)`` of ``eval_set``.
 
         Raises:
             ValueError, TypeError: the input or a parameter is wrong; the message is one line.
         """
-        entries = eval_set or ()
-        if not all(isinstance(one, (tuple, list)) and 2 <= len(one) <= 4 for one in entries):
-            raise DataError(
-                "eval_set: give [(X, y, qid)] or (X, y, qid, position), vali, then test"
-            )
+        entries = _entries(eval_set, eval_group, eval_qid)
         overrides = overrides_of(self.get_params(deep=False))
         cfg, choices = run_config(overrides)
         for key in RELATIVE:  # else relative to the run's temporary folder
@@ -152,13 +155,13 @@ class Ranker(BaseEstimator):
             begun = load_model(cfg.init_from, trust=as_list(cfg.trust)).columns
         of_train = partial(queries_of_train, fraction=self.vali_fraction, seed=cfg.seed)
         train = self._lists(
-            X, qid, columns=begun, y=y, reset=True, weights=sample_weight, position=position,
-            categories=as_list(self.categories), of_train=None if entries else of_train,
+            X, qid, group=group, columns=begun, y=y, reset=True, weights=sample_weight,
+            position=position, categories=as_list(self.categories),
+            of_train=None if entries else of_train,
         )  # fmt: skip
         lists = {"train": train}
         for split, given in zip(("vali", "test"), entries, strict=False):
-            other, labels, ids, places = (*given, None, None)[:4]
-            lists[split] = self._lists(other, ids, columns=train.columns, y=labels, position=places)
+            lists[split] = self._lists(columns=train.columns, **given)
         if not entries and self.one_list and len(train) == 1:
             lists["vali"] = train
         elif not entries:
@@ -183,27 +186,31 @@ class Ranker(BaseEstimator):
             write_overrides(Path(name, ".hydra", "overrides.yaml"), overrides)
             return self._take(Path(name), trained.scorer, trained.config)
 
-    def predict(self, X: Any, qid: Any = None, position: Any = None) -> Floats:
+    def predict(
+        self, X: Any, qid: Any = None, position: Any = None, *, group: Any = None
+    ) -> Floats:
         """Return the score of each row of ``X``, ``[rows]``; higher is better.
 
-        The columns of a table are found by name. ``qid`` may be left out if the model scores each
-        item alone. ``ValueError``: ``X`` lacks features, or ``qid`` is missing.
+        The columns of a table are found by name. ``qid`` and ``group`` (see ``fit``) may be left
+        out if the model scores each item alone. ``ValueError``: ``X`` lacks features, or ``qid`` is
+        missing.
         """
         check_is_fitted(self)
         alone = getattr(self._scorer.model, "pointwise", False)
         without = {"without_qid": "each"} if alone else {}
-        lists = self._lists(X, qid, position=position, **without)
+        lists = self._lists(X, qid, group=group, position=position, **without)
         return in_rows(self._scores(lists), lists)
 
-    def rank(self, X: Any, qid: Any = None, position: Any = None) -> Ints:
+    def rank(self, X: Any, qid: Any = None, position: Any = None, *, group: Any = None) -> Ints:
         """Return the rank of each row in its list, ``[rows]``, 1 = best; ties are in row order."""
         check_is_fitted(self)
-        lists = self._lists(X, qid, position=position)
+        lists = self._lists(X, qid, group=group, position=position)
         return in_rows(ranks_of(self._scores(lists), lists.offsets), lists)
 
     def score(
-        self, X: Any, y: Any, qid: Any = None, sample_weight: Any = None, position: Any = None
-    ) -> float:
+        self, X: Any, y: Any, qid: Any = None, sample_weight: Any = None, position: Any = None,
+        *, group: Any = None,
+    ) -> float:  # fmt: skip
         """Return the mean of the metric ``select_on`` over the lists, weighted by their weights.
 
         In a cross-validation, use ``cv=GroupKFold(5)`` or the like: if the rows of a query are
@@ -212,7 +219,7 @@ class Ranker(BaseEstimator):
         check_is_fitted(self)
         name = str(self._settings.select_on)
         lists, values, convention = self._measured(
-            [name], None, X, qid, y=y, weights=sample_weight, position=position
+            [name], None, X, qid, group=group, y=y, weights=sample_weight, position=position
         )
         if lists.weights is None:
             return means(values, convention)[name]
@@ -227,6 +234,8 @@ class Ranker(BaseEstimator):
         metrics: Sequence[str] | str | None = None,
         metrics_as: str | None = None,
         position: Any = None,
+        *,
+        group: Any = None,
     ) -> pd.DataFrame:
         """Return a table of metrics with one row per query, in the order in which queries appear.
 
@@ -234,14 +243,15 @@ class Ranker(BaseEstimator):
         relevant) and the metrics. A metric is NaN if the convention leaves the list out.
 
         Args:
-            X, y, qid, position: as for ``fit``.
+            X, y, qid, position, group: as for ``fit``.
             metrics: for example ``["ndcg@10", "mrr"]``; None: the metrics of the fit.
             metrics_as: the name of a metric convention, for example ``"trec"``; None: the
                 convention of the fit.
         """
         check_is_fitted(self)
         names = as_list(self._settings.metrics if metrics is None else metrics)
-        lists, values, _ = self._measured(names, metrics_as, X, qid, y=y, position=position)
+        how = {"group": group, "y": y, "position": position}
+        lists, values, _ = self._measured(names, metrics_as, X, qid, **how)
         return pd.DataFrame(
             {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty, **values}
         )
@@ -309,7 +319,7 @@ class Ranker(BaseEstimator):
         self._files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
         return self
 
-    def _lists(self, X: Any, qid: Any, **how: Any) -> Lists:
+    def _lists(self, X: Any, qid: Any = None, **how: Any) -> Lists:
         if "columns" not in how:
             how["columns"] = self._scorer.columns
         how = {"without_qid": "one" if self.one_list else "refused"} | how
@@ -333,6 +343,23 @@ class _Trained(Hook):
 
     def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any], scorer: Any) -> None:
         self.config, self.scorer = cfg, scorer
+
+
+def _entries(eval_set: Any, eval_group: Any, eval_qid: Any) -> list[dict[str, Any]]:
+    """Return the arguments of ``lists_of_rows`` for each entry of ``eval_set``."""
+    entries, names = list(eval_set or ()), ("X", "y", "qid", "position")
+    sound = all(isinstance(one, (tuple, list)) and 2 <= len(one) <= 4 for one in entries)
+    found = [dict(zip(names, one, strict=False)) for one in entries if sound]
+    for key, given in {"group": eval_group, "qid": eval_qid}.items():
+        if given is not None:
+            sound = sound and len(given) == len(entries) and not any(key in one for one in found)
+            found = [one | {key: of} for one, of in zip(found, given, strict=False)]
+    if not sound or len(entries) > 2:
+        raise DataError(
+            "eval_set: give one or two of (X, y), (X, y, qid) or (X, y, qid, position): vali, then "
+            "test; where an entry has no qid, as many entries of eval_group or eval_qid"
+        )
+    return found
 
 
 def overrides_of(params: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_array, column_or_1d
@@ -15,9 +15,9 @@ from sklearn.utils.validation import validate_data as validated
 from ltr.data.assemble import assemble
 from ltr.data.letor import Rules, to_float32
 from ltr.data.lists import Columns, Lists, split_queries
-from ltr.data.table_sources import Source
+from ltr.data.table_sources import Source, framed
 from ltr.data.tables import Roles, find_columns, table_blocks, table_qids
-from ltr.errors import DataError
+from ltr.errors import DataError, need
 
 QID = "qid"  # the column of a table that holds query ids
 _LABEL, _WEIGHT, _POSITION = "y=", "sample_weight=", "position="  # cannot be feature names
@@ -25,9 +25,9 @@ UNLABELLED: Any = object()
 
 
 def lists_of_rows(
-    estimator: Any, X: Any, qid: Any, *, y: Any = UNLABELLED, weights: Any = None,
-    position: Any = None, columns: Columns | None = None, categories: Sequence[str] = (),
-    reset: bool = False, without_qid: str = "refused",
+    estimator: Any, X: Any, qid: Any = None, *, group: Any = None, y: Any = UNLABELLED,
+    weights: Any = None, position: Any = None, columns: Columns | None = None,
+    categories: Sequence[str] = (), reset: bool = False, without_qid: str = "refused",
     of_train: Callable[[set[str]], set[str]] | None = None,
 ) -> Lists:  # fmt: skip
     """Return the lists of the rows of ``X``; queries are in the order in which they appear.
@@ -36,7 +36,7 @@ def lists_of_rows(
         estimator: with ``reset``, its ``n_features_in_`` and ``feature_names_in_`` are set.
             Otherwise ``X`` must have these features; a table may have further columns, and its
             columns may be in any order.
-        X, qid, y, weights, position: as for ``Ranker.fit``; without ``y`` all labels are 0.
+        X, qid, group, y, weights, position: as for ``Ranker.fit``; without ``y`` all labels are 0.
         columns: the names and category values of a table's columns; None: find them in the queries
             that ``of_train`` returns, or in all.
         categories: in a fit, the category columns, besides columns of a categorical type.
@@ -49,33 +49,36 @@ def lists_of_rows(
         ValueError, TypeError: as scikit-learn's estimators raise them.
         DataError: a column, a query id, a label, a weight or a position is wrong.
     """
-    frame, cells = nw.from_native(X, pass_through=True), dict[str, Any]()
-    if isinstance(frame, nw.LazyFrame):
-        frame = frame.collect()
-    if named := isinstance(frame, nw.DataFrame):
-        if QID in frame.columns:
+    frame, cells = _pandas(X), dict[str, Any]()
+    if named := isinstance(frame, pd.DataFrame):
+        if QID in frame:
             if qid is not None:
                 raise DataError("qid= and a column qid of X: give one of them")
-            qid, frame = frame[QID], frame.drop(QID)
+            qid, frame = frame[QID], frame.drop(columns=QID)
         if reset:  # columns that are also given as arguments are not features
             given = {getattr(one, "name", None) for one in (qid, y, weights)}
-            frame = frame[:, [i for i, name in enumerate(frame.columns) if name not in given]]
+            frame = frame.loc[:, [name not in given for name in frame]]
         elif columns is not None:
-            there = list(map(str, frame.columns))
-            frame = frame[:, [there.index(name) for name in columns.names if name in there]]
-        validated(estimator, frame.to_native(), reset=reset, skip_check_array=True)
-        cells |= {str(one.name): _column(one, f"column {one.name}") for one in frame.iter_columns()}
+            there = list(map(str, frame))
+            frame = frame.iloc[:, [there.index(name) for name in columns.names if name in there]]
+        validated(estimator, frame, reset=reset, skip_check_array=True)
+        cells |= {str(name): column for name, column in frame.items()}
         count = len(frame)
     else:
         X = validated(estimator, X, reset=reset, accept_sparse="csr", ensure_all_finite="allow-nan")
         numbers = to_float32(X.toarray() if issparse(X) else X)[0]
         cells["0"], count = numbers[:, 0], len(numbers)  # all columns are added below
     names = tuple(cells)
+    if group is not None:
+        if qid is not None:
+            raise DataError("group= and qid= (or a column qid of X): give one of them")
+        qid = _qids_of(group, count)
     if qid is not None:
-        cells[QID] = _column(qid, QID)
+        cells[QID] = _pandas(qid)
     elif without_qid == "refused":
         raise DataError(
-            "qid is missing: give qid=, or a table with a column qid; one_list=True for one query; "
+            "qid is missing: give qid= or group=, or a table with a column qid; one_list=True for "
+            "one query. Only models that score each item alone, such as trees, predict without it. "
             "GridSearchCV passes qid on after sklearn.set_config(enable_metadata_routing=True)"
         )
     else:
@@ -86,15 +89,20 @@ def lists_of_rows(
         if values is not None and values is not UNLABELLED:
             values = column_or_1d(values, warn=key == _LABEL)
             cells[key] = check_array(values, ensure_2d=False, dtype=np.float64, input_name=key[:-1])
-    try:
-        table = pa.table(cells)
-    except pa.ArrowException as error:
-        raise DataError(f"inconsistent numbers of rows: {error}") from error
+    for name, values in cells.items():
+        try:
+            cells[name] = pd.Series(values).array
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{name}: {error}; give one value for each row") from error
+        if len(cells[name]) != count:
+            raise DataError(f"{name} has {len(cells[name])} values: give one for each of {count}")
+    table = pd.DataFrame(cells, copy=False)
     order = None
     if position is not None:  # position gives the order of a list's items
         order = np.argsort(cells[_POSITION], kind="stable")
-        table = table.take(order).drop_columns([_POSITION])  # not a feature
-    source, coded = Source(table), [n for n in names if pa.types.is_dictionary(table[n].type)]
+        table = table.iloc[order].drop(columns=_POSITION)  # not a feature
+    coded = [name for name in names if isinstance(table[name].dtype, pd.CategoricalDtype)]
+    source = Source(table)
     roles = Roles(
         query=QID,
         label=_LABEL if _LABEL in cells else None,
@@ -121,16 +129,32 @@ def lists_of_rows(
     return replace(lists, features=features, missing=int(np.isnan(features).sum()))
 
 
-def _column(values: Any, name: str) -> Any:
-    """Return ``values`` as a ``pa.Array``; missing values become null."""
-    series = nw.from_native(values, series_only=True, pass_through=True)
-    try:
-        if isinstance(series, nw.Series):
-            return series.to_arrow()
-        return pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError) as error:
-        text = " ".join(str(error).split())
-        raise DataError(f"{name}: {text}; give one type of values, one for each row") from error
+def _qids_of(group: Any, count: int) -> NDArray[Any]:
+    """Return a query id for each of ``count`` rows, from the number of rows of each query."""
+    sizes = column_or_1d(group)
+    whole = sizes.dtype.kind in "iuf" and ((sizes > 0) & (sizes % 1 == 0)).all()
+    if not whole or sizes.sum() != count:
+        what = f"their sum is {sizes.sum():g}" if whole else "one of them is not"
+        raise DataError(
+            "group: give the number of rows of each query, whole numbers from 1 whose sum is "
+            f"{count}, the rows of X; {what}"
+        )
+    return np.repeat(np.arange(len(sizes)), sizes.astype(np.int64))
+
+
+def _pandas(values: Any) -> Any:
+    """Return ``values``, as pandas if they are a table or a series; other libraries go by Arrow."""
+    if isinstance(values, pd.DataFrame | pd.Series):
+        return values
+    native = nw.from_native(values, pass_through=True, allow_series=True)
+    if native is values:
+        return values
+    need("pyarrow", "parquet")
+    if isinstance(native, nw.LazyFrame):
+        native = native.collect()
+    if isinstance(native, nw.Series):
+        return framed(native.to_frame().to_arrow()).iloc[:, 0]
+    return framed(native.to_arrow())
 
 
 def in_rows(values: NDArray[Any], lists: Lists) -> NDArray[Any]:

@@ -20,5 +20,6 @@ Ranks = Int[Tensor, "batch list"]
 PerList = Float[Tensor, "batch"]
 PerListMask = Bool[Tensor, "batch"]
 Matrix = Float[Tensor, "batch rank item"]
+Carried = Float[Tensor, "batch list channel"]
 
 Loss = Callable[..., Tensor]  # with its knobs bound or not

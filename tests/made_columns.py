@@ -10,7 +10,7 @@ from ltr.data.assemble import assemble
 from ltr.data.letor import Rules
 from ltr.data.lists import Columns, Lists
 from ltr.data.memory import MemoryLists
-from ltr.data.table_sources import Source
+from ltr.data.table_sources import Source, framed
 from ltr.data.tables import Roles, find_columns, table_blocks
 from ltr.experiment.run import run
 
@@ -67,7 +67,7 @@ def train_mixed(folder: Path, data: MemoryLists, *overrides: str) -> dict[str, f
 
 def lists_of(table: pa.Table, roles: Roles, *, columns=None, labelled=True) -> Lists:
     """The lists of a table, with these names and categories, or those that are found in it."""
-    source = Source(table)
+    source = Source(framed(table))
     columns = columns or find_columns(source, roles)
     rules = Rules(labelled=labelled)
     return assemble(table_blocks(source, roles, columns, rules=rules), columns=columns)

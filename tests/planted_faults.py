@@ -10,6 +10,7 @@ from torch import Tensor
 from ltr import losses
 from ltr.losses.soft_permutation import negative_ndcg, neural_dcg
 from ltr.metrics import dcg
+from ltr.metrics.cumulative_gain import ideal_dcg
 from ltr.metrics.ordering import rank_of_item, ranks_like
 
 
@@ -50,7 +51,12 @@ FAULTS = {
     "ideal not cut": Fault(
         losses.neural_ndcg_loss, "the_sharp_limit_is_minus_the_metric", "from minus ndcg at k=1",
         losses.neural_ndcg_loss,
-        {"ltr.losses.soft_permutation.dcg": lambda *x, k: dcg(*x)},
+        {"ltr.losses.soft_permutation.ideal_dcg": lambda *x, k: ideal_dcg(*x, k=None)},
+    ),
+    "gain ignored": Fault(
+        losses.approx_ndcg_loss, "a_gain_is_a_scale_of_the_labels", "under gain=[1, 3, 9, 27, 81]",
+        lambda s, y, m, *, gain="exp2": losses.approx_ndcg_loss(
+            s, y, m, gain=gain if gain == "linear" else "exp2"),
     ),
     "lists coupled": Fault(
         losses.approx_ndcg_loss, "lists_do_not_see_each_other", "stood alone",

@@ -28,9 +28,15 @@ def discount(r: Array | int) -> Array:
     return 1 / np.log2(1 + np.asarray(r, float))
 
 
-def max_dcg(y: Array, k: int | None) -> float:
-    best = sorted(y, reverse=True)[:k]
-    return math.fsum((2**label - 1) / math.log2(1 + r) for r, label in enumerate(best, 1))
+def gains(y: Array, gain: str | list[float]) -> Array:
+    if isinstance(gain, list):
+        return np.array([gain[int(label)] for label in y], float)
+    return {"exp2": 2**y - 1, "linear": y}[gain]
+
+
+def max_dcg(g: Array, k: int | None) -> float:
+    best = sorted(g, reverse=True)[:k]
+    return math.fsum(gain / math.log2(1 + r) for r, gain in enumerate(best, 1))
 
 
 # pairwise
@@ -50,16 +56,17 @@ def ranknet(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pairs:
     return (_pairs(s, y, k, pairs) * _logistic(s, sigma)).sum()
 
 
-def lambdarank(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pairs: str = "any"):
-    r, g = ranks(s), (2**y - 1) / max_dcg(y, k)
+def lambdarank(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pairs: str = "any",
+               gain="exp2"):  # fmt: skip
+    r, g = ranks(s), gains(y, gain) / max_dcg(gains(y, gain), k)
     d = np.where(r <= (k or len(s)), discount(r), 0)
     weights = np.abs(g[:, None] - g) * np.abs(d[:, None] - d)
     return (_pairs(s, y, k, pairs) * weights * _logistic(s, sigma)).sum()
 
 
 def lambdaloss(s: Array, y: Array, variant: str, k: int | None = None, sigma: float = 1.0,
-               mu: float = 10.0, pairs: str = "any"):  # fmt: skip
-    r, g = ranks(s), (2**y - 1) / max_dcg(y, k)
+               mu: float = 10.0, pairs: str = "any", gain="exp2"):  # fmt: skip
+    r, g = ranks(s), gains(y, gain) / max_dcg(gains(y, gain), k)
     if variant == "ndcg1":
         each = ~np.eye(len(s), dtype=bool)  # whatever the labels, but i = j
         if k is not None:
@@ -119,10 +126,10 @@ def listmle(s: Array, y: Array, weight: str | None = None):
     return sum(weights(r + 1) * (logsumexp(ordered[r:]) - ordered[r]) for r in range(n))
 
 
-def _ndcg_at(r: Array, y: Array, k: int | None, cut_slope: float):
+def _ndcg_at(r: Array, g: Array, k: int | None, cut_slope: float):
     """Minus NDCG@k of soft ranks, which the cutoff fades out."""
     cut = expit(cut_slope * (k + 0.5 - r)) if k else 1.0
-    return -((2**y - 1) * cut / np.log2(1 + r)).sum() / max_dcg(y, k)
+    return -(g * cut / np.log2(1 + r)).sum() / max_dcg(g, k)
 
 
 def laplace_cdf(x: Array) -> Array:
@@ -131,16 +138,16 @@ def laplace_cdf(x: Array) -> Array:
 
 
 def approxndcg(s: Array, y: Array, k: int | None = None, temperature: float = 1.0,
-               cut_slope: float = 10.0, cdf=expit):  # fmt: skip
+               cut_slope: float = 10.0, cdf=expit, gain="exp2"):  # fmt: skip
     above = cdf((s - s[:, None]) / temperature)
     np.fill_diagonal(above, 0)
-    return _ndcg_at(1 + above.sum(1), y, k, cut_slope)
+    return _ndcg_at(1 + above.sum(1), gains(y, gain), k, cut_slope)
 
 
 lapndcg = partial(approxndcg, cdf=laplace_cdf)
 
 
-def sodeep(s: Array, y: Array, k: int | None = None, cut_slope: float = 10.0):
+def sodeep(s: Array, y: Array, k: int | None = None, cut_slope: float = 10.0, gain="exp2"):
     weights = json.loads(SORTER.read_text())["weights"]
 
     def layer(name: str, x: Array) -> Array:
@@ -154,7 +161,7 @@ def sodeep(s: Array, y: Array, k: int | None = None, cut_slope: float = 10.0):
     size = np.full((n, 1), 1 / others)
     hidden = np.tanh(layer("first", np.hstack([told * layer("asked", item), item, size])))
     r = 1 + (n - 1) * expit(layer("share", np.tanh(layer("second", hidden)))[:, 0])
-    return _ndcg_at(r, y, k, cut_slope)
+    return _ndcg_at(r, gains(y, gain), k, cut_slope)
 
 
 # pointwise
@@ -213,6 +220,48 @@ def ot_sort(s: Array, temperature: float) -> Array:
     return sinkhorn(neural_sort(x / max(1, len(s) - 1), temperature))
 
 
+def soft_swap(x: float, distribution: str) -> float:
+    """The larger of two values goes to the first wire; x is the first minus the second."""
+    far = 1 - 1 / (16 * abs(x)) if abs(x) > 0.25 else 0.5 + abs(x)
+    return {
+        "logistic": float(expit(x)),
+        "reciprocal": (2 * x / (1 + 2 * abs(x)) + 1) / 2,
+        "cauchy": math.atan(x) / math.pi + 0.5,
+        "optimal": far if x > 0 else 1 - far,
+    }[distribution]
+
+
+def comparators(n: int, network: str) -> list[tuple[int, int]]:
+    """Batcher's bitonic sorter of n = 2^m wires, whose blocks fall and rise in turn; odd-even."""
+    if network == "odd_even":
+        return [(i, i + 1) for layer in range(n) for i in range(layer % 2, n - 1, 2)]
+    sizes = [2**m for m in range(1, n.bit_length())]
+    found = []
+    for size, gap in ((size, gap) for size in sizes for gap in sizes[::-1] if gap <= size):
+        for i in (i for i in range(n) if not i & gap // 2):
+            pair = i, i + gap // 2
+            found.append(pair if not i & size else pair[::-1])
+    return found
+
+
+def network_sort(s: Array, order: Array, temperature: float, network: str, distribution: str):
+    """Wires without an item, so that they are a power of 2, lose to every item."""
+    n = len(s)
+    size = 2 ** math.ceil(math.log2(n)) if network == "bitonic" else n
+    x = [*map(float, s[order]), *[None] * (size - n)]
+    rows = [*np.eye(n)[order], *[np.zeros(n)] * (size - n)]
+    for i, j in comparators(size, network):
+        a, b = x[i], x[j]
+        if a is None or b is None:
+            f = 0.0 if a is None and b is not None else 1.0
+            x[i], x[j] = (b, a) if f == 0 else (a, b)
+        else:
+            f = soft_swap((a - b) / temperature, distribution)
+            x[i], x[j] = f * a + (1 - f) * b, (1 - f) * a + f * b
+        rows[i], rows[j] = f * rows[i] + (1 - f) * rows[j], (1 - f) * rows[i] + f * rows[j]
+    return np.array(rows[:n])
+
+
 def rank_distribution(s: Array, sigma: float) -> Array:
     n = len(s)
     found = np.zeros((n, n))  # [item, rank]
@@ -228,10 +277,10 @@ def rank_distribution(s: Array, sigma: float) -> Array:
 # metrics of a soft permutation
 
 
-def soft_ndcg(soft: Array, y: Array, k: int | None, d: Array | None = None):
-    n = len(y)
+def soft_ndcg(soft: Array, y: Array, k: int | None, d: Array | None = None, gain="exp2"):
+    n, g = len(y), gains(y, gain)
     d = (discount(np.arange(1, n + 1)) if d is None else d) * (np.arange(n) < (k or n))
-    return -((soft @ (2**y - 1)) * d).sum() / (np.sort(2**y - 1)[::-1] * d).sum()
+    return -((soft @ g) * d).sum() / (np.sort(g)[::-1] * d).sum()
 
 
 def soft_map(soft: Array, y: Array, k: int | None, relevant: float = 1):
@@ -271,19 +320,25 @@ def neural(metric, s: Array, y: Array, k: int | None = None, temperature: float 
 softsortndcg = partial(neural, soft_ndcg, sort=soft_sort)
 
 
-def neuralndcg_t(s: Array, y: Array, k: int | None = None, temperature: float = 1.0):
+def neuralndcg_t(s: Array, y: Array, k: int | None = None, temperature: float = 1.0, **knobs):
     """Equation 6: scaled as the transposed matrix, summed over the items."""
-    return soft_ndcg(sinkhorn(neural_sort(s, temperature).T).T, y, k)
+    return soft_ndcg(sinkhorn(neural_sort(s, temperature).T).T, y, k, **knobs)
 
 
-def otndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.01):
-    return soft_ndcg(ot_sort(s, temperature), y, k)
+def networkndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.1,
+                network: str = "bitonic", distribution: str = "cauchy", gain="exp2"):  # fmt: skip
+    entered = np.lexsort((-s, -gains(y, gain)))
+    return soft_ndcg(network_sort(s, entered, temperature, network, distribution), y, k, gain=gain)
+
+
+def otndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.01, **knobs):
+    return soft_ndcg(ot_sort(s, temperature), y, k, **knobs)
 
 
 def softndcg(s: Array, y: Array, k: int | None = None, sigma: float = 1.0,
-             discount: str = "log2", normalise: bool = False):  # fmt: skip
+             discount: str = "log2", normalise: bool = False, gain="exp2"):  # fmt: skip
     r = np.arange(1, len(s) + 1)
     d = {"log2": 1 / np.log2(1 + r), "sqrt_log2": np.log2(1 + r) ** -0.5,
          "linear": 1 - (r - 1) / len(s)}[discount]  # fmt: skip
     soft = rank_distribution(s, sigma)
-    return soft_ndcg(sinkhorn(soft) if normalise else soft, y, k, d)
+    return soft_ndcg(sinkhorn(soft) if normalise else soft, y, k, d, gain)

@@ -268,7 +268,7 @@ def verdicts(what: str, arguments: str) -> tuple[str, bool]:
 @pytest.mark.parametrize(
     ("what", "arguments", "sound", "said"),
     [
-        ("loss", "neuralndcg k=3 tol=1e-3", True, "17 properties: 16 hold, 0 fail, 1 do not apply"),
+        ("loss", "neuralndcg k=3 tol=1e-3", True, "18 properties: 17 hold, 0 fail, 1 do not apply"),
         ("loss", "mine.squared power=1.5", True, "it has no knob k"),
         ("loss", "mine.crashing", False, "3 lists of 8 places: KeyError: 'no\\nsuch thing'"),
         ("loss", "mine.binary grades=2", True, " 0 fail"),

@@ -136,6 +136,14 @@ def test_a_teacher_counts_by_its_method(tmp_path) -> None:
     assert only.seeds == 2
 
 
+def test_a_run_from_before_the_key_gain_is_of_the_same_system(tmp_path) -> None:
+    keep(tmp_path / "old", seed=1)
+    for seed, gain in ((2, "exp2"), (3, "linear")):
+        loss = {"_target_": "rmse", "k": None, "gain": gain}
+        keep(tmp_path / gain, seed=seed, config={"loss": loss, "gain": None})
+    assert [one.seeds for one in found(tmp_path).systems.values()] == [2, 1]
+
+
 @pytest.mark.slow
 def test_systems_are_named_by_what_differs(tmp_path) -> None:
     keep(tmp_path / "a", typed=("epochs=0",), config={"epochs": 0})

@@ -3,6 +3,7 @@
 import json
 import logging
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +40,21 @@ from ltr.training.network import Step
 
 
 @pytest.mark.parametrize(
-    ("cost", "labelled"), [("listnet", listnet_loss), ("lambdarank", lambdarank_loss)]
+    ("cost", "knobs", "labelled"),
+    [
+        ("listnet", {}, listnet_loss),
+        ("lambdarank", {}, lambdarank_loss),
+        ("lambdarank", {"gain": "linear"}, partial(lambdarank_loss, gain="linear")),
+    ],
 )
-def test_it_mixes_teacher_and_labels_by_alpha(cost, labelled) -> None:
+def test_it_mixes_teacher_and_labels_by_alpha(cost, knobs, labelled) -> None:
     generator = torch.Generator().manual_seed(1)
     scores, teacher = torch.randn(2, 2, 5, generator=generator, dtype=torch.float64)
     mask = torch.tensor([[True] * 5, [True, False, True, True, False]])
     labels = torch.tensor([[0.0, 2, 1, 0, 0], [1.0, 0, 0, 2, 0]], dtype=torch.float64)
     teacher = teacher.masked_fill(~mask, torch.nan)  # junk on the padding
     alone = distil_loss(scores, teacher, mask, cost=cost)  # the labels are the teacher's
-    found = distil_loss(scores, labels, mask, teacher=teacher, cost=cost, alpha=0.25)
+    found = distil_loss(scores, labels, mask, teacher=teacher, cost=cost, alpha=0.25, **knobs)
     torch.testing.assert_close(found, 0.25 * alone + 0.75 * labelled(scores, labels, mask))
     mixed = mix_loss(
         scores, labels, mask, teacher=teacher, parts={"distil": 0.25, "listnet": 2.0},

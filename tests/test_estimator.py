@@ -165,6 +165,63 @@ def test_texts_of_a_table_need_a_role_and_given_columns_have_one(data_of) -> Non
     assert ranker.n_features_in_ == 6
 
 
+# How LightGBM is used, also by PyTerrier (LTRTransformer), and how XGBoost is.
+THEIRS = """
+ranker = Ranker(random_state=1, **settings)
+ranker.fit(X, y, {group}, eval_set=[(X_vali, y_vali)], eval_{group_vali})
+scores = ranker.predict(X_test)
+"""
+SIZES = THEIRS.format(group="group=sizes", group_vali="group=[sizes_vali]")
+QIDS = THEIRS.format(group="qid=qid", group_vali="qid=[qid_vali]")
+XGBOOST = {"learning_rate": 0.1, "tree_method": "hist", "base_score": 0.0}
+XGBOOST |= {"lambdarank_pair_method": "topk", "lambdarank_num_pair_per_sample": 32}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The argument 'eval_set' is deprecated")
+@pytest.mark.parametrize(
+    ("code", "line", "settings"),
+    [
+        (SIZES, "from lightgbm import LGBMRanker as Ranker", {"verbose": -1}),
+        (QIDS, "from xgboost import XGBRanker as Ranker", XGBOOST),
+        (SIZES, "from xgboost import XGBRanker as Ranker", XGBOOST),
+    ],
+)
+def test_code_for_another_ranker_runs_with_one_other_import(code, line, settings) -> None:
+    model = line.split()[1]
+    pytest.importorskip(model)
+    names = {}
+    for split, lists in (("", 40), ("_vali", 10), ("_test", 10)):
+        X, y, qid = rows(lists, seed=lists)
+        order = np.argsort(qid, kind="stable")
+        names |= {f"X{split}": X[order], f"y{split}": y[order], f"qid{split}": qid[order]}
+        names[f"sizes{split}"] = np.bincount(qid)
+    ours = {"model": model, "epochs": 8, "patience": None, "select": "last", "verbose": 0}
+    names["settings"] = {"n_estimators": 8, "n_jobs": 1, **settings}
+    exec(f"{line}{code}", theirs := dict(names))
+    names["settings"] = {**ours, "threads": 1}
+    exec(f"from ltr import Ranker{code}", names)
+    assert len({*names["scores"]}) > 4
+    assert names["scores"].tolist() == theirs["scores"].astype(np.float32).tolist()
+
+
+@pytest.mark.slow
+def test_sizes_of_groups_are_queries_everywhere(fitted) -> None:
+    X, y, qid = rows()
+    order = np.argsort(qid, kind="stable")
+    X, y, qid, sizes = X[order], y[order], qid[order], [5] * 30
+    part = X[:50], y[:50]
+    eval_set, eval_group = [(X, y), part], [sizes, sizes[:10]]
+    again = clone(fitted).fit(X, y, group=sizes, eval_set=eval_set, eval_group=eval_group)
+    other = clone(fitted).fit(X, y, qid, eval_set=[(X, y, qid), (*part, qid[:50])])
+    assert again.results_["test"] == other.results_["test"]
+    assert again.rank(X, group=sizes).tolist() == other.rank(X, qid).tolist()
+    assert again.predict(X, group=sizes).tolist() == other.predict(X).tolist()
+    assert again.score(X, y, group=sizes) == other.score(X, y, qid)
+    queries = again.evaluate(X, y, group=sizes)
+    assert queries.drop(columns="qid").equals(other.evaluate(X, y, qid).drop(columns="qid"))
+
+
 @pytest.mark.slow
 def test_rows_apart_are_scored_and_ranked_in_their_order(fitted) -> None:
     X, _, qid = rows()
@@ -201,22 +258,32 @@ def test_a_model_that_reads_lists_needs_qid_and_reads_positions() -> None:
 def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
     X, y, qid = rows(4)
     table, ranker = pd.DataFrame(X, columns=list("abc")), Ranker("mlp")
-    misspelt = clone(Ranker("mlp", **{"model.hiden_sizes": [3]}))
+    vali, misspelt = [(X, y)], clone(Ranker("mlp", **{"model.hiden_sizes": [3]}))
     wrong = {
         "model.hiden_sizes: no such key": lambda: misspelt.fit(X, y, qid),
         "vali_fraction=1.5": lambda: Ranker(vali_fraction=1.5).fit(X, y, qid),
         "give one of them": lambda: ranker.fit(table.assign(qid=qid), y, qid),
         "one_list=True": lambda: ranker.fit(table, y),
         "1 queries cannot be cut": lambda: ranker.fit(X, y, np.ones(len(X))),
-        "named qid expected length 20 but got length 4": lambda: ranker.fit(table, y, [5] * 4),
+        "qid has 4 values: give one for each of 20": lambda: ranker.fit(table, y, [5] * 4),
         "row 3, column 'qid': no query id": lambda: ranker.fit(X, y, [1, 1, None, *qid[3:]]),
         "row 2: label -1": lambda: ranker.fit(X, [0, -1, *y[2:]], qid),
         "give one weight to all rows": lambda: ranker.fit(X, y, qid, sample_weight=range(1, 21)),
         "row 2: weight 0": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0] * 10),
-        "qid: Could not convert": lambda: ranker.fit(X, y, [1, "1", *qid[2:]]),
-        "timestamp": lambda: ranker.fit(table.assign(d=pd.Timestamp("2026-01-01")), y, qid),
+        "'qid': a query id is object": lambda: ranker.fit(X, y, [1, "1", *qid[2:]]),
+        "no role for d (datetime64": lambda: ranker.fit(
+            table.assign(d=pd.Timestamp("2026-01-01")), y, qid
+        ),
         "infinite value": lambda: ranker.fit(table.assign(a=np.inf), y, qid),
         "(X, y, qid, position)": lambda: ranker.fit(X, y, qid, eval_set=[X]),
+        "one or two of": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)] * 3),
+        "eval_group or eval_qid": lambda: ranker.fit(X, y, qid, eval_set=vali, eval_group=[]),
+        "entry has no qid": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)], eval_qid=[qid]),
+        "group= and qid=": lambda: ranker.fit(X, y, qid, group=[20]),
+        "group= and qid= ": lambda: ranker.fit(table.assign(qid=qid), y, group=[20]),
+        "sum is 20, the rows of X; their sum is 19": lambda: ranker.fit(X, y, group=[9, 10]),
+        "rows of X; one of them is not": lambda: ranker.fit(X, y, group=[0, 20]),
+        "from 1 whose sum": lambda: ranker.fit(X, y, qid, eval_set=vali, eval_group=[[9.5, 10.5]]),
     }
     for found, action in wrong.items():
         assert found in refused(action, ValueError)

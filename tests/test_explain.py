@@ -107,7 +107,7 @@ def test_an_item_is_left_out_of_the_list() -> None:
 def test_a_network_without_captum_says_how_to_install_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     said = refused(lambda: attributions_of(subject(Compared([1.0] * 3, [0.0] * 3))), ConfigError)
-    assert "install the extra explain" in said
+    assert "pip install 'ltr-torch[explain]'" in said
 
 
 def test_a_query_id_is_text_whatever_it_looks_like() -> None:

@@ -1,6 +1,7 @@
 """What labels ask of losses and metrics: found in train, checked before the first batch."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,10 +117,15 @@ LINEAR = "convention.gain=linear"
         ({"test": [[0, 1, 2], [1, 0.5]]}, "loss=ranknet convention.gain=[0,1,3]",
          "test, where the largest is label 2"),
         ({}, "loss=ranknet convention.gain=[0,1]", "label 2 "),
+        ({"train": [[0, 1, 2], [1, 0.5]]}, "loss=svmndcg loss.gain=[0,1,3]",
+         "train, where the largest is label 2 (query id q0): gain=[0, 1, 3] has the grades 0 to 2"),
+        ({}, "loss=mix +loss.knobs.neuralndcg.gain=[0,1]", "train, where the largest is label 2"),
         ({"vali": FOUR}, "loss=rmse suggested.levels=5", None),
         ({"vali": FOUR}, "loss=listnet", None),  # reads no grades
         ({"vali": FOUR}, "model=lightgbm", None),
         ({"train": CLICKS, "vali": CLICKS}, f"loss=rmse {LINEAR}", None),
+        ({"train": CLICKS, "vali": CLICKS, "test": REAL}, "loss=plrank gain=linear", None),
+        ({}, "loss=lambdarank gain=[0,1,3]", None),
         ({"train": REAL}, "loss=bce loss.relevant=0.8", None),  # 0.800000012 in float32
         ({}, "loss=ranknet convention.gain=[0,1,3]", None),
     ],
@@ -132,6 +138,14 @@ def test_what_a_loss_or_a_metric_cannot_take_stops(labels, overrides, said, tmp_
         resolved(*given)
     else:
         assert said in refused(lambda: resolved(*given), ConfigError)
+
+
+def test_a_label_below_0_of_a_data_set_of_ones_own_stops(tmp_path: Path) -> None:
+    cfg = compose(*folder(tmp_path), "gain=linear")
+    lists = build(cfg).dataset.split("train")
+    below = {"train": replace(lists, labels=-lists.labels)}
+    said = refused(lambda: resolve_labels(cfg, build(cfg), below), ConfigError)
+    assert said == "train has a label below 0: labels are >= 0, 0 is not relevant"
 
 
 def test_scores_of_other_tools_are_checked_in_the_same_way(tmp_path: Path) -> None:

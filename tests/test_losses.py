@@ -154,6 +154,7 @@ def applies(prop: str, loss: partial[Tensor]) -> bool:
         "the_cutoff_is_honoured": "k" in knobs,
         "the_sharp_limit_is_minus_the_metric": with_metric
         and knobs.get("discount", "log2") == "log2",
+        "a_gain_is_a_scale_of_the_labels": "gain" in knobs and known not in ("mix", "distil"),
         "what_is_drawn_comes_from_the_generator": known in ("listmle", "p_listmle", "plrank")
         or bool(knobs.get("stochastic")),
     }.get(prop, True)
@@ -183,6 +184,22 @@ def test_a_list_of_one_grade_without_relevant_items_has_no_gradient(name: str) -
 
 
 both_paths = pytest.mark.parametrize("path", ["kernel", "plain"])
+
+
+@both_paths
+def test_a_label_that_a_table_lacks_makes_its_list_nan(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if path == "plain":
+        plain(monkeypatch)
+    scores, labels, mask = ragged()
+    labels[1, 4] = 1.5
+    for name in sorted(set(NAMES) - {"distil_loss"}):  # whose labels count nothing by default
+        loss = getattr(losses, name)
+        if "gain" in inspect.signature(loss).parameters:
+            found = value_and_gradient(partial(loss, gain=[0, 1, 3, 3, 9]), scores, labels, mask)
+            assert found.value.isnan().tolist() == [False, True, False], name
+            assert found.gradient[[0, 2]].isfinite().all()
 
 
 @both_paths
@@ -264,6 +281,7 @@ WRONG: dict[str, tuple[list[Any], str]] = {  # what a knob of that name refuses,
     "weight": (["log"], "choose one of exp2, log2$"),
     "discount": (["flat"], "choose one of log2, sqrt_log2, linear$"),
     "targets": (["grades"], "choose one of ranks, isotonic$"),
+    "gain": (["exp", [0], [0, 2, 1]], "write a list of gains"),
     "cost": (["hinge"], "choose one of listnet, lambdarank$"),
     "pair_weight": (["ndcg", "null"], "write .*None"),
 }
@@ -322,6 +340,8 @@ def test_a_mix_is_the_sum_of_its_parts_which_draw_from_its_generator() -> None:
     found = make(compose(*given).loss, "loss")(*data)
     expected = 2 * losses.neural_ndcg_loss(*data, temperature=0.1)
     torch.testing.assert_close(found, expected + 0.5 * losses.rmse_loss(*data, levels=7))
+    found = losses.mix_loss(*data, parts={"lambdarank": 1}, gain="linear")
+    assert torch.equal(found, losses.lambdarank_loss(*data, gain="linear"))
     drawn = [torch.Generator().manual_seed(3) for _ in range(2)]
     found = losses.mix_loss(*data, parts={"listmle": 2.0}, generator=drawn[0])
     assert torch.equal(found, 2 * losses.listmle_loss(*data, generator=drawn[1]))

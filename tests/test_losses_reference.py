@@ -32,10 +32,12 @@ SCORES: dict[str, Callable[[np.random.Generator, int], ref.Array]] = {
     "saturated tanh": lambda rng, n: np.tanh(20 * rng.normal(size=n)),
 }
 CUT: list[dict[str, Any]] = [{"k": None}, {"k": 5}]
-SHARP: list[dict[str, Any]] = [*CUT, {"k": 4, "temperature": 0.4}]
-SLOPED: list[dict[str, Any]] = [*CUT, {"k": 4, "temperature": 0.4, "cut_slope": 3.0}]
+TABLE = [0, 1, 1, 5, 9]
+GAINED: list[dict[str, Any]] = [*CUT, {"gain": "linear"}, {"k": 4, "gain": TABLE}]
+SHARP: list[dict[str, Any]] = [*GAINED, {"k": 4, "temperature": 0.4}]
+SLOPED: list[dict[str, Any]] = [*GAINED, {"k": 4, "temperature": 0.4, "cut_slope": 3.0}]
 RELEVANT: list[dict[str, Any]] = [*CUT, {"k": 4, "temperature": 0.4, "relevant": 2}]
-LOGISTIC: list[dict[str, Any]] = [*CUT, {"k": 4, "sigma": 0.7}, {"k": 5, "pairs": "both"}]
+LOGISTIC: list[dict[str, Any]] = [{"k": 4, "sigma": 0.7}, {"k": 5, "pairs": "both"}]
 # the loss, its formula, as it is and at a cutoff, and knobs that both take
 LOSSES: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[dict[str, Any]]]] = {
     "neuralndcg": (losses.neural_ndcg_loss, partial(ref.neural, ref.soft_ndcg),
@@ -47,20 +49,23 @@ LOSSES: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[dict[str, A
                   [*CUT, {"k": 4, "temperature": 0.4, "levels": 7}]),
     "neuralprecision": (losses.neural_precision_loss, partial(ref.neural, ref.soft_precision),
                         RELEVANT),
-    "otndcg": (losses.ot_ndcg_loss, ref.otndcg, [*CUT, {"k": 4, "temperature": 0.1}]),
+    "otndcg": (losses.ot_ndcg_loss, ref.otndcg, [*GAINED, {"k": 4, "temperature": 0.1}]),
+    "networkndcg": (losses.network_ndcg_loss, ref.networkndcg,
+                    [*GAINED, {"k": 4, "temperature": 0.4, "network": "odd_even"},
+                     *({"distribution": x} for x in ("reciprocal", "optimal", "logistic"))]),
     "softsortndcg": (losses.softsort_ndcg_loss, ref.softsortndcg, [*SHARP, {"max_iter": 2}]),
     "softndcg": (losses.soft_ndcg_loss, ref.softndcg,
-                 [*CUT, {"sigma": 0.4, "discount": "linear"}, {"k": 4, "discount": "linear"},
+                 [*GAINED, {"sigma": 0.4, "discount": "linear"}, {"k": 4, "discount": "linear"},
                   {"k": 4, "discount": "sqrt_log2", "normalise": True}]),
     "approxndcg": (losses.approx_ndcg_loss, ref.approxndcg, SLOPED),
     "lapndcg": (losses.lap_ndcg_loss, ref.lapndcg, SLOPED),
-    "sodeep": (losses.sodeep_loss, ref.sodeep, [*CUT, {"k": 4, "cut_slope": 3.0}]),
-    "ranknet": (losses.ranknet_loss, ref.ranknet, LOGISTIC),
-    "lambdarank": (losses.lambdarank_loss, ref.lambdarank, LOGISTIC),
+    "sodeep": (losses.sodeep_loss, ref.sodeep, [*GAINED, {"k": 4, "cut_slope": 3.0}]),
+    "ranknet": (losses.ranknet_loss, ref.ranknet, [*CUT, *LOGISTIC]),
+    "lambdarank": (losses.lambdarank_loss, ref.lambdarank, [*GAINED, *LOGISTIC]),
     **{
         f"lambdaloss {variant}": (
             partial(losses.lambda_loss, variant=variant), partial(ref.lambdaloss, variant=variant),
-            [*CUT, {"k": 4, "sigma": 0.7, "mu": 5.0, "pairs": "both"}],
+            [*GAINED, {"k": 4, "sigma": 0.7, "mu": 5.0, "pairs": "both"}],
         )
         for variant in ("ndcg1", "ndcg2", "ndcg2++")
     },
@@ -93,10 +98,16 @@ def check(name: str, loss: Callable[..., Any], knobs: dict[str, Any], size: int)
     formula = LOSSES[name][1]
     rng = np.random.default_rng(size)
     for kind, draw in SCORES.items():
-        if name == "softndcg" and size == 300 and (kind != "usual" or "discount" in knobs):
+        if (
+            name == "softndcg"
+            and size == 300
+            and (kind != "usual" or {"discount", "gain"} & {*knobs})
+        ):
             continue  # O(n^3)
         s, y = draw(rng, size), rng.integers(0, 5, size).astype(float)
         y[0] = max(y[0], 1)
+        if knobs.get("gain") == "linear":
+            y *= 12.7  # real labels, too large for 2^y
         if "listmle" in name:  # the order of equal labels would be drawn
             y = rng.permutation(size).astype(float)
         # padding in front, between and behind
@@ -186,19 +197,42 @@ def test_svm_map_is_the_largest_of_all_rankings(path: str, monkeypatch: pytest.M
         check_worst(partial(losses.svm_map_loss, relevant=2), scores, labels, worth)
 
 
+each_gain = pytest.mark.parametrize("gain", ["exp2", "linear", TABLE], ids=str)
+
+
+@each_gain
 @pytest.mark.parametrize("k", [None, 1, 2, 4])
-def test_svm_ndcg_is_the_largest_of_all_rankings(k: int | None) -> None:
+def test_svm_ndcg_is_the_largest_of_all_rankings(k: int | None, gain: Any) -> None:
     for scores, labels in small_lists():
         n = len(scores)
         ranks, scores = rankings(n), scores.requires_grad_()
         weight = (min(k or n, n) + 1 - ranks).clamp(min=0)
         means = (weight * scores).sum(-1) / weight[0].sum()
-        exact = metrics.ndcg(-ranks, labels.expand_as(ranks), ranks > 0, k=k)
-        ideal = means[exact > 1 - 1e-12].max()  # of the ideal orders, equal labels by score
-        if k is not None:  # also below k they stand by label
-            order = sorted(range(n), key=lambda i: (-labels[i], -scores[i].detach()))
+        exact = metrics.ndcg(-ranks, labels.expand_as(ranks), ranks > 0, k=k, gain=gain)
+        ideal = means[exact > 1 - 1e-12].max()  # of the ideal orders, equal gains by score
+        if k is not None:  # also below k they stand by gain
+            worth = ref.gains(labels.numpy(), gain)
+            order = sorted(range(n), key=lambda i: (-worth[i], -scores[i].detach()))
             ideal = (weight[0].sort(descending=True).values * scores[order]).sum() / weight[0].sum()
-        check_worst(partial(losses.svm_ndcg_loss, k=k), scores, labels, 1 - exact + means - ideal)
+        loss = partial(losses.svm_ndcg_loss, k=k, gain=gain)
+        check_worst(loss, scores, labels, 1 - exact + means - ideal)
+
+
+@each_gain
+@pytest.mark.parametrize("k", [None, 1, 3])
+def test_a_pair_of_lambdarank_weighs_what_its_swap_changes(k: int | None, gain: Any) -> None:
+    for scores, labels in small_lists():
+        ranks, total = torch.from_numpy(ref.ranks(scores.numpy())).double()[None], 0.0
+        mask = torch.ones_like(ranks, dtype=torch.bool)
+        measure = partial(metrics.ndcg, labels=labels[None], mask=mask, k=k, gain=gain)
+        for i, j in itertools.permutations(range(len(scores)), 2):
+            swapped = ranks.clone()
+            swapped[0, [i, j]] = ranks[0, [j, i]]
+            change = (measure(-swapped) - measure(-ranks)).abs().item()
+            if labels[i] > labels[j]:
+                total += change * np.logaddexp(0, (scores[j] - scores[i]).item())
+        found = losses.lambdarank_loss(scores[None], labels[None], mask, k=k, gain=gain)
+        assert found.item() == pytest.approx(total, abs=1e-12)
 
 
 @pytest.mark.parametrize("path", ["scipy", "plain"])
@@ -219,8 +253,9 @@ def test_isotonic_targets_are_the_closest(path: str, monkeypatch: pytest.MonkeyP
     ]  # fmt: skip
 
 
+@each_gain
 @pytest.mark.parametrize("k", [1, 2, 3, None])
-def test_pl_rank_has_no_bias(k: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pl_rank_has_no_bias(k: int | None, gain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     temperature, scores = 0.7, torch.tensor([0.4, -0.3, 1.1, 0.2], dtype=torch.float64)
     places, mask = rankings(4) - 1, torch.ones(24, 4, dtype=torch.bool)
     labels = torch.tensor([2.0, 0, 1, 1], dtype=torch.float64).expand(24, 4)
@@ -228,7 +263,7 @@ def test_pl_rank_has_no_bias(k: int | None, monkeypatch: pytest.MonkeyPatch) -> 
     ranked = m[places.argsort(-1)]
     left = ranked.flip(-1).logcumsumexp(-1).flip(-1)
     chances = (ranked - left).sum(-1).exp()  # of each ranking, by the Plackett-Luce model
-    values = metrics.ndcg(-places, labels, mask, k=k)
+    values = metrics.ndcg(-places, labels, mask, k=k, gain=gain)
     expected = -(chances * values).sum()
     (slope,) = torch.autograd.grad(expected, m)
 
@@ -236,7 +271,7 @@ def test_pl_rank_has_no_bias(k: int | None, monkeypatch: pytest.MonkeyPatch) -> 
     least = m.detach().log_softmax(-1) + places
     noise = torch.exp(-torch.exp(least))[None]
     monkeypatch.setattr("ltr.losses.plrank.uniform_noise", lambda *_: noise)
-    loss = partial(losses.plrank_loss, k=k, n_samples=1, temperature=temperature)
+    loss = partial(losses.plrank_loss, k=k, gain=gain, n_samples=1, temperature=temperature)
     value, gradient = value_and_gradient(loss, scores.expand(24, 4), labels, mask)
     torch.testing.assert_close(value, -values)
     each = gradient / torch.arange(1, 25).unsqueeze(-1)

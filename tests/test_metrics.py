@@ -29,7 +29,7 @@ from ltr.inference.evaluate import chosen_conventions, evaluate_model
 from ltr.losses import neural_err_loss
 from ltr.metrics import Convention, Metric, err, mean_over_lists, ndcg, parse_metric
 from ltr.metrics.spec import METRICS
-from ltr.scorers.parts import make_convention
+from ltr.scorers.parts import make, make_convention
 
 CONVENTIONS = [
     Convention(),
@@ -204,10 +204,17 @@ def test_sklearn_convention_is_sklearn_with_ties(k: int) -> None:
     assert mean_over_lists(values, empty=0) == pytest.approx(ndcg_score(labels, scores, k=k))
 
 
-def test_an_item_scored_minus_infinity_stands_before_the_padding() -> None:
-    mask = torch.tensor([[False, True, True]])
-    found = ndcg(row(-math.inf, -math.inf, 0), row(9, 1, 0), mask)
-    assert found.item() == pytest.approx(1 / math.log2(1 + 2))
+def test_an_item_scored_minus_infinity_was_not_retrieved() -> None:
+    scores, labels = row(2, -math.inf, 1, -math.inf), row(1, 1, 1, 9)
+    mask = torch.tensor([[True, True, True, False]])
+    assert ndcg(scores, labels, mask).item() == pytest.approx(
+        (1 + 1 / math.log2(3)) / (1 + 1 / math.log2(3) + 1 / math.log2(4))
+    )
+    values = {"map": 2 / 3, "recall": 2 / 3, "precision": 1, "precision@4": 2 / 4, "mrr": 1}
+    for name, value in values.items():
+        for ties in ("file", "averaged"):
+            found = parse_metric(name)(scores, labels, mask, Convention(ties=ties))
+            assert found.item() == pytest.approx(value)
 
 
 REFUSED: list[tuple[str, Any, str]] = [
@@ -327,6 +334,24 @@ def test_single_keys_go_over_the_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "loss", "metric"),
+    [
+        ("", "exp2", "exp2"),
+        ("gain=linear", "linear", "linear"),
+        ("gain=[0,1,3] metrics_as=letor4", [0, 1, 3], (0, 1, 3)),
+        ("metrics_as=trec", "exp2", "linear"),  # says how to measure, not how to train
+        ("metrics_as=trec gain=exp2", "exp2", "exp2"),
+        ("gain=linear loss.gain=exp2", "exp2", "linear"),
+        ("gain=linear convention.gain=exp2", "linear", "exp2"),
+        ("gain=linear loss=mix", "linear", "linear"),
+    ],
+)
+def test_one_word_sets_the_gain_of_loss_and_metrics(given: str, loss: Any, metric: Any) -> None:
+    cfg = compose(*given.split())
+    assert (make(cfg.loss, "loss").keywords["gain"], make_convention(cfg).gain) == (loss, metric)
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ("metrics_as=[letor4,paper]", "training takes one convention"),
@@ -376,29 +401,6 @@ def lists(kind: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         edges = np.array([0.2, 0.2, 0.5, np.nextafter(np.float32(0.5), np.float32(1)), 0.75])
         labels = torch.from_numpy(rng.choice(edges, mask.shape))
     return scores, labels, mask
-
-
-@pytest.mark.slow
-def test_trec_is_trec_eval() -> None:
-    """Without equal scores: trec_eval breaks ties by document number."""
-    pytrec_eval = pytest.importorskip("pytrec_eval")
-    scores, labels, mask = lists("grades")
-    ranked, judged = (
-        {
-            str(i): {f"d{j}": v for j, v in enumerate(row[real].tolist())}
-            for i, (row, real) in enumerate(zip(values, mask, strict=True))
-        }
-        for values in (scores, labels.int())
-    )
-    whole = {"map": "map", "recip_rank": "mrr", "ndcg": "ndcg"}
-    cut = {"ndcg_cut": "ndcg", "P": "precision", "recall": "recall", "map_cut": "map"}
-    names = whole | {f"{name}_{k}": f"{ours}@{k}" for name, ours in cut.items() for k in CUTOFFS}
-    asked = {*whole, *(f"{name}.{','.join(map(str, CUTOFFS))}" for name in cut)}
-    printed = pytrec_eval.RelevanceEvaluator(judged, asked).evaluate(ranked)
-    for theirs, ours in names.items():
-        found = parse_metric(ours)(scores, labels, mask, NAMED["trec"])
-        expected = [printed[str(i)][theirs] for i in range(len(scores))]
-        np.testing.assert_allclose(found, expected, atol=1e-12, rtol=0, err_msg=theirs)
 
 
 @pytest.mark.slow

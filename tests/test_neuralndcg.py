@@ -19,7 +19,7 @@ from torch import Tensor
 from ltr.kernels.neural_dcg import neural_dcg, worthwhile
 from ltr.losses import neural_ndcg_loss
 from ltr.losses.soft_permutation import negative_ndcg, soft_dcg
-from ltr.metrics.cumulative_gain import dcg
+from ltr.metrics.cumulative_gain import dcg, gains
 from ltr.relaxations import sinkhorn
 from ltr.relaxations.second_derivatives import fast_path
 
@@ -49,8 +49,9 @@ def test_stochastic_is_the_mean_over_the_same_draws() -> None:
     def drawn_alike(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         scores = scores.masked_fill(~mask, 0)
         drawn = stochastic_neural_sort(scores, mask, temperature=0.5, n_samples=3)
-        found = torch.stack([soft_dcg(sinkhorn(soft, mask), labels, mask, k=4) for soft in drawn])
-        return negative_ndcg(found.mean(0), labels, mask, k=4)
+        of_item = gains(labels, mask)
+        found = torch.stack([soft_dcg(sinkhorn(soft, mask), of_item, k=4) for soft in drawn])
+        return negative_ndcg(found.mean(0), of_item, mask, k=4)
 
     loss = partial(neural_ndcg_loss, k=4, temperature=0.5, stochastic=True, n_samples=3)
     found = value_and_gradient(loss, scores, labels, mask)
@@ -66,9 +67,9 @@ def test_a_list_of_several_hundred_items_is_the_plain_formula(
     knobs: dict[str, Any] = {"k": 10, "temperature": temperature, "max_iter": 30, "tol": 1e-6}
     expected, slopes = value_and_gradient(partial(composed, **knobs), scores, labels, mask)
 
-    def loss(*data: Tensor) -> Tensor:
-        work = neural_dcg(*data, 10, temperature, False, 30, 1e-6)
-        return fast_path(data[0], *work, torch.zeros_like)
+    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        work = neural_dcg(scores, gains(labels, mask), mask, 10, temperature, False, 30, 1e-6)
+        return fast_path(scores, *work, torch.zeros_like)
 
     for kept in (0, 1 << 22):
         monkeypatch.setattr("ltr.kernels.neural_dcg.KEPT", kept)
@@ -121,12 +122,14 @@ INTERPRETED = """
 import torch
 from ragged import random_lists
 from ltr.kernels.neural_dcg import _operator, value_and_slope_on_gpu
+from ltr.metrics.cumulative_gain import gains
 torch.set_num_threads(1)
 
 def check(lists, near, *knobs):
     scores, labels, mask = lists
-    value, slope = value_and_slope_on_gpu(*lists, *knobs)
-    expected, slopes = _operator(scores.double(), labels.double(), mask, *knobs)
+    of_item = gains(labels, mask)
+    value, slope = value_and_slope_on_gpu(scores, of_item, mask, *knobs)
+    expected, slopes = _operator(scores.double(), of_item.double(), mask, *knobs)
     assert ((value - expected).abs() <= near * expected).all(), knobs
     largest = slopes.abs().amax(-1, keepdim=True)  # of which the CPU's kernel is right to 1e-6
     assert ((slope - slopes).abs() <= near * largest + 1e-6).all(), knobs

@@ -38,9 +38,9 @@ ROLES = ["dataset=table", "dataset.query=q", "dataset.label=y", "dataset.id=[sku
 
 def test_ids_go_with_the_items_and_rows_are_as_in_the_input_or_ranked(tmp_path: Path) -> None:
     (path := tmp_path / "new.txt").write_text("0 qid:1 1:1\n")
-    assert read_file(path, True, labelled=False)[1].empty
+    assert read_file(path, True, ids=True)[1].empty
     path.write_text(TEXT)
-    lists, ids = read_file(path, True, labelled=False)
+    lists, ids = read_file(path, True, ids=True)
     assert lists.qids.tolist() == ["b", "a"]
     assert lists.source_rows.tolist() == [0, 2, 1, 3]
     assert ids["id"].tolist() == ["GX-1", "", "=sku 7", "GX-4"]
@@ -153,6 +153,17 @@ def test_a_table_trains_as_letor_text_does_and_its_ids_travel(
     again = predicted(run_b, letor_folder / "test.feather", "e.parquet", *by_order)
     assert pd.read_parquet(again).score.tolist() == table.score.tolist()
 
+    # as files of TREC; where there is no id, the row stands for it
+    asked = ["metrics_as=trec", "metrics=[ndcg,map]"]
+    wanted = evaluate_model(compose(f"checkpoint={run_a}", here[1], *asked, config="evaluate"))
+    for folder, source in ((run_a, "test.feather"), (run_b, "mine/test.txt")):
+        given = [f"qrels={tmp_path / folder.name}.qrels"]
+        scored = predicted(folder, letor_folder / source, f"{folder.name}.trec", *given)
+        cfg = compose(f"scores={scored}", *given, *asked, config="evaluate")
+        assert (
+            evaluate_scores(cfg).split("\n\n")[1].split()[2:] == wanted.split("\n\n")[1].split()[2:]
+        )
+
     pa.parquet.write_table(test.drop_columns("f3"), tmp_path / "less.parquet")
     for name, source, more, kind, word in (
         ("a", "less.parquet", [], DataError, "'f3'"),
@@ -161,6 +172,9 @@ def test_a_table_trains_as_letor_text_does_and_its_ids_travel(
         ("b", "new.csv", [], ConfigError, "query=COLUMN"),
         ("a", "new.csv", ["query=Q"], DataError, "it has "),
         ("a", "gone.csv", [], DataError, "gone.csv"),
+        ("a", "new.csv", ["qrels=q"], DataError, "'y' (label)"),
+        ("b", "new.csv", [*by_order, "qrels=q"], ConfigError, "label=COLUMN"),
+        ("a", "new.csv", [f"qrels={tmp_path}/new.csv"], ConfigError, "is input"),
     ):
         given = tmp_path / name, tmp_path / source, "f.csv", *more
         said = refused(lambda given=given: predicted(*given), kind)

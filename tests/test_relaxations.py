@@ -6,6 +6,7 @@ Of the network of ``loss=sodeep``: how well it sorts, its file, and the command 
 import itertools
 import math
 import runpy
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -18,16 +19,21 @@ from ragged import ragged, random_lists, stochastic_neural_sort
 
 from ltr.errors import ConfigError
 from ltr.experiment.identity import _parts
-from ltr.losses import sodeep_loss
+from ltr.losses import network_ndcg_loss, sodeep_loss
+from ltr.losses.batch import ideal_order
+from ltr.losses.soft_permutation import negative_ndcg, soft_dcg
+from ltr.metrics.cumulative_gain import gains
 from ltr.metrics.ordering import order_by_score, rank_of_item
 from ltr.relaxations import (
     learned_ranks,
     learned_sorter,
+    network_sort,
     neural_sort,
     ot_sort,
     rank_distribution,
     sinkhorn,
     soft_sort,
+    sorting_network,
 )
 from ltr.relaxations.neuralsort import uniform_noise
 
@@ -67,10 +73,11 @@ def test_table_1_of_the_paper(temperature: float) -> None:
         assert abs(value - float(printed)) <= 0.5 * 10.0 ** -(decimals or 4) * 1.001
 
 
-def test_a_shift_of_the_scores_changes_nothing() -> None:
+@pytest.mark.parametrize("sort", [neural_sort, network_sort])
+def test_a_shift_of_the_scores_changes_nothing(sort: Callable[..., torch.Tensor]) -> None:
     scores = torch.tensor([[0.3, 0.71, -1.57, 0.52]]) + 1e4  # rounded to 1e-3
-    expected = neural_sort((scores - 1e4).double(), scores > 0).float()
-    torch.testing.assert_close(neural_sort(scores, scores > 0), expected, atol=1e-6, rtol=0)
+    expected = sort((scores - 1e4).double(), scores > 0).float()
+    torch.testing.assert_close(sort(scores, scores > 0), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("first", ["columns", "rows"])
@@ -127,6 +134,10 @@ SORTS = {
     "neuralsort": lambda scores, mask: neural_sort(scores, mask, temperature=1e-4),
     "softsort": lambda scores, mask: soft_sort(scores, mask, temperature=1e-4),
     "ot": lambda scores, mask: ot_sort(scores, mask, temperature=1e-5),
+    "bitonic": lambda scores, mask: network_sort(scores, mask, temperature=1e-12),
+    "odd-even": lambda scores, mask: network_sort(
+        scores, mask, temperature=1e-12, network="odd_even"
+    ),
     "rank_binomial": lambda scores, mask: rank_distribution(scores, mask, sigma=1e-4),
     "stochastic": lambda scores, mask: stochastic_neural_sort(
         scores, mask, temperature=1e-4, beta=1e-6, n_samples=2, generator=seeded()
@@ -145,6 +156,58 @@ def test_the_limit_is_the_permutation_and_nothing_stands_outside(sort: str) -> N
     found = SORTS[sort](scores, mask)
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
     assert (found[~(real_ranks.unsqueeze(-1) & mask.unsqueeze(-2))] == 0).all()
+
+
+NETWORKS = list(itertools.product(sorting_network._NETWORKS, sorting_network._DISTRIBUTIONS))
+
+
+@pytest.mark.parametrize(("network", "distribution"), NETWORKS)
+def test_a_soft_network_is_doubly_stochastic_and_mostly_monotonic(
+    network: str, distribution: str
+) -> None:
+    scores, _, mask = random_lists(0, torch.float64, size=13)
+    sort = partial(network_sort, network=network, distribution=distribution, temperature=0.3)
+    soft, real_ranks = sort(scores, mask), torch.arange(1, 14) <= mask.sum(-1, keepdim=True)
+    torch.testing.assert_close(soft.sum(-1), real_ranks.double(), atol=1e-12, rtol=0)
+    torch.testing.assert_close(soft.sum(-2), mask.double(), atol=1e-12, rtol=0)
+    assert (soft >= 0).all()
+
+    def outputs(scores: torch.Tensor) -> torch.Tensor:
+        return (sort(scores, mask) @ scores.masked_fill(~mask, 0).unsqueeze(-1)).sum(0)
+
+    slopes = torch.autograd.functional.jacobian(outputs, scores)
+    assert (slopes.min() >= -1e-12) == (distribution != "logistic")
+
+
+@pytest.mark.parametrize("network", sorting_network._NETWORKS)
+def test_the_loss_is_of_the_matrix_and_does_not_jump(network: str) -> None:
+    scores, labels, mask = random_lists(0, torch.float64, size=13)
+    order, gain = ideal_order(scores, labels, mask), gains(labels, mask)
+    found = soft_dcg(network_sort(scores, mask, order=order, network=network), gain, k=3)
+    loss = partial(network_ndcg_loss, labels=labels, mask=mask, network=network)
+    torch.testing.assert_close(loss(scores, k=3), negative_ndcg(found, gain, mask, k=3))
+    first = order_by_score(scores, mask)[:, :2]  # the best two cross
+    tied = scores.scatter(-1, first, scores.gather(-1, first[:, :1]).expand(-1, 2))
+    ahead, behind = (
+        tied.scatter_add(-1, first, torch.tensor([[h, -h]]).double().expand(len(mask), -1))
+        for h in (1e-9, -1e-9)
+    )
+    torch.testing.assert_close(loss(ahead), loss(behind), atol=1e-7, rtol=0)
+
+
+# Petersen et al. (2022): how far a soft maximum is from the maximum, for slope 1 at 0
+@pytest.mark.parametrize(
+    ("distribution", "slope", "error"),
+    [("reciprocal", 1.0, 1 / 4), ("cauchy", 1 / math.pi, 1 / math.pi**2), ("optimal", 1.0, 1 / 16)],
+)
+def test_a_soft_maximum_is_as_close_as_the_paper_says(
+    distribution: str, slope: float, error: float
+) -> None:
+    apart = torch.logspace(-2, 6, 99, dtype=torch.float64)
+    scores = torch.stack([torch.zeros_like(apart), apart], -1)
+    soft = network_sort(scores, scores >= 0, distribution=distribution, temperature=slope)
+    found = apart - (soft[:, 0] * scores).sum(-1)
+    assert found.max().item() == pytest.approx(error, rel=1e-5)
 
 
 @pytest.mark.slow

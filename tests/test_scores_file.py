@@ -14,7 +14,7 @@ from ltr.analysis.scores_file import read_scores
 from ltr.console.compose import typed
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import FILES, write_results, write_scores
-from ltr.inference.evaluate import evaluate_scores
+from ltr.inference.evaluate import evaluate, evaluate_scores
 from ltr.metrics import Convention
 
 QIDS = ["a", "a", "b"]
@@ -173,12 +173,14 @@ def test_batches_and_the_order_of_the_file_change_nothing(files, tmp_path) -> No
     [
         (["scores=s.txt"], ConfigError, "give data=FILE"),
         (["scores=s.txt", "checkpoint=run", "data=test.txt"], ConfigError, "give data=FILE"),
+        (["scores=s", "data=d", "qrels=q"], ConfigError, "or qrels=FILE"),
+        (["checkpoint=run", "qrels=q"], ConfigError, "give scores=FILE"),
         (["scores=s", "data=x.parquet"], DataError, "x.parquet is a table"),
         (["scores=s", "data=d", "metrics_as=[trec,papre]"], ConfigError, "metrics_as/papre"),
     ],
 )
 def test_what_scores_cannot_go_with_is_refused(given, error, said) -> None:
-    assert said in refused(lambda: evaluate_scores(typed("evaluate", given)), error)
+    assert said in refused(lambda: evaluate(typed("evaluate", given)), error)
 
 
 DATA = Path(os.environ.get("LTR_DATA_DIR", ""))

@@ -266,7 +266,9 @@ def test_mistakes_are_one_line_with_the_remedy(arguments, message) -> None:
 
 def test_without_optuna_it_says_how_to_get_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(LTRError, match=r"^optuna does not load .*: install the extra search: pip"):
+    with pytest.raises(
+        LTRError, match=r"^optuna does not load .*: pip install 'ltr-torch\[search\]'"
+    ):
         importlib.reload(ltr.search)
 
 
@@ -362,6 +364,10 @@ def test_a_key_that_is_added_as_null_or_false_makes_no_other_search(monkeypatch)
     search = search_of(["epochs=1", "model=mlp"])
     settings, known = search.settings(), command.search_identity(search)
     monkeypatch.setattr(Search, "settings", lambda self: settings | {"later": None, "on": False})
+    assert command.search_identity(search) == known
+    before = {key: settings[key] for key in settings.keys() - {"loss.gain", "suggested.gain"}}
+    assert len(before) == len(settings) - 2
+    monkeypatch.setattr(Search, "settings", lambda self: before)  # as before there was a gain
     assert command.search_identity(search) == known
     monkeypatch.setattr(Search, "settings", lambda self: settings | {"later": 0})
     assert command.search_identity(search) != known

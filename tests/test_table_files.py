@@ -1,6 +1,7 @@
 """``dataset=table``: every form of file gives the same lists; cuts, shards, faults in files."""
 
 import gzip
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,12 @@ FORMS: dict[str, Write] = {
     "b.feather": batches,
     "a": shards,
 }
+
+
+@pytest.fixture(params=["pyarrow", "without pyarrow"])
+def reader(request, monkeypatch) -> None:
+    if request.param != "pyarrow":
+        monkeypatch.setitem(sys.modules, "pyarrow.dataset", None)
 
 
 PLAIN: dict[str, Any] = {"id": None, "categories": None}
@@ -99,6 +106,13 @@ def test_every_form_gives_the_same_lists(tmp_path: Path, monkeypatch, capsys) ->
     assert len(first) == 40
     for lists in every.values():
         same(lists, first)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pyarrow.dataset", None)
+        plain = {"cache_dir": tmp_path / "plain"}  # nothing is cached there
+        for name in ("a.csv", "a.tsv.gz"):
+            same(files(tmp_path, split=of_all(name), **plain).split("train"), first)
+        other = files(tmp_path, split=of_all("a.feather"), **plain)
+        assert "'ltr-torch[parquet]'" in refused(lambda: other.split("train"), ConfigError)
     rows = table().to_pandas()  # the items of a query are in the order of the rows
     wanted = rows[rows["query"].astype(str) == first.qids[3]]["grade"].tolist()
     assert next(labels for qid, _, labels in first if qid == first.qids[3]).tolist() == wanted
@@ -156,6 +170,7 @@ def test_other_splits_have_the_columns_of_train(tmp_path: Path) -> None:
     assert len(fewer.split("vali").columns.categories["brand"]) == 1
 
 
+@pytest.mark.usefixtures("reader")
 def test_text_without_a_line_of_names(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("7,0.5,x,1\n8,0.25,y,2\n7,0,z,\n")
     knobs = {"query": 1, "label": 2, "categories": [], "header": False}
@@ -165,6 +180,7 @@ def test_text_without_a_line_of_names(tmp_path: Path) -> None:
     assert lists.labels.tolist() == [0.5, 0, 0.25]
 
 
+@pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -180,11 +196,30 @@ def test_text_without_a_line_of_names(tmp_path: Path) -> None:
 )
 def test_a_faulty_text_file_is_one_line(tmp_path, monkeypatch, content, words) -> None:
     monkeypatch.setattr(sources, "_BLOCK_BYTES", 500)
+    monkeypatch.setattr(sources, "_FIRST_ROWS", 100)
     (tmp_path / "a.csv").write_bytes(content.encode("latin-1"))
     data = files(tmp_path, **PLAIN, query="q", label="y", split=of_all("a.csv"))
     said = refused(lambda: data.split("train"))
     assert "a.csv" in said
     assert all(word in said for word in words), said
+
+
+@pytest.mark.usefixtures("reader")
+def test_text_is_read_as_pyarrow_reads_it(tmp_path: Path) -> None:
+    """Truth values, missing numbers, a byte order mark, quotes, empty lines, texts as they are."""
+    rows = ['1,0,true,NA," 1.50",1e-3,é', "", '1,1,,null,-0,nan,"a\n,""b"""', "2,0,FALSE,,3,N/A,NA"]
+    content = "\n".join(["\ufeffquery,grade,flag,gone,x,y,brand", *rows])
+    (tmp_path / "a.csv").write_text(content, encoding="utf-8", newline="")
+    data = files(tmp_path, id=["brand"], categories=["brand"], split=of_all("a.csv"))
+    lists = data.split("train")
+    none = np.nan
+    expected = [[1, none, 1.5, 1e-3, 3], [none, none, 0, none, 2], [0, none, 3, none, 1]]
+    np.testing.assert_array_equal(lists.features, np.array(expected, np.float32))
+    assert data.columns.categories == {"brand": ("NA", 'a\n,"b"', "é")}
+    assert data.ids("train", [2, 0]) == ["NA", "é"]
+    (tmp_path / "b.csv").write_text("query,grade,x\n1,0,true\n1,0,2.5\n")
+    said = refused(lambda: files(tmp_path, **PLAIN, split=of_all("b.csv")).split("train"))
+    assert "x (string)" in said
 
 
 def test_whole_numbers_may_turn_into_fractions_and_shards_must_agree(tmp_path, monkeypatch) -> None:

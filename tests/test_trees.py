@@ -348,8 +348,8 @@ def test_a_mistake_ends_with_the_remedy(overrides: str, message: str) -> None:
 def test_a_library_that_is_missing_is_named(monkeypatch) -> None:
     for name in ("xgboost", "catboost"):
         monkeypatch.setitem(sys.modules, name, None)
-        said = f"{name} does not load here (import of {name} halted; None in sys.modules): install"
-        assert mistake(f"model={name}").startswith(f"{said} the extra gbdt: pip install '.[gbdt]'")
+        said = f"{name} does not load here (import of {name} halted; None in sys.modules)"
+        assert mistake(f"model={name}").startswith(f"{said}: pip install 'ltr-torch[gbdt]'")
 
 
 @pytest.mark.slow

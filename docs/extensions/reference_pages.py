@@ -25,6 +25,7 @@ BENCHMARKS = "results/benchmarks.md"
 GROWTH = {
     "n": "bce distil listnet mse ordinal rmse sodeep",
     "n log n": "lapndcg listmle p_listmle plrank rankprop softsortndcg",
+    "n log² n": "networkndcg",
     "n²": "approxndcg lambdaloss lambdarank mix neuralerr neuralmap neuralmrr neuralndcg "
     "neuralndcg_t neuralprecision otndcg rankboost ranknet ranksvm svmmap",
     "n³": "softndcg svmndcg",

@@ -46,9 +46,9 @@ def curves(
     mask = torch.ones_like(moved, dtype=torch.bool)
     columns = {"x": x[:, 0], "ndcg": ndcg(moved, given, mask)}
     for t in temperatures:
-        soft = soft_dcg(neural_sort(moved, mask, temperature=t), given, mask, k=None)
+        soft = soft_dcg(neural_sort(moved, mask, temperature=t), 2**given - 1, k=None)
         columns[f"neuralndcg_{t:g}"] = -neural_ndcg_loss(moved, given, mask, temperature=t)
-        columns[f"unscaled_{t:g}"] = -negative_ndcg(soft, given, mask, k=None)
+        columns[f"unscaled_{t:g}"] = -negative_ndcg(soft, 2**given - 1, mask, k=None)
     return pd.DataFrame({name: values.numpy() for name, values in columns.items()})
 
 

@@ -2,7 +2,9 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from ltr.scorers.inputs import is_table, read_file
 from ltr.scorers.parts import make_dataset, named_metrics
 from ltr.scorers.trust import trusted
 from ltr.training.evaluation import metrics_of_scores
+
+TEXTS: Any = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig", "index_col": False}
 
 
 def read_scored(path: Path, data: Path, *, regroup: bool = False) -> tuple[Lists, Doubles]:
@@ -63,22 +67,15 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
     run = RunFolder(path.parent)
     if path.name in FILES and run.finished:
         run.checked(path.name)
-    how: Any = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig", "index_col": False}
-    try:
+    with reading(path):
         with path.open(encoding="utf-8-sig") as file:
             named = bool(re.search(r'(^|,) *"?score"? *(,|$)', file.readline().rstrip()))
-        frame = pd.read_csv(path, header=0 if named else None, skipinitialspace=True, **how)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: {' '.join(str(error).split())}; give a file of scores") from None
+        frame = pd.read_csv(path, header=0 if named else None, skipinitialspace=True, **TEXTS)
     if not named and frame.shape[1] > 1:
         raise DataError(f"{path}:1: no column is named 'score'; name it in the first line")
     cells = frame.set_axis(frame.columns.str.strip() if named else ["score"], axis=1)
-
-    def check(name: str, right: Any, expected: str) -> None:
-        if not np.all(right):
-            row = int(np.argmin(np.asarray(right)))
-            raise DataError(f"{path}:{row + 1 + named}: {cells[name][row][:40]!r}: {expected}")
-
+    cells.index += 1 + named
+    check = partial(check_cells, path, cells)
     rows = np.arange(len(cells))
     if "row" in cells:
         number = cells["row"].where(cells["row"].str.fullmatch("[0-9]{1,9}"), "0").astype(int)
@@ -90,14 +87,39 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
             f"{path} has {len(cells):,} scores, but {data} {len(qids):,} rows: give each one"
         )
     if "qid" in cells:
-        theirs = pd.Series(qids, dtype=object)[rows].reset_index(drop=True)
+        theirs = pd.Series(np.array(qids, object)[rows], cells.index)
         same = (cells["qid"] == theirs) | (cells["qid"] == theirs.map(safe_cell))
         check("qid", same, f"expected the query id of that row of {data}, in its order or by row")
-    values = np.array([_number(cell) for cell in cells["score"]], dtype=np.float64)
-    check("score", np.isfinite(values), "expected a finite number")
     scores = np.empty(len(qids))
-    scores[rows] = values
+    scores[rows] = numbers(path, cells)
     return scores
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn an error of reading the file ``path`` in the block into a ``DataError``."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        told = " ".join(str(error).split())
+        raise DataError(f"{path}: {told}; give a file of scores or qrels") from None
+
+
+def check_cells(path: Path, cells: pd.DataFrame, name: str, right: Any, expected: str) -> None:
+    """Raise ``DataError`` for the first cell of column ``name`` that is not ``right``, ``[rows]``.
+
+    The index of ``cells`` has the line of each row in ``path``.
+    """
+    if not np.all(right):
+        line = cells.index[int(np.argmin(np.asarray(right)))]
+        raise DataError(f"{path}:{line}: {cells[name][line][:40]!r}: {expected}")
+
+
+def numbers(path: Path, cells: pd.DataFrame) -> Doubles:
+    """Return the column ``score`` as numbers, ``[rows]``; ``DataError`` if one is not finite."""
+    values = np.array([_number(cell) for cell in cells["score"]], dtype=np.float64)
+    check_cells(path, cells, "score", np.isfinite(values), "expected a finite number")
+    return values
 
 
 def _number(cell: str) -> float:

@@ -12,7 +12,7 @@ import pandas as pd
 from ltr.analysis.values import SystemValues
 from ltr.arrays import Doubles
 from ltr.console.arguments import as_text
-from ltr.console.keys import Kind, flat, without
+from ltr.console.keys import flat, of_method
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics.spec import METRICS
@@ -90,7 +90,7 @@ def method(run: RunFolder) -> dict[str, Any]:
     path, because each seed may use another run.
     """
     config = {"dataset": {}, **run.results["protocol"]}
-    plain = without(config, Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
+    plain = of_method(config)
     for key in ("teacher", "init_from"):
         if plain.get(key) is not None:
             with suppress(DataError):  # that run is missing: keep its path

@@ -42,7 +42,7 @@ def loss_config(name: str) -> LossConfig:
     node = config.get("loss", config)  # a file may set other parts of the config too
     if "_target_" not in node:
         raise ConfigError(f"{path} has no _target_: write _target_: module.function")
-    root = OmegaConf.create({"suggested": {"levels": 5}, "loss": node})
+    root = OmegaConf.create({"suggested": {"levels": 5, "gain": "exp2"}, "loss": node})
     values: Any = OmegaConf.to_container(root.loss, resolve=True)
     target = str(values["_target_"])
     values = {key: value for key, value in values.items() if not key.startswith("_")}

@@ -8,7 +8,8 @@ or ``part`` (models too). The function raises ``Broken`` if the property does no
 
 import inspect
 import math
-from itertools import permutations
+from dataclasses import replace
+from itertools import chain, permutations
 
 import torch
 from torch import Tensor
@@ -47,7 +48,7 @@ GOES_TO = {
     f"{name}_loss": name.split("_")[-1]
     for name in (
         *("approx_ndcg", "lap_ndcg", "neural_err", "neural_map", "neural_mrr", "neural_ndcg"),
-        *("neural_precision", "ot_ndcg", "soft_ndcg", "softsort_ndcg"),
+        *("neural_precision", "ot_ndcg", "soft_ndcg", "softsort_ndcg", "network_ndcg"),
     )
 } | {"plrank_loss": "ndcg"}
 _CUTOFFS = (None, 1, 2, 3, 10)
@@ -171,7 +172,8 @@ def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
     """As it gets sharp, a soft loss goes to minus the metric that it approximates, at every k.
 
     ``loss.sharp()`` sets the temperature close to 0, and the scores are far apart. An empty list
-    must give 0. Knobs that the metric has too, such as ``relevant``, are set for both.
+    must give 0. Knobs that the metric has too, such as ``relevant``, are set for both; each
+    ``gain`` is tried: 2^y - 1, y, and a table.
     """
     if loss.metric is None:
         raise DoesNotApply("no metric is named that it goes to")
@@ -180,15 +182,38 @@ def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
     scores, labels, mask = ragged()
     scores = 50 * scores.argsort(-1).to(scores)
     labels[2] = 0
-    for one in loss.sharp().at_each(None, 1, 2, 3, 4, 5, 6, 99).values():
+    gains = ("exp2", "linear", _table(loss)) if "gain" in shared else ()
+    ways = [loss.with_knobs(gain=gain) for gain in gains] or [loss]
+    cuts = [way.sharp().at_each(None, 1, 2, 3, 4, 5, 6, 99).values() for way in ways]
+    for one in chain.from_iterable(cuts):
         knobs = {name: one.knobs[name] for name in sorted(shared)}
         try:
             exact = metric(scores, labels, mask, **(knobs | {"empty": 0.0}))
         except ConfigError as error:
             raise DoesNotApply(f"there is no exact metric: {error}") from error
         when = f"from minus {loss.metric} at k={knobs.get('k')}"
+        when += f" with gain={knobs['gain']}" if gains else ""
         found = one.values(scores, labels, mask)
         expect_close(found, -exact, "value", when, tolerance=1e-9)
+
+
+def a_gain_is_a_scale_of_the_labels(loss: Subject) -> None:
+    """Labels under ``gain=exp2`` or a table count as their gains do under ``gain=linear``."""
+    if "gain" not in loss.knobs:
+        raise DoesNotApply("it has no gain")
+    if loss.knobs.keys() & {"parts", "teacher"}:
+        raise DoesNotApply("its parts may read more of a label than its gain")
+    scores, labels, mask = ragged()
+    linear = replace(loss.with_knobs(gain="linear"), grades=10**9)
+    for gain, scale in (("exp2", labels.exp2() - 1), (_table(loss), 3**labels)):
+        expected = linear.measure(scores, scale, mask)
+        when = f"from the gains under gain=linear to the labels under gain={gain}"
+        loss.with_knobs(gain=gain).expect((scores, labels, mask), expected, when, tolerance=1e-12)
+
+
+def _table(subject: Subject) -> list[int]:
+    """Return a table of gains for every grade, in which no gain is 0."""
+    return [3**grade for grade in range(subject.grades)]
 
 
 def the_gradient_agrees_with_finite_differences(loss: Subject) -> str | None:
@@ -437,8 +462,7 @@ def labels_below_relevant_do_not_count(metric: Subject) -> None:
 
 def what_the_convention_says_is_read(metric: Subject) -> None:
     """The values change with each of ``gain``, ``levels``, ``relevant`` that the metric takes."""
-    table = [3**grade for grade in range(metric.grades)]
-    others = {"gain": table, "levels": metric.grades + 1, "relevant": 2}
+    others = {"gain": _table(metric), "levels": metric.grades + 1, "relevant": 2}
     if not (known := others.keys() & metric.knobs.keys()):
         raise DoesNotApply(f"it takes none of {', '.join(others)}")
     (short,) = metric.at_each(2).values()

@@ -231,7 +231,7 @@ class Subject(Part):
 
     def sharp(self) -> Self:
         """Return a nearly sharp loss, for scores that are far apart: ``sigma`` is not changed."""
-        turned = {"temperature": 1e-4, "cut_slope": 100.0, "beta": 1e-300}
+        turned = {"temperature": 1e-12, "cut_slope": 100.0, "beta": 1e-300}
         return self.with_knobs(**{knob: x for knob, x in turned.items() if knob in self.knobs})
 
     def call(self, scores: Tensor, labels: Tensor, mask: Tensor, **knobs: Any) -> Tensor:

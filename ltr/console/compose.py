@@ -20,9 +20,10 @@ from ltr.console.arguments import as_hydra, quoted, with_quotes
 from ltr.console.configs import CONFIGS, composed_with, groups_of, similar_keys
 from ltr.console.folders import register_resolvers
 from ltr.console.process import one_line
-from ltr.errors import ConfigError, LTRError
+from ltr.errors import ConfigError, LTRError, need
 
 _KEY = re.compile(r"(?!hydra\b)[A-Za-z_][\w.]*=", re.ASCII)  # not +KEY, ~KEY or KEY@PACKAGE
+_LAUNCHER = re.compile(r"Could not find 'hydra/launcher/(joblib|submitit)")
 _ERRORS = (HydraException, OmegaConfBaseException)
 
 
@@ -129,11 +130,19 @@ def values_of(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def explain(error: BaseException) -> str:
-    """Describe an error from Hydra, or the error of this project that caused it, in one line."""
+    """Describe an error from Hydra, or the error of this project that caused it, in one line.
+
+    ``ConfigError``: a launcher was chosen that is not installed.
+    """
     cause = user_error(error) or error.__cause__
     if cause is not None and (line := one_line(cause)) is not None:
         return line
     text = " ".join(f"{error} {cause or ''}".split()).partition(" Config search path")[0]
+    if launcher := _LAUNCHER.search(text):
+        need(
+            f"hydra_plugins.hydra_{launcher[1]}_launcher",
+            {"joblib": "sweep", "submitit": "cluster"}[launcher[1]],
+        )
     if text.startswith("Could not override"):
         key = text.split("'")[1]
         meant = " or ".join(similar_keys(key))

@@ -29,6 +29,7 @@ def register_resolvers() -> None:
     resolvers: dict[str, Callable[..., Any]] = {
         "run_dir": _run_dir, "hydra_subdir": _hydra_subdir, "sweep_dir": sweep_dir,
         "job_dir": job_dir, "help_of": help_of, "preset": _preset, "own_metrics": metric_configs,
+        "either": lambda *values: next((value for value in values if value is not None), None),
     }  # fmt: skip
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)

@@ -38,7 +38,7 @@ _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
         "tracking", "tracking.experiment", "tracking.project", "dataset.data_dir",
         "dataset.cache_dir",
     ),
-    Kind.PROPOSAL: ("suggested",),
+    Kind.PROPOSAL: ("suggested", "gain"),
     Resumed.TYPED: (
         "epochs", "patience", "device", "threads", "deterministic", "evaluation_items",
         "checkpoint_minutes", "data_dir",
@@ -49,6 +49,8 @@ _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
     ),
     Resumed.FOLDER: ("output_dir", "sweep"),
 }  # fmt: skip
+# Keys that the configs of older runs and searches lack, with the value that these had.
+_LATER = {"loss.gain": "exp2", "suggested.gain": "exp2"}
 
 
 def keys(*what: Kind | Resumed) -> tuple[str, ...]:
@@ -76,6 +78,21 @@ def without(config: Mapping[str, Any], *what: Kind | Resumed) -> dict[str, Any]:
     }
 
 
+def of_method(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the runs of one system share of ``config``: the keys of the method, without those
+    that older runs lack, if they have the value of older runs.
+
+    >>> of_method({"seed": 1, "l2": 0.0, "loss": {"k": 5, "gain": "exp2"}})
+    {'l2': 0.0, 'loss': {'k': 5}}
+    """
+    plain = without(config, Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
+    for key, before in _LATER.items():
+        part, _, name = key.partition(".")
+        if isinstance(plain.get(part), dict) and plain[part].get(name) == before:
+            del plain[part][name]
+    return plain
+
+
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Flatten a nested config: full key -> value.
 
@@ -90,14 +107,15 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def stated(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries that are neither None nor False.
+    """Return the entries of a flat config that are neither None nor False, nor as in older runs.
 
     A digest of these stays the same if a later version adds a key with the default null or false.
 
     >>> stated({"seed": 0, "patience": None, "compile": False})
     {'seed': 0}
     """
-    return {key: value for key, value in config.items() if value is not None and value is not False}
+    said = {key: value for key, value in config.items() if value is not None and value is not False}
+    return {key: value for key, value in said.items() if _LATER.get(key) != value}
 
 
 def whole(cfg: DictConfig, key: str, *, least: int) -> int:

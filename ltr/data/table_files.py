@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import pandas as pd
 
 from ltr.data.assemble import Block
 from ltr.data.cache import Place
@@ -146,9 +146,8 @@ class TableFiles(SplitFiles):
         if not self.roles.id:
             return [""] * len(rows)
         pieces = Source(self.path(split), self.header).pieces(self.roles.id, [], _ROWS)
-        table = pa.concat_tables(pa.Table.from_batches([piece.cells]) for piece in pieces)
-        chosen = table.take(rows).to_pylist()
-        return [" ".join(filter(None, map(query_text, row.values()))) for row in chosen]
+        chosen = pd.concat([piece.cells for piece in pieces]).iloc[[*rows]]
+        return [" ".join(filter(None, map(query_text, row))) for row in chosen.to_numpy(object)]
 
     def _digest(self, path: Path) -> str:
         """Return the digest of the content of all files of ``path``, in order."""

@@ -1,19 +1,25 @@
-"""Read tables block by block with pyarrow: Parquet, CSV and TSV (gzip too), Arrow, or in memory."""
+"""Read tables block by block: Parquet, CSV and TSV (gzip too), Arrow, or in memory.
 
+pyarrow reads files. Without it text gives the same values more slowly; nothing else is read.
+"""
+
+import csv
+import gzip
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.dataset
+import numpy as np
+import pandas as pd
 
-from ltr.errors import DataError
+from ltr.errors import DataError, has, need
 
 _BLOCK_BYTES = 4 << 20  # bytes of text that are parsed at once; no row may be longer
+_FIRST_ROWS = 10_000  # the rows from which the types are guessed without pyarrow
 _PAGE_BYTES = 1 << 16  # bytes that are read at once for each column of a Parquet file
 _ROW = re.compile(r"Row #(\d+): ?")
 _FORMS = {
@@ -76,7 +82,7 @@ class Piece:
 
     file: str
     first: int  # the 0-based number of the first row
-    cells: Any  # pa.RecordBatch
+    cells: pd.DataFrame
 
     def at(self, row: int, column: str = "") -> str:
         """Return where row number ``row`` (from 0) of the piece is in the file, for messages."""
@@ -86,85 +92,56 @@ class Piece:
 
 class Source:
     """A table: in memory, in a file, or in the files of a folder, one after another by name.
-    ``title`` is its name for messages, ``schema`` has names and types of the columns in the first
-    file.
+    ``title`` is its name for messages. ``names`` are the columns of the first file, and the columns
+    of ``head`` have their types, with any number of rows.
     """
 
-    def __init__(self, table: Any, header: bool = True) -> None:
-        """Open ``table``, a path or a ``pa.Table``; ``DataError`` if it cannot be read. Without
-        ``header``, the columns of text files are named ``1``, ``2``, ...
+    def __init__(self, table: Path | pd.DataFrame, header: bool = True) -> None:
+        """Open ``table``; ``DataError`` if it cannot be read, ``ConfigError`` if pyarrow is needed
+        and missing. Without ``header``, the columns of text files are named ``1``, ``2``, ...
         """
-        in_memory = isinstance(table, pa.Table)
+        in_memory = isinstance(table, pd.DataFrame)
         self.title, self._header = "the table" if in_memory else str(table), header
-        self._files = [table] if in_memory else table_files(table)
-        self.schema = self._open(self._files[0]).schema
+        self._files: list[Any] = [table] if isinstance(table, pd.DataFrame) else table_files(table)
+        first = self._open(self._files[0])
+        self.names, self.head = first.names, first.head
 
     def pieces(self, texts: Sequence[str], numbers: Sequence[str], rows: int) -> Iterator[Piece]:
         """Yield the rows in order, at most ``rows`` at once, with only the given columns. From text
         files, ``texts`` are read without any conversion, and ``numbers`` as numbers. ``DataError``:
         a file cannot be read, or lacks a column.
         """
-        names = [*texts, *numbers]
+        columns = [*texts, *numbers]
         for file in self._files:
-            title = self.title if isinstance(file, pa.Table) else str(file)
-            data, first = self._open(file, texts, numbers), 0
-            check_columns(dict.fromkeys(names, "in the first file"), data.schema.names, title)
-            ahead: dict[str, Any] = {"columns": names, "batch_size": rows, "batch_readahead": 2}
+            title = self.title if isinstance(file, pd.DataFrame) else str(file)
+            opened, first = self._open(file, texts, numbers), 0
+            check_columns(dict.fromkeys(columns, "in the first file"), opened.names, title)
             with self._reading(title):
-                try:
-                    for cells in data.to_batches(**ahead):
-                        yield Piece(title, first, cells)
-                        first += len(cells)
-                except pa.ArrowInvalid:  # read again in one thread, where the error has the row
-                    for _ in data.to_batches(**ahead, use_threads=False):
-                        pass
-                    raise
+                for cells in opened.blocks(columns, rows):
+                    yield Piece(title, first, cells)
+                    first += len(cells)
 
     def _open(self, file: Any, texts: Sequence[str] = (), numbers: Sequence[str] = ()) -> Any:
-        """Return a file, or a table in memory, as a ``pa.dataset.Dataset``."""
-        if isinstance(file, pa.Table):
-            return pa.dataset.dataset(file)
+        if isinstance(file, pd.DataFrame):
+            return _Memory(file)
         form: Any = table_form(file)
+        plain = form in (",", "\t") and not has("pyarrow.dataset")
+        if not plain:
+            need("pyarrow.dataset", "parquet")
         with self._reading(str(file)):
-            if form in (",", "\t"):
-                return self._open_text(file, form, texts, numbers)
-            if form == "parquet":
-                scan = pa.dataset.ParquetFragmentScanOptions(
-                    use_buffered_stream=True, buffer_size=_PAGE_BYTES, pre_buffer=False
-                )
-                form = pa.dataset.ParquetFileFormat(default_fragment_scan_options=scan)
-            return pa.dataset.dataset(file, format=form)
-
-    def _open_text(
-        self, path: Path, delimiter: str, texts: Sequence[str], numbers: Sequence[str]
-    ) -> Any:
-        def opened(names: Sequence[str] | None = None, schema: Any = None) -> Any:
-            form = pa.dataset.CsvFileFormat(
-                pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-                read_options=pa.csv.ReadOptions(
-                    block_size=_BLOCK_BYTES, column_names=names,
-                    autogenerate_column_names=not self._header and names is None,
-                ),
-                convert_options=pa.csv.ConvertOptions(strings_can_be_null=False),  # NA is a text
-            )  # fmt: skip
-            return pa.dataset.dataset(path, schema=schema, format=form)
-
-        first = opened().schema  # guessed from the first block
-        names, types = first.names, dict.fromkeys(texts, pa.string())
-        if not self._header:
-            names = [str(i) for i, _ in enumerate(names, 1)]
-        for name, type_ in zip(names, first.types, strict=True):
-            number = name in numbers and not pa.types.is_boolean(type_)
-            types.setdefault(name, pa.float64() if number else type_)
-        schema = pa.schema([(name, types[name]) for name in names])
-        return opened(None if self._header else names, schema)
+            if plain:
+                return _Text(file, form, self._header, texts)
+            return _Arrow(file, form, self._header, texts, numbers)
 
     @contextmanager
     def _reading(self, title: str) -> Iterator[None]:
-        """Context that turns pyarrow's errors about the file ``title`` into ``DataError``."""
+        """Context that turns a reader's errors about the file ``title`` into ``DataError``."""
         try:
             yield
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        except Exception as error:
+            of_arrow = type(error).__module__.startswith("pyarrow")
+            if not of_arrow and not isinstance(error, OSError | ValueError | csv.Error):
+                raise
             text = str(error).rpartition("Invalid: ")[2]  # without where in pyarrow it was raised
             row = _ROW.search(text)
             where = f"{title}, row {int(row[1]) - self._header}" if row else title
@@ -173,3 +150,151 @@ class Source:
                 "commas between the columns (.tsv: tabs), and numbers, or name texts in "
                 "dataset.categories"
             ) from None
+
+
+def framed(cells: Any) -> pd.DataFrame:
+    """Return a ``pa.Table`` or ``pa.RecordBatch`` as a frame whose columns keep their types."""
+    import pyarrow as pa
+
+    def typed(type_: Any) -> Any:  # None: a category, or objects that are all None
+        is_own = pa.types.is_dictionary(type_) or pa.types.is_null(type_)
+        return None if is_own else pd.ArrowDtype(type_)
+
+    return cells.to_pandas(types_mapper=typed, ignore_metadata=True)
+
+
+class _Memory:
+    """A table in memory."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.names, self.head = list(frame.columns), frame
+
+    def blocks(self, columns: list[str], rows: int) -> Iterator[pd.DataFrame]:
+        cells = self.head[columns]
+        return (cells.iloc[first : first + rows] for first in range(0, len(cells), rows))
+
+
+class _Arrow:
+    """A file that pyarrow reads."""
+
+    def __init__(
+        self, path: Path, form: Any, header: bool, texts: Sequence[str], numbers: Sequence[str]
+    ) -> None:
+        import pyarrow.dataset as ds
+
+        if form in (",", "\t"):
+            self._data = _text_dataset(path, form, header, texts, numbers)
+        else:
+            if form == "parquet":
+                scan = ds.ParquetFragmentScanOptions(
+                    use_buffered_stream=True, buffer_size=_PAGE_BYTES, pre_buffer=False
+                )
+                form = ds.ParquetFileFormat(default_fragment_scan_options=scan)
+            self._data = ds.dataset(path, format=form)
+        self.names = self._data.schema.names
+        self.head = framed(self._data.schema.empty_table())
+
+    def blocks(self, columns: list[str], rows: int) -> Iterator[pd.DataFrame]:
+        ahead: dict[str, Any] = {"columns": columns, "batch_size": rows, "batch_readahead": 2}
+        try:
+            yield from map(framed, self._data.to_batches(**ahead))
+        except ValueError:  # read again in one thread, where the error has the row
+            for _ in self._data.to_batches(**ahead, use_threads=False):
+                pass
+            raise
+
+
+def _text_dataset(
+    path: Path, delimiter: str, header: bool, texts: Sequence[str], numbers: Sequence[str]
+) -> Any:
+    """Return a text file as a ``pa.dataset.Dataset``."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.dataset
+
+    def opened(names: Sequence[str] | None = None, schema: Any = None) -> Any:
+        form = pa.dataset.CsvFileFormat(
+            pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            read_options=pa.csv.ReadOptions(
+                block_size=_BLOCK_BYTES, column_names=names,
+                autogenerate_column_names=not header and names is None,
+            ),
+            convert_options=pa.csv.ConvertOptions(strings_can_be_null=False),  # NA is a text
+        )  # fmt: skip
+        return pa.dataset.dataset(path, schema=schema, format=form)
+
+    first = opened().schema  # guessed from the first block
+    names, types = first.names, dict.fromkeys(texts, pa.string())
+    if not header:
+        names = [str(i) for i, _ in enumerate(names, 1)]
+    for name, type_ in zip(names, first.types, strict=True):
+        number = name in numbers and not pa.types.is_boolean(type_)
+        types.setdefault(name, pa.float64() if number else type_)
+    schema = pa.schema([(name, types[name]) for name in names])
+    return opened(None if header else names, schema)
+
+
+# How pyarrow writes a missing number and a truth value in text.
+_MISSING = dict.fromkeys(
+    ["", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
+     "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"], np.nan,
+)  # fmt: skip
+_FLAGS = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
+
+
+class _Text:
+    """A text file that is read without pyarrow."""
+
+    def __init__(self, path: Path, delimiter: str, header: bool, texts: Sequence[str]) -> None:
+        self._path, self._delimiter, self._texts = path, delimiter, texts
+        first = [cells for _, cells in islice(self._rows(), _FIRST_ROWS)]
+        if not first:
+            raise ValueError("Empty CSV file")
+        self._first = int(header)
+        self.names = first[0] if header else [str(i) for i, _ in enumerate(first[0], 1)]
+        columns = [*zip(*first[self._first :], strict=True)] or [()] * len(self.names)
+        empty = [pd.Series(dtype=_guessed(cells)) for cells in columns]
+        self.head = pd.DataFrame(dict(zip(self.names, empty, strict=True)))
+
+    def blocks(self, columns: list[str], rows: int) -> Iterator[pd.DataFrame]:
+        left, at = islice(self._rows(), self._first, None), map(self.names.index, columns)
+        places = dict(zip(columns, at, strict=True))
+        while block := [*islice(left, rows)]:
+            yield pd.DataFrame({name: self._column(name, i, block) for name, i in places.items()})
+
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the number of each row in the file, from 1, and its cells."""
+        opened, width = gzip.open if self._path.suffix.lower() == ".gz" else open, 0
+        with opened(self._path, "rt", encoding="utf-8-sig", newline="") as file:
+            for row, cells in enumerate(csv.reader(file, delimiter=self._delimiter), 1):
+                if cells:
+                    width = width or len(cells)
+                    if len(cells) != width:
+                        raise ValueError(f"Row #{row}: Expected {width} columns, got {len(cells)}")
+                    yield row, cells
+
+    def _column(self, name: str, place: int, block: Sequence[tuple[int, list[str]]]) -> Any:
+        if name in self._texts:
+            return pd.Series([cells[place] for _, cells in block], dtype="string")
+        known = _MISSING | _FLAGS if self.head[name].dtype == bool else _MISSING
+        values = list[float]()
+        for row, cells in block:
+            cell = cells[place]
+            try:
+                values.append(known[cell] if cell in known else float(cell))
+            except ValueError:
+                where = f"In CSV column #{place}: Row #{row}"
+                raise ValueError(f"{where}: invalid value {cell!r}") from None
+        return np.array(values)
+
+
+def _guessed(cells: Sequence[str]) -> str:
+    """Return the type of a column of text: ``bool``, ``float`` or ``string``."""
+    values = {*cells} - _MISSING.keys()
+    if values and values <= _FLAGS.keys():
+        return "bool"
+    try:
+        [*map(float, values)]
+    except ValueError:
+        return "string"
+    return "float"

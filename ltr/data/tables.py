@@ -1,14 +1,16 @@
 """Turn the rows of a table into blocks for lists: the roles of its columns, and their values."""
 
+import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 
 from ltr.arrays import Doubles, Floats, Ints
 from ltr.data.assemble import Block
@@ -24,9 +26,14 @@ _MOST_ROWS = 1 << 15  # the most rows in a block
 _INDEX = re.compile(r"__index_level_\d+__")  # an index column that pandas writes into Parquet
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _FLAGS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
-_TEXTS = ["string", "large_string", "string_view", "binary", "large_binary", "fixed_size_binary"]
-_KINDS = dict.fromkeys(("boolean", "integer", "floating", "decimal", "null"), "number")
-_KINDS |= dict.fromkeys(_TEXTS, "text") | {"temporal": "date"}
+_KINDS: dict[str, Any] = {  # the types of single values; what NumPy counts as a number comes last
+    "text": (str, bytes),
+    "date": (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64),
+    "number": (int, float, Decimal, np.bool_, np.integer, np.floating),
+}
+_OBJECTS = dict.fromkeys(("boolean", "integer", "floating", "decimal", "empty"), "number")
+_OBJECTS |= {"mixed-integer-float": "number", "string": "text", "bytes": "text", "time": "date"}
+_OBJECTS |= dict.fromkeys(("date", "datetime", "datetime64", "timedelta", "timedelta64"), "date")
 
 
 @dataclass(frozen=True)
@@ -82,12 +89,23 @@ class Roles:
         return cls(**roles)
 
 
-def kind(type_: Any) -> str:
-    """Return what columns of this Arrow type hold: ``number``, ``text``, ``date`` or ``other``."""
-    if pa.types.is_dictionary(type_):
-        return kind(type_.value_type)
-    kinds = (name for one, name in _KINDS.items() if getattr(pa.types, f"is_{one}")(type_))
-    return next(kinds, "other")
+def kind(column: Any) -> str:
+    """Return what a column holds: ``number``, ``text``, ``date`` or ``other``.
+
+    >>> [kind(pd.Series(values)) for values in ([1, None], ["a"], [1, "a"], [Decimal(1)], [True])]
+    ['number', 'text', 'other', 'number', 'number']
+    """
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return kind(column.dtype.categories)
+    if column.dtype == object:
+        return _OBJECTS.get(pd.api.types.infer_dtype(column), "other")
+    one = column.dtype.type
+    return next((kind for kind, types in _KINDS.items() if issubclass(one, types)), "other")
+
+
+def _type(column: pd.Series) -> Any:
+    """Return the type of a column for messages, in a file that of Arrow."""
+    return getattr(column.dtype, "pyarrow_dtype", column.dtype)
 
 
 def query_text(value: Any) -> str:
@@ -96,7 +114,7 @@ def query_text(value: Any) -> str:
     >>> [query_text(value) for value in (7, 7.0, 2**60 + 1, "007", True, None)]
     ['7', '7', '1152921504606846977', '007', 'true', '']
     """
-    if value is None or value != value:
+    if pd.isna(value):
         return ""
     if isinstance(value, bool):
         return str(value).lower()
@@ -116,23 +134,22 @@ def category_text(value: Any) -> str:
     return whole[1] if whole else _FLAGS.get(text, text)
 
 
-def _distinct(array: Any, text: Callable[[Any], str]) -> tuple[list[str], Ints]:
+def _distinct(column: pd.Series, text: Callable[[Any], str]) -> tuple[list[str], Ints]:
     """Return the texts of the distinct values of a column, and for each row its index there."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if pa.types.is_null(array.type):
-        return [""], np.zeros(len(array), np.int64)
-    coded = array.dictionary_encode("encode")
-    places = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return [text(value) for value in coded.dictionary.to_pylist()], places
+    places, values = pd.factorize(column)
+    texts = [text(value) for value in values.tolist()]
+    if len(missing := np.flatnonzero(places < 0)):
+        places[missing] = len(texts)
+        texts.append("")
+    return texts, places
 
 
-def _column(piece: Piece, name: str, *, coded: bool = False) -> Any:
+def _column(piece: Piece, name: str, *, coded: bool = False) -> pd.Series:
     """Return a column; ``DataError`` unless it holds numbers (or, if ``coded``, texts or dates)."""
-    column = piece.cells.column(name)
-    if kind(column.type) not in ("number", *(["text", "date"] * coded)):
+    column = piece.cells[name]
+    if kind(column) not in ("number", *(["text", "date"] * coded)):
         raise DataError(
-            f"{piece.file}: column {name!r} holds {column.type}, where "
+            f"{piece.file}: column {name!r} holds {_type(column)}, where "
             f"{'numbers or texts' if coded else 'numbers'} are read; write it so in every file, or "
             f"train with 'dataset.categories=[{name}]' or dataset.id"
         )
@@ -144,9 +161,11 @@ def _numbers(piece: Piece, name: str) -> Doubles | Floats:
     ``DataError``: the column does not hold numbers.
     """
     column = _column(piece, name)
-    if not pa.types.is_floating(column.type):
-        column = column.cast(pa.float64(), safe=False)
-    return np.asarray(column.to_numpy(zero_copy_only=False))
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(object)
+    own: Any = column.dtype
+    plain = np.dtype(getattr(own, "numpy_dtype", own))
+    return column.to_numpy(plain if plain.kind == "f" else np.float64, na_value=np.nan)
 
 
 def _queries(piece: Piece, roles: Roles) -> tuple[list[str], Ints]:
@@ -154,9 +173,9 @@ def _queries(piece: Piece, roles: Roles) -> tuple[list[str], Ints]:
 
     ``DataError``: an id is missing, or neither a number, a text nor a date.
     """
-    column, at = piece.cells.column(roles.query), partial(piece.at, column=roles.query)
-    if kind(column.type) == "other":
-        raise DataError(f"{at(0)}: a query id is {column.type}; expected numbers or texts")
+    column, at = piece.cells[roles.query], partial(piece.at, column=roles.query)
+    if kind(column) == "other":
+        raise DataError(f"{at(0)}: a query id is {_type(column)}; expected numbers or texts")
     texts, places = _distinct(column, query_text)
     if "" in texts:
         row = int(np.flatnonzero(places == texts.index(""))[0])
@@ -166,7 +185,7 @@ def _queries(piece: Piece, roles: Roles) -> tuple[list[str], Ints]:
 
 def table_qids(source: Source, roles: Roles) -> set[str]:
     """Return the query ids of a table."""
-    check_columns({roles.query: "dataset.query"}, source.schema.names, source.title)
+    check_columns({roles.query: "dataset.query"}, source.names, source.title)
     pieces = source.pieces([roles.query], [], _MOST_ROWS)
     return {qid for piece in pieces for qid in _queries(piece, roles)[0]}
 
@@ -177,7 +196,7 @@ def find_columns(source: Source, roles: Roles, keep: Container[str] | None = Non
     are counted (None: all). ``DataError``: a column is missing, has a wrong type, or has no role
     and does not hold numbers.
     """
-    check_columns(roles.keys(labelled=True), source.schema.names, source.title)
+    check_columns(roles.keys(labelled=True), source.names, source.title)
     names = _feature_names(source, roles)
     counts = {name: Counter[str]() for name in names if name in roles.categories}
     for piece in source.pieces([*{roles.query, *counts}], [], _MOST_ROWS) if counts else ():
@@ -202,23 +221,17 @@ def _feature_names(source: Source, roles: Roles) -> list[str]:
     if roles.features is not None:
         return list(dict.fromkeys([*roles.features, *roles.categories]))
     others = {roles.query, roles.label, roles.weight, *roles.id}
-    types = {
-        one.name: one.type
-        for one in source.schema
-        if one.name not in others and not _INDEX.fullmatch(one.name)
-    }
+    own = [name for name in source.names if name not in others and not _INDEX.fullmatch(name)]
     if strange := [
-        name for name in types if kind(types[name]) != "number" and name not in roles.categories
+        name for name in own if name not in roles.categories and kind(source.head[name]) != "number"
     ]:
-        shown = ", ".join(f"{name} ({types[name]})" for name in strange[:12])
+        shown = ", ".join(f"{name} ({_type(source.head[name])})" for name in strange[:12])
         raise DataError(
             f"{source.title}: no role for {shown}; only numbers are features by default: put each "
             "column into 'dataset.categories=[NAME]' or, to ignore it, into 'dataset.id=[NAME]', "
             "or all features into 'dataset.features=[NAME]'; turn dates and lists into numbers"
         )
-    if not (
-        names := list(dict.fromkeys([*types, *roles.categories]))
-    ):  # an id may be a feature too
+    if not (names := list(dict.fromkeys([*own, *roles.categories]))):  # an id may be a feature too
         raise DataError(f"{source.title}: no number column is left as a feature; name some")
     return names
 
@@ -230,12 +243,12 @@ def table_blocks(
     """Yield the rows of a table, block by block; memory does not grow with the table.
 
     Labels and weights are read only if ``rules.labelled``. ``see`` is called with the cells of each
-    block (a ``pa.RecordBatch``). ``DataError``: something is missing, has a wrong type, or is
+    block (a frame). ``DataError``: something is missing, has a wrong type, or is
     infinite; one line says where. ``ConfigError``: labels are to be read, and no column has that
     role.
     """
     keys = roles.keys(labelled=rules.labelled) | dict.fromkeys(columns.names, "a feature")
-    check_columns(keys, source.schema.names, source.title)
+    check_columns(keys, source.names, source.title)
     label, weight = (roles.label, roles.weight) if rules.labelled else (None, None)
     if rules.labelled and label is None:
         raise ConfigError("give dataset.label=COLUMN, the column of the labels")

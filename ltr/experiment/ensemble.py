@@ -15,7 +15,7 @@ from tabulate import tabulate
 
 from ltr.arrays import Doubles
 from ltr.atomic import atomic_write, make_folder, write_csv
-from ltr.console.keys import Kind, texts, without
+from ltr.console.keys import of_method, texts
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.report import metric_table, write_run
@@ -163,8 +163,7 @@ def make_ensemble(
         atomic_write(RunFolder(folder).note, identity + "\n")
     save_checkpoint(folder / ENSEMBLE, content)
     write_csv(folder / "history.csv", [], ["epoch"])  # it has no epochs
-    kinds = (Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
-    methods = [without(run.results["protocol"], *kinds) for run in runs]
+    methods = [of_method(run.results["protocol"]) for run in runs]
     return write_run(
         folder, scorer, lists, data, metrics, convention, items,
         choices=choices,

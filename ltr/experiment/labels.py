@@ -13,9 +13,10 @@ from omegaconf import DictConfig
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.knobs import levels_for
-from ltr.metrics import Convention, Metric
+from ltr.metrics import Convention, Metric, parse_metric
 from ltr.metrics.relevance import threshold
 from ltr.scorers.parts import Experiment, make, make_convention
+from ltr.scorers.trust import values_in
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,8 @@ def resolve_labels(
         experiment = replace(experiment, loss=loss, convention=convention)
     levels = _knob(experiment.loss, "levels")
     for split, part in lists.items():
+        if part.labels.min() < 0:  # of a data set of one's own: ours refuse the row
+            raise ConfigError(f"{split} has a label below 0: labels are >= 0, 0 is not relevant")
         if levels is not None and part.labels.max() > levels - 1:
             raise ConfigError(
                 f"{split} has {_top(part)[1]}, but loss.levels has {levels:g} grades from 0 on: "
@@ -94,9 +97,13 @@ def check_loss(
 ) -> None:
     """Check that ``loss`` can learn from the labels of ``train``: the list with the largest label
     is tried, with its ``list_size`` items of the largest labels. ``ConfigError``: no item is
-    relevant for the loss, or its value or gradient is not finite.
+    relevant for the loss, its value or gradient is not finite, or a table of gains lacks a label.
     """
     labels, item = _top(train)
+    for node in values_in(getattr(loss, "keywords", {})):  # parts of a mix have knobs too
+        if isinstance(node, Mapping) and isinstance(node.get("gain"), list):
+            convention = Convention(gain=node["gain"])
+            check_metrics("train", train, [parse_metric("dcg")], convention)
     labels, largest, relevant = labels[:, :list_size].float(), labels.max(), _knob(loss, "relevant")
     learns = relevant is None or bool(largest >= threshold(relevant))
     if learns and largest >= _LARGE:
@@ -111,7 +118,7 @@ def check_loss(
         raise ConfigError(
             f"the loss finds no relevant item in train, or is not finite there; the largest is "
             f"{item}: set loss.relevant to a label that is there, choose a loss that compares "
-            f"labels, such as loss=ranknet convention.gain=linear, {_LOOK}"
+            f"labels, such as loss=ranknet, or set gain=linear where 2^label is too large, {_LOOK}"
         )
 
 

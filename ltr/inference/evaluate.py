@@ -10,6 +10,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.analysis.scores_file import read_scored
+from ltr.analysis.trec import read_run
+from ltr.arrays import Reals
 from ltr.console.configs import files_of
 from ltr.console.keys import as_list, flag
 from ltr.data.lists import Lists, check_split
@@ -73,25 +75,31 @@ def evaluate_model(cfg: DictConfig) -> str:
 
 
 def evaluate_scores(cfg: DictConfig) -> str:
-    """Evaluate the file ``cfg.scores``, which has a score for each row of ``cfg.data``.
+    """Evaluate the file ``cfg.scores``: a score for each row of ``cfg.data``, or a run of TREC with
+    the judgments ``cfg.qrels``.
 
     The table has a column for each convention in ``cfg.metrics_as``, by default for all in
     ``configs/metrics_as``.
     """
-    if cfg.data is None or not OmegaConf.is_missing(cfg, "checkpoint"):
+    if (cfg.data is None) == (cfg.qrels is None) or not OmegaConf.is_missing(cfg, "checkpoint"):
         raise ConfigError(
-            f"scores={cfg.scores}: give data=FILE, the LETOR file whose rows they score, and "
-            "no checkpoint"
+            f"scores={cfg.scores}: give data=FILE, the LETOR file whose rows they score, or "
+            "qrels=FILE, the judgments of a run of TREC, and no checkpoint"
         )
     _check_files(cfg)
     set_threads(cfg)
     metrics = named_metrics(as_list(cfg.metrics) or DEFAULT_METRICS)
-    lists, scores = read_scored(Path(cfg.scores), Path(cfg.data), regroup=flag(cfg, "regroup"))
+    scores: Reals
+    if cfg.qrels is not None:
+        lists, scores = read_run(Path(cfg.scores), Path(cfg.qrels))
+    else:
+        lists, scores = read_scored(Path(cfg.scores), Path(cfg.data), regroup=flag(cfg, "regroup"))
     if not cfg.get("metrics_as"):
         known = {name: OmegaConf.load(path) for name, path in files_of("metrics_as").items()}
         OmegaConf.update(cfg, "metrics_as", known, force_add=True)
     conventions = chosen_conventions(cfg, {"levels": levels_for(float(lists.labels.max()))})
-    title, first = f"{cfg.scores} on {cfg.data}", next(iter(conventions))
+    on = cfg.data or f"{cfg.qrels} (file order: by id, descending)"
+    title, first = f"{cfg.scores} on {on}", next(iter(conventions))
     return _report(cfg, title, lists, lambda _: scores, metrics, conventions, first)
 
 
@@ -99,8 +107,10 @@ def _check_files(cfg: DictConfig) -> None:
     """Check that ``cfg.data`` and ``cfg.output`` are usable, before any file is read."""
     if cfg.data is not None and cfg.get("dataset") is not None:
         raise ConfigError(f"data={cfg.data}: pass data= or dataset=, not both")
+    if cfg.qrels is not None and cfg.scores is None:
+        raise ConfigError(f"qrels={cfg.qrels}: give scores=FILE, a run of TREC, and no checkpoint")
     if cfg.output is not None:
-        inputs = {key: str(cfg[key]) for key in ("scores", "data") if cfg[key] is not None}
+        inputs = {key: str(cfg[key]) for key in ("scores", "data", "qrels") if cfg[key] is not None}
         check_output(Path(cfg.output), ".csv", **inputs)
 
 
@@ -127,7 +137,7 @@ def _report(
     its columns have names such as ``letor4 ndcg@5``. With one, ``alone`` is the head of the table.
     """
     for convention in conventions.values():
-        check_metrics(str(cfg.data or cfg.split), lists, metrics, convention)
+        check_metrics(str(cfg.data or cfg.qrels or cfg.split), lists, metrics, convention)
     scores, single = score(lists), len(conventions) == 1
     table, words, columns = {}, [], dict[str, Any]()
     for name, convention in conventions.items():

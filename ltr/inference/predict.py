@@ -7,10 +7,12 @@ import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 
+from ltr.analysis.trec import write_qrels, write_run
 from ltr.arrays import Reals
 from ltr.atomic import atomic_write, write_frame
 from ltr.console.keys import required
 from ltr.data.lists import Columns, Lists
+from ltr.errors import need
 from ltr.knobs import check_choice
 from ltr.scorers.inputs import check_output, open_scorer, read_input
 from ltr.scorers.scorer import Scorer
@@ -26,11 +28,18 @@ def predict_file(cfg: DictConfig) -> str:
     the id columns of a table), ``row`` (the row of the input, from 1), ``score`` and ``rank`` (1 =
     best of its list; ties are in the order of the input). With ``cfg.order=input`` the rows have
     the order of the input. With ``ranked``, each list is sorted, best first, and the lists have the
-    order of their first rows. The text returned says how many rows and lists were scored.
+    order of their first rows. An output that ends in ``.trec`` is a run of TREC. The labels of the
+    input are written to ``cfg.qrels``, if it is set. The text returned says how many rows and lists
+    were scored.
     """
     required(cfg, "checkpoint", "input", "output")
     output = Path(cfg.output)
-    check_output(output, ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", input=cfg.input)
+    endings = ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".trec"
+    check_output(output, *endings, input=cfg.input)
+    if cfg.qrels is not None:
+        check_output(Path(cfg.qrels), "", key="qrels", input=cfg.input)
+    if output.suffix == ".parquet":
+        need("pyarrow", "parquet")
     check_choice("order", cfg.order, ("input", "ranked"))
     scorer = open_scorer(cfg)
     lists, ids = read_input(cfg, scorer)
@@ -39,9 +48,13 @@ def predict_file(cfg: DictConfig) -> str:
             "input=%s: train had no value of %s, so that all count as one, other: compare their "
             "spelling with train's", cfg.input, column,
         )  # fmt: skip
+    if cfg.qrels is not None:
+        write_qrels(Path(cfg.qrels), lists, ids)
     scores = scorer.scores(lists, items=cfg.evaluation_items).cpu().numpy()
     table = ranking(lists, ids, scores, cfg.order)
-    if output.suffix == ".parquet":
+    if output.suffix == ".trec":
+        write_run(output, lists, ids, scores)
+    elif output.suffix == ".parquet":
         atomic_write(output, lambda file: table.to_parquet(file, index=False))
     else:
         write_frame(output, table)

@@ -4,7 +4,8 @@ While torch.compile traces, the kernel is called through a custom operator. The 
 the same as in ``sinkhorn``. A list of n items takes n^2 time. It takes memory in proportion to n,
 plus a part of its matrix, however much padding there is. The knobs are not checked.
 
-S is the scaled soft permutation ``[rank, item]``, g the gains, d the discounts.
+S is the scaled soft permutation ``[rank, item]``, g the gains ``of_item``, 0 on padding, d the
+discounts.
 """
 
 import math
@@ -23,7 +24,7 @@ from ltr.kernels.dispatch import (
     value_and_slope,
     vector_op,
 )
-from ltr.metrics.cumulative_gain import discounts, gains
+from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import order_by_score
 from ltr.typing import Mask, Scores
 
@@ -37,13 +38,13 @@ def neural_dcg(_: Scores, *given: Any) -> Work:
 
 
 def _on_cpu(
-    scores: Tensor, labels: Tensor, mask: Tensor, k: int | None, *knobs: Any,
+    scores: Tensor, of_item: Tensor, mask: Tensor, k: int | None, *knobs: Any,
     wanted: bool = True,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the values and their slopes with respect to the scores, in the scores' dtype."""
     of_rank = discounts(mask.shape[-1], scores, k=k).expand(mask.shape)
     ranked = torch.empty(mask.shape, dtype=torch.float64)
-    arrays = [mask, gains(labels, mask), of_rank, ranked]
+    arrays = [mask, of_item, of_rank, ranked]
     rest = [*knobs, torch.finfo(scores.dtype).tiny, KEPT]
     loop, costs = "neuralndcg:neural_ndcg_lists", list_sizes(mask) ** 2 * 60
     return value_and_slope(loop, scores, arrays, rest, costs, wanted=wanted)
@@ -132,7 +133,7 @@ def launch_options(size: int, dtype: torch.dtype, *, transposed: bool) -> dict[s
 
 
 def value_and_slope_on_gpu(
-    scores: Tensor, labels: Tensor, mask: Tensor, k: int | None, *knobs: Any
+    scores: Tensor, of_item: Tensor, mask: Tensor, k: int | None, *knobs: Any
 ) -> tuple[Tensor, Tensor]:
     """Compute what ``_on_cpu`` computes, in the dtype of the scores, on the GPU.
 
@@ -149,7 +150,7 @@ def value_and_slope_on_gpu(
     order = order_by_score(scores, mask)
     # The kernel uses powers of 2. In float64, as at low temperatures small score differences count.
     ordered = scores.gather(-1, order).double() * (math.log2(math.e) / temperature)
-    gain = gains(labels, mask).to(scores.dtype).gather(-1, order)
+    gain = of_item.gather(-1, order)
     work = scores.new_empty((lists, 5 * (max_iter + 1) + 2, size))
     options = launch_options(size, scores.dtype, transposed=transposed)
     with torch.cuda.device_of(scores):  # else the current GPU would run it
@@ -165,7 +166,7 @@ _operator = torch.library.custom_op(
     _on_cpu,
     mutates_args=(),
     device_types="cpu",
-    schema="(Tensor scores, Tensor labels, Tensor mask, SymInt? k, float temperature, "
+    schema="(Tensor scores, Tensor of_item, Tensor mask, SymInt? k, float temperature, "
     "bool transposed, SymInt max_iter, float tol) -> (Tensor, Tensor)",
 )
 _operator.register_kernel("cuda")(value_and_slope_on_gpu)

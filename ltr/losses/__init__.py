@@ -13,13 +13,13 @@ the trainer seeds from ``seed`` and saves in its checkpoints. Second derivatives
 plain formula; only ``plrank``, and ``rankprop`` with isotonic targets, have none and raise
 ``NotImplementedError``.
 
-On the CPU the losses that compare items run in compiled loops (``ltr.kernels``), in float64, on
-``torch.get_num_threads()`` threads. They need memory in proportion to the number of items; some
-also need, in each thread, memory for a part of the matrix of one list. On a GPU, under
-torch.compile, or without Numba, the same formulas run on whole tensors, and nothing waits for the
-GPU. There are three exceptions: NeuralNDCG and OT-NDCG have a kernel for NVIDIA GPUs, and under
-torch.compile they keep the kernel for the CPU; SVM-NDCG finds its assignments on the CPU; RankProp
-finds its isotonic targets on the CPU.
+On the CPU the losses that compare items, except ``networkndcg``, run in compiled loops
+(``ltr.kernels``), in float64, on ``torch.get_num_threads()`` threads. They need memory in
+proportion to the number of items; some also need, in each thread, memory for a part of the matrix
+of one list. On a GPU, under torch.compile, or without Numba, the same formulas run on whole
+tensors, and nothing waits for the GPU. There are three exceptions: NeuralNDCG and OT-NDCG have a
+kernel for NVIDIA GPUs, and under torch.compile they keep the kernel for the CPU; SVM-NDCG finds its
+assignments on the CPU; RankProp finds its isotonic targets on the CPU.
 """
 
 from ltr.losses.batch import mean_over_batch
@@ -41,9 +41,11 @@ from ltr.losses.pairwise import (
 )
 from ltr.losses.plrank import plrank_loss
 from ltr.losses.pointwise import bce_loss, mse_loss, ordinal_loss, rmse_loss
+from ltr.losses.ragged import pad_lists
 from ltr.losses.rankprop import rankprop_loss
 from ltr.losses.soft_permutation import neural_ndcg_loss, ot_ndcg_loss, softsort_ndcg_loss
 from ltr.losses.soft_ranks import approx_ndcg_loss, lap_ndcg_loss, sodeep_loss, soft_ndcg_loss
+from ltr.losses.sorting_network import network_ndcg_loss
 from ltr.losses.structured_hinge import svm_map_loss, svm_ndcg_loss
 
 __all__ = [
@@ -58,6 +60,7 @@ __all__ = [
     "mean_over_batch",
     "mix_loss",
     "mse_loss",
+    "network_ndcg_loss",
     "neural_err_loss",
     "neural_map_loss",
     "neural_mrr_loss",
@@ -66,6 +69,7 @@ __all__ = [
     "ordinal_loss",
     "ot_ndcg_loss",
     "p_listmle_loss",
+    "pad_lists",
     "plrank_loss",
     "rankboost_loss",
     "ranknet_loss",

@@ -1,15 +1,18 @@
 """Distil: learn from the softened scores of another model, with or without the labels."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from ltr.knobs import check_choice, check_positive, check_share
+from ltr.knobs import Gain, check_choice, check_gain, check_positive, check_share
 from ltr.losses.batch import without_padding
 from ltr.losses.listwise import cross_entropy, listnet_loss
 from ltr.losses.pairs import PairWeight, sum_over_pairs
 from ltr.losses.pairwise import lambdarank_loss
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
+from ltr.metrics.spec import GAINS
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -22,6 +25,7 @@ def distil_loss(
     cost: str = "listnet",
     temperature: float = 0.5,
     alpha: float = 1.0,
+    gain: Gain = "exp2",
 ) -> PerList:
     """Return the distillation loss of each list, ``[batch]``, >= 0.
 
@@ -34,7 +38,7 @@ def distil_loss(
     - ``cost="lambdarank"``: D = sum over the pairs t_i > t_j of |p_i - p_j| |d(r_i) - d(r_j)| / m
       log(1 + exp(-(s_i - s_j))). This is LambdaRank with p as gains: r are the current ranks by s,
       d(r) = 1/log2(1 + r), and m is the DCG of the gains p in the teacher's order. L is
-      ``lambdarank_loss``.
+      ``lambdarank_loss`` with ``gain``.
 
     Args:
         teacher: t, ``[batch, list]``; if None, ``labels`` must be the teacher's scores.
@@ -43,6 +47,7 @@ def distil_loss(
             outweighs the others. In a run with ``teacher=RUN``, t are the teacher's scores divided
             by their standard deviation within lists.
         alpha: from 0 to 1, the weight of the teacher; the labels have the weight 1 - alpha.
+        gain: of the labels in ``lambdarank_loss``; ``cost="listnet"`` has none.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[2.0, -1.0]])
     >>> distil_loss(scores, labels, labels > -2, cost="lambdarank", temperature=1.0)
@@ -51,6 +56,7 @@ def distil_loss(
     check_choice("cost", cost, ["listnet", "lambdarank"])
     check_positive("temperature", temperature)
     check_share("alpha", alpha)
+    check_gain(gain, list(GAINS))
     total = torch.zeros(())
     if alpha > 0:
         given, called = (labels, "labels") if teacher is None else (teacher, "teacher")
@@ -58,7 +64,7 @@ def distil_loss(
         softened = cross_entropy if cost == "listnet" else _teachers_lambdas
         total = alpha * softened(s, t / temperature, mask)
     if alpha < 1:
-        of_labels = listnet_loss if cost == "listnet" else lambdarank_loss
+        of_labels = listnet_loss if cost == "listnet" else partial(lambdarank_loss, gain=gain)
         total = total + (1 - alpha) * of_labels(scores, labels, mask)
     return total
 

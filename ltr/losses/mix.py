@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ltr.errors import ConfigError
-from ltr.knobs import is_number
+from ltr.knobs import Gain, is_number
 from ltr.typing import Labels, Loss, Mask, PerList, Scores
 
 OF_RUN = ("teacher", "generator")  # arguments that are not settings
@@ -27,6 +27,7 @@ def mix_loss(
     parts: Mapping[str, float | int] = _DEFAULT,
     knobs: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     levels: int = 5,
+    gain: Gain = "exp2",
     teacher: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> PerList:
@@ -42,6 +43,7 @@ def mix_loss(
         knobs: keyword arguments of some parts, such as ``{"neuralndcg": {"temperature": 0.1}}``;
             all other arguments have the defaults of the functions.
         levels: number of grades, for the parts that take it.
+        gain: as in ``neural_ndcg_loss``, for the parts that take it.
         teacher: another model's scores, ``[batch, list]``, for the parts that take them.
         generator: for the parts that draw random numbers; None is torch's own. The parts are
             computed in the order of their names.
@@ -67,7 +69,7 @@ def mix_loss(
     for name, weight in parts.items():
         if not (is_number(weight) and weight >= 0):
             raise ConfigError(f"parts.{name}={weight} is no weight: write a finite number >= 0")
-    shared = {"levels": levels, "teacher": teacher, "generator": generator}
+    shared = {"levels": levels, "gain": gain, "teacher": teacher, "generator": generator}
     total = None
     for name in sorted(name for name, weight in parts.items() if weight):
         given = {knob: value for knob, value in shared.items() if knob in _knobs_of(name)}

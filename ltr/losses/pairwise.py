@@ -10,10 +10,10 @@ top k.
 import torch
 
 from ltr.errors import ConfigError
-from ltr.knobs import check_choice, check_positive
+from ltr.knobs import Gain, check_choice, check_positive
 from ltr.losses.batch import without_padding
 from ltr.losses.pairs import PairWeight, sum_over_pairs
-from ltr.metrics.cumulative_gain import dcg, discounts, gains
+from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
 from ltr.metrics.ordering import rank_of_item, ranks_like
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -55,6 +55,7 @@ def lambdarank_loss(
     mask: Mask,
     *,
     k: int | None = None,
+    gain: Gain = "exp2",
     sigma: float = 1.0,
     pairs: str = "any",
 ) -> PerList:
@@ -63,12 +64,13 @@ def lambdarank_loss(
     The loss is the sum over the pairs y_i > y_j of
     |delta NDCG@k|_ij log(1 + exp(-sigma (s_i - s_j))). Here
     |delta NDCG@k|_ij = |g_i - g_j| |d(r_i) - d(r_j)| / maxDCG@k is the change of NDCG@k if i and j
-    swap their current ranks r; the gradient treats it as a constant. g is 2^y - 1, and d(r) is
-    1/log2(1 + r), 0 beyond k (Burges et al., 2006; Burges, 2010, section 4.1). A list without pairs
-    gives 0 without gradient.
+    swap their current ranks r; the gradient treats it as a constant. g is the gain, 2^y - 1 in the
+    papers, and d(r) is 1/log2(1 + r), 0 beyond k (Burges et al., 2006; Burges, 2010, section 4.1).
+    A list without pairs gives 0 without gradient.
 
     Args:
         k: cutoff rank >= 1; None: all pairs count.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         sigma: > 0, slope of the logistic function, in units of 1 / score.
         pairs: which pairs count if there is a cutoff: ``"any"``, those with at least one item in
             the current top k, or ``"both"``, those with both items in it.
@@ -79,8 +81,8 @@ def lambdarank_loss(
     """
     scores, labels = without_padding(scores, labels, mask)
     discount = discounts(mask.shape[-1], scores, k=k)[rank_of_item(scores, mask) - 1]
-    gain = _normalised_gains(labels, mask, k)
-    weight = PairWeight(gain=gain, discount=discount, factors=(0.0, 1.0, 0.0))
+    of_item = _normalised_gains(labels, mask, k, gain)
+    weight = PairWeight(gain=of_item, discount=discount, factors=(0.0, 1.0, 0.0))
     return sum_over_pairs(scores, labels, mask, weight, sigma=sigma, k=k, pairs=pairs)
 
 
@@ -91,6 +93,7 @@ def lambda_loss(
     *,
     variant: str = "ndcg2++",
     k: int | None = None,
+    gain: Gain = "exp2",
     sigma: float = 1.0,
     mu: float = 10.0,
     pairs: str = "any",
@@ -99,8 +102,8 @@ def lambda_loss(
 
     The loss is the sum over pairs of w_ij log(1 + exp(-sigma (s_i - s_j))) (Wang et al., 2018,
     sections 4 and 5, where the logarithm has base 2). The weights w depend on the current ranks r
-    but the gradient treats them as constants. Let G = (2^y - 1) / maxDCG@k and
-    d(r) = 1/log2(1 + r). Then the weights are:
+    but the gradient treats them as constants. Let G = g(y) / maxDCG@k, with the gain g(y) = 2^y - 1
+    in the paper, and d(r) = 1/log2(1 + r). Then the weights are:
 
     - ``ndcg1``: w_ij = G_i d(r_i), over all i != j, whatever their labels (NDCG-Loss1, eq. 12; the
       paper includes i = j, which has no gradient).
@@ -117,6 +120,7 @@ def lambda_loss(
     Args:
         variant: ``"ndcg1"``, ``"ndcg2"`` or ``"ndcg2++"``.
         k: cutoff rank >= 1; None: all pairs count.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         sigma: > 0, slope of the logistic function, in units of 1 / score.
         mu: > 0, weight of delta in ``ndcg2++`` (10 in the paper).
         pairs: which pairs count if there is a cutoff: ``"any"``, those named above, or ``"both"``,
@@ -131,24 +135,25 @@ def lambda_loss(
     check_choice("variant", variant, ["ndcg1", "ndcg2", "ndcg2++"])
     check_positive("mu", mu)
     scores, labels = without_padding(scores, labels, mask)
-    gain, ranks = _normalised_gains(labels, mask, k), rank_of_item(scores, mask)
+    of_item, ranks = _normalised_gains(labels, mask, k, gain), rank_of_item(scores, mask)
     of_rank = discounts(mask.shape[-1] + 1, scores)
     discount, steps = of_rank[ranks - 1], of_rank[:-1] - of_rank[1:]
     ordered = variant != "ndcg1"
     if ordered:
         factors = (0.0, 1.0, float(mu)) if variant == "ndcg2++" else (0.0, 0.0, 1.0)
-        weight = PairWeight(None, gain, discount, ranks, steps, factors)
+        weight = PairWeight(None, of_item, discount, ranks, steps, factors)
     else:
-        weight = PairWeight(own=gain * discount)
+        weight = PairWeight(own=of_item * discount)
     return sum_over_pairs(
         scores, labels, mask, weight, sigma=sigma, k=k, pairs=pairs, ordered=ordered
     )
 
 
-def _normalised_gains(labels: Labels, mask: Mask, k: int | None) -> Scores:
-    """Return g_j / maxDCG@k for each item, g = 2^y - 1, ``[batch, list]``; 0 in an empty list."""
-    ideal = dcg(labels, labels, mask, k=k).unsqueeze(-1)
-    return gains(labels, mask) / ideal.masked_fill(ideal <= 0, 1)
+def _normalised_gains(labels: Labels, mask: Mask, k: int | None, gain: Gain) -> Scores:
+    """Return g_j / maxDCG@k for each item, ``[batch, list]``; 0 in an empty list."""
+    of_item = gains(labels, mask, gain=gain)
+    ideal = ideal_dcg(of_item, mask, k=k).unsqueeze(-1)
+    return of_item / ideal.masked_fill(ideal <= 0, 1)
 
 
 def ranksvm_loss(

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from ltr.knobs import check_positive, positive_int
+from ltr.knobs import Gain, check_positive, positive_int
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import negative_ratio
-from ltr.metrics.cumulative_gain import dcg, discounts, gains
+from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
 from ltr.metrics.ordering import running_sums
 from ltr.relaxations.neuralsort import uniform_noise
 from ltr.relaxations.second_derivatives import once
@@ -19,6 +19,7 @@ def plrank_loss(
     mask: Mask,
     *,
     k: int | None = None,
+    gain: Gain = "exp2",
     n_samples: int = 8,
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
@@ -29,9 +30,9 @@ def plrank_loss(
     with a probability in proportion to exp(m_j), with m = s / temperature. The paper has no
     temperature. As the temperature goes to 0, the value goes to minus the exact NDCG@k. Value and
     gradient are PL-Rank-3's unbiased estimates for minus the expected NDCG@k (Oosterhuis, 2022,
-    "Learning-to-Rank at the Speed of Sampling"). The reward of item j at rank r is g_j d(r), with
-    g = (2^y - 1) / maxDCG@k and d(r) = 1/log2(1 + r), 0 beyond k. The gradient of the expected
-    NDCG@k with respect to m_j is the mean over the rankings of
+    "Learning-to-Rank at the Speed of Sampling"). The reward of item j at rank r is g_j d(r): g are
+    the gains divided by maxDCG@k, and d(r) = 1/log2(1 + r), 0 beyond k. The gradient of the
+    expected NDCG@k with respect to m_j is the mean over the rankings of
 
         sum over r > r_j of the rewards + exp(m_j) sum over r <= min(r_j, k) of (g_j d(r) - R_r)/Z_r
 
@@ -42,6 +43,7 @@ def plrank_loss(
 
     Args:
         k: cutoff rank >= 1, None for the whole list.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         n_samples: >= 1, the number of rankings to draw.
         temperature: > 0, in units of the scores; the larger, the more evenly items are drawn.
         generator: draws the rankings; None is torch's own.
@@ -54,10 +56,11 @@ def plrank_loss(
     check_positive("temperature", temperature)
     positive_int("n_samples", n_samples)
     scores, labels = without_padding(scores, labels, mask)
+    of_item = gains(labels, mask, gain=gain)
     with torch.no_grad():
         m = scores.double() / temperature
-        found, slope = _estimates(m, gains(labels, mask).double(), mask, k, n_samples, generator)
-        one = negative_ratio(torch.ones_like(found), dcg(labels, labels, mask, k=k).double())
+        found, slope = _estimates(m, of_item.double(), mask, k, n_samples, generator)
+        one = negative_ratio(torch.ones_like(found), ideal_dcg(of_item, mask, k=k).double())
         value = (one * found).to(scores.dtype)
         slope = (one.unsqueeze(-1) * slope / temperature).to(scores.dtype)
     # add a term of value 0 whose gradient is the estimate

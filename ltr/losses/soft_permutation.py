@@ -3,9 +3,11 @@
 Sorting is replaced by multiplication with S, ``[rank, item]``, a relaxed permutation matrix after
 Sinkhorn scaling (Pobrotyn and Bialobrzeski, 2021). Each value, ``[batch]``, is between about -1
 (best) and 0. It approaches minus the exact NDCG@k as the temperature goes to 0. A list without a
-relevant item gives 0 without gradient.
+relevant item (of gain > 0) gives 0 without gradient.
 
-Common knobs: ``k`` is a cutoff rank >= 1, None for the whole list. ``temperature`` > 0 is in units
+Common knobs: ``k`` is a cutoff rank >= 1, None for the whole list. ``gain`` is that of the metric:
+g(y) = 2^y - 1 (``"exp2"``), y (``"linear"``), or a table of the gains of the grades 0, 1, 2 and so
+on; a label without an entry there makes its list NaN. ``temperature`` > 0 is in units
 of the scores; smaller is closer to NDCG. The iterations of ``sinkhorn`` end after ``max_iter`` of
 them, or when all sums differ from one by less than ``tol``.
 """
@@ -17,9 +19,9 @@ import torch
 from ltr.kernels.dispatch import Work, list_sizes, value_op, with_kernel
 from ltr.kernels.neural_dcg import neural_dcg as neural_dcg_by_kernel
 from ltr.kernels.neural_dcg import off_the_loop
-from ltr.knobs import check_positive
+from ltr.knobs import Gain, check_positive
 from ltr.losses.batch import without_padding
-from ltr.metrics.cumulative_gain import dcg, discounts, gains
+from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
 from ltr.relaxations import neural_sort, sinkhorn, soft_sort
 from ltr.relaxations.neuralsort import drawn_scores
 from ltr.relaxations.optimal_transport import check_iterations, places
@@ -32,6 +34,7 @@ def neural_ndcg_loss(
     mask: Mask,
     *,
     k: int | None = None,
+    gain: Gain = "exp2",
     temperature: float = 1.0,
     transposed: bool = False,
     stochastic: bool = False,
@@ -44,10 +47,10 @@ def neural_ndcg_loss(
     """Return minus NeuralNDCG@k of each list, ``[batch]``, from about -1 (best) to 0.
 
     NeuralNDCG@k = sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with
-    S = sinkhorn(neural_sort(s)), g = 2^y - 1 and d(r) = 1/log2(1 + r). The transposed variant is
-    the sum over items j of g_j (S' d)_j / maxDCG@k, where S' is the scaling of the transposed
-    matrix (Pobrotyn and Bialobrzeski, 2021, eq. 5 and 6). A list without a relevant item gives 0
-    without gradient; the paper does not say what it does with such lists.
+    S = sinkhorn(neural_sort(s)), g the gains (2^y - 1 in the paper) and d(r) = 1/log2(1 + r). The
+    transposed variant is the sum over items j of g_j (S' d)_j / maxDCG@k, where S' is the scaling
+    of the transposed matrix (Pobrotyn and Bialobrzeski, 2021, eq. 5 and 6). A list without a
+    relevant item gives 0 without gradient; the paper does not say what it does with such lists.
 
     On the CPU a list of n items takes at most n^2 time, and at most 32 MiB of memory in each
     thread. On an NVIDIA GPU a kernel is used for lists padded to at most 2,048 items, except for
@@ -57,6 +60,7 @@ def neural_ndcg_loss(
         scores: ``[batch, list]``. Equal scores share their ranks equally, so a saturated output
             activation gives no gradient; the paper uses Tanh as output activation.
         k: cutoff rank >= 1, None for the whole list.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         temperature: > 0, in units of the scores; smaller is closer to NDCG.
         transposed: use eq. 6 instead of eq. 5.
         stochastic: average the value over noisy scores drawn by ``drawn_scores``; the temperature
@@ -76,11 +80,11 @@ def neural_ndcg_loss(
     if stochastic:
         drawn = drawn_scores(scores, mask, n_samples=n_samples, beta=beta, generator=generator)
         scores, copies = drawn.flatten(0, 1), n_samples
-    labels, masks = labels.repeat(copies, 1), mask.repeat(copies, 1)
+    of_item, masks = gains(labels, mask, gain=gain).repeat(copies, 1), mask.repeat(copies, 1)
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
-    found = neural_dcg(scores, labels, masks, k, temperature, transposed, max_iter, tol)
-    values = negative_ndcg(found, labels, masks, k=k)
+    found = neural_dcg(scores, of_item, masks, k, temperature, transposed, max_iter, tol)
+    values = negative_ndcg(found, of_item, masks, k=k)
     return values.unflatten(0, (copies, len(mask))).mean(0)
 
 
@@ -90,6 +94,7 @@ def ot_ndcg_loss(
     mask: Mask,
     *,
     k: int | None = None,
+    gain: Gain = "exp2",
     temperature: float = 0.01,
     max_iter: int = 30,
     tol: float = 1e-6,
@@ -97,7 +102,7 @@ def ot_ndcg_loss(
     """Return minus NDCG@k of each list, sorted by optimal transport, ``[batch]``, about -1 to 0.
 
     The loss is minus the sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with S = ot_sort(s)
-    (Cuturi et al., 2019), g = 2^y - 1 and d(r) = 1/log2(1 + r). Scores are standardised list by
+    (Cuturi et al., 2019), g the gains and d(r) = 1/log2(1 + r). Scores are standardised list by
     list, so that their unit does not matter.
 
     Args:
@@ -112,9 +117,9 @@ def ot_ndcg_loss(
     scores, labels = without_padding(scores, labels, mask)
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
-    ordered = places(scores, mask)
-    found = neural_dcg(ordered, labels, mask, k, temperature, False, max_iter, tol)
-    return negative_ndcg(found, labels, mask, k=k)
+    ordered, of_item = places(scores, mask), gains(labels, mask, gain=gain)
+    found = neural_dcg(ordered, of_item, mask, k, temperature, False, max_iter, tol)
+    return negative_ndcg(found, of_item, mask, k=k)
 
 
 def softsort_ndcg_loss(
@@ -123,6 +128,7 @@ def softsort_ndcg_loss(
     mask: Mask,
     *,
     k: int | None = None,
+    gain: Gain = "exp2",
     temperature: float = 1.0,
     max_iter: int = 30,
     tol: float = 1e-6,
@@ -130,7 +136,7 @@ def softsort_ndcg_loss(
     """Return minus NDCG@k of each list, sorted by SoftSort, ``[batch]``, about -1 (best) to 0.
 
     The loss is minus the sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with
-    S = sinkhorn(soft_sort(s)) (Prillo and Eisenschlos, 2020), g = 2^y - 1 and d(r) = 1/log2(1 + r).
+    S = sinkhorn(soft_sort(s)) (Prillo and Eisenschlos, 2020), g the gains and d(r) = 1/log2(1 + r).
     On the CPU no matrix is formed: apart from one sort, a list takes time and memory in proportion
     to its number of items.
 
@@ -141,39 +147,43 @@ def softsort_ndcg_loss(
     scores, labels = without_padding(scores, labels, mask)
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
-    found = _soft_sort_dcg(scores, labels, mask, k, temperature, max_iter, tol)
-    return negative_ndcg(found, labels, mask, k=k)
+    of_item = gains(labels, mask, gain=gain)
+    found = _soft_sort_dcg(scores, of_item, mask, k, temperature, max_iter, tol)
+    return negative_ndcg(found, of_item, mask, k=k)
 
 
 def _by_running_sums(
-    scores: Scores, labels: Labels, mask: Mask, k: int | None, *knobs: Any
+    scores: Scores, of_item: Labels, mask: Mask, k: int | None, *knobs: Any
 ) -> Work:
-    arrays = [mask, gains(labels, mask), discounts(mask.shape[-1], scores, k=k)]
+    arrays = [mask, of_item, discounts(mask.shape[-1], scores, k=k)]
     return value_op("softsort:softsort_ndcg_lists", arrays, knobs, list_sizes(mask) * 400)
 
 
 @with_kernel(_by_running_sums)
 def _soft_sort_dcg(
-    scores: Scores, labels: Labels, mask: Mask, k: int | None, temperature: float, *scaling: Any
+    scores: Scores, of_item: Labels, mask: Mask, k: int | None, temperature: float, *scaling: Any
 ) -> PerList:
     soft = soft_sort(scores, mask, temperature=temperature)
-    return soft_dcg(scaled(soft, mask, *scaling), labels, mask, k=k)
+    return soft_dcg(scaled(soft, mask, *scaling), of_item, k=k)
 
 
 @with_kernel(neural_dcg_by_kernel, off_the_loop)
 def neural_dcg(
     scores: Scores,
-    labels: Labels,
+    of_item: Labels,
     mask: Mask,
     k: int | None,
     temperature: float,
     transposed: bool,
     *scaling: Any,
 ) -> PerList:
-    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``, S as in NeuralNDCG."""
+    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``, S as in NeuralNDCG.
+
+    ``of_item`` are the gains g, ``[batch, list]``, 0 on padding.
+    """
     soft = neural_sort(scores, mask, temperature=temperature)
     first = "rows" if transposed else "columns"
-    return soft_dcg(scaled(soft, mask, *scaling, first=first), labels, mask, k=k)
+    return soft_dcg(scaled(soft, mask, *scaling, first=first), of_item, k=k)
 
 
 def scaled(
@@ -183,18 +193,18 @@ def scaled(
     return sinkhorn(soft, mask, max_iter=max_iter, tol=tol, first=first)
 
 
-def soft_dcg(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
-    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``, where S is ``soft``."""
-    sorted_gains = (soft * gains(labels, mask).unsqueeze(-2)).sum(-1)
-    return (sorted_gains * discounts(mask.shape[-1], soft, k=k)).sum(-1)
+def soft_dcg(soft: Matrix, of_item: Labels, *, k: int | None) -> PerList:
+    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``: S ``soft``, g ``of_item``."""
+    sorted_gains = (soft * of_item.unsqueeze(-2)).sum(-1)
+    return (sorted_gains * discounts(soft.shape[-1], soft, k=k)).sum(-1)
 
 
-def negative_ndcg(found: PerList, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
+def negative_ndcg(found: PerList, of_item: Labels, mask: Mask, *, k: int | None) -> PerList:
     """Return ``-found / maxDCG@k``; 0 without gradient for a list without a relevant item."""
-    return negative_ratio(found, dcg(labels, labels, mask, k=k))
+    return negative_ratio(found, ideal_dcg(of_item, mask, k=k))
 
 
 def negative_ratio(found: PerList, ideal: PerList) -> PerList:
     """Return ``-found / ideal``; 0 without gradient where ``ideal`` is 0."""
-    relevant = ideal > 0
-    return (-found / ideal.masked_fill(~relevant, 1)).masked_fill(~relevant, 0)
+    empty = ideal <= 0  # False where a gain is NaN
+    return (-found / ideal.masked_fill(empty, 1)).masked_fill(empty, 0)

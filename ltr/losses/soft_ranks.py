@@ -1,15 +1,16 @@
 """NDCG with soft ranks (ApproxNDCG, LapNDCG, SoDeep-NDCG) or distributions of ranks (SoftNDCG).
 
 Each loss returns minus NDCG@k with soft ranks, ``[batch]``, between about -1 (best) and 0. A list
-without a relevant item gives 0 without gradient. ``k`` is a cutoff rank >= 1, None for the whole
-list.
+without a relevant item (of gain > 0) gives 0 without gradient. ``k`` is a cutoff rank >= 1, None
+for the whole list. ``gain`` is that of the metric: g(y) = 2^y - 1 (``"exp2"``), y (``"linear"``),
+or a table of the gains of the grades 0, 1, 2 and so on.
 
 ApproxNDCG, LapNDCG and SoDeep-NDCG differ in the soft ranks r_j of the items j. The value of each
 is minus the sum over j of
 
     g_j t(r_j) / log2(1 + r_j) / maxDCG@k
 
-where g = 2^y - 1. Without k, t = 1. With k, t(r) = sigmoid(cut_slope (k + 1/2 - r)) is a smooth
+where g are the gains. Without k, t = 1. With k, t(r) = sigmoid(cut_slope (k + 1/2 - r)) is a smooth
 cutoff.
 
 ``temperature`` (``sigma`` of SoftNDCG) is > 0, in units of the scores. As it goes to 0, items with
@@ -26,7 +27,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ltr.kernels.dispatch import Work, list_sizes, value_op, vector_op, with_kernel
-from ltr.knobs import check_choice, check_positive
+from ltr.knobs import Gain, check_choice, check_positive
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import negative_ndcg, negative_ratio
 from ltr.metrics.cumulative_gain import discounts, gains
@@ -47,6 +48,7 @@ def approx_ndcg_loss(
     mask: Mask,
     *,
     k: int | None = None,
+    gain: Gain = "exp2",
     temperature: float = 1.0,
     cut_slope: float = 10.0,
 ) -> PerList:
@@ -60,6 +62,7 @@ def approx_ndcg_loss(
 
     Args:
         k: cutoff rank >= 1, None for the whole list.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         temperature: > 0, in units of the scores; smaller is closer to NDCG.
         cut_slope: > 0, steepness of the cutoff t, in units of 1 / rank; not used without ``k``.
 
@@ -69,7 +72,8 @@ def approx_ndcg_loss(
     """
     check_positive("temperature", temperature)
     scores, labels = without_padding(scores, labels, mask)
-    return _negative_ndcg_at(_sigmoid_ranks(scores, mask, temperature), labels, mask, k, cut_slope)
+    ranks = _sigmoid_ranks(scores, mask, temperature)
+    return _negative_ndcg_at(ranks, gains(labels, mask, gain=gain), mask, k, cut_slope)
 
 
 @with_kernel(partial(_ranks_by_loops, laplace=False))
@@ -86,6 +90,7 @@ def lap_ndcg_loss(
     mask: Mask,
     *,
     k: int | None = None,
+    gain: Gain = "exp2",
     temperature: float = 1.0,
     cut_slope: float = 10.0,
 ) -> PerList:
@@ -98,6 +103,7 @@ def lap_ndcg_loss(
 
     Args:
         k: cutoff rank >= 1, None for the whole list.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         temperature: > 0, in units of the scores; smaller is closer to NDCG.
         cut_slope: > 0, steepness of the cutoff t(r) = sigmoid(cut_slope (k + 1/2 - r)), in units of
             1 / rank; not used without ``k``.
@@ -108,7 +114,8 @@ def lap_ndcg_loss(
     """
     check_positive("temperature", temperature)
     scores, labels = without_padding(scores, labels, mask)
-    return _negative_ndcg_at(_laplace_ranks(scores, mask, temperature), labels, mask, k, cut_slope)
+    ranks = _laplace_ranks(scores, mask, temperature)
+    return _negative_ndcg_at(ranks, gains(labels, mask, gain=gain), mask, k, cut_slope)
 
 
 @with_kernel(partial(_ranks_by_loops, laplace=True))
@@ -146,6 +153,7 @@ def sodeep_loss(
     mask: Mask,
     *,
     k: int | None = None,
+    gain: Gain = "exp2",
     cut_slope: float = 10.0,
     sorter: str | None = None,
 ) -> PerList:
@@ -157,6 +165,7 @@ def sodeep_loss(
 
     Args:
         k: cutoff rank >= 1, None for the whole list.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         cut_slope: > 0, steepness of the cutoff t(r) = sigmoid(cut_slope (k + 1/2 - r)), in units of
             1 / rank; not used without ``k``.
         sorter: a file written by ``examples/teach_sorter.py``; None: the network in this package.
@@ -167,21 +176,21 @@ def sodeep_loss(
     """
     scores, labels = without_padding(scores, labels, mask)
     ranks = learned_ranks(scores, mask, sorter=sorter)
-    return _negative_ndcg_at(ranks, labels, mask, k, cut_slope)
+    return _negative_ndcg_at(ranks, gains(labels, mask, gain=gain), mask, k, cut_slope)
 
 
 def _negative_ndcg_at(
-    ranks: Scores, labels: Labels, mask: Mask, k: int | None, cut_slope: float
+    ranks: Scores, of_item: Labels, mask: Mask, k: int | None, cut_slope: float
 ) -> PerList:
     """Return minus NDCG@k at soft ``ranks``.
 
-    On padding, ``ranks`` must be >= 0 and ``labels`` 0.
+    On padding, ``ranks`` must be >= 0 and the gains ``of_item`` 0.
     """
     check_positive("cut_slope", cut_slope)
-    found = gains(labels, mask) / (1 + ranks).log2()
+    found = of_item / (1 + ranks).log2()
     if k is not None:
         found = found * (cut_slope * (k + 0.5 - ranks)).sigmoid()
-    return negative_ndcg(found.sum(-1), labels, mask, k=k)
+    return negative_ndcg(found.sum(-1), of_item, mask, k=k)
 
 
 def soft_ndcg_loss(
@@ -191,6 +200,7 @@ def soft_ndcg_loss(
     *,
     sigma: float = 1.0,
     k: int | None = None,
+    gain: Gain = "exp2",
     discount: str = "log2",
     normalise: bool = False,
 ) -> PerList:
@@ -198,8 +208,8 @@ def soft_ndcg_loss(
 
     SoftNDCG@k = sum over items j of g_j times the sum over ranks r <= k of d(r) p_j(r) / maxDCG@k.
     p_j is the Rank-Binomial distribution of the rank of item j if scores are Gaussian (Taylor et
-    al., 2008, section 4; Lee, 2022, eq. 2.7), and g = 2^y - 1 (2^y in the slides of Taylor et al.,
-    2008). A list without a relevant item gives 0 without gradient.
+    al., 2008, section 4; Lee, 2022, eq. 2.7), and g are the gains (2^y in the slides of Taylor et
+    al., 2008). A list without a relevant item gives 0 without gradient.
 
     On the CPU, without ``normalise``, a list of n items, m of them relevant, takes n m min(n, k)
     time, and memory for n min(n, k) / 15 numbers per thread. Otherwise it takes n^3 time.
@@ -208,6 +218,7 @@ def soft_ndcg_loss(
         sigma: > 0, standard deviation of every score, in units of the scores; as it goes to 0, the
             value goes to minus the exact NDCG@k.
         k: cutoff rank >= 1, None for the whole list.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         discount: d, which maxDCG uses too: ``"log2"`` is 1/log2(1 + r). The slides of Taylor et al.
             (2008) also study two flatter discounts: ``"sqrt_log2"``, the square root of this, and
             ``"linear"``, 1 - (r - 1)/n.
@@ -227,13 +238,13 @@ def soft_ndcg_loss(
     elif discount == "linear":
         linear = 1 - (ranks_like(of_rank) - 1) / mask.sum(-1, keepdim=True).clamp(min=1)
         of_rank = linear.clamp(min=0).masked_fill(of_rank == 0, 0)
-    gain = gains(labels, mask)
+    of_item = gains(labels, mask, gain=gain)
     if normalise:
         soft = sinkhorn(rank_distribution(scores, mask, sigma=sigma), mask)
-        found = (gain * (soft * of_rank.unsqueeze(-1)).sum(-2)).sum(-1)
+        found = (of_item * (soft * of_rank.unsqueeze(-1)).sum(-2)).sum(-1)
     else:
-        found = _expected_dcg(scores, gain, of_rank, mask, sigma, k)
-    return negative_ratio(found, (gain.sort(-1, descending=True).values * of_rank).sum(-1))
+        found = _expected_dcg(scores, of_item, of_rank, mask, sigma, k)
+    return negative_ratio(found, (of_item.sort(-1, descending=True).values * of_rank).sum(-1))
 
 
 def _by_loops(

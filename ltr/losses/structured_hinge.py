@@ -21,8 +21,9 @@ from ltr.kernels.dispatch import (
     value_op,
     with_kernel,
 )
+from ltr.knobs import Gain
 from ltr.losses.batch import ideal_order, without_padding
-from ltr.metrics.cumulative_gain import dcg, discounts, gains
+from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
 from ltr.metrics.ordering import at_items, order_by_score, ranks_like, running_sums
 from ltr.metrics.relevance import is_relevant
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
@@ -80,12 +81,14 @@ def _hinge(scores: Scores, hits: Mask, mask: Mask) -> PerList:
     return best.sum(-1)
 
 
-def svm_ndcg_loss(scores: Scores, labels: Labels, mask: Mask, *, k: int | None = None) -> PerList:
+def svm_ndcg_loss(
+    scores: Scores, labels: Labels, mask: Mask, *, k: int | None = None, gain: Gain = "exp2"
+) -> PerList:
     """Return the SVM-NDCG loss of each list, ``[batch]``, >= 1 - NDCG@k.
 
     F(pi) is a weighted mean of the scores. The item at rank r has the weight a(r) =
     max(min(k, n) + 1 - r, 0), where n is the number of items. pi* is the ideal order, with equal
-    labels ordered by score (Le and Smola, 2007; Chapelle et al., 2007; a is one of their choices,
+    gains ordered by score (Le and Smola, 2007; Chapelle et al., 2007; a is one of their choices,
     here divided by its sum). The worst ranking is a linear assignment of items to ranks, found on
     the CPU in about n m G time, where n is the number of items, m that of the items outside the
     most frequent grade, and G that of the grades. A list without a relevant item gives 0 without
@@ -93,23 +96,25 @@ def svm_ndcg_loss(scores: Scores, labels: Labels, mask: Mask, *, k: int | None =
 
     Args:
         k: cutoff rank >= 1, None for the whole list.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
 
     >>> scores, labels = torch.tensor([[0.3, 0.0]]), torch.tensor([[1.0, 0.0]])
     >>> svm_ndcg_loss(scores, labels, labels >= 0)  # 1 - 1 / log2(1 + 2) - 0.3 (2 - 1) / (2 + 1)
     tensor([0.2691])
     """
     scores, labels = without_padding(scores, labels, mask)
-    best = at_items(ideal_order(scores, labels, mask))
-    ideal = dcg(labels, labels, mask, k=k).unsqueeze(-1)
-    counted = mask & (ideal > 0)
-    gain = (gains(labels, mask) / ideal.masked_fill(ideal <= 0, 1)).masked_fill(~counted, 0)
+    of_item = gains(labels, mask, gain=gain)
+    best = at_items(ideal_order(scores, of_item, mask))
+    ideal = ideal_dcg(of_item, mask, k=k).unsqueeze(-1)
+    counted = mask & ~(ideal <= 0)  # True where a gain is NaN
+    of_item = (of_item / ideal.masked_fill(ideal <= 0, 1)).masked_fill(~counted, 0)
     of_rank = discounts(mask.shape[-1], scores, k=k)
     depth = mask.sum(-1, keepdim=True).clamp(max=mask.shape[-1] if k is None else k)
     weight = (depth + 1 - ranks_like(scores)).clamp(min=0).to(scores.dtype)
     weight = weight / weight.sum(-1, keepdim=True).clamp(min=1)
-    worst = _worst_ranks(scores, gain, weight, of_rank, best, counted)
+    worst = _worst_ranks(scores, of_item, weight, of_rank, best, counted)
     # the first part is 1 - NDCG, the second F(pi) - F(pi*)
-    lost = gain * (of_rank[best - 1] - of_rank[worst - 1])
+    lost = of_item * (of_rank[best - 1] - of_rank[worst - 1])
     moved = (weight.gather(-1, worst - 1) - weight.gather(-1, best - 1)).masked_fill(~counted, 0)
     return (lost + moved * scores).sum(-1)
 

@@ -1,38 +1,49 @@
 """Gains and discounts, DCG and NDCG, and two relatives of NDCG."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from ltr.errors import ConfigError
-from ltr.knobs import check_choice, check_gain, check_k
+from ltr.knobs import Gain, check_choice, check_gain, check_k
 from ltr.metrics.ordering import at_ranks, ranks_like, real_ranks, running_sums
 from ltr.metrics.per_list import promoted_labels, settle
 from ltr.metrics.spec import DISCOUNTS, GAINS, SHORT
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
-def gains(labels: Labels, mask: Mask, *, gain: str | Sequence[float | int] = "exp2") -> Labels:
+def gains(labels: Labels, mask: Mask, *, gain: Gain = "exp2") -> Labels:
     """Return the gain of each item, ``[batch, list]``, 0 on padding.
 
-    The gain is 2^y - 1 (``exp2``), y (``linear``), or ``gain[y]`` if ``gain`` is a table. With a
-    table the labels are checked, which forces a wait for the GPU.
-
-    Raises:
-        ConfigError: ``gain`` is unknown, or the table has no entry for a label.
+    The gain is 2^y - 1 (``exp2``), y (``linear``), or ``gain[y]`` if ``gain`` is a table. A
+    label without an entry in the table has the gain NaN: an error would wait for the GPU.
+    ``ConfigError``: ``gain`` is unknown.
     """
     check_gain(gain, list(GAINS))
     labels = labels.masked_fill(~mask, 0)
     if isinstance(gain, str):
         return labels.exp2() - 1 if gain == "exp2" else labels
-    if not bool(((labels >= 0) & (labels < len(gain)) & (labels == labels.floor())).all()):
+    found = torch.full_like(labels, torch.nan)
+    for grade, value in enumerate(gain):
+        found = found.masked_fill(labels == grade, value)
+    return found.masked_fill(~mask, 0)
+
+
+def checked_gains(scores: Scores, labels: Labels, mask: Mask, *, gain: Gain) -> Labels:
+    """Check the tensors and return the gains in the dtype of the metric; wait for the GPU if
+    ``gain`` is a table, and raise ``ConfigError`` if it has no entry for a label.
+    """
+    found = gains(promoted_labels(scores, labels, mask), mask, gain=gain)
+    if not isinstance(gain, str) and bool(found.isnan().any()):
         raise ConfigError(
             f"gain={list(gain)} has the grades 0 to {len(gain) - 1}, but other labels are in the "
             "data: write a gain for each grade"
         )
-    table = torch.tensor(gain, dtype=labels.dtype, device=labels.device)
-    return table[labels.long()].masked_fill(~mask, 0)
+    return found
+
+
+def ideal_dcg(gain: Labels, mask: Mask, *, k: int | None) -> PerList:
+    """Return maxDCG@k, ``[batch]``: the DCG@k of items with these gains in the best order."""
+    return (at_ranks(gain, gain, mask) * discounts(gain.shape[-1], gain, k=k)).sum(-1)
 
 
 def discounts(size: int, like: Tensor, *, k: int | None = None, discount: str = "log2") -> Tensor:
@@ -59,7 +70,7 @@ def dcg(
     mask: Mask,
     *,
     k: int | None = None,
-    gain: str | Sequence[float | int] = "exp2",
+    gain: Gain = "exp2",
     discount: str = "log2",
     ties: str = "file",
 ) -> PerList:
@@ -73,7 +84,7 @@ def dcg(
     >>> dcg(scores, labels, labels > 1, discount="letor").tolist()  # 2**2 - 1 + 2**3 - 1
     [10.0]
     """
-    of_item = gains(promoted_labels(scores, labels, mask), mask, gain=gain)
+    of_item = checked_gains(scores, labels, mask, gain=gain)
     of_rank = at_ranks(of_item, scores, mask, ties=ties)
     value = (of_rank * discounts(scores.shape[-1], of_rank, k=k, discount=discount)).sum(-1)
     return value.masked_fill((scores.isnan() & mask).any(-1), torch.nan)
@@ -86,7 +97,7 @@ def ndcg(
     *,
     k: int | None = None,
     empty: float | int | str = 1.0,
-    gain: str | Sequence[float | int] = "exp2",
+    gain: Gain = "exp2",
     discount: str = "log2",
     ties: str = "file",
     short: str = "scored",
@@ -102,7 +113,7 @@ def ndcg(
     tensor([0.3333])
     """
     check_choice("short", short, list(SHORT))
-    of_item = gains(promoted_labels(scores, labels, mask), mask, gain=gain)
+    of_item = checked_gains(scores, labels, mask, gain=gain)
     discount_of = discounts(scores.shape[-1], of_item, k=k, discount=discount)
     found = (at_ranks(of_item, scores, mask, ties=ties) * discount_of).sum(-1)
     ideal = (at_ranks(of_item, labels, mask) * discount_of).sum(-1)
@@ -148,7 +159,7 @@ def mean_ndcg(
     *,
     k: int | None = None,
     empty: float | int | str = 1.0,
-    gain: str | Sequence[float | int] = "exp2",
+    gain: Gain = "exp2",
     discount: str = "log2",
     ties: str = "file",
 ) -> PerList:
@@ -163,7 +174,7 @@ def mean_ndcg(
     tensor([0.6667])
     """
     check_k(k)
-    of_item = gains(promoted_labels(scores, labels, mask), mask, gain=gain)
+    of_item = checked_gains(scores, labels, mask, gain=gain)
     discount_of = discounts(scores.shape[-1], of_item, discount=discount)
     found = running_sums(at_ranks(of_item, scores, mask, ties=ties) * discount_of)
     ideal = running_sums(at_ranks(of_item, labels, mask) * discount_of)

@@ -33,8 +33,8 @@ def order_by_score(scores: Scores, mask: Mask) -> Ranks:
     """Return the index of the item at each rank, ``[batch, rank]``.
 
     The sort is stable: items with equal scores keep their given order, the order of the file.
-    Padding comes last. A score of -inf is treated as the lowest finite number, so that its item
-    stays before the padding. The rank of an item with the score NaN is undefined.
+    Padding comes last, and before it the items with the score -inf. The rank of an item with the
+    score NaN is undefined.
     """
     # Calling id() in a compiled graph would compile it again for every tensor.
     kept = None if torch.compiler.is_compiling() else _kept.get()
@@ -73,16 +73,18 @@ def real_ranks(mask: Mask) -> Mask:
 def at_ranks(values: Scores, scores: Scores, mask: Mask, *, ties: str = "file") -> Scores:
     """Return the value of the item at each rank, ``[batch, rank]``.
 
-    With ``ties="averaged"``, items with equal scores all get their mean value, which is the
-    expected value over all their orders (McSherry and Najork, 2008, section 2). A weighted sum of
-    the values over ranks is then an expected value as well.
+    The value is 0 where the item has the score -inf: it was not retrieved. With
+    ``ties="averaged"``, items with equal scores all get their mean value, which is the expected
+    value over all their orders (McSherry and Najork, 2008, section 2). A weighted sum of the values
+    over ranks is then an expected value as well.
 
     >>> values, scores = torch.tensor([[4.0, 1.0, 2.0]]), torch.tensor([[0.5, 0.9, 0.5]])
     >>> at_ranks(values, scores, values > 0, ties="averaged")
     tensor([[1., 3., 3.]])
     """
     check_choice("ties", ties, list(TIES))
-    ordered = values.gather(-1, order_by_score(scores, mask))
+    found = values.masked_fill(scores == -torch.inf, 0)
+    ordered = found.gather(-1, order_by_score(scores, mask))
     if ties == "file":
         return ordered
     groups = tie_groups(scores, mask)

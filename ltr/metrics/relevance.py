@@ -58,7 +58,7 @@ def precision(
 
     P@k is the number of relevant items at ranks 1 to k, divided by k. As in trec_eval and the LETOR
     script, the divisor is k even for a list of fewer than k items. With k = None the precision is
-    the share of relevant items in the list.
+    the share of relevant items among those with a score above -inf.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
     >>> precision(scores, labels, labels >= 0, k=4).tolist()  # 2 of 4
@@ -67,7 +67,7 @@ def precision(
     check_k(k)
     hits = _hits(scores, labels, mask, relevant)
     found = cut(at_ranks(hits, scores, mask, ties=ties), k).sum(-1)
-    value = found / (mask.sum(-1) if k is None else k)
+    value = found / ((mask & (scores > -torch.inf)).sum(-1).clamp(min=1) if k is None else k)
     return settle(value, scores, mask, labels=labels, without=~hits.any(-1), empty=empty)
 
 
@@ -84,7 +84,7 @@ def recall(
     """Return the recall of each list, from 0 to 1, ``[batch]``.
 
     R@k is the number of relevant items at ranks 1 to k, divided by the number of relevant items of
-    the list. With k = None the recall is 1.
+    the list. With k = None the recall is 1, unless a score is -inf.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
     >>> recall(scores, labels, labels >= 0, k=2).tolist()  # 1 of 2

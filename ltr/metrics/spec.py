@@ -3,14 +3,22 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ltr.errors import ConfigError, LTRError
-from ltr.knobs import check_choice, check_empty, check_gain, check_k, check_levels, check_positive
+from ltr.knobs import (
+    Gain,
+    check_choice,
+    check_empty,
+    check_gain,
+    check_k,
+    check_levels,
+    check_positive,
+)
 
 GAINS = {"exp2": "2^y-1", "linear": "y"}
 DISCOUNTS = {"log2": "1/log2(1+rank)", "letor": "1 at ranks 1 and 2, then 1/log2(rank)"}
@@ -49,7 +57,7 @@ class Convention:
     """
 
     empty: float | int | str = 1.0
-    gain: str | Sequence[float | int] = "exp2"
+    gain: Gain = "exp2"
     discount: str = "log2"
     ties: str = "file"
     short: str = "scored"

@@ -12,5 +12,14 @@ from ltr.relaxations.learned_sorter import learned_ranks
 from ltr.relaxations.neuralsort import neural_sort, soft_sort
 from ltr.relaxations.optimal_transport import ot_sort, sinkhorn
 from ltr.relaxations.rank_binomial import rank_distribution
+from ltr.relaxations.sorting_network import network_sort
 
-__all__ = ["learned_ranks", "neural_sort", "ot_sort", "rank_distribution", "sinkhorn", "soft_sort"]
+__all__ = [
+    "learned_ranks",
+    "network_sort",
+    "neural_sort",
+    "ot_sort",
+    "rank_distribution",
+    "sinkhorn",
+    "soft_sort",
+]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import torch
 from omegaconf import DictConfig, OmegaConf
 
@@ -21,8 +20,8 @@ from ltr.errors import ConfigError, DataError
 from ltr.scorers.scorer import Scorer, load_model
 from ltr.training.device import pick_device
 
-_OF_TABLES = ("query", "id", "features", "header")
-_OF_RUN = ("query", "id", "header")  # after training on a table, null means the run's value
+_OF_RUN = ("query", "id", "header", "label")  # after training on a table, null: the run's value
+_OF_TABLES = (*_OF_RUN, "features")
 
 
 def is_table(path: Path) -> bool:
@@ -32,25 +31,27 @@ def is_table(path: Path) -> bool:
 
 @contextmanager
 def _keys_of_the_command() -> Iterator[None]:
-    """Context in which each ``DataError`` names the keys of the command, not of a data set."""
+    """Context in which each error names the keys of the command, not of a data set."""
     try:
         yield
-    except DataError as error:
-        text = re.sub(r"dataset\.(?=query|id\b|header|regroup)", "", str(error))
-        raise DataError(text.replace("(dataset.width)", "(as the model was trained)")) from None
+    except (ConfigError, DataError) as error:
+        text = re.sub(r"dataset\.(?=query|id\b|header|regroup|label\b)", "", str(error))
+        raise type(error)(text.replace("(dataset.width)", "(as the model was trained)")) from None
 
 
 def read_input(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
     """Read ``cfg.input`` for ``scorer``, as a table if ``is_table``, else as LETOR text. Return the
-    lists, and a table with the id columns of the items. LETOR text gives one column, ``id``, which
-    is empty where a row has no id; if no row has an id, there is no column.
+    lists, with labels if ``cfg.qrels`` is set, and a table with the id columns of the items. LETOR
+    text gives one column, ``id``, which is empty where a row has no id; if no row has an id, there
+    is no column.
     """
     path = Path(cfg.input)
     if is_table(path):
         return read_table(cfg, scorer)
-    for key in (key for key in _OF_TABLES if cfg[key] is not None):
+    for key in (key for key in _OF_TABLES if cfg.get(key) is not None):
         raise ConfigError(f"{key}={cfg[key]}: {path} is LETOR text, not a table; leave {key} out")
-    return read_file(path, flag(cfg, "regroup"), scorer, labelled=False)
+    labelled = cfg.get("qrels") is not None
+    return read_file(path, flag(cfg, "regroup"), scorer, labelled=labelled, ids=True)
 
 
 def read_table(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
@@ -63,7 +64,7 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
     node: Any = scorer.config["dataset"]
     of_run = node if str(node.get("_target_", "")).endswith("TableFiles") else {}
     own: Any = OmegaConf.to_object(cfg)
-    given = {key: of_run.get(key) if own[key] is None else own[key] for key in _OF_RUN}
+    given = {key: of_run.get(key) if own.get(key) is None else own[key] for key in _OF_RUN}
     if given["query"] is None:
         raise ConfigError(f"give query=COLUMN, the column of the query ids in {cfg.input}")
     columns, named = scorer.columns, own["features"]
@@ -76,29 +77,25 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
         columns = Columns(tuple(map(str, named)))
     elif named is not None:
         raise ConfigError("features: this model finds its features by name; leave features=null")
-    roles = Roles.of({"query": given["query"], "id": given["id"], "features": columns.names})
+    own_roles = {key: given[key] for key in ("query", "id", "label")}
+    roles = Roles.of({**own_roles, "features": columns.names})
     reserved = {"row", "score", "rank", "qid"} - {roles.query}
     if twice := [name for name in roles.id if name in reserved]:
         raise ConfigError(f"id: a column {twice[0]!r} would stand twice in the output; drop it")
     source = Source(Path(cfg.input), given["header"] is not False)
-    cells = list[pa.Table]()
-
-    def see(batch: pa.RecordBatch) -> None:
-        cells.append(pa.Table.from_batches([batch.select(list(roles.id))]))
-
+    cells = list[pd.DataFrame]()
     with _keys_of_the_command():
-        blocks = table_blocks(source, roles, columns, rules=Rules(labelled=False), see=see)
+        see = lambda block: cells.append(block[[*roles.id]])  # noqa: E731
+        rules = Rules(labels="real", labelled=own.get("qrels") is not None)
+        blocks = table_blocks(source, roles, columns, rules=rules, see=see)
         lists = assemble(blocks, columns=columns)
-        try:
-            ids = pa.concat_tables(cells).take(lists.source_rows)
-        except pa.ArrowInvalid as error:
-            raise DataError(f"id: other types from one file to the next ({error})") from None
-    return lists, ids.to_pandas(types_mapper=pd.ArrowDtype)
+    return lists, pd.concat(cells).iloc[lists.source_rows].reset_index(drop=True)
 
 
 def read_file(
-    path: Path, regroup: bool, scorer: Scorer | None = None, *, labelled: bool = True
-) -> tuple[Lists, pd.DataFrame]:
+    path: Path, regroup: bool, scorer: Scorer | None = None, *, labelled: bool = True,
+    ids: bool = False,
+) -> tuple[Lists, pd.DataFrame]:  # fmt: skip
     """Read the LETOR file ``path``; return its lists and a table with the ids of the items.
 
     Args:
@@ -106,7 +103,8 @@ def read_file(
         regroup: accept a query whose rows are not next to each other, and put them together.
         scorer: the lists get as many features as the scorer was trained on; None: as many as the
             file has.
-        labelled: read the labels and no ids; if False, read the ids in the comments and no labels.
+        labelled: read the labels.
+        ids: read the ids in the comments; if False, the table has no column.
     """
     if scorer is not None and scorer.columns is not None and scorer.columns.categories:
         raise ConfigError(
@@ -116,25 +114,25 @@ def read_file(
     width = None if scorer is None else scorer.transform.width
     found = list[str]()
     with _keys_of_the_command():
-        see = len if labelled else (lambda text: found.extend(item_ids(text)))
+        see = (lambda text: found.extend(item_ids(text))) if ids else len
         rules = Rules(width=width, labels="real", labelled=labelled)
         lists = read_letor(path, rules, regroup=regroup, see=see)
-    ids = {"id": [found[row] for row in lists.source_rows]} if any(found) else {}
-    return lists, pd.DataFrame(ids)
+    named = {"id": [found[row] for row in lists.source_rows]} if any(found) else {}
+    return lists, pd.DataFrame(named, index=range(lists.items))
 
 
-def check_output(output: Path, *endings: str, **inputs: str) -> None:
-    """Raise ``ConfigError`` unless ``output`` can be written: it must end in one of ``endings``,
-    its folder must exist, and it must not be one of ``inputs``, which maps keys to the files that
-    are read.
+def check_output(output: Path, *endings: str, key: str = "output", **inputs: str) -> None:
+    """Raise ``ConfigError`` unless ``output``, given as ``key``, can be written: it must end in one
+    of ``endings``, its folder must exist, and it must not be one of ``inputs``, which maps keys to
+    the files that are read.
     """
-    for key, path in inputs.items():
+    for name, path in inputs.items():
         if output.exists() and Path(path).exists() and output.samefile(path):
-            raise ConfigError(f"output={output} is {key}: it would be lost; give another name")
+            raise ConfigError(f"{key}={output} is {name}: it would be lost; give another name")
     if not output.name.endswith(endings):
-        raise ConfigError(f"output={output}: choose a name that ends in {' or '.join(endings)}")
+        raise ConfigError(f"{key}={output}: choose a name that ends in {' or '.join(endings)}")
     if not output.parent.is_dir():
-        raise ConfigError(f"output={output}: there is no folder {output.parent}; create it first")
+        raise ConfigError(f"{key}={output}: there is no folder {output.parent}; create it first")
 
 
 def open_scorer(cfg: DictConfig) -> Scorer:

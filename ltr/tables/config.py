@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from ltr.console.configs import own_keys
 from ltr.console.folders import asked, label_of
 from ltr.console.keys import flag, number, required, texts, whole
-from ltr.errors import ConfigError, as_started
+from ltr.errors import ConfigError, as_started, has
 from ltr.experiment.sweep import offer_gpus
 from ltr.tables.spec import key_of, split_space
 from ltr.training.device import pick_device
@@ -80,7 +80,8 @@ class TableConfig:
         on_gpu, cores = pick_device(config.device).type == "cuda", os.cpu_count() or 1
         gpus = torch.cuda.device_count() if on_gpu else 0
         launcher = texts(self.cfg, "launcher")
-        count = self.cfg.workers or (gpus if on_gpu else cores)
+        several = has("hydra_plugins.hydra_joblib_launcher")
+        count = self.cfg.workers or (1 if not several else gpus if on_gpu else cores)
         if count > 1 or launcher:
             offer_gpus(gpus)
         threads = None if on_gpu else max(1, cores // count)

@@ -33,7 +33,7 @@ RESERVED: Mapping[str, str] = {
     "od_type od_wait od_pval",
     "set select instead": "use_best_model best_model_min_trees",
     "the lists say which features are categories: leave it out": "categorical_feature cat_features",
-    "the gain is 2^label - 1, for another one boost with a loss": "label_gain",
+    "the gain is 2^label - 1, for another one boost with a loss and set gain": "label_gain",
     "the best round is kept, so that its trees must not change later: leave it out": "boosting "
     "booster",
     "the run sets it, or has no such file: leave it out": "verbosity verbose verbose_eval silent "

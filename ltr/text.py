@@ -1,0 +1,232 @@
+"""Train rerankers of text, or any model of single items, with a loss that looks at whole lists.
+
+``ListLoss`` is a loss for the ``CrossEncoderTrainer`` of sentence-transformers: ``pip install
+'ltr-torch[text]'``. ``chunked_loss`` is the same for a training loop of your own, and for the
+``Trainer`` of transformers. Both keep the activations of one chunk of items at a time, however long
+the lists are, by computing each chunk again when its gradient is needed (gradient caching, Gao et
+al., 2021).
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from ltr.console.configs import CONFIGS
+from ltr.errors import ConfigError
+from ltr.knobs import positive_int
+from ltr.losses import pad_lists
+from ltr.losses.batch import sum_over_batch
+from ltr.losses.mix import losses_by_name
+from ltr.metrics.cumulative_gain import checked_gains
+from ltr.typing import Loss
+
+
+def chunked_loss(
+    score: Callable[[Any], Tensor],
+    chunks: Iterable[Any],
+    labels: Sequence[Any],
+    loss: str | Loss = "neuralndcg",
+    *,
+    weights: Tensor | None = None,
+    empty: str = "keep",
+    last: Callable[[Any], Tensor] | None = None,
+    **knobs: Any,
+) -> Tensor:
+    """Return the mean loss of the lists, a scalar whose backward pass computes each chunk again.
+
+    ``score`` sees each chunk twice: once without activations being kept, and in ``backward`` with
+    the same random numbers, so that dropout is the same. Only the last chunk is computed once. The
+    gradient is that of the plain loss. Autocast and ``GradScaler`` work as for any loss. If
+    processes train together (``torch.distributed``), the mean is that over the lists of all of
+    them, as ``DistributedDataParallel`` averages gradients.
+
+    Args:
+        score: returns the scores of a chunk, ``[items of the chunk]`` or ``[items, 1]``, and leaves
+            the chunk as it is.
+        chunks: the items of all lists one after another, cut anywhere: tensors, strings, anything
+            that ``score`` takes.
+        labels: for each list the labels of its items.
+        loss: the name that ``loss=`` takes on the command line, or a function of ``ltr.losses``.
+        weights: ``[batch]``, >= 0, how much each list counts; None: all count equally.
+        empty: what a list without a relevant item does: ``"keep"`` counts it, ``"skip"`` leaves it
+            out (``ltr.losses.mean_over_batch``).
+        last: the scorer of the last chunk; None: ``score``. With ``DistributedDataParallel`` as
+            ``model``, ``last`` calls ``model`` and ``score`` calls ``model.module``, so that the
+            gradients are exchanged once.
+        knobs: keyword arguments of the loss.
+
+    Raises:
+        ConfigError: the loss is unknown or has no such knob, there are not as many scores as
+            labels, or a table of gains lacks a label.
+
+    >>> model, x = torch.nn.Linear(3, 1), torch.ones(5, 3)  # five items in lists of 2 and 3
+    >>> value = chunked_loss(model, x.split(2), [[1, 0], [0, 2, 1]], "listnet")
+    >>> value.backward()
+    >>> model.weight.grad.shape
+    torch.Size([1, 3])
+    """
+    of_lists = _bound(loss, knobs)
+    chunks = list(chunks)
+    if not chunks:
+        raise ConfigError("the lists of this batch have no items: leave empty lists out")
+    *others, final = chunks
+    training = torch.is_grad_enabled()
+    found = [
+        checkpoint(score, chunk, use_reentrant=False) if training else score(chunk)
+        for chunk in others
+    ]
+    found.append((last or score)(final))
+    scores, padded, mask = pad_lists(torch.cat([x.reshape(-1) for x in found]), labels)
+    checked_gains(scores, padded, mask, gain=knobs.get("gain", "exp2"))
+    with torch.autocast(scores.device.type, enabled=False):
+        values = of_lists(scores, padded, mask)
+    total, count = sum_over_batch(values, padded, mask, empty=empty, weights=weights)
+    if training and dist.is_available() and dist.is_initialized():
+        count = count.float() / dist.get_world_size()
+        dist.all_reduce(count)
+    return total / torch.where(count > 0, count, 1)
+
+
+class ListLoss(nn.Module):
+    """Any loss of this project for the ``CrossEncoderTrainer`` of sentence-transformers.
+
+    Each row of the data set is a list: a query, its documents, their labels, and if you like a
+    third column with the weight of the list. The documents are as many as they are. The value is
+    the mean over the lists; see ``chunked_loss``, which computes it.
+
+    Args:
+        model: a ``CrossEncoder`` with one output.
+        loss: the name that ``loss=`` takes on the command line (``ltr list_losses``), or a function
+            of ``ltr.losses``.
+        mini_batch_size: >= 1, how many pairs of query and document are computed at once; None: all.
+            It bounds the memory; the gradient does not depend on it.
+        activation_fn: of the scores, before the loss; None: none. NeuralNDCG and its relatives
+            measure their ``temperature`` in units of the scores: ``torch.nn.Tanh()`` keeps them
+            between -1 and 1, as the paper does.
+        empty: ``"keep"`` or ``"skip"`` lists without a relevant item.
+        knobs: keyword arguments of the loss, such as ``k=10`` or ``temperature=0.1``.
+
+    Raises:
+        ConfigError: the loss is unknown or has no such knob, or the model has several outputs.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        loss: str | Loss = "neuralndcg",
+        *,
+        mini_batch_size: int | None = 32,
+        activation_fn: nn.Module | None = None,
+        empty: str = "keep",
+        **knobs: Any,
+    ) -> None:
+        super().__init__()
+        if model.num_labels != 1:
+            raise ConfigError(f"the model has {model.num_labels} outputs: set num_labels=1")
+        _bound(loss, knobs)
+        if mini_batch_size is not None:
+            positive_int("mini_batch_size", mini_batch_size)
+        self.model, self.loss, self.mini_batch_size = model, loss, mini_batch_size
+        self.activation_fn, self.empty, self.knobs = activation_fn or nn.Identity(), empty, knobs
+
+    def forward(
+        self,
+        inputs: list[list[Any]],
+        labels: list[Tensor],
+        prompt: str | None = None,
+        task: str | None = None,
+    ) -> Tensor:
+        """Return the mean loss of the lists, a scalar.
+
+        Args:
+            inputs: queries, documents of each, and perhaps the weight of each list.
+            labels: of each query, those of its documents.
+            prompt, task: as the trainer hands them on to the model's ``preprocess``.
+        """
+        if len(inputs) not in (2, 3) or isinstance(labels, Tensor):
+            raise ConfigError(
+                f"given are {len(inputs)} columns and labels of {type(labels).__name__}: wanted a "
+                "query, a list of documents, perhaps a weight, and a list of labels in each row"
+            )
+        queries, documents, *weights = inputs
+        pairs = [(q, d) for q, found in zip(queries, documents, strict=True) for d in found]
+        size = self.mini_batch_size or max(len(pairs), 1)
+        device = next(self.model.parameters()).device
+        chunks = []
+        for start in range(0, len(pairs), size):
+            tokens = self.model.preprocess(pairs[start : start + size], prompt=prompt, task=task)
+            chunks.append({name: _moved(value, device) for name, value in tokens.items()})
+        bare = self.model
+        if isinstance(bare, DistributedDataParallel):
+            bare = bare.module
+        return chunked_loss(
+            partial(self._score, bare),
+            chunks,
+            labels,
+            self.loss,
+            weights=torch.tensor(weights[0], device=device) if weights else None,
+            empty=self.empty,
+            last=partial(self._score, self.model),
+            **self.knobs,
+        )
+
+    def _score(self, model: nn.Module, tokens: dict[str, Any]) -> Tensor:
+        return self.activation_fn(model(dict(tokens))["scores"].reshape(-1).float())
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings, for the model card."""
+        loss = self.loss if isinstance(self.loss, str) else self.loss.__name__
+        shown = {"loss": loss, **self.knobs, "activation_fn": type(self.activation_fn).__name__}
+        return {**shown, "mini_batch_size": self.mini_batch_size, "empty": self.empty}
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the papers of the loss, for the model card."""
+        return cited(self.loss) if isinstance(self.loss, str) else ""
+
+
+def cited(loss: str) -> str:
+    """Return BibTeX of the papers that the first line of ``configs/loss/LOSS.yaml`` names.
+
+    >>> cited("listnet").splitlines()[0]
+    '@inproceedings{cao2007,'
+    """
+    about = re.findall(r"^# [^@].*", (CONFIGS / "loss" / f"{loss}.yaml").read_text(), re.M)[0]
+    homes = (CONFIGS.parent / "references.bib", CONFIGS.parent / "docs" / "references.bib")
+    entries = re.findall(
+        r"^@\w+\{.+?^\}", next(filter(Path.exists, homes)).read_text(), re.M | re.S
+    )
+    names = {entry: re.match(r"@\w+\{([a-z]+)(\d{4}),", entry) for entry in entries}
+    return "\n".join(
+        entry
+        for entry, key in names.items()
+        if key and re.search(rf"(?i)\b{key[1]}\b.*{key[2]}", about)
+    )
+
+
+def _bound(loss: str | Loss, knobs: dict[str, Any]) -> Loss:
+    """Return the loss with its ``knobs``; ``ConfigError`` if it is unknown or lacks one of them."""
+    if isinstance(loss, str):
+        known = losses_by_name()
+        if loss not in known:
+            raise ConfigError(f"loss={loss} is not known: choose one of {', '.join(known)}")
+        loss = known[loss]
+    has = list(inspect.signature(loss).parameters)[3:]
+    if wrong := [knob for knob in knobs if knob not in has]:
+        raise ConfigError(
+            f"{wrong[0]}: the loss has no such knob; it has {', '.join(has) or 'none'}"
+        )
+    return partial(loss, **knobs)
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    return value.to(device) if isinstance(value, Tensor) else value

@@ -1,0 +1,99 @@
+"""Runs and qrels of TREC: how they are written, and the figures of trec_eval for them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from folders import refused
+
+from ltr.analysis.trec import read_run, write_qrels, write_run
+from ltr.console.compose import typed
+from ltr.errors import ConfigError
+from ltr.inference.evaluate import evaluate_scores
+from ltr.scorers.inputs import read_file
+
+TEXT = "2 qid:b 1:1 #docid = D1 x = 1\n0 qid:a 1:2\n1 qid:b 1:3 # D2\n0 qid:b 1:4 # D3\n"
+
+
+def test_a_run_is_ranked_as_trec_eval_ranks_it(tmp_path: Path) -> None:
+    (path := tmp_path / "new.txt").write_text(TEXT)
+    lists, ids = read_file(path, True, ids=True)
+    write_run(tmp_path / "run", lists, ids, np.array([0.1 + 1e-9, 0.1, 0.3, 7]))
+    wanted = ["b Q0 D3 1 0.3 ltr", "b Q0 D2 2 0.1 ltr", "b Q0 D1 3 0.1 ltr", "a Q0 2 1 7.0 ltr"]
+    assert (tmp_path / "run").read_text().splitlines() == wanted
+    numbered = pd.DataFrame({"n": [5, None, 7, 4]}, dtype="Int64")
+    for given, wanted in ((ids, ["D1", "D2", "D3", "2"]), (numbered, ["5", "3", "7", "4"])):
+        write_qrels(tmp_path / "qrels", lists, given)
+        text = "b 0 {} 2\nb 0 {} 1\nb 0 {} 0\na 0 {} 0\n".format(*wanted)
+        assert (tmp_path / "qrels").read_text() == text
+    for wrong, kind, said in (
+        ({"id": ["x", "y", "x", "z"]}, ValueError, "query 'b', id 'x'"),
+        ({"id": ["x", "y z", "w", "z"]}, ValueError, "id 'y z'"),
+        ({"id": list("wxyz"), "shop": list("wxyz")}, ConfigError, "give one column"),
+    ):
+        action = lambda wrong=wrong: write_qrels(tmp_path / "q", lists, pd.DataFrame(wrong))  # noqa: E731
+        assert said in refused(action, kind)
+    half = replace(lists, labels=lists.labels / 2)
+    assert "not whole" in refused(lambda: write_qrels(tmp_path / "q", half, ids))
+
+
+def test_the_figures_are_those_of_trec_eval(tmp_path: Path, caplog) -> None:
+    """Equal scores, some only in float32; items that were not retrieved, or not judged."""
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    rng, ranked, judged = np.random.default_rng(0), {}, {}
+    for query in map(str, range(60)):
+        items = [f"d{i}" for i in rng.permutation(40)]
+        scores = rng.integers(0, 9, 40) / 8 + 1 + rng.choice([0, 1e-9], 40)
+        ranked[query] = dict(zip(items[:25], scores.tolist(), strict=False))
+        judged[query] = dict(
+            zip(items[10:], rng.choice([-2, 0, 0, 1, 3], 30).tolist(), strict=True)
+        )
+    ranked |= {"0": {"other": 1.0}, "run-only": {"d": 1.0}}
+    judged |= {"1": {"d1": 0, "d2": -1}, "judged-only": {"d": 1}}
+    ranked["3"]["d0"], judged["3"]["d0"] = -1e300, 1  # too low for float32, but retrieved
+    lines = {"run": "{} Q0 {} 1 {!r} me\n", "qrels": "{}\t0\t{}\t{}\n"}
+    for name, given in (("run", ranked), ("qrels", judged)):
+        rows = [(query, *item) for query, items in given.items() for item in items.items()]
+        (tmp_path / name).write_text("".join(lines[name].format(*row) for row in rows))
+    names = {"map": "map", "recip_rank": "mrr", "ndcg": "ndcg"}
+    names |= {"set_P": "precision", "set_recall": "recall"}
+    cut = {"ndcg_cut": "ndcg", "P": "precision", "recall": "recall", "map_cut": "map"}
+    asked = {*names, *(f"{name}.1,5,20,100" for name in cut)}
+    names |= {f"{name}_{k}": f"{ours}@{k}" for name, ours in cut.items() for k in (1, 5, 20, 100)}
+    printed = pytrec_eval.RelevanceEvaluator(judged, asked).evaluate(ranked)
+    given = [f"{key}={tmp_path}/{name}" for key, name in (("scores", "run"), ("qrels", "qrels"))]
+    given += [
+        "metrics_as=trec",
+        f"metrics=[{','.join(names.values())}]",
+        f"output={tmp_path}/q.csv",
+    ]
+    assert "qrels (file order: by id, descending), 60 lists" in evaluate_scores(
+        typed("evaluate", given)
+    )
+    assert "1 queries that only" in caplog.text
+    ours = pd.read_csv(tmp_path / "q.csv", dtype={"qid": str}).set_index("qid")
+    assert {*ours.index} == {*printed}
+    for theirs, name in names.items():
+        expected = [printed[query][theirs] for query in ours.index]
+        np.testing.assert_allclose(ours[name], expected, atol=1e-12, rtol=0, err_msg=theirs)
+
+
+@pytest.mark.parametrize(
+    ("run", "qrels", "said"),
+    [
+        ("q Q0 d 1 x t", "q 0 d 1", "run:1: 'x': expected a finite number"),
+        ("q Q0 d 1 .5 t\nq Q0 d 2 1 t", "q 0 d 1", "run:2: 'd': expected once in its query"),
+        ("q Q0 d 1 .5 t\nq Q0 e 2", "q 0 d 1", "run:2: '': expected a finite number"),
+        ("q Q0 d 1 .5", "q 0 d 1", "run:1: 5 words in a line; expected qid Q0 id rank score tag"),
+        ("q Q0 d 1 .5 t", "q 0 d 1.5", "qrels:1: '1.5': expected a grade, a whole number"),
+        ("q Q0 d 1 .5 t", "q 0 d 1\nq 0 d 0", "qrels:2: 'd': expected once"),
+        ("q Q0 d 1 .5 t", "p 0 d 1", "have no query in common"),
+        ("q Q0 d 1 .5 t", "", "qrels: No columns"),
+    ],
+)
+def test_a_malformed_file_is_one_line(run: str, qrels: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "run").write_text(run)
+    (tmp_path / "qrels").write_text(qrels)
+    assert said in refused(lambda: read_run(tmp_path / "run", tmp_path / "qrels"))
