@@ -28,6 +28,8 @@ from ltr.metrics.ordering import at_items, order_by_score, ranks_like, running_s
 from ltr.metrics.relevance import is_relevant
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
+_MOST_GRADES = 24  # with more in a list, SciPy's general assignment is faster
+
 
 def svm_map_loss(
     scores: Scores, labels: Labels, mask: Mask, *, relevant: float | int = 1
@@ -127,16 +129,16 @@ def _worst_ranks(
     Items that are not ``counted`` get their rank in ``best``. Beyond the ranks of weight > 0 the
     order is arbitrary.
     """
-    values = (scores, gain, weight, of_rank.expand_as(gain), counted)
-    found = best.cpu().numpy().copy()
-    given = [*(as_array(x.cpu()) for x in values), found]
+    found, real = best.cpu().numpy().copy(), as_array(counted.cpu())
+    s, g, a, d = (as_array(x.cpu()) for x in (scores, gain, weight, of_rank.expand_as(gain)))
+    few = np.zeros((len(real), 1), bool)
     if not torch.compiler.is_compiling() and numba_works():
         from ltr.kernels.listwise import worst_ndcg_lists
 
-        costs = list_sizes(counted.cpu()) ** 2 * 4
-        over_lists(lambda lists: worst_ndcg_lists(lists, *given), costs)
-    else:
-        _by_assignment(*given)
+        few = np.diff(np.sort(g)).astype(bool).sum(-1, keepdims=True) < _MOST_GRADES
+        costs = (real & few).sum(-1) ** 2 * 4
+        over_lists(lambda lists: worst_ndcg_lists(lists, s, g, a, d, real & few, found), costs)
+    _by_assignment(s, g, a, d, real & ~few, found)
     return torch.from_numpy(found).to(best.device)
 
 
