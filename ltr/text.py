@@ -1,7 +1,7 @@
 """Train rerankers of text, or any model of single items, with a loss that looks at whole lists.
 
-``ListLoss`` is a loss for the ``CrossEncoderTrainer`` of sentence-transformers: ``pip install
-'ltr-torch[text]'``. ``chunked_loss`` is the same for a training loop of your own, and for the
+``ListLoss`` is a loss for the ``CrossEncoderTrainer`` of sentence-transformers, which the extra
+``text`` installs. ``chunked_loss`` is the same for a training loop of your own, and for the
 ``Trainer`` of transformers. Both keep the activations of one chunk of items at a time, however long
 the lists are, by computing each chunk again when its gradient is needed (gradient caching, Gao et
 al., 2021).

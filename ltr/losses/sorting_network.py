@@ -39,6 +39,7 @@ def network_ndcg_loss(
         distribution: ``cauchy``, ``reciprocal``, ``optimal`` or ``logistic``; see ``network_sort``.
         temperature: > 0, in units of the scores; smaller is closer to NDCG.
 
+    >>> import torch
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> network_ndcg_loss(scores, labels, labels >= 0, k=1, temperature=1e-6)  # -(2 - 1) / (4 - 1)
     tensor([-0.3333])
