@@ -27,8 +27,8 @@ GROWTH = {
     "n log n": "lapndcg listmle p_listmle plrank rankprop softsortndcg",
     "n log² n": "networkndcg",
     "n²": "approxndcg lambdaloss lambdarank mix neuralerr neuralmap neuralmrr neuralndcg "
-    "neuralndcg_t neuralprecision otndcg rankboost ranknet ranksvm svmmap",
-    "n³": "softndcg svmndcg",
+    "neuralndcg_t neuralprecision otndcg rankboost ranknet ranksvm svmmap svmndcg",
+    "n³": "softndcg",
 }
 
 
