@@ -55,7 +55,8 @@ def chunked_loss(
         chunks: the items of all lists one after another, cut anywhere: tensors, strings, anything
             that ``score`` takes.
         labels: for each list the labels of its items.
-        loss: the name that ``loss=`` takes on the command line, or a function of ``ltr.losses``.
+        loss: the name that ``loss=`` takes on the command line (``neuralndcg_t`` is ``neuralndcg``
+            with ``transposed=True``), or a function of ``ltr.losses``, such as ``mix_loss``.
         weights: ``[batch]``, >= 0, how much each list counts; None: all count equally.
         empty: what a list without a relevant item does: ``"keep"`` counts it, ``"skip"`` leaves it
             out (``ltr.losses.mean_over_batch``).
@@ -89,6 +90,8 @@ def chunked_loss(
     checked_gains(scores, padded, mask, gain=knobs.get("gain", "exp2"))
     with torch.autocast(scores.device.type, enabled=False):
         values = of_lists(scores, padded, mask)
+    if weights is not None:
+        weights = torch.as_tensor(weights, device=scores.device)
     total, count = sum_over_batch(values, padded, mask, empty=empty, weights=weights)
     if training and dist.is_available() and dist.is_initialized():
         count = count.float() / dist.get_world_size()
@@ -105,8 +108,7 @@ class ListLoss(nn.Module):
 
     Args:
         model: a ``CrossEncoder`` with one output.
-        loss: the name that ``loss=`` takes on the command line (``ltr list_losses``), or a function
-            of ``ltr.losses``.
+        loss: a name (``ltr list_losses``) or a function, as for ``chunked_loss``.
         mini_batch_size: >= 1, how many pairs of query and document are computed at once; None: all.
             It bounds the memory; the gradient does not depend on it.
         activation_fn: of the scores, before the loss; None: none. NeuralNDCG and its relatives
@@ -173,7 +175,7 @@ class ListLoss(nn.Module):
             chunks,
             labels,
             self.loss,
-            weights=torch.tensor(weights[0], device=device) if weights else None,
+            weights=torch.tensor(weights[0]) if weights else None,
             empty=self.empty,
             last=partial(self._score, self.model),
             **self.knobs,
@@ -184,7 +186,11 @@ class ListLoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        loss = self.loss if isinstance(self.loss, str) else self.loss.__name__
+        loss = (
+            self.loss
+            if isinstance(self.loss, str)
+            else str(getattr(self.loss, "__name__", self.loss))
+        )
         shown = {"loss": loss, **self.knobs, "activation_fn": type(self.activation_fn).__name__}
         return {**shown, "mini_batch_size": self.mini_batch_size, "empty": self.empty}
 

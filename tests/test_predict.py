@@ -172,8 +172,9 @@ def test_a_table_trains_as_letor_text_does_and_its_ids_travel(
         ("b", "new.csv", [], ConfigError, "query=COLUMN"),
         ("a", "new.csv", ["query=Q"], DataError, "it has "),
         ("a", "gone.csv", [], DataError, "gone.csv"),
-        ("a", "new.csv", ["qrels=q"], DataError, "'y' (label)"),
-        ("b", "new.csv", [*by_order, "qrels=q"], ConfigError, "label=COLUMN"),
+        ("a", "new.csv", ["qrels=q.qrels"], DataError, "'y' (label)"),
+        ("a", "new.csv", ["qrels=best.pt"], ConfigError, "ends in .qrels or .txt"),
+        ("b", "new.csv", [*by_order, "qrels=q.qrels"], ConfigError, "label=COLUMN"),
         ("a", "new.csv", [f"qrels={tmp_path}/new.csv"], ConfigError, "is input"),
     ):
         given = tmp_path / name, tmp_path / source, "f.csv", *more

@@ -217,9 +217,14 @@ def test_text_is_read_as_pyarrow_reads_it(tmp_path: Path) -> None:
     np.testing.assert_array_equal(lists.features, np.array(expected, np.float32))
     assert data.columns.categories == {"brand": ("NA", 'a\n,"b"', "é")}
     assert data.ids("train", [2, 0]) == ["NA", "é"]
-    (tmp_path / "b.csv").write_text("query,grade,x\n1,0,true\n1,0,2.5\n")
-    said = refused(lambda: files(tmp_path, **PLAIN, split=of_all("b.csv")).split("train"))
-    assert "x (string)" in said
+    for cells in (["true", "2.5"], ["1_0", "2"], ["\u0661", "2"]):  # Python reads 10 and 1
+        text = "".join(f"1,0,{cell}\n" for cell in cells)
+        (tmp_path / "b.csv").write_text(f"query,grade,x\n{text}")
+        said = refused(lambda: files(tmp_path, **PLAIN, split=of_all("b.csv")).split("train"))
+        assert "x (string)" in said
+    (tmp_path / "b.csv").write_text("query,grade,x\n1,0,true\n1,1,0\n1,0,1\n")
+    lists = files(tmp_path, **PLAIN, split=of_all("b.csv")).split("train")
+    assert lists.features[:, 0].tolist() == [1, 0, 1]
 
 
 def test_whole_numbers_may_turn_into_fractions_and_shards_must_agree(tmp_path, monkeypatch) -> None:

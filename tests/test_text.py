@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import made_reranker
 import pytest
 import torch
+from jaxtyping import config as checking
 from made_reranker import make_encoder
 from torch import nn
 
@@ -79,7 +81,8 @@ def test_pad_lists_says_what_does_not_fit() -> None:
     for scores, labels, said in [
         (torch.zeros(3), [[1], [0]], "one score an item"),
         ([torch.zeros(2)], [[1]], "as many scores of each list"),
-        ([], [], "no lists"),
+        ([], [], "those of each list"),
+        (torch.zeros(2), [1, 0], "those of each list"),
     ]:
         with pytest.raises(ConfigError, match=said):
             pad_lists(scores, labels)
@@ -97,6 +100,9 @@ def test_wrong_names_and_knobs_are_one_line() -> None:
         chunked_loss(scorer(), [x], [[1]], temprature=1)
     with pytest.raises(ConfigError, match="has the grades 0 to 1, but other labels"):
         chunked_loss(scorer(), [x], [[2]], gain=[0, 1])
+    checking.update("jaxtyping_disable", True)  # as for users
+    with pytest.raises(ConfigError, match="wanted one a list"):
+        chunked_loss(scorer(), [x], [[2]], weights=[1.0, 2.0])
     with pytest.raises(ConfigError, match="no items"):
         chunked_loss(scorer(), [], [[]])
 
@@ -208,6 +214,8 @@ def test_a_list_loss_says_what_is_wrong() -> None:
     with pytest.raises(ConfigError, match="the model has 2 outputs: set num_labels=1"):
         ListLoss(model)
     model.num_labels = 1
+    unnamed = partial(losses_by_name()["listnet"])
+    assert "listnet_loss" in ListLoss(model, unnamed).get_config_dict()["loss"]
     with pytest.raises(ConfigError, match="wanted a query, a list of documents"):
         ListLoss(model)([["a"], ["b"]], torch.ones(1))
     with pytest.raises(ConfigError, match="mini_batch_size=0"):

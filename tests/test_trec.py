@@ -85,12 +85,12 @@ def test_the_figures_are_those_of_trec_eval(tmp_path: Path, caplog) -> None:
     [
         ("q Q0 d 1 x t", "q 0 d 1", "run:1: 'x': expected a finite number"),
         ("q Q0 d 1 .5 t\nq Q0 d 2 1 t", "q 0 d 1", "run:2: 'd': expected once in its query"),
-        ("q Q0 d 1 .5 t\nq Q0 e 2", "q 0 d 1", "run:2: '': expected a finite number"),
+        ("q Q0 d 1 .5 t\nq Q0 e 2", "q 0 d 1", "run:2: 4 words in a line; expected qid"),
         ("q Q0 d 1 .5", "q 0 d 1", "run:1: 5 words in a line; expected qid Q0 id rank score tag"),
         ("q Q0 d 1 .5 t", "q 0 d 1.5", "qrels:1: '1.5': expected a grade, a whole number"),
         ("q Q0 d 1 .5 t", "q 0 d 1\nq 0 d 0", "qrels:2: 'd': expected once"),
         ("q Q0 d 1 .5 t", "p 0 d 1", "have no query in common"),
-        ("q Q0 d 1 .5 t", "", "qrels: No columns"),
+        ("q Q0 d 1 .5 t", "", "qrels:1: 0 words in a line"),
     ],
 )
 def test_a_malformed_file_is_one_line(run: str, qrels: str, said: str, tmp_path: Path) -> None:

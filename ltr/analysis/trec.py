@@ -2,14 +2,13 @@
 (``qid 0 id label``), as trec_eval reads them.
 """
 
-import csv
 import logging
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from ltr.analysis.scores_file import TEXTS, check_cells, numbers, reading
+from ltr.analysis.scores_file import check_cells, numbers, reading
 from ltr.arrays import Floats, Reals
 from ltr.atomic import atomic_write
 from ltr.data.lists import Lists
@@ -117,10 +116,12 @@ def read_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
 def _read(path: Path, names: tuple[str, ...]) -> pd.DataFrame:
     """Read the columns ``names`` of a file as texts; the index is the line."""
     with reading(path):
-        cells = pd.read_csv(path, sep=r"\s+", header=None, quoting=csv.QUOTE_NONE, **TEXTS)
-    cells.index += 1
-    if cells.shape[1] != len(names):
-        raise DataError(f"{path}:1: {cells.shape[1]} words in a line; expected {' '.join(names)}")
-    cells.columns = pd.Index(names)
+        lines = path.read_text("utf-8-sig").splitlines()
+    words = {line: found for line, text in enumerate(lines, 1) if (found := text.split())}
+    for line, found in words.items() or [(1, list[str]())]:
+        if len(found) != len(names):
+            expected = f"{len(found)} words in a line; expected {' '.join(names)}"
+            raise DataError(f"{path}:{line}: {expected}")
+    cells = pd.DataFrame([*words.values()], [*words], names, dtype=str)
     check_cells(path, cells, "id", ~cells.duplicated(["qid", "id"]), "expected once in its query")
     return cells

@@ -281,7 +281,7 @@ class _Text:
         for row, cells in block:
             cell = cells[place]
             try:
-                values.append(known[cell] if cell in known else float(cell))
+                values.append(known[cell] if cell in known else _number(cell))
             except ValueError:
                 where = f"In CSV column #{place}: Row #{row}"
                 raise ValueError(f"{where}: invalid value {cell!r}") from None
@@ -291,10 +291,17 @@ class _Text:
 def _guessed(cells: Sequence[str]) -> str:
     """Return the type of a column of text: ``bool``, ``float`` or ``string``."""
     values = {*cells} - _MISSING.keys()
-    if values and values <= _FLAGS.keys():
+    if values & _FLAGS.keys() and values <= {*_FLAGS, "0", "1"}:
         return "bool"
     try:
-        [*map(float, values)]
+        [*map(_number, values)]
     except ValueError:
         return "string"
     return "float"
+
+
+def _number(cell: str) -> float:
+    """Return a cell as a number; unlike ``float``, refuse 1_000 and digits outside ASCII."""
+    if "_" in cell or not cell.isascii():
+        raise ValueError
+    return float(cell)

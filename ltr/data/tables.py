@@ -150,8 +150,12 @@ def _column(piece: Piece, name: str, *, coded: bool = False) -> pd.Series:
     if kind(column) not in ("number", *(["text", "date"] * coded)):
         raise DataError(
             f"{piece.file}: column {name!r} holds {_type(column)}, where "
-            f"{'numbers or texts' if coded else 'numbers'} are read; write it so in every file, or "
-            f"train with 'dataset.categories=[{name}]' or dataset.id"
+            + (
+                "numbers or texts are read; turn its values into texts"
+                if coded
+                else "numbers are read; write it so in every file, or train with "
+                f"'dataset.categories=[{name}]' or dataset.id"
+            )
         )
     return column
 
@@ -163,6 +167,8 @@ def _numbers(piece: Piece, name: str) -> Doubles | Floats:
     column = _column(piece, name)
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(object)
+    elif isinstance(column.dtype, pd.SparseDtype):
+        column = pd.Series(column.to_numpy())
     own: Any = column.dtype
     plain = np.dtype(getattr(own, "numpy_dtype", own))
     return column.to_numpy(plain if plain.kind == "f" else np.float64, na_value=np.nan)

@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
+from ltr.errors import ConfigError
 from ltr.knobs import check_choice
 from ltr.metrics.ordering import order_by_score
-from ltr.metrics.per_list import check_lists, check_values
+from ltr.metrics.per_list import check_lists, check_values, told
 from ltr.typing import Labels, Mask, PerList, PerListMask, Ranks, Scores
 
 
@@ -89,6 +90,10 @@ def sum_over_batch(
     values = values.masked_fill(~counted, 0)
     if weights is None:
         return values.sum(), counted.sum()
+    if weights.shape != values.shape:
+        raise ConfigError(
+            f"weights: given is {told(weights)}, wanted one a list, {[*values.shape]}"
+        )
     weights = weights * counted
     return (values * weights).sum(), weights.sum()
 
