@@ -12,7 +12,7 @@ from ltr.arrays import Reals
 from ltr.atomic import atomic_write, write_frame
 from ltr.console.keys import required
 from ltr.data.lists import Columns, Lists
-from ltr.errors import ConfigError, need
+from ltr.errors import need
 from ltr.knobs import check_choice
 from ltr.scorers.inputs import check_output, open_scorer, read_input
 from ltr.scorers.scorer import Scorer
@@ -38,8 +38,6 @@ def predict_file(cfg: DictConfig) -> str:
     check_output(output, *endings, input=cfg.input)
     if cfg.qrels is not None:
         check_output(Path(cfg.qrels), ".qrels", ".txt", key="qrels", input=cfg.input)
-        if Path(cfg.qrels).resolve() == output.resolve():
-            raise ConfigError(f"qrels={cfg.qrels} is output too: give two names")
     if output.suffix == ".parquet":
         need("pyarrow", "parquet")
     check_choice("order", cfg.order, ("input", "ranked"))
