@@ -160,6 +160,12 @@ class ListLoss(nn.Module):
                 "query, a list of documents, perhaps a weight, and a list of labels in each row"
             )
         queries, documents, *weights = inputs
+        for row, (found, grades) in enumerate(zip(documents, labels, strict=True)):
+            if len(found) != len(grades):
+                raise ConfigError(
+                    f"list {row} of the batch has {len(found)} documents and {len(grades)} labels: "
+                    "give each document a label"
+                )
         pairs = [(q, d) for q, found in zip(queries, documents, strict=True) for d in found]
         size = self.mini_batch_size or max(len(pairs), 1)
         device = next(self.model.parameters()).device
@@ -186,12 +192,12 @@ class ListLoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        loss = (
-            self.loss
-            if isinstance(self.loss, str)
-            else str(getattr(self.loss, "__name__", self.loss))
-        )
-        shown = {"loss": loss, **self.knobs, "activation_fn": type(self.activation_fn).__name__}
+        name = self.loss if isinstance(self.loss, str) else getattr(self.loss, "__name__", None)
+        shown = {
+            "loss": name or str(self.loss),
+            **self.knobs,
+            "activation_fn": type(self.activation_fn).__name__,
+        }
         return {**shown, "mini_batch_size": self.mini_batch_size, "empty": self.empty}
 
     @property

@@ -218,5 +218,8 @@ def test_a_list_loss_says_what_is_wrong() -> None:
     assert "listnet_loss" in ListLoss(model, unnamed).get_config_dict()["loss"]
     with pytest.raises(ConfigError, match="wanted a query, a list of documents"):
         ListLoss(model)([["a"], ["b"]], torch.ones(1))
+    rows = [["a", "b"], [["c", "d"], ["e"]]]  # as many labels in all
+    with pytest.raises(ConfigError, match="list 0 of the batch has 2 documents and 1 labels"):
+        ListLoss(model)(rows, [torch.tensor([1.0]), torch.tensor([0.0, 1.0])])
     with pytest.raises(ConfigError, match="mini_batch_size=0"):
         ListLoss(model, mini_batch_size=0)

@@ -23,7 +23,7 @@ from ltr.scorers.parts import make_dataset, named_metrics
 from ltr.scorers.trust import trusted
 from ltr.training.evaluation import metrics_of_scores
 
-TEXTS: Any = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig", "index_col": False}
+_TEXTS: Any = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig", "index_col": False}
 
 
 def read_scored(path: Path, data: Path, *, regroup: bool = False) -> tuple[Lists, Doubles]:
@@ -70,7 +70,7 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
     with reading(path):
         with path.open(encoding="utf-8-sig") as file:
             named = bool(re.search(r'(^|,) *"?score"? *(,|$)', file.readline().rstrip()))
-        frame = pd.read_csv(path, header=0 if named else None, skipinitialspace=True, **TEXTS)
+        frame = pd.read_csv(path, header=0 if named else None, skipinitialspace=True, **_TEXTS)
     if not named and frame.shape[1] > 1:
         raise DataError(f"{path}:1: no column is named 'score'; name it in the first line")
     cells = frame.set_axis(frame.columns.str.strip() if named else ["score"], axis=1)
