@@ -218,6 +218,21 @@ def test_svm_ndcg_is_the_largest_of_all_rankings(k: int | None, gain: Any) -> No
         check_worst(loss, scores, labels, 1 - exact + means - ideal)
 
 
+def test_svm_ndcg_is_the_same_by_grades_and_by_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores, labels = (torch.rand(3, 40, generator=generator).double() for _ in range(2))
+    labels[0] = (5 * labels[0]).floor()  # few grades beside many
+    mask, found = torch.arange(40) < torch.tensor([[40], [40], [31]]), []
+    for most in (0, 24, 1000):
+        monkeypatch.setattr("ltr.losses.structured_hinge._MOST_GRADES", most)
+        given = scores.clone().requires_grad_()
+        values = losses.svm_ndcg_loss(given, labels, mask, k=10, gain="linear")
+        values.sum().backward()
+        found.append(torch.cat([values.detach().unsqueeze(-1), given.grad], dim=-1))
+    torch.testing.assert_close(found[0], found[2])
+    torch.testing.assert_close(found[1], found[2])
+
+
 @each_gain
 @pytest.mark.parametrize("k", [None, 1, 3])
 def test_a_pair_of_lambdarank_weighs_what_its_swap_changes(k: int | None, gain: Any) -> None:
