@@ -54,7 +54,7 @@ def main(name: str | None = None) -> None:
     """Run the command ``name``; None: the first command-line argument is the name."""
     end_when_stopped()  # before slow imports
     if "OMP_WAIT_POLICY" not in os.environ:
-        # otherwise PyTorch's idle threads spin for milliseconds on cores that the compiled loops need
+        # otherwise PyTorch's idle threads spin for milliseconds on cores that the loops need
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
