@@ -75,7 +75,7 @@ def report_of(inputs: Inputs, training: Training, started: float) -> Report:
     )  # fmt: skip
     table = {split: results[split] for split in data}
     text = metric_table(table)
-    if worth is not None:
+    if worth is not None and training.monitor.chooses:
         text += (
             f"\ncrossfit vali {settings.select_on} {worth.value:.4f} ± {worth.error:.4f} "
             "(standard error), the epoch chosen on one half of the lists and measured on the other"

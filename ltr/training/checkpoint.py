@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ltr.arrays import Ints
 from ltr.atomic import atomic_write
 from ltr.data.lists import Columns
 from ltr.data.transforms import QUANTILE, FeatureTransform
@@ -19,6 +20,7 @@ from ltr.errors import CheckpointError, LTRError
 
 VERSION = 3
 ENSEMBLE = "ensemble.pt"  # the checkpoint of an ensemble, in its run folder
+HALVES = "halves"  # the entry of last.pt that ``half_choices`` reads
 
 # A zip file may end with a comment; here it is the SHA-256 of all bytes before it.
 _MARK = b"sha256:"
@@ -91,6 +93,14 @@ def selected_checkpoint(
     with fitting(file):
         last = content["config"]["select"] == "last" or not best.is_file()
     return (file, content) if last else (best, load_checkpoint(best, device))
+
+
+def half_choices(entry: Mapping[str, Any]) -> tuple[Ints, dict[int, torch.Tensor]]:
+    """Return which epoch each half of the validation lists chooses, ``[splits, 2]`` as in
+    ``Halves``, and the scores of the validation items in each of these epochs, ``[items]``.
+    """
+    scores = {int(epoch): one.cpu() for epoch, one in entry["scores"].items()}
+    return entry["epochs"].cpu().numpy(), scores
 
 
 def _check_size(value: Any, most: int) -> None:

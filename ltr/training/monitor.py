@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from ltr.data.batches import ItemTensors
 from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric
 from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
-from ltr.training.checkpoint import save_checkpoint
+from ltr.training.checkpoint import HALVES, half_choices, save_checkpoint
 from ltr.training.distributed import is_main
 from ltr.training.evaluation import means, metrics_of_scores
 from ltr.training.hooks import Hook, Row, beside_bars
@@ -78,27 +78,40 @@ class Monitor:
         self._folder, self._state, self._hooks = folder, state, hooks
         self._halves: Halves | None = None
         self._measured = np.empty((HALVINGS, 2))  # validation halves, for the next row
-        self._half_means: list[Doubles] = []  # the same for every row of the history
+        self._scores = torch.empty(0)  # of the validation items, for the next row
+        self.restart()
 
     def restart(self) -> None:
         """Forget all epochs except for the time that they took."""
         self.progress = Progress(wall_seconds=self.progress.wall_seconds)
-        self._half_means = []
+        self._half_means: list[Doubles] = []  # what was measured for every row of the history
+        self._half_epochs = np.zeros((HALVINGS, 2), dtype=np.int64)  # that each half chooses
+        self._half_scores: dict[int, Tensor] = {}  # the scores of vali in these epochs
 
     def resume(self, content: Mapping[str, Any]) -> None:
         """Restore the progress from the content of ``last.pt``; call this within ``fitting``."""
         self.progress = Progress(**content["progress"])
         self._half_means = list(content["half_means"].cpu().numpy())
+        if HALVES in content:  # not in a run that an earlier version began
+            self._half_epochs, self._half_scores = half_choices(content[HALVES])
+
+    @property
+    def chooses(self) -> bool:
+        """Whether an epoch is chosen on the validation lists."""
+        return self.settings.select == "best" and self.settings.epochs > 0
 
     @property
     def crossfit(self) -> Crossfit | None:
-        """``select_on`` of the chosen epoch without the bias of the choice: it is chosen on one
-        half of the validation lists and measured on the other. None: no epoch was chosen, or a half
-        would have no list.
+        """``select_on`` of the selected epoch without the bias of its choice: it is chosen on one
+        half of the validation lists and measured on the other. If no epoch was chosen, it is the
+        value on all validation lists. None: a half would have no list.
         """
-        if self.settings.select == "last" or not self.settings.epochs:
+        if self.chooses:
+            return crossfit_of_halves(np.array(self._half_means[1:]))  # without the untrained model
+        worth = crossfit_of_halves(np.array(self._half_means[-1:]))
+        if worth is None:
             return None
-        return crossfit_of_halves(np.array(self._half_means[1:]))  # without the untrained model
+        return replace(worth, value=self.progress.history[-1][f"vali_{self.settings.select_on}"])
 
     @contextmanager
     def open(self) -> Iterator[Interruption]:
@@ -142,6 +155,7 @@ class Monitor:
             selected = values[self.settings.select_on]
             self._halves = self._halves or Halves.of(~np.isnan(selected))
             self._measured = self._halves.means(selected)
+            self._scores = torch.as_tensor(scores).float().cpu()
         return {f"{split}_{name}": mean for name, mean in means(values, self.convention).items()}
 
     def add(self, row: dict[str, float]) -> bool:
@@ -158,10 +172,21 @@ class Monitor:
         self._half_means.append(self._measured)
         # The untrained model is the best only if no epoch follows; the first epoch replaces it.
         counts = len(done.history) > 1 or not self.settings.epochs
+        self._choose_on_halves(len(done.history) - 1)
         better = counts and (not done.best_epoch or value > done.best_value)
         if better:
             done.best_value, done.best_epoch = value, done.epoch
         return better
+
+    def _choose_on_halves(self, epoch: int) -> None:
+        """Keep the scores of ``epoch`` if a half of the validation lists would choose it, and
+        forget those of epochs that none chooses any more.
+        """
+        means, chosen = self._half_means, self._half_epochs
+        best = np.array([means[e][place] for place, e in np.ndenumerate(chosen)]).reshape(-1, 2)
+        chosen[(chosen == 0) | (means[epoch] > best) | (not self.chooses)] = epoch
+        self._half_scores[epoch] = self._scores
+        self._half_scores = {e: s for e, s in self._half_scores.items() if e in chosen}
 
     def save(self, path: Path, state: Mapping[str, Any]) -> None:
         """Write a checkpoint to ``path``.
@@ -177,6 +202,10 @@ class Monitor:
         if path == self.last:
             halves = np.array(self._half_means).reshape(-1, HALVINGS, 2)
             content["half_means"] = torch.from_numpy(halves)
+            content[HALVES] = {
+                "epochs": torch.from_numpy(self._half_epochs),
+                "scores": self._half_scores,
+            }
         save_checkpoint(path, content)
 
     def write(self) -> None:
