@@ -11,25 +11,26 @@ from ltr.console.compose import explain
 from ltr.data.lists import Dataset
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.engines import check_engine
+from ltr.experiment.labels import BATCH_SIZE
 from ltr.experiment.list_steps import check_bagging, check_teacher
 from ltr.models.rounds.learner import check_rounds
 from ltr.scorers import parts
 from ltr.training.device import pick_device
 
-_TRIED_LEVELS = 5  # number of grades that is assumed while it is unknown
+_TRIED = {"levels": 5, "batch_size": BATCH_SIZE}  # suggested values, assumed while unknown
 
 
 def build(cfg: DictConfig, dataset: Dataset | None = None) -> parts.Experiment:
     """Build and try every part of ``cfg`` without reading data; ``dataset`` replaces that of
     ``cfg``.
 
-    If the number of grades is unknown, one is assumed, and ``resolve_labels`` later builds again
-    what depends on it. ``ConfigError``: something is wrong; one line names all such errors.
+    If the number of grades or the batch size is unknown, one is assumed, and ``resolve_labels``
+    later builds again what depends on it. ``ConfigError``: something is wrong; one line names all
+    such errors.
     """
     wrong: list[str] = []
-    if cfg.suggested.levels is None:
-        cfg = cfg.copy()
-        cfg.suggested.levels = _TRIED_LEVELS
+    cfg = cfg.copy()
+    cfg.suggested.update({key: one for key, one in _TRIED.items() if cfg.suggested[key] is None})
 
     def attempt(make: Callable[..., Any], *args: Any) -> Any:
         try:

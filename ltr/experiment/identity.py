@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.keys import Kind, as_list, without
 from ltr.data.lists import SPLITS
-from ltr.experiment.labels import with_levels
+from ltr.experiment.labels import with_suggested
 from ltr.models.rounds import BoostedTrees
 from ltr.relaxations.learned_sorter import SHIPPED
 from ltr.scorers.parts import by_rounds, class_of, make_dataset, own_metrics
@@ -48,7 +48,7 @@ def identity(config: DictConfig) -> str:
     dataset = make_dataset(config.dataset)
     dataset.check()
     digests = {split: dataset.split(split).digest for split in SPLITS}
-    config = with_levels(config, lambda: dataset.split("train"))
+    config = with_suggested(config, lambda: dataset.split("train"))
     return _hash(_parts(config) | {"data": digests})
 
 

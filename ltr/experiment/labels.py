@@ -1,4 +1,4 @@
-"""What follows from the labels once they are read: the number of grades, and checks."""
+"""What follows from the training lists once they are read: grades, batch size, and checks."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -15,39 +15,67 @@ from ltr.errors import ConfigError
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.metrics.relevance import threshold
-from ltr.scorers.parts import Experiment, make, make_convention
+from ltr.scorers.parts import Experiment, by_rounds, make, make_convention, make_settings
 from ltr.scorers.trust import values_in
 
 log = logging.getLogger(__name__)
 
 _LARGE = 32.0  # from this label on, the square of a gain of 2^label may be too large for float32
+BATCH_SIZE, _STEPS = (
+    64,
+    8,
+)  # suggested: at most so many lists a step, at least so many steps an epoch
 _LOOK = "or look at that item (dataset.max_grade=N refuses labels above N)"
 
 
-def with_levels(cfg: DictConfig, train: Callable[[], Lists]) -> DictConfig:
-    """Return ``cfg`` with ``suggested.levels`` set from the labels of ``train``, if it is null.
-    Keys that refer to it by interpolation change too. A checkpoint stores the result.
+def with_suggested(cfg: DictConfig, train: Callable[[], Lists]) -> DictConfig:
+    """Return ``cfg`` with ``suggested.levels`` set from the labels of ``train``, and
+    ``suggested.batch_size`` from the number of its lists, where they are null. Keys that refer to
+    them by interpolation change too. A checkpoint stores the result.
     """
-    if cfg.suggested.levels is not None:
+    suggested = cfg.suggested
+    if suggested.levels is not None and suggested.batch_size is not None:
         return cfg
-    cfg = cfg.copy()
-    cfg.suggested.levels = levels_for(float(train().labels.max()))
+    cfg, lists = cfg.copy(), train()
+    if suggested.levels is None:
+        cfg.suggested.levels = levels_for(float(lists.labels.max()))
+    if suggested.batch_size is None:
+        cfg.suggested.batch_size = batch_size_for(len(lists))
     return cfg
+
+
+def batch_size_for(lists: int) -> int:
+    """Return the suggested number of lists in a training step: the largest up to 64 with which an
+    epoch has at least 8 steps.
+
+    >>> [batch_size_for(lists) for lists in (5, 30, 63, 200, 471, 20_000)]
+    [1, 4, 8, 28, 64, 64]
+    """
+    return min(BATCH_SIZE, max(1, (lists - 1) // (_STEPS - 1)))
 
 
 def resolve_labels(
     cfg: DictConfig, experiment: Experiment, lists: Mapping[str, Lists]
 ) -> tuple[DictConfig, Experiment]:
-    """Check the labels of ``lists``; return config and parts with the number of grades in train.
+    """Check the labels of ``lists``; return config and parts with what train suggests.
     ``ConfigError``: the loss or a metric cannot use a label, or finds no relevant item.
     """
-    resolved = with_levels(cfg, lambda: lists["train"])
+    resolved = with_suggested(cfg, lambda: lists["train"])
     if resolved is not cfg:
-        log.info(
-            "%d grades (levels): the largest label of train, plus 1", resolved.suggested.levels
+        experiment = replace(
+            experiment,
+            settings=make_settings(resolved),
+            loss=make(resolved.get("loss"), "loss"),
+            convention=make_convention(resolved),
         )
-        loss, convention = make(resolved.get("loss"), "loss"), make_convention(resolved)
-        experiment = replace(experiment, loss=loss, convention=convention)
+        if cfg.suggested.levels is None:
+            levels = resolved.suggested.levels
+            log.info("%d grades (levels): the largest label of train, plus 1", levels)
+        if cfg.batch_size is None and resolved.batch_size < BATCH_SIZE and not by_rounds(cfg.model):
+            log.info(
+                "batch_size %d: at least %d steps an epoch of few lists",
+                resolved.batch_size, min(_STEPS, len(lists["train"])),
+            )  # fmt: skip
     levels = _knob(experiment.loss, "levels")
     for split, part in lists.items():
         if part.labels.min() < 0:  # of a data set of one's own: ours refuse the row

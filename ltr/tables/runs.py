@@ -25,7 +25,7 @@ from ltr.errors import ConfigError, DataError, LTRError, as_started
 from ltr.experiment.ensemble import make_ensemble
 from ltr.experiment.identity import SHOWN, ensemble_identity, identity, identity_without_data
 from ltr.experiment.job import train_job
-from ltr.experiment.labels import with_levels
+from ltr.experiment.labels import with_suggested
 from ltr.experiment.run_folder import RunFolder, by_identity
 from ltr.scorers.parts import make_dataset, own_metrics
 from ltr.tables.config import Workers
@@ -138,7 +138,9 @@ def plan(
             try:
                 waits = teacher is not None and not teacher.done
                 known = f"waits for {label} {fold} {seed}" if waits else identity(config)
-                config = with_levels(config, partial(make_dataset(config.dataset).split, "train"))
+                config = with_suggested(
+                    config, partial(make_dataset(config.dataset).split, "train")
+                )
             except DataError:
                 if not absent_ok:
                     raise
