@@ -21,10 +21,12 @@ from ltr.experiment.list_steps import check_bagging, draw_lists
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
+from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves
 from ltr.models import MLP, Linear
 from ltr.ranker import Ranker
-from ltr.scorers.ensemble import Ensemble, Member, chosen_on_vali, parse_weights, standardised
+from ltr.scorers.ensemble import Ensemble, Member, standardised
 from ltr.scorers.scorer import load_model
+from ltr.scorers.weights import HalfScores, given_weights, parse_weights, weights_on_vali
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import predict
 from ltr.training.network import NetworkLearner
@@ -83,18 +85,57 @@ def test_what_stands_on_padding_is_not_read() -> None:
     assert bool(Ensemble([member], [1.0])(features, mask).isfinite().all())
 
 
-def test_weights_are_chosen_on_vali() -> None:
-    rng = np.random.default_rng(0)
-    worth = np.array([0.2, 0.8, 0.2])  # of a member alone
-    noise = rng.normal(0, 0.05, 40)
+def of_halves(scores: torch.Tensor) -> HalfScores:
+    """A member whose epoch is 3 on each first half and 5 on each second."""
+    epochs = np.tile([3, 5], (HALVINGS, 1))
+    return HalfScores(epochs, {3: scores[0].double(), 5: scores[1].double()})
 
-    def measure(counts):
-        return worth @ counts / sum(counts) + noise
 
-    found = chosen_on_vali(measure, 3)
-    assert found == ((0, 1, 0), pytest.approx(0.8 + noise.mean()))
-    assert chosen_on_vali(lambda counts: np.append(measure(counts), np.nan), 3) == found
-    refused(lambda: chosen_on_vali(lambda counts: np.array([0.5, np.nan]), 2), DataError)
+def test_weights_shrink_as_halves_of_vali_disagree() -> None:
+    torch.manual_seed(0)
+    wanted = torch.randn(200, 4).double()  # of 200 lists of four items
+
+    def measure(scores: torch.Tensor) -> np.ndarray:
+        given = scores.view(200, 4)
+        return torch.cosine_similarity(given, wanted).numpy()
+
+    def weights(noise: list[float]) -> tuple[float, ...]:
+        members = [
+            of_halves((wanted + level * torch.randn(2, 200, 4)).flatten(1)) for level in noise
+        ]
+        return weights_on_vali(members, measure).weights
+
+    best, *others = weights([0.1, 5, 5])
+    assert best > 0.99
+    assert sum(others) < 0.01
+    alike = np.array([weights([1.0, 1.0, 1.0]) for _ in range(5)])
+    np.testing.assert_allclose(alike.sum(1), 1)
+    np.testing.assert_allclose(alike, 1 / 3, atol=0.1)
+    assert given_weights("equal", [of_halves(wanted.flatten().repeat(2, 1))] * 2, measure) == (
+        (0.5, 0.5), given_weights([0.3, 0.7], [of_halves(wanted.flatten().repeat(2, 1))] * 2,
+                                  measure).crossfit,
+    )  # fmt: skip
+
+
+def test_crossfit_of_an_ensemble_measures_on_the_other_half() -> None:
+    lists = 10
+    halves = Halves.of(np.ones(lists, dtype=bool))
+    first, second = torch.rand(2, lists).double()
+    member = of_halves(torch.stack([first, second]))
+
+    def measure(scores: torch.Tensor) -> np.ndarray:
+        return scores.numpy()
+
+    worth = given_weights([1.0], [member], measure).crossfit
+    expected = np.stack(
+        [first.numpy()[halves.second].mean(1), second.numpy()[halves.first].mean(1)], axis=1
+    )
+    assert worth == Crossfit.of(expected)
+    np.testing.assert_allclose(worth.measured, expected)
+    assert worth.less(worth) == Crossfit(0.0, 0.0, ())
+    one = HalfScores(member.epochs, {3: first[:1], 5: second[:1]})
+    assert given_weights("equal", [one], measure).crossfit is None
+    refused(lambda: weights_on_vali([one, one], measure), DataError)
 
 
 @pytest.mark.parametrize("wrong", [["best"], ["1"], ["1", "-1"], ["0", "0"], ["nan", "1"], []])
@@ -173,8 +214,9 @@ def test_an_ensemble_stands_as_a_run_when_its_members_are_gone(trained, tmp_path
     again = by_hand(ensemble.scores, lengths)
     np.testing.assert_allclose(nested.scores, again, atol=2e-6)
     fitted = made(members, tmp_path / "fitted", "weights=vali", *cache)
-    assert fitted.results["crossfit_weights"] is not None
-    assert fitted.results.get("crossfit") is None  # the choice of epochs saw all of vali
+    assert 0 <= fitted.results["crossfit"] <= 1
+    assert fitted.results["crossfit_equal"] == ensemble.results["crossfit"]
+    assert nested.results["crossfit"] is None  # the epochs of a member saw all of vali
 
     for folder in members:
         shutil.rmtree(folder)

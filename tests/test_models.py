@@ -324,7 +324,9 @@ def test_a_member_is_a_network_with_scaled_weights(mini: bool, monkeypatch) -> N
 def test_a_step_takes_the_mean_of_the_members_losses(empty: str) -> None:
     torch.manual_seed(0)
     data, model = lists_batch(), small_tabm(4)
-    settings = make_settings(compose("model=tabm", f"empty_lists={empty}", "l2=0.1"))
+    settings = make_settings(
+        compose("model=tabm", "batch_size=64", f"empty_lists={empty}", "l2=0.1")
+    )
     each = [
         mean_over_batch(
             lambdarank_loss(scores, data.labels, data.mask),

@@ -93,7 +93,7 @@ def number(scores: Tensor, labels: Tensor, mask: Tensor) -> float:
 )
 def test_a_loss_of_ones_own_is_refused_at_the_first_batch(loss, came, sliced) -> None:
     data, model = tensors(make_lists([4, 2, 5])), MLP(5, hidden_sizes=[3])
-    settings = make_settings(compose())
+    settings = make_settings(compose("batch_size=64"))
     stepper = Step(model, loss, torch.optim.SGD(model.parameters()), settings)
     batch: Batch | Slices = data.batch(np.arange(3))
     if sliced:

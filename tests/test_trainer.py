@@ -390,7 +390,7 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
     data, metric = ItemTensors(lists, no_transform(lists)), parse_metric("ndcg")
     record, last = (
         Monitor(
-            make_settings(compose(f"select={select}", "epochs=9", "select_on=ndcg")),
+            make_settings(compose(f"select={select}", "epochs=9", "batch_size=8", "select_on=ndcg")),
             metrics=[metric], convention=Convention(empty="skip"), folder=tmp_path, state={},
         )
         for select in ("best", "last")
@@ -407,4 +407,4 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
     assert record.crossfit == crossfit(np.array(values[1:]))  # to the last bit
     assert record.progress.best_epoch == 1 + int(np.argmax(means[1:]))
     assert record.progress.best_value == max(means[1:])
-    assert last.crossfit is None
+    assert last.crossfit is None  # nothing is measured yet

@@ -1,5 +1,6 @@
 """Make an ensemble of finished runs, as a run folder that every other command accepts."""
 
+import math
 import secrets
 import time
 from collections import Counter
@@ -9,23 +10,43 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 from omegaconf import DictConfig
 from tabulate import tabulate
+from torch import Tensor
 
 from ltr.arrays import Doubles
 from ltr.atomic import atomic_write, make_folder, write_csv
 from ltr.console.keys import of_method, texts
+from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.report import metric_table, write_run
+from ltr.experiment.report import crossfit_entries, metric_table, write_run
 from ltr.experiment.run_folder import RunFolder, find_runs, versions
-from ltr.scorers.ensemble import VALI, chosen_on_vali, parse_weights
+from ltr.metrics.crossfit import HALVINGS
+from ltr.scorers.ensemble import standardised_in_lists
 from ltr.scorers.inputs import set_threads
 from ltr.scorers.parts import make_convention, make_metrics
 from ltr.scorers.scorer import Scorer, check_columns, ensemble_of, scorer_of
 from ltr.scorers.trust import seen_from
-from ltr.training.checkpoint import ENSEMBLE, MEMBER, save_checkpoint, selected_checkpoint
+from ltr.scorers.weights import (
+    EQUAL,
+    VALI,
+    HalfScores,
+    given_weights,
+    parse_weights,
+    weights_on_vali,
+)
+from ltr.training.checkpoint import (
+    ENSEMBLE,
+    HALVES,
+    MEMBER,
+    fitting,
+    half_choices,
+    load_checkpoint,
+    save_checkpoint,
+    selected_checkpoint,
+)
 from ltr.training.device import pick_device
 from ltr.training.evaluation import metrics_of_scores, predict
 from ltr.training.monitor import Progress
@@ -34,9 +55,11 @@ _TARGET = "ltr.scorers.ensemble.Ensemble"
 
 
 def ensemble_of_runs(cfg: DictConfig) -> str:
-    """Make the ensemble that ``cfg`` describes; return its members, metrics and folder as text.
-    ``ConfigError``: no runs are given, one is not finished, or the output folder exists; see also
-    ``make_ensemble``.
+    """Make the ensemble that ``cfg`` describes, one for each fold; return members, metrics and
+    folder as text.
+
+    ``ConfigError``: no runs are given, one is not finished, the folds have not equally many, or the
+    output folder exists; see also ``make_ensemble``.
     """
     if not (paths := texts(cfg, "runs")):
         raise ConfigError("give run folders, or a folder that holds runs; see --help")
@@ -46,26 +69,65 @@ def ensemble_of_runs(cfg: DictConfig) -> str:
         raise ConfigError(
             f"{unfinished[0]} is not finished: go on with it, or name the runs one by one"
         )
+    folds: dict[str | None, list[RunFolder]] = {}
+    for run in runs:
+        folds.setdefault(run.repeat, []).append(run)
+    counts = {len(of_fold): name for name, of_fold in folds.items()}
+    if len(counts) > 1:
+        (one, first), (other, second), *_ = counts.items()
+        raise ConfigError(
+            f"{first} has {one} runs and {second} has {other}: give the same runs of every fold"
+        )
     now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     name = f"{now}_{runs[0].results['dataset']}-ensemble_{secrets.token_hex(2)}"
     folder = Path(cfg.output or f"{cfg.output_dir}/{name}")
     if folder.exists():
         raise ConfigError(f"output={folder} is there already: give the name of a new folder")
-    weights = parse_weights(texts(cfg, "weights"), len(runs))
-    results = make_ensemble(runs, weights, folder, cfg)
-    select_on = results["select_on"]
-    parts = [
-        tabulate(results["members"], "keys", floatfmt=".4f"),
-        metric_table({split: results[split] for split in ("vali", "test")}),
-        str(results["convention"]["text"]),
-    ]
-    if results["crossfit_weights"] is not None:
+    for of_fold in folds.values():
+        check_alike(of_fold)
+    weights = parse_weights(texts(cfg, "weights"), len(runs) // len(folds))
+    made = {
+        str(fold): make_ensemble(of_fold, weights, _place(folder, fold, len(folds)), cfg)
+        for fold, of_fold in sorted(folds.items(), key=lambda one: str(one[0]))
+    }
+    return "\n\n".join([*_summary(made), f"kept in {folder}"])
+
+
+def _place(folder: Path, fold: str | None, folds: int) -> Path:
+    """Return the run folder of the ensemble of a fold: ``folder`` itself if there is one fold."""
+    return folder if folds == 1 else folder / str(fold).replace(", ", "_").replace(" ", "-")
+
+
+def _summary(made: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Return tables of members and metrics, as means over folds, and what the weights are worth."""
+    import pandas as pd
+
+    every, several = [*made.values()], len(made) > 1
+    first, select_on = every[0], every[0]["select_on"]
+    members = pd.DataFrame(first["members"])
+    if several:
+        numbers = pd.concat(pd.DataFrame(one["members"]) for one in every).groupby(level=0)
+        columns = [f"vali {select_on}", "weight"]
+        members = members.drop(columns="run").assign(**numbers[columns].mean())
+    look: Any = {"headers": "keys", "floatfmt": ".4f", "showindex": False}
+    parts = [tabulate(members.to_dict("list"), **look)]
+    means = {split: pd.DataFrame([one[split] for one in every]) for split in ("vali", "test")}
+    if several:
+        values = {f"{split} {select_on}": frame[select_on] for split, frame in means.items()}
+        parts.append(tabulate({"": [*made], **values}, **look))
+        parts.append(f"mean over {len(made)} folds")
+    parts.append(metric_table({split: dict(frame.mean()) for split, frame in means.items()}))
+    parts.append(str(first["convention"]["text"]))
+    names = ["crossfit", "crossfit_equal", "crossfit_error"]
+    value, equal, error = pd.DataFrame(every)[names].astype(float).mean(skipna=False)
+    if not math.isnan(value):
+        beside = "" if first["choices"]["weights"] == EQUAL else f"; equal weights {equal:.4f}"
         parts.append(
-            f"weights chosen on one half of vali have {select_on} "
-            f"{results['crossfit_weights']:.4f} on the other, where vali shows "
-            f"{results['vali'][select_on]:.4f}"
+            f"crossfit vali {select_on} {value:.4f} ± {error / math.sqrt(len(every)):.4f} "
+            "(standard error), epochs and weights chosen on one half of the lists and measured on "
+            f"the other{beside}"
         )
-    return "\n\n".join([*parts, f"kept in {folder}"])
+    return parts
 
 
 def make_ensemble(
@@ -123,19 +185,23 @@ def make_ensemble(
     digests = {split: part["digest"] for split, part in shared["data"].items()}
     scorer = Scorer(first.model, transform, first.columns, config, digests, device)
     data = {split: scorer.open(part) for split, part in lists.items()}
-    chosen, crossfit = (1 / len(members),) * len(members), None
+    by = next(metric for metric in metrics if str(metric) == select_on)
+
+    def measure(scores: Tensor) -> Doubles:
+        return metrics_of_scores(data["vali"], scores, [by], convention, items=items)[select_on]
+
+    found = [
+        _on_vali(run, one, data["vali"], items) for run, one in zip(runs, members, strict=True)
+    ]
+    on_vali = [scores for scores, _ in found]
+    equal = given_weights(EQUAL, on_vali, measure)
     if weights == VALI:
-        alone = (ensemble_of([one], [1.0]).to(device) for one in members)
-        scores = torch.stack([predict(one, data["vali"], items=items).double() for one in alone])
-        by = next(metric for metric in metrics if str(metric) == select_on)
-
-        def measure_of(counts: tuple[int, ...]) -> Doubles:
-            mean = torch.tensor(counts, dtype=torch.float64, device=device) @ scores
-            return metrics_of_scores(data["vali"], mean, [by], convention, items=items)[select_on]
-
-        chosen, crossfit = chosen_on_vali(measure_of, len(members))
-    elif not isinstance(weights, str):
-        chosen = weights
+        weighed = weights_on_vali(on_vali, measure)
+    else:
+        weighed = equal if weights == EQUAL else given_weights(weights, on_vali, measure)
+    if not all(by_half for _, by_half in found):  # their epochs were chosen on all of vali
+        equal, weighed = (one._replace(crossfit=None) for one in (equal, weighed))
+    chosen = weighed.weights
     scorer = replace(scorer, model=ensemble_of(members, chosen).to(device).eval())
 
     plain = weights if isinstance(weights, str) else list(weights)
@@ -170,7 +236,8 @@ def make_ensemble(
         select="best" if "best" in {run.results["select"] for run in runs} else "last",
         select_on=select_on,
         selected_epoch=None,
-        crossfit_weights=crossfit,  # unlike a run's crossfit: epochs were chosen on all of vali
+        **crossfit_entries(weighed.crossfit),
+        crossfit_equal=None if equal.crossfit is None else equal.crossfit.value,
         **{key: shared[key] for key in ("seed", "dataset", "fold", "data", "features")},
         members=[
             {
@@ -190,6 +257,24 @@ def make_ensemble(
             "model": {"_target_": _TARGET, "weights": plain, "members": methods},
         },
     )  # fmt: skip
+
+
+def _on_vali(
+    run: RunFolder, member: Scorer, vali: ItemTensors, items: int
+) -> tuple[HalfScores, bool]:
+    """Return the scores of a member on the validation lists, and whether they are those of epochs
+    that halves of the lists choose. If not, they are those of the selected weights: ensembles and
+    runs of earlier versions keep no others.
+    """
+    last = run.folder / "last.pt"
+    if last.is_file() and HALVES in (content := load_checkpoint(last)):
+        with fitting(last):
+            epochs, scores = half_choices(content[HALVES])
+            scores = {epoch: standardised_in_lists(one, vali) for epoch, one in scores.items()}
+            return HalfScores(epochs, scores), True
+    alone = ensemble_of([member], [1.0]).to(member.device)
+    scores = {0: predict(alone, vali, items=items).double()}
+    return HalfScores(np.zeros((HALVINGS, 2), dtype=np.int64), scores), False
 
 
 def check_alike(runs: Sequence[RunFolder]) -> None:

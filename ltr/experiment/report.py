@@ -16,6 +16,7 @@ from ltr.data.lists import Lists
 from ltr.experiment.run_folder import commit, versions, write_queries, write_results, write_scores
 from ltr.experiment.start import Inputs, Training
 from ltr.metrics import Convention, Metric
+from ltr.metrics.crossfit import Crossfit
 from ltr.models.rounds import BoostedTrees
 from ltr.scorers.scorer import Scorer
 from ltr.training.device import describe_device
@@ -62,8 +63,7 @@ def report_of(inputs: Inputs, training: Training, started: float) -> Report:
         select_on=settings.select_on,
         selected_epoch=tested,
         best_epoch=done.best_epoch,
-        crossfit=None if worth is None else worth.value,
-        crossfit_error=None if worth is None else worth.error,
+        **crossfit_entries(worth),
         epochs=done.epoch,
         seed=settings.seed,
         dataset=parts.dataset.name,
@@ -87,6 +87,17 @@ def report_of(inputs: Inputs, training: Training, started: float) -> Report:
     return Report(
         {f"{split}_{k}": v for split, part in table.items() for k, v in part.items()}, text
     )
+
+
+def crossfit_entries(crossfit: Crossfit | None) -> dict[str, Any]:
+    """Return the entries of ``results.json`` about ``crossfit``."""
+    if crossfit is None:
+        return dict.fromkeys(("crossfit", "crossfit_error", "crossfit_halves"))
+    return {
+        "crossfit": crossfit.value,
+        "crossfit_error": crossfit.error,
+        "crossfit_halves": crossfit.measured,
+    }
 
 
 def write_run(

@@ -6,7 +6,7 @@ the other half.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,34 @@ HALVINGS = 20  # random splits; more would reduce the noise of the splits, not t
 
 @dataclass(frozen=True)
 class Crossfit:
-    """The estimated metric of the best epoch, and its standard error due to the choice of lists."""
+    """What a choice on half of the validation lists is worth on new lists.
+
+    Attributes:
+        value: the estimated metric.
+        error: its standard error due to the choice of lists.
+        measured: the mean metric of the choice of each half on the other half, ``[splits][2]``.
+    """
 
     value: float
     error: float
+    measured: tuple[tuple[float, ...], ...] = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, measured: Doubles) -> "Crossfit":
+        """Return the crossfit of what was ``measured``, ``[splits, 2]``.
+
+        The standard error is that of a mean over n lists. The difference of the two terms of a
+        split has variance 4 s^2 / n, where s^2 is the variance between lists, so a quarter of its
+        square, averaged over splits, estimates s^2 / n. This is the noise from the choice of the
+        lists. It does not include how much the metric varies from one training run to the next.
+        """
+        error = float(np.sqrt(np.square(measured[:, 0] - measured[:, 1]).mean()) / 2)
+        return cls(float(measured.mean()), error, tuple(map(tuple, measured.tolist())))
+
+    def less(self, other: "Crossfit") -> "Crossfit":
+        """Return this crossfit minus ``other``, paired: the noise that both share cancels."""
+        splits = min(len(self.measured), len(other.measured))
+        return Crossfit.of(np.array(self.measured[:splits]) - np.array(other.measured[:splits]))
 
 
 @dataclass(frozen=True)
@@ -64,11 +88,6 @@ def crossfit_of_halves(means: Doubles) -> Crossfit | None:
     chosen on n/2 lists is worth on new lists. For an epoch chosen on all n lists it is, if
     anything, too low.
 
-    The standard error is that of a mean over n lists. The difference of the two terms of a split
-    has variance 4 s^2 / n, where s^2 is the variance between lists, so a quarter of its square,
-    averaged over splits, estimates s^2 / n. This is the noise from the choice of the lists. It does
-    not include how much the metric varies from one training run to the next.
-
     ``means``, ``[epochs, splits, 2]``, are those of ``Halves.means`` for each epoch. The result is
     None if there is no epoch, or if a half has no list.
     """
@@ -76,5 +95,4 @@ def crossfit_of_halves(means: Doubles) -> Crossfit | None:
         return None
     chosen = means.argmax(axis=0)  # [splits, 2], chosen on each half
     measured = np.take_along_axis(means[..., ::-1], chosen[None], axis=0)[0]  # on the other half
-    difference = measured[:, 0] - measured[:, 1]
-    return Crossfit(float(measured.mean()), float(np.sqrt(np.square(difference).mean()) / 2))
+    return Crossfit.of(measured)

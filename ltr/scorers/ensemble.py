@@ -1,22 +1,17 @@
-"""Ensembles: weighted means of the members' standardised scores, with given or chosen weights."""
+"""Ensembles: weighted means of the members' standardised scores."""
 
-import math
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ltr.arrays import Doubles, Ints
+from ltr.data.batches import ItemTensors
 from ltr.data.transforms import FeatureTransform
-from ltr.errors import ConfigError, DataError
 from ltr.training.device import matrix_products
+from ltr.training.evaluation import padded_batches
 from ltr.typing import Features, Mask, Ranks, Scores
 
-EQUAL, VALI = "equal", "vali"
-_PICKS = 10  # members picked on each half of the validation lists
-_SPLITS = 5  # random splits of the validation lists into halves
+_ITEMS = 32768  # padded items in a batch of scores
 
 
 class Member(nn.Module):
@@ -78,82 +73,12 @@ def standardised(scores: Scores, mask: Mask) -> Tensor:
     return (off / deviation).masked_fill(~mask | (deviation == 0), 0)
 
 
-def parse_weights(given: Sequence[str], members: int) -> str | tuple[float, ...]:
-    """Return the setting ``weights``: ``equal``, ``vali``, or numbers, which are scaled to a sum of
-    1.
-
-    ``ConfigError``: it is none of these, or there is not one number >= 0 for each member.
+def standardised_in_lists(scores: Tensor, data: ItemTensors) -> Tensor:
+    """Standardise ``scores``, ``[items]`` in the order of ``data``, in each list; return float64
+    ``[items]`` on the device of ``data``.
     """
-    if len(given) == 1 and given[0] in (EQUAL, VALI):
-        return given[0]
-    try:
-        values = [float(text) for text in given]
-    except ValueError:
-        values = []
-    if not 0 < sum(values) < math.inf or min(values) < 0 or len(values) != members:
-        raise ConfigError(
-            f"weights={','.join(given)}: write equal, vali, or a number >= 0 for each of the "
-            f"{members} runs, such as [0.7,0.3]"
-        )
-    return tuple(value / sum(values) for value in values)
-
-
-def chosen_on_vali(
-    measure: Callable[[tuple[int, ...]], Doubles], members: int, *, seed: int = 0
-) -> tuple[tuple[float, ...], float]:
-    """Choose weights by greedy selection with replacement on halves of the validation lists.
-
-    The method is that of Caruana et al. (2004, "Ensemble selection from libraries of models"), who
-    draw bags of models where this function draws halves of the lists. On a half, ten picks are
-    made, one after the other. Each adds the member with which the mean score of all picks so far
-    has the best metric. The best of the resulting ten sets is kept; if several are best, the first.
-    The weights are the mean over both halves of five random splits. A few lists change this mean
-    less than they would change a single choice on all lists.
-
-    Args:
-        measure: takes how often each member counts in the mean of the standardised scores; returns
-            the metric of every validation list, NaN where the convention skips the list.
-        members: the number of members.
-        seed: the seed of the random splits.
-
-    Returns:
-        The weights, >= 0 with a sum of 1, and the mean metric of each choice on the half that was
-        not used to make it.
-
-    Raises:
-        DataError: fewer than two validation lists count under the convention.
-    """
-
-    @cache
-    def values(counts: tuple[int, ...]) -> Doubles:
-        of_lists = measure(counts)
-        return of_lists[~np.isnan(of_lists)]
-
-    def picked(half: Ints) -> tuple[int, ...]:
-        """Return how often each member occurs in the best set on ``half``."""
-        counts = best = (0,) * members
-        most = -math.inf
-        for _ in range(_PICKS):
-            options = [(*counts[:i], counts[i] + 1, *counts[i + 1 :]) for i in range(members)]
-            found = [float(values(option)[half].mean()) for option in options]
-            counts = options[int(np.argmax(found))]
-            if max(found) > most:
-                best, most = counts, max(found)
-        return best
-
-    lists = len(values((1,) * members))
-    if lists < 2:
-        raise DataError(
-            f"weights=vali: {lists} vali list counts under this convention; set weights=equal"
-        )
-    rng = np.random.default_rng(seed)
-    weights, apart = np.zeros(members), []
-    for _ in range(_SPLITS):
-        order = rng.permutation(lists)
-        halves = order[: lists // 2], order[lists // 2 :]
-        for own, other in (halves, halves[::-1]):
-            counts = picked(own)
-            weights += np.array(counts) / sum(counts)
-            apart.append(float(values(counts)[other].mean()))
-    weights /= weights.sum()
-    return tuple(weights.tolist()), float(np.mean(apart))
+    given = scores.to(data.device)
+    out = torch.empty(len(given), dtype=torch.float64, device=data.device)
+    for batch in padded_batches(data, items=_ITEMS):
+        out[batch.rows[batch.mask]] = standardised(given[batch.rows], batch.mask)[batch.mask]
+    return out

@@ -14,8 +14,8 @@ from ltr.console.arguments import as_text
 from ltr.console.configs import files_of
 from ltr.console.keys import as_list
 from ltr.errors import ConfigError
-from ltr.scorers.ensemble import parse_weights
 from ltr.scorers.parts import named_metrics
+from ltr.scorers.weights import parse_weights
 
 
 @dataclass
