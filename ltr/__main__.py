@@ -24,6 +24,9 @@ COMMANDS = {
         "ltr.experiment.ensemble:ensemble_of_runs",
         "combine several runs (networks or trees) into one ranker"
     ),
+    "recommend": (
+        "ltr.tables.recommend:recommend", "train several kinds of rankers, and keep the best"
+    ),
     "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check and count a data set"),
     "table": ("ltr.tables.table:make_table", "fill in a table of results next to published ones"),
     "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),

@@ -5,6 +5,7 @@ Importing this module must stay cheap (no torch), because every command does it 
 
 import errno
 import logging
+import math
 import os
 import sys
 import time
@@ -135,15 +136,20 @@ def say(text: str) -> None:
 class Finished:
     """Print a line for each finished piece of work, such as a run of a table, with time left."""
 
-    def __init__(self, total: int, done: int = 0) -> None:
-        """Start the clock; ``done`` of ``total`` pieces are already finished."""
-        self.total, self.done = total, done
+    def __init__(self, total: int, done: int = 0, *, until: float = math.inf) -> None:
+        """Start the clock; ``done`` of ``total`` pieces are already finished. No piece begins after
+        ``until``, in the seconds of ``time.monotonic()``.
+        """
+        self.total, self.done, self.until = total, done, until
         self._before, self._began = done, time.monotonic()
 
     def add(self, name: str, outcome: str) -> None:
         """Print that ``name`` finished with ``outcome``, such as ``ndcg@5 0.4321``."""
         self.done += 1
-        each = (time.monotonic() - self._began) / (self.done - self._before)
-        left = timedelta(seconds=round(each * (self.total - self.done)))
+        now = time.monotonic()
+        each = (now - self._began) / (self.done - self._before)
+        left = timedelta(
+            seconds=round(min(each * (self.total - self.done), max(self.until - now, 0)))
+        )
         more = f", about {left} left" if left else ""
         say(f"{self.done} of {self.total}  {name}  {outcome}{more}")

@@ -87,13 +87,13 @@ def ensemble_of_runs(cfg: DictConfig) -> str:
         check_alike(of_fold)
     weights = parse_weights(texts(cfg, "weights"), len(runs) // len(folds))
     made = {
-        str(fold): make_ensemble(of_fold, weights, _place(folder, fold, len(folds)), cfg)
+        str(fold): make_ensemble(of_fold, weights, place_of_fold(folder, fold, len(folds)), cfg)
         for fold, of_fold in sorted(folds.items(), key=lambda one: str(one[0]))
     }
     return "\n\n".join([*_summary(made), f"kept in {folder}"])
 
 
-def _place(folder: Path, fold: str | None, folds: int) -> Path:
+def place_of_fold(folder: Path, fold: str | None, folds: int) -> Path:
     """Return the run folder of the ensemble of a fold: ``folder`` itself if there is one fold."""
     return folder if folds == 1 else folder / str(fold).replace(", ", "_").replace(" ", "-")
 

@@ -1,9 +1,11 @@
 """Plan the runs of a table and execute them as sweeps."""
 
+import math
 import os
 import re
 import shlex
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -178,13 +180,51 @@ def folds_of(table: Table, config: DictConfig) -> list[int | None]:
     return [*range(1, count + 1)] if table.folds == "all" else [*map(int, table.folds)]
 
 
-def execute(runs: Sequence[Run], file: Path, workers: Workers) -> dict[Path, str]:
-    """Train ``runs`` as one sweep; return folder -> reason for each run that did not finish."""
+def complete(
+    runs: list[Run],
+    planned: Callable[[], list[Run]],
+    folder: Path,
+    workers: Workers,
+    until: float = math.inf,
+) -> tuple[list[Run], dict[Path, str]]:
+    """Do those of ``runs`` that are missing; return all runs, and folder -> reason for each one
+    that failed.
+
+    Args:
+        runs: what ``planned`` returned.
+        planned: plans again, once teachers are trained, from which the identities of their students
+            follow.
+        folder: gets the file with the list of jobs.
+        workers: how the runs are trained.
+        until: the time, as ``time.monotonic()`` gives it, from which on no run begins.
+    """
+    failures = dict[Path, str]()
+    threads = runs[0].config.threads or workers.threads
+
+    def ready() -> list[Run]:
+        return [r for r in runs if not (r.done or r.waits or r.folder in failures)]
+
+    while (todo := ready()) and time.monotonic() < until:
+        if trained := [run for run in todo if not run.members]:
+            failures |= execute(trained, folder / "jobs.yaml", workers, until)
+        failures |= make_ensembles([run for run in todo if run.members], threads)
+        if any(run.teacher for run in todo):
+            runs = planned()
+    return runs, failures
+
+
+def execute(
+    runs: Sequence[Run], file: Path, workers: Workers, until: float = math.inf
+) -> dict[Path, str]:
+    """Train ``runs`` as one sweep; return folder -> reason for each run that did not finish. No run
+    begins after ``until``.
+    """
     jobs = [
         Job(run.name, run.folder, [*map(with_quotes, run.overrides), *workers.extra], run.outcome)
         for run in {run.folder: run for run in runs}.values()
     ]
-    return launch("train", train_job, jobs, file, workers, "hydra.callbacks.summary.quiet=true")
+    quiet = "hydra.callbacks.summary.quiet=true"
+    return launch("train", train_job, jobs, file, workers, quiet, until=until)
 
 
 def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
@@ -235,6 +275,7 @@ def launch(
     file: Path,
     workers: Workers,
     *options: str,
+    until: float = math.inf,
 ) -> dict[Path, str]:
     """Run ``jobs`` as one sweep; return folder -> reason for each job that did not finish.
 
@@ -248,6 +289,8 @@ def launch(
         file: the file to write the list of jobs to, for the launcher.
         workers: processes on this machine, or a launcher.
         options: further overrides for Hydra.
+        until: the time, as ``time.monotonic()`` gives it, from which on no job begins. If there is
+            such a time, as many jobs as there are workers are launched together.
     """
     count = min(workers.count, len(jobs))
     local = [
@@ -268,11 +311,13 @@ def launch(
     for job in jobs:
         (job.folder / "error.txt").unlink(missing_ok=True)
     reason = "not finished, or the code or the data changed meanwhile: give the same command again"
-    left, attempts = list(jobs), 2
-    with _progress(jobs):
-        while left and attempts:
+    left, attempts, begun = list(jobs), 2, dict[Path, Job]()
+    with _progress(jobs, until):
+        while left and attempts and time.monotonic() < until:
+            now = left if until == math.inf else left[:count]
+            begun |= {job.folder: job for job in now}
             listed = [
-                [*job.arguments, f"hydra.sweep.subdir={quoted(job.folder.name)}"] for job in left
+                [*job.arguments, f"hydra.sweep.subdir={quoted(job.folder.name)}"] for job in now
             ]
             atomic_write(file, yaml.safe_dump(listed))
             before, killed = len(left), False
@@ -282,17 +327,22 @@ def launch(
                 raise
             except Exception as error:
                 killed, reason = True, f"its process ended early: {error}"
-            left = [job for job in left if job.end() is None]
-            attempts = 0 if not killed else 2 if len(left) < before else attempts - 1
+            if killed:
+                left = [job for job in left if job.end() is None]
+                attempts = 2 if len(left) < before else attempts - 1
+            else:
+                left = left[len(now) :]
     return {
-        job.folder: RunFolder(job.folder).error or reason for job in jobs if job.outcome() is None
+        folder: RunFolder(folder).error or reason
+        for folder, job in begun.items()
+        if job.outcome() is None
     }
 
 
 @contextmanager
-def _progress(jobs: Sequence[Job]) -> Iterator[None]:
+def _progress(jobs: Sequence[Job], until: float) -> Iterator[None]:
     """Print a line as soon as one of ``jobs`` has a result or an error, with any launcher."""
-    stop, finished, left = threading.Event(), Finished(len(jobs)), list(jobs)
+    stop, finished, left = threading.Event(), Finished(len(jobs), until=until), list(jobs)
 
     def watch() -> None:
         stopped = False

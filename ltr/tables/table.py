@@ -1,9 +1,11 @@
 """Make a table: do the runs that are missing, then write the report."""
 
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from omegaconf import DictConfig
@@ -18,8 +20,11 @@ from ltr.errors import ConfigError, as_started
 from ltr.tables.config import TableConfig, table_config
 from ltr.tables.report import blocks, data_counts, facts, fold_report, unfinished
 from ltr.tables.results import IN_MEMORY, Results, check_test_lists, measure
-from ltr.tables.runs import execute, make_ensembles, plan
+from ltr.tables.runs import Run, complete, plan
 from ltr.tables.spec import Table, read_table
+
+if TYPE_CHECKING:
+    from ltr.tables.budget import Budget
 
 
 def make_table(cfg: DictConfig) -> bool:
@@ -75,17 +80,10 @@ def make_table(cfg: DictConfig) -> bool:
         return True
     check_test_lists(table, runs)
     folder = output_dir / "tables" / order.name(data, order.of_table)
-    failures: dict[Path, str] = {}
-    while ready := [run for run in todo if not (run.done or run.waits or run.folder in failures)]:
-        if trained := [run for run in ready if not run.members]:
-            failures |= execute(trained, folder / "jobs.yaml", workers)
-        threads = config.threads or workers.threads
-        failures |= make_ensembles([run for run in ready if run.members], threads)
-        if any(run.teacher for run in todo):  # their identities are known once teachers are done
-            runs = planned()
-        todo = [run for run in runs if not run.done]
-    for run in todo:
-        failures.setdefault(run.folder, "a row that it needs failed")
+    runs, failures = complete(runs, planned, folder, workers)
+    for run in runs:
+        if not run.done:
+            failures.setdefault(run.folder, "a row that it needs failed")
     for path, reason in failures.items():
         say(f"{path.name} failed: {reason}")
     if table.by_fold:
@@ -93,29 +91,47 @@ def make_table(cfg: DictConfig) -> bool:
             return False
         report, frames = fold_report(table, runs, folder.name, command)
     else:
-        missing = unfinished(runs)
-        for label in dict.fromkeys(run.label for run in runs if run.folder in failures):
-            missing[label] = ", ".join(filter(None, [missing.get(label), "failed"]))
-        by_run = measure(table, runs)
-        results = Results(table, runs, by_run, float(cfg.margin), missing, lists, unlike)
-        head, details = facts(results), [("Every row", _commands(table, order))]
-        if budget:
-            head += budget.facts()
-            details.append(("Found settings, over those of the row", budget.frame()))
-        report = Report(
-            folder.name,
-            title=table.title,
-            command=command,
-            facts=head,
-            blocks=blocks(results),
-            plot=interval_plot(results.judged, results.baseline) if results.judged else "",
-            details=details,
-        )
-        frames = {"table": results.numbers, "runs": by_run.drop(columns=IN_MEMORY)}
+        results = results_of(table, runs, failures, float(cfg.margin), (lists, unlike))
+        report, frames = report_of(results, order, folder.name, command, budget)
     files = report.write(folder, "table", frames)
     print(terminal(report))
     print(f"kept in {folder} ({', '.join(files)})")
     return not failures
+
+
+def results_of(
+    table: Table,
+    runs: Sequence[Run],
+    failures: Mapping[Path, str],
+    margin: float,
+    counts: tuple[str, str | None],
+) -> Results:
+    """Return numbers and verdicts of the finished ``runs``; ``counts`` are of ``data_counts``."""
+    missing = unfinished(runs)
+    for label in dict.fromkeys(run.label for run in runs if run.folder in failures):
+        missing[label] = ", ".join(filter(None, [missing.get(label), "failed"]))
+    return Results(table, runs, measure(table, runs), margin, missing, *counts)
+
+
+def report_of(
+    results: Results, order: TableConfig, name: str, command: str, budget: "Budget | None" = None
+) -> tuple[Report, dict[str, pd.DataFrame]]:
+    """Return the report of a table, and the frames of its CSV files."""
+    head, details = facts(results), [("Every row", _commands(results.table, order))]
+    if budget:
+        head += budget.facts()
+        details.append(("Found settings, over those of the row", budget.frame()))
+    report = Report(
+        name,
+        title=results.table.title,
+        command=command,
+        facts=head,
+        blocks=blocks(results),
+        plot=interval_plot(results.judged, results.baseline) if results.judged else "",
+        details=details,
+    )
+    frames = {"table": results.numbers, "runs": results.by_run.drop(columns=IN_MEMORY)}
+    return report, frames
 
 
 def _commands(table: Table, order: TableConfig) -> pd.DataFrame:

@@ -1,0 +1,162 @@
+"""Recommend a ranker: train the rows of a table, combine them, and choose one on vali."""
+
+import math
+import shlex
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
+from tabulate import tabulate
+
+from ltr.atomic import make_folder
+from ltr.console.configs import own_keys
+from ltr.console.keys import number, texts
+from ltr.console.process import say
+from ltr.errors import ConfigError, as_started
+from ltr.experiment.ensemble import place_of_fold
+from ltr.experiment.run_folder import RunFolder
+from ltr.metrics.crossfit import Crossfit
+from ltr.tables.config import table_config
+from ltr.tables.report import data_counts
+from ltr.tables.results import CROSSFIT, Results, check_test_lists
+from ltr.tables.runs import Run, complete, plan
+from ltr.tables.spec import Table, read_table
+from ltr.tables.table import report_of, results_of
+
+_FOLD = "dataset.fold="
+_MINUTE = 60.0  # seconds
+
+
+def recommend(cfg: DictConfig) -> str:
+    """Train and choose as ``cfg`` says; return the rows, the choice and its folder as text.
+
+    ``ConfigError``, ``DataError``: before anything runs, with one line that says what to correct;
+    also if no row was finished in time.
+    """
+    until = time.monotonic() + _MINUTE * number(cfg, "minutes")
+    fold = [one for one in texts(cfg, "train") if one.startswith(_FOLD)]
+    merged = DictConfig(OmegaConf.merge(own_keys("table"), cfg))
+    merged.train = [one for one in texts(cfg, "train") if one not in fold]
+    order = table_config(merged)
+    output_dir, now = Path(cfg.output_dir).absolute(), datetime.now()
+    table = read_table(str(cfg.table))
+    if table.by_fold:
+        raise ConfigError(f"table={cfg.table}: it stands beside published numbers: give recipes")
+    if rows := texts(cfg, "rows"):
+        table = table.only(rows)
+    if fold:
+        table = replace(table, folds=[fold[-1].removeprefix(_FOLD)])
+    trained = replace(
+        table, rows={label: row for label, row in table.rows.items() if not row.ensemble}
+    )
+    planned = partial(plan, trained, order.overrides, range(1, cfg.seeds + 1), output_dir)
+    runs = planned()
+    data, workers = str(runs[0].config.dataset.name), order.workers(runs[0].config)
+    output = Path(cfg.output or output_dir / f"recommended_{data}_{now:%Y-%m-%d_%H-%M-%S}")
+    if output.exists():
+        raise ConfigError(f"output={output} is there already: give the name of a new folder")
+    check_test_lists(table, runs)
+    words = [*order.of_table, *fold]
+    folder = output_dir / "tables" / f"recommend_{order.name(data, words)}"
+    todo = sum(not run.done for run in runs)
+    say(f"{len(runs)} runs of {len(trained.rows)} rows, {todo} to do, {cfg.minutes:g} min at most")
+    runs, failures = complete(runs, planned, folder, workers, until)
+    for path, reason in failures.items():
+        say(f"{path.name} failed, and is left out: {reason}")
+    final = _finished(table, runs)
+    if not final.rows:
+        raise ConfigError(
+            f"no row was finished in minutes={cfg.minutes:g}: the same command goes on; give it "
+            "more minutes, or fewer rows"
+        )
+    final_plan = partial(plan, final, order.overrides, range(1, cfg.seeds + 1), output_dir)
+    runs, failures = complete(final_plan(), final_plan, folder, workers)
+    command = f"{as_started('recommend')} {shlex.join([*order.asked, *words])}"
+    results = results_of(final, runs, failures, float(order.cfg.margin), data_counts(final, runs))
+    report, frames = report_of(results, order, folder.name, command)
+    report.write(folder, "table", frames)
+    chosen = {
+        at: choose([run for run in runs if run.fold == at and run.done])
+        for at in dict.fromkeys(run.fold for run in runs)
+    }
+    make_folder("output", output.parent)
+    for place, run in places(output, chosen).items():
+        shutil.copytree(run.folder, place, ignore=shutil.ignore_patterns(".lock", "before-*"))
+    return _text(results, chosen, output, folder)
+
+
+def places(output: Path, chosen: Mapping[int | None, Run]) -> dict[Path, Run]:
+    """Return the run folder to write for each chosen run: ``output`` if there are no folds."""
+    return {place_of_fold(output, f"fold {at}", len(chosen)): run for at, run in chosen.items()}
+
+
+def _finished(table: Table, runs: Sequence[Run]) -> Table:
+    """Return ``table`` with the rows that are finished in all folds and seeds, and the ensembles of
+    at least two of them.
+    """
+    done = {run.label for run in runs} - {run.label for run in runs if not run.done}
+    rows = {label: row for label, row in table.rows.items() if label in done}
+    for label, row in table.ensembles.items():
+        members = [one for one in row.ensemble if one in done]
+        if len(members) * len({run.seed for run in runs}) > 1 and isinstance(row.weights, str):
+            rows[label] = replace(row, ensemble=members)
+    baseline = table.baseline if table.baseline in rows else None
+    return replace(table, rows=rows, baseline=baseline)
+
+
+def choose(runs: Sequence[Run]) -> Run:
+    """Return the run to recommend: the best ensemble on the validation lists, or a run that is
+    better than it by more than one standard error.
+
+    Both are measured by crossfit, and compared list by list: the noise that they share cancels. An
+    ensemble is preferred because its value varies less from one training to the next, and because
+    the best of many noisy values is too high.
+    """
+    worth = {run.folder: crossfit_of(run) for run in runs}
+    first = max(
+        [run for run in runs if run.members] or runs, key=lambda run: worth[run.folder].value
+    )
+    over = {run.folder: worth[run.folder].less(worth[first.folder]) for run in runs}
+    best = max(runs, key=lambda run: over[run.folder].value)
+    gain = over[best.folder]
+    return best if gain.value > gain.error else first
+
+
+def crossfit_of(run: Run) -> Crossfit:
+    """Return the crossfit of a finished run; that of -inf if a half had no list."""
+    halves = RunFolder(run.folder).results["crossfit_halves"]
+    return Crossfit.of(np.array(halves or [[-math.inf, -math.inf]]))
+
+
+def _text(results: Results, chosen: Mapping[int | None, Run], output: Path, folder: Path) -> str:
+    """Return the rows with their values, what was chosen, and what can be done with it."""
+    frame, convention = results.by_run, results.table.conventions[0]
+    select_on = str(next(iter(chosen.values())).config.select_on)
+    tests = {f"{convention} {metric}": f"test {metric}" for metric in results.table.metrics}
+    names = {CROSSFIT: f"{CROSSFIT} {select_on}", **tests}
+    by_row = frame.groupby("row", sort=False)
+    means = by_row[[*names]].mean().assign(seconds=by_row["seconds"].sum().round())
+    means = means.sort_values(CROSSFIT, ascending=False)
+    ours = frame[frame["run"].isin([str(run.folder) for run in chosen.values()])]
+    means.loc["the choice"] = ours.drop_duplicates("fold")[[*names]].mean()
+    shown = means.rename(columns=names).reset_index(names="").astype(object)
+    look: Any = {"headers": "keys", "floatfmt": ("", *[".4f"] * len(names), ".0f")}
+    words = ", ".join(dict.fromkeys(run.label for run in chosen.values()))
+    place = next(iter(places(output, chosen)))
+    return "\n\n".join(
+        [
+            tabulate(shown.where(shown.notna(), None).to_dict("list"), **look),
+            f"the choice, by crossfit on vali: {words}\nkept in {output}\n"
+            f"all intervals: {folder / 'table.html'}",
+            f"next: {as_started('predict')} {place} input=FILE\n"
+            f"      {as_started('export')} {place} to=onnx\n"
+            f"      {as_started('evaluate')} {place}",
+        ]
+    )
