@@ -390,7 +390,9 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
     data, metric = ItemTensors(lists, no_transform(lists)), parse_metric("ndcg")
     record, last = (
         Monitor(
-            make_settings(compose(f"select={select}", "epochs=9", "batch_size=8", "select_on=ndcg")),
+            make_settings(
+                compose(f"select={select}", "epochs=9", "batch_size=8", "select_on=ndcg")
+            ),
             metrics=[metric], convention=Convention(empty="skip"), folder=tmp_path, state={},
         )
         for select in ("best", "last")

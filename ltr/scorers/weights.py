@@ -102,19 +102,28 @@ def weights_on_vali(members: Sequence[HalfScores], measure: Callable[[Tensor], D
         )
     halves = Halves(halves.first[:_SPLITS], halves.second[:_SPLITS])
     equal = 1 / len(members)
-    off = np.array(
-        [
-            [_picked(_scores(members, split, side), measure, own[split]) - equal
-             for side, own in enumerate((halves.first, halves.second))]
-            for split in range(len(halves.first))
-        ]
-    )  # fmt: skip
+    off = picked_on_halves(members, measure, halves) - equal
     size = np.square(off).sum() / 2
     reliability = max(0.0, float((off[:, 0] * off[:, 1]).sum() / size)) if size else 0.0
     both = 2 * reliability / (1 + reliability)
     weights = equal + both * off.mean((0, 1))
     crossfit = _crossfit(equal + reliability * off, members, measure, halves)
     return Weighed(tuple(weights.tolist()), crossfit)
+
+
+def picked_on_halves(
+    members: Sequence[HalfScores], measure: Callable[[Tensor], Doubles], halves: Halves
+) -> Doubles:
+    """Return the weights that each half picks, ``[splits, 2, members]``."""
+    return np.array(
+        [
+            [
+                greedy(_scores(members, split, side), measure, own[split])
+                for side, own in enumerate((halves.first, halves.second))
+            ]
+            for split in range(len(halves.first))
+        ]
+    )
 
 
 def _halves(members: Sequence[HalfScores], measure: Callable[[Tensor], Doubles]) -> Halves:
@@ -126,8 +135,10 @@ def _scores(members: Sequence[HalfScores], split: int, side: int) -> Tensor:
     return torch.stack([one.scores[int(one.epochs[split, side])] for one in members])
 
 
-def _picked(scores: Tensor, measure: Callable[[Tensor], Doubles], lists: Ints) -> Doubles:
-    """Return the weights of the best set that is picked greedily on ``lists``, ``[members]``."""
+def greedy(scores: Tensor, measure: Callable[[Tensor], Doubles], lists: Ints) -> Doubles:
+    """Return the weights of the best set that is picked greedily on ``lists``, ``[members]``, from
+    ``scores``, ``[members, items]``.
+    """
     counts, total = np.zeros(len(scores)), torch.zeros_like(scores[0])
     best, most = counts, -math.inf
     for _ in range(_PICKS):
