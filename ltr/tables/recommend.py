@@ -32,6 +32,7 @@ from ltr.tables.table import report_of, results_of
 
 _FOLD = "dataset.fold="
 _MINUTE = 60.0  # seconds
+_ERRORS = 2  # standard errors by which a row must be better than the ensemble
 
 
 def recommend(cfg: DictConfig) -> str:
@@ -113,11 +114,11 @@ def _finished(table: Table, runs: Sequence[Run]) -> Table:
 
 def choose(runs: Sequence[Run]) -> Run:
     """Return the run to recommend: the best ensemble on the validation lists, or a run that is
-    better than it by more than one standard error.
+    better than it by more than two standard errors.
 
-    Both are measured by crossfit, and compared list by list: the noise that they share cancels. An
-    ensemble is preferred because its value varies less from one training to the next, and because
-    the best of many noisy values is too high.
+    Both are measured by crossfit, and compared on the same halves of the lists: the noise that they
+    share cancels. An ensemble is preferred because the best of many noisy values is too high: on
+    few lists it would most often be the luckiest row (``examples/paper_figures/ensembles.py``).
     """
     worth = {run.folder: crossfit_of(run) for run in runs}
     first = max(
@@ -126,7 +127,7 @@ def choose(runs: Sequence[Run]) -> Run:
     over = {run.folder: worth[run.folder].less(worth[first.folder]) for run in runs}
     best = max(runs, key=lambda run: over[run.folder].value)
     gain = over[best.folder]
-    return best if gain.value > gain.error else first
+    return best if gain.value > _ERRORS * gain.error else first
 
 
 def crossfit_of(run: Run) -> Crossfit:
