@@ -11,13 +11,13 @@ from orders import table_of
 
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
-from ltr.tables import table
+from ltr.tables import runs, table
 from ltr.tables.runs import Run
 
 
-def train_here(runs: Sequence[Run], *_: object) -> dict[Path, str]:
+def train_here(wanted: Sequence[Run], *_: object) -> dict[Path, str]:
     """``execute`` without Hydra."""
-    for one in runs:
+    for one in wanted:
         one.folder.mkdir(parents=True, exist_ok=True)
         RunFolder(one.folder).prepare(one.known)
         run(one.config, one.folder, {"model": "mlp", "loss": one.label})
@@ -41,7 +41,7 @@ def made(folder: Path) -> Path:
         "batch_size=5", "model.hidden_sizes=[4]", *write_data(folder), f"output_dir={folder}/out",
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "execute", train_here)
+        patch.setattr(runs, "execute", train_here)
         patch.setitem(os.environ, "TQDM_DISABLE", "1")
         assert table.make_table(table_of(arguments))
     (tables,) = (folder / "out" / "tables").iterdir()

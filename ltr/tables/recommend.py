@@ -1,6 +1,5 @@
 """Recommend a ranker: train the rows of a table, combine them, and choose one on vali."""
 
-import math
 import shlex
 import shutil
 import time
@@ -120,20 +119,15 @@ def choose(runs: Sequence[Run]) -> Run:
     share cancels. An ensemble is preferred because the best of many noisy values is too high: on
     few lists it would most often be the luckiest row (``examples/paper_figures/ensembles.py``).
     """
-    worth = {run.folder: crossfit_of(run) for run in runs}
-    first = max(
-        [run for run in runs if run.members] or runs, key=lambda run: worth[run.folder].value
-    )
-    over = {run.folder: worth[run.folder].less(worth[first.folder]) for run in runs}
-    best = max(runs, key=lambda run: over[run.folder].value)
-    gain = over[best.folder]
-    return best if gain.value > _ERRORS * gain.error else first
-
-
-def crossfit_of(run: Run) -> Crossfit:
-    """Return the crossfit of a finished run; that of -inf if a half had no list."""
-    halves = RunFolder(run.folder).results["crossfit_halves"]
-    return Crossfit.of(np.array(halves or [[-math.inf, -math.inf]]))
+    halves = [RunFolder(run.folder).results["crossfit_halves"] for run in runs]
+    worth = {n: Crossfit.of(np.array(of)) for n, of in enumerate(halves) if of is not None}
+    if not worth:  # fewer than two validation lists count
+        return next((run for run in runs if run.members), runs[0])
+    ensembles = [n for n in worth if runs[n].members]
+    first = max(ensembles or worth, key=lambda n: worth[n].value)
+    gains = {n: one.less(worth[first]) for n, one in worth.items()}
+    best = max(gains, key=lambda n: gains[n].value)
+    return runs[best if gains[best].value > _ERRORS * gains[best].error else first]
 
 
 def _text(results: Results, chosen: Mapping[int | None, Run], output: Path, folder: Path) -> str:

@@ -1,0 +1,98 @@
+"""``ltr recommend``: which run it chooses, what it keeps, and what it leaves out."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from folders import finish, refused
+from made_table import train_here, write_data
+from orders import typed
+
+from ltr.errors import ConfigError
+from ltr.experiment.run_folder import RunFolder
+from ltr.inference.evaluate import evaluate_model
+from ltr.tables import runs as table_runs
+from ltr.tables.recommend import choose, recommend
+
+
+def run_of(folder: Path, values: np.ndarray | None, *, members: int = 0) -> Any:
+    folder.mkdir()
+    finish(folder, {"crossfit_halves": None if values is None else values.tolist()})
+    return SimpleNamespace(folder=folder, members=(None,) * members)
+
+
+def test_a_row_is_chosen_only_if_it_is_clearly_better_than_the_ensemble(tmp_path) -> None:
+    lists = np.random.default_rng(0).normal(0.5, 0.1, (20, 2))  # the noise that all rows share
+    noise = np.random.default_rng(1).normal(0, 0.02, (20, 2))
+    noise -= noise.mean()
+    ensemble = run_of(tmp_path / "ensemble", lists, members=2)
+    worse = run_of(tmp_path / "worse", lists - 0.01, members=2)
+    near = run_of(tmp_path / "near", lists + 0.01 + noise)  # error: 0.014
+    far = run_of(tmp_path / "far", lists + 0.04 + noise)
+    empty = run_of(tmp_path / "empty", None)
+    assert choose([worse, near, ensemble, empty]) is ensemble
+    assert choose([worse, near, far, ensemble]) is far
+    assert choose([near, far]) is far  # no ensemble
+    assert choose([empty]) is empty
+
+
+@pytest.fixture
+def order(tmp_path, monkeypatch) -> list[str]:
+    """A command of three rows; the last one fails."""
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    (tmp_path / "rows.yaml").write_text(
+        "title: rows\n"
+        "settings: [epochs=3, batch_size=5]\n"
+        "metrics: [ndcg@5]\n"
+        "conventions: [paper]\n"
+        "rows:\n"
+        "  linear: [model=linear, loss=ranknet]\n"
+        "  adarank: [model=adarank]\n"
+        "  late: [model=linear, loss=listnet]\n"
+        "  both: {ensemble: [linear, adarank, late], weights: vali}\n"
+    )
+
+    def train(runs, *given: object) -> dict[Path, str]:
+        train_here([run for run in runs if run.label != "late"])
+        return {run.folder: "no" for run in runs if run.label == "late"}
+
+    monkeypatch.setattr(table_runs, "execute", train)
+    return [
+        f"table={tmp_path}/rows.yaml", *write_data(tmp_path), f"output_dir={tmp_path}/out",
+        f"output={tmp_path}/best", "seeds=2",
+    ]  # fmt: skip
+
+
+def test_the_choice_is_a_run_folder_and_a_row_that_fails_is_left_out(order, tmp_path, capsys):
+    said = recommend(typed("recommend", order))
+    best = RunFolder(tmp_path / "best")
+    assert best.damage() is None
+    assert best.results["choices"]["model"] == "ensemble"
+    assert len(best.results["members"]) == 4  # two rows with two seeds, without the row that failed
+    assert f"{best.results['crossfit']:.4f}" in said
+    assert "the choice, by crossfit on vali: both" in said
+    assert "is left out: no" in capsys.readouterr().err
+    (page,) = (tmp_path / "out" / "tables").glob("*/table.html")
+    assert str(page) in said
+    table = evaluate_model(typed("evaluate", [str(best.folder), f"cache_dir={tmp_path}/cache"]))
+    assert f"{best.results['test']['ndcg@5']:.4f}" in table
+    again = refused(lambda: recommend(typed("recommend", order)), ConfigError)
+    assert again.endswith("give the name of a new folder")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("minutes=soon", "minutes=soon: give a number"),
+        ("minutes=0", "no row was finished in minutes=0"),
+        ("seed=3", "seed=3: a table runs its folds and seeds itself"),
+        ("rows=none", "rows=none: no such row"),
+        ("table=letor4_baselines", "stands beside published numbers"),
+    ],
+)
+def test_wrong_words_are_refused(order, given, says) -> None:
+    key = given.partition("=")[0]
+    words = [one for one in order if not one.startswith(f"{key}=")]
+    assert says in refused(lambda: recommend(typed("recommend", [*words, given])), ConfigError)
