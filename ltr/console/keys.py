@@ -50,7 +50,7 @@ _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
     Resumed.FOLDER: ("output_dir", "sweep"),
 }  # fmt: skip
 # Keys that the configs of older runs and searches lack, with the value that these had.
-_LATER = {"loss.gain": "exp2", "suggested.gain": "exp2"}
+_LATER = {"loss.gain": "exp2", "suggested.gain": "exp2", "loss.pair_weight": None}
 
 
 def keys(*what: Kind | Resumed) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def of_method(config: Mapping[str, Any]) -> dict[str, Any]:
     for key, before in _LATER.items():
         part, _, name = key.partition(".")
         if isinstance(plain.get(part), dict) and plain[part].get(name) == before:
-            del plain[part][name]
+            plain[part].pop(name, None)
     return plain
 
 
