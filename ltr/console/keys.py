@@ -82,7 +82,7 @@ def of_method(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the runs of one system share of ``config``: the keys of the method, without those
     that older runs lack, if they have the value of older runs.
 
-    >>> of_method({"seed": 1, "l2": 0.0, "loss": {"k": 5, "gain": "exp2"}})
+    >>> of_method({"seed": 1, "l2": 0.0, "loss": {"k": 5, "gain": "exp2", "pair_weight": None}})
     {'l2': 0.0, 'loss': {'k': 5}}
     """
     plain = without(config, Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)

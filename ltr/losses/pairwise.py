@@ -171,12 +171,12 @@ def ranksvm_loss(
 
     The loss is the sum over the pairs y_i > y_j of w_ij max(0, 1 - (s_i - s_j)), with the maximum
     squared if ``squared`` (Joachims, 2002; Chapelle and Keerthi, 2010). The margin is 1 in units of
-    the scores. With ``pair_weight="mean"`` lists of many pairs count no more than others, as in
-    IR-SVM (Cao et al., 2006, eq. 6, whose mu is another multiple of the same weights); then one
-    penalty suits lists of all lengths. With ``pair_weight="ndcg_beta"`` it is RankSVMndcg, an upper
-    bound of 1 - NDCG_beta (Jin et al., 2018; Team Macrohard, n.d., eq. 18 to 20). With a linear
-    model and the trainer's ``l2`` or ``l1`` it is the support vector machine. A list without pairs
-    gives 0 without gradient.
+    the scores. With ``pair_weight="mean"`` a list of many pairs counts no more than others, as with
+    the query-level weights of IR-SVM (Cao et al., 2006, who multiply all of them by the largest
+    number of pairs). With ``pair_weight="ndcg_beta"`` it is RankSVMndcg, an upper bound of 1 -
+    NDCG_beta (Jin et al., 2018; Team Macrohard, n.d., eq. 18 to 20). With a linear model and the
+    trainer's ``l2`` or ``l1`` it is the support vector machine. A list without pairs gives 0
+    without gradient.
 
     Args:
         squared: use the squared hinge.
