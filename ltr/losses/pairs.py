@@ -72,9 +72,7 @@ def sum_over_pairs(
     return _sum_over_pairs(scores, labels, mask, weight, top, counted, ordered, cost, float(sigma))
 
 
-def pairs_counted(
-    scores: Scores, labels: Labels, mask: Mask, k: int | None, pairs: str
-) -> Tensor:
+def pairs_counted(scores: Scores, labels: Labels, mask: Mask, k: int | None, pairs: str) -> Tensor:
     """Return the number of pairs that ``sum_over_pairs`` counts in each list, ``[batch, 1]``."""
     top = mask & _top(scores, mask, k, pairs)
     if pairs == "both":
