@@ -52,8 +52,9 @@ def _logistic(s: Array, sigma: float) -> Array:
     return np.logaddexp(0, -sigma * (s[:, None] - s))
 
 
-def ranknet(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pairs: str = "any"):
-    return (_pairs(s, y, k, pairs) * _logistic(s, sigma)).sum()
+def ranknet(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pairs: str = "any",
+            pair_weight: str | None = None):  # fmt: skip
+    return (_taus(y, _pairs(s, y, k, pairs), pair_weight) * _logistic(s, sigma)).sum()
 
 
 def lambdarank(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pairs: str = "any",
@@ -81,22 +82,22 @@ def lambdaloss(s: Array, y: Array, variant: str, k: int | None = None, sigma: fl
     return (_pairs(s, y, k, pairs) * weights * _logistic(s, sigma)).sum()
 
 
-def _taus(y: Array, pair_weight: str | None) -> Array:
+def _taus(y: Array, pairs: NDArray[np.bool_], pair_weight: str | None) -> Array:
     best = sum(label * (len(y) - r) for r, label in enumerate(sorted(y, reverse=True), 1))
-    weights = (y[:, None] - y) / best if pair_weight and best else np.ones((len(y), len(y)))
-    return weights * (y[:, None] > y)
+    by_label = (y[:, None] - y) / (best or 1)
+    return pairs * {None: 1, "mean": 1 / max(1, pairs.sum()), "ndcg_beta": by_label}[pair_weight]
 
 
 def ranksvm(s: Array, y: Array, squared: bool = False, pair_weight: str | None = None):
     hinge = np.maximum(0, 1 - (s[:, None] - s))
-    return (_taus(y, pair_weight) * (hinge**2 if squared else hinge)).sum()
+    return (_taus(y, y[:, None] > y, pair_weight) * (hinge**2 if squared else hinge)).sum()
 
 
 def rankboost(s: Array, y: Array, pair_weight: str | None = None):
     wrong_by = s - s[:, None]
     costs = np.exp(np.minimum(wrong_by, 30))
     costs = np.where(wrong_by > 30, math.exp(30) * (1 + wrong_by - 30), costs)
-    return (_taus(y, pair_weight) * costs).sum()
+    return (_taus(y, y[:, None] > y, pair_weight) * costs).sum()
 
 
 # listwise

@@ -100,6 +100,16 @@ def test_the_paper_s_settings_come_by_themselves() -> None:
     assert own.transform._target_ == "ltr.data.transforms.no_transform"
 
 
+@pytest.mark.parametrize("loss", ["ranknet", "ranksvm", "rankboost"])
+def test_a_pairwise_loss_is_a_mean_over_pairs_in_a_linear_model_alone(loss) -> None:
+    own = ["model=linear", "loss.pair_weight=null"], ["model=linear", "loss.pair_weight=ndcg_beta"]
+    for more, expected in zip(
+        (["model=mlp"], ["model=linear"], *own), ["sum", "mean", "sum", "ndcg_beta"], strict=True
+    ):
+        found = compose(f"loss={loss}", *more).loss.pair_weight
+        assert (found or "sum") == expected
+
+
 @pytest.mark.parametrize(
     "overrides",
     [

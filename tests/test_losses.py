@@ -44,7 +44,7 @@ from ltr.scorers.parts import make
 from ltr.scorers.trust import config_to_keep, trusted
 
 CHOICES = {
-    **{"variant": ["ndcg1", "ndcg2"], "weight": ["log2"], "pair_weight": ["ndcg_beta"]},
+    **{"variant": ["ndcg1", "ndcg2"], "weight": ["log2"], "pair_weight": ["mean", "ndcg_beta"]},
     **{"discount": ["sqrt_log2", "linear"], "pairs": ["both"], "targets": ["isotonic"]},
 }
 CONFIGS = sorted((ROOT / "configs" / "loss").glob("*.yaml"))

@@ -38,6 +38,7 @@ SHARP: list[dict[str, Any]] = [*GAINED, {"k": 4, "temperature": 0.4}]
 SLOPED: list[dict[str, Any]] = [*GAINED, {"k": 4, "temperature": 0.4, "cut_slope": 3.0}]
 RELEVANT: list[dict[str, Any]] = [*CUT, {"k": 4, "temperature": 0.4, "relevant": 2}]
 LOGISTIC: list[dict[str, Any]] = [{"k": 4, "sigma": 0.7}, {"k": 5, "pairs": "both"}]
+MEAN = [{"pair_weight": "mean"}]
 # the loss, its formula, as it is and at a cutoff, and knobs that both take
 LOSSES: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[dict[str, Any]]]] = {
     "neuralndcg": (losses.neural_ndcg_loss, partial(ref.neural, ref.soft_ndcg),
@@ -60,7 +61,9 @@ LOSSES: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[dict[str, A
     "approxndcg": (losses.approx_ndcg_loss, ref.approxndcg, SLOPED),
     "lapndcg": (losses.lap_ndcg_loss, ref.lapndcg, SLOPED),
     "sodeep": (losses.sodeep_loss, ref.sodeep, [*GAINED, {"k": 4, "cut_slope": 3.0}]),
-    "ranknet": (losses.ranknet_loss, ref.ranknet, [*CUT, *LOGISTIC]),
+    "ranknet": (losses.ranknet_loss, ref.ranknet,
+                [*CUT, *LOGISTIC, {"pair_weight": "ndcg_beta"}, *MEAN,
+                 *({"k": 4, "pairs": pairs, **MEAN[0]} for pairs in ("any", "both"))]),
     "lambdarank": (losses.lambdarank_loss, ref.lambdarank, [*GAINED, *LOGISTIC]),
     **{
         f"lambdaloss {variant}": (
@@ -82,8 +85,8 @@ LOSSES: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[dict[str, A
     "p_listmle": (losses.p_listmle_loss, partial(ref.listmle, weight="exp2"),
                   [{}, {"weight": "log2"}]),
     "ranksvm": (losses.ranksvm_loss, ref.ranksvm,
-                [{}, {"squared": True}, {"pair_weight": "ndcg_beta"}]),
-    "rankboost": (losses.rankboost_loss, ref.rankboost, [{}, {"pair_weight": "ndcg_beta"}]),
+                [{}, {"squared": True}, {"pair_weight": "ndcg_beta"}, *MEAN]),
+    "rankboost": (losses.rankboost_loss, ref.rankboost, [{}, {"pair_weight": "ndcg_beta"}, *MEAN]),
 }  # fmt: skip
 CASES = [
     pytest.param(name, knobs, id=" ".join([name, *(f"{k}={v}" for k, v in knobs.items())]))

@@ -42,7 +42,8 @@ def loss_config(name: str) -> LossConfig:
     node = config.get("loss", config)  # a file may set other parts of the config too
     if "_target_" not in node:
         raise ConfigError(f"{path} has no _target_: write _target_: module.function")
-    root = OmegaConf.create({"suggested": {"levels": 5, "gain": "exp2"}, "loss": node})
+    suggested = {"levels": 5, "gain": "exp2", "pair_weight": None}
+    root = OmegaConf.create({"suggested": suggested, "loss": node})
     values: Any = OmegaConf.to_container(root.loss, resolve=True)
     target = str(values["_target_"])
     values = {key: value for key, value in values.items() if not key.startswith("_")}

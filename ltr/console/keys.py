@@ -50,7 +50,7 @@ _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
     Resumed.FOLDER: ("output_dir", "sweep"),
 }  # fmt: skip
 # Keys that the configs of older runs and searches lack, with the value that these had.
-_LATER = {"loss.gain": "exp2", "suggested.gain": "exp2"}
+_LATER = {"loss.gain": "exp2", "suggested.gain": "exp2", "loss.pair_weight": None}
 
 
 def keys(*what: Kind | Resumed) -> tuple[str, ...]:
@@ -82,14 +82,14 @@ def of_method(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the runs of one system share of ``config``: the keys of the method, without those
     that older runs lack, if they have the value of older runs.
 
-    >>> of_method({"seed": 1, "l2": 0.0, "loss": {"k": 5, "gain": "exp2"}})
+    >>> of_method({"seed": 1, "l2": 0.0, "loss": {"k": 5, "gain": "exp2", "pair_weight": None}})
     {'l2': 0.0, 'loss': {'k': 5}}
     """
     plain = without(config, Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
     for key, before in _LATER.items():
         part, _, name = key.partition(".")
         if isinstance(plain.get(part), dict) and plain[part].get(name) == before:
-            del plain[part][name]
+            plain[part].pop(name, None)
     return plain
 
 

@@ -67,11 +67,31 @@ def sum_over_pairs(
             whatever the labels.
     """
     check_positive("sigma", sigma)
-    check_choice("pairs", pairs, COUNTED[1:])
-    check_k(k)
-    top = mask if k is None else rank_of_item(scores, mask) <= k
+    top = _top(scores, mask, k, pairs)
     counted = "all" if k is None else pairs
     return _sum_over_pairs(scores, labels, mask, weight, top, counted, ordered, cost, float(sigma))
+
+
+def pairs_counted(scores: Scores, labels: Labels, mask: Mask, k: int | None, pairs: str) -> Tensor:
+    """Return the number of pairs that ``sum_over_pairs`` counts in each list, ``[batch, 1]``."""
+    top = mask & _top(scores, mask, k, pairs)
+    if pairs == "both":
+        return _ordered_pairs(labels, top)
+    return _ordered_pairs(labels, mask) - _ordered_pairs(labels, mask & ~top)
+
+
+def _top(scores: Scores, mask: Mask, k: int | None, pairs: str) -> Mask:
+    check_choice("pairs", pairs, COUNTED[1:])
+    check_k(k)
+    return mask if k is None else rank_of_item(scores, mask) <= k
+
+
+def _ordered_pairs(labels: Labels, among: Mask) -> Tensor:
+    """Return the number of pairs y_i > y_j with both items in ``among``, ``[batch, 1]``."""
+    labels = labels.contiguous()
+    ascending = labels.masked_fill(~among, torch.inf).sort(-1).values
+    lower = torch.searchsorted(ascending, labels)
+    return lower.masked_fill(~among, 0).sum(-1, keepdim=True)
 
 
 def _by_loops(

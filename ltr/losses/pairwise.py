@@ -12,7 +12,7 @@ import torch
 from ltr.errors import ConfigError
 from ltr.knobs import Gain, check_choice, check_positive
 from ltr.losses.batch import without_padding
-from ltr.losses.pairs import PairWeight, sum_over_pairs
+from ltr.losses.pairs import PairWeight, pairs_counted, sum_over_pairs
 from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
 from ltr.metrics.ordering import rank_of_item, ranks_like
 from ltr.typing import Labels, Mask, PerList, Scores
@@ -26,26 +26,29 @@ def ranknet_loss(
     k: int | None = None,
     sigma: float = 1.0,
     pairs: str = "any",
+    pair_weight: str | None = None,
 ) -> PerList:
     """Return the RankNet loss of each list, ``[batch]``, >= 0.
 
-    The loss is the sum over the pairs y_i > y_j of log(1 + exp(-sigma (s_i - s_j))) (Burges et al.,
-    2005, eq. 3; "RankNet and LambdaRank", daxpy.xyz, 2021, where sigma is called alpha). Unlike in
-    the paper, pairs of items with equal labels do not count. A list without pairs gives 0 without
-    gradient.
+    The loss is the sum over the pairs y_i > y_j of w_ij log(1 + exp(-sigma (s_i - s_j))) (Burges et
+    al., 2005, eq. 3; "RankNet and LambdaRank", daxpy.xyz, 2021, where sigma is called alpha).
+    Unlike in the paper, pairs of items with equal labels do not count. A list without pairs gives 0
+    without gradient.
 
     Args:
         k: cutoff rank >= 1; None: all pairs count.
         pairs: which pairs count if there is a cutoff: ``"any"``, those with at least one item in
             the current top k, or ``"both"``, those with both items in it.
         sigma: > 0, slope of the logistic function, in units of 1 / score.
+        pair_weight: the weights w_ij, as in ``ranksvm_loss``; ``"mean"`` counts the pairs that the
+            cutoff leaves.
 
     >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
     >>> ranknet_loss(scores, labels, labels >= 0)  # log(1 + exp(2)) + log(1 + exp(1))
     tensor([3.4402])
     """
     scores, labels = without_padding(scores, labels, mask)
-    weight = PairWeight(own=torch.ones_like(scores))
+    weight = _pair_weight(scores, labels, mask, pair_weight, k, pairs)
     return sum_over_pairs(scores, labels, mask, weight, sigma=sigma, k=k, pairs=pairs)
 
 
@@ -168,23 +171,30 @@ def ranksvm_loss(
 
     The loss is the sum over the pairs y_i > y_j of w_ij max(0, 1 - (s_i - s_j)), with the maximum
     squared if ``squared`` (Joachims, 2002; Chapelle and Keerthi, 2010). The margin is 1 in units of
-    the scores. With ``pair_weight="ndcg_beta"`` it is RankSVMndcg, an upper bound of 1 - NDCG_beta
-    (Jin et al., 2018; Team Macrohard, n.d., eq. 18 to 20). With a linear model and the trainer's
-    ``l2`` or ``l1`` it is the support vector machine. A list without pairs gives 0 without
-    gradient.
+    the scores. With ``pair_weight="mean"`` a list of many pairs counts no more than others, as with
+    the query-level weights of IR-SVM (Cao et al., 2006, who multiply all of them by the largest
+    number of pairs). With ``pair_weight="ndcg_beta"`` it is RankSVMndcg, an upper bound of 1 -
+    NDCG_beta (Jin et al., 2018; Team Macrohard, n.d., eq. 18 to 20). With a linear model and the
+    trainer's ``l2`` or ``l1`` it is the support vector machine. A list without pairs gives 0
+    without gradient.
 
     Args:
         squared: use the squared hinge.
-        pair_weight: None for w_ij = 1, or ``"ndcg_beta"`` for w_ij = (y_i - y_j) / DCG_beta, where
-            DCG_beta is the sum over ranks r of y_r (n - r) in the ideal order.
+        pair_weight: None for w_ij = 1; ``"mean"`` for w_ij = 1 / the number of pairs of the list,
+            so that the loss is the mean over them; ``"ndcg_beta"`` for w_ij = (y_i - y_j) /
+            DCG_beta, where DCG_beta is the sum over ranks r of y_r (n - r) in the ideal order.
 
     >>> scores, labels = torch.tensor([[0.0, 2.0, 0.5]]), torch.tensor([[2.0, 0.0, 0.0]])
     >>> ranksvm_loss(scores, labels, labels >= 0)  # (1 + 2) + (1 + 0.5)
     tensor([4.5000])
+    >>> ranksvm_loss(scores, labels, labels >= 0, pair_weight="mean")  # (3 + 1.5) / 2
+    tensor([2.2500])
     """
     scores, labels = without_padding(scores, labels, mask)
-    weight, cost = _label_weight(labels, mask, pair_weight), "squared_hinge" if squared else "hinge"
-    return sum_over_pairs(scores, labels, mask, weight, cost=cost)
+    weight = _pair_weight(scores, labels, mask, pair_weight)
+    return sum_over_pairs(
+        scores, labels, mask, weight, cost="squared_hinge" if squared else "hinge"
+    )
 
 
 def rankboost_loss(
@@ -199,8 +209,7 @@ def rankboost_loss(
     gives 0 without gradient.
 
     Args:
-        pair_weight: None for w_ij = 1, or ``"ndcg_beta"`` for w_ij = (y_i - y_j) / DCG_beta, where
-            DCG_beta is the sum over ranks r of y_r (n - r) in the ideal order.
+        pair_weight: the weights w_ij, as in ``ranksvm_loss``.
 
     >>> scores, labels = torch.tensor([[0.0, 2.0, 0.0]]), torch.tensor([[2.0, 0.0, 0.0]])
     >>> rankboost_loss(scores, labels, labels >= 0)  # exp(2) + exp(0)
@@ -209,23 +218,33 @@ def rankboost_loss(
     tensor([4.1945])
     """
     scores, labels = without_padding(scores, labels, mask)
-    weight = _label_weight(labels, mask, pair_weight)
+    weight = _pair_weight(scores, labels, mask, pair_weight)
     return sum_over_pairs(scores, labels, mask, weight, cost="exponential")
 
 
-def _label_weight(labels: Labels, mask: Mask, pair_weight: str | None) -> PairWeight:
+def _pair_weight(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    pair_weight: str | None,
+    k: int | None = None,
+    pairs: str = "any",
+) -> PairWeight:
     """Return the weight for the knob ``pair_weight``; ``labels`` must be 0 on padding.
 
-    None gives 1. ``"ndcg_beta"`` gives (y_i - y_j) / DCG_beta, with DCG_beta = sum over ranks r of
-    y_r (n - r) in the ideal order. The weights of the pairs in the wrong order then add up to
-    1 - NDCG_beta.
+    None gives 1, ``"mean"`` 1 / the number of counted pairs. ``"ndcg_beta"`` gives (y_i - y_j) /
+    DCG_beta, with DCG_beta = sum over ranks r of y_r (n - r) in the ideal order. The weights of the
+    pairs in the wrong order then add up to 1 - NDCG_beta.
     """
     if pair_weight is None:
-        return PairWeight(own=torch.ones_like(labels))
+        return PairWeight(own=torch.ones_like(scores))
+    if pair_weight == "mean":
+        counted = pairs_counted(scores, labels, mask, k, pairs).clamp(min=1)
+        return PairWeight(own=torch.ones_like(scores) / counted)
     if pair_weight != "ndcg_beta":
         raise ConfigError(
-            f"pair_weight={pair_weight!r} is not known: write ndcg_beta, or null (None in Python) "
-            "for pairs that all count 1"
+            f"pair_weight={pair_weight!r} is not known: write mean, ndcg_beta, or null (None in "
+            "Python) for pairs that all count 1"
         )
     below = (mask.sum(-1, keepdim=True) - ranks_like(mask)).clamp(min=0)
     # padding has the label 0 here and adds nothing, wherever it is sorted, if labels are >= 0
