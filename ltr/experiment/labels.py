@@ -21,10 +21,7 @@ from ltr.scorers.trust import values_in
 log = logging.getLogger(__name__)
 
 _LARGE = 32.0  # from this label on, the square of a gain of 2^label may be too large for float32
-BATCH_SIZE, _STEPS = (
-    64,
-    8,
-)  # suggested: at most so many lists a step, at least so many steps an epoch
+BATCH_SIZE = 64  # the largest that is suggested
 _LOOK = "or look at that item (dataset.max_grade=N refuses labels above N)"
 
 
@@ -40,18 +37,18 @@ def with_suggested(cfg: DictConfig, train: Callable[[], Lists]) -> DictConfig:
     if suggested.levels is None:
         cfg.suggested.levels = levels_for(float(lists.labels.max()))
     if suggested.batch_size is None:
-        cfg.suggested.batch_size = batch_size_for(len(lists))
+        cfg.suggested.batch_size = batch_size_for(len(lists), suggested.steps)
     return cfg
 
 
-def batch_size_for(lists: int) -> int:
+def batch_size_for(lists: int, steps: int) -> int:
     """Return the suggested number of lists in a training step: the largest up to 64 with which an
-    epoch has at least 8 steps.
+    epoch has at least ``steps`` steps.
 
-    >>> [batch_size_for(lists) for lists in (5, 30, 63, 200, 471, 20_000)]
+    >>> [batch_size_for(lists, 8) for lists in (5, 30, 63, 200, 471, 20_000)]
     [1, 4, 8, 28, 64, 64]
     """
-    return min(BATCH_SIZE, max(1, (lists - 1) // (_STEPS - 1)))
+    return min(BATCH_SIZE, max(1, (lists - 1) // max(steps - 1, 1)))
 
 
 def resolve_labels(
@@ -74,7 +71,7 @@ def resolve_labels(
         if cfg.batch_size is None and resolved.batch_size < BATCH_SIZE and not by_rounds(cfg.model):
             log.info(
                 "batch_size %d: at least %d steps an epoch of few lists",
-                resolved.batch_size, min(_STEPS, len(lists["train"])),
+                resolved.batch_size, min(cfg.suggested.steps, len(lists["train"])),
             )  # fmt: skip
     levels = _knob(experiment.loss, "levels")
     for split, part in lists.items():
