@@ -74,7 +74,7 @@ def make_table(cfg: DictConfig) -> bool:
             print(f"  {run.command()}")
         return True
     check_test_lists(table, runs)
-    folder = output_dir / "tables" / order.name(data, order.of_table)
+    folder = order.path(output_dir / "tables", data, order.of_table)
     failures: dict[Path, str] = {}
     while ready := [run for run in todo if not (run.done or run.waits or run.folder in failures)]:
         if trained := [run for run in ready if not run.members]:
