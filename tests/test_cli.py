@@ -133,8 +133,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(args, tmp_path) -> None:
 
 
 def test_a_sweep_ends_with_one_table_and_survives_a_failed_run(args, tmp_path) -> None:
-    sweep = ["-m", *args, "loss=listnet", "seed=1,2", "dataset.fold=null,7"]
-    out, err = call(*sweep, "epochs=1", status=1)
+    sweep = ["-m", *args, "loss=listnet", "epochs=1", "sweep=mine"]
+    out, err = call(*sweep, "seed=1,2", "dataset.fold=null,7", status=1)
     (folder,) = (tmp_path / "outputs").iterdir()
     summary = pd.read_csv(folder / "summary.csv")
     assert len(summary) == 4
@@ -149,6 +149,12 @@ def test_a_sweep_ends_with_one_table_and_survives_a_failed_run(args, tmp_path) -
     runs = sorted(path for path in folder.iterdir() if path.is_dir())
     assert sum((run / "results.json").exists() for run in runs) == 2
     assert all(re.fullmatch(r"[A-Za-z0-9.+_-]{10,170}", run.name) for run in runs)
+    # with another grid the sweep is about its own runs
+    out, err = call(*sweep, "seed=2", "dataset.fold=null")
+    assert "is done already" in err
+    assert "failed" not in out + err
+    assert "runs of other grids there, not shown: 3" in out
+    assert len(pd.read_csv(folder / "summary.csv")) == 1
 
 
 def test_a_killed_sweep_goes_on_and_is_done_once(tiny, tmp_path) -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from folders import finish, refused
 from ltr.atomic import write_csv
 from ltr.console import folders
 from ltr.console.configs import CONFIGS
-from ltr.console.folders import job_dir, run_folder, sweep_dir
+from ltr.console.folders import job_dir, jobs_of, label_of, run_folder, sweep_dir
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.commands import kept_once_begun, list_runs
 from ltr.experiment.run_folder import FILES, NOTE, RESULTS, RunFolder, write_queries, write_scores
@@ -214,9 +215,52 @@ def test_the_same_grid_has_the_same_folder_however_it_is_typed() -> None:
 
 def test_a_job_is_named_by_what_it_overrides() -> None:
     long = [f"model.hidden_sizes=[{','.join('64' for _ in range(50))}]"]
-    assert len(job_dir(long)) < 180
+    assert len(job_dir(long)) == len(job_dir(long, ".", ["model.hidden_sizes"])) == 160 + 1 + 8
     assert job_dir(["epochs=1"]) != job_dir(["epochs=2"])
     assert job_dir(["epochs=1", "data_dir=a"]) == job_dir(["epochs=1", "data_dir=b"])
+
+
+def test_what_varies_stays_in_a_name_that_is_cut_and_a_name_cut_before_is_found(tmp_path) -> None:
+    same = [f"metrics=[{','.join(f'ndcg@{k}' for k in range(1, 41))}]", "epochs=15"]
+    typed = [*same, "optimizer.lr=0.01", "seed=1"]
+    name = job_dir(typed, str(tmp_path), ["optimizer.lr", "seed"])
+    assert name.startswith("epochs-15_metrics-_ndcg_1_ndcg_2_")
+    assert "_optimizer.lr-0.01_seed-1_" in name
+    assert job_dir(["seed=1", "l2=0"], str(tmp_path), ["l2"]).startswith("l2-0_seed-1_")
+    varied = [f"model.long_key_{number}" for number in range(6)]
+    name_of_many = job_dir([*same, *(f"{key}=0.001" for key in varied)], ".", varied)
+    assert all(f"{key}-0.001" in name_of_many for key in varied)
+    keys = [f"model.{'abcdef'[n] * 12}" for n in range(6)]
+    sweep = Path(sweep_dir(str(tmp_path), None, [f"{key}=1,2" for key in keys]))
+    assert all(key in sweep.name for key in keys)
+    settings = [*same, "budget=20", "dataset.query=1"]
+    label = label_of(settings, f"{tmp_path}/table_")
+    assert label.rpartition("_")[0].endswith("_epochs-15_budget-20_dataset.query-1")
+    # as they were cut before
+    plain = re.sub(r"[^a-z0-9.-]+", "_", "_".join(sorted(typed)).replace("=", "-"))
+    before = tmp_path / f"{plain[:160].strip('_')}_{name[-8:]}"
+    sweep_before = tmp_path / f"{'_'.join(['sweep', *keys])[:60].strip('_')}_{sweep.name[-8:]}"
+    for path in (before, sweep_before):
+        path.mkdir()
+    assert job_dir(typed, str(tmp_path), ["optimizer.lr", "seed"]) == before.name
+    assert sweep_dir(str(tmp_path), None, [f"{key}=1,2" for key in keys]) == str(sweep_before)
+    plain = re.sub(r"[^a-z0-9.-]+", "_", "_".join(settings).replace("=", "-"))
+    label_before = f"{plain[:80].strip('_')}_{label[-8:]}"
+    (tmp_path / f"other_{label_before}.yaml").touch()
+    assert label_of(settings, f"{tmp_path}/table_") == label
+    (tmp_path / f"table_{label_before}.yaml").touch()
+    assert label_of(settings, f"{tmp_path}/table_") == label_before
+
+
+def test_only_the_runs_that_are_asked_for_are_read(tmp_path) -> None:
+    grid = ["loss=listnet,rmse", "l2=0", "threads=1"]
+    for name, keys in {
+        "a": ["loss=listnet", "l2=0"], "b": ["l2=0", "loss=rmse", "threads=2"],
+        "c": ["loss=bce", "l2=0"], "d": ["loss=rmse"], "e": ["loss=rmse", "l2=0", "seed=1"],
+    }.items():  # fmt: skip
+        left(tmp_path / name, "\n- ".join(keys))
+    assert [row["run"] for row in read_runs(tmp_path, jobs_of(grid))] == ["a", "b"]
+    assert len(read_runs(tmp_path)) == 5
 
 
 @pytest.mark.slow
@@ -229,8 +273,7 @@ def test_another_process_composes_the_same_sweep_folder(tmp_path: Path) -> None:
         folder = first.hydra.sweep.dir
         SweepSummary().on_multirun_start(first)
         folders._run_dir.cache_clear()  # as in a new process
-        (override,) = first.hydra.overrides.hydra
-        again = hydra.compose("train", [override], return_hydra_config=True)
+        again = hydra.compose("train", first.hydra.overrides.hydra, return_hydra_config=True)
     assert again.hydra.sweep.dir == folder
     assert Path(folder).parent == place
 

@@ -97,6 +97,20 @@ def test_a_line_that_names_nothing_is_refused(line: str, said: str, tmp_path: Pa
     assert said in refused(lambda: read_table(path), ConfigError)
 
 
+@pytest.mark.parametrize(
+    ("folds", "part", "said"),
+    [
+        ("[1]", "test", "published.letor.A: a mean is over all folds: write folds: all"),
+        ("all", "paper", "published.letor.A: paper is not known; choose of test, vali"),
+    ],
+)
+def test_published_numbers_by_fold(folds: str, part: str, said: str, tmp_path: Path) -> None:
+    published = f"published: {{letor: {{source: x, values: {{A: {{{part}: {{ndcg@5: 0.5}}}}}}}}}}"
+    text = MIXED.replace("folds: all", f"folds: {folds}\nby_fold: true")
+    path = written(tmp_path, text.replace("published:", published))
+    assert said in refused(lambda: read_table(path), ConfigError)
+
+
 @pytest.mark.slow
 def test_members_come_along_of_the_fold_and_of_one_seed_or_of_all(tmp_path) -> None:
     table = read_table(written(tmp_path))

@@ -252,6 +252,34 @@ def test_each_fold_shows_what_its_vali_chose_whatever_its_test_says(tmp_path: Pa
     ]
 
 
+def test_a_published_mean_alone_stands_beside_our_mean(tmp_path: Path) -> None:
+    runs = [finished(tmp_path, "ListNet optimizer.lr=0.1", fold, 0.4, 0.1 * fold)
+            for fold in (1, 2)]  # fmt: skip
+    means = Published("a paper", {"theirs": {"test": {"map": 0.2}}}, others="theirs")
+    table = replace(FOLDS, published={"mq2008": means})
+    report, frames = fold_report(table, runs, "mine", "command")
+    blocks = {block.title: block for block in report.blocks}
+    assert blocks["map of test"].rows == [
+        ["ListNet", "0.1000", "0.2000", "0.1500"],
+        ["ListNet (published)", "", "", "0.2000"],
+        ["difference", "", "", "-0.0500"],
+    ]
+    assert blocks["map of vali"].rows == [["ListNet", "0.4000", "0.4000", "0.4000"]]
+    assert [bool(blocks[f"map of {split}"].note) for split in ("test", "vali")] == [True, False]
+    shown = frames["table"].query("split == 'test' and metric == 'map'")
+    assert shown.published.isna().all()
+    assert shown.published_mean.tolist() == [0.2, 0.2]
+    # numbers of too few folds have no mean
+    some = replace(means, values={"theirs": {"test": {"map": [0.3]}}})
+    report, _ = fold_report(replace(FOLDS, published={"mq2008": some}), runs, "mine", "command")
+    (block,) = [block for block in report.blocks if block.title == "map of test"]
+    assert block.rows[1:] == [
+        ["ListNet (published)", "0.3000", "", ""], ["difference", "-0.2000", "", ""]
+    ]  # fmt: skip
+    report, _ = fold_report(replace(FOLDS, published={}), runs, "mine", "command")
+    assert "published" not in f"{report.facts} {report.blocks}"
+
+
 @pytest.mark.slow
 def test_lists_other_than_the_published_are_refused(tmp_path: Path) -> None:
     for fold, split in product(range(1, 6), SPLITS):

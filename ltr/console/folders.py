@@ -5,10 +5,13 @@ Importing this module must stay cheap (no torch), because every command does it.
 
 import functools
 import hashlib
+import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from glob import escape
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from ltr.console.keys import Kind, keys
 from ltr.console.process import rank
 from ltr.errors import CheckpointError, ConfigError, DataError, as_started
 
+_LONGEST = 160  # letters of a name, without its hash
 LATEST = "latest"  # link in output_dir to the folder of the last run
 
 
@@ -79,27 +83,54 @@ def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> s
     >>> sweep_dir("outputs", None, ["loss=listnet,rmse", "seed=1"]).rpartition("_")[0]
     'outputs/sweep_loss'
     """
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
-    several = {one.key_or_group for one in parsed if one.is_sweep_override()}
+    several = swept(overrides)
     if places := several & {*keys(Kind.PLACE)}:
         raise ConfigError(
             f"{min(places)}: runs that differ in it alone are one: start a sweep each"
         )
     if sweep is None:
         wanted = asked(overrides)
-        sweep = _named(["sweep", *(key for key in map(_key, wanted) if key in several)], wanted, 60)
+        words = ["sweep", *(key for key in map(_key, wanted) if key in several)]
+        sweep = _named(words, wanted, 60, f"{output_dir}/")
     elif Path(sweep).name != sweep or sweep in (".", ".."):
         raise ConfigError(f"sweep={sweep}: give a name, it becomes a folder of output_dir")
     return str(Path(output_dir) / sweep)
 
 
-def job_dir(overrides: Sequence[str]) -> str:
-    """Name the folder of a job in a sweep by its overrides, shortened if necessary, and a hash.
+def job_dir(overrides: Sequence[str], sweep_dir: str = ".", swept: Sequence[str] = ()) -> str:
+    """Name the folder of a job in ``sweep_dir`` by its overrides and a hash. If that is too long,
+    the overrides of the keys ``swept`` are shortened last.
 
     >>> job_dir(["seed=1", "loss=rmse", "threads=2"]).rpartition("_")[0]
     'loss-rmse_seed-1'
     """
-    return _named(asked(overrides) or ["run"], asked(overrides), 160)
+    wanted = asked(overrides)
+    last = [one for one in wanted if _key(one) in swept]
+    return _named(wanted or ["run"], wanted, 160, f"{sweep_dir}/", last)
+
+
+def swept(overrides: Sequence[str]) -> set[str]:
+    """Return the keys that are given several values.
+
+    >>> swept(["loss=listnet,rmse", "seed=1"])
+    {'loss'}
+    """
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    return {_key(one.get_key_element()) for one in parsed if one.is_sweep_override()}
+
+
+def jobs_of(overrides: Sequence[str], loader: Any = None) -> set[frozenset[str]]:
+    """Return what is ``asked`` of each job of a sweep; ``loader`` is Hydra's, for ``glob(*)``.
+
+    >>> sorted(map(sorted, jobs_of(["loss=listnet,rmse", "seed=1", "threads=2"])))
+    [['loss=listnet', 'seed=1'], ['loss=rmse', 'seed=1']]
+    """
+    grid = {}
+    for one in OverridesParser.create(loader).parse_overrides(list(overrides)):
+        several, key = one.is_sweep_override(), one.get_key_element()
+        values = one.sweep_string_iterator() if several else [one.get_value_element_as_str()]
+        grid[key] = [f"{key}={value}" for value in values]
+    return {frozenset(asked(job)) for job in product(*grid.values())}
 
 
 def asked(overrides: Iterable[str]) -> list[str]:
@@ -111,19 +142,42 @@ def _key(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def label_of(words: Sequence[str]) -> str:
-    """Turn settings into part of a file name, with a hash if it was shortened or changed.
+def label_of(words: Sequence[str], beside: str = "") -> str:
+    """Turn settings into part of a file name, with a hash if it was shortened or changed;
+    ``beside`` is the path before it.
 
     >>> label_of(["seeds=3", "epochs=1"])
     'seeds-3_epochs-1'
     """
-    plain, named = "_".join(words).replace("=", "-"), _named(words, words, 80)
+    plain, named = "_".join(words).replace("=", "-"), _named(words, words, 80, beside)
     return plain if named.rpartition("_")[0] == plain else named
 
 
-def _named(words: Sequence[str], hashed: Sequence[str], longest: int) -> str:
-    slug = re.sub(r"[^A-Za-z0-9.+-]+", "_", "_".join(words).replace("=", "-"))[:longest].strip("_")
-    return f"{slug}_{hashlib.sha256(chr(0).join(hashed).encode()).hexdigest()[:8]}"
+def _named(
+    words: Sequence[str], hashed: Sequence[str], cut: int, beside: str, last: Sequence[str] = ()
+) -> str:
+    """Join ``words`` and a hash of ``hashed`` to a name. If it is too long, the longest word is
+    shortened until it fits, those in ``last`` after all others.
+
+    Earlier versions cut the name after ``cut`` letters: it stays so where such a file exists, with
+    ``beside`` before its name.
+    """
+    digest, slug = hashlib.sha256(chr(0).join(hashed).encode()).hexdigest()[:8], _slug(words)
+    before, (folder, start) = f"{slug[:cut].strip('_')}_{digest}", os.path.split(beside)
+    if len(slug) <= cut or any(Path(folder).glob(f"{escape(start)}{before}*")):
+        return before
+    shorter = [word[:_LONGEST] for word in words]
+    while len(slug := _slug(shorter)) > _LONGEST:
+        at = max(
+            range(len(words)),
+            key=lambda at: (shorter[at] != "" and words[at] not in last, len(shorter[at])),
+        )
+        shorter[at] = shorter[at][:-1]
+    return f"{slug}_{digest}"
+
+
+def _slug(words: Sequence[str]) -> str:
+    return re.sub(r"[^A-Za-z0-9.+-]+", "_", "_".join(words).replace("=", "-")).strip("_")
 
 
 def read_overrides(path: Path) -> list[str]:

@@ -6,13 +6,15 @@
 import os
 import re
 import sys
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
 from multiprocessing import current_process
 from pathlib import Path
 from typing import Any
 
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import JobReturn
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -21,11 +23,13 @@ from tabulate import tabulate
 from ltr.atomic import write_csv
 from ltr.console.arguments import quoted
 from ltr.console.cli import Stop
+from ltr.console.folders import asked, jobs_of, swept
 from ltr.console.keys import Kind, flag, keys
 from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RESUMED, RunFolder
 
 _METRICS = ("vali ", "crossfit ", "test ")  # how the names of metric columns begin
+_RUNS = "*/.hydra/overrides.yaml"  # a file of each run in the folder of a sweep
 _OFFERED = "LTR_GPUS"  # the GPUs for the processes of a launcher, such as 0,1,2,3
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -48,20 +52,28 @@ def take_gpu(job: int, environ: MutableMapping[str, str] = os.environ) -> None:
 class SweepSummary(Callback):
     """Hydra callback that prints the table of a sweep at its end and writes ``summary.csv``."""
 
-    def __init__(self, quiet: bool = False) -> None:
-        """With ``quiet``, nothing is written or printed at the end."""
+    def __init__(self, quiet: bool = False, swept: Sequence[str] = ()) -> None:
+        """With ``quiet``, print and write nothing at the end; ``swept`` is for ``job_dir``."""
         self._quiet, self._sweep = quiet, 0
+        self._jobs: set[frozenset[str]] | None = None  # None: not known
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Add the folder of the sweep to the overrides, from which a launcher composes each job."""
-        self._sweep = os.getpid()
+        """Add the folder of the sweep, and the keys that vary, to the overrides from which a
+        launcher composes each job.
+        """
+        self._sweep, hydra = os.getpid(), config.hydra
         try:
             flag(config, "show_test")
         except ConfigError as error:
             raise Stop(error) from error
-        with suppress(OmegaConfBaseException):  # the sweep itself reports this error
-            folder = quoted(str(config.hydra.sweep.dir))
-            config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")
+        # the sweep itself reports these errors
+        with suppress(OmegaConfBaseException, HydraException):
+            typed, folder = hydra.overrides.task, quoted(str(hydra.sweep.dir))
+            varied = ",".join(map(quoted, sorted(swept(typed))))
+            more = [f"hydra.sweep.dir={folder}", f"hydra.callbacks.summary.swept=[{varied}]"]
+            hydra.overrides.hydra.extend(more)
+            if hydra.runtime.choices["hydra/sweeper"] == "basic" and not hydra.sweeper.params:
+                self._jobs = jobs_of(typed, GlobalHydra.instance().config_loader())
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Take a GPU; remove the file ``hydra.yaml`` of the job, which names local folders."""
@@ -78,7 +90,7 @@ class SweepSummary(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table and write ``summary.csv``; exit with status 1 if a run failed."""
         folder = Path(config.hydra.sweep.dir)
-        rows = [] if self._quiet else read_runs(folder)
+        rows = [] if self._quiet else read_runs(folder, self._jobs)
         if not rows:
             return
         print(table_of(rows, test=flag(config, "show_test")))
@@ -87,6 +99,8 @@ class SweepSummary(Callback):
         except OutputError as error:
             raise Stop(error) from error  # Hydra turns any other error into a warning
         print(f"\nkept in {folder} (summary.csv)")
+        if others := sum(1 for _ in folder.glob(_RUNS)) - len(rows):
+            print(f"runs of other grids there, not shown: {others}")
         failed = [row for row in rows if row["status"] != "done"]
         for row in failed:
             print(f"{row['run']} failed: {row['status']}", file=sys.stderr)
@@ -94,16 +108,19 @@ class SweepSummary(Callback):
             sys.exit(1)
 
 
-def read_runs(folder: Path) -> list[dict[str, Any]]:
-    """Return a row for each run in ``folder``: the keys that vary, its status, its metrics."""
+def read_runs(folder: Path, jobs: set[frozenset[str]] | None = None) -> list[dict[str, Any]]:
+    """Return a row for each run in ``folder``: the keys that vary, its status, its metrics. With
+    ``jobs``, as ``jobs_of`` gives them, runs of other jobs are left out.
+    """
     typed: dict[RunFolder, dict[str, str]] = {}
-    runs = (hydra.parents[1] for hydra in folder.glob("*/.hydra/overrides.yaml"))
+    runs = (hydra.parents[1] for hydra in folder.glob(_RUNS))
     # sorted so that seed-2 comes before seed-10
     for path in sorted(runs, key=lambda run: re.sub(r"\d+", lambda n: n[0].zfill(9), run.name)):
-        run = RunFolder(path)
-        typed[run] = {}
+        run, overrides = RunFolder(path), list[str]()
         with suppress(DataError):  # the status of the row reports it
-            typed[run] = dict(item.lstrip("+").partition("=")[::2] for item in run.overrides)
+            overrides = run.overrides
+        if jobs is None or frozenset(asked(overrides)) in jobs:
+            typed[run] = dict(item.lstrip("+").partition("=")[::2] for item in overrides)
     every = dict.fromkeys(key for overrides in typed.values() for key in overrides)
     varied = [key for key in every if len({one.get(key) for one in typed.values()}) > 1]
     return [

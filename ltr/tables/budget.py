@@ -116,7 +116,7 @@ def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget |
         return None
     config = searches[0].search.config
     data, home = str(config.dataset.name), own_configs() or Path("configs")
-    path = home / "found" / f"{order.name(data, order.of_search)}.yaml"
+    path = Path(f"{order.path(home / 'found', data, order.of_search)}.yaml")
     before = read_settings(path)
 
     def found() -> dict[Place, Best]:
@@ -133,7 +133,7 @@ def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget |
     reasons: dict[Path, str] = {}
     try:
         if todo:
-            file = output_dir / "tables" / order.name(data, order.of_table) / "searches.yaml"
+            file = order.path(output_dir / "tables", data, order.of_table) / "searches.yaml"
             reasons = launch("search", search_job, todo, file, order.workers(config))
     finally:  # also if it is stopped: save the results so far
         best = found()

@@ -62,18 +62,20 @@ class TableConfig:
         typed = [f"table={self.cfg.table}", *self.asked, *words]
         return f"{as_started('table')} {shlex.join(typed)}"
 
-    def name(self, data: str, words: Sequence[str]) -> str:
-        """Return the folder or file name for ``words``; different arguments give different names.
+    def path(self, folder: Path, data: str, words: Sequence[str]) -> Path:
+        """Return the file (without suffix) or folder in ``folder`` for ``words``; different
+        arguments give different names.
 
         >>> from ltr.console.compose import typed
         >>> given = ["table=softrank_slides", "dataset=mq2008", "epochs=1", "seeds=3"]
         >>> config = table_config(typed("table", given))
-        >>> config.name("mq2008", config.of_table)
+        >>> config.path(Path("tables"), "mq2008", config.of_table).name
         'softrank_slides_mq2008_seeds-3_epochs-1'
         """
         name = Path(self.cfg.table).name.removesuffix(".yaml")
         more = [*words, *(item for item in self.asked if item != f"dataset={data}")]
-        return "_".join([name, data, *filter(None, [label_of(more)])])
+        start = f"{folder}/{name}_{data}"
+        return Path("_".join([start, *filter(None, [label_of(more, f"{start}_")])]))
 
     def workers(self, config: DictConfig) -> Workers:
         """Choose the workers for jobs with ``config``, and let them share this machine's GPUs."""

@@ -24,9 +24,13 @@ from ltr.tables.results import (
     over_repeats,
 )  # fmt: skip
 from ltr.tables.runs import Run
-from ltr.tables.spec import Table
+from ltr.tables.spec import Published, Table
 
 MARK = "†"  # marks a row that differs from the baseline
+_MEAN = "published_mean"  # over the folds, where no number of each fold is published
+_BY_FOLD = [
+    "row", "fold", "seed", "split", "metric", "ours", PUBLISHED, _MEAN, "chosen", "epoch"
+]  # fmt: skip
 _COVERED = {"covers": "covered", "above": "ours above", "below": "ours below"}
 
 
@@ -202,8 +206,17 @@ def fold_report(
     """Return the report of a ``by_fold`` table of finished ``runs``, and the frame of its CSV file.
 
     If a row has choices, it shows the one with the best ``select_on`` on vali per fold and seed.
+    A number that is published as a mean alone stands beside our mean.
     """
-    published = table.published[str(runs[0].config.dataset.name)]
+    data = str(runs[0].config.dataset.name)
+    published = table.published.get(data, Published(source="", values={}))
+
+    def theirs_of(row: str, split: str, metric: str, fold: int) -> dict[str, Any]:
+        found = published.values.get(str(published.of(row)), {}).get(split, {}).get(metric)
+        if isinstance(found, list):
+            return {PUBLISHED: dict(enumerate(found, 1)).get(fold)}
+        return {_MEAN: found}
+
     every = [RunFolder(run.folder).results for run in runs]
     tried = pd.DataFrame({
         "row": [table.rows[run.label].choice_of for run in runs],
@@ -216,18 +229,21 @@ def fold_report(
         {
             "row": row, "fold": fold, "seed": seed, "split": split, "metric": metric,
             "ours": every[best][split][metric],
-            PUBLISHED: published.values[row][split][metric][fold - 1],
             "chosen": runs[best].label.removeprefix(row).strip(),
             "epoch": every[best]["selected_epoch"],
+            **theirs_of(row, split, metric, fold),
         }
         for (row, fold, seed), best in groups.idxmax().items()
         for split, metric in product(("test", "vali"), table.metrics)
-    ])  # fmt: skip
+    ], columns=_BY_FOLD).astype({PUBLISHED: float, _MEAN: float})  # fmt: skip
     folds = [f"fold {fold}" for fold in sorted(set(frame.fold))]
     made = []
     for (split, metric), numbers in frame.groupby(["split", "metric"], sort=False):
-        both: Any = numbers.pivot_table(["ours", PUBLISHED], "row", "fold", sort=False)
-        ours, theirs = (both[of].assign(mean=both[of].mean(axis=1)) for of in ("ours", PUBLISHED))
+        values = ["ours", PUBLISHED, _MEAN]
+        both: Any = numbers.pivot_table(values, "row", "fold", sort=False, dropna=False)
+        ours = both["ours"].assign(mean=both["ours"].mean(axis=1))
+        whole = both[PUBLISHED].mean(axis=1, skipna=False)
+        theirs = both[PUBLISHED].assign(mean=whole.fillna(both[_MEAN].mean(axis=1)))
         rows = [
             [text, *(number(value, sign) for value in of.loc[label])]
             for label in ours.index
@@ -236,8 +252,9 @@ def fold_report(
                 (f"{label} ({PUBLISHED})", theirs, ""),
                 ("difference", ours - theirs, "+"),
             )
+            if of.loc[label].notna().any()
         ]
-        note = "the difference is ours less the published number"
+        note = "the difference is ours less the published number" * (len(rows) > len(ours))
         made.append(Block(f"{metric} of {split}", note, ["", *folds, "mean"], rows))
     one = frame[(frame.split == "test") & (frame.metric == table.metrics[0])]
     seeds = sorted(set(one.seed))
@@ -254,6 +271,6 @@ def fold_report(
         ("runs", f"{len(runs)}, of which {len(one)} are shown: chosen on vali"),
         ("seeds", " ".join(map(str, seeds))),
         ("convention", f"{convention}: {described.describe()}"),
-        (PUBLISHED, published.source),
+        *[(PUBLISHED, published.source)] * bool(published.source),
     ]
     return Report(name, table.title, command, head, made), {"table": frame}

@@ -23,7 +23,8 @@ class Published:
     """Published numbers on a data set, and which of our rows each is compared with."""
 
     source: str = MISSING
-    # values[label][convention][metric]; with by_fold values[label][split][metric][fold - 1]
+    # values[label][convention][metric]; with by_fold values[label][split][metric]: a list of the
+    # numbers of the folds, or their mean
     values: dict[str, Any] = MISSING
     # row -> label in values; other rows are compared with the label of the same name, if any
     beside: dict[str, str] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class Table:
     title: str = MISSING
     rows: dict[str, Row] = MISSING
     name: str = ""  # name of its file, without suffix
-    by_fold: bool = False  # compare each fold with the published number of that fold
+    by_fold: bool = False  # show each fold, beside the published numbers of the folds or their mean
     settings: list[str] = field(default_factory=list)  # overrides for every row
     space: list[str] = field(default_factory=list)  # with a budget: what is searched in every row
     folds: Any = "all"  # or a list of folds; ignored for a data set without folds
@@ -210,6 +211,12 @@ def _check(table: Table) -> None:
         theirs = [*published.beside.values(), *filter(None, [published.others])]
         named += [(f"published.{data}", label, [*published.values]) for label in theirs]
         named += [(f"published.{data}.beside", row, [*table.rows]) for row in published.beside]
+        for label, parts in published.values.items() if table.by_fold else ():
+            key = f"published.{data}.{label}"
+            named += [(key, part, ["test", "vali"]) for part in parts]
+            numbers = [number for part in parts.values() for number in part.values()]
+            if table.folds != "all" and not all(isinstance(one, list) for one in numbers):
+                raise ConfigError(f"{key}: a mean is over all folds: write folds: all")
     for key, name, known in named:
         if name not in known:
             raise ConfigError(f"{key}: {name} is not known; choose of {', '.join(known)}")

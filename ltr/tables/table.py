@@ -79,7 +79,7 @@ def make_table(cfg: DictConfig) -> bool:
             print(f"  {run.command()}")
         return True
     check_test_lists(table, runs)
-    folder = output_dir / "tables" / order.name(data, order.of_table)
+    folder = order.path(output_dir / "tables", data, order.of_table)
     runs, failures = complete(runs, planned, folder, workers)
     for run in runs:
         if not run.done:
