@@ -295,7 +295,10 @@ def test_a_difference_without_variance_and_a_single_query() -> None:
 def test_an_interval_is_around_the_mean_of_folds_and_covers_a_number_or_not() -> None:
     queries = [(1, "a"), (1, "b"), (1, "c"), (2, "d")]
     own = SystemValues(np.array([[0.0, 0.3, 0.6, 0.9]]), queries)
-    assert interval_of(own, samples=100).mean == pytest.approx((0.3 + 0.9) / 2)
+    found = interval_of(own, samples=100)
+    higher = interval_of(SystemValues(own.values + 1, queries), samples=100)
+    assert found.mean == pytest.approx((0.3 + 0.9) / 2)
+    assert higher.spread.queries == pytest.approx(found.spread.queries)  # one fold has one query
     found = interval_of(system(np.linspace(0.4, 0.6, 100)), samples=2000)
     assert math.isnan(found.deviation)
     words = [found.covers(number) for number in (0.5, found.low, found.high, 0.7, 0.3)]
