@@ -28,6 +28,7 @@ from ltr.analysis.verdicts import (
     compare_systems,
     draw,
     equivalence_p,
+    interval,
     interval_of,
     resolvable_difference,
     rule,
@@ -111,6 +112,9 @@ def test_folds_are_weighed_as_in_the_mean() -> None:
     weighed = values * ([12 / 2 / 3] * 3 + [12 / 2 / 9] * 9)
     assert pair.difference == pytest.approx((weighed[0] - weighed[1]).mean())
     assert pair.p_randomisation == sign_flip_p(weighed, ONE_PAIR, samples=100)[0]  # all patterns
+    one, other = np.split(values[0] - values[1], [3])
+    within = (one.var(ddof=1) / 3 + other.var(ddof=1) / 9) / 2**2
+    assert (pair.spread.queries, pair.spread.df) == (pytest.approx(within), 12 - 2)
 
 
 # --- t, TOST, Holm, effect, power
@@ -183,7 +187,10 @@ def test_seed_variance_is_that_of_the_mean(folds, common) -> None:
 
 @pytest.mark.parametrize(("seeds", "folds"), [(1, 1), (3, 1), (2, 4), (1, 5)])
 def test_bootstrap_varies_as_the_spread_says(seeds, folds) -> None:
-    aligned = align(noisy(seeds=seeds, queries=100, folds=folds))
+    systems = noisy(seeds=seeds, queries=100, folds=folds)
+    unequal = (np.arange(100) * folds // 100) ** 2 / 10  # folds differ in difficulty
+    hard = {name: SystemValues(of.values + unequal, of.queries) for name, of in systems.items()}
+    aligned = align(hard)
     draws = draw(aligned, samples=20_000)
     pair = spread_of(aligned, 0, 1)
     off = draws[:, 0] - draws[:, 1]
@@ -193,6 +200,16 @@ def test_bootstrap_varies_as_the_spread_says(seeds, folds) -> None:
     assert draws[:, 0].var() == pytest.approx(alone.queries, rel=0.06)
 
 
+def test_the_interval_of_one_run_in_each_fold_is_that_of_its_t_test() -> None:
+    systems = noisy(seeds=1, folds=4)
+    systems["a"].values[0] += np.repeat([0.0, 0.04, 0.1, 0.02], 20)  # some trainings are luckier
+    spread = spread_of(align(systems), 0, 1)
+    off = stats.norm.ppf((np.arange(9999) + 0.5) / 9999) * spread.queries**0.5
+    half = stats.t.ppf(0.975, spread.df) * spread.error
+    assert interval(0, off, spread, alpha=0.05) == pytest.approx((-half, half), rel=1e-3)
+    assert spread.training > spread.queries
+
+
 def test_what_is_covered_is_said() -> None:
     said = {
         "seeds": only(noisy(seeds=3)),
@@ -200,6 +217,8 @@ def test_what_is_covered_is_said() -> None:
         "folds": only(noisy(seeds=1, folds=5, shift=0.2)),
     }
     assert {key: pair.spread.covers for key, pair in said.items()} == {key: key for key in said}
+    of_means = [interval_of(noisy(seeds=n, folds=5)["a"]).spread.covers for n in (1, 2)]
+    assert of_means == ["queries", "seeds"]  # difficulty and training of a fold are one
     assert said["queries"].spread.uncovered == ("a", "b")
     assert said["queries"].word == said["folds"].word == DIFFER
     assert said["queries"].note == "these models, not the methods: one seed"
@@ -276,7 +295,10 @@ def test_a_difference_without_variance_and_a_single_query() -> None:
 def test_an_interval_is_around_the_mean_of_folds_and_covers_a_number_or_not() -> None:
     queries = [(1, "a"), (1, "b"), (1, "c"), (2, "d")]
     own = SystemValues(np.array([[0.0, 0.3, 0.6, 0.9]]), queries)
-    assert interval_of(own, samples=100).mean == pytest.approx((0.3 + 0.9) / 2)
+    found = interval_of(own, samples=100)
+    higher = interval_of(SystemValues(own.values + 1, queries), samples=100)
+    assert found.mean == pytest.approx((0.3 + 0.9) / 2)
+    assert higher.spread.queries == pytest.approx(found.spread.queries)  # one fold has one query
     found = interval_of(system(np.linspace(0.4, 0.6, 100)), samples=2000)
     assert math.isnan(found.deviation)
     words = [found.covers(number) for number in (0.5, found.low, found.high, 0.7, 0.3)]
@@ -414,6 +436,57 @@ def test_interval_of_few_seeds_covers_whatever_dominates(seeds, training) -> Non
     if training == 0:  # as narrow as with one seed
         widths = [one.high - one.low for one in found]
         assert np.median(widths) < 1.1 * 2 * 2.02 * 0.2 / queries**0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("difficulty", "training", "common"),
+    [(0, 0, 0), (0.06, 0, 0), (0, 0.02, 0), (0.06, 0.02, 0), (0.06, 0.02, 0.02)],
+)
+def test_folds_that_differ_in_difficulty(difficulty, training, common) -> None:
+    """Methods m and n, three seeds each, and ensembles of their seeds, M and N, one in each fold.
+
+    All are equal but for what chance adds, with these standard deviations: ``difficulty`` to a
+    fold, ``training`` to a run, ``common`` to the runs of a seed in all folds. The interval of M is
+    about these models. With ``-s`` it prints coverage, median width and share of wrong verdicts.
+    """
+    tries, fold = 250, np.repeat(np.arange(5), [60, 85, 110, 135, 160])
+    rng = np.random.default_rng([11, round(100 * difficulty), round(100 * training)])
+    covered, widths, wrong = {}, {}, {}
+
+    def note(name, low, high, truth=0.0) -> None:
+        covered.setdefault(name, []).append(low <= truth <= high)
+        widths.setdefault(name, []).append(high - low)
+
+    for _ in range(tries):
+        base = rng.beta(0.7, 0.5, len(fold)) - 0.7 / 1.2
+        base += difficulty * stats.zscore(rng.permutation(5))[fold]
+        systems, truth = {}, {"m": 0.0}
+        for name in "mn":
+            taste = rng.exponential(0.1, (2, len(fold))) - 0.1  # of the members, of their ensemble
+            runs = rng.normal(0, training, (3, 5)) + rng.normal(0, common, (3, 1))
+            chance = rng.exponential(0.1, (3, len(fold))) - 0.1
+            values = base + taste[0] + runs[:, fold] + chance
+            mixed = values.mean(0) + (taste[1] - taste[0]) / 2
+            systems[name] = SystemValues(values, [(k, f"q{i}") for i, k in enumerate(fold)])
+            systems[name.upper()] = SystemValues(mixed[None], systems[name].queries)
+            truth[name.upper()] = runs.mean()
+        for name in "mM":
+            one = interval_of(systems[name], samples=400)
+            note(name, one.low, one.high, truth[name])
+        for pair in compare_systems(systems, samples=400):
+            name = pair.first + pair.second
+            note(name, *pair.interval)
+            differs = raw(pair) < 0.05 and not pair.interval[0] <= 0 <= pair.interval[1]
+            wrong.setdefault(name, []).append(differs)
+    print(f"\n{difficulty} {training} {common}:", end="")
+    for name, hits in covered.items():
+        share = f" {np.mean(wrong[name]):.3f}" if name in wrong else ""
+        print(f"  {name} {np.mean(hits):.3f} {np.median(widths[name]):.4f}{share}", end="")
+    sound = {"m", "M", "mM", "mn"} if common else covered  # one run does not show what is common
+    assert {n for n in sound if np.mean(covered[n]) < between(0.95, tries)[0]} == set()
+    assert {n for n in wrong if np.mean(wrong[n]) > between(0.05, tries)[1]} <= wrong.keys() - sound
+    assert np.median(widths["M"]) < np.median(widths["m"])  # no wider than that of the members
 
 
 def test_many_pairs_can_still_pass_holm() -> None:

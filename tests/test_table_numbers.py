@@ -190,7 +190,7 @@ def test_one_seed_is_about_the_models_and_the_table_says_so() -> None:
     assert "good: these models, not the methods: one seed" in blocks(results)[1].note
     assert "one seed" not in blocks(results_of())[1].note
     known = dict(facts(results))
-    assert known["interval"] == "95%, over queries only"
+    assert known["interval"] == "95%, over queries only (these models)"
     assert known["±"] == "no deviation: one seed"
 
 

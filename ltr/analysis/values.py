@@ -12,7 +12,7 @@ from ltr.arrays import Doubles, Ints
 from ltr.errors import DataError
 
 _CONSTANT = 1e-12  # a deviation below this fraction of the largest value is rounding
-FOLDS_AS_REPEATS = 3  # from this many folds on, one seed per fold shows how training varies
+FOLDS_AS_REPEATS = 3  # from this many folds on, their differences show how training varies
 
 
 def deviation(values: Doubles) -> float:
@@ -66,6 +66,15 @@ class Aligned:
     def weights(self) -> Doubles:
         """Weight of each query, ``[queries]``: n / (folds * queries in its fold). The mean is 1."""
         return self.queries / (len(self.fold_sizes) * self.fold_sizes[self.folds])
+
+    @cached_property
+    def strata(self) -> list[Ints]:
+        """The numbers of the queries in each fold; all in one if a fold has a single query.
+
+        Folds are fixed: other queries would fall into the same folds, with the same difficulty.
+        """
+        folds = self.folds if self.fold_sizes.min() > 1 else np.zeros_like(self.folds)
+        return [np.flatnonzero(folds == fold) for fold in range(folds.max() + 1)]
 
     @cached_property
     def by_query(self) -> Doubles:
@@ -147,9 +156,9 @@ class Spread(NamedTuple):
     df: float  # Satterthwaite's degrees of freedom of ``error``
     queries: float  # variance of the estimate from the choice of queries
     training: float  # variance from the training, as far as it is known
-    covers: str  # what ``error`` covers: "seeds", "folds" (one seed in several folds) or "queries"
+    covers: str  # what ``error`` covers: "seeds", "folds" (differences between folds) or "queries"
     # Systems with one seed. With "queries", ``error`` does not include their training; with
-    # "folds", it includes all of it except the initial weights, which the folds share.
+    # "folds", it includes all of it except what the folds share, such as the initial weights.
     uncovered: tuple[str, ...]
     df_queries: float  # degrees of freedom of ``queries``
     df_training: float  # degrees of freedom of ``training``
@@ -158,19 +167,25 @@ class Spread(NamedTuple):
 def spread_of(aligned: Aligned, first: int, second: int | None = None) -> Spread:
     """Estimate the error of a system's mean, or of its difference from the mean of ``second``.
 
-    The variance is the sum of two parts: ``queries``, the variance over queries of the (paired)
-    values divided by n, the number of queries, and the variances that the seeds of each system add.
-    Its degrees of freedom are Satterthwaite's, but not below the smallest seeds - 1 (or n - 1):
+    The variance is the sum of two parts: ``queries``, which the choice of n queries adds within
+    their folds (Cochran, 1977, "Sampling techniques", chapter 5), from the (paired) values
 
-        df = variance^2 / (queries^2 / (n - 1) + sum of raw^2 / its df)
+        queries = sum over folds of variance / number of its queries / folds^2
+
+    and the variances that the seeds of each system add. Its degrees of freedom are Satterthwaite's,
+    but not below the smallest seeds - 1 (or n - folds):
+
+        df = variance^2 / (queries^2 / (n - folds) + sum of raw^2 / its df)
 
     This follows Hillis (2007), "A comparison of denominator degrees of freedom methods for multiple
     observer ROC analysis", Statistics in Medicine 26, with seeds as readers and queries as cases.
 
-    One seed does not show how training varies. With at least ``FOLDS_AS_REPEATS`` folds, whose
-    models are trained separately, the differences between folds are used instead. With fewer folds,
-    the variance of training is not covered. In both cases the estimate is about these trained
-    models, not about the method.
+    One seed does not show how training varies. In a difference of two systems, the difficulty of
+    the folds cancels. With at least ``FOLDS_AS_REPEATS`` folds, whose models are trained
+    separately, what it varies between folds more than ``queries`` explains counts as training. In
+    the mean of one system, difficulty and training cannot be told apart, and with fewer folds
+    there is nothing to tell them by: the variance of training is not covered. In all cases the
+    estimate is about these trained models, not about the method.
     """
     systems = [first] if second is None else [first, second]
     values = aligned.by_query[first] - (0 if second is None else aligned.by_query[second])
@@ -178,21 +193,23 @@ def spread_of(aligned: Aligned, first: int, second: int | None = None) -> Spread
     single = tuple(aligned.names[i] for i in systems if aligned.seed_variances[i] is None)
     if n < 2:
         return Spread(math.inf, 1.0, math.inf, 0.0, "queries", single, 1.0, 1.0)
-    if second is None:  # or else the weights, which reflect fold sizes, would add variance
-        values = values - aligned.means[first]
-    queries = deviation(aligned.weights * values) ** 2 / n
+    weighted = aligned.weights * (values - by_fold.mean()).round(12)
+    queries = sum(len(of) * deviation(weighted[of]) ** 2 for of in aligned.strata) / n**2
+    of_queries = n - len(aligned.strata)  # degrees of freedom
     known = [found for i in systems if (found := aligned.seed_variances[i]) is not None]
     own, raw, covers = sum(s.own for s in known), sum(s.raw for s in known), "seeds"
     freedom = sum(s.raw**2 / s.df for s in known)
-    least = min((s.df for s in known), default=n - 1)
+    least = min((s.df for s in known), default=of_queries)
     if single:
         covers = "queries"
-        if len(by_fold) >= FOLDS_AS_REPEATS:
+        if second is not None and len(by_fold) >= FOLDS_AS_REPEATS:
             covers, least = "folds", len(by_fold) - 1
             raw = deviation(by_fold) ** 2 / len(by_fold)
             own, freedom = max(0.0, raw - queries), raw**2 / least
     variance = queries + own
-    of_both = queries**2 / (n - 1) + freedom
-    df = max(variance**2 / of_both, min(least, n - 1)) if of_both > 0 else float(n - 1)
+    of_both = queries**2 / of_queries + freedom
+    df = max(variance**2 / of_both, min(least, of_queries)) if of_both > 0 else float(of_queries)
     df_training = raw**2 / freedom if freedom > 0 else float(least)
-    return Spread(math.sqrt(variance), df, queries, own, covers, single, float(n - 1), df_training)
+    return Spread(
+        math.sqrt(variance), df, queries, own, covers, single, float(of_queries), df_training
+    )

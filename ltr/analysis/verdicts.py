@@ -22,11 +22,8 @@ BETTER, WORSE, DIFFER = "better", "worse", "differ"
 EQUIVALENT, UNDECIDED = "equivalent", "undecided"
 DECIDED = (BETTER, WORSE, DIFFER)
 WORDS = (*DECIDED, EQUIVALENT, UNDECIDED)
-COVERS = {  # Spread.covers in words
-    "seeds": "queries and seeds",
-    "folds": "queries and training runs, by folds",
-    "queries": "queries only",
-}
+# What the interval of a mean covers, by its Spread.covers
+COVERS = {"seeds": "queries and seeds", "queries": "queries only (these models)"}
 
 EXACT_UP_TO = 14  # up to this many differences other than 0, all 2^n sign patterns are tried
 _BLOCK = 1 << 22  # signs drawn at a time: 32 MiB
@@ -283,12 +280,12 @@ def _holm(p: Doubles) -> Doubles:
 def draw(aligned: Aligned, *, samples: int, seed: int = 0) -> Doubles:
     """Draw bootstrap samples of the queries; return each mean's error, ``[samples, systems]``.
 
-    Queries are drawn with replacement, jointly for all systems, from the means over seeds. Seeds
-    are not drawn, because this would count chance effects of a seed on a query three times (Owen,
-    2007, "The pigeonhole bootstrap", Annals of Applied Statistics 1). ``interval`` adds the
-    variance of the seeds instead. A query that is drawn w times has the weight
-    1 + sqrt(n / (n - 1)) (w - 1), because a sample varies less than its population (Rao and Wu,
-    1988). The draws of a system do not depend on the other systems.
+    Queries are drawn with replacement, each fold's from its own and jointly for all systems, from
+    the means over seeds. Seeds are not drawn, because this would count chance effects of a seed on
+    a query three times (Owen, 2007, "The pigeonhole bootstrap", Annals of Applied Statistics 1).
+    ``interval`` adds the variance of the seeds instead. A query that is drawn w times has the
+    weight 1 + sqrt(n / (n - 1)) (w - 1) in a fold of n, because a sample varies less than its
+    population (Rao and Wu, 1988). The draws of a system do not depend on the other systems.
     """
     n = aligned.queries
     drawn = np.zeros((samples, len(aligned.names)))
@@ -299,9 +296,12 @@ def draw(aligned: Aligned, *, samples: int, seed: int = 0) -> Doubles:
     block = max(1, _WEIGHTS // n)
     for start in range(0, samples, block):
         count = min(block, samples - start)
-        chosen = rng.integers(0, n, (count, n)) + n * np.arange(count)[:, None]
-        counts = np.bincount(chosen.ravel(), minlength=count * n).reshape(count, n)
-        drawn[start : start + count] = (1 + math.sqrt(n / (n - 1)) * (counts - 1)) @ centred
+        for of in aligned.strata:
+            m = len(of)
+            chosen = rng.integers(0, m, (count, m)) + m * np.arange(count)[:, None]
+            counts = np.bincount(chosen.ravel(), minlength=count * m).reshape(count, m)
+            weights = 1 + math.sqrt(m / (m - 1)) * (counts - 1)
+            drawn[start : start + count] += weights @ centred[of]
     return drawn
 
 
@@ -319,7 +319,9 @@ def interval(estimate: float, off: Doubles, spread: Spread, *, alpha: float) -> 
       Student's t with ``spread.df_training`` degrees of freedom.
 
     The usual method, one t quantile with Satterthwaite's degrees of freedom, gives intervals that
-    are too narrow if there are only two or three seeds.
+    are too narrow if there are only two or three seeds. With ``spread.covers`` "folds", b is chosen
+    so that this method gives the distance: what training adds is then what the queries do not
+    explain of one variance, and Howe's distance, made for independent parts, would be too short.
 
     Args:
         estimate: the mean, or the difference.
@@ -331,10 +333,14 @@ def interval(estimate: float, off: Doubles, spread: Spread, *, alpha: float) -> 
     if math.isinf(spread.error):
         return -math.inf, math.inf
     tail = 1 - alpha / 2
-    stretch = stdtrit(spread.df_queries, tail) / ndtri(tail)
-    training = math.sqrt(spread.training)
-    if training:
-        training *= float(stdtrit(spread.df_training, tail))
+    of_queries, of_training, of_both = (
+        float(stdtrit(df, tail)) for df in (spread.df_queries, spread.df_training, spread.df)
+    )
+    stretch = of_queries / ndtri(tail)
+    training = of_training * math.sqrt(spread.training)
+    if spread.covers == "folds":
+        rest = (of_both * spread.error) ** 2 - of_queries**2 * spread.queries
+        training = math.sqrt(max(0.0, rest))
     below, above = (math.hypot(stretch * q, training) for q in np.quantile(off, [alpha / 2, tail]))
     return estimate - below, estimate + above
 
