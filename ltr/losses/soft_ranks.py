@@ -256,7 +256,7 @@ def _by_loops(
     return value_op("ranks:expected_dcg_lists", [mask, gain, of_rank], knobs, costs)
 
 
-@with_kernel(_by_loops)
+@with_kernel(_by_loops, copied=True)
 def _expected_dcg(
     scores: Scores, gain: Scores, of_rank: Scores, mask: Mask, sigma: float, k: int | None
 ) -> PerList:
