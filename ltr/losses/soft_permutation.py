@@ -159,7 +159,7 @@ def _by_running_sums(
     return value_op("softsort:softsort_ndcg_lists", arrays, knobs, list_sizes(mask) * 400)
 
 
-@with_kernel(_by_running_sums)
+@with_kernel(_by_running_sums, copied=True)
 def _soft_sort_dcg(
     scores: Scores, of_item: Labels, mask: Mask, k: int | None, temperature: float, *scaling: Any
 ) -> PerList:
