@@ -16,7 +16,7 @@ NAMES = [name for name in vars(losses) if name.endswith("_loss")]
 
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on every loss takes its plain path."""
-    monkeypatch.setattr("ltr.kernels.dispatch.kernels_apply", lambda scores: False)
+    monkeypatch.setattr("ltr.kernels.dispatch.kernels_apply", lambda *_: False)
     monkeypatch.setattr("ltr.kernels.dispatch.numba_works", lambda: False)
     for module in ("kernels.neural_dcg", "losses.structured_hinge"):
         monkeypatch.setattr(f"ltr.{module}.numba_works", lambda: False)

@@ -297,7 +297,7 @@ def read_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_reading_late_changes_nothing(tiny, tmp_path, monkeypatch) -> None:
-    args = (*tiny, "loss=listnet", "model.dropout=0.3", "clip=0.5")
+    args = (*tiny, "loss=listnet", "model.dropout=0.3", "clip=0.5", "device=cpu")
     train(tmp_path / "plain", *args)
     read_late(monkeypatch)
     train(tmp_path / "late", *args)
@@ -313,7 +313,7 @@ def test_read_late_a_bad_loss_still_changes_no_weight(tiny, tmp_path, monkeypatc
             count_calls(patch, 6, lambda value: value * float("nan"))
             message = "epoch 2, step 1: the loss or its gradient is not finite .* query id q"
             with pytest.raises(TrainingError, match=message) as error:
-                train(tmp_path / folder, *tiny, "loss=listnet")
+                train(tmp_path / folder, *tiny, "loss=listnet", "device=cpu")
         found.append((str(error.value), kept[-1].state_dict()))
         read_late(monkeypatch)
     (plain, weights), (late, others) = found

@@ -31,19 +31,23 @@ Work = tuple[Callable[[Tensor, bool], Any], Callable[..., Tensor]]
 
 
 def with_kernel(
-    fast: Callable[..., Work], elsewhere: Callable[..., Work | None] | None = None
+    fast: Callable[..., Work],
+    elsewhere: Callable[..., Work | None] | None = None,
+    *,
+    copied: bool = False,
 ) -> Callable[[F], F]:
     """Give the decorated plain formula ``plain(scores, ...)`` a fast path with the same arguments.
 
-    ``fast`` is used on the CPU if Numba works and nothing is traced. Otherwise ``elsewhere`` is
-    used, or the plain formula if ``elsewhere`` is None or returns None. Second derivatives are
+    ``fast`` is used on the CPU if Numba works and nothing is traced; with ``copied`` also on a GPU,
+    where a copy to the CPU and back takes less time than the plain formula. Otherwise ``elsewhere``
+    is used, or the plain formula if ``elsewhere`` is None or returns None. Second derivatives are
     always those of the plain formula.
     """
 
     def register(plain: F) -> F:
         @functools.wraps(plain)
         def either(scores: Tensor, *args: Any) -> Tensor:
-            taken = fast if kernels_apply(scores) else None if plain_path() else elsewhere
+            taken = fast if kernels_apply(scores, copied) else None if plain_path() else elsewhere
             work = taken and taken(scores, *args)
             if work is None:
                 return plain(scores, *args)
@@ -54,13 +58,17 @@ def with_kernel(
     return register
 
 
-def kernels_apply(scores: Scores) -> bool:
+def kernels_apply(scores: Scores, copied: bool) -> bool:
     """Return whether the compiled loops can be used for these scores.
 
-    They can if the scores are on the CPU, nothing is traced by torch.compile or differentiated by
-    torch.func, and Numba works.
+    They can if the scores are on the CPU or may be ``copied`` there, nothing is traced by
+    torch.compile or differentiated by torch.func, and Numba works.
     """
-    if scores.device.type != "cpu" or torch.compiler.is_compiling() or plain_path():
+    if (
+        (scores.device.type != "cpu" and not copied)
+        or torch.compiler.is_compiling()
+        or plain_path()
+    ):
         return False
     return numba_works()
 
@@ -121,7 +129,7 @@ def value_and_slope(
     given = [*map(as_array, (scores, *arrays)), *knobs, wanted, value, slope]
     run = _kernel(kernel)
     over_lists(lambda lists: run(lists, *given), costs)
-    return torch.from_numpy(value).to(scores.dtype), torch.from_numpy(slope).to(scores.dtype)
+    return as_tensor(value, scores), as_tensor(slope, scores)
 
 
 def vector_op(
@@ -141,7 +149,7 @@ def vector_op(
         rest = found if weights is None else as_array(weights), backward, found
         given, call = [as_array(scores), as_array(mask), *knobs, *rest], _kernel(kernel)
         over_lists(lambda lists: call(lists, *given), costs)
-        return torch.from_numpy(found).to(scores.dtype)
+        return as_tensor(found, scores)
 
     return lambda scores, _: (run(scores, None), scores), lambda grad, s: run(s, grad)
 
@@ -164,10 +172,15 @@ def over_lists(kernel: Callable[[Ints], None], costs: Ints) -> None:
 
 def as_array(values: Tensor) -> Any:
     """Return a contiguous NumPy array for the kernels: float64, bool or int64."""
-    array = values.detach().numpy()
+    array = values.detach().cpu().numpy()
     return np.ascontiguousarray(array, np.float64 if array.dtype.kind == "f" else None)
+
+
+def as_tensor(array: Any, like: Tensor) -> Tensor:
+    """Return the array as a tensor of the dtype and on the device of ``like``."""
+    return torch.from_numpy(array).to(like.dtype).to(like.device)
 
 
 def list_sizes(mask: Tensor) -> Ints:
     """Return the number of items of each list, ``[batch]``."""
-    return mask.sum(-1).numpy()
+    return mask.sum(-1).cpu().numpy()

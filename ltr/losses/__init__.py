@@ -17,9 +17,10 @@ On the CPU the losses that compare items, except ``networkndcg``, run in compile
 (``ltr.kernels``), in float64, on ``torch.get_num_threads()`` threads. They need memory in
 proportion to the number of items; some also need, in each thread, memory for a part of the matrix
 of one list. On a GPU, under torch.compile, or without Numba, the same formulas run on whole
-tensors, and nothing waits for the GPU. There are three exceptions: NeuralNDCG and OT-NDCG have a
-kernel for NVIDIA GPUs, and under torch.compile they keep the kernel for the CPU; SVM-NDCG finds its
-assignments on the CPU; RankProp finds its isotonic targets on the CPU.
+tensors, and nothing waits for the GPU. There are four exceptions: NeuralNDCG and OT-NDCG have a
+kernel for NVIDIA GPUs, and under torch.compile they keep the kernel for the CPU; SoftNDCG and
+SoftSort-NDCG are copied to the CPU, whose loops are faster, and under torch.compile stay on the
+GPU; SVM-NDCG finds its assignments on the CPU; RankProp finds its isotonic targets on the CPU.
 """
 
 from ltr.losses.batch import mean_over_batch

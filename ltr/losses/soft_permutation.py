@@ -137,8 +137,8 @@ def softsort_ndcg_loss(
 
     The loss is minus the sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with
     S = sinkhorn(soft_sort(s)) (Prillo and Eisenschlos, 2020), g the gains and d(r) = 1/log2(1 + r).
-    On the CPU no matrix is formed: apart from one sort, a list takes time and memory in proportion
-    to its number of items.
+    The loops of the CPU, which a GPU uses too, form no matrix: apart from one sort, a list takes
+    time and memory in proportion to its number of items.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> softsort_ndcg_loss(scores, labels, labels >= 0, k=1, temperature=0.01)  # -(2 - 1) / (4 - 1)
@@ -159,7 +159,7 @@ def _by_running_sums(
     return value_op("softsort:softsort_ndcg_lists", arrays, knobs, list_sizes(mask) * 400)
 
 
-@with_kernel(_by_running_sums)
+@with_kernel(_by_running_sums, copied=True)
 def _soft_sort_dcg(
     scores: Scores, of_item: Labels, mask: Mask, k: int | None, temperature: float, *scaling: Any
 ) -> PerList:

@@ -211,8 +211,9 @@ def soft_ndcg_loss(
     al., 2008, section 4; Lee, 2022, eq. 2.7), and g are the gains (2^y in the slides of Taylor et
     al., 2008). A list without a relevant item gives 0 without gradient.
 
-    On the CPU, without ``normalise``, a list of n items, m of them relevant, takes n m min(n, k)
-    time, and memory for n min(n, k) / 15 numbers per thread. Otherwise it takes n^3 time.
+    Without ``normalise``, the loops of the CPU, which a GPU uses too, take n m min(n, k) time for a
+    list of n items, m of them relevant, and memory for n min(n, k) / 15 numbers per thread.
+    Otherwise it takes n^3 time.
 
     Args:
         sigma: > 0, standard deviation of every score, in units of the scores; as it goes to 0, the
@@ -256,7 +257,7 @@ def _by_loops(
     return value_op("ranks:expected_dcg_lists", [mask, gain, of_rank], knobs, costs)
 
 
-@with_kernel(_by_loops)
+@with_kernel(_by_loops, copied=True)
 def _expected_dcg(
     scores: Scores, gain: Scores, of_rank: Scores, mask: Mask, sigma: float, k: int | None
 ) -> PerList:

@@ -129,8 +129,8 @@ def _worst_ranks(
     Items that are not ``counted`` get their rank in ``best``. Beyond the ranks of weight > 0 the
     order is arbitrary.
     """
-    found, real = best.cpu().numpy().copy(), as_array(counted.cpu())
-    s, g, a, d = (as_array(x.cpu()) for x in (scores, gain, weight, of_rank.expand_as(gain)))
+    found, real = best.cpu().numpy().copy(), as_array(counted)
+    s, g, a, d = (as_array(x) for x in (scores, gain, weight, of_rank.expand_as(gain)))
     few = np.zeros((len(real), 1), bool)
     if not torch.compiler.is_compiling() and numba_works():
         from ltr.kernels.listwise import worst_ndcg_lists

@@ -77,7 +77,8 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
             "or write sorter=null"
         ) from error
     network = _cast(network, scores.dtype, scores.device)
-    shares = network(standardised(scores, mask), mask)
+    with torch.autocast(scores.device.type, enabled=False):  # its products need all digits
+        shares = network(standardised(scores, mask), mask)
     ranks = 1 + (mask.sum(-1, keepdim=True) - 1).clamp(min=0) * shares
     return ranks.masked_fill(~mask, 1)
 
