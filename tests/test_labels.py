@@ -140,6 +140,25 @@ def test_what_a_loss_or_a_metric_cannot_take_stops(labels, overrides, said, tmp_
         assert said in refused(lambda: resolved(*given), ConfigError)
 
 
+@pytest.mark.parametrize(
+    ("given", "size", "tells"),
+    [
+        ([], 2, True),  # 20 lists in 10 steps
+        (["experiment=recommended"], 1, True),
+        (["suggested.steps=5"], 4, True),
+        (["batch_size=32"], 32, False),
+        (["model=linear", "loss=ranknet"], 2, True),
+        (["model=adarank"], 2, False),  # has no batches
+    ],
+)
+def test_few_lists_are_trained_in_small_batches(given, size, tells, tmp_path, caplog) -> None:
+    place = folder(tmp_path, train=[[1, 0, 2]] * 20, vali=[[1, 0]], test=[[1, 0]])
+    caplog.set_level("INFO")
+    cfg, experiment = resolved(*place, *given)
+    assert experiment.settings.batch_size == cfg.batch_size == size
+    assert (f"batch_size {size}: " in caplog.text) is tells
+
+
 def test_a_label_below_0_of_a_data_set_of_ones_own_stops(tmp_path: Path) -> None:
     cfg = compose(*folder(tmp_path), "gain=linear")
     lists = build(cfg).dataset.split("train")
