@@ -3,6 +3,7 @@
 import copy
 import functools
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -77,7 +78,9 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
             "or write sorter=null"
         ) from error
     network = _cast(network, scores.dtype, scores.device)
-    with torch.autocast(scores.device.type, enabled=False):  # its products need all digits
+    kind = scores.device.type
+    known = torch.amp.is_autocast_available(kind)  # the meta device has none
+    with torch.autocast(kind, enabled=False) if known else nullcontext():  # it needs all digits
         shares = network(standardised(scores, mask), mask)
     ranks = 1 + (mask.sum(-1, keepdim=True) - 1).clamp(min=0) * shares
     return ranks.masked_fill(~mask, 1)
