@@ -157,12 +157,17 @@ def _correlations(by_half, measure, claimed, truth, equal: Crossfit | None, shru
     values += [equal, shrunken.crossfit]
     rows += [np.full(MEMBERS, 1 / MEMBERS), np.array(shrunken.weights)]
     true = [truth(row) for row in rows]
-    naive, fair = [claimed(row) for row in rows], [one.value for one in values if one is not None]
+    naive, found = [claimed(row) for row in rows], [one for one in values if one is not None]
+    fair = [one.value for one in found]
+    gains = [one.less(found[-1]) for one in found]
+    best = max(range(len(rows)), key=lambda n: gains[n].value)
+    clear = best if gains[best].value > 2 * gains[best].error else -1
     return {
         "rank vali": float(spearmanr(naive, true).statistic),
         "rank crossfit": float(spearmanr(fair, true).statistic),
         "chosen vali": true[int(np.argmax(naive))] - max(true),
         "chosen crossfit": true[int(np.argmax(fair))] - max(true),
+        "chosen clear": true[clear] - max(true),
     }
 
 
@@ -219,6 +224,7 @@ def _text(found: pd.DataFrame) -> str:
     ranks = {
         "rank vali": "rank correlation, vali", "rank crossfit": "crossfit",
         "chosen vali": "row chosen less the best, vali", "chosen crossfit": "crossfit",
+        "chosen clear": "all, shrunken, unless another is better by two errors",
     }  # fmt: skip
     return "\n\n".join(
         [
