@@ -30,7 +30,7 @@ from ltr.losses import distil_loss, lambdarank_loss, listnet_loss, mix_loss
 from ltr.models import Linear
 from ltr.models.rounds.objective import LossObjective
 from ltr.scorers.scorer import Scorer
-from ltr.tables import table as table_module
+from ltr.tables import runs as runs_module
 from ltr.tables.spec import read_table
 from ltr.tables.table import make_table
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
@@ -191,7 +191,7 @@ def test_a_table_trains_teachers_first(tmp_path, monkeypatch) -> None:
         waves.append([run.label for run in runs])
         return train_here(runs, *rest)
 
-    monkeypatch.setattr(table_module, "execute", watched)
+    monkeypatch.setattr(runs_module, "execute", watched)
     arguments = [
         f"table={tmp_path}/taught.yaml", "seeds=2", f"output_dir={tmp_path}/out",
         *write_data(tmp_path),

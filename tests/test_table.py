@@ -13,7 +13,7 @@ from orders import table_of
 from ltr.console.configs import CONFIGS, files_of
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder
-from ltr.tables import table as table_module
+from ltr.tables import runs as runs_module
 from ltr.tables.runs import plan
 from ltr.tables.spec import read_table
 from ltr.tables.table import make_table
@@ -159,7 +159,7 @@ def test_a_dry_run_of_table_3_needs_no_data(tmp_path, capsys) -> None:
 def test_a_table_makes_its_ensembles_once_and_again_where_one_is_damaged(
     tmp_path, monkeypatch, capsys
 ) -> None:
-    monkeypatch.setattr(table_module, "execute", train_here)
+    monkeypatch.setattr(runs_module, "execute", train_here)
     arguments = [
         f"table={written(tmp_path)}", "seeds=2", *write_data(tmp_path, queries=8),
         f"output_dir={tmp_path}/out", "threads=1", "workers=1",
