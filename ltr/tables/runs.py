@@ -208,7 +208,7 @@ def complete(
         if trained := [run for run in todo if not run.members]:
             failures |= execute(trained, folder / "jobs.yaml", workers, until)
         failures |= make_ensembles([run for run in todo if run.members], threads)
-        if any(run.teacher for run in todo):
+        if any(run.teacher for run in runs if not run.done):
             runs = planned()
     return runs, failures
 
