@@ -53,6 +53,14 @@ def recommend(cfg: DictConfig) -> str:
         table = table.only(rows)
     if fold:
         table = replace(table, folds=[fold[-1].removeprefix(_FOLD)])
+    given = dict(one.partition("=")[::2] for one in order.overrides)
+    metrics = dict.fromkeys([*filter(None, [given.get("select_on")]), *table.metrics])
+    table = replace(
+        table,
+        metrics=[*metrics],
+        verdicts=[*metrics],
+        conventions=[given.get("metrics_as", table.conventions[0])],
+    )
     trained = replace(
         table, rows={label: row for label, row in table.rows.items() if not row.ensemble}
     )
