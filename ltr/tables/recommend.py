@@ -72,7 +72,7 @@ def recommend(cfg: DictConfig) -> str:
         raise ConfigError(f"output={output} is there already: give the name of a new folder")
     check_test_lists(table, runs)
     words = [*order.of_table, *fold]
-    folder = order.path(output_dir / "tables", f"{data}_recommend", words)
+    folder = order.path(output_dir / "tables", data, ["recommend", *words])
     todo = sum(not run.done for run in runs)
     say(f"{len(runs)} runs of {len(trained.rows)} rows, {todo} to do, {cfg.minutes:g} min at most")
     runs, failures = complete(runs, planned, folder, workers, until)
