@@ -116,7 +116,7 @@ def swept(overrides: Sequence[str]) -> set[str]:
     {'loss'}
     """
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    return {_key(one.get_key_element()) for one in parsed if one.is_sweep_override()}
+    return {one.key_or_group for one in parsed if one.is_sweep_override()}
 
 
 def jobs_of(overrides: Sequence[str], loader: Any = None) -> set[frozenset[str]]:
