@@ -163,7 +163,7 @@ def of_rounds(make: Callable[[int], RoundModel], labels: np.ndarray) -> str:
     """What becomes of ``labels`` under the objective of a model fitted by rounds."""
     lists = _lists(labels)
     train = ItemTensors(lists, no_transform(lists))
-    settings = make_settings(run_config(["epochs=1"])[0])
+    settings = make_settings(run_config(["epochs=1", "batch_size=1"])[0])
     try:
         _, after = itertools.islice(
             make(lists.width).rounds(FitData(train, {"train": train}, settings)), 2

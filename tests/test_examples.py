@@ -32,6 +32,7 @@ SMALL = {
 BY_HAND = {
     "slurm/cluster.sh", "slurm/table.py", "postgresql/server.sh", "postgresql/three_workers.py",
     "beyond_memory/measure.py", "trees_by_two.py", "paper_figures/selection.py",
+    "paper_figures/ensembles.py",
     "rerank_text/run.sh",
 }  # fmt: skip
 

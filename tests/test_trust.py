@@ -133,7 +133,7 @@ def test_what_the_user_s_own_config_reads_is_kept_as_its_value(tmp_path, monkeyp
     cfg = compose("epochs=1", "select_on=${oc.env:TOP}", "+mine=${epochs}")
     config = config_to_keep(cfg, tmp_path)
     assert config["select_on"] == "ndcg@3"
-    assert (config["epochs"], config["mine"], config["batch_size"]) == (1, "${epochs}", 64)
+    assert (config["epochs"], config["mine"], config["patience"]) == (1, "${epochs}", None)
     again = trusted(config | {"epochs": 2}, [])
     assert (again.epochs, again.mine) == (2, 2)
 

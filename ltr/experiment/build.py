@@ -17,7 +17,7 @@ from ltr.models.rounds.learner import check_rounds
 from ltr.scorers import parts
 from ltr.training.device import pick_device
 
-_TRIED = {"levels": 5, "batch_size": BATCH_SIZE}  # suggested values, assumed while unknown
+_TRIED_LEVELS = 5  # number of grades that is assumed while it is unknown
 
 
 def build(cfg: DictConfig, dataset: Dataset | None = None) -> parts.Experiment:
@@ -30,7 +30,10 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> parts.Experiment:
     """
     wrong: list[str] = []
     cfg = cfg.copy()
-    cfg.suggested.update({key: one for key, one in _TRIED.items() if cfg.suggested[key] is None})
+    if cfg.suggested.levels is None:
+        cfg.suggested.levels = _TRIED_LEVELS
+    if cfg.batch_size is None:
+        cfg.batch_size = BATCH_SIZE
 
     def attempt(make: Callable[..., Any], *args: Any) -> Any:
         try:

@@ -26,18 +26,17 @@ _LOOK = "or look at that item (dataset.max_grade=N refuses labels above N)"
 
 
 def with_suggested(cfg: DictConfig, train: Callable[[], Lists]) -> DictConfig:
-    """Return ``cfg`` with ``suggested.levels`` set from the labels of ``train``, and
-    ``suggested.batch_size`` from the number of its lists, where they are null. Keys that refer to
-    them by interpolation change too. A checkpoint stores the result.
+    """Return ``cfg`` with ``suggested.levels`` set from the labels of ``train`` and ``batch_size``
+    from the number of its lists, where they are null. Keys that refer to them by interpolation
+    change too. A checkpoint stores the result.
     """
-    suggested = cfg.suggested
-    if suggested.levels is not None and suggested.batch_size is not None:
+    if cfg.suggested.levels is not None and cfg.batch_size is not None:
         return cfg
     cfg, lists = cfg.copy(), train()
-    if suggested.levels is None:
+    if cfg.suggested.levels is None:
         cfg.suggested.levels = levels_for(float(lists.labels.max()))
-    if suggested.batch_size is None:
-        cfg.suggested.batch_size = batch_size_for(len(lists), suggested.steps)
+    if cfg.batch_size is None:
+        cfg.batch_size = batch_size_for(len(lists), cfg.suggested.steps)
     return cfg
 
 

@@ -83,7 +83,8 @@ def _numbers(results: Results, name: str, convention: Convention) -> Block:
     notes = [convention.describe()]
     if CROSSFIT in more:
         notes.append(
-            f"{CROSSFIT}: select_on of epochs chosen on one half of vali, on the other half"
+            f"{CROSSFIT}: select_on of epochs (and weights) chosen on one half of vali, on the "
+            "other half; of the last epoch, on all of vali"
         )
     if MARK in str(rows):
         notes.append(f"{MARK}: differs from {results.baseline}, p < {ALPHA:g} after Holm")
