@@ -14,7 +14,7 @@ from conftest import compose, make_lists
 from export_engines import engine_scores, of_ranklib, parity_in_engine, ranklib_scores, restored
 from folders import refused
 from made_columns import COLUMNS, mixed
-from made_trees import needed
+from made_trees import after, needed, tensors
 from torch import nn
 
 import ltr.inference.export.command
@@ -29,12 +29,13 @@ from ltr.inference.export.boosters import trees_of
 from ltr.inference.export.command import export_model, manifest
 from ltr.inference.export.context import ExportContext, Exported, parity
 from ltr.inference.export.forms import Layers, Trees, above, at_most, below, layers_of, leaf, stump
-from ltr.inference.export.graph import normal_score, transformed
+from ltr.inference.export.graph import TreesGraph, normal_score, transformed
 from ltr.inference.export.onnx import NAME, onnx, vespa
 from ltr.inference.export.texts import before_slack, plugin, ranklib, solr
 from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear
 from ltr.models.embeddings import WithEmbeddings
-from ltr.models.rounds import LightGBM, RankBoost
+from ltr.models.rounds import AdaRank, CatBoost, LightGBM, RankBoost
+from ltr.scorers.ensemble import Ensemble, Member
 from ltr.scorers.scorer import Scorer
 
 
@@ -232,6 +233,13 @@ def test_what_an_engine_cannot_hold_is_refused_with_all_reasons() -> None:
         ("solr", tanh, quantile, 0, "transform=standardise"),
         ("solr", tanh, never, 3, "to=onnx"),
         ("onnx", RankBoost(5), signed, 0, "transform=none"),
+        (
+            "onnx",
+            Ensemble([Member(RankBoost(5), signed, "float32")], [1.0]),
+            never,
+            0,
+            "its member RankBoost",
+        ),
         ("ranklib", Linear(5), indicated, 0, "mean"),
         ("vespa", tanh, fit_transform(mixed(6)), 0, "leave these columns out of the table"),
     ):
@@ -296,11 +304,48 @@ def test_onnx_scores_lists_of_any_size(tmp_path: Path) -> None:
         parity(made, ours, exported.run(folder, made), f"lists of {sizes}")
 
 
+def grown(model: Any, lists: Lists) -> nn.Module:
+    """``model`` after three rounds on ``lists``."""
+    model.take(after(model, tensors(lists), rounds=3).state())
+    return model
+
+
+@pytest.mark.slow
+def test_onnx_of_an_ensemble_mixes_networks_and_trees(tmp_path: Path) -> None:
+    for library in ("onnxruntime", "onnxscript", "lightgbm", "catboost"):
+        needed(library)
+    lists = lists_with(missing=True)
+    raw, shaped = no_transform(lists, missing="keep"), transform_of("skewed", lists)
+    indicated = transform_of("never", lists, missing="indicator")
+    torch.manual_seed(1)
+    transformer = ContextAwareTransformer(indicated.outputs, fc_sizes=[4], blocks=1, feed_forward=4)
+    listwise = Ensemble([Member(transformer, indicated, "float32")], [1.0])  # an ensemble in one
+    parts = [
+        (MLP(5, hidden_sizes=[6]), shaped), (Linear(5), shaped), (listwise, raw),
+        (grown(AdaRank(5), lists_with()), no_transform(lists)),
+        (grown(LightGBM(5, min_data_in_leaf=3), lists), raw),
+        (grown(CatBoost(5, depth=2), lists), raw),
+        (LightGBM(5), raw),  # without trees: the scores are constant
+        (LightGBM(5, options={"linear_tree": True}), shaped),  # has no graph, and weight 0
+    ]  # fmt: skip
+    weights = [0.1, 0.15, 0.2, 0.05, 0.25, 0.15, 0.1, 0.0]
+    ensemble = Ensemble([Member(*part, "float32") for part in parts], weights).eval()
+    check_engine("onnx", ensemble, raw, lists.missing)
+    given = context(lists, None, ensemble, raw)
+    folder = written(exported := onnx(given), tmp_path / "mixed")
+    for made in (lists, replace(make_lists([1, 40, 1, 7], width=5), missing=0)):
+        ours = given.scorer.scores(made).numpy()
+        parity(made, ours, exported.run(folder, made), "the ensemble")
+
+
+@pytest.mark.slow
 def test_onnx_of_trees_takes_missing_values_as_they_do(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
     lists, form = lists_with(missing=True), trees()
+    given = context(lists, None, TreesGraph(form), no_transform(lists, missing="keep"))
     for by_item in (False, True):
-        exported = onnx(context(lists, form), by_item=by_item)
+        exported = onnx(given, by_item=by_item)
         raw = exported.run(written(exported, tmp_path / f"trees{by_item}"), lists)
         parity(lists, form.scores(lists.features), raw, "trees")
 

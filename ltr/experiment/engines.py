@@ -1,6 +1,7 @@
 """Which models each search engine can represent, so that a run can be refused before training."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -11,6 +12,7 @@ from ltr.models import MLP
 from ltr.models.embeddings import WithEmbeddings
 from ltr.models.layers import ACTIVATIONS
 from ltr.models.rounds import AdaRank, BoostedTrees, PRank, RankBoost
+from ltr.scorers.ensemble import Ensemble
 
 LUCENE = ("elasticsearch", "opensearch")  # their scores must not be negative
 _OWN_FORMAT = ("solr", "ranklib", *LUCENE)
@@ -38,16 +40,27 @@ def check_engine(
         return
     if engine not in ENGINES:
         raise ConfigError(f"{key}={engine}: choose one of {', '.join(ENGINES)}")
-    wrong = [*_of_model(engine, model)]
-    if transform is not None:
-        wrong += _of_transform(engine, model, transform, missing)
-    if wrong:
+    if wrong := [*_reasons(engine, model, transform, missing)]:
         raise ConfigError("; ".join(f"{key}={engine}: {one}" for one in dict.fromkeys(wrong)))
 
 
 def is_dense(model: nn.Module) -> bool:
     """Return whether the model is dense layers on, or linear in, the transformed features."""
     return isinstance(model, MLP | AdaRank | PRank)
+
+
+def _reasons(
+    engine: str, model: nn.Module, transform: FeatureTransform | None, missing: int
+) -> Iterator[str]:
+    yield from _of_model(engine, model)
+    if transform is not None:
+        yield from _of_transform(engine, model, transform, missing)
+    if engine == "onnx" and isinstance(model, Ensemble):
+        members: Any = zip(model.members, model.weights, strict=True)
+        for member, weight in members:
+            if weight:
+                reasons = _reasons(engine, member.model, member.transform, missing)
+                yield from (f"its member {type(member.model).__name__}: {one}" for one in reasons)
 
 
 def _of_model(engine: str, model: nn.Module) -> Iterator[str]:

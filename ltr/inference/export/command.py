@@ -77,10 +77,11 @@ def export_model(cfg: DictConfig) -> str:
     missing = lists.missing + int(of_train.get("missing_values", 0))
     check_engine(engine, model, scorer.transform, missing, key="to")
     form: Any = None
-    if engine != "native" and isinstance(model, BoostedTrees | RankBoost):
-        form = trees_of(model)
-    elif engine in ("solr", "ranklib"):
-        form = layers_of(model, scorer.transform)
+    if engine in ("solr", "ranklib", *LUCENE):
+        if isinstance(model, BoostedTrees | RankBoost):
+            form = trees_of(model)
+        else:
+            form = layers_of(model, scorer.transform)
     # always in float32, even if the run used another precision
     scores = predict(model, scorer.open(lists), items=cfg.evaluation_items).numpy()
     context = ExportContext(name, scorer, form, not missing)

@@ -12,8 +12,7 @@ from torch import nn
 
 from ltr.arrays import Doubles, Floats
 from ltr.data.transforms import FeatureTransform
-from ltr.inference.export.graph import linear_of
-from ltr.models import MLP
+from ltr.models import MLP, Linear
 from ltr.models.layers import Dropout
 from ltr.models.rounds import AdaRank, PRank
 
@@ -149,3 +148,12 @@ def layers_of(model: nn.Module, transform: FeatureTransform) -> Layers:
     first.bias -= torch.from_numpy(weights @ transform.mean)
     first.weight.copy_(torch.from_numpy(weights * transform.sign))
     return layers
+
+
+def linear_of(model: AdaRank | PRank) -> Linear:
+    """Return a linear network, in float64, that gives the same scores as ``model``."""
+    weights = torch.from_numpy(model.linear_weights())
+    network = Linear(len(weights)).double().requires_grad_(False)
+    network.head.linear.weight.copy_(weights)
+    network.head.linear.bias.zero_()
+    return network

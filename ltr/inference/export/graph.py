@@ -1,7 +1,7 @@
-"""The feature transform and a network as one ``torch`` module that can be exported as a graph.
+"""The feature transform and a model as one ``torch`` module that can be exported as a graph.
 
 Like ``FeatureTransform``, which uses NumPy, this module transforms features in float64, so that the
-network gets the same float32 inputs.
+model gets the same float32 inputs.
 """
 
 import math
@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from ltr.data.transforms import END, LOG, LOG_EPS, QUANTILE, SIGNED_LOG, FeatureTransform
-from ltr.models import Linear
-from ltr.models.rounds import AdaRank, PRank
+from ltr.inference.export.boosters import trees_of
+from ltr.inference.export.forms import Trees, linear_of
+from ltr.models.rounds import AdaRank, BoostedTrees, PRank, RankBoost
 from ltr.scorers.ensemble import Ensemble
 
 
@@ -112,6 +113,29 @@ def normal_score(levels: Tensor) -> Tensor:
     return torch.where(off.abs() <= _exact(0.425), off * middle, off.sign() * tail)
 
 
+@torch.library.custom_op("ltr::trees", mutates_args=())
+def trees_operator(items: Tensor, number: int) -> Tensor:
+    """Stand in a traced graph for the scores, ``[items, 1]``, of the trees with this number."""
+    return items.new_zeros(items.shape[0], 1, dtype=torch.float32)
+
+
+trees_operator.register_fake(
+    lambda items, number: items.new_empty(items.shape[0], 1, dtype=torch.float32)
+)
+
+
+class TreesGraph(nn.Module):
+    """A place for ``trees`` in a traced graph; ``number`` tells several of them apart."""
+
+    def __init__(self, trees: Trees) -> None:
+        super().__init__()
+        self.trees, self.number = trees, id(self)
+
+    def forward(self, features: Tensor, mask: Tensor, ranks: Tensor | None = None) -> Tensor:
+        scores: Tensor = trees_operator(features.flatten(0, 1).double(), self.number)
+        return scores.reshape(mask.shape).masked_fill(~mask, 0)
+
+
 class ScorerGraph(nn.Module):
     """A module that scores raw features ``[batch, list, feature]`` with a mask ``[batch, list]``.
 
@@ -121,7 +145,11 @@ class ScorerGraph(nn.Module):
 
     def __init__(self, model: nn.Module, transform: FeatureTransform) -> None:
         super().__init__()
-        self.model = linear_of(model).float() if isinstance(model, AdaRank | PRank) else model
+        if isinstance(model, AdaRank | PRank):
+            model = linear_of(model).float()
+        elif isinstance(model, BoostedTrees | RankBoost):
+            model = TreesGraph(trees_of(model))
+        self.model = model
         self.transform = transform
 
     def forward(
@@ -135,17 +163,9 @@ class ScorerGraph(nn.Module):
 
 
 def graph_of(model: nn.Module, transform: FeatureTransform) -> nn.Module:
-    """Return a ``ScorerGraph`` for a network, or an ensemble of them for an ensemble."""
+    """Return a ``ScorerGraph``, or for an ensemble one of them, of its members with a weight."""
     if not isinstance(model, Ensemble):
         return ScorerGraph(model, transform)
-    members: Any = model.members
-    return Ensemble([graph_of(one.model, one.transform) for one in members], model.weights)
-
-
-def linear_of(model: AdaRank | PRank) -> Linear:
-    """Return a linear network, in float64, that gives the same scores as ``model``."""
-    weights = torch.from_numpy(model.linear_weights())
-    network = Linear(len(weights)).double().requires_grad_(False)
-    network.head.linear.weight.copy_(weights)
-    network.head.linear.bias.zero_()
-    return network
+    members: Any = zip(model.members, model.weights, strict=True)
+    used = [(graph_of(one.model, one.transform), weight) for one, weight in members if weight]
+    return Ensemble(*zip(*used, strict=True))

@@ -1,4 +1,4 @@
-"""Export to ONNX: networks with their feature transform, and trees as a tree ensemble.
+"""Export to ONNX: a model with its feature transform, or an ensemble of such models.
 
 The inputs are the raw ``features`` ``[batch, list, feature]``, float32, and ``mask``
 ``[batch, list]``, bool, True where an item exists. The output is ``scores`` ``[batch, list]``, 0 on
@@ -22,9 +22,7 @@ from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, need
 from ltr.inference.export.context import IDENTIFIER, ExportContext, Exported, by_rows
 from ltr.inference.export.forms import Trees
-from ltr.inference.export.graph import graph_of
-from ltr.models.rounds import RoundModel
-from ltr.scorers.ensemble import Ensemble
+from ltr.inference.export.graph import TreesGraph, graph_of
 from ltr.training.evaluation import padded_batches
 
 NAME, PROFILE = "model.onnx", "rank-profile.sd"
@@ -32,15 +30,12 @@ _ITEMS = 1 << 15  # largest number of items in a batch, including padding
 
 
 def onnx(context: ExportContext, *, by_item: bool = False) -> Exported:
-    """Export trees, a network, or an ensemble of networks to ONNX.
+    """Export trees, a network, or an ensemble of them to ONNX.
 
     Raises:
         ConfigError: a library is missing, or the model cannot be exported.
     """
-    if isinstance(context.form, Trees):
-        content = _ensemble(context.form, len(context.features), by_item=by_item)
-    else:
-        content = traced(context.scorer.model, context.scorer.transform, by_item=by_item)
+    content = traced(context.scorer.model, context.scorer.transform, by_item=by_item)
     return Exported(
         {NAME: content}, _run, f"ONNX Runtime {need('onnxruntime', 'export').__version__}"
     )
@@ -86,26 +81,30 @@ rank-profile {name} {{
 
 
 def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = False) -> bytes:
-    """Return the ONNX file of a network with its transform, or of an ensemble of networks."""
-    if isinstance(model, Ensemble) and any(isinstance(m.model, RoundModel) for m in model.members):
-        raise ConfigError(
-            "to=onnx: the ensemble has members that are no networks: export them one by one"
-        )
-    need("onnxscript", "export")
+    """Return the ONNX file of a model with its transform, or of an ensemble."""
+    script: Any = need("onnxscript", "export")
     passes = need("onnx_ir.passes.common", "export")
     size = (3,) if by_item else (2, 3)
     example = (torch.zeros(*size, transform.width), torch.ones(size, dtype=torch.bool))
     sizes = {i: torch.export.Dim(name) for i, name in enumerate(("batch", "list")[: len(size)])}
     inputs = len(size)  # 2, or 1 (no mask) with by_item
+    graph = graph_of(model, transform).eval()
+    forests = {one.number: one.trees for one in graph.modules() if isinstance(one, TreesGraph)}
+
+    def write(items: Any, number: int) -> Any:
+        nodes = _nodes(forests[number])
+        return script.onnx_opset.opset_ai_onnx_ml3.TreeEnsembleRegressor(items, **nodes)
+
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)  # the exporter warns that torchvision is not installed
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about the exporter's own code
             program: Any = torch.onnx.export(
-                graph_of(model, transform).eval(), example[:inputs], dynamo=True,
+                graph, example[:inputs], dynamo=True,
                 dynamic_shapes=(sizes,) * inputs, input_names=["features", "mask"][:inputs],
                 output_names=["scores"], verbose=False,
+                custom_translation_table={torch.ops.ltr.trees.default: write},
             )  # fmt: skip
     except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
         text = " ".join(str(error).split())[:200]
@@ -118,48 +117,33 @@ def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = Fal
     return bytes(program.model_proto.SerializeToString())
 
 
-def _ensemble(trees: Trees, width: int, *, by_item: bool) -> bytes:
-    """Return the ONNX file of a ``TreeEnsembleRegressor`` with splits ``x <= t`` in float32."""
+def _nodes(trees: Trees) -> dict[str, Any]:
+    """Return the attributes of a ``TreeEnsembleRegressor`` with splits ``x <= t`` on float64 items.
+    It adds the values of leaves in float64, as the libraries do.
+    """
     onnx, made = need("onnx", "export"), trees.with_bias()
     counts, nodes = [*map(len, made)], np.concatenate(made)
     tree, node = np.repeat(np.arange(len(made)), counts), np.concatenate([*map(np.arange, counts)])
     leaves = nodes["feature"] < 0
+    thresholds = np.where(leaves, 0, nodes["threshold"].astype(np.float64))
     attributes = {
         "nodes_treeids": tree,
         "nodes_nodeids": node,
         "nodes_featureids": np.where(leaves, 0, nodes["feature"]),
-        "nodes_values": np.where(leaves, 0, nodes["threshold"]),
         "nodes_modes": np.where(leaves, "LEAF", "BRANCH_LEQ"),
         "nodes_truenodeids": nodes["left"],
         "nodes_falsenodeids": nodes["right"],
         "nodes_missing_value_tracks_true": (nodes["missing_left"] & ~leaves).astype(int),
         "target_treeids": tree[leaves],
         "target_nodeids": node[leaves],
-        "target_weights": nodes["value"][leaves],
         "target_ids": 0 * tree[leaves],
     }
-    head = f"trees (float[item, {width}] features) => (float[item, 1] scores)"
-    padded = "scores = Identity(sums)"
-    if not by_item:
-        head = (
-            f"trees (float[batch, list, {width}] features, bool[batch, list] mask) => "
-            "(float[batch, list] scores)"
-        )
-        padded = """size = Shape(mask)
-            padded = Reshape<allowzero = 1>(sums, size)
-            scores = Where(mask, padded, zero)"""
-    model = onnx.parser.parse_model(f"""
-        <ir_version: 10, opset_import: ["" : 18, "ai.onnx.ml" : 3]>
-        {head} <int64[2] flat = {{-1, {width}}}, float[1] zero = {{0.0}}> {{
-            rows = Reshape(features, flat)
-            sums = ai.onnx.ml.TreeEnsembleRegressor<n_targets = 1>(rows)
-            {padded}
-        }}""")
-    for name, values in attributes.items():
-        attribute = onnx.helper.make_attribute(name, values.tolist())
-        model.graph.node[1].attribute.append(attribute)
-    onnx.checker.check_model(model)
-    return bytes(model.SerializeToString())
+    tensors = {"nodes_values": thresholds, "target_weights": nodes["value"][leaves]}
+    return {
+        "n_targets": 1,
+        **{name: values.tolist() for name, values in attributes.items()},
+        **{f"{k}_as_tensor": onnx.numpy_helper.from_array(v) for k, v in tensors.items()},
+    }
 
 
 def _run(folder: Path, lists: Lists) -> Reals:
