@@ -320,13 +320,15 @@ def test_onnx_of_an_ensemble_mixes_networks_and_trees(tmp_path: Path) -> None:
     torch.manual_seed(1)
     transformer = ContextAwareTransformer(indicated.outputs, fc_sizes=[4], blocks=1, feed_forward=4)
     listwise = Ensemble([Member(transformer, indicated, "float32")], [1.0])  # an ensemble in one
+    unknown = LightGBM(5, options={"linear_tree": True})
+    unknown.booster = "grown"  # it has no graph, and weight 0
     parts = [
         (MLP(5, hidden_sizes=[6]), shaped), (Linear(5), shaped), (listwise, raw),
         (grown(AdaRank(5), lists_with()), no_transform(lists)),
         (grown(LightGBM(5, min_data_in_leaf=3), lists), raw),
         (grown(CatBoost(5, depth=2), lists), raw),
         (LightGBM(5), raw),  # without trees: the scores are constant
-        (LightGBM(5, options={"linear_tree": True}), shaped),  # has no graph, and weight 0
+        (unknown, shaped),
     ]  # fmt: skip
     weights = [0.1, 0.15, 0.2, 0.05, 0.25, 0.15, 0.1, 0.0]
     ensemble = Ensemble([Member(*part, "float32") for part in parts], weights).eval()
