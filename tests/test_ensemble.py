@@ -26,7 +26,13 @@ from ltr.models import MLP, Linear
 from ltr.ranker import Ranker
 from ltr.scorers.ensemble import Ensemble, Member, standardised
 from ltr.scorers.scorer import load_model
-from ltr.scorers.weights import HalfScores, given_weights, parse_weights, weights_on_vali
+from ltr.scorers.weights import (
+    HalfScores,
+    given_weights,
+    parse_weights,
+    picked_on_halves,
+    weights_on_vali,
+)
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import predict
 from ltr.training.network import NetworkLearner
@@ -108,13 +114,23 @@ def test_weights_shrink_as_halves_of_vali_disagree() -> None:
     best, *others = weights([0.1, 5, 5])
     assert best > 0.99
     assert sum(others) < 0.01
-    alike = np.array([weights([1.0, 1.0, 1.0]) for _ in range(5)])
-    np.testing.assert_allclose(alike.sum(1), 1)
-    np.testing.assert_allclose(alike, 1 / 3, atol=0.1)
-    assert given_weights("equal", [of_halves(wanted.flatten().repeat(2, 1))] * 2, measure) == (
-        (0.5, 0.5), given_weights([0.3, 0.7], [of_halves(wanted.flatten().repeat(2, 1))] * 2,
-                                  measure).crossfit,
-    )  # fmt: skip
+    members = [
+        of_halves((wanted + level * torch.randn(2, 200, 4)).flatten(1)) for level in (0.8, 1.0, 1.0)
+    ]
+    found, whole = weights_on_vali(members, measure), Halves.of(np.ones(200, dtype=bool))
+    halves = Halves(whole.first[:5], whole.second[:5])
+    off = picked_on_halves(members, measure, halves) - 1 / 3
+    agree = 2 * (off[:, 0] * off[:, 1]).sum() / np.square(off).sum()
+    assert 0 < agree < 1
+    expected = 1 / 3 + 2 * agree / (1 + agree) * off.mean((0, 1))
+    np.testing.assert_allclose(found.weights, expected)
+    given = [
+        given_weights((1 / 3 + agree * off[split, side]).tolist(), members, measure).crossfit
+        for split in range(5)
+        for side in range(2)
+    ]
+    measured = [given[2 * n + side].measured[n][side] for n in range(5) for side in range(2)]
+    np.testing.assert_allclose(np.ravel(found.crossfit.measured), measured)
 
 
 def test_crossfit_of_an_ensemble_measures_on_the_other_half() -> None:

@@ -31,7 +31,7 @@ from ltr.metrics import Convention, parse_metric
 from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
 from ltr.models import MLP
 from ltr.scorers.parts import make_settings
-from ltr.training.checkpoint import load_checkpoint
+from ltr.training.checkpoint import half_choices, load_checkpoint
 from ltr.training.evaluation import metrics_of_scores
 from ltr.training.interruption import Interrupted
 from ltr.training.monitor import Monitor
@@ -397,9 +397,10 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
         )
         for select in ("best", "last")
     )  # fmt: skip
-    values, means = [], []
+    values, means, given = [], [], []
     for epoch in range(10):
         scores = torch.tensor(DRAWS.random(45))
+        given.append(scores.float())
         row = record.measure("vali", data, scores)
         record.progress.epoch = epoch
         record.add({"epoch": epoch, **row})
@@ -409,4 +410,11 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
     assert record.crossfit == crossfit(np.array(values[1:]))  # to the last bit
     assert record.progress.best_epoch == 1 + int(np.argmax(means[1:]))
     assert record.progress.best_value == max(means[1:])
+    with record.open():
+        record.save(record.last, {})
+    epochs, scores = half_choices(load_checkpoint(record.last)["halves"])
+    halves = Halves.of(~np.isnan(values[0]))
+    assert (epochs == 1 + np.array([halves.means(one) for one in values[1:]]).argmax(0)).all()
+    assert {*scores} == {*epochs.flat} != {1}
+    assert all(torch.equal(scores[epoch], given[epoch]) for epoch in scores)
     assert last.crossfit is None  # nothing is measured yet
