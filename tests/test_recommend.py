@@ -91,7 +91,8 @@ def test_the_choice_is_a_run_folder_and_a_row_that_fails_is_left_out(order, tmp_
     ("given", "says"),
     [
         ("minutes=soon", "minutes=soon: give a number"),
-        ("minutes=0", "no row was finished in minutes=0"),
+        ("minutes=0", "minutes=0: give a number > 0"),
+        ("minutes=1e-9", "no row was finished in minutes=1e-09"),
         ("seed=3", "seed=3: a table runs its folds and seeds itself"),
         ("rows=none", "rows=none: no such row"),
         ("table=letor4_baselines", "stands beside published numbers"),

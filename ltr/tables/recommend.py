@@ -40,7 +40,9 @@ def recommend(cfg: DictConfig) -> str:
     ``ConfigError``, ``DataError``: before anything runs, with one line that says what to correct;
     also if no row was finished in time.
     """
-    until = time.monotonic() + _MINUTE * number(cfg, "minutes")
+    if number(cfg, "minutes") <= 0:
+        raise ConfigError(f"minutes={cfg.minutes}: give a number > 0, such as 30")
+    until = time.monotonic() + _MINUTE * cfg.minutes
     fold = [one for one in texts(cfg, "train") if one.startswith(_FOLD)]
     merged = DictConfig(OmegaConf.merge(own_keys("table"), cfg))
     merged.train = [one for one in texts(cfg, "train") if one not in fold]
