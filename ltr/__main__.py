@@ -21,7 +21,7 @@ COMMANDS = {
         "ltr.inference.export.command:export_model", "convert a model for ONNX or a search engine"
     ),
     "ensemble": (
-        "ltr.experiment.ensemble:ensemble_of_runs",
+        "ltr.experiment.ensemble_command:ensemble_of_runs",
         "combine several runs (networks or trees) into one ranker"
     ),
     "recommend": (

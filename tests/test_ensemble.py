@@ -15,7 +15,8 @@ from made_trees import SMALL
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import fit_transform, no_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
-from ltr.experiment.ensemble import check_alike, ensemble_of_runs
+from ltr.experiment.ensemble import check_alike
+from ltr.experiment.ensemble_command import ensemble_of_runs
 from ltr.experiment.identity import ensemble_identity
 from ltr.experiment.list_steps import check_bagging, draw_lists
 from ltr.experiment.run import run

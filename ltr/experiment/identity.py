@@ -32,7 +32,15 @@ _ROOMS = ("metrics", "relaxations", "kernels", "losses", "models", "data", "trai
           "experiment")  # fmt: skip
 _OF_ROUNDS = "models/rounds"
 # Files in these folders that do not decide it.
-_AROUND = ("prepare_data", "public_sets", "sweep", "commands", "identity", "engines")
+_AROUND = (
+    "prepare_data",
+    "public_sets",
+    "sweep",
+    "commands",
+    "ensemble_command",
+    "identity",
+    "engines",
+)
 _LTR = Path(__file__).resolve().parents[1]
 
 

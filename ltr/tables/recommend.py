@@ -19,7 +19,7 @@ from ltr.console.configs import own_keys
 from ltr.console.keys import number, texts
 from ltr.console.process import say
 from ltr.errors import ConfigError, as_started
-from ltr.experiment.ensemble import place_of_fold
+from ltr.experiment.ensemble_command import place_of_fold
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics.crossfit import Crossfit
 from ltr.tables.config import table_config
