@@ -78,10 +78,13 @@ def test_the_choice_is_a_run_folder_and_a_row_that_fails_is_left_out(order, tmp_
     assert str(page) in said
     table = evaluate_model(typed("evaluate", [str(best.folder), f"cache_dir={tmp_path}/cache"]))
     assert f"{best.results['test']['ndcg@5']:.4f}" in table
-    other = [f"output={tmp_path}/other", "select_on=map", "metrics_as=letor4", "minutes=1"]
+    other = [
+        f"output={tmp_path}/other", "select_on=map", "metrics_as=letor4", "rows=linear,adarank",
+    ]  # fmt: skip
     words = [one for one in order if not one.startswith("output=")]
     said = recommend(typed("recommend", [*words, *other]))
     assert "crossfit vali map" in said
+    assert "both" in said  # the ensemble of these rows
     assert f"{RunFolder(tmp_path / 'other').results['test']['map']:.4f}" in said
     again = refused(lambda: recommend(typed("recommend", order)), ConfigError)
     assert again.endswith("give the name of a new folder")

@@ -52,7 +52,8 @@ def recommend(cfg: DictConfig) -> str:
     if table.by_fold:
         raise ConfigError(f"table={cfg.table}: it stands beside published numbers: give recipes")
     if rows := texts(cfg, "rows"):
-        table = table.only(rows)
+        wanted = {row for label in rows for row in table.find("rows", label)} | {*table.ensembles}
+        table = replace(table, rows={k: row for k, row in table.rows.items() if k in wanted})
     if fold:
         table = replace(table, folds=[fold[-1].removeprefix(_FOLD)])
     given = dict(one.partition("=")[::2] for one in order.overrides)
@@ -78,8 +79,7 @@ def recommend(cfg: DictConfig) -> str:
     todo = sum(not run.done for run in runs)
     say(f"{len(runs)} runs of {len(trained.rows)} rows, {todo} to do, {cfg.minutes:g} min at most")
     runs, failures = complete(runs, planned, folder, workers, until)
-    for path, reason in failures.items():
-        say(f"{path.name} failed, and is left out: {reason}")
+    _tell(failures)
     final = _finished(table, runs)
     if not final.rows:
         raise ConfigError(
@@ -87,9 +87,10 @@ def recommend(cfg: DictConfig) -> str:
             "more minutes, or fewer rows"
         )
     final_plan = partial(plan, final, order.overrides, range(1, cfg.seeds + 1), output_dir)
-    runs, failures = complete(final_plan(), final_plan, folder, workers)
+    runs, more = complete(final_plan(), final_plan, folder, workers)
+    _tell(more)
     command = f"{as_started('recommend')} {shlex.join([*order.asked, *words])}"
-    results = results_of(final, runs, failures, float(order.cfg.margin), data_counts(final, runs))
+    results = results_of(final, runs, more, float(order.cfg.margin), data_counts(final, runs))
     report, frames = report_of(results, order, folder.name, command)
     report.write(folder, "table", frames)
     chosen = {
@@ -100,6 +101,11 @@ def recommend(cfg: DictConfig) -> str:
     for place, run in places(output, chosen).items():
         shutil.copytree(run.folder, place, ignore=shutil.ignore_patterns(".lock", "before-*"))
     return _text(results, chosen, output, folder)
+
+
+def _tell(failures: Mapping[Path, str]) -> None:
+    for path, reason in failures.items():
+        say(f"{path.name} failed, and is left out: {reason}")
 
 
 def places(output: Path, chosen: Mapping[int | None, Run]) -> dict[Path, Run]:
