@@ -320,8 +320,8 @@ def interval(estimate: float, off: Doubles, spread: Spread, *, alpha: float) -> 
 
     The usual method, one t quantile with Satterthwaite's degrees of freedom, gives intervals that
     are too narrow if there are only two or three seeds. With ``spread.covers`` "folds", b is chosen
-    so that this method gives the distance: what training adds is then what the queries do not
-    explain of one variance, and Howe's distance, made for independent parts, would be too short.
+    so that this method gives the distance: training is then what remains of one variance without
+    the part of the queries, and Howe's distance, made for independent parts, would be too short.
 
     Args:
         estimate: the mean, or the difference.

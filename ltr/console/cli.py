@@ -28,11 +28,8 @@ from ltr.errors import ConfigError
 from ltr.training.interruption import stoppable
 
 _SEVERAL = {"-m", "--multirun"}
-_GOES_ON = (
-    "table",
-    "search",
-    "recommend",
-)  # commands that continue if the same command is given again
+# commands that continue if the same command is given again
+_GOES_ON = ("table", "search", "recommend")
 
 
 def run_command(name: str, place: str) -> None:

@@ -117,7 +117,8 @@ def make_ensemble(
         weighed = weights_on_vali(on_vali, measure)
     else:
         weighed = equal if weights == EQUAL else given_weights(weights, on_vali, measure)
-    if not all(by_half for _, by_half in found):  # their epochs were chosen on all of vali
+    same = len({run.results["select_on"] for run in runs}) == 1  # or else halves differ
+    if not same or not all(by_half for _, by_half in found):  # epochs were chosen on all of vali
         equal, weighed = (one._replace(crossfit=None) for one in (equal, weighed))
     chosen = weighed.weights
     scorer = replace(scorer, model=ensemble_of(members, chosen).to(device).eval())
@@ -188,6 +189,8 @@ def _on_vali(
     if last.is_file() and HALVES in (content := load_checkpoint(last)):
         with fitting(last):
             epochs, scores = half_choices(content[HALVES])
+            if any(len(one) != len(vali.labels) for one in scores.values()):
+                raise ValueError("scores of other lists")
             scores = {epoch: standardised_in_lists(one, vali) for epoch, one in scores.items()}
             return HalfScores(epochs, scores), True
     alone = ensemble_of([member], [1.0]).to(member.device)

@@ -1,6 +1,7 @@
 """What follows from the training lists once they are read: grades, batch size, and checks."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -36,7 +37,9 @@ def with_suggested(cfg: DictConfig, train: Callable[[], Lists]) -> DictConfig:
     if cfg.suggested.levels is None:
         cfg.suggested.levels = levels_for(float(lists.labels.max()))
     if cfg.batch_size is None:
-        cfg.batch_size = batch_size_for(len(lists), cfg.suggested.steps)
+        share = cfg.bagging if isinstance(cfg.bagging, float) else 1
+        size = batch_size_for(math.ceil(share * len(lists)), cfg.suggested.steps)
+        cfg.batch_size = max(size, cfg.shards or 1)
     return cfg
 
 

@@ -168,7 +168,7 @@ def table_of(rows: list[dict[str, Any]], *, test: bool = False) -> str:
     conventions = sorted({str(row["convention"]) for row in rows if "convention" in row})
     of_test = [name for name in frame if name.startswith("test ")]
     frame = frame.drop(columns=["convention", *([] if test else of_test)], errors="ignore")
-    done = frame[frame["status"] == "done"].dropna(axis=1)  # select=last has no crossfit
+    done = frame[frame["status"] == "done"].dropna(axis=1)
     shown = frame.where(frame.notna(), None)
     shown["status"] = shown["status"].where(shown["status"] == "done", "failed")
     look: Any = {"headers": "keys", "showindex": False, "missingval": ""}

@@ -106,7 +106,8 @@ def weights_on_vali(members: Sequence[HalfScores], measure: Callable[[Tensor], D
     size = np.square(off).sum() / 2
     reliability = max(0.0, float((off[:, 0] * off[:, 1]).sum() / size)) if size else 0.0
     both = 2 * reliability / (1 + reliability)
-    weights = equal + both * off.mean((0, 1))
+    weights = (equal + both * off.mean((0, 1))).clip(0).round(12)  # exact where they are 0
+    weights /= weights.sum()
     crossfit = _crossfit(equal + reliability * off, members, measure, halves)
     return Weighed(tuple(weights.tolist()), crossfit)
 
@@ -162,13 +163,18 @@ def _crossfit(
     """
     if not halves.first.size:
         return None
-    measured = [
-        [
-            measure(torch.from_numpy(weights[split, side]) @ _scores(members, split, side))[
-                other[split]
-            ].mean()
-            for side, other in enumerate((halves.second, halves.first))
-        ]
-        for split in range(len(halves.first))
-    ]
-    return Crossfit.of(np.array(measured))
+
+    def measured(split: int, side: int, lists: Ints) -> float:
+        scores = _scores(members, split, side)
+        mean = torch.from_numpy(weights[split, side]).to(scores.device) @ scores
+        return float(measure(mean)[lists].mean())
+
+    sides = (halves.second, halves.first)
+    return Crossfit.of(
+        np.array(
+            [
+                [measured(split, side, other[split]) for side, other in enumerate(sides)]
+                for split in range(len(halves.first))
+            ]
+        )
+    )

@@ -16,7 +16,7 @@ from tabulate import tabulate
 
 from ltr.atomic import make_folder
 from ltr.console.configs import own_keys
-from ltr.console.keys import number, texts
+from ltr.console.keys import as_list, number, texts
 from ltr.console.process import say
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.ensemble_command import place_of_fold
@@ -24,7 +24,7 @@ from ltr.experiment.run_folder import RunFolder
 from ltr.metrics.crossfit import Crossfit
 from ltr.tables.config import table_config
 from ltr.tables.report import data_counts
-from ltr.tables.results import CROSSFIT, Results, check_test_lists
+from ltr.tables.results import CROSSFIT, OWN, Results, check_test_lists
 from ltr.tables.runs import Run, complete, plan
 from ltr.tables.spec import Table, read_table
 from ltr.tables.table import report_of, results_of
@@ -43,38 +43,32 @@ def recommend(cfg: DictConfig) -> str:
     if number(cfg, "minutes") <= 0:
         raise ConfigError(f"minutes={cfg.minutes}: give a number > 0, such as 30")
     until = time.monotonic() + _MINUTE * cfg.minutes
-    fold = [one for one in texts(cfg, "train") if one.startswith(_FOLD)]
+    given = texts(cfg, "train")
+    folds = [one.removeprefix(_FOLD).split(",") for one in given if one.startswith(_FOLD)]
     merged = DictConfig(OmegaConf.merge(own_keys("table"), cfg))
-    merged.train = [one for one in texts(cfg, "train") if one not in fold]
+    merged.train = [one for one in given if not one.startswith(_FOLD)]
     order = table_config(merged)
     output_dir, now = Path(cfg.output_dir).absolute(), datetime.now()
-    table = read_table(str(cfg.table))
-    if table.by_fold:
-        raise ConfigError(f"table={cfg.table}: it stands beside published numbers: give recipes")
-    if rows := texts(cfg, "rows"):
-        wanted = {row for label in rows for row in table.find("rows", label)} | {*table.ensembles}
-        table = replace(table, rows={k: row for k, row in table.rows.items() if k in wanted})
-    if fold:
-        table = replace(table, folds=[fold[-1].removeprefix(_FOLD)])
-    given = dict(one.partition("=")[::2] for one in order.overrides)
-    metrics = dict.fromkeys([*filter(None, [given.get("select_on")]), *table.metrics])
-    table = replace(
-        table,
-        metrics=[*metrics],
-        verdicts=[*metrics],
-        conventions=[given.get("metrics_as", table.conventions[0])],
-    )
+    table = _rows_of(read_table(str(cfg.table)), texts(cfg, "rows"))
+    if folds and not all(fold.isdigit() for fold in folds[-1]):
+        raise ConfigError(f"{_FOLD}{','.join(folds[-1])}: give a whole number, such as 1")
+    if folds:
+        table = replace(table, folds=folds[-1])
     trained = replace(
         table, rows={label: row for label, row in table.rows.items() if not row.ensemble}
     )
     planned = partial(plan, trained, order.overrides, range(1, cfg.seeds + 1), output_dir)
     runs = planned()
+    _check_alike(runs, bool(folds))
+    config = runs[0].config
+    metrics = [*dict.fromkeys([str(config.select_on), *map(str, as_list(config.metrics))])]
+    table = replace(table, metrics=metrics, verdicts=metrics, conventions=[OWN])
     data, workers = str(runs[0].config.dataset.name), order.workers(runs[0].config)
     output = Path(cfg.output or output_dir / f"recommended_{data}_{now:%Y-%m-%d_%H-%M-%S}")
     if output.exists():
         raise ConfigError(f"output={output} is there already: give the name of a new folder")
     check_test_lists(table, runs)
-    words = [*order.of_table, *fold]
+    words = [*order.of_table, *(f"{_FOLD}{','.join(fold)}" for fold in folds[-1:])]
     folder = order.path(output_dir / "tables", data, ["recommend", *words])
     todo = sum(not run.done for run in runs)
     say(f"{len(runs)} runs of {len(trained.rows)} rows, {todo} to do, {cfg.minutes:g} min at most")
@@ -103,6 +97,30 @@ def recommend(cfg: DictConfig) -> str:
     return _text(results, chosen, output, folder)
 
 
+def _rows_of(table: Table, labels: Sequence[str]) -> Table:
+    """Return ``table`` with the rows ``labels``, all that they need, and the ensembles; with no
+    label, all rows.
+    """
+    if table.by_fold:
+        raise ConfigError(f"table={table.name}: it stands beside published numbers: give recipes")
+    if not labels:
+        return table
+    found = [row for label in labels for row in table.find("rows", label)]
+    wanted = {*table.ensembles} | {needed for row in found for needed in table.with_needed(row)}
+    return replace(table, rows={k: row for k, row in table.rows.items() if k in wanted})
+
+
+def _check_alike(runs: Sequence[Run], by_fold: bool) -> None:
+    """Raise ``ConfigError`` if the values of ``runs`` cannot be compared."""
+    for key in ("dataset", "select_on", "convention"):
+        plain = [OmegaConf.to_container(run.config, resolve=True) for run in runs]
+        nodes = {(run.fold, str(one[key])) for run, one in zip(runs, plain, strict=True)}  # type: ignore[call-overload,index]
+        if len(nodes) > len({run.fold for run in runs}):
+            raise ConfigError(f"rows differ in {key}: give it for all rows, outside of the table")
+    if by_fold and runs[0].fold is None:
+        raise ConfigError(f"{_FOLD}...: this data set has no folds: leave it out")
+
+
 def _tell(failures: Mapping[Path, str]) -> None:
     for path, reason in failures.items():
         say(f"{path.name} failed, and is left out: {reason}")
@@ -121,7 +139,9 @@ def _finished(table: Table, runs: Sequence[Run]) -> Table:
     rows = {label: row for label, row in table.rows.items() if label in done}
     for label, row in table.ensembles.items():
         members = [one for one in row.ensemble if one in done]
-        if len(members) * len({run.seed for run in runs}) > 1 and isinstance(row.weights, str):
+        seeds = len({run.seed for run in runs}) if row.seeds == "all" else 1
+        whole = isinstance(row.weights, str) or members == row.ensemble
+        if whole and len(members) * seeds > 1:
             rows[label] = replace(row, ensemble=members)
     baseline = table.baseline if table.baseline in rows else None
     return replace(table, rows=rows, baseline=baseline)

@@ -18,13 +18,14 @@ from ltr.errors import DataError
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention
-from ltr.scorers.parts import make_dataset, named_metrics
+from ltr.scorers.parts import make_convention, make_dataset, named_metrics
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Table
 from ltr.training.evaluation import means, metrics_of_scores
 
 ALPHA = 0.05
 CROSSFIT = "crossfit vali"  # column: vali metric with epochs chosen on the other half of vali
+OWN = "own"  # names the convention of the runs among those of a table
 IN_MEMORY = ["commit", "queries"]  # columns that are not written to runs.csv
 _COLUMNS = [
     "row", "convention", "metric", "runs", "ours", "deviation", "low", "high", "beside",
@@ -34,7 +35,11 @@ _COLUMNS = [
 
 
 def conventions_of(table: Table, run: Run) -> dict[str, Convention]:
-    """Return the metric conventions that ``table`` names, for the number of grades in the data."""
+    """Return the metric conventions that ``table`` names, for the number of grades in the data;
+    ``OWN`` is that of the run itself.
+    """
+    if table.conventions == [OWN]:
+        return {OWN: make_convention(run.config)}
     files, levels = files_of("metrics_as"), int(run.config.suggested.levels)
     keys: dict[str, Any] = {name: OmegaConf.load(files[name]) for name in table.conventions}
     return {name: Convention(**keys[name], levels=levels) for name in keys}
@@ -52,7 +57,7 @@ def measure(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
     """Compute the metrics of all finished ``runs`` from the test scores in their run folders.
 
     The frame has one line per run and the columns row (the label of its row), fold, seed, epoch (NA
-    for an ensemble), seconds, run (its folder), ``crossfit vali`` (NaN if no epoch was chosen), one
+    for an ensemble), seconds, run (its folder), ``crossfit vali`` (NaN if it is unknown), one
     such as ``letor4 ndcg@10`` for each convention and metric, the table's ``history``, commit, and
     queries. The last has, for each metric, the query ids and the values of the test queries under
     the first convention.

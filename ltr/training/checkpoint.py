@@ -17,6 +17,7 @@ from ltr.atomic import atomic_write
 from ltr.data.lists import Columns
 from ltr.data.transforms import QUANTILE, FeatureTransform
 from ltr.errors import CheckpointError, LTRError
+from ltr.metrics.crossfit import HALVINGS
 
 VERSION = 3
 ENSEMBLE = "ensemble.pt"  # the checkpoint of an ensemble, in its run folder
@@ -98,9 +99,22 @@ def selected_checkpoint(
 def half_choices(entry: Mapping[str, Any]) -> tuple[Ints, dict[int, torch.Tensor]]:
     """Return which epoch each half of the validation lists chooses, ``[splits, 2]`` as in
     ``Halves``, and the scores of the validation items in each of these epochs, ``[items]``.
+    ``ValueError``: the entry is not what a run writes.
     """
+    epochs = entry["epochs"].cpu().numpy()
     scores = {int(epoch): one.cpu() for epoch, one in entry["scores"].items()}
-    return entry["epochs"].cpu().numpy(), scores
+    sound = (
+        epochs.shape == (HALVINGS, 2)
+        and {*scores} == {*epochs.flat}
+        and len({one.shape for one in scores.values()}) == 1
+        and all(
+            one.ndim == 1 and one.is_contiguous() and bool(one.isfinite().all())
+            for one in scores.values()
+        )
+    )
+    if not sound:
+        raise ValueError("the scores of halves are not those of their epochs")
+    return epochs, scores
 
 
 def _check_size(value: Any, most: int) -> None:

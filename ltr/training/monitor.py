@@ -87,12 +87,14 @@ class Monitor:
         self._half_means: list[Doubles] = []  # what was measured for every row of the history
         self._half_epochs = np.zeros((HALVINGS, 2), dtype=np.int64)  # that each half chooses
         self._half_scores: dict[int, Tensor] = {}  # the scores of vali in these epochs
+        self._keeps_halves = True  # False: an earlier version began the run, and kept none
 
     def resume(self, content: Mapping[str, Any]) -> None:
         """Restore the progress from the content of ``last.pt``; call this within ``fitting``."""
         self.progress = Progress(**content["progress"])
         self._half_means = list(content["half_means"].cpu().numpy())
-        if HALVES in content:  # not in a run that an earlier version began
+        self._keeps_halves = HALVES in content
+        if self._keeps_halves:
             self._half_epochs, self._half_scores = half_choices(content[HALVES])
 
     @property
@@ -202,10 +204,12 @@ class Monitor:
         if path == self.last:
             halves = np.array(self._half_means).reshape(-1, HALVINGS, 2)
             content["half_means"] = torch.from_numpy(halves)
-            content[HALVES] = {
-                "epochs": torch.from_numpy(self._half_epochs),
-                "scores": self._half_scores,
-            }
+            if self._keeps_halves:
+                halves_of = {
+                    "epochs": torch.from_numpy(self._half_epochs),
+                    "scores": self._half_scores,
+                }
+                content[HALVES] = halves_of
         save_checkpoint(path, content)
 
     def write(self) -> None:
