@@ -86,8 +86,17 @@ def test_the_choice_is_a_run_folder_and_a_row_that_fails_is_left_out(order, tmp_
     assert "crossfit vali map" in said
     assert "both" in said  # the ensemble of these rows
     assert f"{RunFolder(tmp_path / 'other').results['test']['map']:.4f}" in said
+    other[0], other[3] = f"output={tmp_path}/third", "rows=both"
+    assert "linear" in recommend(typed("recommend", [*words, *other]))  # what the row needs
     again = refused(lambda: recommend(typed("recommend", order)), ConfigError)
     assert again.endswith("give the name of a new folder")
+
+
+def test_rows_that_cannot_be_compared_are_refused(order, tmp_path) -> None:
+    file = tmp_path / "rows.yaml"
+    file.write_text(file.read_text().replace("loss=listnet]", "loss=listnet, select_on=map]"))
+    said = refused(lambda: recommend(typed("recommend", order)), ConfigError)
+    assert said.startswith("rows differ in select_on")
 
 
 @pytest.mark.parametrize(
@@ -98,6 +107,8 @@ def test_the_choice_is_a_run_folder_and_a_row_that_fails_is_left_out(order, tmp_
         ("minutes=1e-9", "no row was finished in minutes=1e-09"),
         ("seed=3", "seed=3: a table runs its folds and seeds itself"),
         ("rows=none", "rows=none: no such row"),
+        ("dataset.fold=all", "dataset.fold=all: give a whole number"),
+        ("dataset.fold=1", "this data set has no folds"),
         ("table=letor4_baselines", "stands beside published numbers"),
     ],
 )

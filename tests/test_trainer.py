@@ -418,3 +418,19 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
     assert {*scores} == {*epochs.flat} != {1}
     assert all(torch.equal(scores[epoch], given[epoch]) for epoch in scores)
     assert last.crossfit is None  # nothing is measured yet
+
+    content = load_checkpoint(record.last)
+    sound = content["halves"]
+    some = next(iter(sound["scores"].values()))
+    for wrong in (
+        {"epochs": sound["epochs"][:5]}, {"scores": {}}, {"scores": {**sound["scores"], 99: some}},
+        {"scores": {epoch: some[:1].expand(45) for epoch in sound["scores"]}},
+        {"scores": dict.fromkeys(sound["scores"], torch.nan * some)},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="scores of halves"):
+            half_choices(sound | wrong)
+    del content["halves"]  # as an earlier version wrote it
+    last.resume(content)
+    with last.open():
+        last.save(last.last, {})
+    assert "halves" not in load_checkpoint(last.last)
