@@ -1,9 +1,12 @@
-"""Write files completely or not at all, even if the process is killed or the disk is full."""
+"""Write files and folders completely or not at all, even if the process is killed or the disk is
+full.
+"""
 
 import fcntl
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -44,8 +47,9 @@ def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]
         OutputError: the file cannot be written; ``path`` is unchanged, and no part file is left.
             Exceptions raised by ``content`` itself pass through.
     """
+    part = path.with_name(f".part-{path.name[:40]}")  # a name has at most 255 bytes
     with writing(path):
-        file, part = _locked_part(path)
+        file = _locked(part)
     try:
         with writing(path):
             if callable(content):
@@ -64,17 +68,86 @@ def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]
             file.close()
 
 
-def _locked_part(path: Path) -> tuple[BinaryIO, Path]:
-    part = path.with_name(f".part-{path.name[:40]}")  # a name has at most 255 bytes
+def _locked(path: Path, *, wait: bool = True) -> BinaryIO:
+    """Return ``path`` opened for writing, locked and empty. If another process has locked it, wait,
+    or raise ``BlockingIOError`` unless ``wait``.
+    """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     while True:
-        file = os.fdopen(os.open(part, flags, 0o666), "wb")
-        fcntl.flock(file, fcntl.LOCK_EX)
+        file = os.fdopen(os.open(path, flags, 0o666), "wb")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError:
+            file.close()
+            raise
         with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), part.stat()):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 file.truncate()
-                return file, part
+                return file
         file.close()  # the previous writer has renamed or removed it
+
+
+@contextmanager
+def writing_folder(folder: Path) -> Iterator[Path]:
+    """Context that writes ``folder`` in one step: the body fills the new folder that it gets, which
+    is then renamed to ``folder``.
+
+    The new folder is beside ``folder``, so that relative paths from one are right from the other.
+    It is locked: another writer of the same folder waits. If the body raises an exception, it is
+    removed. If the process is killed, the next process that writes a folder there removes it.
+
+    Args:
+        folder: the folder to write; it must be missing or empty.
+
+    Raises:
+        OutputError: the folder cannot be written. Exceptions of the body pass through.
+    """
+    part = folder.with_name(f".part-{folder.name[:40]}-folder")
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        for left in folder.parent.glob(".part-*-folder"):
+            _remove_if_left(left)
+        lock = _locked(_lock_of(part))
+    try:
+        with writing(folder):
+            if part.exists():  # its writer was killed while this one waited
+                shutil.rmtree(part)
+            part.mkdir()
+        yield part
+        with writing(folder):
+            _sync_files(part)
+            part.rename(folder)
+            sync_folder(folder.parent)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        _lock_of(part).unlink(missing_ok=True)
+        lock.close()
+
+
+def _lock_of(part: Path) -> Path:
+    """Return the file that the writer of the folder ``part`` locks."""
+    return part.with_name(f"{part.name}.lock")
+
+
+def _remove_if_left(part: Path) -> None:
+    """Remove the folder ``part`` if its writer was killed; leave it alone if that is not known."""
+    with suppress(OSError):
+        lock = _locked(_lock_of(part), wait=False)
+        try:
+            shutil.rmtree(part)
+        finally:
+            _lock_of(part).unlink(missing_ok=True)
+            lock.close()
+
+
+def _sync_files(folder: Path) -> None:
+    """Sync all files and folders in ``folder`` to the disk: a full one may show itself only now."""
+    for path in [folder, *folder.rglob("*")]:
+        if path.is_dir():
+            sync_folder(path)
+        elif path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from processes import ROOT
 
-from ltr.atomic import atomic_write, write_csv, write_frame
+from ltr.atomic import atomic_write, write_csv, write_frame, writing_folder
 from ltr.console.process import LogFile, ending, is_full
 from ltr.errors import OutputError
 from ltr.training.hooks import TensorBoard
@@ -86,11 +86,66 @@ def test_a_link_in_place_of_the_part_is_not_followed(tmp_path) -> None:
     assert (tmp_path / "mine").read_text() == "mine"
 
 
+KILLED_IN_A_FOLDER = """
+import os, signal, sys
+from pathlib import Path
+from ltr.atomic import writing_folder
+with writing_folder(Path(sys.argv[1])) as part:
+    (part / "half").write_text("of it")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_folder_is_there_whole_or_not_at_all(tmp_path, monkeypatch) -> None:
+    place = tmp_path / "made" / "run"
+
+    def stop_in(folder: Path) -> None:
+        with writing_folder(folder) as part:
+            (part / "results.json").write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stop_in(place)
+    assert list(place.parent.iterdir()) == []
+    with writing_folder(place) as part:
+        (part / "inner").mkdir()
+        (part / "inner" / "results.json").write_text("whole")
+        assert not place.exists()
+        assert os.path.relpath(tmp_path, part) == os.path.relpath(tmp_path, place)
+    assert [p.name for p in place.parent.iterdir()] == ["run"]
+    assert (place / "inner" / "results.json").read_text() == "whole"
+    with pytest.raises(OutputError, match="run cannot be written"), writing_folder(place) as part:
+        (part / "other").write_text("x")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutputError, match="No space left"), writing_folder(tmp_path / "x") as part:
+        (part / "file").write_text("x")
+    assert [p.name for p in tmp_path.iterdir()] == ["made"]
+    assert [p.name for p in place.parent.iterdir()] == ["run"]
+    assert [p.name for p in place.iterdir()] == ["inner"]
+
+
+@pytest.mark.slow
+def test_the_folder_of_a_killed_writer_is_removed_by_the_next_one_there(tmp_path) -> None:
+    for name in ("a", "b"):
+        command = [sys.executable, "-c", KILLED_IN_A_FOLDER, str(tmp_path / name)]
+        subprocess.run(command, check=False)
+    assert len([*tmp_path.rglob("half")]) == 1  # the second one has removed that of the first
+    with writing_folder(tmp_path / "lives") as part:
+        (part / "file").write_text("x")
+        with writing_folder(tmp_path / "c"):  # leaves alone what another one is writing
+            pass
+        assert (part / "file").exists()
+    assert {p.name for p in tmp_path.iterdir()} == {"lives", "c"}
+
+
 def test_any_name_can_be_written_and_a_place_that_cannot_be_is_one_line(tmp_path) -> None:
     (tmp_path / "folder").mkdir()
     for name in ("x" * 255, "ü" * 127):
         atomic_write(tmp_path / name, "text")
         (tmp_path / name).unlink()
+        with writing_folder(tmp_path / name):
+            pass
+        (tmp_path / name).rmdir()
     for place in ("there/not.txt", "x" * 256, "folder"):
         with pytest.raises(OutputError, match=r"cannot be written \(.*\).*choose a place"):
             atomic_write(tmp_path / place, "text")
