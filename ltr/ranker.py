@@ -27,7 +27,7 @@ from ltr.experiment.labels import check_metrics
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RESULTS, RunFolder
 from ltr.metrics import Convention
-from ltr.ranker_rows import in_rows, lists_of_rows, queries_of_train
+from ltr.ranker_rows import given_qids, in_rows, lists_of_rows, queries_of_train
 from ltr.scorers.parts import make_convention, named_metrics
 from ltr.scorers.scorer import Scorer, load_model
 from ltr.scorers.trust import RELATIVE, trusted
@@ -239,8 +239,9 @@ class Ranker(BaseEstimator):
     ) -> pd.DataFrame:
         """Return a table of metrics with one row per query, in the order in which queries appear.
 
-        The columns are ``qid``, ``items`` (number of items), ``empty`` (True if no item is
-        relevant) and the metrics. A metric is NaN if the convention leaves the list out.
+        The columns are ``qid`` (of the type that was given), ``items`` (number of items),
+        ``empty`` (True if no item is relevant) and the metrics. A metric is NaN if the convention
+        leaves the list out.
 
         Args:
             X, y, qid, position, group: as for ``fit``.
@@ -252,9 +253,8 @@ class Ranker(BaseEstimator):
         names = as_list(self._settings.metrics if metrics is None else metrics)
         how = {"group": group, "y": y, "position": position}
         lists, values, _ = self._measured(names, metrics_as, X, qid, **how)
-        return pd.DataFrame(
-            {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty, **values}
-        )
+        qids = given_qids(lists, X, qid, group)
+        return pd.DataFrame({"qid": qids, "items": lists.lengths, "empty": lists.empty, **values})
 
     def _measured(
         self, names: Sequence[str], metrics_as: str | None, X: Any, qid: Any, **more: Any

@@ -1,6 +1,6 @@
 """Convert in-memory arrays and tables, with the query of each row, to ``Lists``."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data as validated
 from ltr.data.assemble import assemble
 from ltr.data.letor import Rules, to_float32
 from ltr.data.lists import Columns, Lists, split_queries
-from ltr.data.table_sources import Source, framed
+from ltr.data.table_sources import Source, check_columns, framed
 from ltr.data.tables import Roles, find_columns, table_blocks, table_qids
 from ltr.errors import DataError, need
 
@@ -50,7 +50,10 @@ def lists_of_rows(
         DataError: a column, a query id, a label, a weight or a position is wrong.
     """
     frame, cells = _pandas(X), dict[str, Any]()
+    arguments = {"qid": qid, "group": group, "y": y, "sample_weight": weights, "position": position}
+    _refuse_levels(arguments)
     if named := isinstance(frame, pd.DataFrame):
+        check_columns({}, [str(name) for name in frame], "X")
         if QID in frame:
             if qid is not None:
                 raise DataError("qid= and a column qid of X: give one of them")
@@ -140,6 +143,31 @@ def _qids_of(group: Any, count: int) -> NDArray[Any]:
             f"{count}, the rows of X; {what}"
         )
     return np.repeat(np.arange(len(sizes)), sizes.astype(np.int64))
+
+
+def _refuse_levels(arguments: Mapping[str, Any]) -> None:
+    """Raise ``DataError`` if one of ``arguments``, by name, is an index of several levels."""
+    for name, values in arguments.items():
+        if isinstance(values, pd.MultiIndex):
+            raise DataError(
+                f"{name} is an index of {values.nlevels} levels: give one of them, such as "
+                f"{name}=index.get_level_values({values.names[0] or 0!r})"
+            )
+
+
+def given_qids(lists: Lists, X: Any, qid: Any = None, group: Any = None) -> pd.Series:
+    """Return the query id of each of ``lists``, ``[lists]``, with the type that it has in ``X``,
+    ``qid`` or ``group``, from which ``lists`` were made; 0 if there is only one list without an id.
+    """
+    frame = _pandas(X)
+    if isinstance(frame, pd.DataFrame) and QID in frame:
+        qid = frame[QID]
+    elif group is not None:
+        qid = _qids_of(group, lists.items)
+    elif qid is None:
+        qid = np.zeros(lists.items, np.int64)
+    first_rows = lists.source_rows[lists.offsets[:-1]]
+    return pd.Series(_pandas(qid)).iloc[first_rows].reset_index(drop=True)
 
 
 def _pandas(values: Any) -> Any:

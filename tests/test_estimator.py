@@ -223,6 +223,55 @@ def test_sizes_of_groups_are_queries_everywhere(fitted) -> None:
 
 
 @pytest.mark.slow
+def test_a_column_that_stands_twice_is_refused_everywhere(fitted) -> None:
+    X, y, qid = rows()
+    table = pd.DataFrame(X, columns=list("abc")).assign(qid=qid)
+    ranker = clone(fitted).fit(table, y)
+    for twice in ("a", "qid"):
+        wrong = pd.concat([table, table[[twice]]], axis=1)
+        said = f"two columns are named '{twice}'"
+        for action in (ranker.predict, ranker.rank):
+            assert said in refused(lambda action=action, wrong=wrong: action(wrong))
+        for action in (ranker.score, ranker.evaluate, clone(ranker).fit):
+            assert said in refused(lambda action=action, wrong=wrong: action(wrong, y))
+        assert said in refused(
+            lambda wrong=wrong: clone(ranker).fit(table, y, eval_set=[(wrong, y)])
+        )
+    assert "named '1'" in refused(
+        lambda: ranker.predict(table.set_axis([1, "1", 2, "qid"], axis=1))
+    )
+
+
+@pytest.mark.slow
+def test_query_ids_of_an_evaluation_have_the_type_that_was_given(fitted) -> None:
+    X, y, qid = rows()
+    table = pd.DataFrame(X, columns=list("abc"))
+    ranker = clone(fitted).fit(table, y, qid)
+    names = pd.DataFrame({"qid": np.arange(30), "name": [f"query {i}" for i in range(30)]})
+    queries = ranker.evaluate(table, y, qid)
+    assert queries["qid"].tolist() == pd.unique(qid).tolist()
+    assert queries.merge(names, on="qid").equals(
+        queries.assign(name="query " + queries["qid"].map(str))
+    )
+    assert ranker.evaluate(table.assign(qid=qid), y)["qid"].equals(queries["qid"])
+    dates = pd.Series(pd.Timestamp("2026-01-01") + pd.to_timedelta(qid, "D"))
+    for ids in (
+        dates,
+        dates.astype("category"),
+        pd.Series(qid / 4),
+        pd.Series(qid).map("{:03}".format),
+    ):
+        kept = ranker.evaluate(table, y, ids)["qid"]
+        assert kept.equals(pd.Series(ids.drop_duplicates().reset_index(drop=True)))
+        assert kept.dtype == ids.dtype
+    sizes = ranker.evaluate(table, y, group=[5] * 30)["qid"]
+    assert sizes.tolist() == list(range(30))
+    assert clone(ranker).set_params(one_list=True).fit(table, y).evaluate(table, y)[
+        "qid"
+    ].tolist() == [0]
+
+
+@pytest.mark.slow
 def test_rows_apart_are_scored_and_ranked_in_their_order(fitted) -> None:
     X, _, qid = rows()
     order = np.argsort(qid, kind="stable")
@@ -259,6 +308,7 @@ def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
     X, y, qid = rows(4)
     table, ranker = pd.DataFrame(X, columns=list("abc")), Ranker("mlp")
     vali, misspelt = [(X, y)], clone(Ranker("mlp", **{"model.hiden_sizes": [3]}))
+    levels = pd.MultiIndex.from_arrays([qid, range(len(qid))], names=["query", "item"])
     wrong = {
         "model.hiden_sizes: no such key": lambda: misspelt.fit(X, y, qid),
         "vali_fraction=1.5": lambda: Ranker(vali_fraction=1.5).fit(X, y, qid),
@@ -284,6 +334,8 @@ def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
         "sum is 20, the rows of X; their sum is 19": lambda: ranker.fit(X, y, group=[9, 10]),
         "rows of X; one of them is not": lambda: ranker.fit(X, y, group=[0, 20]),
         "from 1 whose sum": lambda: ranker.fit(X, y, qid, eval_set=vali, eval_group=[[9.5, 10.5]]),
+        "qid=index.get_level_values('query')": lambda: ranker.fit(X, y, levels),
+        "y=index.get_level_values('query')": lambda: ranker.fit(X, levels, qid),
     }
     for found, action in wrong.items():
         assert found in refused(action, ValueError)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ltr.data import letor
 from ltr.data.assemble import assemble
+from ltr.data.files import LetorFiles
 from ltr.data.letor import Malformed, Parser, Rules, item_ids, read_blocks, read_letor
 from ltr.errors import ConfigError
 from ltr.kernels import letor as letor_kernel
@@ -26,7 +27,7 @@ MALFORMED = [
     (b"1.5 qid:1 1:0", "label '1.5'", "a grade"),
     (b"qid:1 1:0", "label 'qid:1'", "a grade"),
     ("\u0663 qid:1 1:0".encode(), "label '\u0663'", "a grade"),
-    (b"\xef\xbb\xbf1 qid:1 1:0", "label '\\ufeff1'", "a grade"),
+    (b"\xef\xbb\xbf1 qid:1 1:0", "a byte order mark", "at the begin of the file alone"),
     (b"2", "nothing after the label", "qid:ID"),
     (b"2 qid:1 # 1:0", "nothing after 'qid:1'", "index:value (1:0 if"),
     (b"2 qid:1 1:0 12", "'12'", "index:value"),
@@ -137,6 +138,19 @@ def test_comments_are_ids_of_items(tmp_path, monkeypatch) -> None:
         list(read_blocks(path, Rules(), seen.append))
         ids = [one for text in seen for one in item_ids(text)]
         assert ids == ["GX-1", "my id: 7", "", "#2"]
+
+
+def test_a_byte_order_mark_begins_a_file(tmp_path, monkeypatch) -> None:
+    text = "# a header\n2 qid:b 1:1 # sku-1\n0 qid:b 1:2 # sku-2\n"
+    for begin, chunk in itertools.product((text, text.split("\n", 1)[1]), (1, 1 << 20)):
+        monkeypatch.setattr(letor, "CHUNK_BYTES", chunk)
+        path = write(tmp_path, begin.encode("utf-8-sig"))
+        assert read_letor(path).labels.tolist() == [2, 0]
+        folder = LetorFiles(
+            name="mine", folder=".", data_dir=tmp_path, cache_dir=tmp_path / "cache"
+        )
+        assert folder.ids("train", [0, 1]) == ["sku-1", "sku-2"]
+    assert "no rows" in refused(lambda: read_letor(write(tmp_path, "".encode("utf-8-sig"))))
 
 
 def test_real_labels_and_rows_without_label(tmp_path) -> None:

@@ -478,6 +478,16 @@ def test_a_loss_that_draws_and_long_lists_boost() -> None:
     assert last.columns["trees"] == 1
 
 
+def test_lightgbm_says_what_to_do_about_a_list_that_is_too_long() -> None:
+    lists = replace(make_lists([3, 10_001]), qids=np.array(["short", "long"]))
+    said = refused(lambda: after(LightGBM(5), tensors(lists)), DataError)
+    assert said.startswith("query id long of train has 10,001 items, LightGBM's lambdarank takes")
+    for remedy in ("model.objective=rank_xendcg", "loss=ranknet", "model=xgboost"):
+        assert remedy in said
+    after(LightGBM(5), tensors(make_lists([3, 10_000])))
+    after(LightGBM(5, objective="rank_xendcg"), tensors(lists))
+
+
 def test_labels_and_lists_that_an_objective_cannot_take() -> None:
     def with_labels(labels: list[float]) -> ItemTensors:
         return tensors(replace(make_lists([len(labels)]), labels=np.array(labels, np.float32)))

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from ltr.data.assemble import Block, assemble
 from ltr.data.cache import Place, cached_lists, check_unchanged, file_digest
-from ltr.data.letor import CHUNK_BYTES, READER_VERSION, Rules, item_ids, read_blocks
+from ltr.data.letor import CHUNK_BYTES, READER_VERSION, Rules, item_ids, read_blocks, text_chunks
 from ltr.data.lists import SPLITS, Columns, Lists, check_split, split_queries
 from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError, DataError
@@ -191,6 +191,6 @@ class LetorFiles(SplitFiles):
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
         """Return the item ids in the comments of these (0-based) rows; see ``item_ids``."""
         with self.path(split).open("rb") as file:
-            every = (one for line in file for one in item_ids(line))
+            every = (one for text in text_chunks(file) for one in item_ids(text))
             ids = list(islice(every, max(rows) + 1))
         return [ids[row] for row in rows]

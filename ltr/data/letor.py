@@ -4,6 +4,7 @@
 """
 
 import re
+from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -116,7 +117,7 @@ def read_blocks(
     try:
         with path.open("rb") as file:
             np.empty(_FREED_BYTES, np.uint8)  # glibc keeps freed blocks up to this size
-            with closing(_parse_ahead(_chunks(file), Parser(rules))) as pieces:
+            with closing(_parse_ahead(text_chunks(file), Parser(rules))) as pieces:
                 for text, future in pieces:
                     see(text)
                     piece = future.result()
@@ -137,10 +138,15 @@ def read_blocks(
         raise DataError(f"{path}: no rows; expected rows of label qid:ID index:value ...")
 
 
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    """Yield pieces of about ``CHUNK_BYTES`` that end with a whole line."""
+def text_chunks(file: BinaryIO) -> Iterator[bytes]:
+    """Yield pieces of about ``CHUNK_BYTES`` that end with a whole line. The byte order mark with
+    which some programs begin a file is left out.
+    """
+    mark = BOM_UTF8
     while chunk := file.read(CHUNK_BYTES):
-        yield chunk if chunk.endswith(b"\n") else chunk + file.readline()
+        whole = chunk if chunk.endswith(b"\n") else chunk + file.readline()
+        yield whole.removeprefix(mark)
+        mark = b""
 
 
 class Piece(NamedTuple):
@@ -217,6 +223,8 @@ def _parse_ahead(
 
 def explain(row: bytes, rules: Rules) -> tuple[str, str]:
     """Return the first part of a malformed row that breaks the rules, and what is expected."""
+    if row.startswith(BOM_UTF8):
+        return "a byte order mark", "one at the begin of the file alone: remove it here"
     row = row.partition(b"#")[0].rstrip()
     unread = repr(row[:40]), "label qid:ID index:value ... in UTF-8 (unpack an archive first)"
     try:

@@ -104,19 +104,30 @@ def check_metrics(
     if not isinstance(convention.gain, str):  # any label of any list may be missing in the table
         labels = torch.from_numpy(lists.labels.astype(np.float64))[None]
     mask = torch.ones_like(labels, dtype=torch.bool)
+
+    def value(metric: Metric, empty: Any) -> float:
+        return float(metric(labels, labels, mask, replace(convention, empty=empty)))
+
     for metric in metrics:
         try:
-            value = float(metric(labels, labels, mask, replace(convention, empty="skip")))
+            if np.isfinite(value(metric, "skip")):
+                continue
+            empty = np.isfinite(value(metric, 0.0))
         except OverflowError:
-            value = np.nan
+            empty = False
         except ConfigError as error:
             raise ConfigError(f"{split}, where the largest is {item}: {error}") from None
-        if not np.isfinite(value):
+        if empty:
+            lower = ", or set convention.relevant to a label that is there" * bool(labels.max() > 0)
             raise ConfigError(
-                f"{metric} of {split} has no finite value on the list with {item}, the largest: "
-                "set convention.relevant to a label that is there, convention.gain=linear where "
-                f"2^label is too large, or leave {metric} out of metrics, {_LOOK}"
+                f"no item of {split} is relevant for {metric}, the largest is {item}: give lists "
+                f"with relevant items{lower}"
             )
+        raise ConfigError(
+            f"{metric} of {split} has no finite value on the list with {item}, the largest: set "
+            f"convention.gain=linear where 2^label is too large, or leave {metric} out of metrics, "
+            f"{_LOOK}"
+        )
 
 
 def check_loss(
@@ -132,8 +143,13 @@ def check_loss(
             convention = Convention(gain=node["gain"])
             check_metrics("train", train, [parse_metric("dcg")], convention)
     labels, largest, relevant = labels[:, :list_size].float(), labels.max(), _knob(loss, "relevant")
-    learns = relevant is None or bool(largest >= threshold(relevant))
-    if learns and largest >= _LARGE:
+    if relevant is not None and not bool(largest >= threshold(relevant)):
+        raise ConfigError(
+            f"no item of train is relevant for the loss, the largest is {item}: set loss.relevant "
+            "to a label that is there, or choose a loss that compares labels, such as loss=ranknet"
+        )
+    learns = True
+    if largest >= _LARGE:
         scores = torch.linspace(-1, 1, labels.shape[-1])[None].requires_grad_()
         try:
             value = loss(scores, labels, torch.ones_like(labels, dtype=torch.bool)).sum()
@@ -143,9 +159,9 @@ def check_loss(
             learns = False
     if not learns:
         raise ConfigError(
-            f"the loss finds no relevant item in train, or is not finite there; the largest is "
-            f"{item}: set loss.relevant to a label that is there, choose a loss that compares "
-            f"labels, such as loss=ranknet, or set gain=linear where 2^label is too large, {_LOOK}"
+            f"the loss is not finite on the list with {item}, the largest of train: set "
+            "gain=linear where 2^label is too large, or choose a loss that compares labels, such "
+            f"as loss=ranknet, {_LOOK}"
         )
 
 

@@ -8,9 +8,11 @@ import torch
 
 from ltr.arrays import Doubles, Floats, Reals
 from ltr.data.batches import ItemTensors
+from ltr.errors import DataError
 from ltr.models.rounds.model import FitData, Importances, Round, check_whole_labels, single
 from ltr.models.rounds.trees import BoostedTrees
 
+_LONGEST_LIST = 10_000  # items, of its objective lambdarank
 _MOST = 1022  # LightGBM also gets the gain of the next grade: 2^1023 fits float64, 2^1024 not
 
 
@@ -40,6 +42,8 @@ class LightGBM(BoostedTrees):
         if data.loss is None:
             what, instead = f"LightGBM's {self.own_objective()}", "boost with a loss: loss=ranknet"
             check_whole_labels(data.train, what, most=_MOST, instead=instead)
+            if self.own_objective() == "lambdarank":
+                _check_lengths(data.train)
             gains = [2.0**grade - 1 for grade in range(int(data.train.labels.max()) + 2)]
             params |= {"objective": self.own_objective(), "label_gain": gains}
 
@@ -95,3 +99,15 @@ class LightGBM(BoostedTrees):
 
     def score_with(self, booster: Any, items: Floats) -> Reals:
         return booster.predict(items, raw_score=True, num_threads=torch.get_num_threads())
+
+
+def _check_lengths(train: ItemTensors) -> None:
+    """Raise ``DataError`` if a list is longer than LightGBM's lambdarank allows."""
+    longest = int(train.lengths.argmax())
+    if train.lengths[longest] > _LONGEST_LIST:
+        raise DataError(
+            f"query id {train.qids[longest]} of train has {train.lengths[longest]:,} items, "
+            f"LightGBM's lambdarank takes at most {_LONGEST_LIST:,}: set "
+            "model.objective=rank_xendcg, boost with a loss (loss=ranknet), choose model=xgboost, "
+            "or leave items of it out"
+        )
