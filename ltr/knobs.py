@@ -1,6 +1,7 @@
 """Checks of settings (knobs), one for each kind of value, for all packages. Needs no torch."""
 
 import math
+import re
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -8,6 +9,10 @@ from itertools import pairwise
 from ltr.errors import ConfigError
 
 Gain = str | Sequence[float | int]  # exp2, linear, or the gains of the grades 0, 1, 2 and so on
+_NUMBER = re.compile(
+    r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)",
+    re.ASCII | re.IGNORECASE,
+)
 _MOST = 10**18  # cutoffs are compared with ranks, which are int64
 
 
@@ -97,3 +102,20 @@ def is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) <= sys.float_info.max  # math.isfinite overflows on huge integers
+
+
+def parse_number(text: str) -> float:
+    """Return the number that ``text`` writes, with spaces or tabs around it; else ``ValueError``.
+
+    Unlike ``float``, this reads only what C, pandas and pyarrow read too: it refuses underscores,
+    and digits and spaces outside ASCII.
+
+    >>> parse_number(" -1.5e3")
+    -1500.0
+    >>> parse_number("1_000")
+    Traceback (most recent call last):
+    ValueError: '1_000' is not a number
+    """
+    if not _NUMBER.fullmatch(text.strip(" \t")):
+        raise ValueError(f"{text[:40]!r} is not a number")
+    return float(text)

@@ -172,7 +172,10 @@ def test_crossfit_of_an_ensemble_measures_on_the_other_half() -> None:
     refused(lambda: weights_on_vali([one, one], measure), DataError)
 
 
-@pytest.mark.parametrize("wrong", [["best"], ["1"], ["1", "-1"], ["0", "0"], ["nan", "1"], []])
+@pytest.mark.parametrize(
+    "wrong",
+    [["best"], ["1"], ["1", "-1"], ["0", "0"], ["nan", "1"], ["1_0", "1"], ["\uff11", "1"], []],
+)
 def test_wrong_weights_are_refused(wrong) -> None:
     assert refused(lambda: parse_weights(wrong, 2), ConfigError).startswith("weights")
     assert parse_weights(["3", "1"], 2) == (0.75, 0.25)

@@ -33,6 +33,7 @@ MALFORMED = [
     (b"2 qid:1 1:0 12", "'12'", "index:value"),
     (b"2 qid:1 1:1_0", "'1:1_0'", "a finite number"),
     (b"2 qid:1 0:1", "'0:1'", "an index from 1 to 100000 (or set dataset.width)"),
+    (b"2 qid:1 " + b"0" * 5000 + b"1:1", "'" + "0" * 37 + "...'", "an index from 1 to 100000"),
     (b"2 qid:1 1:1 2:0 01:3", "index 1 twice, again as '01:3'", "each index once a row"),
     (b"2 qid:1 1:" + b"9" * 60 + b"x", "'1:" + "9" * 35 + "...'", "a finite number"),
     (b"2 qid:1\0 1:0", "b'2 qid:1\\x00 1:0'", "in UTF-8"),
@@ -130,14 +131,15 @@ def test_comments_are_ids_of_items(tmp_path, monkeypatch) -> None:
     path = write(
         tmp_path,
         "# a header\n2 qid:b 1:1 #docid = GX-1 inc = 0.5\n\n0 qid:a 1:2 # my id: 7 \r\n"
-        " # more\n1 qid:b 1:3\n0 qid:a 1:4 #docid=#2",
+        " # more\n1 qid:b 1:3\n0 qid:a 1:4 #docid=#2\n0 qid:a 1:5 # \u3000x\xa0\n"
+        "0 qid:a 1:6 #docid = a\xa0b c",
     )
     for chunk in (1, 1 << 20):
         monkeypatch.setattr(letor, "CHUNK_BYTES", chunk)
         seen = list[bytes]()
         list(read_blocks(path, Rules(), seen.append))
         ids = [one for text in seen for one in item_ids(text)]
-        assert ids == ["GX-1", "my id: 7", "", "#2"]
+        assert ids == ["GX-1", "my id: 7", "", "#2", "\u3000x\xa0", "a\xa0b"]
 
 
 def test_a_byte_order_mark_begins_a_file(tmp_path, monkeypatch) -> None:

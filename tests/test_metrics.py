@@ -276,7 +276,7 @@ def test_a_convention_describes_itself() -> None:
 
 MISSPELT = [
     *("ndgc@5", "ndcg@0", "ndcg@-1", "ndcg@", "ndcg@5.0", "NDCG@5", "ndcg_5", "ndcg@05"),
-    *("", "ndcg @5", "ndcg@5\n", "ndcg@\N{ARABIC-INDIC DIGIT FIVE}"),
+    *("", "ndcg @5", "ndcg@5\n", "ndcg@\N{ARABIC-INDIC DIGIT FIVE}", "ndcg@" + "1" * 5000),
 ]
 
 

@@ -97,6 +97,8 @@ def test_rows_that_cannot_be_compared_are_refused(order, tmp_path) -> None:
     file.write_text(file.read_text().replace("loss=listnet]", "loss=listnet, select_on=map]"))
     said = refused(lambda: recommend(typed("recommend", order)), ConfigError)
     assert said.startswith("rows differ in select_on")
+    said = refused(lambda: recommend(typed("recommend", [*order, "dataset.fold=²"])), ConfigError)
+    assert said == "dataset.fold=²: give a whole number, such as 1"
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,13 @@ def test_an_id_is_its_text(tmp_path: Path) -> None:
         ("qid,score\na,1\nb,2\nb,3\n", ":3: 'b': expected the query id of that row of test.txt"),
         ("qid,score\na,1\na\nb,1\n", ":3: '': expected"),
         ("qid,score\na,1\na,1,2\n", ": Error tokenizing"),
+        ("qid,score\na,0,25\na,0,5\nb,1,0\n", ": Error tokenizing"),  # decimal commas
+        ("score,tag\n0,25,x\n0,5,x\n1,0,x\n", ": Error tokenizing"),
+        ("score,score\n1,2\n1,2\n1,2\n", ":1: two columns are named 'score'"),
+        ("1_000\n2\n3\n", ":1: '1_000': expected a finite number"),
+        ("1\n\u0662\n3\n", ":2: '\u0662': expected a finite number"),
+        ("1\n2\N{NO-BREAK SPACE}\n3\n", ":2: '2\\xa0': expected a finite number"),
+        ("score\n1\nInfinity\n3\n", ":3: 'Infinity': expected a finite number"),
         ("row,score\n1,1\n1,2\n", ":3: '1': expected a row of test.txt, a number from 1 to 3"),
         ("row,score\n4,1\n", ":2: '4': expected a row of test.txt"),
         ("row,score\n2,1\n3,1\n", " has 2 scores, but test.txt 3 rows"),

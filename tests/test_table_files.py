@@ -192,6 +192,10 @@ def test_text_without_a_line_of_names(tmp_path: Path) -> None:
         ("q,y,x\n1,0,\xff\n", []),
         ("q;y;x\n1;0;1\n", ["it has q;y;x"]),
         ("q;y;x\n1;0;1,5\n", ["row 1", "comma"]),
+        ('q,y,x,id\n1,0,1,"a\n1,0,1,b\n', ["a.csv:2", "a quote opens a cell", 'write ""']),
+        ('q,y,x,id\n1,0,1,a\n1,0,1,"b', ["a.csv:3", "a quote opens a cell"]),
+        ('q,y,x,id\n1,0,1,"a\n1,0,1,"b\n1,0,1,c\n', ["a.csv:2", "a quote opens a cell"]),
+        ('q,y,x,id\n1,0,1,"a""\n1,0,1,b\n', ["a.csv:2", "a quote opens a cell"]),
     ],
 )
 def test_a_faulty_text_file_is_one_line(tmp_path, monkeypatch, content, words) -> None:
@@ -202,6 +206,27 @@ def test_a_faulty_text_file_is_one_line(tmp_path, monkeypatch, content, words) -
     said = refused(lambda: data.split("train"))
     assert "a.csv" in said
     assert all(word in said for word in words), said
+
+
+@pytest.mark.usefixtures("reader")
+@pytest.mark.parametrize("block", [1, 2, 1 << 16])
+def test_quotes_that_are_closed_are_read(tmp_path: Path, monkeypatch, block: int) -> None:
+    monkeypatch.setattr(sources, "_QUOTE_BYTES", block)
+    cells = {'"a\nb"': "a\nb", '"a,""\r\n"""': 'a,"\r\n"', '5" pipe': '5" pipe', '"a" b': "a b"}
+    cells |= {'""""': '"', '""': "", "it's": "it's", '"a\n" ': "a\n "}
+    rows = [f"1,0,1,{cell}\n" for cell in cells]
+    (tmp_path / "a.csv").write_text("".join(["query,grade,x,id\n", *rows]), newline="")
+    data = files(tmp_path, categories=None, id=["id"], split=of_all("a.csv"))
+    assert data.ids("train", range(len(cells))) == [*cells.values()]
+
+
+@pytest.mark.parametrize("left", [0, 5, 40, -1])
+def test_a_cut_gzip_is_one_line_without_pyarrow_too(tmp_path, monkeypatch, left: int) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.dataset", None)
+    whole = gzip.compress("".join(f"{i},0,{i * i % 97}\n" for i in range(9999)).encode())
+    (tmp_path / "a.csv.gz").write_bytes(whole[:left])
+    data = files(tmp_path, **PLAIN, header=False, query="1", label="2", split=of_all("a.csv.gz"))
+    assert "a.csv.gz" in refused(lambda: data.split("train"))
 
 
 @pytest.mark.usefixtures("reader")

@@ -87,6 +87,9 @@ def test_the_figures_are_those_of_trec_eval(tmp_path: Path, caplog) -> None:
         ("q Q0 d 1 .5 t\nq Q0 d 2 1 t", "q 0 d 1", "run:2: 'd': expected once in its query"),
         ("q Q0 d 1 .5 t\nq Q0 e 2", "q 0 d 1", "run:2: 4 words in a line; expected qid"),
         ("q Q0 d 1 .5", "q 0 d 1", "run:1: 5 words in a line; expected qid Q0 id rank score tag"),
+        ("q Q0 d 1 1_0 t", "q 0 d 1", "run:1: '1_0': expected a finite number"),
+        ("q Q0 d 1 \uff11 t", "q 0 d 1", "run:1: '\uff11': expected a finite number"),
+        ("q Q0 d 1 .5 t", "q 0 d 1_0", "qrels:1: '1_0': expected a grade, a whole number"),
         ("q Q0 d 1 .5 t", "q 0 d 1.5", "qrels:1: '1.5': expected a grade, a whole number"),
         ("q Q0 d 1 .5 t", "q 0 d 1\nq 0 d 0", "qrels:2: 'd': expected once"),
         ("q Q0 d 1 .5 t", "p 0 d 1", "have no query in common"),
@@ -97,3 +100,20 @@ def test_a_malformed_file_is_one_line(run: str, qrels: str, said: str, tmp_path:
     (tmp_path / "run").write_text(run)
     (tmp_path / "qrels").write_text(qrels)
     assert said in refused(lambda: read_run(tmp_path / "run", tmp_path / "qrels"))
+
+
+@pytest.mark.parametrize(
+    "sign", ["\N{NO-BREAK SPACE}", "\u3000", "\N{LINE SEPARATOR}", "\x85", "\x1c"]
+)
+def test_only_ascii_spaces_end_a_word_or_a_line(sign: str, tmp_path: Path) -> None:
+    run, qrels = tmp_path / "run", tmp_path / "qrels"
+    run.write_text(f"q Q0 a{sign}b\t1 2 t\r\nq Q0 c{sign} 2 1 t\n", "utf-8", newline="")
+    qrels.write_text(f"q 0 a{sign}b 1\nq 0 c 1\n", "utf-8", newline="")
+    lists, scores = read_run(run, qrels)
+    assert lists.labels.tolist() == [0, 1, 1], "c is judged, and another item than that of the run"
+    assert scores.tolist() == [1, -np.inf, 2]
+
+    (path := tmp_path / "new.txt").write_text(f"2 qid:b 1:1 # {sign}D{sign}1\n", "utf-8")
+    lists, ids = read_file(path, True, ids=True)
+    write_run(run, lists, ids, np.array([1.0]))
+    assert run.read_text("utf-8") == f"b Q0 {sign}D{sign}1 1 1.0 ltr\n"

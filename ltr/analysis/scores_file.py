@@ -17,13 +17,14 @@ from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.run_folder import FILES, RunFolder
+from ltr.knobs import parse_number
 from ltr.metrics import Convention
 from ltr.scorers.inputs import is_table, read_file
 from ltr.scorers.parts import make_dataset, named_metrics
 from ltr.scorers.trust import trusted
 from ltr.training.evaluation import metrics_of_scores
 
-_TEXTS: Any = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig", "index_col": False}
+_TEXTS: Any = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig"}
 
 
 def read_scored(path: Path, data: Path, *, regroup: bool = False) -> tuple[Lists, Doubles]:
@@ -67,13 +68,22 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
     run = RunFolder(path.parent)
     if path.name in FILES and run.finished:
         run.checked(path.name)
-    with reading(path):
+    with reading(path, "scores, a cell for each column of its first line, decimals with a point"):
         with path.open(encoding="utf-8-sig") as file:
-            named = bool(re.search(r'(^|,) *"?score"? *(,|$)', file.readline().rstrip()))
-        frame = pd.read_csv(path, header=0 if named else None, skipinitialspace=True, **_TEXTS)
+            first_line = file.readline().rstrip("\n")
+        named = bool(re.search(r'(^|,) *"?score"? *(,|$)', first_line))
+        # The header is read as a row: rows with more cells than it has are then an error.
+        frame = pd.read_csv(path, header=None, skipinitialspace=True, **_TEXTS)
     if not named and frame.shape[1] > 1:
         raise DataError(f"{path}:1: no column is named 'score'; name it in the first line")
-    cells = frame.set_axis(frame.columns.str.strip() if named else ["score"], axis=1)
+    cells = frame
+    names = ["score"]
+    if named:
+        cells = frame.iloc[1:].reset_index(drop=True)
+        names = [name.strip(" \t") for name in frame.iloc[0]]
+    if twice := [name for name in ("score", "qid", "row") if names.count(name) > 1]:
+        raise DataError(f"{path}:1: two columns are named {twice[0]!r}; rename one of them")
+    cells = cells.set_axis(names, axis=1)
     cells.index += 1 + named
     check = partial(check_cells, path, cells)
     rows = np.arange(len(cells))
@@ -96,13 +106,16 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn an error of reading the file ``path`` in the block into a ``DataError``."""
+def reading(path: Path, expected: str) -> Iterator[None]:
+    """Turn an error of reading the file ``path`` in the block into a ``DataError``.
+
+    ``expected`` says what the file should hold.
+    """
     try:
         yield
     except (OSError, ValueError) as error:
         told = " ".join(str(error).split())
-        raise DataError(f"{path}: {told}; give a file of scores or qrels") from None
+        raise DataError(f"{path}: {told}; give a file of {expected}") from None
 
 
 def check_cells(path: Path, cells: pd.DataFrame, name: str, right: Any, expected: str) -> None:
@@ -124,7 +137,7 @@ def numbers(path: Path, cells: pd.DataFrame) -> Doubles:
 
 def _number(cell: str) -> float:
     try:
-        return float(cell)
+        return parse_number(cell)
     except ValueError:
         return math.nan
 

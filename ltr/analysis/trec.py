@@ -2,7 +2,9 @@
 (``qid 0 id label``), as trec_eval reads them.
 """
 
+import codecs
 import logging
+import re
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from ltr.errors import ConfigError, DataError
 log = logging.getLogger(__name__)
 
 _RUN, _QRELS = ("qid", "Q0", "id", "rank", "score", "tag"), ("qid", "0", "id", "label")
+_SPACE = re.compile(r"\s", re.ASCII)
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -65,8 +68,8 @@ def _items(lists: Lists, ids: pd.DataFrame) -> pd.DataFrame:
     names = [query_text(one) or str(row) for one, row in zip(found, rows, strict=True)]
     of_item = np.repeat(np.arange(len(lists)), lists.lengths)
     items = pd.DataFrame({"list": of_item, "qid": lists.qids[of_item], "id": names})
-    spaces = (items["qid"].str.contains(r"\s") | items["id"].str.contains(r"\s")).to_numpy(bool)
-    if len(bad := np.flatnonzero(spaces | items.duplicated())):
+    spaces = items["qid"].str.contains(_SPACE) | items["id"].str.contains(_SPACE)
+    if len(bad := np.flatnonzero(spaces.to_numpy(bool) | items.duplicated())):
         raise DataError(
             f"query {items['qid'][bad[0]]!r}, id {items['id'][bad[0]]!r}: a file of TREC needs ids "
             "without spaces, each once in a query: give other ids, or write output=FILE.csv"
@@ -115,9 +118,13 @@ def read_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
 
 def _read(path: Path, names: tuple[str, ...]) -> pd.DataFrame:
     """Read the columns ``names`` of a file as texts; the index is the line."""
-    with reading(path):
-        lines = path.read_text("utf-8-sig").splitlines()
-    words = {line: found for line, text in enumerate(lines, 1) if (found := text.split())}
+    words = dict[int, list[str]]()
+    with reading(path, f"rows {' '.join(names)}"):
+        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
+        for line, text in enumerate(lines, 1):
+            # Bytes are split at the spaces of ASCII alone, as in trec_eval; texts are not.
+            if found := [word.decode() for word in text.split()]:
+                words[line] = found
     for line, found in words.items() or [(1, list[str]())]:
         if len(found) != len(names):
             expected = f"{len(found)} words in a line; expected {' '.join(names)}"

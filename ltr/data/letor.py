@@ -4,6 +4,7 @@
 """
 
 import re
+import string
 from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -31,7 +32,8 @@ LARGEST_GRADE = 2**24  # float32 cannot hold every larger whole number
 
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _VALUE = re.compile(rf"{_NUMBER}|[+-]?(?i:nan)")
-_DOCID = re.compile(r"\bdocid\s*=\s*(\S+)")
+_SPACES = string.whitespace  # those of ASCII; any other may be part of an id
+_DOCID = re.compile(rf"\bdocid[{_SPACES}]*=[{_SPACES}]*([^{_SPACES}]+)")
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -243,7 +245,7 @@ def explain(row: bytes, rules: Rules) -> tuple[str, str]:
     seen = set[int]()
     for word in words[1:]:
         index, _, value = word.partition(":")
-        if not re.fullmatch("0*[0-9]{1,7}", index) or not 1 <= int(index) <= rules.largest_index:
+        if not re.fullmatch("[0-9]{1,18}", index) or not 1 <= int(index) <= rules.largest_index:
             whole = f"an index from 1 to {rules.largest_index} ({'' if rules.width else 'or set '}"
             return _show(word), f"index:value, {whole}dataset.width)"
         if not _VALUE.fullmatch(value):
@@ -271,7 +273,7 @@ def item_ids(text: bytes) -> list[str]:
     for line in text.split(b"\n"):
         row, _, comment = line.partition(b"#")
         if row.strip():
-            written = comment.decode("utf-8", "backslashreplace").strip()
+            written = comment.decode("utf-8", "backslashreplace").strip(_SPACES)
             named = _DOCID.search(written)
             ids.append(named[1] if named else written)
     return ids

@@ -6,6 +6,7 @@ pyarrow reads files. Without it text gives the same values more slowly; nothing 
 import csv
 import gzip
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,11 +18,14 @@ import numpy as np
 import pandas as pd
 
 from ltr.errors import DataError, has, need
+from ltr.knobs import parse_number
 
 _BLOCK_BYTES = 4 << 20  # bytes of text that are parsed at once; no row may be longer
 _FIRST_ROWS = 10_000  # the rows from which the types are guessed without pyarrow
 _PAGE_BYTES = 1 << 16  # bytes that are read at once for each column of a Parquet file
 _ROW = re.compile(r"Row #(\d+): ?")
+_QUOTE_BYTES = 1 << 16  # bytes of text whose quotes are checked at once
+_UNREADABLE = (OSError, ValueError, csv.Error, EOFError, zlib.error)  # the last two: a cut .gz
 _FORMS = {
     ".parquet": "parquet", ".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t",
     ".feather": "ipc", ".arrow": "ipc", ".ipc": "ipc", ".pq": "parquet",
@@ -102,6 +106,7 @@ class Source:
         """
         in_memory = isinstance(table, pd.DataFrame)
         self.title, self._header = "the table" if in_memory else str(table), header
+        self._checked = set[Path]()  # the text files whose quotes are known to be closed
         self._files: list[Any] = [table] if isinstance(table, pd.DataFrame) else table_files(table)
         first = self._open(self._files[0])
         self.names, self.head = first.names, first.head
@@ -129,6 +134,9 @@ class Source:
         if not plain:
             need("pyarrow.dataset", "parquet")
         with self._reading(str(file)):
+            if form in (",", "\t") and file not in self._checked:
+                _check_quotes(file, form)
+                self._checked.add(file)
             if plain:
                 return _Text(file, form, self._header, texts)
             return _Arrow(file, form, self._header, texts, numbers)
@@ -138,9 +146,11 @@ class Source:
         """Context that turns a reader's errors about the file ``title`` into ``DataError``."""
         try:
             yield
+        except DataError:
+            raise
         except Exception as error:
             of_arrow = type(error).__module__.startswith("pyarrow")
-            if not of_arrow and not isinstance(error, OSError | ValueError | csv.Error):
+            if not of_arrow and not isinstance(error, _UNREADABLE):
                 raise
             text = str(error).rpartition("Invalid: ")[2]  # without where in pyarrow it was raised
             row = _ROW.search(text)
@@ -234,6 +244,57 @@ def _text_dataset(
     return opened(None if header else names, schema)
 
 
+def _open_text(path: Path, mode: str, **how: Any) -> Any:
+    """Open a text file; if its name ends in ``.gz``, its content is unpacked."""
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
+    return opener(path, mode, **how)
+
+
+def _check_quotes(path: Path, delimiter: str) -> None:
+    """Raise ``DataError`` if a quote that begins a cell has no closing quote in that cell.
+
+    If such a cell is the last of its row, the readers take the rows below into it without an error:
+    all of them, or those up to the next cell that begins with a quote.
+    """
+    closed = _closed_quotes(delimiter.encode())
+    text = b"\n"  # what is not checked yet, with the byte before it
+    line = 0
+    with _open_text(path, "rb") as file:
+        while block := file.read(max(_QUOTE_BYTES, len(text))):
+            while block.endswith(b'"') and (byte := file.read(1)):  # the next may belong to it
+                block += byte
+            text += block
+            end = _length(closed.match(text))
+            if b'"' not in text[end:]:
+                end = max(end - 1, text.rfind(delimiter.encode()), text.rfind(b"\n"))
+            line += text.count(b"\n", 0, end)
+            text = text[end:]
+            if len(text) > _BLOCK_BYTES:
+                break
+    text += b"\n"
+    end = _length(closed.match(text))
+    if (quote := text.find(b'"', end)) >= 0:
+        line += text.count(b"\n", 0, quote)
+        raise DataError(
+            f"{path}:{line}: a quote opens a cell and is not closed "
+            'in it: close it, or write "" for a quote in a quoted cell'
+        )
+
+
+def _length(match: re.Match[bytes] | None) -> int:
+    return match.end() if match else 0
+
+
+def _closed_quotes(delimiter: bytes) -> re.Pattern[bytes]:
+    """Return a pattern for a text up to the last quote that is closed or is inside a plain cell."""
+    ends = b"[%b\r\n]" % delimiter  # what ends a cell
+    on_one_line = b'[^"\r\n]*"(?:"[^"\r\n]*")*(?!")'  # a plain text may follow
+    on_several_lines = b'[^"]*"(?:"[^"]*")*(?!")(?= *%b)' % ends
+    quoted_cell = b'(?<=%b")(?:%b|%b)' % (ends, on_one_line, on_several_lines)
+    plain_cell = b'(?<!%b")"*' % ends
+    return re.compile(b'(?:[^"]*"(?:%b|%b))*' % (quoted_cell, plain_cell))
+
+
 # How pyarrow writes a missing number and a truth value in text.
 _MISSING = dict.fromkeys(
     ["", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
@@ -264,8 +325,8 @@ class _Text:
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """Yield the number of each row in the file, from 1, and its cells."""
-        opened, width = gzip.open if self._path.suffix.lower() == ".gz" else open, 0
-        with opened(self._path, "rt", encoding="utf-8-sig", newline="") as file:
+        width = 0
+        with _open_text(self._path, "rt", encoding="utf-8-sig", newline="") as file:
             for row, cells in enumerate(csv.reader(file, delimiter=self._delimiter), 1):
                 if cells:
                     width = width or len(cells)
@@ -281,7 +342,7 @@ class _Text:
         for row, cells in block:
             cell = cells[place]
             try:
-                values.append(known[cell] if cell in known else _number(cell))
+                values.append(known[cell] if cell in known else parse_number(cell))
             except ValueError:
                 where = f"In CSV column #{place}: Row #{row}"
                 raise ValueError(f"{where}: invalid value {cell!r}") from None
@@ -294,14 +355,7 @@ def _guessed(cells: Sequence[str]) -> str:
     if values & _FLAGS.keys() and values <= {*_FLAGS, "0", "1"}:
         return "bool"
     try:
-        [*map(_number, values)]
+        [*map(parse_number, values)]
     except ValueError:
         return "string"
     return "float"
-
-
-def _number(cell: str) -> float:
-    """Return a cell as a number; unlike ``float``, refuse 1_000 and digits outside ASCII."""
-    if "_" in cell or not cell.isascii():
-        raise ValueError
-    return float(cell)

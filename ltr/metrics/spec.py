@@ -118,7 +118,7 @@ METRICS = {  # name -> module
 }
 
 _OWN = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+"
-_FORM = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:@(?P<k>[1-9][0-9]*))?", re.ASCII)
+_FORM = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:@(?P<k>[1-9][0-9]{0,17}))?", re.ASCII)
 
 
 @dataclass(frozen=True)

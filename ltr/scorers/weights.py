@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ltr.arrays import Doubles, Ints
 from ltr.errors import ConfigError, DataError
+from ltr.knobs import parse_number
 from ltr.metrics.crossfit import Crossfit, Halves
 
 EQUAL, VALI = "equal", "vali"
@@ -40,7 +41,7 @@ def parse_weights(given: Sequence[str], members: int) -> str | tuple[float, ...]
     if len(given) == 1 and given[0] in (EQUAL, VALI):
         return given[0]
     try:
-        values = [float(text) for text in given]
+        values = [parse_number(text) for text in given]
     except ValueError:
         values = []
     if not 0 < sum(values) < math.inf or min(values) < 0 or len(values) != members:

@@ -1,5 +1,6 @@
 """Recommend a ranker: train the rows of a table, combine them, and choose one on vali."""
 
+import re
 import shlex
 import shutil
 import time
@@ -50,7 +51,7 @@ def recommend(cfg: DictConfig) -> str:
     order = table_config(merged)
     output_dir, now = Path(cfg.output_dir).absolute(), datetime.now()
     table = _rows_of(read_table(str(cfg.table)), texts(cfg, "rows"))
-    if folds and not all(fold.isdigit() for fold in folds[-1]):
+    if folds and not all(re.fullmatch("[0-9]{1,9}", fold) for fold in folds[-1]):
         raise ConfigError(f"{_FOLD}{','.join(folds[-1])}: give a whole number, such as 1")
     if folds:
         table = replace(table, folds=folds[-1])
