@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from ltr.console.arguments import as_hydra, quoted, with_quotes
-from ltr.console.compose import compose_by_hydra, with_choices
+from ltr.console.compose import compose_by_hydra, run_config, typed, values_of, with_choices
 from ltr.console.configs import CONFIGS
 from ltr.experiment.build import build
 from ltr.experiment.run import run
 from ltr.scorers.parts import make_dataset
+from ltr.search.definition import split_changes
 
 
 def choices(group: str) -> list[str]:
@@ -159,7 +160,7 @@ def test_signs_in_a_path() -> None:
         assert parsed(with_quotes(f"resume={name}")) == name
     assert compose(with_quotes("data_dir=a (b)")).data_dir == "a (b)"
     assert with_quotes("~tracking") == "~tracking"
-    plain = ("resume=null", "resume=outputs/a-b_c.1", "resume='a b'", "scores=[a,b]", "seed=1,2")
+    plain = ("resume=null", "resume=outputs/a-b_c.1", "resume='a b'", "metrics=[a,b]", "seed=1,2")
     assert [with_quotes(text) for text in plain] == [*plain]
 
 
@@ -175,6 +176,55 @@ def test_lists_of_commands_that_do_not_sweep_need_no_brackets() -> None:
     assert as_hydra("check_loss", ["a.b", "power=2"]) == ["name='a.b'", "knobs=['power=2']"]
     hydras = ["--cfg", "job", "--config-dir=x"]
     assert as_hydra("train", hydras) == hydras
+
+
+NAMES = (
+    "1.10", "1_0", "3e5", "007", "2024", "true", "inf", "may,june.txt", "price (EUR)", "catégorie",
+    "[a].csv", "{x}", " x", "a=b", "a:b", "it's", "$5", "+x", "a\\b", "yes",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_key_that_holds_a_text_gets_what_was_typed(name: str) -> None:
+    assert typed("explain", ["outputs/run", f"qid={name}"]).qid == name
+    assert typed("evaluate", ["checkpoint=run", f"data={name}"]).data == name
+    assert typed("prepare_data", ["dataset=letor", f"dataset.folder={name}"]).dataset.folder == name
+    assert run_config(["dataset=letor", f"dataset.folder={name}"])[0].dataset.folder == name
+    assert values_of([f"output_dir={name}"]) == {"output_dir": name}
+    search = typed("search", [f"dataset.path={name}", "dataset=table", f"name={name}"])
+    assert search.name == name
+    assert split_changes(search.train)[0] == (f"dataset.path={name}", "dataset=table")
+
+
+@pytest.mark.parametrize("name", ["1.10", "1_0", "true", "null", "price (EUR)", "catégorie", "a=b"])
+def test_a_key_that_holds_texts_gets_each_as_it_was_typed(name: str) -> None:
+    given = ["dataset=table", f"dataset.features=[x,{name}]", f"dataset.id={name},y"]
+    dataset = typed("prepare_data", given).dataset
+    assert dataset.features == ["x", name]
+    assert dataset.id == [name, "y"]
+    split = f"dataset.split={{train:{name},vali:null}}"
+    files = run_config(["dataset=table", split])[0].dataset.split
+    assert files == {"train": None if name == "null" else name, "vali": None, "test": None}
+    assert typed("compare", ["outputs/a", f"scores={{a:[x,{name}]}}"]).scores == {"a": ["x", name]}
+
+
+def test_a_sweep_over_texts_has_each_as_it_was_typed() -> None:
+    sweep = ["--multirun", "dataset.folder=2024_05,a", "dataset.id=[1.10,b],[]", "seed=1,2"]
+    folders, ids = ["dataset.folder='2024_05',a", "dataset.id=['1.10',b],[]"]
+    assert as_hydra("train", sweep) == ["--multirun", folders, ids, "seed=1,2"]
+    assert as_hydra("train", sweep[1:]) == ["dataset.folder='2024_05,a'", ids, "seed=1,2"]
+    functions = ["--multirun", "dataset.folder=choice(a,b)", "seed=range(1,4)"]
+    assert as_hydra("train", functions) == functions
+
+
+def test_null_is_none_where_the_key_can_be_none() -> None:
+    assert typed("explain", ["outputs/run", "qid=null", "input=null"]).input is None
+    assert typed("explain", ["outputs/run", "qid=null"]).qid == "null"
+    assert compose("resume=null").resume is None
+
+
+def test_the_choice_of_a_group_is_a_text() -> None:
+    assert with_quotes("experiment=1e3") == "experiment='1e3'"
 
 
 def test_every_override_with_brackets_is_shown_in_quotes() -> None:

@@ -9,15 +9,21 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from ltr.console.configs import own_keys
+from ltr.console.configs import groups_of, own_keys
+from ltr.console.keys import Holds, holds
+
+SEVERAL = {"-m", "--multirun"}  # the options of a sweep
+# Hydra's functions that give a key several values
+_SWEEP = re.compile(r"(choice|glob|interval|range|shuffle|sort|tag)\(.*\)", re.DOTALL)
 
 
 def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     """Translate the typed arguments of a command into Hydra's grammar.
 
-    For ``train``, where ``KEY=A,B`` is a sweep, only quotes are added. For others, ``KEY=A,B`` is a
-    list, and a value without a key belongs to the first key. A key ``train`` or ``knobs`` (as in
-    table and search) collects all arguments whose keys are not the command's own.
+    For ``train``, only quotes are added; with ``--multirun``, ``KEY=A,B`` is a sweep. For others,
+    ``KEY=A,B`` is a list, unless the value of the key is a single text, and a value without a key
+    belongs to the first key. A key ``train`` or ``knobs`` (as in table and search) collects all
+    arguments whose keys are not the command's own.
 
     >>> as_hydra("compare", ["outputs/a b", "margin=0.01", "outputs/c"])
     ['margin=0.01', "runs=['outputs/a b','outputs/c']"]
@@ -26,7 +32,8 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     """
     overrides = get_args_parser().parse_intermixed_args(list(typed)).overrides
     if config_name == "train":
-        return [with_quotes(one) if one in overrides else one for one in typed]
+        sweep = bool(SEVERAL & {*typed})
+        return [with_quotes(one, sweep=sweep) if one in overrides else one for one in typed]
     own, lists = own_keys(config_name), dict[str, list[str]]()
     rest = next((key for key in ("train", "knobs") if key in own), None)
     out = [one for one in typed if one not in overrides]
@@ -39,10 +46,10 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
             lists.setdefault("launcher", []).append(override)
         elif rest and name not in own and re.split("[./@]", name)[0] != "hydra":
             lists.setdefault(rest, []).append(override)
-        elif "," in value and own.get(key) != "???" and value[0] not in "'\"[{":
-            out.append(f"{key}={_listed(value.split(','))}")
+        elif holds(name, config_name) != Holds.TEXT and len(items := _split(value)) > 1:
+            out.append(f"{key}=[{','.join(map(_with_own_quotes, items))}]")
         else:
-            out.append(with_quotes(override))
+            out.append(with_quotes(override, config_name))
     for key, values in lists.items():
         several = len(values) > 1 or isinstance(own[key], list)
         out.append(f"{key}={_listed(values) if several else quoted(values[0])}")
@@ -50,21 +57,106 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
 
 
 def _listed(values: Sequence[str]) -> str:
-    return f"[{','.join(quoted(value.strip()) for value in values)}]"
+    return f"[{','.join(map(quoted, values))}]"
 
 
-def with_quotes(override: str) -> str:
-    """Return an override ``KEY=VALUE`` with the value in quotes if Hydra could not read it.
+def _with_own_quotes(item: str) -> str:
+    """Quote ``item``, unless the user did."""
+    item = item.strip()
+    return item if item[:1] in ("'", '"') and _is_readable(item) else quoted(item)
+
+
+def with_quotes(override: str, config_name: str = "train", *, sweep: bool = False) -> str:
+    """Return an override ``KEY=VALUE`` with quotes around the texts that Hydra would read as
+    something else. A key whose value is a text gets the text that was typed; ``null`` is none.
+
+    Args:
+        override: what was typed. A value in quotes stays as it is.
+        config_name: the command that has the key.
+        sweep: whether ``KEY=A,B`` gives the key several values.
 
     >>> with_quotes("resume=outputs/a (b)"), with_quotes("seed=1,2")
     ("resume='outputs/a (b)'", 'seed=1,2')
+    >>> with_quotes("dataset.folder=2024_05"), with_quotes("dataset.features=[price (EUR),1_0]")
+    ("dataset.folder='2024_05'", "dataset.features=['price (EUR)','1_0']")
     """
     key, equals, value = override.partition("=")
+    if not equals:
+        return override
+    name = key.lstrip("+~")
+    what = Holds.TEXTS if name in groups_of(config_name) else holds(name, config_name)
+    if sweep and _SWEEP.fullmatch(value):
+        return override
+    if value == "null" and what == Holds.TEXT and own_keys(config_name).get(name) is not None:
+        return f"{key}={quoted(value)}"  # no value of this key means none
+    if sweep or what == Holds.TEXTS:
+        return f"{key}={','.join(_readable(item.strip(), what) for item in _split(value))}"
+    return f"{key}={_readable(value, what)}"
+
+
+def _readable(value: str, what: Holds | None) -> str:
+    """Return ``value`` as Hydra reads it: quoted, or with quotes inside if it is a list or dict."""
+    if _is_readable(value, texts=what is not None, containers=what != Holds.TEXT):
+        return value
+    if what != Holds.TEXT and value[0] + value[-1] in ("[]", "{}"):
+        inside = [_entry(item, what, value[0]) for item in _split(value[1:-1])]
+        return f"{value[0]}{','.join(inside)}{value[-1]}"
+    return quoted(value)
+
+
+def _entry(item: str, what: Holds | None, bracket: str) -> str:
+    """Return an item of a list, or ``KEY:VALUE`` of a dict, as Hydra reads it."""
+    if bracket == "{":
+        key, _, value = item.partition(":")
+        return f"{key.strip()}:{_readable(value.strip(), what)}"
+    value = item.strip()
+    return quoted(value) if what and value == "null" else _readable(value, what)
+
+
+def _is_readable(value: str, *, texts: bool = False, containers: bool = True) -> bool:
+    """Return whether Hydra can read ``value``; with ``texts``, as nothing but the texts in it."""
     try:
-        OverridesParser.create().parse_override(override)
+        parsed = OverridesParser.create().parse_override(f"KEY={value}").value()
     except HydraException:
-        return f"{key}={quoted(value)}" if equals else override
-    return override
+        return False
+    if not texts:
+        return True
+    if isinstance(parsed, (list, dict)):
+        return containers and _has_only_texts(parsed)
+    if not isinstance(parsed, str):
+        return parsed is None
+    return parsed == value or value[:1] in ("'", '"') or "\\" in value
+
+
+def _has_only_texts(parsed: Any) -> bool:
+    if isinstance(parsed, list):
+        return all(_has_only_texts(item) and item is not None for item in parsed)
+    if isinstance(parsed, dict):
+        return all(map(_has_only_texts, parsed.values()))
+    return parsed is None or isinstance(parsed, str)
+
+
+def _split(value: str) -> list[str]:
+    """Split ``value`` at the commas that stand outside quotes and brackets.
+
+    >>> _split("[a,b],'c,d',it's")
+    ['[a,b]', "'c,d'", "it's"]
+    """
+    parts, depth, quote = [""], 0, ""
+    for sign in value:
+        if quote:
+            quote = "" if sign == quote and parts[-1][-1] != "\\" else quote
+        elif sign in "'\"" and not parts[-1].strip():
+            quote = sign
+        elif sign in "[{(":
+            depth += 1
+        elif sign in ")}]":
+            depth -= 1
+        if sign == "," and not quote and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return parts
 
 
 def quoted(value: str) -> str:

@@ -19,7 +19,7 @@ from hydra.plugins.sweeper import Sweeper
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from ltr.console.arguments import as_hydra
+from ltr.console.arguments import SEVERAL, as_hydra
 from ltr.console.compose import explain
 from ltr.console.configs import CONFIGS, composed_with, own_configs
 from ltr.console.folders import register_resolvers
@@ -27,7 +27,6 @@ from ltr.console.process import check_torchrun, ending, one_line
 from ltr.errors import ConfigError
 from ltr.training.interruption import stoppable
 
-_SEVERAL = {"-m", "--multirun"}
 # commands that continue if the same command is given again
 _GOES_ON = ("table", "search", "recommend")
 
@@ -50,7 +49,7 @@ def run_command(name: str, place: str) -> None:
     sys.path.append(str(Path.cwd()))  # the user's own modules
     goes_on = "stopped; the same command goes on from here" if name in _GOES_ON else ""
     with ending(goes_on), stoppable():
-        check_torchrun(name, several=bool(_SEVERAL & {*sys.argv[1:]}))
+        check_torchrun(name, several=bool(SEVERAL & {*sys.argv[1:]}))
         done = through_hydra(name, work, as_hydra(name, sys.argv[1:]))
     if done is False or (isinstance(done, tuple) and False in done):
         sys.exit(1)
@@ -81,7 +80,7 @@ def through_hydra(
             raise Stop(error) from error
 
     argv, own = sys.argv, own_configs()
-    if _SEVERAL & {*arguments}:  # no warnings from a launcher that was stopped
+    if SEVERAL & {*arguments}:  # no warnings from a launcher that was stopped
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
     register_resolvers()
     Plugins.instance().register(JobsSweeper)

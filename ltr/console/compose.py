@@ -123,7 +123,7 @@ def values_of(overrides: Sequence[str]) -> dict[str, Any]:
     {'loss': 'listnet', 'optimizer.lr': 0.01, 'metrics': ['ndcg@5', 'mrr']}
     """
     with _explained():
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        parsed = OverridesParser.create().parse_overrides([*map(with_quotes, overrides)])
     return {
         str(one.input_line).partition("=")[0]: one.value() for one in parsed if not one.is_delete()
     }

@@ -49,6 +49,31 @@ _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
     ),
     Resumed.FOLDER: ("output_dir", "sweep"),
 }  # fmt: skip
+
+
+class Holds(Enum):
+    """What a key holds, of those keys that get the very text that was typed, such as 1.10."""
+
+    TEXT = auto()  # one text, commas and brackets included
+    TEXTS = auto()  # a text, a list of texts, or a dict of them
+
+
+_HOLDS: dict[Holds, tuple[str, ...]] = {
+    Holds.TEXT: (
+        "archive", "baseline", "cache_dir", "checkpoint", "data", "data_dir", "folder", "init_from",
+        "input", "label", "metric", "name", "output", "output_dir", "qid", "qrels", "query",
+        "resume", "run", "scores", "select_on", "storage", "sweep", "table", "teacher", "to",
+        "write", "dataset.cache_dir", "dataset.data_dir", "dataset.folder", "dataset.label",
+        "dataset.name", "dataset.path", "dataset.query", "dataset.split.test",
+        "dataset.split.train", "dataset.split.vali", "dataset.weight", "hydra.job.name",
+        "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "tracking.experiment",
+        "tracking.project",
+    ),
+    Holds.TEXTS: (
+        "features", "id", "items", "metrics", "monitor", "rows", "runs", "space", "trust",
+        "dataset.categories", "dataset.features", "dataset.id", "dataset.split",
+    ),
+}  # fmt: skip
 # Keys that the configs of older runs and searches lack, with the value that these had.
 _LATER = {"loss.gain": "exp2", "suggested.gain": "exp2", "loss.pair_weight": None}
 
@@ -60,6 +85,17 @@ def keys(*what: Kind | Resumed) -> tuple[str, ...]:
     ('seed', 'dataset.fold', 'dataset.seed')
     """
     return tuple(key for one in what for key in _KEYS[one])
+
+
+def holds(key: str, command: str = "train") -> Holds | None:
+    """Return what ``key`` of a command holds if that is text; None: Hydra's grammar decides.
+
+    >>> holds("dataset.folder"), holds("metrics"), holds("seed")
+    (<Holds.TEXT: 1>, <Holds.TEXTS: 2>, None)
+    """
+    if command == "compare" and key in ("data", "scores"):  # one file or several
+        return Holds.TEXTS
+    return next((what for what, names in _HOLDS.items() if key in names), None)
 
 
 def without(config: Mapping[str, Any], *what: Kind | Resumed) -> dict[str, Any]:

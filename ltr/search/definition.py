@@ -10,7 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.console.arguments import merged
+from ltr.console.arguments import merged, with_quotes
 from ltr.console.compose import run_config
 from ltr.console.keys import Kind, flag, flat, text, texts, whole, without
 from ltr.errors import ConfigError
@@ -138,7 +138,7 @@ def split_changes(given: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]
     for override in given:
         key, _, value = override.partition("=")
         try:
-            read = parser.parse_override(f"KEY={value}")
+            read = parser.parse_override(f"KEY={with_quotes(override).partition('=')[2]}")
         except HydraException:
             read = None  # composing the config reports the error
         if key.startswith("space."):
