@@ -7,6 +7,7 @@
 import os
 import sys
 
+from ltr.console.process import open_streams
 from ltr.training.interruption import end_when_stopped
 
 # For each command: the function that takes its config (``configs/COMMAND.yaml``), and its purpose.
@@ -56,6 +57,7 @@ COMMANDS = {
 def main(name: str | None = None) -> None:
     """Run the command ``name``; None: the first command-line argument is the name."""
     end_when_stopped()  # before slow imports
+    open_streams()
     if "OMP_WAIT_POLICY" not in os.environ:
         # otherwise PyTorch's idle threads spin for milliseconds on cores that the loops need
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")

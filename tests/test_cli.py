@@ -101,6 +101,32 @@ def test_train_evaluate_predict(args, tmp_path, letor_folder) -> None:
     assert scores.qid.tolist() == [row.split()[1].removeprefix("qid:") for row in text]
 
 
+def run_with(preparation: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run ``ltr train`` in a process whose streams ``preparation`` changes first."""
+    program = f"import os, sys\n{preparation}\nfrom ltr.__main__ import main\nmain('train')\n"
+    return processes.run(program, *args)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "koi8-r"])
+def test_a_terminal_without_a_sign_gets_a_plain_one(args, encoding, tmp_path) -> None:
+    strict = f"sys.stdout.reconfigure(encoding={encoding!r}, errors='strict')"
+    done = run_with(strict, *args, f"hydra.run.dir={tmp_path}/run")
+    assert done.returncode == 0, done.stderr
+    assert " +- " in done.stdout
+    assert not (tmp_path / "run" / "error.txt").exists()
+    assert " ± " in (tmp_path / "run" / "train.log").read_text()
+
+
+@pytest.mark.parametrize("numbers", [[1], [0, 1, 2]])
+def test_a_closed_stream_does_not_end_a_run(args, numbers, tmp_path) -> None:
+    names = ("stdin", "stdout", "stderr")
+    closed = "; ".join(f"os.close({number}); sys.{names[number]} = None" for number in numbers)
+    done = run_with(closed, *args, f"hydra.run.dir={tmp_path}/run")
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["epochs"] == 3
+
+
 def test_killed_in_the_middle_and_resumed_equals_never_stopped(args, tmp_path) -> None:
     args = [*args, "epochs=20", "batch_size=12", "model.dropout=0.2", "checkpoint_minutes=0.00001"]
     call(*args, f"output_dir={tmp_path / 'whole'}")
@@ -194,7 +220,7 @@ def test_a_sweep_does_a_run_anew_that_was_resumed_with_other_settings(tiny, tmp_
     _, err = call(f"resume={folder}", "epochs=2")
     assert "given again, the sweep runs it anew" in err
     assert (folder / NOTE).read_text() != note
-    assert json.loads((folder / "results.json").read_text())["epochs"] == 2
+    assert json.loads((folder / "results.json").read_text())["epochs"] == 3
     (row,) = read_runs(folder.parent)
     assert row["status"].startswith("resumed with other settings; ")
     _, err = call(*sweep)

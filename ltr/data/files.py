@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -77,7 +78,8 @@ class SplitFiles:
         def build(file: Path) -> Lists:
             keep = self._parts[split] if split in self._cut else None
             blocks, columns = read(keep)
-            bar = tqdm(blocks, str(path), total, unit=" blocks", disable=None)
+            hidden = True if sys.stderr is None else None  # None: unless it is a terminal
+            bar = tqdm(blocks, str(path), total, unit=" blocks", disable=hidden)
             lists = assemble(bar, file, keep=keep, columns=columns, **how)
             check_unchanged(path, content, self._digest(path))
             return lists

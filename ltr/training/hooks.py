@@ -151,7 +151,7 @@ class _Bar(tqdm):
 
     def display(self, *args: Any, **how: Any) -> None:
         """Show the bar, or log its line if the last one was a minute ago."""
-        if sys.stderr.isatty():
+        if _on_terminal():
             super().display(*args, **how)
         elif 0 < self.n < (self.total or 0) and time.monotonic() - _Bar.logged > _LINE_SECONDS:
             _Bar.logged = time.monotonic()
@@ -163,9 +163,14 @@ def progress_bar(**how: Any) -> tqdm:
     """Return a tqdm bar that disappears at its end; off terminals and notebooks, it is a line of
     the log, at most one a minute. ``quiet`` hides both. ``unit="step"`` marks an epoch.
     """
-    if not sys.stderr.isatty():
+    if not _on_terminal():
         how |= {"miniters": 1, "mininterval": 1.0}  # else tqdm learns how many steps to skip
-    return _Bar(leave=False, disable=_quiet.get(), **how)
+    hidden = _quiet.get() or sys.stderr is None
+    return _Bar(leave=False, disable=hidden, **how)
+
+
+def _on_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()  # None: a program without a console
 
 
 @contextmanager
