@@ -160,25 +160,32 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str
     write_frame(path, pd.DataFrame(list(rows), columns=list(names) or None, dtype=object))
 
 
-def write_frame(path: Path, frame: "pd.DataFrame") -> None:
+def write_frame(path: Path, frame: "pd.DataFrame", *, guard: bool = True) -> None:
     """Write ``frame`` as CSV in one step (``atomic_write``), without its index.
 
     If the file name ends in ``.tsv`` or ``.tsv.gz``, the separator is a tab. If it ends in ``.gz``,
-    the file is compressed with gzip. Texts that a spreadsheet would run as a formula are quoted
-    (``safe_cell``).
+    the file is compressed with gzip. With ``guard``, texts that a spreadsheet would run as a
+    formula are quoted (``safe_cell``); ids and names of the user are written without it, because
+    they must match those in the user's other files.
     """
-    import pandas as pd  # slow to import
-
-    safe = frame.rename(columns=safe_cell)
-    for name in [name for name in safe if safe[name].dtype.kind in "OU"]:  # U: Arrow's text
-        cells = map(safe_cell, safe[name].to_numpy(object))
-        safe[name] = pd.Series(cells, safe.index, dtype=object)
+    safe = _guarded(frame) if guard else frame
     knobs: dict[str, Any] = {"index": False, "lineterminator": "\n"}
     if path.name.endswith((".tsv", ".tsv.gz")):
         knobs["sep"] = "\t"
     if path.suffix == ".gz":
         knobs["compression"] = {"method": "gzip", "mtime": 1}  # no time stamp
     atomic_write(path, lambda file: safe.to_csv(file, **knobs))
+
+
+def _guarded(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Return ``frame`` with ``safe_cell`` of every text, names of columns included."""
+    import pandas as pd  # slow to import
+
+    safe = frame.rename(columns=safe_cell)
+    for name in [name for name in safe if safe[name].dtype.kind in "OU"]:  # U: Arrow's text
+        cells = map(safe_cell, safe[name].to_numpy(object))
+        safe[name] = pd.Series(cells, safe.index, dtype=object)
+    return safe
 
 
 def make_folder(key: str, folder: Path) -> None:

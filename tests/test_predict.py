@@ -14,6 +14,7 @@ import pytest
 from conftest import compose, make_lists
 from folders import refused
 
+from ltr.atomic import write_frame
 from ltr.data.letor import read_letor
 from ltr.data.lists import SPLITS, Columns
 from ltr.data.transforms import no_transform
@@ -54,18 +55,19 @@ def test_ids_go_with_the_items_and_rows_are_as_in_the_input_or_ranked(tmp_path: 
     assert ranked.sort_values("row").score.tolist() == table.score.tolist()
 
 
-def test_a_column_none_of_whose_values_train_had_is_named(tmp_path: Path) -> None:
+def test_unseen_counts_the_values_that_train_lacks(tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
     columns = Columns(("price", "brand"), {"brand": ("acme", "zeta")})
     kept = Scorer(Linear(2), no_transform(make_lists([2], width=2)), columns, {"dataset": {}})
 
-    def said(brands: list[str]) -> list[str]:
+    def said(brands: list[str]) -> dict[str, tuple[int, int]]:
         pd.DataFrame({"q": [1, 1, 2], "price": [1, 1, 3], "brand": brands}).to_csv(path)
         cfg = compose(f"input={path}", "query=q", "checkpoint=x", "output=x.csv", config="predict")
         return unseen(read_input(cfg, kept)[0], kept)
 
-    assert said(["acme", "acme", "other"]) == []
-    assert said(["Acme", "ACME", ""]) == ["brand"]
+    assert said(["acme", "acme", "zeta"]) == {}
+    assert said(["acme", "acme", "other"]) == {"brand": (1, 2)}
+    assert said(["Acme", "ACME", ""]) == {"brand": (2, 0)}
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,46 @@ def test_a_column_that_cannot_be_read_is_named(prices, query, said, tmp_path: Pa
     kept = Scorer(Linear(1), no_transform(make_lists([2])), Columns(("price",)), {"dataset": {}})
     given = [f"input={path}", f"query={query}", "checkpoint=x", "output=x.csv"]
     assert said in refused(lambda: read_table(compose(*given, config="predict"), kept), DataError)
+
+
+def columns_of(path: Path, query: str, *ids: str) -> pd.DataFrame:
+    """The query column and the id columns of a table, as they go into the output."""
+    kept = Scorer(Linear(1), no_transform(make_lists([2])), Columns(("price",)), {"dataset": {}})
+    given = [f"input={path}", f"query={query}", f"id=[{','.join(ids)}]", "checkpoint=x", "output=y"]
+    lists, columns, queries = read_table(compose(*given, config="predict"), kept)
+    return ranking(lists, columns, np.zeros(lists.items), "input", queries)
+
+
+def test_queries_and_ids_keep_their_name_type_and_text(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"search id": [7, 7, 8], "@sku": ["@a", "=1+2", "007"], "size": [1, 2, 2**60], "price": 1.0}
+    )
+    for name in ("new.csv", "new.tsv", "new.parquet"):
+        path = tmp_path / name
+        if path.suffix == ".parquet":
+            frame.to_parquet(path)
+        else:
+            frame.to_csv(path, index=False, sep="," if path.suffix == ".csv" else "\t")
+        table = columns_of(path, "search id", "@sku", "size")
+        assert list(table) == ["search id", "@sku", "size", "row", "score", "rank"]
+        joined = frame.merge(table, on=["search id", "@sku", "size"], validate="1:1")
+        assert joined["row"].tolist() == [1, 2, 3]
+        write_frame(tmp_path / "out.csv", table, guard=False)
+        joined = frame.merge(pd.read_csv(tmp_path / "out.csv"), on=["search id", "@sku", "size"])
+        assert joined["row"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("texts", [["007", "7"], ["1.10", "1.1"], ["+1", "-0"], ["1", "9" * 19]])
+def test_texts_of_digits_that_would_change_stay_texts(texts: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "new.csv"
+    path.write_text("q,price\n" + "".join(f"{text},1\n" for text in texts))
+    assert columns_of(path, "q", "q")["q"].tolist() == texts
+
+
+def test_a_column_that_the_output_makes_is_no_query_and_no_id(tmp_path: Path) -> None:
+    (path := tmp_path / "new.csv").write_text("q,rank,price\n1,1,1\n")
+    assert "query: a column 'rank'" in refused(lambda: columns_of(path, "rank"), ConfigError)
+    assert "id: a column 'rank'" in refused(lambda: columns_of(path, "q", "rank"), ConfigError)
 
 
 def as_table(path: Path) -> pa.Table:
@@ -132,7 +174,7 @@ def test_a_table_trains_as_letor_text_does_and_its_ids_travel(
 
     test = as_table(letor_folder / "mine" / "test.txt")
     table = pd.read_parquet(predicted(run_a, letor_folder / "test.feather", "a.parquet"))
-    assert list(table) == ["qid", "sku", "row", "score", "rank"]
+    assert list(table) == ["q", "sku", "row", "score", "rank"]
     assert table.sku.tolist() == test["sku"].to_pylist(), "whole numbers beyond 2**53 stay"
     text = pd.read_csv(predicted(run_b, letor_folder / "mine" / "test.txt", "b.csv"))
     assert table.score.astype(np.float32).tolist() == text.score.astype(np.float32).tolist()
@@ -142,11 +184,11 @@ def test_a_table_trains_as_letor_text_does_and_its_ids_travel(
     shuffled = test.take(np.random.default_rng(0).permutation(len(test))).drop_columns("y")
     pa.csv.write_csv(shuffled, tmp_path / "new.csv")
     mixed = pd.read_csv(predicted(run_a, tmp_path / "new.csv", "c.csv"))
-    joined = mixed.merge(table.astype({"sku": "int64"}), on="sku", validate="1:1")
+    joined = mixed.merge(table, on=["q", "sku"], validate="1:1")
     np.testing.assert_allclose(joined.score_x, joined.score_y, rtol=1e-6)
     assert mixed.sku.tolist() == shuffled["sku"].to_pylist()
     bare = pd.read_csv(predicted(run_a, tmp_path / "new.csv", "d.csv", "id=[]"))
-    assert list(bare) == ["qid", "row", "score", "rank"]
+    assert list(bare) == ["q", "row", "score", "rank"]
 
     # a model without names takes its features in order
     by_order = ["features=[f1,f2,f3,f4,f5]", "query=q", "id=sku"]
@@ -195,11 +237,11 @@ def test_every_form_of_the_output_holds_the_same(tiny, tmp_path: Path) -> None:
 
     plain = pd.read_csv(written("a.csv"))
     assert list(plain) == ["qid", "id", "row", "score", "rank"]
-    assert plain.id.fillna("").tolist() == ["GX-1", "'=sku 7", "", "GX-4"]
+    assert plain.id.fillna("").tolist() == ["GX-1", "=sku 7", "", "GX-4"]
     for name, separator in (("a.csv.gz", ","), ("a.tsv", "\t"), ("a.tsv.gz", "\t")):
         pd.testing.assert_frame_equal(pd.read_csv(written(name), sep=separator), plain)
     kept = pd.read_parquet(written("a.parquet"))
-    assert kept.id.tolist() == ["GX-1", "=sku 7", "", "GX-4"], "no spreadsheet opens it"
+    assert kept.id.tolist() == ["GX-1", "=sku 7", "", "GX-4"]
     measured = set()
     for file in written("ranked.csv", "order=ranked"), tmp_path / "a.csv":
         asked = compose(f"scores={file}", f"data={source}", "regroup=true", config="evaluate")
@@ -218,7 +260,7 @@ def test_every_form_of_the_output_holds_the_same(tiny, tmp_path: Path) -> None:
     pd.DataFrame(ids | {name: [1.0, 2.0] for name in "abcde"}).to_parquet(source)
     table = written("t.tsv", "query=q", "id=[sku,lots]", "features=[a,b,c,d,e]")
     read = pd.read_csv(table, sep="\t", keep_default_na=False)
-    assert (read.sku.tolist(), read.lots.tolist()) == (["'=1+2", ""], ["['-1']", "[]"])
+    assert (read.sku.tolist(), read.lots.tolist()) == (["=1+2", ""], ["['-1']", "[]"])
 
 
 def test_one_thread_is_enough_and_none_is_not() -> None:

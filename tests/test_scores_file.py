@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import compose, make_lists, write_letor
-from folders import refused
+from folders import finish, refused
 
 from ltr.analysis.scores_file import read_scores
 from ltr.console.compose import typed
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.run_folder import FILES, write_results, write_scores
+from ltr.experiment.run_folder import FILES, RunFolder, write_queries, write_results, write_scores
 from ltr.inference.evaluate import evaluate, evaluate_scores
 from ltr.metrics import Convention
 
@@ -46,10 +46,18 @@ def test_a_query_id_that_looks_like_a_formula_comes_back(tmp_path: Path) -> None
     scores = np.array([1e-38, 0.1, 3], np.float32)
     write_scores(tmp_path / "scores.csv", lists, scores)
     text = (tmp_path / "scores.csv").read_text()
-    assert text == "qid,score\n'=q,1e-38\n'=q,0.1\n'-q,3.0\n"  # no digit is lost, none is made up
-    for written in (text, text.replace("'", "")):
+    assert text == "qid,score\n=q,1e-38\n=q,0.1\n-q,3.0\n"  # no digit is lost, none is made up
+    for written in (text, text.replace("=", "'=").replace("-q", "'-q")):  # as it once was written
         found = read(tmp_path / "again", written, ["=q", "=q", "-q"])
         assert (np.array(found, np.float32) == scores).all()
+    write_queries(tmp_path / "queries.csv", lists, {"ndcg": np.ones(2)})
+    text = (tmp_path / "queries.csv").read_text()
+    assert text == "qid,items,empty,ndcg\n=q,2,False,1.0\n-q,1,False,1.0\n"
+    finish(tmp_path, {})
+    now = RunFolder(tmp_path).values("ndcg")
+    (tmp_path / "queries.csv").write_text(text.replace("=q", "'=q").replace("-q", "'-q"))
+    finish(tmp_path, {})
+    assert RunFolder(tmp_path).values("ndcg")[0] == now[0], "earlier runs can be set beside"
 
 
 def test_an_id_is_its_text(tmp_path: Path) -> None:

@@ -189,9 +189,10 @@ def _test_lists(run: RunFolder, places: Mapping[str, str]) -> Lists:
 
 def _check_queries(run: RunFolder, lists: Lists, data: Path) -> None:
     """Check that ``lists`` have the run's query ids, numbers of items and empty lists."""
-    qids = [safe_cell(str(qid)) for qid in lists.qids]
-    ours = pd.DataFrame({"qid": qids, "items": lists.lengths, "empty": lists.empty})
-    theirs = run.queries[list(ours)]
+    ours = pd.DataFrame({"qid": lists.qids, "items": lists.lengths, "empty": lists.empty})
+    theirs = run.queries[list(ours)].copy()
+    for table in (ours, theirs):  # earlier versions wrote the ids so
+        table["qid"] = table["qid"].map(safe_cell)
     if ours.to_numpy().tolist() != theirs.to_numpy().tolist():
         raise DataError(
             f"{data}: its queries (ids, items, which are empty) are not those of {run.folder}: "

@@ -108,6 +108,7 @@ class Source:
         self.title, self._header = "the table" if in_memory else str(table), header
         self._checked = set[Path]()  # the text files whose quotes are known to be closed
         self._files: list[Any] = [table] if isinstance(table, pd.DataFrame) else table_files(table)
+        self.is_text = not in_memory and table_form(self._files[0]) in (",", "\t")
         first = self._open(self._files[0])
         self.names, self.head = first.names, first.head
 

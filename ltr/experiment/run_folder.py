@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from ltr.arrays import Doubles, Floats
-from ltr.atomic import atomic_write, without_nan, write_frame
+from ltr.atomic import atomic_write, safe_cell, without_nan, write_frame
 from ltr.console.folders import read_overrides
 from ltr.errors import ConfigError, DataError, OutputError, as_started
 
@@ -64,7 +64,7 @@ def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
     import pandas as pd
 
     table = {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty, **values}
-    write_frame(path, pd.DataFrame(table))
+    write_frame(path, pd.DataFrame(table), guard=False)
 
 
 def write_scores(path: Path, lists: "Lists", scores: "Floats") -> None:
@@ -76,7 +76,7 @@ def write_scores(path: Path, lists: "Lists", scores: "Floats") -> None:
     text = scores.astype(str)  # pandas would write the digits of a float64
     rows = {} if lists.rows is None else {"row": lists.rows + 1}
     qids = lists.qids.repeat(lists.lengths)
-    write_frame(path, pd.DataFrame({"qid": qids, **rows, "score": text}))
+    write_frame(path, pd.DataFrame({"qid": qids, **rows, "score": text}), guard=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +217,8 @@ class RunFolder:
                 f"metric={metric}: {self.folder} has {', '.join(known)}; choose one of these, or "
                 f"train again with 'metrics=[{','.join([*known, metric])}]'"
             )
-        return self.queries["qid"].tolist(), self.queries[metric].to_numpy("float64")
+        qids = self.queries["qid"].map(safe_cell)  # as earlier versions wrote them
+        return qids.tolist(), self.queries[metric].to_numpy("float64")
 
     @property
     def repeat(self) -> str | None:

@@ -12,6 +12,7 @@ from ltr.arrays import Reals
 from ltr.atomic import atomic_write, write_frame
 from ltr.console.keys import required
 from ltr.data.lists import Columns, Lists
+from ltr.data.tables import query_text
 from ltr.errors import need
 from ltr.knobs import check_choice
 from ltr.scorers.inputs import check_output, open_scorer, read_input
@@ -24,11 +25,12 @@ log = logging.getLogger(__name__)
 def predict_file(cfg: DictConfig) -> str:
     """Score every row of ``cfg.input`` with the model ``cfg.checkpoint`` and write ``cfg.output``.
 
-    The output has a row for every row of the input, with the columns ``qid``, the ids (``id``, or
-    the id columns of a table), ``row`` (the row of the input, from 1), ``score`` and ``rank`` (1 =
-    best of its list; ties are in the order of the input). With ``cfg.order=input`` the rows have
-    the order of the input. With ``ranked``, each list is sorted, best first, and the lists have the
-    order of their first rows. An output that ends in ``.trec`` is a run of TREC. The labels of the
+    The output has a row for every row of the input, with the query (``qid``, or the query column of
+    a table), the ids (``id``, or the id columns of a table), ``row`` (the row of the input, from
+    1), ``score`` and ``rank`` (1 = best of its list; ties are in the order of the input). Queries
+    and ids are written as they are in the input. With ``cfg.order=input`` the rows have the order
+    of the input. With ``ranked``, each list is sorted, best first, and the lists have the order of
+    their first rows. An output that ends in ``.trec`` is a run of TREC. The labels of the
     input are written to ``cfg.qrels``, if it is set. The text returned says how many rows and lists
     were scored.
     """
@@ -42,36 +44,53 @@ def predict_file(cfg: DictConfig) -> str:
         need("pyarrow", "parquet")
     check_choice("order", cfg.order, ("input", "ranked"))
     scorer = open_scorer(cfg)
-    lists, ids = read_input(cfg, scorer)
-    for column in unseen(lists, scorer):
+    lists, ids, queries = read_input(cfg, scorer)
+    for column, (unknown, known) in unseen(lists, scorer).items():
         log.warning(
-            "input=%s: train had no value of %s, so that all count as one, other: compare their "
-            "spelling with train's", cfg.input, column,
+            "input=%s: %s of %s values of %s are not among those of train, and all count as one "
+            "value, other%s", cfg.input, f"{unknown:,}", f"{unknown + known:,}", column,
+            "" if known else ": compare their spelling with train's",
         )  # fmt: skip
     if cfg.qrels is not None:
         write_qrels(Path(cfg.qrels), lists, ids)
     scores = scorer.scores(lists, items=cfg.evaluation_items).cpu().numpy()
-    table = ranking(lists, ids, scores, cfg.order)
+    table = ranking(lists, ids, scores, cfg.order, queries)
     if output.suffix == ".trec":
         write_run(output, lists, ids, scores)
     elif output.suffix == ".parquet":
         atomic_write(output, lambda file: table.to_parquet(file, index=False))
     else:
-        write_frame(output, table)
+        for name in [name for name in table if table[name].dtype.type is bytes]:
+            table[name] = table[name].map(query_text)
+        write_frame(output, table, guard=False)
     return f"{len(scores):,} rows of {len(lists):,} lists scored: {output}"
 
 
-def unseen(lists: Lists, scorer: Scorer) -> list[str]:
-    """Return the category columns of ``lists`` whose values were all unknown in training."""
+def unseen(lists: Lists, scorer: Scorer) -> dict[str, tuple[int, int]]:
+    """Map each category column with values that train lacks to the number of these, and of others.
+
+    Of train, only the most frequent values count (``dataset.category_values``).
+    """
     columns = scorer.columns or Columns(())
-    known = zip(columns.names, columns.codes, lists.features.T, strict=False)
-    return [n for n, count, x in known if count and (x == 0).any() and not (x > 0).any()]
+    counts = dict[str, tuple[int, int]]()
+    for name, codes, values in zip(columns.names, columns.codes, lists.features.T, strict=False):
+        if codes and (unknown := int((values == 0).sum())):
+            counts[name] = unknown, int((values > 0).sum())
+    return counts
 
 
-def ranking(lists: Lists, ids: pd.DataFrame, scores: Reals, order: str) -> pd.DataFrame:
-    """Return the items' query, ids, row, score and rank, in an ``order`` of ``predict_file``."""
-    of_item, rows = np.repeat(np.arange(len(lists)), lists.lengths), lists.source_rows
+def ranking(
+    lists: Lists, ids: pd.DataFrame, scores: Reals, order: str, queries: pd.Series | None = None
+) -> pd.DataFrame:
+    """Return the items' query, ids, row, score and rank, in an ``order`` of ``predict_file``.
+
+    ``queries`` is the column of the queries, ``[items]``; None: their ids as text, ``qid``.
+    """
+    of_item = np.repeat(np.arange(len(lists)), lists.lengths)
+    rows = lists.source_rows
+    if queries is None:
+        queries = pd.Series(lists.qids[of_item], name="qid")
     known = {"row": rows + 1, "score": scores, "rank": ranks_of(scores, lists.offsets)}
-    table = pd.DataFrame({"qid": lists.qids[of_item], **ids, **known})
+    table = pd.DataFrame({str(queries.name): queries, **ids, **known})
     keys = (rows,) if order == "input" else (table["rank"], of_item)
     return table.iloc[np.lexsort(keys)]

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -39,11 +40,14 @@ def _keys_of_the_command() -> Iterator[None]:
         raise type(error)(text.replace("(dataset.width)", "(as the model was trained)")) from None
 
 
-def read_input(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
+Input = tuple[Lists, pd.DataFrame, pd.Series | None]  # lists, columns of item ids, query column
+
+
+def read_input(cfg: DictConfig, scorer: Scorer) -> Input:
     """Read ``cfg.input`` for ``scorer``, as a table if ``is_table``, else as LETOR text. Return the
-    lists, with labels if ``cfg.qrels`` is set, and a table with the id columns of the items. LETOR
-    text gives one column, ``id``, which is empty where a row has no id; if no row has an id, there
-    is no column.
+    lists, with labels if ``cfg.qrels`` is set, a table with the id columns of the items, and the
+    query column, ``[items]``. LETOR text gives one id column, ``id``, which is empty where a row
+    has no id; if no row has an id, there is no column. Its query column is None.
     """
     path = Path(cfg.input)
     if is_table(path):
@@ -51,11 +55,14 @@ def read_input(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
     for key in (key for key in _OF_TABLES if cfg.get(key) is not None):
         raise ConfigError(f"{key}={cfg[key]}: {path} is LETOR text, not a table; leave {key} out")
     labelled = cfg.get("qrels") is not None
-    return read_file(path, flag(cfg, "regroup"), scorer, labelled=labelled, ids=True)
+    lists, ids = read_file(path, flag(cfg, "regroup"), scorer, labelled=labelled, ids=True)
+    return lists, ids, None
 
 
-def read_table(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
-    """Read the table ``cfg.input`` for ``scorer``; return its lists and its id columns.
+def read_table(cfg: DictConfig, scorer: Scorer) -> Input:
+    """Read the table ``cfg.input`` for ``scorer``; return its lists, id columns and query column.
+    These columns have the table's types; in a text file whole numbers are whole numbers if no digit
+    would change.
 
     Features are found by name. For a model whose features have no names, ``cfg.features`` names the
     columns, in the order of training. If ``query``, ``id`` or ``header`` is null, the value of the
@@ -79,17 +86,33 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> tuple[Lists, pd.DataFrame]:
         raise ConfigError("features: this model finds its features by name; leave features=null")
     own_roles = {key: given[key] for key in ("query", "id", "label")}
     roles = Roles.of({**own_roles, "features": columns.names})
-    reserved = {"row", "score", "rank", "qid"} - {roles.query}
-    if twice := [name for name in roles.id if name in reserved]:
-        raise ConfigError(f"id: a column {twice[0]!r} would stand twice in the output; drop it")
+    for key, names in (("id", roles.id), ("query", [roles.query])):
+        if twice := [name for name in names if name in ("row", "score", "rank")]:
+            raise ConfigError(
+                f"{key}: a column {twice[0]!r} would stand twice in the output; rename it"
+            )
     source = Source(Path(cfg.input), given["header"] is not False)
     cells = list[pd.DataFrame]()
     with _keys_of_the_command():
-        see = lambda block: cells.append(block[[*roles.id]])  # noqa: E731
+        kept = list(dict.fromkeys([roles.query, *roles.id]))
+        see = lambda block: cells.append(block[kept])  # noqa: E731
         rules = Rules(labels="real", labelled=own.get("qrels") is not None)
         blocks = table_blocks(source, roles, columns, rules=rules, see=see)
         lists = assemble(blocks, columns=columns)
-    return lists, pd.concat(cells).iloc[lists.source_rows].reset_index(drop=True)
+    frame = pd.concat(cells).iloc[lists.source_rows].reset_index(drop=True)
+    if source.is_text:
+        frame = frame.apply(_as_whole_numbers)
+    return lists, frame[[name for name in roles.id if name != roles.query]], frame[roles.query]
+
+
+def _as_whole_numbers(column: pd.Series) -> pd.Series:
+    """Return a column of texts as int64 if each is a whole number as it would be written again."""
+    if not column.str.fullmatch("0|-?[1-9][0-9]{0,18}").all():
+        return column
+    try:
+        return pd.Series(np.array([*map(int, column)], np.int64), name=column.name)
+    except OverflowError:
+        return column
 
 
 def read_file(

@@ -53,6 +53,6 @@ def importances(cfg: DictConfig) -> str:
     text += tabulate(shown.to_dict("list"), headers="keys", floatfmt=".4f", intfmt=",")
     if cfg.write is not None:
         make_folder("write", folder := Path(cfg.write))
-        write_frame(folder / "importances.csv", table)
+        write_frame(folder / "importances.csv", table, guard=False)
         text += f"\nwritten: {folder / 'importances.csv'}"
     return text

@@ -82,7 +82,7 @@ def subject_of(cfg: DictConfig) -> Subject:
     check_split(cfg.split)
     scorer = open_scorer(cfg)
     if cfg.input is not None:
-        (lists, columns), place = read_input(cfg, scorer), str(cfg.input)
+        (lists, columns, _), place = read_input(cfg, scorer), str(cfg.input)
     else:
         dataset, lists = scorer.read(scorer.own_config(cfg, ["dataset"]).dataset, cfg.split)
         fold = "" if dataset.fold is None else f" fold {dataset.fold}"

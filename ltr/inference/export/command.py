@@ -67,7 +67,7 @@ def export_model(cfg: DictConfig) -> str:
     set_threads(cfg)
     scorer = load_model(checkpoint, trust=cfg.trust)
     if cfg.input is not None:
-        (lists, _), split = read_input(cfg, scorer), str(cfg.input)
+        lists, split = read_input(cfg, scorer)[0], str(cfg.input)
     else:
         _, lists = scorer.read(scorer.own_config(cfg, ["dataset"]).dataset, cfg.split)
         split = str(cfg.split)
