@@ -93,8 +93,8 @@ def engine_scores(
     model = json.loads(files["model.json"])
     if engine == "solr":
         return of_solr(json.loads(files["features.json"]), model, features)
-    names = [one["name"] for one in json.loads(files["featureset.json"])["featureset"]["features"]]
-    return of_plugin(model["model"]["model"], names, features)
+    store = json.loads(files["featureset.json"])["featureset"]["features"]
+    return of_plugin(model["model"]["model"], store, features)
 
 
 def parity_in_engine(cfg: DictConfig, jar: str | None = None) -> dict[str, Any]:
@@ -133,9 +133,14 @@ def _xml(split: ElementTree.Element) -> Any:
     return int(split[0].text or "") - 1, float(split[1].text or ""), split[2], split[3], False
 
 
-def of_plugin(model: Mapping[str, Any], names: list[str], features: Array) -> Array:
-    """Float32; a missing value takes the branch of missing ones."""
+def of_plugin(model: Mapping[str, Any], store: list[Any], features: Array) -> Array:
+    """Float32; a feature that does not match takes the branch of missing ones."""
     assert model["type"] == "model/xgboost+json"
+    names = [one["name"] for one in store]
+    templates = [one["template"]["function_score"] for one in store]
+    fields = [one["functions"][0]["field_value_factor"]["field"] for one in templates]
+    columns = dict(zip(dict.fromkeys(fields), np.asarray(features).T, strict=True))
+    sent = np.stack([function_score(one, columns) for one in templates], axis=1)
     content, total = json.loads(model["definition"]), np.zeros(len(features), np.float32)
 
     def read(node: Mapping[str, Any]) -> Any:
@@ -147,8 +152,41 @@ def of_plugin(model: Mapping[str, Any], names: list[str], features: Array) -> Ar
         return names.index(node["split"]), node["split_condition"], *children, missing_left
 
     for root in content["splits"]:
-        total += descend(root, read, np.asarray(features), strict=True)
+        total += descend(root, read, sent, strict=True)
     return total
+
+
+def function_score(query: Mapping[str, Any], columns: Mapping[str, Array]) -> Array:
+    """The score of each document, NaN where the query does not match; none may be below 0."""
+    assert query["boost_mode"] == "replace"
+    assert query.get("score_mode") == "first"
+    items = len(next(iter(columns.values())))
+    score = np.ones(items)  # where no function applies
+    open_ = np.ones(items, bool)  # no function has applied so far
+    for function in query["functions"]:
+        applies = open_ & matches(function.get("filter", {"match_all": {}}), columns)
+        open_ &= ~applies
+        if factor := function.get("field_value_factor"):
+            value = np.nan_to_num(columns[factor["field"]], nan=factor.get("missing", np.nan))
+            score = np.where(applies, value.astype(float) * factor.get("factor", 1.0), score)
+        else:
+            score = np.where(applies, function["weight"], score)
+    matched = matches(query["query"], columns)
+    assert (score[matched] >= 0).all(), "Lucene takes no score below 0, and no missing value"
+    return np.where(matched, score, np.nan).astype(np.float32)
+
+
+def matches(query: Mapping[str, Any], columns: Mapping[str, Array]) -> Array:
+    """Which documents a query of a template matches."""
+    ((kind, content),) = query.items()
+    if kind == "match_all":
+        return np.ones(len(next(iter(columns.values()))), bool)
+    if kind == "exists":
+        return ~np.isnan(columns[content["field"]])
+    assert kind == "range"
+    ((field, bounds),) = content.items()
+    compare = {"gte": np.greater_equal, "lt": np.less}
+    return np.all([compare[how](columns[field], limit) for how, limit in bounds.items()], axis=0)
 
 
 def of_solr(store: list[Any], model: Mapping[str, Any], features: Array) -> Array:

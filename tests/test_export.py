@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from shutil import which
@@ -20,7 +21,13 @@ from torch import nn
 import ltr.inference.export.command
 import ltr.inference.export.texts
 from ltr.data.lists import Columns, Lists
-from ltr.data.transforms import FeatureTransform, fit_transform, no_transform, quantile_transform
+from ltr.data.transforms import (
+    FeatureTransform,
+    column_range,
+    fit_transform,
+    no_transform,
+    quantile_transform,
+)
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.engines import check_engine
@@ -63,11 +70,11 @@ def context(
 ) -> ExportContext:
     transform = transform or no_transform(lists)
     scorer = Scorer(model or nn.Identity(), transform, columns, {"precision": "float32"})
-    return ExportContext("m", scorer, form, True)
+    return ExportContext("m", scorer, form, not lists.missing, column_range(lists.features)[0] < 0)
 
 
 def in_engines(form: Trees | Layers, lists: Lists, ours: Any) -> None:
-    """Every text that holds ``form`` scores in its engine as ``ours``."""
+    """Every text that holds ``form`` scores in its engine as ``ours``, and by its parity check."""
     given = context(lists, form)
     made = [("solr", solr(given))]
     if isinstance(form, Trees) or form.is_linear:
@@ -78,7 +85,8 @@ def in_engines(form: Trees | Layers, lists: Lists, ours: Any) -> None:
         raw, notes = engine_scores(engine, exported.files, lists.features), exported.notes
         what = f"{engine} {notes}"
         parity(lists, ours, restored(raw, notes["score"]) if "score" in notes else raw, what)
-        parity(lists, ours, exported.run(Path(), lists), what)
+        with tempfile.TemporaryDirectory() as folder:
+            parity(lists, ours, exported.run(written(exported, Path(folder)), lists), what)
         if engine == "elasticsearch":
             assert raw.dtype == np.float32
             assert (raw >= 0).all(), "Lucene takes no score below 0"
@@ -141,7 +149,8 @@ def test_layers_score_alike_in_every_engine(model: nn.Module) -> None:
     with torch.no_grad():
         ours = model(inputs, torch.ones(1, lists.items, dtype=torch.bool))[0].numpy()
     form = layers_of(model, transform)
-    parity(lists, ours, form.scores(lists.features), "the layers")
+    exact = form(torch.from_numpy(lists.features).double())[:, 0].numpy()
+    parity(lists, ours, exact, "the layers")
     in_engines(form, lists, ours)
 
 
@@ -165,6 +174,52 @@ def test_trees_score_alike_in_every_engine_and_absent_features_are_0() -> None:
     files = plugin(context(lists, form)).files
     zeros, absent = (engine_scores("elasticsearch", files, features) for features in given)
     assert (absent == zeros).all()
+
+
+def trees_with_missing_sides() -> Trees:
+    """``trees`` of which half send a missing value to the other side than 0."""
+    made = trees()
+    turned = tuple(tree.copy() for tree in made.trees)
+    for tree in turned[::2]:
+        tree["missing_left"] ^= True
+    return replace(made, trees=turned)
+
+
+def test_elasticsearch_scores_missing_and_negative_values_as_the_trees_do(tmp_path: Path) -> None:
+    lists, form = lists_with(missing=True), trees_with_missing_sides()
+    assert np.isnan(lists.features).any()
+    ours = form.scores(lists.features)
+    assert not np.allclose(ours, form.scores(np.nan_to_num(lists.features)))
+    exported = plugin(context(lists, form))
+    raw = engine_scores("elasticsearch", exported.files, lists.features)
+    parity(lists, ours, restored(raw, exported.notes["score"]), "the engine")
+    parity(lists, ours, exported.run(written(exported, tmp_path), lists), "read back")
+    store = json.loads(exported.files["featureset.json"])["featureset"]["features"]
+    for feature in store:
+        feature["template"]["function_score"]["query"] = {"match_all": {}}  # an absent field is 0
+    (tmp_path / "featureset.json").write_text(json.dumps({"featureset": {"features": store}}))
+    with pytest.raises(ConfigError, match="does not score as the model does"):
+        parity(lists, ours, exported.run(tmp_path, lists), "read back")
+    store[0]["template"]["function_score"]["functions"][0].pop("filter")
+    (tmp_path / "featureset.json").write_text(json.dumps({"featureset": {"features": store}}))
+    assert "f1 sends -" in refused(lambda: exported.run(tmp_path, lists), ConfigError)
+
+
+def test_solr_and_ranklib_are_checked_with_missing_values_as_0(tmp_path: Path) -> None:
+    lists, form = lists_with(missing=True), trees_with_missing_sides()
+    for name, write in (("solr", solr), ("ranklib", ranklib)):
+        exported = write(context(lists, form))
+        scores = exported.run(written(exported, tmp_path / name), lists)
+        parity(lists, form.scores(np.nan_to_num(lists.features)), scores, name)
+        with pytest.raises(ConfigError, match="does not score as the model does"):
+            parity(lists, form.scores(lists.features), scores, name)
+
+
+def test_a_feature_has_no_name_that_the_feature_set_needs() -> None:
+    form = Trees((stump(0, -1.0, 0.0, 1.0),))
+    columns = Columns(("f1", "f1.below_zero", "b", "c", "d"))
+    named = context(lists_with(), form, columns=columns)
+    assert "rename the column" in refused(lambda: plugin(named), ConfigError)
 
 
 def test_a_missing_value_is_0_to_rankboost() -> None:
@@ -274,6 +329,9 @@ def test_boosted_trees_go_to_engines_and_a_fault_leaves_nothing(
             parity_in_engine(cfg)
 
     export("solr"), export("opensearch"), export("native")
+    compared = json.loads((tmp_path / "opensearch" / "parity.json").read_text())
+    assert compared["missing_values"] == 0
+    assert compared["features_below_zero"] == 5
     told = json.loads((tmp_path / "solr" / "manifest.json").read_text())
     assert told["features"] == ["f1", "f2", "f3", "f4", "f5"]
     assert told["sha256"]["data"].keys() >= {"train", "vali", "test"}

@@ -13,6 +13,7 @@ from ltr.atomic import atomic_write, make_folder, without_nan, writing
 from ltr.console.folders import run_folder
 from ltr.console.keys import required
 from ltr.data.lists import check_split
+from ltr.data.transforms import column_range
 from ltr.errors import ConfigError
 from ltr.experiment.engines import LUCENE, check_engine
 from ltr.experiment.run_folder import RunFolder, versions
@@ -84,7 +85,10 @@ def export_model(cfg: DictConfig) -> str:
             form = layers_of(model, scorer.transform)
     # always in float32, even if the run used another precision
     scores = predict(model, scorer.open(lists), items=cfg.evaluation_items).numpy()
-    context = ExportContext(name, scorer, form, not missing)
+    # an empty cell of a table is missing, also to a model that never saw one in training
+    absent_is_zero = scorer.columns is None and bool(of_train) and not missing
+    negative = column_range(lists.features)[0] < 0
+    context = ExportContext(name, scorer, form, absent_is_zero, negative)
     exported = _WRITERS[engine](context)
 
     make_folder("output", output.parent)
@@ -98,6 +102,8 @@ def export_model(cfg: DictConfig) -> str:
             "ran_by": exported.ran_by,
             **parity(lists, scores, exported.run(part, lists), f"to={engine}"),
             "split": split,
+            "missing_values": lists.missing,
+            "features_below_zero": int(negative.sum()),
         }
         weights, selected = selected_checkpoint(checkpoint)
         files = {file: sha256(part / file) for file in exported.files}

@@ -2,19 +2,20 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ltr.arrays import Floats, Reals
+from ltr.arrays import Flags, Floats, Reals
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.scorers.scorer import Scorer
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name that needs no quotes in an expression
+Reader = Callable[[Path, Sequence[str]], Callable[[Floats], Reals]]
 TOLERANCE = 1e-5  # largest difference; times the list's largest |score| if that is above 1
 _ROWS = 1 << 14  # number of items that trees or layers score at a time
 
@@ -24,8 +25,7 @@ class Exported:
     """A model in the format of an engine."""
 
     files: Mapping[str, bytes | str]  # name -> content
-    # computes the scores of all items, [items], from the files in a folder; for a text format, from
-    # the trees or layers that the text was written from
+    # computes the scores of all items, [items], from the files in a folder
     run: Callable[[Path, Lists], Reals]
     ran_by: str  # what ``run`` uses, for the parity file
     notes: Mapping[str, Any] = field(default_factory=dict)  # notes for the manifest
@@ -38,8 +38,9 @@ class ExportContext:
     name: str  # name of the model in the engine
     scorer: Scorer
     form: Any  # the model on raw features, as ``Trees`` or ``Layers``; None: neither
-    # whether a feature that the engine lacks counts as 0, as no value was missing in training
+    # whether a feature that a document lacks counts as 0, as in LETOR text; else it is missing
     absent_is_zero: bool
+    negative: Flags  # [feature], whether the compared lists have values below 0
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -47,15 +48,26 @@ class ExportContext:
         columns, width = self.scorer.columns, self.scorer.transform.width
         return tuple(f"f{i}" for i in range(1, width + 1)) if columns is None else columns.names
 
-    def texts(self, files: Mapping[str, str], **notes: Any) -> Exported:
-        """Return an ``Exported`` for text ``files`` that were written from ``form``."""
+    def texts(
+        self, files: Mapping[str, str], read: Reader, *, shift: float | None = None, **notes: Any
+    ) -> Exported:
+        """Return an ``Exported`` for text ``files``.
 
-        def run(_: Path, lists: Lists) -> Reals:
-            return by_rows(self.form.scores, lists)
+        Args:
+            files: name and content of each file.
+            read: reads the files back, from their folder and the names of the features.
+            shift: what the engine's score has above the model's; None: nothing.
+            notes: notes for the manifest.
+        """
 
-        what = type(self.form).__name__.lower()  # trees or layers
-        notes["format"] = "held by tests/test_export.py, not run in the engine"
-        return Exported(files, run, f"ltr on the {what} that the text was written from", notes)
+        def run(folder: Path, lists: Lists) -> Reals:
+            scores = by_rows(read(folder, self.features), lists)
+            return scores.astype(np.float64) - (shift or 0.0)
+
+        if shift is not None:
+            notes["score"] = f"the model's score {shift:+}"
+        notes["format"] = "read back by the engine's rules, not run in the engine"
+        return Exported(files, run, "ltr on the files, by the engine's rules", notes)
 
 
 def json_text(content: Any) -> str:

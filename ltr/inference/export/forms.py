@@ -45,13 +45,7 @@ class Trees:
         """Return the score of each row of ``features``, ``[items]``."""
         total = np.full(len(features), self.bias)
         for tree in self.trees:
-            nodes, moving = np.zeros(len(features), np.int64), np.arange(len(features))
-            while len(moving := moving[tree["feature"][nodes[moving]] >= 0]):
-                at = tree[nodes[moving]]
-                x = features[moving, at["feature"]]
-                left = np.where(np.isnan(x), at["missing_left"], x <= at["threshold"])
-                nodes[moving] = np.where(left, at["left"], at["right"])
-            total += tree["value"][nodes]
+            total += leaf_values(tree, features)
         return total
 
     def with_bias(self, shift: float = 0.0) -> tuple[Tree, ...]:
@@ -66,6 +60,17 @@ class Trees:
     def least(self) -> float:
         """A lower bound of the scores."""
         return self.bias + sum(float(t["value"][t["feature"] < 0].min()) for t in self.trees)
+
+
+def leaf_values(tree: Tree, features: Floats) -> Doubles:
+    """Return the value of the leaf that each row of ``features`` reaches, ``[items]``."""
+    nodes, moving = np.zeros(len(features), np.int64), np.arange(len(features))
+    while len(moving := moving[tree["feature"][nodes[moving]] >= 0]):
+        at = tree[nodes[moving]]
+        x = features[moving, at["feature"]]
+        left = np.where(np.isnan(x), at["missing_left"], x <= at["threshold"])
+        nodes[moving] = np.where(left, at["left"], at["right"])
+    return tree["value"][nodes]
 
 
 def fold(
@@ -125,11 +130,6 @@ class Layers(nn.Sequential):
     def is_linear(self) -> bool:
         """Whether the score is linear in the features (one layer, no activation)."""
         return len(self) == 2 and isinstance(self[1], nn.Identity)
-
-    @torch.inference_mode()
-    def scores(self, features: Floats) -> Doubles:
-        """Return the score of each row of raw ``features``, ``[items]``."""
-        return self(torch.tensor(features, dtype=torch.float64))[:, 0].numpy()
 
 
 def layers_of(model: nn.Module, transform: FeatureTransform) -> Layers:

@@ -7,6 +7,7 @@ padding. With ``by_item``, the only input is ``features`` ``[item, feature]``, a
 """
 
 import logging
+import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -76,8 +77,14 @@ rank-profile {name} {{
     }}
 }}
 """
+
+    def run(folder: Path, lists: Lists) -> Reals:
+        read = re.findall(r"attribute\((\w+)\)", (folder / PROFILE).read_text())
+        columns = [names.index(attribute) for attribute in read]
+        return _by_item(_session(folder), lists, columns)
+
     graph = onnx(context, by_item=True)
-    return replace(graph, files={**graph.files, PROFILE: text})
+    return replace(graph, files={**graph.files, PROFILE: text}, run=run)
 
 
 def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = False) -> bytes:
@@ -152,13 +159,9 @@ def _run(folder: Path, lists: Lists) -> Reals:
     Lists are padded to the longest of their batch, and each batch has one more list that is only
     padding. Padded features are NaN, to check that they are not used.
     """
-    runtime = need("onnxruntime", "export")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    path = str(folder / NAME)
-    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = _session(folder)
     if len(session.get_inputs()) == 1:  # by item
-        return by_rows(lambda rows: session.run(None, {"features": rows})[0][:, 0], lists)
+        return _by_item(session, lists, [*range(lists.width)])
     out = np.empty(lists.items, np.float32)
     for batch in padded_batches(lists, items=_ITEMS):
         rows, mask = (np.pad(one.numpy(), ((0, 1), (0, 0))) for one in (batch.rows, batch.mask))
@@ -169,3 +172,17 @@ def _run(folder: Path, lists: Lists) -> Reals:
             raise ConfigError("to=onnx: padding has scores: report the model's config")
         out[rows[mask]] = scores[mask]
     return out
+
+
+def _session(folder: Path) -> Any:
+    """Return an inference session of the graph in ``folder``."""
+    runtime = need("onnxruntime", "export")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    path = str(folder / NAME)
+    return runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _by_item(session: Any, lists: Lists, columns: list[int]) -> Reals:
+    """Compute the scores of all items from these ``columns`` of the features."""
+    return by_rows(lambda rows: session.run(None, {"features": rows[:, columns]})[0][:, 0], lists)

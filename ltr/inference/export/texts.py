@@ -6,12 +6,15 @@ float32, and so does ``model/xgboost+json`` in the plugins of Elasticsearch and 
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from ltr.errors import ConfigError
 from ltr.inference.export.context import ExportContext, Exported, json_text
 from ltr.inference.export.forms import Trees, above, fold
+from ltr.inference.export.read_back import read_plugin, read_ranklib, read_solr
 
 _SOLR = "org.apache.solr.ltr"
 _SLACK = np.float32(1e-6)  # Solr adds it to every threshold, in float32
@@ -24,7 +27,8 @@ def solr(context: ExportContext) -> Exported:
     Each feature is read from the field with its name. Numbers in trees are texts, as in Solr's own
     examples.
     """
-    form, names, notes, params = context.form, context.features, dict[str, Any](), dict[str, Any]()
+    form, names, params = context.form, context.features, dict[str, Any]()
+    shift = None
     if isinstance(form, Trees):
         kind, trees = "MultipleAdditiveTreesModel", form.with_bias()
 
@@ -38,7 +42,7 @@ def solr(context: ExportContext) -> Exported:
     elif form.is_linear:
         kind, weights = "LinearModel", form[0].weight[0]
         params["weights"] = dict(zip(names, weights.tolist(), strict=True))
-        notes["score"] = f"the model's score {-float(form[0].bias):+}"
+        shift = -float(form[0].bias)
     else:
         kind = "NeuralNetworkModel"
         params["layers"] = [
@@ -57,7 +61,7 @@ def solr(context: ExportContext) -> Exported:
         "params": params,
     }  # fmt: skip
     files = {"features.json": json_text(features), "model.json": json_text(model)}
-    return context.texts(files, **notes)
+    return context.texts(files, read_solr, shift=shift)
 
 
 def before_slack(threshold: np.float32) -> np.float32:
@@ -81,7 +85,7 @@ def ranklib(context: ExportContext) -> Exported:
         numbers = enumerate([float(form[0].bias), *form[0].weight[0].tolist()])  # 0: the bias
         entries = " ".join(f"{i}:{number!r}" for i, number in numbers)
         text = f"## Linear Regression\n## Lambda = 1.0E-10\n{entries}\n"
-        return context.texts({"model.txt": text})
+        return context.texts({"model.txt": text}, read_ranklib)
 
     def split(row: Any, left: str, right: str, *_: int) -> str:
         return (
@@ -96,58 +100,118 @@ def ranklib(context: ExportContext) -> Exported:
         for number, tree in enumerate(made, 1)
     ]
     head = ["## LambdaMART", f"## No. of trees = {len(made)}", "", "<ensemble>"]
-    return context.texts({"model.txt": "\n".join([*head, *lines, "</ensemble>", ""])})
+    text = "\n".join([*head, *lines, "</ensemble>", ""])
+    return context.texts({"model.txt": text}, read_ranklib)
 
 
 def plugin(context: ExportContext) -> Exported:
     """Write the requests that create feature set and model in Elasticsearch and OpenSearch.
 
-    Lucene does not accept scores below 0, so a constant is added to the scores of the trees.
+    Lucene does not accept scores below 0. So a constant is added to the scores of the trees, and a
+    feature with values below 0 is sent as two: its value or 0 under its name, and the negated
+    value or 0 under another name for splits below 0.
     """
     form, names = context.form, context.features
     shift = max(0.0, -form.least) * (1 + _MARGIN)
-    # the plugins treat a feature that matches nothing as missing: for a model that was trained
-    # without missing values, this means 0
-    notes: dict[str, Any] = {
-        "absent_is_zero": context.absent_is_zero,
-        "score": f"the model's score {shift:+}",
+    below_zero = {
+        names[column]: f"{names[column]}.below_zero" for column in _split_below_zero(form)
     }
+    if taken := {*below_zero.values()}.intersection(names):
+        raise ConfigError(
+            f"the feature {min(taken)} has a name that the feature set needs: rename the column "
+            "and train again"
+        )
     features = [
-        {
-            "name": name,
-            "params": [],
-            "template_language": "mustache",
-            "template": {
-                "function_score": {
-                    "query": {"match_all": {}},
-                    "functions": [{"field_value_factor": {"field": name, "missing": 0.0}}],
-                    "boost_mode": "replace",
-                }
-            },
-        }
-        for name in names
+        _feature(
+            name,
+            name,
+            signed=bool(negative) or name in below_zero,
+            absent_is_zero=context.absent_is_zero,
+        )
+        for name, negative in zip(names, context.negative, strict=True)
     ]
-    model = {"type": "model/xgboost+json", "definition": _splits(context, form, shift)}
+    features += [
+        _feature(negated, name, signed=True, negated=True, absent_is_zero=context.absent_is_zero)
+        for name, negated in below_zero.items()
+    ]
+    model = {
+        "type": "model/xgboost+json",
+        "definition": _splits(context, form, shift, below_zero),
+    }
     files = {
         "featureset.json": {"featureset": {"name": context.name, "features": features}},
         "model.json": {"model": {"name": context.name, "model": model}},
     }
-    return context.texts({name: json_text(content) for name, content in files.items()}, **notes)
+    notes: dict[str, Any] = {"absent_is_zero": context.absent_is_zero}
+    if below_zero:
+        notes["below_zero"] = "NAME.below_zero is -NAME where NAME is below 0, else 0"
+    texts = {name: json_text(content) for name, content in files.items()}
+    return context.texts(texts, read_plugin, shift=shift, **notes)
 
 
-def _splits(context: ExportContext, trees: Trees, shift: float) -> str:
-    """Return ``model/xgboost+json``: nested nodes; left if the value is below the condition."""
+def _split_below_zero(trees: Trees) -> list[int]:
+    """Return the columns that some tree splits at a value below 0, in ascending order."""
+    nodes = np.concatenate(trees.with_bias())
+    return np.unique(nodes["feature"][(nodes["feature"] >= 0) & (nodes["threshold"] < 0)]).tolist()
+
+
+def _feature(
+    name: str, field: str, *, signed: bool, negated: bool = False, absent_is_zero: bool
+) -> dict[str, Any]:
+    """Return a feature of a feature set, which reads a field of the documents.
+
+    Args:
+        name: name of the feature.
+        field: name of the field.
+        signed: whether the field has values below 0.
+        negated: send ``max(0, -value)``; else ``max(0, value)`` if signed, or the value.
+        absent_is_zero: send 0 for a document without the field; else the feature does not match it.
+    """
+    factor: dict[str, Any] = {"field": field}
+    functions: list[dict[str, Any]] = [{"field_value_factor": factor}]
+    if negated:
+        factor["factor"] = -1.0
+    if signed:
+        bound = "lt" if negated else "gte"
+        functions[0]["filter"] = {"range": {field: {bound: 0.0}}}
+        functions.append({"weight": 0.0})  # where the filter does not match
+    elif absent_is_zero:
+        factor["missing"] = 0.0
+    query = {"match_all": {}} if absent_is_zero else {"exists": {"field": field}}
+    scored = {
+        "query": query,
+        "functions": functions,
+        "score_mode": "first",
+        "boost_mode": "replace",
+    }
+    template = {"function_score": scored}
+    return {"name": name, "params": [], "template_language": "mustache", "template": template}
+
+
+def _splits(
+    context: ExportContext, trees: Trees, shift: float, below_zero: Mapping[str, str]
+) -> str:
+    """Return ``model/xgboost+json``: nested nodes; left if the value is below the condition.
+
+    A split ``x <= t`` with t below 0 is written as ``-x < -t``, whose left side is its right one.
+    """
 
     def split(row: Any, left: Any, right: Any, node: int, depth: int) -> dict[str, Any]:
-        absent_left = row["threshold"] >= 0 if context.absent_is_zero else row["missing_left"]
+        threshold, name = row["threshold"], context.features[row["feature"]]
+        absent_left = threshold >= 0 if context.absent_is_zero else row["missing_left"]
+        missing = left if absent_left else right
+        condition = above(threshold)
+        if threshold < 0:
+            name, condition = below_zero[name], -threshold
+            left, right = right, left
         return {
             "nodeid": node,
             "depth": depth,
-            "split": context.features[row["feature"]],
-            "split_condition": float(str(above(row["threshold"]))),  # shortest float32 digits
+            "split": name,
+            "split_condition": float(str(condition)),  # shortest float32 digits
             "yes": left["nodeid"],
             "no": right["nodeid"],
-            "missing": (left if absent_left else right)["nodeid"],
+            "missing": missing["nodeid"],
             "children": [left, right],
         }
 
