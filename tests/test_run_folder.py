@@ -1,7 +1,9 @@
 """Folders of runs and sweeps: read as they were left, or refused; named, listed, done once."""
 
+import hashlib
 import json
 import math
+import pickle
 import random
 import re
 import shutil
@@ -39,6 +41,12 @@ def left(folder: Path, override: str = "seed=1") -> RunFolder:
     return RunFolder(folder)
 
 
+def sealed(content: dict[str, object]) -> str:
+    """The text of a ``results.json`` with the right digest, whatever its entries are."""
+    plain = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return json.dumps({**content, "sha256": hashlib.sha256(plain.encode()).hexdigest()})
+
+
 def contents(folder: Path) -> tuple[object, ...]:
     """All that can be read of a run."""
     read = RunFolder(folder)
@@ -58,6 +66,75 @@ def test_all_is_read_as_it_was_left(tmp_path) -> None:
     assert "results.json is damaged" in refused(lambda: RunFolder(tmp_path).results)
     (tmp_path / "last.pt").touch()
     assert f"resume={tmp_path}" in refused(lambda: RunFolder(tmp_path).results)
+
+
+WRONG_TYPES = {
+    "finished": ["never", 5, None], "vali": [None, [], {"ndcg@5": "0.5"}], "choices": [None, 5],
+    "select_on": [None, 5], "data": [None, {"test": None}, {"test": {"digest": 5}}],
+    "convention": [None, [], {"text": None}], "protocol": [None, [], {"dataset": None}],
+    "seed": ["1"], "wall_seconds": [None, "1"], "files_sha256": [None, {"queries.csv": 5}],
+    "crossfit_halves": [5, [5], [[None, 1]]], "commit": [5], "parameters": ["many"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"), [(entry, value) for entry, all in WRONG_TYPES.items() for value in all]
+)
+def test_results_of_other_types_are_damaged_though_their_digest_is_right(
+    tmp_path: Path, entry: str, value: object
+) -> None:
+    run = left(tmp_path / "run").folder
+    results = {**RunFolder(run).results, "select_on": "ndcg@5", "finished": "2026-01-01T10:00:00"}
+    finish(run, results)
+    assert "finished" in list_runs(compose(f"folder={tmp_path}", config="runs"))
+    content = json.loads((run / RESULTS).read_text()) | {entry: value}
+    content.pop("sha256")
+    (run / RESULTS).write_text(sealed(content))
+    if value != "never":
+        assert "results.json is damaged" in refused(lambda: RunFolder(run).results)
+        assert RunFolder(run).damage() is not None
+    assert "damaged" in list_runs(compose(f"folder={tmp_path}", config="runs"))
+
+
+def test_an_entry_that_is_missing_is_one_line(tmp_path: Path) -> None:
+    results = left(tmp_path).results
+    for action in (lambda: results["choices"], lambda: results["vali"]["map"]):
+        assert "results.json is damaged, or of an earlier version" in refused(action)
+    assert results.get("choices") is None
+    assert pickle.loads(pickle.dumps(results)) == results
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("queries.csv", "a,b\n1,2\n"), ("queries.csv", 'qid,items,empty,ndcg@5\n1,2,False,"x\n'),
+     ("queries.csv", "qid,items,empty,ndcg@5\n1,2,False,high\n"), ("scores.csv", "qid\n1\n"),
+     ("scores.csv", "score\nhigh\n"), ("history.csv", "loss\n1\n"), ("history.csv", ""),
+     ("queries.csv", "a\n1,2\n1,2,3\n")],
+)  # fmt: skip
+def test_tables_of_other_columns_are_damaged_though_their_digest_is_right(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    run = left(tmp_path)
+    (tmp_path / name).write_text(text)
+    finish(tmp_path, {**run.results})
+    read = RunFolder(tmp_path)
+
+    def read_all() -> None:
+        _ = read.values("ndcg@5"), read.scores, read.history
+
+    assert f"{name} is damaged" in refused(read_all)
+
+
+@pytest.mark.parametrize(
+    "text", ["5", "2020-01-01", "a: 1", "- 5", "- [a]", "[" * 20000, "'a'", "\0"]
+)
+def test_overrides_are_a_list_of_texts(tmp_path: Path, text: str) -> None:
+    run = left(tmp_path / "run")
+    (run.folder / ".hydra" / "overrides.yaml").write_text(text)
+    assert "overrides.yaml: not what a run writes" in refused(lambda: run.overrides)
+    assert "overrides.yaml" in str(run.damage())
+    (row,) = read_runs(tmp_path)
+    assert "overrides.yaml" in row["status"]
 
 
 def test_a_mean_over_no_list_is_null_in_the_file_and_nan_where_it_is_read(tmp_path) -> None:

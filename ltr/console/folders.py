@@ -181,12 +181,17 @@ def _slug(words: Sequence[str]) -> str:
 
 
 def read_overrides(path: Path) -> list[str]:
-    """Read the overrides in Hydra's ``overrides.yaml``; raise ``DataError`` if it is unreadable."""
+    """Read the overrides in Hydra's ``overrides.yaml``; raise ``DataError`` if it holds no list of
+    texts.
+    """
     try:
-        found = yaml.safe_load(path.read_text())
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise DataError(f"{path}: not what a run writes; run it again") from error
-    return [item for item in found or [] if isinstance(item, str)]
+    overrides = [] if content is None else content
+    if not isinstance(overrides, list) or not all(isinstance(item, str) for item in overrides):
+        raise DataError(f"{path}: not what a run writes, a list of texts; run it again")
+    return overrides
 
 
 def write_overrides(path: Path, overrides: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from tabulate import tabulate
 
 from ltr.console.folders import LATEST
 from ltr.console.process import rank
-from ltr.errors import ConfigError, DataError
+from ltr.errors import ConfigError
 from ltr.experiment.run_folder import runs_in
 
 _OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # may exist before training begins
@@ -79,7 +79,7 @@ def list_runs(cfg: DictConfig) -> str:
                 metric = run.results["select_on"]
                 when = datetime.fromisoformat(run.results["finished"]).astimezone()
                 state, reached = "finished", f"{metric} {run.results['vali'][metric]:.4f}"
-            except DataError:
+            except ValueError:  # a DataError, or a date that is none
                 state = "damaged"
         name = str(run.folder.relative_to(folder)) if run.folder != folder else str(folder)
         rows.append((f"{when:%Y-%m-%d %H:%M}", name, state, reached))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
@@ -41,6 +42,23 @@ _NOT_RESULTS = ("train.log", "error.txt", NOTE)
 FILES = ("queries.csv", "scores.csv", "history.csv")  # results.json holds their digests
 _DIGEST, _FILES = "sha256", "files_sha256"  # keys of results.json
 _MEANS = {"test", "vali", "untrained_vali"}  # entries of results.json with a mean for each metric
+_NUMBER = (int, float)
+_SHAPE = {  # of the entries of results.json that are read, see ``_fits``
+    **dict.fromkeys(("select", "select_on", "dataset", "finished"), str),
+    **dict.fromkeys(("features", "parameters"), int),
+    **dict.fromkeys(("seed", "fold", "selected_epoch"), (int, NoneType)),
+    **dict.fromkeys(("crossfit", "crossfit_error", "crossfit_equal"), (*_NUMBER, NoneType)),
+    **{key: {...: (*_NUMBER, NoneType)} for key in _MEANS},
+    "wall_seconds": _NUMBER,
+    "commit": (str, NoneType),
+    "crossfit_halves": ([[_NUMBER]], NoneType),
+    "choices": dict,
+    "versions": dict,
+    "convention": {"text": str},
+    "data": {...: {"digest": str}},
+    "protocol": {"dataset": dict, "teacher": (str, NoneType), "init_from": (str, NoneType)},
+    _FILES: {...: str},
+}
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COMPUTE = (
     "ltr-torch", "torch", "numpy", "numba", "scipy", "pandas", "scikit-learn", "hydra-core",
@@ -181,10 +199,14 @@ class RunFolder:
             sound = False
         if not sound:
             raise self._unlike(RESULTS)
+        if not _fits(results, _SHAPE):
+            raise self._unlike(RESULTS)
+        missing = self._unlike(RESULTS)
         for split in results.keys() & _MEANS:
-            found = results[split].items()
-            results[split] = {name: math.nan if one is None else one for name, one in found}
-        return results
+            means = results[split].items()
+            numbers = {name: math.nan if mean is None else mean for name, mean in means}
+            results[split] = Entries(missing, numbers)
+        return Entries(missing, results)
 
     @cached_property
     def overrides(self) -> list[str]:
@@ -195,17 +217,18 @@ class RunFolder:
     @cached_property
     def queries(self) -> "pd.DataFrame":
         """The content of ``queries.csv``: a row per test query."""
-        return self._table("queries.csv", dtype={"qid": str}, keep_default_na=False, na_values=[""])
+        how: Any = {"dtype": {"qid": str}, "keep_default_na": False, "na_values": [""]}
+        return self._table("queries.csv", ["qid", "items", "empty"], **how)
 
     @cached_property
     def scores(self) -> "Doubles":
         """The scores in ``scores.csv``, one per test item."""
-        return self._table("scores.csv")["score"].to_numpy("float64")
+        return self._numbers("scores.csv", self._table("scores.csv", ["score"])["score"])
 
     @cached_property
     def history(self) -> "pd.DataFrame":
         """The content of ``history.csv``: a row per epoch."""
-        return self._table("history.csv")
+        return self._table("history.csv", ["epoch"])
 
     def values(self, metric: str) -> tuple[list[str], "Doubles"]:
         """Return the ids of the test queries, and ``metric`` for each, NaN if the convention skips
@@ -218,7 +241,7 @@ class RunFolder:
                 f"train again with 'metrics=[{','.join([*known, metric])}]'"
             )
         qids = self.queries["qid"].map(safe_cell)  # as earlier versions wrote them
-        return qids.tolist(), self.queries[metric].to_numpy("float64")
+        return qids.tolist(), self._numbers("queries.csv", self.queries[metric])
 
     @property
     def repeat(self) -> str | None:
@@ -250,10 +273,26 @@ class RunFolder:
             raise self._unlike(name)
         return content
 
-    def _table(self, name: str, **how: Any) -> "pd.DataFrame":
+    def _table(self, name: str, columns: Sequence[str], **how: Any) -> "pd.DataFrame":
+        """Return one of ``FILES``; ``DataError`` if it is no table with at least these columns."""
         import pandas as pd
 
-        return pd.read_csv(io.BytesIO(self.checked(name)), **how)
+        try:
+            table = pd.read_csv(io.BytesIO(self.checked(name)), **how)
+        except DataError:
+            raise
+        except ValueError:
+            raise self._unlike(name) from None
+        if not {*columns} <= {*table}:
+            raise self._unlike(name)
+        return table
+
+    def _numbers(self, name: str, column: "pd.Series[Any]") -> "Doubles":
+        """Return a column of the file ``name``; ``DataError`` if it does not hold numbers."""
+        try:
+            return column.to_numpy("float64")
+        except (ValueError, TypeError):
+            raise self._unlike(name) from None
 
     def _read(self, name: str) -> bytes:
         try:
@@ -267,6 +306,34 @@ class RunFolder:
             resume = shlex.quote(f"resume={self.folder}")
             remedy = f"{as_started('train')} {resume} tests the run again and writes it"
         return DataError(f"{self.folder / name} {what}: {remedy}")
+
+
+class Entries(dict[str, Any]):
+    """A part of ``results.json``; to read an entry that is not there is a ``DataError``."""
+
+    def __init__(self, missing: DataError, entries: Mapping[str, Any]) -> None:
+        super().__init__(entries)
+        self._missing = missing
+
+    def __missing__(self, name: str) -> Any:
+        raise self._missing
+
+
+def _fits(value: Any, shape: Any) -> bool:
+    """Return whether ``value`` has ``shape``: a type, alternatives ``(shape, ...)``, a list of any
+    number ``[shape]``, or an object ``{name: shape}``, where ``...`` stands for all other names.
+    An entry may be missing, as earlier versions wrote fewer.
+    """
+    if isinstance(shape, tuple):
+        return any(_fits(value, one) for one in shape)
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(_fits(item, shape[0]) for item in value)
+    if isinstance(shape, dict):
+        rest = shape.get(..., object)
+        return isinstance(value, dict) and all(
+            _fits(entry, shape.get(name, rest)) for name, entry in value.items()
+        )
+    return isinstance(value, shape)
 
 
 def _digest_of(content: Mapping[str, Any]) -> str:
