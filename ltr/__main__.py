@@ -7,7 +7,7 @@
 import os
 import sys
 
-from ltr.console.process import open_streams
+from ltr.console.streams import open_streams
 from ltr.training.interruption import end_when_stopped
 
 # For each command: the function that takes its config (``configs/COMMAND.yaml``), and its purpose.

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_PART = re.compile(r"\.part-.{0,40}-[0-9a-f]{8}", re.DOTALL)  # as _locked_part names them
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf)", re.ASCII)
 
 
@@ -35,9 +37,9 @@ def without_nan(content: Any) -> Any:
 def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:
     """Write ``content`` to ``path`` in one step: readers see the old file or the complete new one.
 
-    The content is written to ``.part-NAME`` in the same folder, synced to the disk, and then
-    renamed. The part file is locked: another writer of the same file waits. If a writer is killed,
-    the next writer reuses its part file.
+    The content is written to a new file ``.part-NAME-...`` in the same folder, synced to the disk,
+    and then renamed. No file that is there already is opened for it, as another user may have put
+    it there. If a writer is killed, the next writer in the folder removes its part.
 
     Args:
         path: the file to write.
@@ -47,9 +49,10 @@ def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]
         OutputError: the file cannot be written; ``path`` is unchanged, and no part file is left.
             Exceptions raised by ``content`` itself pass through.
     """
-    part = path.with_name(f".part-{path.name[:40]}")  # a name has at most 255 bytes
     with writing(path):
-        file = _locked(part)
+        remove_parts(path.parent)
+        part, descriptor = _locked_part(path, folder=False)
+    file = os.fdopen(descriptor, "wb")
     try:
         with writing(path):
             if callable(content):
@@ -68,23 +71,76 @@ def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]
             file.close()
 
 
-def _locked(path: Path, *, wait: bool = True) -> BinaryIO:
-    """Return ``path`` opened for writing, locked and empty. If another process has locked it, wait,
-    or raise ``BlockingIOError`` unless ``wait``.
+def _locked_part(path: Path, *, folder: bool) -> tuple[Path, int]:
+    """Make a new empty file or ``folder`` beside ``path``, which nobody else can have made. Return
+    it with its descriptor, which holds a lock as long as this process is alive.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     while True:
-        file = os.fdopen(os.open(path, flags, 0o666), "wb")
+        # a name has at most 255 bytes
+        part = path.with_name(f".part-{path.name[:40]}-{secrets.token_hex(4)}")
+        if folder:
+            part.mkdir()
+        flags = os.O_DIRECTORY | os.O_NOFOLLOW if folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            descriptor = os.open(part, flags, 0o666)
+        except FileNotFoundError:
+            if not folder:
+                raise
+            continue  # another process took it for a leftover: it was not locked yet
+        try:
+            if _locks(descriptor) and _is_at(descriptor, part):
+                return part, descriptor
         except OSError:
-            file.close()
+            _remove(part)
+            os.close(descriptor)
             raise
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                file.truncate()
-                return file
-        file.close()  # the previous writer has renamed or removed it
+        _remove(part)
+        os.close(descriptor)
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove the parts of files and folders in ``folder`` that killed processes of this user left.
+    A part whose writer is alive is locked, and stays.
+    """
+    with suppress(OSError), os.scandir(folder) as entries:
+        parts = [Path(entry) for entry in entries if _PART.fullmatch(entry.name)]
+        for part in parts:
+            with suppress(OSError):
+                _remove_if_left(part)
+
+
+def _remove_if_left(part: Path) -> None:
+    descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        own = os.fstat(descriptor).st_uid == os.geteuid()
+        if own and _locks(descriptor) and _is_at(descriptor, part):
+            _remove(part)
+    finally:
+        os.close(descriptor)
+
+
+def _locks(descriptor: int) -> bool:
+    """Lock an open file or folder; return whether no other process has locked it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Return whether ``path`` still is the open file or folder, not removed or replaced."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove(part: Path) -> None:
+    if part.is_dir() and not part.is_symlink():
+        shutil.rmtree(part, ignore_errors=True)
+    else:
+        part.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -93,8 +149,8 @@ def writing_folder(folder: Path) -> Iterator[Path]:
     is then renamed to ``folder``.
 
     The new folder is beside ``folder``, so that relative paths from one are right from the other.
-    It is locked: another writer of the same folder waits. If the body raises an exception, it is
-    removed. If the process is killed, the next process that writes a folder there removes it.
+    If the body raises an exception, it is removed. If the process is killed, the next process that
+    writes a file or a folder there removes it.
 
     Args:
         folder: the folder to write; it must be missing or empty.
@@ -102,17 +158,11 @@ def writing_folder(folder: Path) -> Iterator[Path]:
     Raises:
         OutputError: the folder cannot be written. Exceptions of the body pass through.
     """
-    part = folder.with_name(f".part-{folder.name[:40]}-folder")
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        for left in folder.parent.glob(".part-*-folder"):
-            _remove_if_left(left)
-        lock = _locked(_lock_of(part))
+        remove_parts(folder.parent)
+        part, descriptor = _locked_part(folder, folder=True)
     try:
-        with writing(folder):
-            if part.exists():  # its writer was killed while this one waited
-                shutil.rmtree(part)
-            part.mkdir()
         yield part
         with writing(folder):
             _sync_files(part)
@@ -120,24 +170,7 @@ def writing_folder(folder: Path) -> Iterator[Path]:
             sync_folder(folder.parent)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-        _lock_of(part).unlink(missing_ok=True)
-        lock.close()
-
-
-def _lock_of(part: Path) -> Path:
-    """Return the file that the writer of the folder ``part`` locks."""
-    return part.with_name(f"{part.name}.lock")
-
-
-def _remove_if_left(part: Path) -> None:
-    """Remove the folder ``part`` if its writer was killed; leave it alone if that is not known."""
-    with suppress(OSError):
-        lock = _locked(_lock_of(part), wait=False)
-        try:
-            shutil.rmtree(part)
-        finally:
-            _lock_of(part).unlink(missing_ok=True)
-            lock.close()
+        os.close(descriptor)
 
 
 def _sync_files(folder: Path) -> None:

@@ -1,10 +1,12 @@
 """Files are written whole or not at all; on a full disk what is no loss goes on with a warning."""
 
 import errno
+import fcntl
 import logging
 import os
 import re
 import resource
+import secrets
 import signal
 import subprocess
 import sys
@@ -78,12 +80,36 @@ def test_writers_of_one_file_wait_for_each_other(tmp_path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["summary.csv"]
 
 
-def test_a_link_in_place_of_the_part_is_not_followed(tmp_path) -> None:
+def test_a_link_in_place_of_the_part_is_not_followed(tmp_path, monkeypatch) -> None:
+    """Whoever can write to the folder may guess the name of the part: it is then not used."""
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "0" * 8)
+    part = tmp_path / f".part-last.pt-{'0' * 8}"
     (tmp_path / "mine").write_text("mine")
-    (tmp_path / ".part-last.pt").symlink_to("mine")
-    with pytest.raises(OutputError, match=r"last\.pt cannot be written"):
-        atomic_write(tmp_path / "last.pt", "theirs")
-    assert (tmp_path / "mine").read_text() == "mine"
+    for make_link in (part.symlink_to, part.hardlink_to):
+        make_link(tmp_path / "mine")
+        with suppress(OutputError):
+            atomic_write(tmp_path / "last.pt", "theirs")
+        assert (tmp_path / "mine").read_text() == "mine"
+        assert not (tmp_path / "last.pt").is_symlink()
+        part.unlink(missing_ok=True)
+        (tmp_path / "last.pt").unlink(missing_ok=True)
+
+
+def test_a_file_with_the_name_of_a_part_is_neither_used_nor_waited_for(tmp_path) -> None:
+    """Another user may have made it, and may have locked it."""
+    names = (".part-p.csv", f".part-p.csv-{'0' * 8}")
+    made = [(tmp_path / name).open("w") for name in names]
+    for file in made:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    before = [os.fstat(file.fileno()).st_ino for file in made]
+    for write in (atomic_write, lambda path, text: write_csv(path, [{"a": text}])):
+        write(tmp_path / "p.csv", "text")
+        assert (tmp_path / "p.csv").stat().st_ino not in before
+    with writing_folder(tmp_path / "p") as part:
+        (part / "file").write_text("x")
+    assert [(tmp_path / name).stat().st_ino for name in names] == before
+    for file in made:
+        file.close()
 
 
 KILLED_IN_A_FOLDER = """

@@ -22,7 +22,17 @@ from test_search import small as small_search
 from ltr.search import study as study_module
 from ltr.search.command import check_free
 from ltr.search.definition import Search
-from ltr.search.study import Report, begin, claim, database, finished, open_study, suggest, work
+from ltr.search.study import (
+    _SQLITE_SECONDS,
+    Report,
+    begin,
+    claim,
+    database,
+    finished,
+    open_study,
+    suggest,
+    work,
+)
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted
 
@@ -265,6 +275,21 @@ def test_a_database_that_is_damaged_or_cannot_be_reached_is_one_line(small) -> N
         assert message in said
         assert "secret" not in said
         assert "start the database" in said
+
+
+def test_every_connection_waits_for_a_transaction_of_another_process(small, monkeypatch) -> None:
+    study_of(*small)
+    waits, connect = [], sqlite3.connect
+
+    def noted(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        waits.append(kwargs.get("timeout"))
+        return connect(*args, **kwargs)
+
+    for module in (sqlite3, sqlite3.dbapi2):
+        monkeypatch.setattr(module, "connect", noted)
+    study_of(*small)
+    assert len(waits) > 1
+    assert set(waits) == {_SQLITE_SECONDS}
 
 
 def test_a_full_disk_is_one_line_and_the_search_goes_on(small, tmp_path, monkeypatch) -> None:

@@ -15,9 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
+import processes
 import pytest
 from omegaconf import OmegaConf
-from processes import ROOT
+from processes import ROOT, wait_for
 
 from ltr.__main__ import COMMANDS
 from ltr.console.arguments import as_text
@@ -93,6 +94,32 @@ def test_a_stop_within_an_import_waits_for_its_end(tmp_path) -> None:
         """
     )
     assert (got.stdout, got.stderr) == ("SIGTERM True\n", "")
+
+
+STOPPED_SWEEP = """
+import os, sys
+sys.modules["psutil"] = None  # as where it is not installed
+os.environ["PATH"] = sys.argv.pop()  # a folder with another pgrep
+from ltr.__main__ import main
+main("train")
+"""
+
+
+@pytest.mark.slow
+def test_a_sweep_ends_when_its_launcher_fails_to_end_a_worker(tiny, tmp_path) -> None:
+    pgrep = tmp_path / "bin" / "pgrep"
+    pgrep.parent.mkdir()
+    pgrep.write_text("#!/bin/sh\nkill -TERM $$\n")
+    pgrep.chmod(0o755)
+    sweep = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=1,2", "threads=1"]
+    command = [*sweep, *tiny, "loss=listnet", "epochs=3000", f"output_dir={tmp_path}/out"]
+    process = processes.start(STOPPED_SWEEP, *command, str(pgrep.parent))
+    wait_for(lambda: len([*(tmp_path / "out").glob("*/*/history.csv")]) == 2, process)
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    for log in (tmp_path / "out").glob("*/*/train.log"):
+        assert "epoch 3000/3000" not in log.read_text()  # the runs were not waited for
 
 
 def test_a_request_that_nobody_looked_at_is_not_lost() -> None:

@@ -3,6 +3,8 @@
 import hashlib
 import io
 import os
+import subprocess
+import sys
 import tarfile
 import zipfile
 from dataclasses import replace
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import compose
 from folders import read_folder, refused, sha256, write_folder
 from omegaconf import OmegaConf
 
@@ -120,6 +123,44 @@ def test_one_complete_set_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             archive.write_text("<html>please log in</html>")
         assert message in refused(lambda: unpack(archive, None, tmp_path / "SMALL", list(FILES)))
         assert [path.name for path in tmp_path.iterdir()] == ["archive"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from ltr.console import unpack
+def kill(archive, into, folder):
+    (into / "half").write_text("of it")
+    os.kill(os.getpid(), signal.SIGKILL)
+unpack._extract = kill
+unpack.unpack(Path(sys.argv[1]), None, Path(sys.argv[2]), ["train.txt"])
+"""
+
+
+@pytest.mark.slow
+def test_what_a_killed_process_has_unpacked_is_removed_by_the_next(tmp_path: Path) -> None:
+    archive, folder = write_zip(tmp_path / "a.zip", FILES), tmp_path / "data" / "SMALL"
+    subprocess.run([sys.executable, "-c", KILLED, str(archive), str(folder)], check=False)
+    assert [path.name for path in folder.parent.rglob("half")] == ["half"]
+    write_folder(folder, dict.fromkeys(("train.txt", "vali.txt", "test.txt"), "1 qid:1 1:1\n"))
+    prepare_data(
+        compose(
+            "dataset=letor", "dataset.folder=SMALL", f"data_dir={folder.parent}",
+            f"cache_dir={tmp_path}/cache", config="prepare_data",
+        )
+    )  # fmt: skip
+    assert [path.name for path in folder.parent.iterdir()] == ["SMALL"]
+
+
+def test_files_are_copied_from_a_folder_that_was_downloaded(tmp_path: Path) -> None:
+    downloaded = {f"MSLR/{name}": text for name, text in FILES.items()}
+    archive = write_folder(tmp_path / "archive", downloaded)
+    unpack(archive, PublicSet("a", "PAGE", "a.zip", "0" * 64), tmp_path / "data/S", list(FILES))
+    assert read_folder(tmp_path / "data") == {f"S/{name}": text for name, text in FILES.items()}
+    assert read_folder(archive) == downloaded
+    message = refused(lambda: unpack(archive, None, tmp_path / "data/T", ["train.txt"]))
+    assert "2 of its folders hold train.txt" in message
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["S"]
 
 
 @pytest.mark.parametrize("write", [write_zip, write_tar])

@@ -3,9 +3,7 @@
 Importing this module must stay cheap (no torch), because every command does it first.
 """
 
-import codecs
 import errno
-import io
 import logging
 import math
 import os
@@ -18,41 +16,10 @@ from datetime import timedelta
 from tqdm import tqdm
 
 from ltr.errors import ConfigError, LTRError
-from ltr.training.interruption import Interrupted
+from ltr.training.interruption import Interrupted, kill_workers
 
 _STARTED = "TORCHELASTIC_RUN_ID"
-_PLAIN = {"\u00b1": "+-"}  # what is printed where a terminal has no such sign; others: ?
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def open_streams() -> None:
-    """Make standard input, output and error usable, whatever the caller left of them.
-
-    A closed one becomes the null device; otherwise the next file that is opened would take its
-    number, and get what is printed. What a terminal's encoding lacks is printed in plain signs.
-    """
-    for number in (0, 1, 2):
-        try:
-            os.fstat(number) if number == 0 else os.write(number, b"")
-        except OSError as error:
-            if error.errno == errno.EBADF:  # closed, or open for reading alone
-                null = os.open(os.devnull, os.O_RDWR)
-                os.dup2(null, number)
-                if null != number:
-                    os.close(null)
-    codecs.register_error("plain", _plain)
-    for name, number in (("stdout", 1), ("stderr", 2)):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
-        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
-            stream.reconfigure(errors="plain")
-
-
-def _plain(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    signs = error.object[error.start : error.end]
-    return "".join(_PLAIN.get(sign, "?") for sign in signs), error.end
 
 
 def processes() -> int:
@@ -96,6 +63,7 @@ def ending(stopped: str = "") -> Iterator[None]:
         print(f"error: {f'rank {rank()}: ' if rank() else ''}{line}", file=sys.stderr)
         sys.exit(2)
     except (Interrupted, KeyboardInterrupt) as stop:
+        kill_workers()
         if stopped:
             print(stopped, file=sys.stderr)
         sys.exit(128 + getattr(stop, "signum", 2))
@@ -104,6 +72,7 @@ def ending(stopped: str = "") -> Iterator[None]:
             error = error.__context__  # type: ignore[assignment]
         if not error:
             raise
+        kill_workers()
         sys.exit(128 + error.signum)  # type: ignore[attr-defined]
 
 

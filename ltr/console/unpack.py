@@ -1,4 +1,4 @@
-"""Unpack only the wanted files of an archive."""
+"""Unpack or copy only the wanted files of what a user downloaded."""
 
 import hashlib
 import logging
@@ -8,8 +8,8 @@ import tarfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from ltr.atomic import writing_folder
 from ltr.data.public_sets import PublicSet
 from ltr.errors import DataError
 
@@ -17,13 +17,14 @@ log = logging.getLogger(__name__)
 
 
 def unpack(archive: Path, public: PublicSet | None, folder: Path, wanted: Sequence[str]) -> None:
-    """Unpack the files ``wanted`` from a .zip, .tar (compressed or not) or .rar.
+    """Unpack the files ``wanted`` from a .zip, .tar (compressed or not) or .rar, or copy them from
+    a folder.
 
     After an error, ``folder`` is untouched: a temporary folder is renamed to it at the end.
 
     Args:
-        archive: the archive.
-        public: the public data set, whose SHA-256 is checked; None: no check.
+        archive: the archive, or a folder that has the files.
+        public: the public data set; the SHA-256 of its archive is checked. None: no check.
         folder: the new folder, which must be missing or empty.
         wanted: paths inside ``folder``, such as ``Fold1/train.txt``. In the archive they may be in
             any folder, but all in the same one.
@@ -32,21 +33,23 @@ def unpack(archive: Path, public: PublicSet | None, folder: Path, wanted: Sequen
         DataError: the archive is missing, damaged or has another SHA-256 than ``public``; a file is
             missing or exists twice; or the disk is full.
     """
-    if not archive.is_file():
+    if not archive.exists():
         raise DataError(f"{archive}: no such file; give archive=PATH of what you downloaded")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as name:
-        root, files = Path(name, "all"), Path(name, "files")
-        if public is not None and public.sha256:
+    with writing_folder(folder) as part:
+        if public is not None and public.sha256 and archive.is_file():
             _check(archive, public, folder)
-        root.mkdir()
         try:
-            _extract(archive, root, folder)
-            home = _home(archive, root, wanted)
-            for path in wanted:
-                (files / path).parent.mkdir(parents=True, exist_ok=True)
-                (home / path).rename(files / path)
-            files.rename(folder)
+            if archive.is_dir():
+                _copy(_home(archive, archive, wanted), part, wanted)
+            else:
+                root = part / "unpacked"
+                root.mkdir()
+                _extract(archive, root, folder)
+                home = _home(archive, root, wanted)
+                for path in wanted:
+                    (part / path).parent.mkdir(parents=True, exist_ok=True)
+                    (home / path).rename(part / path)
+                shutil.rmtree(root)
         except DataError:
             raise
         except Exception as error:  # damaged archives raise many kinds of errors
@@ -54,6 +57,12 @@ def unpack(archive: Path, public: PublicSet | None, folder: Path, wanted: Sequen
                 f"unpacking {archive} into {folder}: {error}; if there is space, the archive is "
                 "damaged: download it again"
             ) from error
+
+
+def _copy(home: Path, folder: Path, wanted: Sequence[str]) -> None:
+    for path in wanted:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(home / path, folder / path)
 
 
 def _check(archive: Path, public: PublicSet, folder: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
+from ltr.atomic import remove_parts
 from ltr.console.keys import required
 from ltr.console.unpack import unpack
 from ltr.data.cache import file_digest
@@ -56,6 +57,7 @@ def _folds(cfg: DictConfig) -> list[Any]:
             raise ConfigError("archive: this data set has none; leave it out")
         return [dataset]
     folder = dataset.folder
+    remove_parts(folder.parent)  # of a process that was killed while it unpacked
     folds = cfg.dataset.get("folds") or len([*folder.glob("Fold[0-9]")])
     every = [*range(1, folds + 1)] or [None]
     if cfg.archive is not None and not any(folder.glob("*")):

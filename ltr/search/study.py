@@ -98,7 +98,7 @@ def _load_study(search: Search) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     path, shared = database(search).absolute(), search.cfg.storage
     if shared is None and path.exists():
-        with closing(sqlite3.connect(path)) as connection:
+        with closing(sqlite3.connect(path, timeout=_SQLITE_SECONDS)) as connection:
             if (damage := connection.execute("PRAGMA integrity_check").fetchone()) != ("ok",):
                 raise sqlite3.DatabaseError(damage[0])
     url = str(shared or URL.create("sqlite", database=str(path)))

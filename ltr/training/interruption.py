@@ -12,10 +12,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _OF_LAUNCHERS = (signal.SIGUSR1, signal.SIGUSR2)
 _IMPORT_POLL_SECONDS = 0.05
+_END_SECONDS = 20.0  # after a stop, the longest wait for a launcher to end its workers
 _stoppable = 0  # the number of ``stoppable`` contexts that are entered
 
 
@@ -94,10 +96,43 @@ def _stop(signum: int, frame: FrameType | None) -> None:
     while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
         frame = frame.f_back
     if frame is None:
+        _end_later(signum)
         raise Interrupted(signum)
     # A module is being imported: try again soon.
     signal.signal(signal.SIGALRM, lambda _, later: _stop(signum, later))
     signal.setitimer(signal.ITIMER_REAL, _IMPORT_POLL_SECONDS)
+
+
+def kill_workers() -> bool:
+    """Kill the worker processes of this process that are left; return whether there were any.
+
+    A launcher kills its own after a stop, but not all of them if it fails at one, and the others
+    would be waited for until their runs are done.
+    """
+    workers = _workers()
+    for worker in workers:
+        if worker.pid is not None:
+            with suppress(OSError):
+                os.kill(worker.pid, signal.SIGKILL)
+    return bool(workers)
+
+
+def _workers() -> list[Any]:
+    multiprocessing = sys.modules.get("multiprocessing")  # slow to import
+    return [] if multiprocessing is None else multiprocessing.active_children()
+
+
+def _end_later(signum: int) -> None:
+    """End this process in ``_END_SECONDS`` if it then still waits for workers."""
+
+    def end() -> None:
+        if kill_workers():
+            os._exit(128 + signum)
+
+    if _workers():
+        timer = threading.Timer(_END_SECONDS, end)
+        timer.daemon = True
+        timer.start()
 
 
 class Interruption:

@@ -2,14 +2,13 @@
 
 import hashlib
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
-from ltr.atomic import atomic_write, make_folder, without_nan, writing
+from ltr.atomic import atomic_write, make_folder, without_nan, writing, writing_folder
 from ltr.console.folders import run_folder
 from ltr.console.keys import required
 from ltr.data.lists import check_split
@@ -92,9 +91,7 @@ def export_model(cfg: DictConfig) -> str:
     exported = _WRITERS[engine](context)
 
     make_folder("output", output.parent)
-    prefix = f".part-{output.name[:40]}-"
-    with writing(output), tempfile.TemporaryDirectory(prefix=prefix, dir=output.parent) as folder:
-        (part := Path(folder, output.name)).mkdir()
+    with writing(output), writing_folder(output) as part:
         for file, content in exported.files.items():
             atomic_write(part / file, content)
         compared = {
@@ -111,7 +108,6 @@ def export_model(cfg: DictConfig) -> str:
         described = manifest(engine, context, exported, results, digests)
         atomic_write(part / "manifest.json", json_text(described))
         atomic_write(part / "parity.json", json_text(compared))
-        part.rename(output)
     return (
         f"{', '.join(exported.files)}\n{compared['lists']:,} lists of {split}, "
         f"{compared['items']:,} items, run by {exported.ran_by}: largest difference "
