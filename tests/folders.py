@@ -33,7 +33,8 @@ def read_folder(path: Path) -> dict[str, str]:
 def finish(folder: Path, results: dict[str, Any]) -> None:
     """Make ``folder`` one of a finished run; files that are not there are empty."""
     for name in FILES:
-        (folder / name).touch()
+        if not name.startswith("vali_"):  # a run with test lists keeps none of vali
+            (folder / name).touch()
     write_results(folder, results)
 
 

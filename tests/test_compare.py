@@ -289,7 +289,7 @@ def test_a_missing_or_damaged_run_is_named(tmp_path) -> None:
     file.write_text("\n".join(file.read_text().splitlines()[:9]))
     assert "queries.csv is damaged" in refused(lambda: said(tmp_path / "s"))
     finish(run, {})
-    assert "had no test lists" in refused(lambda: said(tmp_path / "s"))
+    assert "does not say which lists were measured" in refused(lambda: said(tmp_path / "s"))
     (run / "results.json").unlink()
     message = refused(lambda: said(tmp_path / "s"), ConfigError)
     assert "loss=rmse: seed 2 has no run of fold 2" in message

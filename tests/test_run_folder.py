@@ -21,22 +21,33 @@ from ltr.console.configs import CONFIGS
 from ltr.console.folders import job_dir, jobs_of, label_of, run_folder, sweep_dir
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.commands import kept_once_begun, list_runs
-from ltr.experiment.run_folder import FILES, NOTE, RESULTS, RunFolder, write_queries, write_scores
+from ltr.experiment.run_folder import (
+    NOTE,
+    QUERIES,
+    RESULTS,
+    SCORES,
+    RunFolder,
+    write_queries,
+    write_scores,
+)
 from ltr.experiment.sweep import SweepSummary, offer_gpus, read_runs, table_of, take_gpu
 
+KEPT = (RESULTS, "queries.csv", "scores.csv", "history.csv")  # of a run with test lists
 
-def left(folder: Path, override: str = "seed=1") -> RunFolder:
-    """A finished run without a training."""
+
+def left(folder: Path, override: str = "seed=1", *, split: str = "test") -> RunFolder:
+    """A finished run without a training, measured on ``split``."""
     (folder / ".hydra").mkdir(parents=True)
     (folder / ".hydra" / "overrides.yaml").write_text(f"- {override}")
     lists = make_lists([3, 5, 4])
-    write_queries(folder / "queries.csv", lists, {"ndcg@5": np.array([0.25, 1.0, 1e-5])})
-    write_scores(folder / "scores.csv", lists, np.linspace(-1, 1, 12, dtype=np.float32))
+    write_queries(folder / QUERIES[split], lists, {"ndcg@5": np.array([0.25, 1.0, 1e-5])})
+    write_scores(folder / SCORES[split], lists, np.linspace(-1, 1, 12, dtype=np.float32))
     write_csv(folder / "history.csv", [{"epoch": 0, "vali_ndcg@5": 0.5}])
+    means = {"vali": {"ndcg@5": 0.5}} | ({"test": {"ndcg@5": 1e-5}} if split == "test" else {})
     finish(
         folder,
-        {"vali": {"ndcg@5": 0.5}, "test": {"ndcg@5": 1e-5}, "seed": 1, "selected_epoch": 0,
-         "wall_seconds": 1.5, "convention": {"text": "empty list = 1"}},
+        {**means, "seed": 1, "selected_epoch": 0, "wall_seconds": 1.5, "select_on": "ndcg@5",
+         "crossfit": 0.4, "convention": {"text": "empty list = 1"}},
     )  # fmt: skip
     return RunFolder(folder)
 
@@ -45,6 +56,23 @@ def sealed(content: dict[str, object]) -> str:
     """The text of a ``results.json`` with the right digest, whatever its entries are."""
     plain = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return json.dumps({**content, "sha256": hashlib.sha256(plain.encode()).hexdigest()})
+
+
+def test_a_run_without_test_keeps_the_values_of_vali_under_their_name(tmp_path) -> None:
+    run = left(tmp_path / "a", split="vali")
+    assert run.split == "vali"
+    assert run.damage() is None
+    assert run.values("ndcg@5")[1].tolist() == [0.25, 1.0, 1e-5]
+    assert len(run.scores) == 12
+    left(tmp_path / "b", "seed=2", split="vali")
+    table = table_of(read_runs(tmp_path), test=True)
+    assert "test ndcg@5" not in table
+    assert "2 of 2 runs have no test split" in table
+    left(tmp_path / "c", "seed=3")
+    assert "2 of 3 runs have no test split" in table_of(read_runs(tmp_path), test=True)
+    name = QUERIES["vali"]
+    (tmp_path / "a" / name).write_text("qid,ndcg@5\n1,1.0\n")
+    assert f"{name} is damaged" in str(RunFolder(tmp_path / "a").damage())
 
 
 def contents(folder: Path) -> tuple[object, ...]:
@@ -157,7 +185,7 @@ def test_a_mean_over_no_list_is_null_in_the_file_and_nan_where_it_is_read(tmp_pa
     assert "map" not in means
 
 
-@pytest.mark.parametrize("name", [RESULTS, *FILES])
+@pytest.mark.parametrize("name", KEPT)
 def test_no_flipped_bit_and_no_cut_is_used(name, tmp_path) -> None:
     expected, path = (left(tmp_path), contents(tmp_path))[1], tmp_path / name
     sound, draw = path.read_bytes(), random.Random(0)
@@ -268,7 +296,7 @@ def test_a_run_is_done_or_not_and_that_of_other_code_is_moved_aside(tmp_path, ca
     assert {path.name for path in tmp_path.iterdir()} == {NOTE, "train.log", old.name}
     assert {path.name for path in old.iterdir()} == {"results.json", "last.pt", "history.csv"}
     (tmp_path / "last.pt").touch()
-    for name in (RESULTS, *FILES):
+    for name in KEPT:
         finish(tmp_path, {})
         assert RunFolder(tmp_path).prepare("b" * 64)
         (tmp_path / name).write_text("x")

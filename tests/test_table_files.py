@@ -281,7 +281,7 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
     for knobs, word in (
         ({}, "dataset.split="),
         ({"path": "a", "split": {"train": "b"}}, "dataset.path"),
-        ({"path": "a", "fractions": [0.5, 0.5]}, "train, vali, test"),
+        ({"path": "a", "fractions": [0.5, 0.5, 0]}, "train, vali and test, or of train and vali"),
         ({"split": split | {"vali": "v"}, "fractions": [0.5, 0.5]}, "dataset.fractions"),
         ({"path": "a", "label": None}, "dataset.label"),
         ({"split": {"train": "a", "dev": "b"}}, "dataset.split"),

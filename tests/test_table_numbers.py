@@ -10,20 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import compose, make_lists, write_letor
+from conftest import compose
 from folders import finish
 from omegaconf import OmegaConf
-from orders import table_of
 
 from ltr.analysis.report import Report, latex, markdown, terminal
-from ltr.data.lists import SPLITS
-from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder, write_results
 from ltr.tables.report import MARK, blocks, facts, fold_report, unfinished
 from ltr.tables.results import Results, over_repeats
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Row, Table, read_table
-from ltr.tables.table import make_table
 
 TABLE = Table(
     name="mine",
@@ -71,7 +67,7 @@ def results_of(
     **more: Any,
 ) -> Results:
     table = replace(TABLE, published={} if published is None else {"letor": published})
-    known = {"runs": [run for run, _ in rows], "missing": {}, "lists": "", "unlike": None, **more}
+    known = {"runs": [run for run, _ in rows], "missing": {}, "lists": "", **more}
     by_run = pd.DataFrame([row for _, row in rows], columns=[*ROWS[0][1]])
     return Results(table, by_run=by_run, margin=0.005, **known)
 
@@ -130,12 +126,11 @@ def test_every_row_stands_in_the_table_the_best_bold_and_what_differs_marked() -
 
 @pytest.mark.slow
 def test_the_head_names_everything() -> None:
-    results = results_of(published=Published("a book", {}), lists="test 9", unlike="other data")
+    results = results_of(published=Published("a book", {}), lists="test 9")
     known = dict(facts(results))
     assert {key: known[key] for key in known if key != "verdict"} == {
         "data": "letor, test",
         "lists": "test 9",
-        "NOTE": "other data",
         "selection": "best epoch by ndcg@5 of vali (select=best)",
         "seeds": "1 2 3",
         "runs": "9 of 9 runs are done",
@@ -154,6 +149,21 @@ def test_the_head_names_everything() -> None:
     assert dict(facts(results_of(runs=runs)))["selection"] == (
         "best epoch by ndcg@5 of vali (select=best); last epoch (select=last)"
     )
+
+
+@pytest.mark.slow
+def test_values_of_vali_are_called_so_and_stand_beside_no_published_number() -> None:
+    theirs = Published("a book", {"good": {"paper": {"ndcg@5": 0.6}}})
+    results = results_of(published=theirs, split="vali", left_out="they are of test")
+    known = dict(facts(results))
+    assert known["data"] == "letor, vali"
+    assert known["NOTE"].startswith("no test split: these values are of vali")
+    assert known["published"] == "left out: they are of test"
+    numbers, verdicts = blocks(results)
+    assert numbers.title == "Vali metrics, metrics_as=paper"
+    assert verdicts.title == "Verdicts by ndcg@5 of vali"
+    assert "published" not in f"{numbers} {verdicts}"
+    assert results.numbers["split"].unique().tolist() == ["vali"]
 
 
 def test_a_seed_that_lacks_a_fold_is_left_out() -> None:
@@ -278,13 +288,3 @@ def test_a_published_mean_alone_stands_beside_our_mean(tmp_path: Path) -> None:
     ]  # fmt: skip
     report, _ = fold_report(replace(FOLDS, published={}), runs, "mine", "command")
     assert "published" not in f"{report.facts} {report.blocks}"
-
-
-@pytest.mark.slow
-def test_lists_other_than_the_published_are_refused(tmp_path: Path) -> None:
-    for fold, split in product(range(1, 6), SPLITS):
-        write_letor(tmp_path / f"MQ2008/Fold{fold}/{split}.txt", make_lists([3], width=46))
-    places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}"]
-    order = table_of(["table=letor4_baselines", "rows=RankBoost", *places, "dry_run=true"])
-    with pytest.raises(ConfigError, match=r"1 lists here, .* as published; give the published"):
-        make_table(order)

@@ -25,15 +25,16 @@ from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.console.configs import own_keys
 from ltr.console.keys import number, text, texts, whole
 from ltr.errors import ConfigError, as_started
-from ltr.experiment.run_folder import RunFolder, find_runs
+from ltr.experiment.run_folder import NO_TEST_SPLIT, NO_TEST_VERDICT, RunFolder, find_runs
 
 
 class Findings(NamedTuple):
-    """The result of a comparison: a report, the interval of each system, and all pairs."""
+    """The result of a comparison: a report, the interval of each system, all pairs, the split."""
 
     report: Report
     systems: Mapping[str, SystemInterval]
     pairs: Sequence[Comparison]
+    split: str  # the split that the runs are measured on
 
 
 def compare(cfg: DictConfig) -> str:
@@ -62,7 +63,7 @@ def compare(cfg: DictConfig) -> str:
 
 def _write(found: Findings, place: Path) -> str:
     """Write one file if ``place`` ends in .html, .md, .tex or .csv, else a folder; return where."""
-    table = frame(found.pairs)
+    table = frame(found.pairs).assign(split=found.split)
     if place.suffix not in {*FORMS, ".csv"}:
         return f"{place} ({', '.join(found.report.write(place, 'compare', {'compare': table}))})"
     make_folder("write", place.parent)
@@ -114,18 +115,25 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
     ]
     words = [*texts(cfg, "runs"), *changed]
     notes = _notes(systems, pairs, None if cfg.published is None else number(cfg, "published"))
+    split, worth = runs[0].split, dict[str, float]()
+    if split == "vali":
+        notes.insert(0, f"{NO_TEST_SPLIT}; {NO_TEST_VERDICT}")
+        if cfg.published is not None:
+            notes.insert(1, f"published={cfg.published} is compared with values of vali")
+        worth = {name: _crossfit(of, metric) for name, of in groups.items()}
     if aligned.dropped:
         notes.append(f"{aligned.dropped} queries that the convention skips are left out")
     report = Report(
         name="compare",
-        title=f"{metric} on {runs[0].results['dataset']}, test: {aligned.queries:,} queries{where}",
+        title=f"{metric} on {runs[0].results['dataset']}, {split}: {aligned.queries:,} queries"
+              f"{where}",
         command=f"{as_started('compare')} {shlex.join(words)}",
         facts=[*_facts([run.results for run in runs]),
                *(("scores", f"{name} of {', '.join(files)}") for name, files in scores.items())],
-        blocks=_blocks(systems, pairs, metric, draws["alpha"]),
+        blocks=_blocks(systems, pairs, metric, draws["alpha"], worth),
         notes=[*notes, runs[0].convention[1]],
     )  # fmt: skip
-    return Findings(report, systems, pairs)
+    return Findings(report, systems, pairs, split)
 
 
 def _facts(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -139,10 +147,25 @@ def _facts(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     ]
 
 
+def _crossfit(runs: pd.DataFrame, metric: str) -> float:
+    """Return the mean crossfit of ``metric`` over the ``runs`` of a system; NaN if unknown."""
+    every = [run.results for of_fold in runs.to_numpy() for run in of_fold]
+    if any(one["select_on"] != metric or one.get("crossfit") is None for one in every):
+        return math.nan
+    return sum(float(one["crossfit"]) for one in every) / len(every)
+
+
 def _blocks(
-    systems: Mapping[str, SystemInterval], pairs: Sequence[Comparison], metric: str, alpha: float
+    systems: Mapping[str, SystemInterval],
+    pairs: Sequence[Comparison],
+    metric: str,
+    alpha: float,
+    worth: Mapping[str, float],
 ) -> list[Block]:
-    """Return the table of the systems and, if there are pairs, the table of their differences."""
+    """Return the table of the systems and, if there are pairs, the table of their differences.
+
+    ``worth`` has the crossfit of each system that is measured on vali.
+    """
     sure = f"{1 - alpha:.0%} interval"
     head = ["", "seeds", metric, sure, "sd of seeds", "interval covers"]
     rows = [
@@ -152,6 +175,11 @@ def _blocks(
         ]
         for name, of in systems.items()
     ]  # fmt: skip
+    if worth:
+        head.append("crossfit")
+        for row in rows:
+            value = worth.get(row[0], math.nan)
+            row.append("" if math.isnan(value) else f"{value:.4f}")
     best = [(name, metric) for name in leaders(systems, pairs)]
     first = Block("Systems", "", head, rows, best)
     head = ["", "verdict", "against", "difference", sure, "p", "wins/ties/losses", "resolves"]

@@ -151,38 +151,39 @@ def values_of_scores(
         scores: the file of scores, see ``read_scores``.
         run: the run that provides the test lists and the convention.
         metric: a name that ``named_metrics`` accepts; a function of the user's own is imported.
-        data: the LETOR file whose rows are scored; None: the run's own test lists.
-        places: ``cache_dir`` and optionally ``data_dir``, to read the run's own test lists.
+        data: the LETOR file whose rows are scored; None: the lists that the run is measured on.
+        places: ``cache_dir`` and optionally ``data_dir``, to read these lists.
 
     Raises:
         ConfigError: the metric is undefined on these lists, or they were split from one table.
-        DataError: a file is wrong, or the lists are not those that the run was tested on.
+        DataError: a file is wrong, or the lists are not those that the run is measured on.
     """
     (measure,), convention = named_metrics([metric]), Convention(**run.convention[0])
     if data is not None:
         lists, values = read_scored(scores, data)
         _check_queries(run, lists, data)
     else:
-        lists = _test_lists(run, places)
-        values = scores_of(scores, lists, f"the test lists of {run.folder}")
-    check_metrics("test", lists, [measure], convention)
+        lists = _measured_lists(run, places)
+        values = scores_of(scores, lists, f"the {run.split} lists of {run.folder}")
+    check_metrics(run.split, lists, [measure], convention)
     return metrics_of_scores(lists, values, [measure], convention)[str(measure)]
 
 
-def _test_lists(run: RunFolder, places: Mapping[str, str]) -> Lists:
+def _measured_lists(run: RunFolder, places: Mapping[str, str]) -> Lists:
     node = trusted({**run.results["protocol"], **places}, ["dataset"]).dataset
     if node.get("path"):
         raise ConfigError(
-            f"{run.folder}: its test lists are cut from {node.path}, so that the scores of a file "
-            "would have rows of train too: train on dataset.split with a table of its own for test"
+            f"{run.folder}: its {run.split} lists are cut from {node.path}, so that the scores of "
+            "a file would have rows of train too: train on dataset.split with a table of its own "
+            f"for {run.split}"
         )
     if "data_dir" in places and "data_dir" in node:
         node.data_dir = places["data_dir"]
-    lists = make_dataset(node).split("test")
+    lists = make_dataset(node).split(run.split)
     if lists.digest != run.digest:
         raise DataError(
-            f"{run.folder}: its test lists have changed: give data=FILE, the LETOR file that was "
-            "scored"
+            f"{run.folder}: its {run.split} lists have changed: give data=FILE, the LETOR file "
+            "that was scored"
         )
     return lists
 
@@ -196,5 +197,5 @@ def _check_queries(run: RunFolder, lists: Lists, data: Path) -> None:
     if ours.to_numpy().tolist() != theirs.to_numpy().tolist():
         raise DataError(
             f"{data}: its queries (ids, items, which are empty) are not those of {run.folder}: "
-            "give the file that the run was tested on"
+            f"give the file that the run was {'tested' if run.split == 'test' else 'measured'} on"
         )

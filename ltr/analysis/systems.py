@@ -14,7 +14,7 @@ from ltr.arrays import Doubles
 from ltr.console.arguments import as_text
 from ltr.console.keys import flat, of_method
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.run_folder import RunFolder, check_measured_alike
 from ltr.metrics.spec import METRICS
 
 OfQueries = tuple[Sequence[str], Doubles]  # the ids of queries, and a metric for each query
@@ -25,11 +25,11 @@ def runs_frame(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
 
     The frame of run folders has a column for each fold. Its index has the system, in the order of
     the first runs, and the training: the seed, or a text such as "1, dataset.seed 2" if several
-    values of ``dataset.seed`` have the same test lists.
+    values of ``dataset.seed`` have the same lists.
 
     Raises:
         ConfigError: two runs are the same, one is missing, or their conventions differ.
-        DataError: test lists differ.
+        DataError: the lists that they are measured on differ.
     """
     _check_side_by_side(runs, metric)
     fold_of = folds_of(runs)
@@ -65,10 +65,10 @@ def runs_frame(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
 
 
 def folds_of(runs: Sequence[RunFolder]) -> dict[str | None, str]:
-    """Map the ``repeat`` of each run to its fold; runs with the same test lists share a fold.
+    """Map the ``repeat`` of each run to its fold; runs measured on the same lists share a fold.
 
     Raises:
-        ConfigError: several seeds split one table, so that their test lists share queries.
+        ConfigError: several seeds split one table, so that their lists share queries.
     """
     by_digest: dict[str, str] = {}
     found = {}
@@ -77,9 +77,9 @@ def folds_of(runs: Sequence[RunFolder]) -> dict[str | None, str]:
     tables = [run.results["protocol"].get("dataset", {}).get("path") for run in runs]
     if len(by_digest) > 1 and any(tables):
         raise ConfigError(
-            f"test was cut from one table by several seeds ({', '.join(map(str, found))}): queries "
-            "that stand in several cuts would be counted more than once; compare the runs of one "
-            "dataset.seed, trained with several seed="
+            f"{runs[0].split} was cut from one table by several seeds "
+            f"({', '.join(map(str, found))}): queries that stand in several cuts would be counted "
+            "more than once; compare the runs of one dataset.seed, trained with several seed="
         )
     return found
 
@@ -123,7 +123,8 @@ def side_by_side(folds: Mapping[Hashable, Sequence[OfQueries]]) -> SystemValues:
 
 
 def _check_side_by_side(runs: Sequence[RunFolder], metric: str) -> None:
-    """Check that all runs have one convention and, in each fold, the same test lists."""
+    """Check that all runs have one convention and, in each fold, are measured on the same lists."""
+    check_measured_alike(runs)
     first = runs[0]
     name = metric.partition("@")[0]
     # among our metrics only err depends on the number of grades, which may differ between folds
@@ -146,7 +147,7 @@ def _check_side_by_side(runs: Sequence[RunFolder], metric: str) -> None:
 
 def _different(one: RunFolder, other: RunFolder) -> DataError:
     return DataError(
-        f"{one.folder} and {other.folder} have different test lists "
+        f"{one.folder} and {other.folder} have different {one.split} lists "
         f"({one.results.get('dataset')} and {other.results.get('dataset')}): compare runs on the "
         "same data set and version"
     )

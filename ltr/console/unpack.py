@@ -16,7 +16,13 @@ from ltr.errors import DataError
 log = logging.getLogger(__name__)
 
 
-def unpack(archive: Path, public: PublicSet | None, folder: Path, wanted: Sequence[str]) -> None:
+def unpack(
+    archive: Path,
+    public: PublicSet | None,
+    folder: Path,
+    wanted: Sequence[str],
+    optional: Sequence[str] = (),
+) -> None:
     """Unpack the files ``wanted`` from a .zip, .tar (compressed or not) or .rar, or copy them from
     a folder.
 
@@ -28,6 +34,7 @@ def unpack(archive: Path, public: PublicSet | None, folder: Path, wanted: Sequen
         folder: the new folder, which must be missing or empty.
         wanted: paths inside ``folder``, such as ``Fold1/train.txt``. In the archive they may be in
             any folder, but all in the same one.
+        optional: more paths in that folder, which the archive may lack.
 
     Raises:
         DataError: the archive is missing, damaged or has another SHA-256 than ``public``; a file is
@@ -40,13 +47,14 @@ def unpack(archive: Path, public: PublicSet | None, folder: Path, wanted: Sequen
             _check(archive, public, folder)
         try:
             if archive.is_dir():
-                _copy(_home(archive, archive, wanted), part, wanted)
+                home = _home(archive, archive, wanted)
+                _copy(home, part, [*wanted, *_those_in(home, optional)])
             else:
                 root = part / "unpacked"
                 root.mkdir()
                 _extract(archive, root, folder)
                 home = _home(archive, root, wanted)
-                for path in wanted:
+                for path in [*wanted, *_those_in(home, optional)]:
                     (part / path).parent.mkdir(parents=True, exist_ok=True)
                     (home / path).rename(part / path)
                 shutil.rmtree(root)
@@ -101,16 +109,20 @@ def _home(archive: Path, root: Path, wanted: Sequence[str]) -> Path:
     """Return the only folder below ``root`` that contains all wanted files; links do not count."""
     depth = wanted[0].count("/")
     homes = [path.parents[depth].resolve() for path in root.rglob(wanted[0])]
-    whole = [
-        home
-        for home in homes
-        if all(
-            (home / path).is_file() and (home / path).resolve() == home / path for path in wanted
-        )
-    ]
+    whole = [home for home in homes if all(_is_in(home, path) for path in wanted)]
     if len(whole) != 1:
         raise DataError(
             f"{archive}: {len(whole)} of its folders hold {', '.join(wanted)}; give the official "
             "archive"
         )
     return whole[0]
+
+
+def _is_in(home: Path, path: str) -> bool:
+    """Return whether ``path`` is a file in ``home``; a link is none."""
+    return (home / path).is_file() and (home / path).resolve() == home / path
+
+
+def _those_in(home: Path, paths: Sequence[str]) -> list[str]:
+    """Return those of ``paths`` that are files in ``home``."""
+    return [path for path in paths if _is_in(home, path)]

@@ -19,6 +19,7 @@ from ltr.data.lists import SPLITS, Columns, Lists, check_split, split_queries
 from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError, DataError
 
+OTHER_SPLIT = "measure split=vali, which chose the epoch, so that its values are too high"
 Reading = Callable[[Container[str] | None], tuple[Iterable[Block], Columns | None]]
 
 
@@ -43,7 +44,8 @@ class SplitFiles:
     def path(self, split: str) -> Path:
         """Return the file or folder that holds a split; ``ConfigError`` if none is given."""
         if check_split(split) not in self._paths:
-            raise ConfigError(f"give dataset.split.{split}=PATH, a table in {self.data_dir}")
+            other = f", or {OTHER_SPLIT}" if split == "test" else ""
+            raise ConfigError(f"give dataset.split.{split}=PATH, a table in {self.data_dir}{other}")
         return self.data_dir / self._paths[split]
 
     def _digest(self, path: Path) -> str:
@@ -88,9 +90,9 @@ class SplitFiles:
 
 
 class LetorFiles(SplitFiles):
-    """The files ``train.txt``, ``vali.txt`` and ``test.txt`` in a folder, or in one of its folds.
-    Each is parsed once; later runs map the arrays from the cache, whose key has the content of the
-    file and the settings with which it is read.
+    """The files ``train.txt``, ``vali.txt`` and, if it is there, ``test.txt`` in a folder, or in
+    one of its folds. Each is parsed once; later runs map the arrays from the cache, whose key has
+    the content of the file and the settings with which it is read.
     """
 
     def __init__(
@@ -153,16 +155,32 @@ class LetorFiles(SplitFiles):
     def _qids(self, path: Path) -> Iterable[str]:
         return (qid for block in read_blocks(path, self.rules) for qid in block.queries)
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits of the set: train and vali, and test if there is a ``test.txt``."""
+        # a link that leads nowhere counts: ``check`` names it
+        return SPLITS if os.path.lexists(self.path("test")) else SPLITS[:2]
+
     def check(self, *splits: str) -> None:
-        """Raise ``DataError`` naming the missing files of ``splits`` (none: all); read no data."""
-        paths = [self.path(split) for split in splits or SPLITS]
-        if missing := [path.name for path in paths if not os.path.isfile(path)]:  # noqa: PTH113
-            public = public_sets().get(self.name)
-            remedy = "set dataset.folder, dataset.fold and data_dir to where they are"
-            raise DataError(
-                f"{paths[0].parent}: no file {', '.join(missing)}; "
-                f"{public.how_to_get(self.data_dir) if public else remedy}"
-            )
+        """Raise ``DataError`` naming the missing files of ``splits`` (none: those that the set
+        has); read no data.
+        """
+        missing = self._missing(splits or self.splits)
+        if not missing:
+            return
+        folder, public = self.path("train").parent, public_sets().get(self.name)
+        remedy = "set dataset.folder, dataset.fold and data_dir to where they are"
+        if public:
+            missing = self._missing(splits or SPLITS)
+            remedy = public.how_to_get(self.data_dir)
+        elif splits == ("test",) and self.path("train").is_file():
+            remedy = f"these lists have no test split: put a test.txt there, or {OTHER_SPLIT}"
+        raise DataError(f"{folder}: no file {', '.join(missing)}; {remedy}")
+
+    def _missing(self, splits: Sequence[str]) -> list[str]:
+        """Return the names of the files of ``splits`` that are not there."""
+        paths = map(self.path, splits)
+        return [path.name for path in paths if not os.path.isfile(path)]  # noqa: PTH113
 
     def split(self, split: str) -> Lists:
         """Return the lists of a split, parsed once, then mapped.

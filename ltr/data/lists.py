@@ -133,12 +133,12 @@ def check_split(split: str) -> str:
 
 
 class Dataset(Protocol):
-    """Interface of a data set: lists in three splits; each ``configs/dataset/*.yaml`` builds one.
+    """Interface of a data set: lists in splits; each ``configs/dataset/*.yaml`` builds one.
 
     ``name`` is the name in results. ``fold`` counts from 1, and is None for a set without folds.
     ``width`` is the number of features, the same in every split. Two more members are optional:
 
-    - ``splits``: the names of the splits, for a set that lacks some of the three.
+    - ``splits``: the names of the splits, for a set without test; without it, all three.
     - ``with_columns(columns)``: for a set that takes the names or categories of its columns from
       ``train``. It returns the set with the columns of a trained model instead.
     """
@@ -153,10 +153,20 @@ class Dataset(Protocol):
     def width(self) -> int: ...
 
     def check(self) -> None:
-        """Raise ``DataError``, with the remedy, if a split is missing; read no data."""
+        """Raise ``DataError``, with the remedy, if one of the splits is missing; read no data."""
 
     def split(self, split: str) -> Lists:
         """Return the lists of ``train``, ``vali`` or ``test``; they are read or made only once."""
+
+
+def splits_of(dataset: Dataset) -> tuple[str, ...]:
+    """Return the names of the splits of ``dataset``: train and vali, and test if it has one."""
+    return tuple(getattr(dataset, "splits", SPLITS))
+
+
+def measured_split(splits: Iterable[str]) -> str:
+    """Return the split on which a run with these ``splits`` is measured: test, or else vali."""
+    return "test" if "test" in splits else "vali"
 
 
 def split_queries(

@@ -63,11 +63,11 @@ class TableFiles(SplitFiles):
             data_dir: the folder in which paths begin.
             cache_dir: the folder of the cached arrays.
             split: the path of ``train``, ``vali`` and ``test``; without ``vali``, the validation
-                lists are taken from the table of ``train``.
+                lists are taken from the table of ``train``; without ``test``, there is no test.
             path: one table that is divided into all three, in place of ``split``.
             fractions: the parts of the queries, with a sum of 1: for ``path``, train, vali and test
-                (None: 0.8, 0.1, 0.1); for a ``split`` without ``vali``, train and vali (None: 0.8,
-                0.2).
+                (None: 0.8, 0.1, 0.1), or train and vali alone; for a ``split`` without ``vali``,
+                train and vali (None: 0.8, 0.2).
             seed: the seed of the division.
             header: whether text files begin with a row of column names; see ``Source``.
             labels: ``"grade"`` (whole numbers) or ``"real"``; see ``ltr.data.letor.Rules``.
@@ -80,14 +80,19 @@ class TableFiles(SplitFiles):
             raise ConfigError("give dataset.label=COLUMN, the column of the labels")
         self.header = bool(header)
         paths, cut = _paths(split, path)
+        if path is not None and fractions is not None and len(fractions) == 2:
+            cut = SPLITS[:2]
+            paths = dict.fromkeys(cut, str(path))
         usual = _FRACTIONS[len(cut)]
         parts = tuple(usual if fractions is None else fractions)
         positive = [isinstance(part, int | float) and part > 0 for part in parts]
         whole = not usual or abs(sum(parts) - 1) < 1e-6
         if not all(positive) or len(positive) != len(usual) or not whole:
+            wanted = ", ".join(cut) or "nothing, every split has a table"
+            if path is not None:
+                wanted = "train, vali and test, or of train and vali alone"
             raise ConfigError(
-                f"dataset.fractions={list(parts)}: give the parts of "
-                f"{', '.join(cut) or 'nothing, every split has a table'}, each > 0, 1 in sum"
+                f"dataset.fractions={list(parts)}: give the parts of {wanted}, each > 0, 1 in sum"
             )
         rules = Rules(labels=labels, max_grade=max_grade)
         super().__init__(name, data_dir, cache_dir, rules, paths, cut, parts, seed)
@@ -111,9 +116,14 @@ class TableFiles(SplitFiles):
         """Number of features."""
         return len(self.columns.names)
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits of the set: train and vali, and test if it has a table or a part of one."""
+        return SPLITS if "test" in self._paths else SPLITS[:2]
+
     def check(self) -> None:
         """Raise ``DataError`` if a table is missing, ``ConfigError`` if the path of a split is."""
-        for split in SPLITS:
+        for split in self.splits:
             table_files(self.path(split))
 
     def split(self, split: str) -> Lists:
@@ -164,8 +174,8 @@ def _paths(split: Any, path: str | None) -> tuple[dict[str, str], tuple[str, ...
     paths = {name: str(one) for name, one in given.items() if one not in (None, "")}
     if (path is None) == (not paths) or not paths.keys() <= {*SPLITS}:
         raise ConfigError(
-            "give 'dataset.split={train:PATH,vali:PATH,test:PATH}', or dataset.path=PATH of one "
-            "table that is cut into them"
+            "give 'dataset.split={train:PATH,vali:PATH,test:PATH}' (test may be left out), or "
+            "dataset.path=PATH of one table that is cut into them"
         )
     if path is not None:
         return dict.fromkeys(SPLITS, str(path)), SPLITS

@@ -82,7 +82,8 @@ def make_ensemble(
     select_on = shared["select_on"]
     own = first.own_config(cfg, ["dataset", "metrics"])
     metrics, convention = make_metrics(own), make_convention(own)
-    lists = {split: first.read(own.dataset, split)[1] for split in ("vali", "test")}
+    measured = [split for split in ("vali", "test") if split in shared["data"]]
+    lists = {split: first.read(own.dataset, split)[1] for split in measured}
     for split, part in lists.items():
         if part.digest != shared["data"][split]["digest"]:
             raise DataError(

@@ -14,7 +14,12 @@ from ltr.console.keys import texts
 from ltr.errors import ConfigError
 from ltr.experiment.ensemble import check_alike, make_ensemble
 from ltr.experiment.report import metric_table
-from ltr.experiment.run_folder import RunFolder, find_runs
+from ltr.experiment.run_folder import (
+    NO_TEST_SPLIT,
+    RunFolder,
+    check_measured_alike,
+    find_runs,
+)
 from ltr.scorers.inputs import set_threads
 from ltr.scorers.weights import EQUAL, parse_weights
 
@@ -50,6 +55,7 @@ def ensemble_of_runs(cfg: DictConfig) -> str:
         raise ConfigError(f"output={folder} is there already: give the name of a new folder")
     for of_fold in folds.values():
         check_alike(of_fold)
+    check_measured_alike(runs)
     weights = parse_weights(texts(cfg, "weights"), len(runs) // len(folds))
     made = {
         str(fold): make_ensemble(of_fold, weights, place_of_fold(folder, fold, len(folds)), cfg)
@@ -76,12 +82,15 @@ def _summary(made: Mapping[str, dict[str, Any]]) -> list[str]:
         members = members.drop(columns="run").assign(**numbers[columns].mean())
     look: Any = {"headers": "keys", "floatfmt": ".4f", "showindex": False}
     parts = [tabulate(members.to_dict("list"), **look)]
-    means = {split: pd.DataFrame([one[split] for one in every]) for split in ("vali", "test")}
+    splits = [split for split in ("vali", "test") if split in first]
+    means = {split: pd.DataFrame([one[split] for one in every]) for split in splits}
     if several:
         values = {f"{split} {select_on}": frame[select_on] for split, frame in means.items()}
         parts.append(tabulate({"": [*made], **values}, **look))
         parts.append(f"mean over {len(made)} folds")
     parts.append(metric_table({split: dict(frame.mean()) for split, frame in means.items()}))
+    if "test" not in splits:
+        parts.append(NO_TEST_SPLIT)
     parts.append(str(first["convention"]["text"]))
     names = ["crossfit", "crossfit_equal", "crossfit_error"]
     value, equal, error = pd.DataFrame(every)[names].astype(float).mean(skipna=False)

@@ -18,7 +18,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.keys import Kind, as_list, without
-from ltr.data.lists import SPLITS
+from ltr.data.lists import splits_of
 from ltr.experiment.labels import with_suggested
 from ltr.models.rounds import BoostedTrees
 from ltr.relaxations.learned_sorter import SHIPPED
@@ -55,7 +55,7 @@ def identity(config: DictConfig) -> str:
     """
     dataset = make_dataset(config.dataset)
     dataset.check()
-    digests = {split: dataset.split(split).digest for split in SPLITS}
+    digests = {split: dataset.split(split).digest for split in splits_of(dataset)}
     config = with_suggested(config, lambda: dataset.split("train"))
     return _hash(_parts(config) | {"data": digests})
 

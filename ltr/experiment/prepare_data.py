@@ -13,7 +13,7 @@ from ltr.console.keys import required
 from ltr.console.unpack import unpack
 from ltr.data.cache import file_digest
 from ltr.data.files import LetorFiles
-from ltr.data.lists import SPLITS, Lists
+from ltr.data.lists import SPLITS, Lists, splits_of
 from ltr.data.public_sets import Known, public_sets
 from ltr.errors import ConfigError, DataError
 from ltr.scorers.parts import make_dataset
@@ -30,8 +30,11 @@ def prepare_data(cfg: DictConfig) -> None:
     datasets, public = _folds(cfg), public_sets().get(cfg.dataset.get("name"))
     rows, strange, text = [], [], ""
     for dataset in datasets:
-        dataset.check()
-        for split in SPLITS:
+        if public and isinstance(dataset, LetorFiles):  # a public set has all of them
+            dataset.check(*SPLITS)
+        else:
+            dataset.check()
+        for split in splits_of(dataset):
             lists = dataset.split(split)
             rows.append({"fold": dataset.fold, "split": split, **counts_of(lists)})
             if public and isinstance(dataset, LetorFiles):
@@ -42,6 +45,8 @@ def prepare_data(cfg: DictConfig) -> None:
             if split == "train" and lists.columns is not None:
                 coded = ", ".join(lists.columns.categories) or "none"
                 text = f"\n\n{len(lists.columns.names):,} features, categories: {coded}"
+    if "test" not in {row["split"] for row in rows}:
+        text += "\n\nno test split: train, recommend and the others measure vali alone"
     print(table(rows) + text)
     if public and public.known:
         if strange := differences(rows, public.known) + strange:
@@ -61,14 +66,21 @@ def _folds(cfg: DictConfig) -> list[Any]:
     folds = cfg.dataset.get("folds") or len([*folder.glob("Fold[0-9]")])
     every = [*range(1, folds + 1)] or [None]
     if cfg.archive is not None and not any(folder.glob("*")):
-        splits = [one for one in SPLITS if one != "vali" or cfg.dataset.get("vali_share") is None]
-        wanted = [f"Fold{f}/{one}.txt" if f else f"{one}.txt" for f in every for one in splits]
+        cut = [] if cfg.dataset.get("vali_share") is None else ["vali"]
+        public = public_sets().get(dataset.name)
+        optional = [] if public else _files(every, ["test"])
+        splits = [one for one in SPLITS if one not in cut and (public or one != "test")]
         archive = Path(str(cfg.archive)).expanduser()
-        unpack(archive, public_sets().get(dataset.name), folder, wanted)
+        unpack(archive, public, folder, _files(every, splits), optional)
     nodes: list[Any] = [
         OmegaConf.merge(cfg.dataset, {"fold": fold, "folds": folds}) for fold in every
     ]
     return [*map(make_dataset, nodes)]
+
+
+def _files(folds: Sequence[int | None], splits: Sequence[str]) -> list[str]:
+    """Return the path of each of ``splits`` of each fold, in the folder of the data set."""
+    return [f"Fold{fold}/{one}.txt" if fold else f"{one}.txt" for fold in folds for one in splits]
 
 
 def counts_of(lists: Lists) -> dict[str, Any]:

@@ -12,8 +12,17 @@ from omegaconf import OmegaConf
 from tabulate import tabulate
 
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import Lists
-from ltr.experiment.run_folder import commit, versions, write_queries, write_results, write_scores
+from ltr.data.lists import Lists, measured_split
+from ltr.experiment.run_folder import (
+    NO_TEST_SPLIT,
+    QUERIES,
+    SCORES,
+    commit,
+    versions,
+    write_queries,
+    write_results,
+    write_scores,
+)
 from ltr.experiment.start import Inputs, Training
 from ltr.metrics import Convention, Metric
 from ltr.metrics.crossfit import Crossfit
@@ -41,9 +50,9 @@ class Report:
 
 
 def report_of(inputs: Inputs, training: Training, started: float) -> Report:
-    """Test the selected weights of ``training`` and write the results of the run, which began at
-    ``started`` (``time.perf_counter()``). Processes that train together share the work; only the
-    first one writes files.
+    """Measure the selected weights of ``training`` on vali and, if there is one, test; write the
+    results of the run, which began at ``started`` (``time.perf_counter()``). Processes that train
+    together share the work; only the first one writes files.
     """
     parts, lists, scorer = inputs.parts, inputs.lists, training.scorer
     settings, convention = parts.settings, parts.convention
@@ -80,6 +89,8 @@ def report_of(inputs: Inputs, training: Training, started: float) -> Report:
             f"\ncrossfit vali {settings.select_on} {worth.value:.4f} ± {worth.error:.4f} "
             "(standard error), the epoch chosen on one half of the lists and measured on the other"
         )
+    if "test" not in data:
+        text += f"\n{NO_TEST_SPLIT}"
     text += (
         f"\n{convention.describe()}; weights of epoch {tested} (select={settings.select}); "
         f"{time.perf_counter() - started:.0f} s\nkept in {inputs.folder}"
@@ -116,7 +127,8 @@ def write_run(
     If several processes train together, only the first one writes files.
 
     Args:
-        folder: gets ``results.json`` and, if there are test lists, ``queries.csv``, ``scores.csv``.
+        folder: gets ``results.json``, and metrics and scores of the test lists or, if there are
+            none, of the validation lists.
         scorer: the trained model.
         lists: the lists of every split that ``results.json`` is to describe.
         opened: the validation lists, and test lists if there are any, after ``scorer.open``.
@@ -152,9 +164,11 @@ def write_run(
         **more,
     }
     if is_main():
-        if "test" in opened:
-            write_queries(folder / "queries.csv", lists["test"], values["test"])
-            write_scores(folder / "scores.csv", lists["test"], scores["test"].cpu().numpy())
+        split = measured_split(opened)
+        for names in (QUERIES, SCORES):  # of an earlier run in this folder, on other lists
+            (folder / names["vali" if split == "test" else "test"]).unlink(missing_ok=True)
+        write_queries(folder / QUERIES[split], lists[split], values[split])
+        write_scores(folder / SCORES[split], lists[split], scores[split].cpu().numpy())
         write_results(folder, results)
     return results
 

@@ -26,6 +26,7 @@ from filelock import FileLock, Timeout
 from ltr.arrays import Doubles, Floats
 from ltr.atomic import atomic_write, safe_cell, without_nan, write_frame
 from ltr.console.folders import read_overrides
+from ltr.data.lists import measured_split
 from ltr.errors import ConfigError, DataError, OutputError, as_started
 
 if TYPE_CHECKING:
@@ -39,7 +40,15 @@ log = logging.getLogger(__name__)
 RESULTS, NOTE = "results.json", "identity.txt"
 RESUMED = "resumed as another run"  # stands in the note instead of an identity
 _NOT_RESULTS = ("train.log", "error.txt", NOTE)
-FILES = ("queries.csv", "scores.csv", "history.csv")  # results.json holds their digests
+# Metrics of each query and score of each item of the split that a run is measured on.
+QUERIES = {"test": "queries.csv", "vali": "vali_queries.csv"}
+SCORES = {"test": "scores.csv", "vali": "vali_scores.csv"}
+FILES = (*QUERIES.values(), *SCORES.values(), "history.csv")  # results.json holds their digests
+NO_TEST_SPLIT = (
+    "no test split: these values are of vali, too high where vali chose the epoch, settings or "
+    "weights; crossfit corrects for the choice of the epoch and of weights"
+)
+NO_TEST_VERDICT = "verdicts and intervals are about these values, not about new queries"
 _DIGEST, _FILES = "sha256", "files_sha256"  # keys of results.json
 _MEANS = {"test", "vali", "untrained_vali"}  # entries of results.json with a mean for each metric
 _NUMBER = (int, float)
@@ -216,14 +225,15 @@ class RunFolder:
 
     @cached_property
     def queries(self) -> "pd.DataFrame":
-        """The content of ``queries.csv``: a row per test query."""
+        """A row per query of ``split``, with its metrics."""
         how: Any = {"dtype": {"qid": str}, "keep_default_na": False, "na_values": [""]}
-        return self._table("queries.csv", ["qid", "items", "empty"], **how)
+        return self._table(QUERIES[self.split], ["qid", "items", "empty"], **how)
 
     @cached_property
     def scores(self) -> "Doubles":
-        """The scores in ``scores.csv``, one per test item."""
-        return self._numbers("scores.csv", self._table("scores.csv", ["score"])["score"])
+        """The scores of the items of ``split``."""
+        name = SCORES[self.split]
+        return self._numbers(name, self._table(name, ["score"])["score"])
 
     @cached_property
     def history(self) -> "pd.DataFrame":
@@ -231,8 +241,8 @@ class RunFolder:
         return self._table("history.csv", ["epoch"])
 
     def values(self, metric: str) -> tuple[list[str], "Doubles"]:
-        """Return the ids of the test queries, and ``metric`` for each, NaN if the convention skips
-        the query; ``ConfigError`` if the run did not compute it.
+        """Return the ids of the queries of ``split``, and ``metric`` for each, NaN if the
+        convention skips the query; ``ConfigError`` if the run did not compute it.
         """
         known = [str(name) for name in self.queries if name not in ("qid", "items", "empty")]
         if metric not in known:
@@ -241,7 +251,7 @@ class RunFolder:
                 f"train again with 'metrics=[{','.join([*known, metric])}]'"
             )
         qids = self.queries["qid"].map(safe_cell)  # as earlier versions wrote them
-        return qids.tolist(), self._numbers("queries.csv", self.queries[metric])
+        return qids.tolist(), self._numbers(QUERIES[self.split], self.queries[metric])
 
     @property
     def repeat(self) -> str | None:
@@ -251,14 +261,19 @@ class RunFolder:
         return ", ".join(f"{k} {value}" for k, value in given.items() if value is not None) or None
 
     @property
+    def split(self) -> str:
+        """The split that the run is measured on: test, or vali if its data set has no test."""
+        return measured_split([*self.results, *self.results.get("data", {})])
+
+    @property
     def digest(self) -> str:
-        """The digest of the test lists; ``DataError`` if the run had none."""
-        if "test" not in (data := self.results.get("data", {})):
+        """The digest of the lists of ``split``; ``DataError`` if the run did not note it."""
+        lists = self.results.get("data", {}).get(self.split)
+        if lists is None:
             raise DataError(
-                f"{self.folder} had no test lists: train again with some (Ranker.fit: the second "
-                "of eval_set)"
+                f"{self.folder / RESULTS} does not say which lists were measured: train it again"
             )
-        return str(data["test"]["digest"])
+        return str(lists["digest"])
 
     @property
     def convention(self) -> tuple[dict[str, Any], str]:
@@ -366,7 +381,7 @@ def runs_in(folder: Path) -> list[RunFolder]:
 def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
     """Return the finished runs in ``paths``, and the folders of the unfinished ones. A path is a
     run folder, its ``results.json``, or a folder with runs at any depth. ``DataError``: a path
-    leads to no finished run, ``results.json`` is damaged, or a run had no test lists.
+    leads to no finished run, or ``results.json`` is damaged or names no lists.
     """
     found: dict[Path, RunFolder] = {}
     for folder in map(Path, paths):
@@ -376,8 +391,18 @@ def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
         for run in runs:
             found.setdefault(run.folder.resolve(), run)
     finished = [run for run in found.values() if run.finished]
-    _ = [run.digest for run in finished]  # raises for a damaged run, or one without test lists
+    _ = [run.digest for run in finished]  # raises for a damaged run
     return finished, [run.folder for run in found.values() if not run.finished]
+
+
+def check_measured_alike(runs: Sequence[RunFolder]) -> None:
+    """Raise ``ConfigError`` if some of ``runs`` are measured on test, and others have no test."""
+    by_split = {run.split: run for run in runs}
+    if len(by_split) > 1:
+        raise ConfigError(
+            f"{by_split['test'].folder} is measured on test, {by_split['vali'].folder} has no test "
+            "split: give runs of one kind, or train again with a test split"
+        )
 
 
 def versions() -> dict[str, str]:

@@ -12,7 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.folders import run_folder
 from ltr.console.keys import Resumed, keys
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import SPLITS, Lists
+from ltr.data.lists import SPLITS, Dataset, Lists, splits_of
+from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import origins_of
 from ltr.experiment.labels import resolve_labels
@@ -116,9 +117,17 @@ def open_lists(
         source = cfg.init_from if cfg.resume is None else folder / "last.pt"
         if (columns := load_model(source, trust=cfg.trust).columns) is not None:
             parts = replace(parts, dataset=parts.dataset.with_columns(columns))
-    splits = getattr(parts.dataset, "splits", SPLITS)
-    lists = {split: parts.dataset.split(split) for split in splits}
+    lists = {split: parts.dataset.split(split) for split in splits_of(parts.dataset)}
+    if "test" not in lists:
+        log.info("%s", _without_test(parts.dataset))
     return Inputs(*resolve_labels(cfg, parts, lists), lists, folder, choices)
+
+
+def _without_test(dataset: Dataset) -> str:
+    """Return a line that says that nothing is tested."""
+    fold = "" if dataset.fold is None else f" fold {dataset.fold}"
+    public = ", though it is published with one" if dataset.name in public_sets() else ""
+    return f"{dataset.name}{fold} has no test split{public}: vali alone is measured"
 
 
 def begin(inputs: Inputs, train: Lists, hooks: Sequence[Hook]) -> Training:
@@ -165,7 +174,9 @@ def _scorer(inputs: Inputs, file: Path, last: Mapping[str, Any] | None) -> Score
     if last is not None:
         with fitting(file):
             transform, columns = features_of(last)
-            changed = [name for name, one in origins.items() if last["data"].get(name) != one]
+            before = last["data"]
+            now = dict.fromkeys(before.keys() & {*SPLITS}) | origins  # test may be gone
+            changed = [name for name, one in now.items() if before.get(name) != one]
         if changed:
             raise DataError(
                 f"{', '.join(changed)} changed since the run began: restore it, or start anew"
@@ -198,7 +209,7 @@ def _scorer(inputs: Inputs, file: Path, last: Mapping[str, Any] | None) -> Score
 
 
 def check_reads(scorer: Scorer, train: Lists, cfg: DictConfig, key: str) -> None:
-    """Check that ``scorer`` reads the features of ``train``, and has not seen the test lists.
+    """Check that ``scorer`` reads the features of ``train``, and saw no lists of vali or test.
 
     ``key`` is the setting that names the run of ``scorer``: either ``init_from`` or ``teacher``. If
     that run was trained on other lists, a warning is logged. ``DataError``: ``train`` has other
@@ -220,7 +231,7 @@ def check_reads(scorer: Scorer, train: Lists, cfg: DictConfig, key: str) -> None
     other = [name for name in (*_SOURCE, *cut) if theirs.get(name) != ours.get(name)]
     if other and not {*other} & {*_SOURCE}:
         raise ConfigError(
-            f"{given} may have seen lists of this test: set dataset.{other[0]} as it was there, "
-            f"{theirs.get(other[0])}"
+            f"{given} may have seen lists of this vali or test: set dataset.{other[0]} as it was "
+            f"there, {theirs.get(other[0])}"
         )
-    log.warning("%s was trained on other lists: test must have none of them", given)
+    log.warning("%s was trained on other lists: vali and test must have none of them", given)

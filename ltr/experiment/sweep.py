@@ -145,7 +145,7 @@ def _outcome(run: RunFolder) -> dict[str, Any]:
     parts = {
         "vali": results["vali"],
         "crossfit": {} if worth is None else {results["select_on"]: worth},
-        "test": results["test"],
+        "test": results.get("test", {}),
     }
     return {
         "status": "done",
@@ -184,6 +184,10 @@ def table_of(rows: list[dict[str, Any]], *, test: bool = False) -> str:
         means = tabulate(cells.reset_index(drop=not compared), **look)
         parts.append(f"mean ± standard deviation over {' and '.join(repeated)}\n{means}")
     parts += ["; ".join(conventions)] if conventions else []
-    if of_test and not test:
+    finished = [row for row in rows if row["status"] == "done"]
+    untested = [row for row in finished if not any(name.startswith("test ") for name in row)]
+    if untested:
+        parts.append(f"{len(untested)} of {len(finished)} runs have no test split")
+    elif finished and not test:
         parts.append("test is in summary.csv; the same command with show_test=true shows it")
     return "\n\n".join(parts)

@@ -21,11 +21,10 @@ from ltr.console.keys import as_list, number, texts
 from ltr.console.process import say
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.ensemble_command import place_of_fold
-from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.run_folder import NO_TEST_SPLIT, RunFolder
 from ltr.metrics.crossfit import Crossfit
 from ltr.tables.config import table_config
-from ltr.tables.report import data_counts
-from ltr.tables.results import CROSSFIT, OWN, Results, check_test_lists
+from ltr.tables.results import CROSSFIT, OWN, Results, check_measured_lists
 from ltr.tables.runs import Run, complete, plan
 from ltr.tables.spec import Table, read_table
 from ltr.tables.table import report_of, results_of
@@ -63,12 +62,12 @@ def recommend(cfg: DictConfig) -> str:
     _check_alike(runs, bool(folds))
     config = runs[0].config
     metrics = [*dict.fromkeys([str(config.select_on), *map(str, as_list(config.metrics))])]
-    table = replace(table, metrics=metrics, verdicts=metrics, conventions=[OWN])
+    table = replace(table, metrics=metrics, verdicts=metrics, conventions=[OWN], published={})
     data, workers = str(runs[0].config.dataset.name), order.workers(runs[0].config)
     output = Path(cfg.output or output_dir / f"recommended_{data}_{now:%Y-%m-%d_%H-%M-%S}")
     if output.exists():
         raise ConfigError(f"output={output} is there already: give the name of a new folder")
-    check_test_lists(table, runs)
+    check_measured_lists(table, runs)
     words = [*order.of_table, *(f"{_FOLD}{','.join(fold)}" for fold in folds[-1:])]
     folder = order.path(output_dir / "tables", data, ["recommend", *words])
     todo = sum(not run.done for run in runs)
@@ -85,7 +84,7 @@ def recommend(cfg: DictConfig) -> str:
     runs, more = complete(final_plan(), final_plan, folder, workers)
     _tell(more)
     command = f"{as_started('recommend')} {shlex.join([*order.asked, *words])}"
-    results = results_of(final, runs, more, float(order.cfg.margin), data_counts(final, runs))
+    results = results_of(final, runs, more, float(order.cfg.margin))
     report, frames = report_of(results, order, folder.name, command)
     report.write(folder, "table", frames)
     chosen = {
@@ -171,8 +170,9 @@ def _text(results: Results, chosen: Mapping[int | None, Run], output: Path, fold
     """Return the rows with their values, what was chosen, and what can be done with it."""
     frame, convention = results.by_run, results.table.conventions[0]
     select_on = str(next(iter(chosen.values())).config.select_on)
-    tests = {f"{convention} {metric}": f"test {metric}" for metric in results.table.metrics}
-    names = {CROSSFIT: f"{CROSSFIT} {select_on}", **tests}
+    split = results.split
+    measured = {f"{convention} {metric}": f"{split} {metric}" for metric in results.table.metrics}
+    names = {CROSSFIT: f"{CROSSFIT} {select_on}", **measured}
     by_row = frame.groupby("row", sort=False)
     means = by_row[[*names]].mean().assign(seconds=by_row["seconds"].sum().round())
     means = means.sort_values(CROSSFIT, ascending=False)
@@ -182,13 +182,15 @@ def _text(results: Results, chosen: Mapping[int | None, Run], output: Path, fold
     look: Any = {"headers": "keys", "floatfmt": ("", *[".4f"] * len(names), ".0f")}
     words = ", ".join(dict.fromkeys(run.label for run in chosen.values()))
     place = next(iter(places(output, chosen)))
+    note = f"\n{NO_TEST_SPLIT}" if split == "vali" else ""
+    evaluate = f"{as_started('evaluate')} {place}{' split=vali' if split == 'vali' else ''}"
     return "\n\n".join(
         [
             tabulate(shown.where(shown.notna(), None).to_dict("list"), **look),
-            f"the choice, by crossfit on vali: {words}\nkept in {output}\n"
+            f"the choice, by crossfit on vali: {words}{note}\nkept in {output}\n"
             f"all intervals: {folder / 'table.html'}",
             f"next: {as_started('predict')} {place} input=FILE\n"
             f"      {as_started('export')} {place} to=onnx\n"
-            f"      {as_started('evaluate')} {place}",
+            f"      {evaluate}",
         ]
     )

@@ -9,10 +9,9 @@ import pandas as pd
 
 from ltr.analysis.report import NO_TEST, PUBLISHED, Block, Report
 from ltr.analysis.verdicts import COVERS, DECIDED, leaders, rule
-from ltr.data.lists import SPLITS
-from ltr.data.public_sets import public_sets
+from ltr.data.lists import splits_of
 from ltr.errors import DataError
-from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.run_folder import NO_TEST_SPLIT, NO_TEST_VERDICT, RunFolder
 from ltr.metrics import Convention
 from ltr.scorers.parts import make_dataset
 from ltr.tables.results import (
@@ -94,7 +93,8 @@ def _numbers(results: Results, name: str, convention: Convention) -> Block:
         for metric, of in results.verdicts.items() if name == table.conventions[0]
         for row in leaders(of.intervals, of.against.values())
     ]  # fmt: skip
-    return Block(f"Test metrics, metrics_as={name}", "; ".join(notes), head, rows, best)
+    title = f"{results.split.capitalize()} metrics, metrics_as={name}"
+    return Block(title, "; ".join(notes), head, rows, best)
 
 
 def _verdicts(results: Results, chosen: pd.DataFrame, metric: str) -> Block:
@@ -129,7 +129,8 @@ def _verdicts(results: Results, chosen: pd.DataFrame, metric: str) -> Block:
     about += [f"{', '.join(labels)}: {why}" for why, labels in notes if why]
     head, cells = zip(*columns, strict=True)
     rows = [[*texts] for texts in zip(*cells, strict=True)]
-    return Block(f"Verdicts by {metric}", "; ".join(about), head, rows)
+    of_vali = " of vali" if results.split == "vali" else ""
+    return Block(f"Verdicts by {metric}{of_vali}", "; ".join(about), head, rows)
 
 
 def facts(results: Results) -> list[tuple[str, str]]:
@@ -151,11 +152,12 @@ def facts(results: Results) -> list[tuple[str, str]]:
     judged = next(iter(results.verdicts.values()), Verdicts({}, {}))
     spreads = dict.fromkeys(COVERS[of.spread.covers] for of in judged.intervals.values())
     not_there = "" if judged.against else " is not finished: no row is compared with it"
+    published = " ".join(results.published.source.split())
     found = {
         "data": f"{runs[0].config.dataset.name}, {f'fold{several} ' * bool(folds)}"
-        f"{' '.join(folds)}{', ' * bool(folds)}test",
+        f"{' '.join(folds)}{', ' * bool(folds)}{results.split}",
         "lists": results.lists,
-        "NOTE": results.unlike,
+        "NOTE": f"{NO_TEST_SPLIT}; {NO_TEST_VERDICT}" if results.split == "vali" else "",
         "selection": "; ".join(weights),
         "seeds": " ".join(map(str, seeds)),
         "runs": f"{len(finished)} of {len(runs)} runs are done",
@@ -166,7 +168,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
         "interval": spreads and f"{1 - ALPHA:.0%}, over {' or '.join(spreads)}",
         "baseline": len(judged.intervals) > 1 and f"{results.baseline}{not_there}",
         "verdict": judged.against and rule(results.margin, ALPHA),
-        PUBLISHED: " ".join(results.published.source.split()),
+        PUBLISHED: f"left out: {results.left_out}" if results.left_out else published,
     }
     return [(key, str(value)) for key, value in found.items() if value]
 
@@ -178,39 +180,31 @@ def unfinished(runs: Sequence[Run]) -> dict[str, str]:
     return {row: f"{some} of {every} runs" for row, some, every in counts.itertuples()}
 
 
-def data_counts(table: Table, runs: Sequence[Run]) -> tuple[str, str | None]:
-    """Return the counts of each split in words, and a text if published ones differ, else None."""
-    name, unlike = str(runs[0].config.dataset.name), None
-    known = public_sets()[name].known if name in public_sets() and name in table.published else ()
-    published = {(one.fold, one.splits): one.lists for one in known}
+def data_counts(runs: Sequence[Run]) -> str:
+    """Return the number of lists of each split in words."""
     counts: dict[str, list[int]] = {}
-    for fold, run in {run.fold: run for run in runs}.items():
+    for run in {run.fold: run for run in runs}.values():
         dataset = make_dataset(run.config.dataset)
-        for split in SPLITS:
+        for split in splits_of(dataset):
             with suppress(DataError):  # the data are missing
-                here = len(dataset.split(split))
-                counts.setdefault(split, []).append(here)
-                there = published.get((fold, (split,)), here)
-                if here != there:
-                    unlike = (
-                        f"the published numbers are of other data: {split} of fold {fold} has "
-                        f"{here:,} lists here, {there:,} as published"
-                    )
+                counts.setdefault(split, []).append(len(dataset.split(split)))
     ends = {split: dict.fromkeys((min(of), max(of))) for split, of in counts.items()}
     words = [f"{split} {' to '.join(map('{:,}'.format, of))}" for split, of in ends.items()]
-    return ", ".join(words), unlike
+    return ", ".join(words)
 
 
 def fold_report(
-    table: Table, runs: Sequence[Run], name: str, command: str
+    table: Table, runs: Sequence[Run], name: str, command: str, left_out: str | None = None
 ) -> tuple[Report, dict[str, pd.DataFrame]]:
     """Return the report of a ``by_fold`` table of finished ``runs``, and the frame of its CSV file.
 
     If a row has choices, it shows the one with the best ``select_on`` on vali per fold and seed.
-    A number that is published as a mean alone stands beside our mean.
+    A number that is published as a mean alone stands beside our mean. ``left_out`` says why
+    published numbers are left out.
     """
-    data = str(runs[0].config.dataset.name)
-    published = table.published.get(data, Published(source="", values={}))
+    published = Published(source="", values={})
+    if left_out is None:
+        published = table.published.get(str(runs[0].config.dataset.name), published)
 
     def theirs_of(row: str, split: str, metric: str, fold: int) -> dict[str, Any]:
         found = published.values.get(str(published.of(row)), {}).get(split, {}).get(metric)
@@ -219,6 +213,7 @@ def fold_report(
         return {_MEAN: found}
 
     every = [RunFolder(run.folder).results for run in runs]
+    splits = [split for split in ("test", "vali") if split in every[0]]
     tried = pd.DataFrame({
         "row": [table.rows[run.label].choice_of for run in runs],
         "fold": [run.fold or 1 for run in runs],
@@ -235,7 +230,7 @@ def fold_report(
             **theirs_of(row, split, metric, fold),
         }
         for (row, fold, seed), best in groups.idxmax().items()
-        for split, metric in product(("test", "vali"), table.metrics)
+        for split, metric in product(splits, table.metrics)
     ], columns=_BY_FOLD).astype({PUBLISHED: float, _MEAN: float})  # fmt: skip
     folds = [f"fold {fold}" for fold in sorted(set(frame.fold))]
     made = []
@@ -257,7 +252,7 @@ def fold_report(
         ]
         note = "the difference is ours less the published number" * (len(rows) > len(ours))
         made.append(Block(f"{metric} of {split}", note, ["", *folds, "mean"], rows))
-    one = frame[(frame.split == "test") & (frame.metric == table.metrics[0])]
+    one = frame[(frame.split == splits[0]) & (frame.metric == table.metrics[0])]
     seeds = sorted(set(one.seed))
     settings = one.chosen + ", " + one.epoch.astype(str)
     rows = [
@@ -272,6 +267,8 @@ def fold_report(
         ("runs", f"{len(runs)}, of which {len(one)} are shown: chosen on vali"),
         ("seeds", " ".join(map(str, seeds))),
         ("convention", f"{convention}: {described.describe()}"),
+        *[("NOTE", NO_TEST_SPLIT)] * ("test" not in splits),
         *[(PUBLISHED, published.source)] * bool(published.source),
+        *[(PUBLISHED, f"left out: {left_out}")] * (left_out is not None),
     ]
     return Report(name, table.title, command, head, made), {"table": frame}

@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 from ltr.analysis.systems import side_by_side
 from ltr.analysis.verdicts import Comparison, SystemInterval, compare_systems, interval_of
 from ltr.console.configs import files_of
-from ltr.data.lists import Lists
-from ltr.errors import DataError
+from ltr.data.lists import Lists, measured_split, splits_of
+from ltr.errors import ConfigError, DataError
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention
@@ -28,7 +28,7 @@ CROSSFIT = "crossfit vali"  # column: vali metric with epochs chosen on the othe
 OWN = "own"  # names the convention of the runs among those of a table
 IN_MEMORY = ["commit", "queries"]  # columns that are not written to runs.csv
 _COLUMNS = [
-    "row", "convention", "metric", "runs", "ours", "deviation", "low", "high", "beside",
+    "row", "convention", "split", "metric", "runs", "ours", "deviation", "low", "high", "beside",
     "published", "difference", "covered", "baseline", "less_baseline", "less_low", "less_high",
     "p", "verdict", "note",
 ]  # fmt: skip
@@ -45,45 +45,66 @@ def conventions_of(table: Table, run: Run) -> dict[str, Convention]:
     return {name: Convention(**keys[name], levels=levels) for name in keys}
 
 
-def check_test_lists(table: Table, runs: Sequence[Run]) -> None:
-    """Raise ``ConfigError`` if a metric of ``table`` is not defined on the test lists."""
+def split_of_runs(runs: Sequence[Run]) -> str:
+    """Return the split on which ``runs`` are measured: test, or vali if their data have no test.
+
+    ``ConfigError``: the data of some of them have a test split, those of others have none.
+    """
+    by_split: dict[str, Run] = {}
+    for run in runs:
+        split = measured_split(splits_of(make_dataset(run.config.dataset)))
+        by_split.setdefault(split, run)
+    if len(by_split) > 1:
+        raise ConfigError(
+            f"{by_split['test'].name} has a test split, {by_split['vali'].name} has none: add the "
+            "missing one, or take test away everywhere, and vali is shown"
+        )
+    return next(iter(by_split))
+
+
+def check_measured_lists(table: Table, runs: Sequence[Run]) -> None:
+    """Raise ``ConfigError`` if a metric of ``table`` is not defined on the lists to measure."""
+    split = split_of_runs(runs)
     for run in {run.fold: run for run in runs}.values():
-        test = make_dataset(run.config.dataset).split("test")
+        lists = make_dataset(run.config.dataset).split(split)
         for convention in conventions_of(table, run).values():
-            check_metrics("test", test, named_metrics(table.metrics), convention)
+            check_metrics(split, lists, named_metrics(table.metrics), convention)
 
 
 def measure(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
-    """Compute the metrics of all finished ``runs`` from the test scores in their run folders.
+    """Compute the metrics of all finished ``runs`` from the scores in their run folders, of test
+    or, if their data have no test split, of vali.
 
     The frame has one line per run and the columns row (the label of its row), fold, seed, epoch (NA
-    for an ensemble), seconds, run (its folder), ``crossfit vali`` (NaN if it is unknown), one
-    such as ``letor4 ndcg@10`` for each convention and metric, the table's ``history``, commit, and
-    queries. The last has, for each metric, the query ids and the values of the test queries under
+    for an ensemble), split, seconds, run (its folder), ``crossfit vali`` (NaN if it is unknown),
+    one such as ``letor4 ndcg@10`` for each convention and metric, the table's ``history``, commit,
+    and queries. The last has, for each metric, the query ids and the values of the queries under
     the first convention.
 
     Raises:
-        DataError: the test lists are not those of the run.
+        DataError: the lists are not those of the run.
     """
     lists: dict[str, Lists] = {}
     rows, metrics = [], named_metrics(table.metrics)
     for run in (run for run in runs if run.done):
         left = RunFolder(run.folder)
         if left.digest not in lists:
-            lists[left.digest] = make_dataset(run.config.dataset).split("test")
-        test = lists[left.digest]
-        if test.digest != left.digest:
-            raise DataError(f"{run.folder}: its test lists have changed; remove it and run again")
+            lists[left.digest] = make_dataset(run.config.dataset).split(left.split)
+        measured = lists[left.digest]
+        if measured.digest != left.digest:
+            raise DataError(
+                f"{run.folder}: its {left.split} lists have changed; remove it and run again"
+            )
         results, epoch = left.results, left.results.get("selected_epoch")
         row: dict[str, Any] = {
             "row": run.label, "fold": run.fold, "seed": run.seed, "epoch": epoch,
-            "seconds": results["wall_seconds"], "run": str(run.folder),
+            "split": left.split, "seconds": results["wall_seconds"], "run": str(run.folder),
             CROSSFIT: results.get("crossfit"), "commit": results.get("commit"),
         }  # fmt: skip
         for name, convention in conventions_of(table, run).items():
-            found = metrics_of_scores(test, left.scores, metrics, convention, items=1 << 18)
+            found = metrics_of_scores(measured, left.scores, metrics, convention, items=1 << 18)
             row |= {f"{name} {metric}": of for metric, of in means(found, convention).items()}
-            row.setdefault("queries", {metric: (test.qids, of) for metric, of in found.items()})
+            row.setdefault("queries", {metric: (measured.qids, of) for metric, of in found.items()})
         epochs = left.history.set_index("epoch").reindex(columns=table.history)
         rows.append(row | epochs.reindex([epoch]).iloc[0].to_dict())
     columns = None if rows else ["row", "fold", "seed", "epoch", CROSSFIT, *IN_MEMORY]
@@ -107,7 +128,8 @@ class Results:
     margin: float  # smaller differences do not matter
     missing: Mapping[str, str]  # row -> why it has no numbers
     lists: str  # number of lists of each split, in words
-    unlike: str | None  # why the published numbers belong to other data; None if they do not
+    split: str = "test"  # the split that the runs are measured on
+    left_out: str | None = None  # why the published numbers are left out; None if they are not
 
     @property
     def baseline(self) -> str:
@@ -116,8 +138,10 @@ class Results:
 
     @property
     def published(self) -> Published:
-        """The published numbers on this data set; empty if there are none."""
+        """The published numbers on this data set; empty if there are none, or they are left out."""
         none = Published(source="", values={})
+        if self.left_out is not None:
+            return none
         return self.table.published.get(str(self.runs[0].config.dataset.name), none)
 
     @cached_property
@@ -171,7 +195,7 @@ class Results:
         for label, convention, metric in product(labels, conventions, self.table.metrics):
             mean, deviation = (ours[label][f"{convention} {metric}", of] for of in ("mean", "std"))
             row: dict[str, Any] = {"row": label, "convention": convention, "metric": metric}
-            row |= {"runs": runs[label], "ours": mean, "deviation": deviation}
+            row |= {"split": self.split, "runs": runs[label], "ours": mean, "deviation": deviation}
             judged = self.verdicts.get(metric, none) if convention == conventions[0] else none
             if interval := judged.intervals.get(label):
                 row |= {"low": interval.low, "high": interval.high}

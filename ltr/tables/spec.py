@@ -29,6 +29,9 @@ class Published:
     # row -> label in values; other rows are compared with the label of the same name, if any
     beside: dict[str, str] = field(default_factory=dict)
     others: str | None = None  # the label for all remaining rows
+    # whether they stand beside rows whose settings a budget has searched too: numbers of rankers
+    # that their authors tuned, not of the settings of our rows
+    searched: bool = False
 
     def of(self, row: str) -> str | None:
         """Return the label of the published numbers to compare ``row`` with; None if none."""

@@ -16,10 +16,17 @@ from ltr.console.arguments import merged
 from ltr.console.folders import asked
 from ltr.console.keys import texts
 from ltr.console.process import say
-from ltr.errors import ConfigError, as_started
+from ltr.errors import ConfigError, DataError, as_started
 from ltr.tables.config import TableConfig, table_config
+from ltr.tables.published import why_left_out
 from ltr.tables.report import blocks, data_counts, facts, fold_report, unfinished
-from ltr.tables.results import IN_MEMORY, Results, check_test_lists, measure
+from ltr.tables.results import (
+    IN_MEMORY,
+    Results,
+    check_measured_lists,
+    measure,
+    split_of_runs,
+)
 from ltr.tables.runs import Run, complete, plan
 from ltr.tables.spec import Table, read_table
 
@@ -57,6 +64,8 @@ def make_table(cfg: DictConfig) -> bool:
     if cfg.budget is not None:
         from ltr.tables.budget import spend_budget
 
+        # before hours of search: whether all folds have a test split, or none
+        split_of_runs(plan(table, order.overrides, [1], output_dir, absent_ok=cfg.dry_run))
         budget = spend_budget(table, order, output_dir)
     planned = partial(
         plan, table, order.overrides, range(1, cfg.seeds + 1), output_dir,
@@ -69,16 +78,19 @@ def make_table(cfg: DictConfig) -> bool:
     parallel = bool(todo) and not workers.launcher
     together = f", {min(workers.count, len(todo))} at a time" * parallel
     say(f"{table.title}: {len(runs)} runs, {len(todo)} to do{together}")
-    lists, unlike = data_counts(table, runs)
-    if unlike and table.by_fold:
-        raise ConfigError(f"{unlike}; give the published data")
-    if unlike:
-        say(unlike)
+    split, left_out = split_of_runs(runs), None
+    try:
+        left_out = why_left_out(table, order.asked, runs, split, cfg.budget)
+    except DataError:
+        if not cfg.dry_run:  # which needs no data
+            raise
+    if left_out:
+        say(f"the published numbers are left out: {left_out}")
     if cfg.dry_run:
         for run in todo:
             print(f"  {run.command()}")
         return True
-    check_test_lists(table, runs)
+    check_measured_lists(table, runs)
     folder = order.path(output_dir / "tables", data, order.of_table)
     runs, failures = complete(runs, planned, folder, workers)
     for run in runs:
@@ -89,9 +101,9 @@ def make_table(cfg: DictConfig) -> bool:
     if table.by_fold:
         if failures:
             return False
-        report, frames = fold_report(table, runs, folder.name, command)
+        report, frames = fold_report(table, runs, folder.name, command, left_out)
     else:
-        results = results_of(table, runs, failures, float(cfg.margin), (lists, unlike))
+        results = results_of(table, runs, failures, float(cfg.margin), left_out)
         report, frames = report_of(results, order, folder.name, command, budget)
     files = report.write(folder, "table", frames)
     print(terminal(report))
@@ -104,13 +116,16 @@ def results_of(
     runs: Sequence[Run],
     failures: Mapping[Path, str],
     margin: float,
-    counts: tuple[str, str | None],
+    left_out: str | None = None,
 ) -> Results:
-    """Return numbers and verdicts of the finished ``runs``; ``counts`` are of ``data_counts``."""
+    """Return numbers and verdicts of the finished ``runs``; ``left_out`` says why published numbers
+    are left out.
+    """
     missing = unfinished(runs)
     for label in dict.fromkeys(run.label for run in runs if run.folder in failures):
         missing[label] = ", ".join(filter(None, [missing.get(label), "failed"]))
-    return Results(table, runs, measure(table, runs), margin, missing, *counts)
+    split, lists = split_of_runs(runs), data_counts(runs)
+    return Results(table, runs, measure(table, runs), margin, missing, lists, split, left_out)
 
 
 def report_of(

@@ -1,0 +1,141 @@
+"""Published numbers stand beside the data, the split and the settings that they are of."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from conftest import make_lists, write_letor
+from orders import table_of
+
+from ltr.console.compose import run_config
+from ltr.data.lists import SPLITS
+from ltr.data.public_sets import Known, PublicSet
+from ltr.tables import published
+from ltr.tables.published import why_left_out
+from ltr.tables.runs import Run
+from ltr.tables.spec import Published, Row, Table, read_table
+from ltr.tables.table import make_table
+
+LISTS = MappingProxyType({"train": 4, "vali": 2, "test": 3})
+WHOLE = read_table("neuralndcg_table3")
+TABLE = WHOLE.only(["NeuralNDCG@max", "RMSE"])
+
+
+@pytest.fixture
+def web30k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str | None]:
+    """Lists whose counts are declared to be those of Web30K; asks why numbers are left out."""
+    for split, count in LISTS.items():
+        path = tmp_path / f"MSLR-WEB30K/Fold1/{split}.txt"
+        write_letor(path, make_lists([3] * count, width=136))
+    known = tuple(Known((split,), fold=1, lists=n, rows=3 * n) for split, n in LISTS.items())
+    sets = {
+        "web30k": PublicSet("web30k", "page", "a.zip", known=known),
+        "istella": PublicSet("istella", "page", "b.zip", known=(Known(("test",), lists=9),)),
+    }
+    monkeypatch.setattr(published, "public_sets", lambda: sets)
+    places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache"]
+
+    def ask(
+        *given: str, table: Table = TABLE, split: str = "test", budget: int | None = None,
+        fold: int | None = 1,
+    ) -> str | None:  # fmt: skip
+        overrides = [*table.settings, *given, *places]
+        config = run_config(overrides)[0]
+        run = Run("RMSE", fold, 1, overrides, config, "", tmp_path)
+        return why_left_out(table, given, [run], split, budget)
+
+    return ask
+
+
+def test_numbers_stay_beside_their_own_data_and_settings(web30k, tmp_path) -> None:
+    assert web30k() is None
+    same = ["dataset=web30k", "epochs=100", "select=last", "metrics=[map]", "monitor=[train,vali]"]
+    assert web30k(*same) is None
+    (tmp_path / "MSLR-WEB30K").rename(tmp_path / "elsewhere")
+    assert web30k("dataset.folder=elsewhere") is None
+    assert web30k("epochs=1", table=replace(TABLE, published={})) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (["epochs=1"], "epochs=1 is not of their settings"),
+        (["metrics=[map]", "model.blocks=1"], "model.blocks=1 is not of their settings"),
+        (["model=mlp"], "model=mlp is not"),
+        (["select=best"], "select=best is not"),
+        (["metrics_as=letor4"], "metrics_as=letor4 is not"),
+        (["transform=none"], "transform=none is not"),
+        (["experiment=recommended"], "experiment=recommended is not"),
+        (["dataset.width=140"], "dataset.width=140 is not"),
+        (["suggested.fc_sizes=[8]"], "suggested.fc_sizes=[8] is not"),
+        (["dataset=synthetic", "dataset.queries=9"], "they are of web30k and istella, not of syn"),
+        (["dataset=synthetic", "dataset.name=web30k"], "they are of other data: Fold1"),
+    ],
+)
+def test_a_changed_setting_or_other_data_leave_them_out(web30k, given, reason) -> None:
+    assert reason in str(web30k(*given))
+
+
+def test_other_lists_another_split_and_no_fold_leave_them_out(web30k, tmp_path) -> None:
+    assert web30k(split="vali") == "they are of test, these values of vali"
+    assert web30k(fold=None) == "they are of other data: web30k has folds, and none of them is read"
+    path = tmp_path / "MSLR-WEB30K/Fold1/test.txt"
+    rows = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(rows[:-1]))
+    assert web30k() == "they are of other data: Fold1 test has rows 8, not 9"
+    path.unlink()
+    assert "they are of other data: Fold1 test has rows 0, not 9" in str(web30k(split="vali"))
+
+
+def test_a_budget_leaves_out_numbers_that_are_of_our_settings(web30k) -> None:
+    assert web30k(budget=20) == "budget=20 searches other settings"
+    theirs = replace(TABLE.published["web30k"], searched=True)
+    assert web30k(budget=20, table=replace(TABLE, published={"web30k": theirs})) is None
+    for name in ("letor4_mq2007", "letor4_mq2008"):  # the authors tuned their rankers
+        assert all(one.searched for one in read_table(name).published.values())
+
+
+def test_lists_of_ones_own_are_known_by_their_folder(web30k, tmp_path) -> None:
+    for folder in ("mine", "other"):
+        for split in SPLITS:
+            write_letor(tmp_path / folder / f"{split}.txt", make_lists([3]))
+    own = Table(
+        title="Mine",
+        rows={"A": Row(["model=mlp"])},
+        settings=["dataset=letor", "dataset.folder=mine", "epochs=3"],
+        published={"letor": Published("a paper", {"A": {"paper": {"ndcg@5": 0.5}}})},
+    )
+    assert web30k(table=own, fold=None) is None
+    other = web30k("dataset.folder=other", table=own, fold=None)
+    assert other == "dataset.folder=other is not of their settings"
+
+
+@pytest.mark.slow
+def test_the_table_says_so_and_shows_none(tmp_path, monkeypatch, capsys) -> None:
+    for split, count in LISTS.items():
+        path = tmp_path / f"ANOTHER/Fold1/{split}.txt"
+        write_letor(path, make_lists([6] * count, width=136))
+    places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}/out"]
+    words = ["table=neuralndcg_table3", "dataset.folder=ANOTHER", "rows=RMSE", *places]
+    assert make_table(table_of([*words, "epochs=1", "model.blocks=1", "workers=1", "threads=1"]))
+    said = capsys.readouterr()
+    line = "the published numbers are left out: they are of other data: Fold1 train has rows 24"
+    assert line in said.err
+    assert re.search(r"published +left out: they are of other data", said.out)
+    assert "0.5051" not in said.out
+    assert "covered" not in said.out
+    assert "RMSE (published)" not in said.out
+
+
+def test_a_table_by_fold_leaves_them_out_too(tmp_path, capsys) -> None:
+    for fold in range(1, 6):
+        for split in SPLITS:
+            write_letor(tmp_path / f"MQ2008/Fold{fold}/{split}.txt", make_lists([3], width=46))
+    places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}"]
+    words = ["table=letor4_baselines", "rows=RankBoost", *places, "dry_run=true"]
+    assert make_table(table_of(words))
+    line = "left out: they are of other data: Fold1 train has rows 3, not 9630"
+    assert line in capsys.readouterr().err
