@@ -1,5 +1,6 @@
 """Published numbers stand beside the data, the split and the settings that they are of."""
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
-from conftest import make_lists, write_letor
+from conftest import make_lists, real_data, write_letor
 from orders import table_of
 
 from ltr.console.compose import run_config
@@ -15,7 +16,8 @@ from ltr.data.lists import SPLITS
 from ltr.data.public_sets import Known, PublicSet
 from ltr.tables import published
 from ltr.tables.published import why_left_out
-from ltr.tables.runs import Run
+from ltr.tables.results import split_of_runs
+from ltr.tables.runs import Run, plan
 from ltr.tables.spec import Published, Row, Table, read_table
 from ltr.tables.table import make_table
 
@@ -33,7 +35,12 @@ def web30k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
     known = tuple(Known((split,), fold=1, lists=n, rows=3 * n) for split, n in LISTS.items())
     sets = {
         "web30k": PublicSet("web30k", "page", "a.zip", known=known),
-        "istella": PublicSet("istella", "page", "b.zip", known=(Known(("test",), lists=9),)),
+        "istella": PublicSet(
+            "istella",
+            "page",
+            "b.zip",
+            known=(Known(("train", "vali"), lists=8), Known(("test",), lists=9)),
+        ),
     }
     monkeypatch.setattr(published, "public_sets", lambda: sets)
     places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache"]
@@ -88,6 +95,28 @@ def test_other_lists_another_split_and_no_fold_leave_them_out(web30k, tmp_path) 
     assert web30k() == "they are of other data: Fold1 test has rows 8, not 9"
     path.unlink()
     assert "they are of other data: Fold1 test has rows 0, not 9" in str(web30k(split="vali"))
+
+
+def test_a_set_without_folds_is_known_by_its_counts_together(web30k, tmp_path) -> None:
+    for split, count in {"train": 8, "test": 9}.items():  # vali is cut from train
+        path = tmp_path / f"istella-letor/{split}.txt"
+        write_letor(path, make_lists([3] * count, width=220))
+    assert web30k("dataset=istella", fold=None) is None
+    assert web30k("dataset=istella", "dataset.seed=2", fold=None) == (
+        "dataset.seed=2 is not of their settings"
+    )
+    path.unlink()
+    assert "they are of other data" in str(web30k("dataset=istella", fold=None, split="vali"))
+
+
+@real_data
+def test_numbers_stay_beside_the_real_lists(tmp_path) -> None:
+    table = read_table("letor4_mq2008").only(["ListNet"])
+    places = [f"data_dir={os.environ['LTR_DATA_DIR']}", f"cache_dir={tmp_path}"]
+    runs = plan(table, places, [1], tmp_path)
+    assert len(runs) == 5
+    assert split_of_runs(runs) == "test"
+    assert why_left_out(table, [], runs, "test", 20) is None
 
 
 def test_a_budget_leaves_out_numbers_that_are_of_our_settings(web30k) -> None:
