@@ -243,6 +243,11 @@ def test_tables_need_no_test(source, lists, tmp_path) -> None:
     assert "dataset.split.test=PATH" in said
     assert "split=vali" in said
     assert "vali" in evaluate_model(typed("evaluate", [*words, "split=vali"]))
+    if "vali:" not in source:  # a file of scores has a row for each of train's rows too
+        scores = f"scores=[{kept.folder}/vali_scores.csv]"
+        words = [str(kept.folder), scores, f"cache_dir={tmp_path}/cache"]
+        said = refused(lambda: compare(comparison_of(words)), ConfigError)
+        assert "its vali lists are cut from a file that has lists of train too" in said
 
 
 @pytest.mark.slow

@@ -171,15 +171,14 @@ def values_of_scores(
 
 def _measured_lists(run: RunFolder, places: Mapping[str, str]) -> Lists:
     node = trusted({**run.results["protocol"], **places}, ["dataset"]).dataset
-    if node.get("path"):
-        raise ConfigError(
-            f"{run.folder}: its {run.split} lists are cut from {node.path}, so that the scores of "
-            "a file would have rows of train too: train on dataset.split with a table of its own "
-            f"for {run.split}"
-        )
     if "data_dir" in places and "data_dir" in node:
         node.data_dir = places["data_dir"]
     lists = make_dataset(node).split(run.split)
+    if node.get("path") or lists.source_rows.max() >= lists.items:  # rows of a larger file
+        raise ConfigError(
+            f"{run.folder}: its {run.split} lists are cut from a file that has lists of train too, "
+            f"and the scores would be of all its rows: train with a file of its own for {run.split}"
+        )
     if lists.digest != run.digest:
         raise DataError(
             f"{run.folder}: its {run.split} lists have changed: give data=FILE, the LETOR file "
