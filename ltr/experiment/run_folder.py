@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from ltr.arrays import Doubles, Floats
 from ltr.atomic import atomic_write, safe_cell, without_nan, write_frame
 from ltr.console.folders import read_overrides
-from ltr.data.lists import measured_split
+from ltr.data.lists import SPLITS, measured_split
 from ltr.errors import ConfigError, DataError, OutputError, as_started
 
 if TYPE_CHECKING:
@@ -263,7 +263,8 @@ class RunFolder:
     @property
     def split(self) -> str:
         """The split that the run is measured on: test, or vali if its data set has no test."""
-        return measured_split([*self.results, *self.results.get("data", {})])
+        known = {*self.results, *self.results.get("data", {})} & {*SPLITS}
+        return measured_split(known or SPLITS)  # earlier versions note less
 
     @property
     def digest(self) -> str:
