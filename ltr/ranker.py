@@ -1,5 +1,6 @@
 """``Ranker``: fit, predict, rank, score, evaluate, save and load, in scikit-learn's style."""
 
+import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,6 +37,8 @@ from ltr.training.evaluation import PerQuery, means, metrics_of_scores, ranks_of
 from ltr.training.hooks import Hook, OnEpoch, quiet
 from ltr.training.interruption import Interrupted
 from ltr.training.monitor import sentence
+
+log = logging.getLogger(__name__)
 
 # Parameters that are not keys of the config, or have another name there.
 _OWN = ("categories", "vali_fraction", "one_list", "random_state", "verbose")
@@ -127,7 +130,9 @@ class Ranker(BaseEstimator):
         Args:
             X: ``[rows, features]``, as a NumPy array, sparse matrix, or table (pandas, polars,
                 Arrow); NaN and null are missing values. If ``y``, ``qid`` or ``sample_weight`` is a
-                series, the column of the table with the same name is not used as a feature.
+                series, the column of the table with the same name and values is not used as a
+                feature; with other values it is an error. A column without a name, such as
+                ``Unnamed: 0``, is not used as a feature either.
             y: graded relevance of each row, ``[rows]``, 0 = not relevant.
             qid: the query of each row, ``[rows]``; None: the column ``qid`` of the table.
             eval_set: a list of one or two tuples ``(X, y)``, ``(X, y, qid)`` or ``(X, y, qid,
@@ -170,6 +175,7 @@ class Ranker(BaseEstimator):
             for split, which in (("train", drawn), ("vali", ~drawn)):
                 lists[split] = train.subset(np.flatnonzero(which))
             cfg.dataset.cut = self.vali_fraction
+        _show_remarks(*lists.values())
         lists = {split: replace(one, rows=None).with_digest() for split, one in lists.items()}
         dataset = MemoryLists(name="memory", lists=lists, cut=cfg.dataset.cut)
         trained = _Trained()
@@ -199,12 +205,14 @@ class Ranker(BaseEstimator):
         alone = getattr(self._scorer.model, "pointwise", False)
         without = {"without_qid": "each"} if alone else {}
         lists = self._lists(X, qid, group=group, position=position, **without)
+        _show_remarks(lists)
         return in_rows(self._scores(lists), lists)
 
     def rank(self, X: Any, qid: Any = None, position: Any = None, *, group: Any = None) -> Ints:
         """Return the rank of each row in its list, ``[rows]``, 1 = best; ties are in row order."""
         check_is_fitted(self)
         lists = self._lists(X, qid, group=group, position=position)
+        _show_remarks(lists)
         return in_rows(ranks_of(self._scores(lists), lists.offsets), lists)
 
     def score(
@@ -265,6 +273,7 @@ class Ranker(BaseEstimator):
             named = run_config([f"metrics_as={metrics_as}"])[0].convention
             convention = replace(convention, **{k: named[k] for k in named if k != "levels"})
         lists = self._lists(X, qid, **more)
+        _show_remarks(lists)
         check_metrics("X", lists, metrics, convention)
         return lists, metrics_of_scores(lists, self._scores(lists), metrics, convention), convention
 
@@ -336,6 +345,15 @@ class Ranker(BaseEstimator):
         tags.target_tags.required = tags.target_tags.positive_only = True
         tags.input_tags.sparse = tags.input_tags.allow_nan = tags.input_tags.categorical = True
         return tags
+
+
+def _show_remarks(*parts: Lists) -> None:
+    """Log the remarks of lists, each subject once."""
+    remarks = {
+        subject: text for lists in reversed(parts) for subject, text in lists.remarks.items()
+    }
+    for text in remarks.values():
+        log.warning("X: %s", text)
 
 
 class _Trained(Hook):

@@ -1,5 +1,6 @@
 """Convert in-memory arrays and tables, with the query of each row, to ``Lists``."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,11 +14,22 @@ from sklearn.utils.validation import check_array, column_or_1d
 from sklearn.utils.validation import validate_data as validated
 
 from ltr.data.assemble import assemble
-from ltr.data.letor import Rules, to_float32
+from ltr.data.letor import Rules
 from ltr.data.lists import Columns, Lists, split_queries
+from ltr.data.rounding import inexact_columns, rounding_remarks, to_float32
 from ltr.data.table_sources import Source, check_columns, framed
-from ltr.data.tables import Roles, find_columns, table_blocks, table_qids
+from ltr.data.tables import (
+    NAME_IT,
+    Roles,
+    find_columns,
+    same_texts,
+    table_blocks,
+    table_qids,
+    unnamed_columns,
+)
 from ltr.errors import DataError, need
+
+log = logging.getLogger(__name__)
 
 QID = "qid"  # the column of a table that holds query ids
 _LABEL, _WEIGHT, _POSITION = "y=", "sample_weight=", "position="  # cannot be feature names
@@ -58,9 +70,10 @@ def lists_of_rows(
             if qid is not None:
                 raise DataError("qid= and a column qid of X: give one of them")
             qid, frame = frame[QID], frame.drop(columns=QID)
-        if reset:  # columns that are also given as arguments are not features
-            given = {getattr(one, "name", None) for one in (qid, y, weights)}
-            frame = frame.loc[:, [name not in given for name in frame]]
+        if reset:
+            no_features = _argument_columns(frame, {"qid": qid, "y": y, "sample_weight": weights})
+            no_features += _unnamed(frame, categories)
+            frame = frame.drop(columns=no_features)
         elif columns is not None:
             there = list(map(str, frame))
             frame = frame.iloc[:, [there.index(name) for name in columns.names if name in there]]
@@ -69,7 +82,9 @@ def lists_of_rows(
         count = len(frame)
     else:
         X = validated(estimator, X, reset=reset, accept_sparse="csr", ensure_all_finite="allow-nan")
-        numbers = to_float32(X.toarray() if issparse(X) else X)[0]
+        dense = X.toarray() if issparse(X) else X
+        inexact = inexact_columns(dense)
+        numbers = to_float32(dense)[0]
         cells["0"], count = numbers[:, 0], len(numbers)  # all columns are added below
     names = tuple(cells)
     if group is not None:
@@ -129,7 +144,13 @@ def lists_of_rows(
     if named:
         return lists
     features = numbers if lists.rows is None else numbers[lists.rows]
-    return replace(lists, features=features, missing=int(np.isnan(features).sum()))
+    missing = int(np.isnan(features).sum())
+    return replace(
+        lists,
+        features=features,
+        missing=missing,
+        remarks=rounding_remarks({f"column {i}": inexact[i] for i in inexact}),
+    )
 
 
 def _qids_of(group: Any, count: int) -> NDArray[Any]:
@@ -153,6 +174,36 @@ def _refuse_levels(arguments: Mapping[str, Any]) -> None:
                 f"{name} is an index of {values.nlevels} levels: give one of them, such as "
                 f"{name}=index.get_level_values({values.names[0] or 0!r})"
             )
+
+
+def _argument_columns(frame: pd.DataFrame, arguments: Mapping[str, Any]) -> list[Any]:
+    """Return the columns of ``frame`` that are also given as a series, and so are not features.
+
+    ``DataError``: a series has the name of a column, but other values.
+    """
+    columns = []
+    for argument, values in arguments.items():
+        name = getattr(values, "name", None)
+        if name is None or name not in frame:
+            continue
+        series = pd.Series(_pandas(values)).reset_index(drop=True)
+        if not same_texts(series, frame[name].reset_index(drop=True)):
+            raise DataError(
+                f"{argument} has the name of column {name!r} of X, but other values: rename the "
+                "series if the column is a feature, else drop the column from X"
+            )
+        columns.append(name)
+    return columns
+
+
+def _unnamed(frame: pd.DataFrame, categories: Sequence[str]) -> list[Any]:
+    """Return the columns of ``frame`` without a name, which are not features, and warn of them."""
+    names = [name for name in frame if str(name) not in categories]
+    unnamed = [name for name in names if unnamed_columns([str(name)])]
+    if unnamed:
+        shown = ", ".join(repr(name) for name in unnamed)
+        log.warning("X: no name, so not a feature: %s: %s", shown, NAME_IT)
+    return unnamed
 
 
 def given_qids(lists: Lists, X: Any, qid: Any = None, group: Any = None) -> pd.Series:

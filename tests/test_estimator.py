@@ -271,6 +271,34 @@ def test_query_ids_of_an_evaluation_have_the_type_that_was_given(fitted) -> None
     ].tolist() == [0]
 
 
+def test_a_series_that_names_a_column_has_its_values(data_of) -> None:
+    X, y, qid = rows()
+    table = pd.DataFrame(X, columns=list("abc")).assign(query=qid, grade=y, weight=1 + qid)
+    given = {"y": table["grade"], "qid": table["query"], "sample_weight": table["weight"]}
+    other_types = {"y": given["y"].astype(float), "qid": given["qid"].astype(str)}
+    for series in (given, given | other_types):
+        train = data_of(Ranker("mlp"), table, **series)["train"]
+        assert train.features.shape[1] == 3
+    for name, column in (("y", "grade"), ("qid", "query"), ("sample_weight", "weight")):
+        other = given | {name: given[name] + 1}
+        said = refused(lambda other=other: Ranker("mlp").fit(table, **other))
+        assert said.startswith(f"{name} has the name of column '{column}' of X, but other values")
+    derived = given | {"y": (table["a"] > 0).astype(int)}
+    assert "rename the series" in refused(lambda: Ranker("mlp").fit(table, **derived))
+    derived["y"] = derived["y"].rename("good")
+    assert data_of(Ranker("mlp"), table, **derived)["train"].features.shape[1] == 4
+
+
+def test_row_numbers_of_pandas_are_no_feature_of_a_table(data_of, tmp_path, caplog) -> None:
+    X, y, qid = rows()
+    pd.DataFrame(X, columns=list("abc")).assign(qid=qid).to_csv(tmp_path / "a.csv")
+    read = pd.read_csv(tmp_path / "a.csv")
+    assert data_of(Ranker("mlp"), read, y)["train"].features.shape[1] == 3
+    assert "no name, so not a feature: 'Unnamed: 0'" in caplog.text
+    named = read.rename(columns={"Unnamed: 0": "age"})
+    assert data_of(Ranker("mlp"), named, y)["train"].features.shape[1] == 4
+
+
 @pytest.mark.slow
 def test_rows_apart_are_scored_and_ranked_in_their_order(fitted) -> None:
     X, _, qid = rows()

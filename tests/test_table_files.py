@@ -181,6 +181,25 @@ def test_text_without_a_line_of_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("reader")
+@pytest.mark.parametrize("end", [",", "\t"])
+def test_row_numbers_and_commas_that_end_the_rows_are_no_features(tmp_path: Path, end) -> None:
+    plain = ["q,y,x", "1,0,.5", "1,1,.25", "2,1,.75"]
+    written = {
+        "numbered": [",q,y,x", "0,1,0,.5", "1,1,1,.25", "2,2,1,.75"],
+        "comma": [f"{row}," for row in plain],
+    }
+    name = "a.csv" if end == "," else "a.tsv"
+    for folder, rows in written.items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text("\n".join(rows).replace(",", end))
+        knobs = {"query": "q", "label": "y", "id": None, "categories": None}
+        knobs |= {"split": of_all(name), "cache_dir": tmp_path / f"cache of {folder}"}
+        lists = files(tmp_path / folder, **knobs).split("train")
+        assert lists.columns.names == ("x",)
+        assert lists.features.tolist() == [[0.5], [0.25], [0.75]]
+
+
+@pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -191,6 +210,8 @@ def test_text_without_a_line_of_names(tmp_path: Path) -> None:
         ("", ["Empty"]),
         ("q,y,x\n1,0,\xff\n", []),
         ("q;y;x\n1;0;1\n", ["it has q;y;x"]),
+        ("q,y,x,x\n1,0,1,2\n", ["two columns are named 'x'"]),
+        (",,q,y,x\n0,0,1,0,1\n", ["several columns have no name", "delete them"]),
         ("q;y;x\n1;0;1,5\n", ["row 1", "comma"]),
         ('q,y,x,id\n1,0,1,"a\n1,0,1,b\n', ["a.csv:2", "a quote opens a cell", 'write ""']),
         ('q,y,x,id\n1,0,1,a\n1,0,1,"b', ["a.csv:3", "a quote opens a cell"]),

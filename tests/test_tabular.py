@@ -11,7 +11,8 @@ from folders import refused
 from made_columns import lists_of
 
 from ltr.data.lists import Columns, Lists
-from ltr.data.tables import Roles
+from ltr.data.table_sources import Source, framed
+from ltr.data.tables import Roles, unnamed_remarks
 from ltr.errors import ConfigError, DataError
 
 DAY = dt.date(2026, 1, 2)
@@ -150,3 +151,17 @@ def test_the_index_that_pandas_writes_is_no_feature_unless_it_is_named() -> None
     assert made(index).columns == made().columns
     named = made(index, features=("x", "__index_level_0__")).columns
     assert "__index_level_0__" in named.names
+
+
+@pytest.mark.parametrize("name", ["", "  ", "Unnamed: 0", "Unnamed: 0.1"])
+def test_a_column_without_a_name_is_no_feature_unless_it_has_a_role(name) -> None:
+    rows = {name: [0, 1, 2, 3]}
+    assert made(rows).columns == made().columns
+    assert name in made(rows, features=("x", name)).columns.names
+    assert name in made(rows, categories=("c", name)).columns.names
+    source = Source(framed(pa.table(CELLS | rows)))
+    remark = unnamed_remarks(source, Roles(**ROLES))["unnamed"]
+    assert remark.startswith("no name, so not a feature: column 7: ")
+    for roles in ({"id": ("id", name)}, {"features": ("x",)}):
+        assert unnamed_remarks(source, Roles(**(ROLES | roles))) == {}
+    assert unnamed_remarks(Source(framed(pa.table(CELLS))), Roles(**ROLES)) == {}

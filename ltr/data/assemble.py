@@ -2,9 +2,9 @@
 
 import math
 import os
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,6 +13,7 @@ import numpy as np
 
 from ltr.arrays import Doubles, Floats, Ints
 from ltr.data.lists import Columns, Lists
+from ltr.data.rounding import add_distinct, rounding_remarks
 from ltr.errors import DataError
 
 LONGEST_QID = 1000  # characters; limited because each entry of the array is as wide as the longest
@@ -31,6 +32,7 @@ class Block:
     at: Callable[[int], str] = str  # describes where a row is in the source, for messages
     rows: Ints | None = None  # [rows], 0-based row in the source; None: the rows that come next
     weights: Doubles | Floats | None = None  # [rows], weight of the row's query; None: all equal
+    inexact: Mapping[int, Any] = field(default_factory=dict)  # column -> see ``inexact_values``
 
 
 def assemble(
@@ -59,9 +61,12 @@ def assemble(
         OSError: the disk is full or cannot be written.
     """
     known, before, last, missing = dict[str, int](), 0, -1, 0
+    inexact = dict[int, Any]()
     of, labels, rows, weights = list[Any](), list[Floats](), list[Ints](), list[Any]()
     with closing(_Features(file)) as features:
         for block in blocks:
+            for column, values in block.inexact.items():
+                inexact[column] = add_distinct(inexact.get(column, values), values)
             numbers = [
                 known.setdefault(qid, len(known)) if keep is None or qid in keep else -1
                 for qid in block.queries
@@ -106,9 +111,11 @@ def assemble(
                 )
         offsets = np.concatenate([[0], np.cumsum(np.bincount(lists))])
         every_label = np.concatenate(labels, dtype=np.float32)[by]
+        names = {i: f"feature {i + 1}" if columns is None else columns.names[i] for i in inexact}
+        remarks = rounding_remarks({names[i]: inexact[i] for i in sorted(inexact)})
         return Lists(
             features.result(order), every_label, offsets, qids, digest=digest, missing=missing,
-            columns=columns, weights=weigh, rows=origin,
+            columns=columns, weights=weigh, rows=origin, remarks=remarks,
         )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from ltr.errors import DataError, OutputError
 log = logging.getLogger(__name__)
 Place = str | os.PathLike[str]
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 META = "meta.json"
 _ARRAYS = ("features", "labels", "offsets", "qids", "weights", "rows")  # the last two may be None
 _NAME = re.compile(r"[A-Za-z0-9-]{0,48}-[0-9a-f]{16}")  # the name of an entry
@@ -80,8 +80,9 @@ def _open(entry: Path, key: str) -> Lists | None:
             arrays[name] = np.array(arrays[name])
         columns = None if (state := meta["columns"]) is None else Columns.from_state(state)
         return Lists(
-            **arrays, digest=str(meta["digest"]), missing=int(meta["missing"]), columns=columns
-        )
+            **arrays, digest=str(meta["digest"]), missing=int(meta["missing"]), columns=columns,
+            remarks=meta["remarks"],
+        )  # fmt: skip
     except Exception:  # NumPy and json raise many kinds for a damaged file
         return None
 
@@ -130,6 +131,7 @@ def _build(entry: Path, key: str, build: Callable[[Path], Lists]) -> None:
             "digest": lists.digest,
             "missing": lists.missing,
             "columns": None if lists.columns is None else lists.columns.state(),
+            "remarks": dict(lists.remarks),
             "hash": hashes,
         }
         _write_synced(temporary / META, sealed(meta).encode())

@@ -1,11 +1,12 @@
 """Data sets in files: the base class ``SplitFiles``, and ``LetorFiles`` for LETOR/LibSVM text."""
 
 import hashlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ from ltr.data.lists import SPLITS, Columns, Lists, check_split, split_queries
 from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError, DataError
 
+log = logging.getLogger(__name__)
 OTHER_SPLIT = "measure split=vali, which chose the epoch, so that its values are too high"
-Reading = Callable[[Container[str] | None], tuple[Iterable[Block], Columns | None]]
+# Blocks, columns and remarks.
+Read = tuple[Iterable[Block], Columns | None, Mapping[str, str]]
+Reading = Callable[[Container[str] | None], Read]
 
 
 class SplitFiles:
@@ -38,6 +42,7 @@ class SplitFiles:
         """
         self.name, self.rules, self._paths = name, rules, paths
         self._cut, self._fractions, self._seed = cut, fractions, seed
+        self._said = set[str]()  # subjects of the remarks that were shown
         self.data_dir = Path(str(data_dir))  # a name such as 2024 is a number in YAML
         self.cache_dir = Path(str(cache_dir))
 
@@ -71,22 +76,32 @@ class SplitFiles:
     ) -> Lists:  # fmt: skip
         """Return the lists in the cache entry ``key``; build the entry first if it is missing.
 
-        ``read`` takes the query ids to keep (None: all), and returns blocks and columns.
-        ``content`` is the digest of the path. ``total`` is the number of blocks, if known. ``how``
-        is passed on to ``assemble``.
+        ``read`` takes the query ids to keep (None: all), and returns blocks, columns and remarks.
+        The remarks are shown once. ``content`` is the digest of the path. ``total`` is the number
+        of blocks, if known. ``how`` is passed on to ``assemble``.
         """
         path = self.path(split)
 
         def build(file: Path) -> Lists:
             keep = self._parts[split] if split in self._cut else None
-            blocks, columns = read(keep)
+            blocks, columns, remarks = read(keep)
             hidden = True if sys.stderr is None else None  # None: unless it is a terminal
             bar = tqdm(blocks, str(path), total, unit=" blocks", disable=hidden)
             lists = assemble(bar, file, keep=keep, columns=columns, **how)
             check_unchanged(path, content, self._digest(path))
-            return lists
+            return replace(lists, remarks={**remarks, **lists.remarks})
 
-        return cached_lists(self.cache_dir, key, build)
+        lists = cached_lists(self.cache_dir, key, build)
+        for subject, remark in lists.remarks.items():
+            if subject not in self._said:
+                self._said.add(subject)
+                _warn_once(f"{path}: {remark}")
+        return lists
+
+
+@cache
+def _warn_once(line: str) -> None:
+    log.warning("%s", line)
 
 
 class LetorFiles(SplitFiles):
@@ -199,7 +214,7 @@ class LetorFiles(SplitFiles):
             split,
             f"letor {digest} reader={READER_VERSION} {rules} regroup={self.regroup}",
             content,
-            lambda keep: (read_blocks(path, rules), None),
+            lambda keep: (read_blocks(path, rules), None, {}),
             digest=digest,
             together=not self.regroup,
             total=-(-path.stat().st_size // CHUNK_BYTES),

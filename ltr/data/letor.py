@@ -21,6 +21,7 @@ from ltr.data.assemble import Block, assemble
 from ltr.data.cache import Place, unreadable
 from ltr.data.lists import Lists
 from ltr.data.machine import processors
+from ltr.data.rounding import inexact_values
 from ltr.errors import DataError
 from ltr.knobs import check_choice, check_positive
 
@@ -28,6 +29,7 @@ READER_VERSION = 1  # part of every cache key: raise it when the same text gives
 CHUNK_BYTES = 1 << 20  # larger chunks are slower, as they do not fit the processor's cache
 _FREED_BYTES = 31 << 20  # reusing freed memory is a third faster than new pages for each chunk
 LARGEST_INDEX = 100_000  # if the width is not given; a larger index is probably a mistake
+_MOST_LARGE = 4096  # values above 2^24 that are looked at in each chunk
 LARGEST_GRADE = 2**24  # float32 cannot hold every larger whole number
 
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
@@ -128,7 +130,10 @@ def read_blocks(
                         numbers = np.repeat(np.add(lines, line), lengths)
                         at = lambda row, of=numbers: f"{path}:{of[row]}"  # noqa: E731
                         places = np.repeat(np.arange(len(qids)), lengths)
-                        yield Block(piece.features, piece.labels, qids, places, piece.missing, at)
+                        yield Block(
+                            piece.features, piece.labels, qids, places, piece.missing, at,
+                            inexact=piece.inexact,
+                        )  # fmt: skip
                     rows += len(piece.labels)
                     line += piece.lines
     except Malformed as error:
@@ -159,6 +164,7 @@ class Piece(NamedTuple):
     runs: list[tuple[str, int, int]]  # consecutive rows of a query: qid, line (from 0), number
     missing: int  # number of NaN: values written so, or too large for float32
     lines: int  # number of lines in the text, blank ones included
+    inexact: dict[int, Doubles]  # column -> see ``inexact_values``
 
 
 class Malformed(ValueError):
@@ -182,10 +188,11 @@ class Parser:
         while True:
             features = np.zeros((lines, width), np.float32)
             labels = np.zeros(lines, np.float32)
-            complete, line, row, run, missing, largest = self._parse(
+            large = np.empty((_MOST_LARGE, 2))
+            complete, line, row, run, missing, largest, count = self._parse(
                 np.frombuffer(text, np.uint8), rules.labelled, rules.labels == "real",
                 float(rules.largest_label), rules.largest_index,
-                features, labels, np.zeros(width, np.int32), runs,
+                features, labels, np.zeros(width, np.int32), runs, large,
             )  # fmt: skip
             if largest <= width:
                 break
@@ -198,10 +205,19 @@ class Parser:
                 raise self._malformed(text, first) from None
         if not complete:
             raise self._malformed(text, line)
-        return Piece(features[:row], labels[:row], ids, missing, lines)
+        return Piece(features[:row], labels[:row], ids, missing, lines, _inexact(large[:count]))
 
     def _malformed(self, text: bytes, line: int) -> Malformed:
         return Malformed(line, *explain(text.split(b"\n", line + 1)[line], self._rules))
+
+
+def _inexact(large: Doubles) -> dict[int, Doubles]:
+    """Return column -> ``inexact_values`` of rows of ``large``: a column and a value."""
+    columns, values = large.T
+    found = {
+        int(column): inexact_values(values[columns == column]) for column in np.unique(columns)
+    }
+    return {column: distinct for column, distinct in found.items() if len(distinct)}
 
 
 def _parse_ahead(
@@ -277,14 +293,3 @@ def item_ids(text: bytes) -> list[str]:
             named = _DOCID.search(written)
             ids.append(named[1] if named else written)
     return ids
-
-
-def to_float32(values: Doubles | Floats) -> tuple[Floats, int]:
-    """Round to the nearest float32; return the result and its number of NaN. Values that are
-    missing (NaN), infinite, or too large for float32 become NaN.
-    """
-    with np.errstate(over="ignore", under="ignore"):
-        rounded = values.astype(np.float32)
-    unfit = ~np.isfinite(rounded)
-    rounded[unfit] = np.nan
-    return rounded, int(unfit.sum())

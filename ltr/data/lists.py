@@ -64,6 +64,7 @@ class Lists:
     weights: Floats | None = None  # [lists], > 0, weight of each list in training; None: all equal
     rows: Ints | None = None  # [items], 0-based row of each item in the source; None: 0, 1, 2, ...
     teacher: Floats | None = None  # [items], scores of the model from which a run learns
+    remarks: Mapping[str, str] = field(default_factory=dict)  # subject -> a warning for the user
 
     def __len__(self) -> int:
         """Return the number of lists."""

@@ -10,9 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from ltr.data.assemble import Block
 from ltr.data.cache import Place
-from ltr.data.files import SplitFiles
+from ltr.data.files import Read, SplitFiles
 from ltr.data.letor import Rules
 from ltr.data.lists import SPLITS, Columns, Lists
 from ltr.data.table_sources import Source, table_files
@@ -23,6 +22,7 @@ from ltr.data.tables import (
     query_text,
     table_blocks,
     table_qids,
+    unnamed_remarks,
 )
 from ltr.errors import ConfigError
 
@@ -142,11 +142,12 @@ class TableFiles(SplitFiles):
         state = "" if columns is None else json.dumps(columns.state())
         key = f"{items} reader={READER_VERSION} {self.roles} columns={state}"
 
-        def read(keep: Container[str] | None) -> tuple[Iterable[Block], Columns]:
+        def read(keep: Container[str] | None) -> Read:
             source = Source(path, self.header)
             found = columns or find_columns(source, self.roles, keep)
+            remarks = {} if columns else unnamed_remarks(source, self.roles)
             roles = replace(self.roles, id=())  # training needs no ids
-            return table_blocks(source, roles, found, rules=self.rules), found
+            return table_blocks(source, roles, found, rules=self.rules), found, remarks
 
         digest = hashlib.sha256(items.encode()).hexdigest()
         return self._lists(split, key, content, read, digest=digest)

@@ -7,6 +7,7 @@ import csv
 import gzip
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from ltr.knobs import parse_number
 _BLOCK_BYTES = 4 << 20  # bytes of text that are parsed at once; no row may be longer
 _FIRST_ROWS = 10_000  # the rows from which the types are guessed without pyarrow
 _PAGE_BYTES = 1 << 16  # bytes that are read at once for each column of a Parquet file
+_TWICE = re.compile(r"multiple columns named ?(.*)")
 _ROW = re.compile(r"Row #(\d+): ?")
 _QUOTE_BYTES = 1 << 16  # bytes of text whose quotes are checked at once
 _UNREADABLE = (OSError, ValueError, csv.Error, EOFError, zlib.error)  # the last two: a cut .gz
@@ -65,19 +67,27 @@ def table_files(path: Path) -> list[Path]:
 
 
 def check_columns(named: Mapping[str, str], there: Sequence[str], title: str) -> None:
-    """Raise ``DataError`` if a column is missing, or if two columns have the same name.
+    """Raise ``DataError`` if a column is missing, or if two columns have the same name, or none.
 
     Args:
         named: maps each required column to what it is, such as ``dataset.query`` or ``a feature``.
         there: the columns of the table.
         title: the table, for the text of the error.
     """
-    if len({*there}) < len(there):
-        twice = next(name for name in there if list(there).count(name) > 1)
-        raise DataError(f"{title}: two columns are named {twice!r}; rename one of them")
+    if twice := [name for name, count in Counter(there).items() if count > 1]:
+        raise _named_twice(title, twice[0])
     for name in (name for name in named if name not in there):
         shown = ", ".join(there[:12]) + (", ..." if len(there) > 12 else "")
         raise DataError(f"{title}: no column {name!r} ({named[name]}); it has {shown}")
+
+
+def _named_twice(title: str, name: str) -> DataError:
+    if not name.strip():
+        return DataError(
+            f"{title}: several columns have no name, such as row numbers that pandas writes, or "
+            "after commas that end the rows; name them or delete them"
+        )
+    return DataError(f"{title}: two columns are named {name!r}; rename one of them")
 
 
 @dataclass(frozen=True)
@@ -154,6 +164,8 @@ class Source:
             if not of_arrow and not isinstance(error, _UNREADABLE):
                 raise
             text = str(error).rpartition("Invalid: ")[2]  # without where in pyarrow it was raised
+            if twice := _TWICE.search(text):
+                raise _named_twice(title, twice[1]) from None
             row = _ROW.search(text)
             where = f"{title}, row {int(row[1]) - self._header}" if row else title
             raise DataError(

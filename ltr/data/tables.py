@@ -14,16 +14,21 @@ import pandas as pd
 
 from ltr.arrays import Doubles, Floats, Ints
 from ltr.data.assemble import Block
-from ltr.data.letor import Rules, to_float32
+from ltr.data.letor import Rules
 from ltr.data.lists import Columns
+from ltr.data.rounding import inexact_values, to_float32
 from ltr.data.table_sources import Piece, Source, check_columns
 from ltr.errors import ConfigError, DataError
 
-READER_VERSION = 2  # part of every cache key: raise it when the same table gives other arrays
+READER_VERSION = 3  # part of every cache key: raise it when the same table gives other arrays
 _LARGEST_CODE = 1 << 24  # float32 holds every whole number up to this one
 _BLOCK_BYTES = 8 << 20  # the most bytes of features in a block
 _MOST_ROWS = 1 << 15  # the most rows in a block
+NAME_IT = "pandas writes row numbers so, unless index=False; name what is a feature"
 _INDEX = re.compile(r"__index_level_\d+__")  # an index column that pandas writes into Parquet
+_UNNAMED = re.compile(
+    r"\s*|Unnamed: \d+(_level_\d+)?(\.\d+)?"
+)  # "" is read as "Unnamed: 0" by pandas
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _FLAGS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 _KINDS: dict[str, Any] = {  # the types of single values; what NumPy counts as a number comes last
@@ -144,6 +149,13 @@ def _distinct(column: pd.Series, text: Callable[[Any], str]) -> tuple[list[str],
     return texts, places
 
 
+def same_texts(column: pd.Series, other: pd.Series) -> bool:
+    """Return whether two columns hold the same values, row by row, as texts: 1, 1.0 and "1"."""
+    texts, places = _distinct(column, category_text)
+    other_texts, other_places = _distinct(other, category_text)
+    return texts == other_texts and np.array_equal(places, other_places)
+
+
 def _column(piece: Piece, name: str, *, coded: bool = False) -> pd.Series:
     """Return a column; ``DataError`` unless it holds numbers (or, if ``coded``, texts or dates)."""
     column = piece.cells[name]
@@ -223,10 +235,31 @@ def find_columns(source: Source, roles: Roles, keep: Container[str] | None = Non
     return Columns(tuple(names), categories)
 
 
+def unnamed_columns(names: Sequence[str]) -> list[str]:
+    """Return those of ``names`` that stand for a column without a name.
+
+    >>> unnamed_columns(["", "price", "Unnamed: 0", "Unnamed: 0.1"])
+    ['', 'Unnamed: 0', 'Unnamed: 0.1']
+    """
+    return [name for name in names if _UNNAMED.fullmatch(name)]
+
+
+def unnamed_remarks(source: Source, roles: Roles) -> dict[str, str]:
+    """Return a warning about the columns that are not features as they have no name; empty if there
+    are none.
+    """
+    used = roles.keys(labelled=True)
+    unused = [name for name in unnamed_columns(source.names) if name not in used]
+    if not unused or roles.features is not None:
+        return {}
+    places = [f"column {i}" for i, name in enumerate(source.names, 1) if name in unused]
+    return {"unnamed": f"no name, so not a feature: {', '.join(places)}: {NAME_IT}"}
+
+
 def _feature_names(source: Source, roles: Roles) -> list[str]:
     if roles.features is not None:
         return list(dict.fromkeys([*roles.features, *roles.categories]))
-    others = {roles.query, roles.label, roles.weight, *roles.id}
+    others = {roles.query, roles.label, roles.weight, *roles.id, *unnamed_columns(source.names)}
     own = [name for name in source.names if name not in others and not _INDEX.fullmatch(name)]
     if strange := [
         name for name in own if name not in roles.categories and kind(source.head[name]) != "number"
@@ -278,12 +311,14 @@ def table_blocks(
                 f"{piece.at(row)}: weight {weights[row]:g}; expected a finite number > 0 in "
                 "float32, so leave out the queries of weight zero"
             )
-        features = _features(piece, columns, encode)
+        features, inexact = _features(piece, columns, encode)
         labels = np.zeros(rows, np.float32)
         if label is not None:
             labels = rules.checked(_numbers(piece, label).astype(np.float64), piece.at)
         missing = int(np.isnan(features).sum())
-        yield Block(features, labels, qids, places, missing, piece.at, weights=weights)
+        yield Block(
+            features, labels, qids, places, missing, piece.at, weights=weights, inexact=inexact
+        )
     if empty:
         raise DataError(f"{source.title}: no rows; expected a row for each item")
 
@@ -294,10 +329,15 @@ def _encoder(values: Sequence[str]) -> Callable[[str], float]:
     return lambda text: codes.get(text, 0) if text else np.nan
 
 
-def _features(piece: Piece, columns: Columns, encode: dict[str, Callable[[str], float]]) -> Floats:
-    """Return the features ``[rows, width]``: numbers, and the codes of categories."""
+def _features(
+    piece: Piece, columns: Columns, encode: dict[str, Callable[[str], float]]
+) -> tuple[Floats, dict[int, Any]]:
+    """Return the features ``[rows, width]``, numbers and the codes of categories, and the
+    ``inexact_values`` of the columns that have some.
+    """
     by_column = np.empty((len(columns.names), len(piece.cells)), np.float32)
-    for name, out in zip(columns.names, by_column, strict=True):
+    inexact = dict[int, Any]()
+    for i, (name, out) in enumerate(zip(columns.names, by_column, strict=True)):
         if name in encode:
             texts, places = _distinct(_column(piece, name, coded=True), category_text)
             out[:] = np.array([encode[name](text) for text in texts], np.float32)[places]
@@ -309,4 +349,14 @@ def _features(piece: Piece, columns: Columns, encode: dict[str, Callable[[str], 
                 "finite number, or an empty cell where it is missing"
             )
         out[:] = to_float32(values)[0]
-    return np.ascontiguousarray(by_column.T)
+        if len(distinct := inexact_values(_exact(piece.cells[name], values))):
+            inexact[i] = distinct
+    return np.ascontiguousarray(by_column.T), inexact
+
+
+def _exact(column: pd.Series, values: Doubles | Floats) -> Any:
+    """Return ``values``, the numbers of ``column``; of large whole ones, what float64 rounds."""
+    if not pd.api.types.is_integer_dtype(column.dtype) or not (np.abs(values) > 2**53).any():
+        return values
+    unsigned = getattr(column.dtype, "kind", "i") == "u"
+    return column.dropna().to_numpy(np.uint64 if unsigned else np.int64)

@@ -32,6 +32,7 @@ _TO_LOWER = 32  # the bit that capital letters lack
 _DIGITS = 18  # so many digits always fit int64
 _MOST = 10**17  # a number below, times ten, has at most _DIGITS digits
 _POWERS = np.array([float(f"1e{power}") for power in range(100)])
+_EXACT = 2.0**24  # float32 holds every whole number up to this one
 _OVERFLOW = float(np.finfo(np.float32).max) + 2.0**103  # least number that rounds to inf
 
 _inlined = njit(forceinline=True)  # makes parsing a fifth faster
@@ -39,7 +40,9 @@ _inlined = njit(forceinline=True)  # makes parsing a fifth faster
 
 @keep
 @njit(nogil=True)
-def parse(text, labelled, fractions, largest_label, largest_index, features, labels, seen, runs):
+def parse(
+    text, labelled, fractions, largest_label, largest_index, features, labels, seen, runs, large
+):
     """Parse whole lines, without holding Python's lock.
 
     Args:
@@ -52,13 +55,15 @@ def parse(text, labelled, fractions, largest_label, largest_index, features, lab
         seen: ``[width]``, zeros at the call, used as scratch memory.
         runs: ``[lines, 4]``, filled with one entry for each run of rows with the same query id:
             begin and end of the id in the text, the first line (0-based), the number of rows.
+        large: ``[values, 2]``, filled with column and value of the first numbers from 2^24 on,
+            which float32 may not hold.
 
     Returns:
         Whether all rows are well formed, then the numbers of lines (up to the malformed one), rows,
-        runs and missing values, and the largest feature index.
+        runs and missing values, the largest feature index, and the number of rows of ``large``.
     """
     width = features.shape[1]
-    line, row, run, missing, largest = 0, 0, 0, 0, 0
+    line, row, run, missing, largest, count = 0, 0, 0, 0, 0, 0
     i = 0
     while i < len(text):
         i = _skip_blanks(text, i)
@@ -110,11 +115,16 @@ def parse(text, labelled, fractions, largest_label, largest_index, features, lab
                     if seen[column] == row + 1:
                         break
                     seen[column] = row + 1
-                    if abs(value) >= _OVERFLOW:
+                    if abs(value) < _EXACT:
+                        features[row, column] = value
+                    elif abs(value) >= _OVERFLOW:
                         features[row, column] = np.nan
                         missing += 1
                     else:
                         features[row, column] = value
+                        if count < len(large):
+                            large[count, 0], large[count, 1] = column, value
+                            count += 1
                 i = _skip_blanks(text, end)
             if end == first or (_byte(text, i) != _NEWLINE and _byte(text, i) != _HASH):
                 break
@@ -123,7 +133,7 @@ def parse(text, labelled, fractions, largest_label, largest_index, features, lab
             i += 1
         i += 1
         line += 1
-    return i >= len(text), line, row, run, missing, largest
+    return i >= len(text), line, row, run, missing, largest, count
 
 
 @_inlined

@@ -1,5 +1,6 @@
 """Read the lists that a scorer is to score, from LETOR text or a table."""
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from ltr.data.tables import Roles, table_blocks
 from ltr.errors import ConfigError, DataError
 from ltr.scorers.scorer import Scorer, load_model
 from ltr.training.device import pick_device
+
+log = logging.getLogger(__name__)
 
 _OF_RUN = ("query", "id", "header", "label")  # after training on a table, null: the run's value
 _OF_TABLES = (*_OF_RUN, "features")
@@ -99,6 +102,7 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> Input:
         rules = Rules(labels="real", labelled=own.get("qrels") is not None)
         blocks = table_blocks(source, roles, columns, rules=rules, see=see)
         lists = assemble(blocks, columns=columns)
+    _show_remarks(cfg.input, lists)
     frame = pd.concat(cells).iloc[lists.source_rows].reset_index(drop=True)
     if source.is_text:
         frame = frame.apply(_as_whole_numbers)
@@ -140,8 +144,14 @@ def read_file(
         see = (lambda text: found.extend(item_ids(text))) if ids else len
         rules = Rules(width=width, labels="real", labelled=labelled)
         lists = read_letor(path, rules, regroup=regroup, see=see)
+    _show_remarks(path, lists)
     named = {"id": [found[row] for row in lists.source_rows]} if any(found) else {}
     return lists, pd.DataFrame(named, index=range(lists.items))
+
+
+def _show_remarks(path: str | Path, lists: Lists) -> None:
+    for remark in lists.remarks.values():
+        log.warning("%s: %s", path, remark)
 
 
 def check_output(output: Path, *endings: str, key: str = "output", **inputs: str) -> None:

@@ -1,0 +1,129 @@
+"""Numbers that float32 does not hold: which columns lose values, and that every reader says so."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from made_columns import lists_of
+
+from ltr import Ranker
+from ltr.data.assemble import Block, assemble
+from ltr.data.files import _warn_once
+from ltr.data.letor import Rules, read_letor
+from ltr.data.rounding import inexact_columns, inexact_values
+from ltr.data.table_files import TableFiles
+from ltr.data.tables import Roles
+from ltr.ranker_rows import lists_of_rows
+
+AGE = np.arange(60) % 6
+LOST = {  # values, how many of the six are left
+    "YYYYMMDD": (20240104 + AGE, 3),
+    "seconds": (1_700_000_000 + 20 * AGE, 2),
+    "below zero": (-(16_777_216 + AGE), 3),
+    "beyond float64": (2**60 + AGE, 1),
+    "close fractions": (1 - 1e-9 * AGE, 1),
+    "days with a time": (19_700.5 + AGE / 86_400, 1),
+}
+KEPT = {
+    "few digits": AGE / 10,
+    "whole numbers up to 2^24": 16_777_211 + AGE,
+    "large, but apart": 1e9 + 1e4 * AGE,
+    "float32": (20240104 + AGE).astype(np.float32),
+    "constant": np.full(60, 20240105),
+    "noise of float64": 0.3 + 1e-17 * AGE,
+    "missing": np.where(AGE > 1, np.nan, 20240105),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_columns_that_lose_values_are_named_with_their_number(name) -> None:
+    values, left = LOST[name]
+    table = pa.table({"q": range(60), "kept": AGE, "lost": values})
+    remarks = lists_of(table, Roles("q"), labelled=False).remarks
+    assert f"lost (6 different values become {left}):" in remarks["rounding"]
+    assert "kept" not in remarks["rounding"]
+    frame = table.to_pandas()
+    read = lists_of_rows(Ranker(), frame[["kept", "lost"]], frame["q"], y=AGE, reset=True)
+    assert read.remarks == remarks
+    array = np.stack([AGE.astype(values.dtype), values], axis=1)
+    read = lists_of_rows(Ranker(), array, frame["q"], y=AGE, reset=True)
+    assert f"column 1 (6 different values become {left}):" in read.remarks["rounding"]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_columns_that_lose_nothing_are_not_named(name) -> None:
+    assert not len(inexact_values(KEPT[name])) or name == "large, but apart"
+    table = pa.table({"q": range(60), "kept": KEPT[name]})
+    assert lists_of(table, Roles("q"), labelled=False).remarks == {}
+
+
+def test_random_numbers_are_not_named_and_most_columns_are_not_looked_at() -> None:
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(20_000, 3)) * [1, 1e6, 1e9] + [0, 0, 1e6]
+    assert inexact_columns(numbers[:, :1]) == {}
+    for column in numbers.T:
+        table = pa.table({"q": range(len(column)), "x": column})
+        assert lists_of(table, Roles("q"), labelled=False).remarks == {}
+
+
+def test_values_of_all_blocks_are_counted() -> None:
+    def block(values: np.ndarray) -> Block:
+        features = values.astype(np.float32)[:, None]
+        places, zeros = np.arange(len(values)), np.zeros(len(values), np.float32)
+        inexact = {0: inexact_values(values)}
+        return Block(features, zeros, [*map(str, places)], places, inexact=inexact)
+
+    read = assemble([block(np.array([2.0**24, 2.0**24 + 3])), block(np.array([2.0**24 + 1, 1e8]))])
+    assert "feature 1 (4 different values become 3)" in read.remarks["rounding"]
+
+
+def write_letor(path: Path, values: np.ndarray) -> None:
+    rows = [f"{age} qid:{i // 6} 1:{i % 5} 3:{values[i]}\n" for i, age in enumerate(AGE)]
+    path.write_text("".join(rows))
+
+
+def test_letor_text_says_so_too(tmp_path) -> None:
+    path = tmp_path / "train.txt"
+    for name in ("YYYYMMDD", "seconds", "below zero"):
+        values, left = LOST[name]
+        write_letor(path, values)
+        said = read_letor(path).remarks["rounding"]
+        assert f"feature 3 (6 different values become {left}):" in said
+    for name in ("few digits", "whole numbers up to 2^24", "large, but apart", "missing"):
+        write_letor(path, KEPT[name])
+        assert read_letor(path, Rules(width=3)).remarks == {}
+
+
+def test_a_data_set_says_it_once_also_from_its_cache(tmp_path, caplog) -> None:
+    frame = pd.DataFrame({"q": np.arange(60) // 6, "y": AGE, "day": 20240104 + AGE, "b": AGE})
+    frame.to_csv(tmp_path / "items.csv")  # writes the row numbers too
+    knobs = {"data_dir": tmp_path, "cache_dir": tmp_path / "cache", "query": "q", "label": "y"}
+    for _ in range(2):
+        caplog.clear()
+        _warn_once.cache_clear()
+        table = TableFiles(name="table", path="items.csv", **knobs)
+        lists = [table.split(split) for split in ("train", "vali", "test")]
+        assert lists[0].columns.names == ("day", "b")
+        said = [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
+        assert sorted(one.partition(": ")[2][:20] for one in said) == [
+            "no name, so not a fe", "numbers of more digi"
+        ]  # fmt: skip
+        assert all(one.startswith(f"{tmp_path}/items.csv: ") for one in said)
+
+
+@pytest.mark.slow
+def test_a_ranker_says_it_when_it_is_trained_and_when_it_predicts(caplog) -> None:
+    frame = pd.DataFrame({"qid": np.arange(60) // 6, "day": 20240104.0 + AGE, "b": AGE})
+    ranker = Ranker("linear", "listnet", epochs=1, threads=1, verbose=0)
+    ranker.fit(frame, AGE, eval_set=[(frame, AGE)])
+    assert caplog.text.count("day (6 different values become 3)") == 1
+    for action in (ranker.predict, ranker.rank):
+        caplog.clear()
+        action(frame)
+        assert "day (6 different values become 3)" in caplog.text
+        caplog.clear()
+        action(frame.assign(day=AGE))
+        assert not caplog.text
