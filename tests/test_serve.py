@@ -14,6 +14,7 @@ import pytest
 from made_columns import lists_of
 
 from ltr.data.tables import Roles
+from ltr.inference.export.command import digest_of, sha256
 
 pytest.importorskip("fastapi")
 pytest.importorskip("httpx2")
@@ -23,7 +24,9 @@ pytest.importorskip("onnxruntime")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "serve"))
 
 import load  # noqa: E402
-from service import Ranker, service  # noqa: E402
+import service as served  # noqa: E402
+from service import BadExport, Ranker, read_export, service  # noqa: E402
+from starlette.requests import ClientDisconnect, Request  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
 WEIGHTS = [2.0, -1.0, 0.5]
@@ -49,6 +52,8 @@ def write_model(folder: Path, **more: object) -> Path:
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     told = {"features": ["price", "age", "stock"], "model": "Linear", "dataset": "shop"}
     told |= more
+    told["sha256"] = {"files": {"model.onnx": sha256(folder / "model.onnx")}}
+    told["sha256"]["manifest"] = digest_of(told)
     (folder / "manifest.json").write_text(json.dumps(told))
     return folder
 
@@ -111,6 +116,44 @@ def test_a_wrong_request_is_refused_in_one_line(client, sent, said) -> None:
     (error,) = answer.json().values()
     assert said in error
     assert "\n" not in error
+
+
+def test_files_that_the_export_did_not_write_are_not_served(tmp_path, monkeypatch) -> None:
+    folder = write_model(tmp_path / "exported", seed=1, rates={2: 0.1, 10: 1e-7}, text="\u00e9")
+    read_export(folder)
+    contents = {name: (folder / name).read_bytes() for name in ("model.onnx", "manifest.json")}
+    flipped = bytearray(contents["model.onnx"])
+    flipped[len(flipped) // 2] ^= 1
+    manifest = contents["manifest.json"]
+    for name, content, said in (
+        ("model.onnx", bytes(flipped), "model.onnx is not the model of its manifest.json"),
+        ("manifest.json", manifest.replace(b"price", b"prize"), "not as the export wrote it"),
+        ("manifest.json", manifest.replace(b'"seed": 1', b'"seed": 3'), "not as the export"),
+        ("manifest.json", manifest[:-9], "not JSON"),
+        ("manifest.json", b"[]", "names no features"),
+        ("model.onnx", None, "No such file"),
+    ):
+        (folder / name).write_bytes(content) if content else (folder / name).unlink()
+        with pytest.raises(BadExport, match=said):
+            Ranker(folder)
+        monkeypatch.setenv("LTR_MODEL", str(folder))
+        with pytest.raises(SystemExit, match=f"^error: .*{said}.* export again$"):
+            served.app  # noqa: B018
+        (folder / name).write_bytes(contents[name])
+    monkeypatch.delenv("LTR_MODEL")
+    with pytest.raises(SystemExit, match=r"^error: set LTR_MODEL"):
+        served.app  # noqa: B018
+
+
+def test_a_client_that_leaves_in_its_request_leaves_no_traceback(client, monkeypatch) -> None:
+    async def stream(_: Request):
+        yield b'{"it'
+        raise ClientDisconnect
+
+    monkeypatch.setattr(Request, "stream", stream)
+    answer = client.post("/rank", content=b"{}")
+    assert answer.status_code == 499
+    assert "the client left" in answer.json()["error"]
 
 
 def test_a_category_is_coded_as_a_table_is(tmp_path) -> None:

@@ -10,9 +10,13 @@ out is missing, as ``null`` is. A category is given by its value: a text, number
 request is 422 with one line, ``{"error": "items[3].features: ..."}``. ``GET /health`` says which
 model answers.
 
+The service does not start with a ``model.onnx`` or ``manifest.json`` that the export did not write:
+it compares their SHA-256 with those in the manifest.
+
 ``LTR_MOST_ITEMS`` (1,000) bounds a list, ``LTR_MOST_BYTES`` (16 MB) a request.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -27,6 +31,7 @@ import onnxruntime
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
 
 
 class Refused(Exception):
@@ -37,6 +42,37 @@ class Refused(Exception):
         self.status = status
 
 
+class BadExport(Exception):
+    """A folder that cannot be served; its text is one line."""
+
+
+def read_export(folder: Path) -> tuple[dict[str, Any], bytes]:
+    """Read the manifest and the model of an export, and compare both with their digests.
+
+    Raises:
+        BadExport: a file is missing, or it is not the one that the export wrote.
+    """
+    remedy = "give the folder that ltr export to=onnx wrote, or export again"
+    try:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        model = (folder / "model.onnx").read_bytes()
+    except OSError as error:
+        raise BadExport(f"{error.filename}: {error.strerror}; {remedy}") from None
+    except ValueError:
+        raise BadExport(f"{folder}/manifest.json is not JSON; {remedy}") from None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("features"), list):
+        raise BadExport(f"{folder}/manifest.json names no features; {remedy}")
+    digests = manifest.get("sha256", {})
+    files = digests.get("files", {})  # a manifest without digests was written by hand
+    if files.get("model.onnx") not in (None, hashlib.sha256(model).hexdigest()):
+        raise BadExport(f"{folder}/model.onnx is not the model of its manifest.json; {remedy}")
+    rest = {**manifest, "sha256": {key: digests[key] for key in digests if key != "manifest"}}
+    text = json.dumps(rest, sort_keys=True)
+    if digests.get("manifest") not in (None, hashlib.sha256(text.encode()).hexdigest()):
+        raise BadExport(f"{folder}/manifest.json is not as the export wrote it; {remedy}")
+    return manifest, model
+
+
 class Ranker:
     """The exported model; each call scores one list on one thread.
 
@@ -45,7 +81,7 @@ class Ranker:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
+        self.manifest, model = read_export(folder)
         self.features = [str(name) for name in self.manifest["features"]]
         self._known = frozenset(self.features)
         self._codes: dict[str, dict[str, int]] = {
@@ -55,7 +91,7 @@ class Ranker:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1  # workers are processes
         self._session = onnxruntime.InferenceSession(
-            folder / "model.onnx", options, providers=["CPUExecutionProvider"]
+            model, options, providers=["CPUExecutionProvider"]
         )
         self.scores(np.zeros((2, len(self.features)), np.float32))  # the first call is slow
 
@@ -180,10 +216,13 @@ def _ranked(ranker: Ranker, body: bytes, most: int) -> dict[str, Any]:
 async def _body(request: Request, most: int) -> bytes:
     """The body, read no further than ``most`` bytes."""
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > most:
-            raise Refused(f"the request has more than {most:,} bytes; send fewer items", 413)
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > most:
+                raise Refused(f"the request has more than {most:,} bytes; send fewer items", 413)
+    except ClientDisconnect:  # nobody reads the answer
+        raise Refused("the client left before the end of its request", 499) from None
     return bytes(body)
 
 
@@ -219,8 +258,17 @@ def __getattr__(name: str) -> FastAPI:
     """``app`` for ``uvicorn service:app``, made of the environment when it is asked for."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return service(
-        Path(os.environ["LTR_MODEL"]),
-        most_items=int(os.environ.get("LTR_MOST_ITEMS", "1000")),
-        most_bytes=int(os.environ.get("LTR_MOST_BYTES", str(1 << 24))),
-    )
+    try:
+        folder = Path(os.environ["LTR_MODEL"])
+        read_export(folder)  # before the server starts, so that a wrong folder ends in one line
+        return service(
+            folder,
+            most_items=int(os.environ.get("LTR_MOST_ITEMS", "1000")),
+            most_bytes=int(os.environ.get("LTR_MOST_BYTES", str(1 << 24))),
+        )
+    except KeyError:
+        raise SystemExit("error: set LTR_MODEL to the folder of ltr export to=onnx") from None
+    except ValueError as error:
+        raise SystemExit(f"error: LTR_MOST_ITEMS, LTR_MOST_BYTES: {error}") from None
+    except BadExport as error:
+        raise SystemExit(f"error: {error}") from None

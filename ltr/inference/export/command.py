@@ -1,6 +1,7 @@
 """Export a trained model to a folder; if anything fails, no folder is written."""
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -103,11 +104,13 @@ def export_model(cfg: DictConfig) -> str:
             "features_below_zero": int(negative.sum()),
         }
         weights, selected = selected_checkpoint(checkpoint)
-        files = {file: sha256(part / file) for file in exported.files}
+        atomic_write(part / "parity.json", json_text(compared))
+        files = {file: sha256(part / file) for file in [*exported.files, "parity.json"]}
         digests = {"checkpoint": sha256(weights), "data": dict(selected["data"]), "files": files}
         described = manifest(engine, context, exported, results, digests)
+        # lets a service know that the manifest is whole: its features, categories and digests
+        described["sha256"]["manifest"] = digest_of(described)
         atomic_write(part / "manifest.json", json_text(described))
-        atomic_write(part / "parity.json", json_text(compared))
     return (
         f"{', '.join(exported.files)}\n{compared['lists']:,} lists of {split}, "
         f"{compared['items']:,} items, run by {exported.ran_by}: largest difference "
@@ -134,6 +137,12 @@ def manifest(
         "versions": versions(),
         "notes": {**({"categories": _CODES} if categories else {}), **exported.notes},
     }
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a manifest that has no digest of itself yet."""
+    written = json.loads(json_text(content))
+    return hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
 
 
 def sha256(file: Path) -> str:
