@@ -13,6 +13,7 @@ from folders import refused
 from test_trainer import train
 from torch import nn
 
+import ltr.inference.explain.importances
 from ltr.console.arguments import as_hydra
 from ltr.console.compose import typed
 from ltr.data.lists import Columns
@@ -21,7 +22,9 @@ from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.explain.command import explain, list_block, parts_block
 from ltr.inference.explain.effects import attributions_of, leave_one_out
+from ltr.inference.explain.importances import importances
 from ltr.inference.explain.subject import Subject
+from ltr.models.rounds import AdaRank
 from ltr.scorers.scorer import Scorer
 
 
@@ -49,6 +52,25 @@ def subject(model: nn.Module, *, missing: bool = False) -> Subject:
     scorer = Scorer(model.eval(), transform, names, {"precision": "float32"})
     items = [f"item {place}" for place in range(1, 7)]
     return Subject(scorer, "made, vali", lists.subset(np.array([1])), items, asked=[4, 0])
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_importances_name_the_indicators_of_missing_values(named, monkeypatch, tmp_path) -> None:
+    lists = make_lists([6, 6], width=3)
+    lists.features[::2, 1] = np.nan
+    transform = fit_transform(replace(lists, missing=6), missing="indicator")
+    model = AdaRank(transform.outputs)
+    model.content = {"features": np.array([3, 1]), "alphas": np.array([2.0, 1.0])}
+    columns = Columns(("a", "b", "c")) if named else None
+    scorer = Scorer(model, transform, columns, {"precision": "float32"})
+    monkeypatch.setattr(ltr.inference.explain.importances, "load_model", lambda _: scorer)
+    lines = importances(typed("importances", ["run", f"write={tmp_path}"])).splitlines()
+    name = "b" if named else "2"
+    assert f"{name} (is missing) " in lines[3]
+    assert lines[4].split()[:2] == (["2", "b"] if named else ["2", "0.3333"])
+    table = pd.read_csv(tmp_path / "importances.csv")
+    assert table["feature"].tolist() == [2, 2, 1, 3]
+    assert table["indicator"].tolist() == [True, False, False, False]
 
 
 def test_parts_of_a_score_are_those_of_its_features_and_of_other_items() -> None:

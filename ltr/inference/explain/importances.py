@@ -19,7 +19,9 @@ def importances(cfg: DictConfig) -> str:
     """Return a table of the features with the largest gain in the model of the run ``cfg.run``.
 
     If ``cfg.write`` is a folder, all features are written to ``importances.csv`` in it, with the
-    columns ``feature`` (from 1), ``name`` and ``category`` (if features have names), ``gain``,
+    columns ``feature`` (from 1), ``name`` and ``category`` (if features have names),
+    ``indicator`` (whether it is the indicator of missing values of that feature, if the transform
+    adds some), ``gain``,
     ``share`` (of the sum of all gains) and ``splits`` (how often the feature was used: the number
     of splits, or of rounds for AdaRank and RankBoost; empty if the model does not count it).
 
@@ -39,15 +41,24 @@ def importances(cfg: DictConfig) -> str:
     if not model.fitted:
         raise CheckpointError(f"{cfg.run} has no {model.makes} yet: resume it, or give another")
     gain, splits = model.importances()
-    table = pd.DataFrame({"feature": np.arange(1, model.width + 1)})
+    indicated = scorer.transform.indicated
+    features = np.concatenate([np.arange(scorer.transform.width), indicated])
+    table = pd.DataFrame({"feature": features + 1})
     if scorer.columns is not None:
-        table["name"], table["category"] = scorer.columns.names, scorer.columns.codes > 0
+        table["name"] = np.array(scorer.columns.names, object)[features]
+        table["category"] = scorer.columns.codes[features] > 0
+    if len(indicated):
+        table["indicator"] = np.arange(model.width) >= scorer.transform.width
     table["gain"], table["share"] = gain, gain / max(gain.sum(), np.finfo(float).tiny)
     table["splits"] = splits if np.isnan(splits).any() else splits.astype(int)
     table = table.sort_values("gain", ascending=False, kind="stable")
     shown = table.dropna(axis="columns").drop(columns="gain").head(top or len(table))
     if "name" in shown:
         shown["name"] += shown.pop("category").map({True: " (category)", False: ""})
+    if "indicator" in shown:
+        labelled = "name" if "name" in shown else "feature"
+        suffix = shown.pop("indicator").map({True: " (is missing)", False: ""})
+        shown[labelled] = shown[labelled].astype(str) + suffix
     used = f"{(gain > 0).sum()} of {model.width} features used"
     text = f"{cfg.run}: {model.makes} of {model.description}, {used}\n"
     text += tabulate(shown.to_dict("list"), headers="keys", floatfmt=".4f", intfmt=",")
