@@ -1,5 +1,6 @@
 """``ltr recommend``: which run it chooses, what it keeps, and what it leaves out."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from folders import finish, refused
 from made_table import train_here, write_data
 from orders import typed
 
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
 from ltr.tables import runs as table_runs
@@ -90,6 +91,19 @@ def test_the_choice_is_a_run_folder_and_a_row_that_fails_is_left_out(order, tmp_
     assert "linear" in recommend(typed("recommend", [*words, *other]))  # what the row needs
     again = refused(lambda: recommend(typed("recommend", order)), ConfigError)
     assert again.endswith("give the name of a new folder")
+
+
+def test_a_fold_of_a_folder_of_ones_own_needs_no_number_of_folds(order, tmp_path) -> None:
+    (folder,) = (one.removeprefix("dataset.folder=") for one in order if ".folder=" in one)
+    (data_dir,) = (Path(one.removeprefix("data_dir=")) for one in order if one[:8] == "data_dir")
+    for fold in ("Fold1", "Fold2"):
+        shutil.copytree(data_dir / folder, data_dir / "mine_by_fold" / fold)
+    by_fold = ["dataset.folder=mine_by_fold", "rows=linear", "seeds=1", "dataset.fold=2"]
+    said = recommend(typed("recommend", [*order, *by_fold]))
+    assert RunFolder(tmp_path / "best").results["fold"] == 2
+    assert f"kept in {tmp_path}/best" in said
+    with pytest.raises(DataError, match=r"dataset\.fold=1, or dataset\.folds=2"):
+        recommend(typed("recommend", [*order, *by_fold[:-1], f"output={tmp_path}/other"]))
 
 
 def test_rows_that_cannot_be_compared_are_refused(order, tmp_path) -> None:

@@ -190,11 +190,13 @@ class LetorFiles(SplitFiles):
             remedy = public.how_to_get(self.data_dir)
         elif splits == ("test",) and self.path("train").is_file():
             remedy = f"these lists have no test split: put a test.txt there, or {OTHER_SPLIT}"
+        elif self.fold is None and (folds := len([*self.folder.glob("Fold[0-9]")])):
+            remedy = f"it has folds: set dataset.fold=1, or dataset.folds={folds} for them all"
         raise DataError(f"{folder}: no file {', '.join(missing)}; {remedy}")
 
     def _missing(self, splits: Sequence[str]) -> list[str]:
         """Return the names of the files of ``splits`` that are not there."""
-        paths = map(self.path, splits)
+        paths = dict.fromkeys(map(self.path, splits))  # splits may share a file
         return [path.name for path in paths if not os.path.isfile(path)]  # noqa: PTH113
 
     def split(self, split: str) -> Lists:

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
 from ltr.atomic import make_folder
+from ltr.console.compose import run_config
 from ltr.console.configs import own_keys
 from ltr.console.keys import as_list, number, texts
 from ltr.console.process import say
@@ -54,6 +55,11 @@ def recommend(cfg: DictConfig) -> str:
         raise ConfigError(f"{_FOLD}{','.join(folds[-1])}: give a whole number, such as 1")
     if folds:
         table = replace(table, folds=folds[-1])
+        largest = max(map(int, folds[-1]))
+        data_set = run_config([*table.settings, *order.overrides])[0].dataset
+        home = Path(str(data_set.get("data_dir")), str(data_set.get("folder")))
+        if data_set.get("folds") == 0 and (home / f"Fold{largest}").is_dir():
+            order.overrides.append(f"dataset.folds={largest}")  # their number was unknown
     trained = replace(
         table, rows={label: row for label, row in table.rows.items() if not row.ensemble}
     )
