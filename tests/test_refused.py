@@ -9,7 +9,7 @@ from conftest import compose, letor_lists
 from folders import refused
 
 from ltr.__main__ import COMMANDS
-from ltr.console.compose import typed
+from ltr.console.compose import run_config, typed
 from ltr.errors import LTRError
 from ltr.experiment.build import build
 from ltr.experiment.run import run
@@ -25,7 +25,14 @@ TABLE = [
     ("train", "lr=0.1", "lr", r"did you mean optimizer.lr\?"),
     ("train", "d_model=64", "d_model", r"did you mean model.fc_sizes\?"),
     ("train", "n_epochs=3", "n_epochs", r"did you mean epochs\?"),
-    ("train", "hidden_size=[8]", "hidden_size", r"did you mean model.hidden_sizes\?"),
+    ("train", "model=mlp hidden_size=[8]", "hidden_size", r"did you mean model.hidden_sizes\?"),
+    ("train", "hidden_size=[8]", "hidden_size", "model.hidden_sizes is a key with another choice"),
+    ("train", "loss=listnet loss.temperature=1", "loss.temperature", "another choice of loss"),
+    ("train", "loss=ranknet loss.mu=1", "loss.mu", r"did you mean loss\.k or loss\.sigma\?"),
+    ("train", "+epoch=3", "+epoch=3", r"nothing reads the key epoch; did you mean epochs\?"),
+    ("evaluate", "chekpoint=x", "chekpoint", r"did you mean checkpoint\?"),
+    ("train", "loss=neuralndgc", "neuralndgc", r"did you mean neuralndcg\?"),
+    ("train", "datset=letor", "datset", r"did you mean dataset\?"),
     ("train", "nothing_like_it=3", "nothing_like_it", "no such key; --cfg job prints all"),
     ("train", "metrics=[ndgc@5]", "ndgc@5", "write <name> or <name>@<k>"),
     ("train", "loss=listnet +loss.temprature=1", "'temprature'", "it takes scores, labels"),
@@ -59,6 +66,62 @@ TABLE = [
     ("check_loss", "", "name=...", "see --help"),
     ("runs", "{folder}/none", "none", "give a folder that holds runs"),
 ]  # fmt: skip
+
+
+VALUES = [  # a value that is wrong, and what the line begins with: the whole key
+    ("loss.k=0", "loss.k=0 is not a cutoff"),
+    ("model.dropout=2", "model.dropout=2 is out of range"),
+    ("model=mlp model.activation=foo", "model.activation: 'foo' is not an activation"),
+    ("convention.gain=x", "convention.gain=x is not known"),
+    ("metrics=[ndgc]", "metrics: 'ndgc' is not a metric"),
+    ("select_on=x", "select_on: 'x' is not a metric"),
+    ("optimizer.lr=abc", "optimizer: .*check optimizer.lr=abc"),
+    ("+augment.foo=1", "augment.foo: no such key"),
+    ("loss=distil", "loss: distil_loss reads the scores of another model .*teacher=RUN"),
+]
+
+
+@pytest.mark.parametrize(("given", "line"), VALUES)
+def test_a_wrong_value_is_named_with_its_whole_key(given: str, line: str) -> None:
+    assert re.match(line, refused(lambda: build(compose(*given.split())), LTRError))
+
+
+def test_a_key_that_another_override_reads_may_be_added() -> None:
+    assert run_config(["+passes=3", "epochs=${passes}"])[0].epochs == 3
+
+
+@pytest.mark.parametrize("group", ["loss", "model", "transform", "optimizer", "schedule"])
+@pytest.mark.parametrize("text", ["- a\n- b\n", "a: 1\n"])
+def test_a_file_of_ones_own_that_names_no_function_is_one_line(
+    group, text, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "configs" / group / "mine.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    chosen = run_config([f"{group}=mine"])[0]
+    assert f"{group}: its config has no _target_" in refused(lambda: build(chosen), LTRError)
+    said = refused(lambda: typed("train", ["epoch=3"]), LTRError)  # reads the files of all groups
+    assert "did you mean epochs?" in said
+
+
+@pytest.mark.slow
+def test_a_transform_of_another_type_is_one_line(folder, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "configs" / "transform" / "mine.yaml"
+    path.parent.mkdir(parents=True)
+    (tmp_path / "my_transform.py").write_text("def fit(lists):\n    return {}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for partial, says in (
+        ("_partial_: true", "returns dict: return what fit_transform"),
+        ("", "transform (my_transform.fit)"),
+    ):
+        path.write_text(f"_target_: my_transform.fit\n{partial}\n")
+        own = ["transform=mine", "model=linear", "loss=listnet", "epochs=1"]
+        places = [f"data_dir={folder}", f"cache_dir={folder}/cache"]
+        config = run_config([*LISTS.split(), *places, *own])[0]
+        (tmp_path / "run").mkdir(exist_ok=True)
+        assert says in refused(lambda config=config: run(config, tmp_path / "run", {}), LTRError)
 
 
 @pytest.fixture(scope="module")

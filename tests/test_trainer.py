@@ -273,7 +273,7 @@ def test_settings_are_checked_all_at_once(tiny) -> None:
         "loss.k=0": "k=0 is not a cutoff",
         "model.heads=3": "heads",
         "optimizer.lr=-1": "Invalid learning rate",
-        "augment.noise=-1": "give noise a number >= 0",
+        "augment.noise=-1": "give augment.noise a number >= 0",
         "deterministic=1": "deterministic=1: choose one of true, false",
         "compile=fast": "compile=fast: choose one of true, false",
     }

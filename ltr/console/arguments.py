@@ -9,8 +9,9 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from ltr.console.configs import groups_of, own_keys
+from ltr.console.configs import files_of, groups_of, own_keys, similar_keys
 from ltr.console.keys import Holds, holds
+from ltr.errors import ConfigError
 
 SEVERAL = {"-m", "--multirun"}  # the options of a sweep
 # Hydra's functions that give a key several values
@@ -31,6 +32,7 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     ['table=ranknet_report', "rows=['A B','C']", "train=['epochs=1']"]
     """
     overrides = get_args_parser().parse_intermixed_args(list(typed)).overrides
+    check_added(overrides, config_name)
     if config_name == "train":
         sweep = bool(SEVERAL & {*typed})
         return [with_quotes(one, sweep=sweep) if one in overrides else one for one in typed]
@@ -54,6 +56,25 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
         several = len(values) > 1 or isinstance(own[key], list)
         out.append(f"{key}={_listed(values) if several else quoted(values[0])}")
     return out
+
+
+def check_added(overrides: Sequence[str], config_name: str = "train") -> None:
+    """Raise ``ConfigError`` for ``+KEY=VALUE`` with a key that nothing reads: no key or group of
+    the command, not in a part of the config such as ``model``, and not named by another override.
+    """
+    for override in overrides:
+        key = override.lstrip("+").partition("=")[0]
+        if not override.startswith("+") or not re.fullmatch(r"\w+", key):
+            continue
+        read = any(f"${{{key}" in other for other in overrides)
+        if not (read or key in own_keys(config_name) or key in groups_of(config_name)):
+            if files_of(key):
+                continue  # a group of the user's own
+            meant = " or ".join(similar_keys(key))
+            raise ConfigError(
+                f"{override}: nothing reads the key {key}; "
+                f"{f'did you mean {meant}? ' if meant else 'leave it out; '}--cfg job prints all"
+            )
 
 
 def _listed(values: Sequence[str]) -> str:
@@ -87,8 +108,8 @@ def with_quotes(override: str, config_name: str = "train", *, sweep: bool = Fals
     what = Holds.TEXTS if name in groups_of(config_name) else holds(name, config_name)
     if sweep and _SWEEP.fullmatch(value):
         return override
-    if value == "null" and what == Holds.TEXT and own_keys(config_name).get(name) is not None:
-        return f"{key}={quoted(value)}"  # no value of this key means none
+    if value == "null" and name == "qid":
+        return f"{key}={quoted(value)}"  # there is no explanation of no query
     if sweep or what == Holds.TEXTS:
         return f"{key}={','.join(_readable(item.strip(), what) for item in _split(value))}"
     return f"{key}={_readable(value, what)}"

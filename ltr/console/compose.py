@@ -4,6 +4,7 @@ import pickle
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,20 @@ import hydra
 from hydra.conf import HydraConf
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ltr.console.arguments import as_hydra, quoted, with_quotes
-from ltr.console.configs import CONFIGS, composed_with, groups_of, similar_keys
+from ltr.console.arguments import as_hydra, check_added, quoted, with_quotes
+from ltr.console.configs import (
+    CONFIGS,
+    composed_with,
+    groups_of,
+    keys_of_other_choices,
+    similar_keys,
+)
 from ltr.console.folders import register_resolvers
+from ltr.console.keys import Kind, flat, keys
 from ltr.console.process import one_line
 from ltr.errors import ConfigError, LTRError, need
 
@@ -107,6 +115,7 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     Raises:
         ConfigError: an override is wrong, or the data set has no name.
     """
+    check_added(overrides)
     with _explained():
         config, chosen = with_choices("train", [*map(with_quotes, overrides)])
         OmegaConf.to_container(config, resolve=True)
@@ -145,9 +154,29 @@ def explain(error: BaseException) -> str:
         )
     if text.startswith("Could not override"):
         key = text.split("'")[1]
-        meant = " or ".join(similar_keys(key))
-        text = f"{key}: no such key; {f'did you mean {meant}? ' * bool(meant)}--cfg job prints all"
+        meant, remedy = " or ".join(similar_keys(key, _keys_around(error))), ""
+        if meant:
+            remedy = f"did you mean {meant}? "
+        elif elsewhere := keys_of_other_choices(key):
+            group = elsewhere[0].partition(".")[0]
+            remedy = f"{elsewhere[0]} is a key with another choice of {group}; "
+        text = f"{key}: no such key; {remedy}--cfg job prints all"
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        typed = error.missing_cfg_file.rpartition("/")[2]
+        if close := get_close_matches(typed, error.options or (), 1):
+            return f"{text}; did you mean {close[0]}? see --help"
     return f"{text}; see --help"
+
+
+def _keys_around(error: BaseException) -> set[str] | None:
+    """Return the keys of the config in which Hydra did not find one; None if that is not known."""
+    node = getattr(error.__cause__, "parent_node", None)
+    if node is None:
+        return None
+    config: Any = OmegaConf.to_container(node._get_root())
+    config.pop("hydra", None)
+    known = {*config, *flat(config)}
+    return {key for key in known if key.partition(".")[0] not in keys(Kind.PROPOSAL)}
 
 
 def user_error(error: BaseException) -> LTRError | None:

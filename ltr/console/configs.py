@@ -2,6 +2,8 @@
 
 import argparse
 import re
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -76,25 +78,46 @@ def help_of(config_name: str) -> str:
     return whole.replace("$", "$$")  # Hydra treats the help as a template
 
 
-def similar_keys(key: str) -> list[str]:
-    """Return keys of ``train`` that the user may have meant by ``key``.
+def similar_keys(key: str, known: Collection[str] | None = None) -> list[str]:
+    """Return keys that the user may have meant by ``key``.
 
     They have the same last part (or what it is called in other tools), or else a similar name.
+    ``known`` are the keys that there are; None: all keys of ``train`` and of its groups.
 
     >>> similar_keys("lr"), similar_keys("d_model"), similar_keys("model.blocs")
     (['optimizer.lr'], ['model.fc_sizes'], ['model.blocks'])
     """
+    found = {*(_keys_of_train() if known is None else known)}
+    found.discard(key)  # it exists, but only with another choice of its group
+    alike = [one for one in found if ("." in one) == ("." in key)]
+    return _ending_alike(key, found) or get_close_matches(key, alike, 2, 0.7)
+
+
+def keys_of_other_choices(key: str) -> list[str]:
+    """Return the keys that end as ``key`` does, and that some choice of their group has.
+
+    >>> keys_of_other_choices("hidden_size")
+    ['model.hidden_sizes']
+    """
+    return _ending_alike(key, (one for one in _keys_of_train() if "." in one))
+
+
+def _ending_alike(key: str, known: Iterable[str]) -> list[str]:
+    """Return those of ``known`` whose last part is that of ``key``, or what other tools call it."""
+    last = key.split(".")[-1]
+    last = dict(pair.split("=") for pair in _ALIASES.split()).get(last, last)
+    return sorted(one for one in known if one.split(".")[-1] == last)
+
+
+def _keys_of_train() -> set[str]:
     found = {*own_keys("train")}
     for group in {*groups_of("train")} - {"experiment"}:
         for path in files_of(group).values():
-            values = yaml.safe_load(path.read_text()) or {}
-            found |= {f"{group}.{name}" for name in values.get(group, values)}
-    found.discard(key)  # it exists, but only with another choice of its group
-    last = key.split(".")[-1]
-    last = dict(pair.split("=") for pair in _ALIASES.split()).get(last, last)
-    return sorted(one for one in found if one.split(".")[-1] == last) or get_close_matches(
-        key, found, 2, 0.7
-    )
+            with suppress(OSError, ValueError, yaml.YAMLError):  # choosing the file reports it
+                values = yaml.safe_load(path.read_text())
+                if isinstance(values, dict):
+                    found |= {f"{group}.{name}" for name in values.get(group) or values}
+    return found
 
 
 def own_configs() -> Path | None:

@@ -138,6 +138,13 @@ def asked(overrides: Iterable[str]) -> list[str]:
     return sorted(item for item in overrides if _key(item) not in keys(Kind.PLACE))
 
 
+def recorded(overrides: Iterable[str]) -> list[str]:
+    """Return the overrides that a recorded command has: those that can change the results of a run,
+    and ``threads``, on which the last digits depend.
+    """
+    return [item for item in overrides if _key(item) == "threads" or asked([item])]
+
+
 def _key(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 

@@ -42,7 +42,11 @@ def check_teacher(teacher: str | None, loss: Any) -> None:
             "loss=mix loss.parts.distil=1, or leave it out"
         )
     if teacher is None and reads:
-        raise ConfigError("loss=distil learns from another model: set teacher=RUN, a run folder")
+        name = getattr(getattr(loss, "func", loss), "__name__", "the loss")
+        raise ConfigError(
+            f"loss: {name} reads the scores of another model (its argument teacher): set "
+            "teacher=RUN, a run folder"
+        )
 
 
 def with_steps(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:

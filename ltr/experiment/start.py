@@ -14,6 +14,7 @@ from ltr.console.keys import Resumed, keys
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS, Dataset, Lists, splits_of
 from ltr.data.public_sets import public_sets
+from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import origins_of
 from ltr.experiment.labels import resolve_labels
@@ -188,6 +189,12 @@ def _scorer(inputs: Inputs, file: Path, last: Mapping[str, Any] | None) -> Score
         transform, columns = warm.transform, warm.columns
     else:
         transform, columns = parts.fit_transform(train), train.columns
+        if not isinstance(transform, FeatureTransform):
+            raise ConfigError(
+                f"transform ({cfg.transform['_target_']}) returns {type(transform).__name__}: "
+                "return what fit_transform or no_transform of ltr.data.transforms returns, a "
+                "FeatureTransform"
+            )
         if boosts(parts.model):
             transform = transform.keeping_missing()
     for part in lists.values():

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,7 +59,13 @@ def make_settings(cfg: DictConfig) -> Settings:
 
 def make_metrics(cfg: DictConfig) -> tuple[Metric, ...]:
     """Return the metrics that ``cfg`` lists, and the one that ``select_on`` names."""
-    return named_metrics([*as_list(cfg.metrics), str(cfg.select_on)], cfg.get("own_metrics") or {})
+    own, made = cfg.get("own_metrics") or {}, list[Metric]()
+    for key, names in (("metrics", as_list(cfg.metrics)), ("select_on", [str(cfg.select_on)])):
+        try:
+            made += named_metrics(names, own)
+        except LTRError as error:
+            raise type(error)(f"{key}: {error}") from error
+    return tuple(dict.fromkeys(made))
 
 
 def named_metrics(
@@ -90,6 +97,8 @@ def make_convention(cfg: DictConfig) -> Convention:
     values: Any = OmegaConf.to_container(cfg.convention, resolve=True)
     try:
         return Convention(**values)
+    except LTRError as error:
+        raise _with_key(error, "convention", values) from error
     except TypeError as error:  # an unknown key
         raise ConfigError(f"convention: {error}; see configs/train.yaml") from error
 
@@ -165,14 +174,31 @@ def tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def _instantiated(node: DictConfig, part: str) -> Any:
+    if not isinstance(node, DictConfig) or "_target_" not in node:
+        raise ConfigError(
+            f"{part}: its config has no _target_: write _target_: module.function (or a class) and "
+            "a line KEY: VALUE for each setting in its file"
+        )
     try:
         return instantiate(node, _convert_="all")
     except InstantiationException as error:
         cause = error.__cause__
-        if isinstance(cause, LTRError):
-            raise cause from None  # ``from error`` would make each the cause of the other
+        if isinstance(cause, LTRError):  # ``from error`` would make each the cause of the other
+            raise _with_key(cause, part, node) from None
         text = " ".join(str(cause or error).split())
         raise ConfigError(f"{part} ({node.get('_target_')}) cannot be built: {text}") from error
+
+
+def _with_key(error: LTRError, part: str, knobs: Mapping[Any, Any]) -> LTRError:
+    """Return ``error`` about a value of ``part`` with the whole key, such as ``loss.k``."""
+    text = str(error)
+    if f"{part}." in text or text.startswith(f"{part}:"):
+        return error
+    key = re.split(r"[=\[]", text, maxsplit=1)[0]
+    for name, value in knobs.items():
+        if isinstance(value, str) and text.startswith(repr(value)):
+            return type(error)(f"{part}.{name}: {text}")
+    return type(error)(f"{part}.{text}" if key in knobs else f"{part}: {text}")
 
 
 def bind(node: DictConfig, part: str) -> functools.partial[Any]:
@@ -181,6 +207,8 @@ def bind(node: DictConfig, part: str) -> functools.partial[Any]:
     checks Hydra's policy at every call.
     """
     lazy = _instantiated(node, part)
+    if not isinstance(lazy, functools.partial):
+        raise ConfigError(f"{part} ({node['_target_']}): write _partial_: true in its file")
     function, knobs = lazy.func, dict(lazy.keywords)
     signature = inspect.signature(function)
     try:
@@ -213,9 +241,10 @@ def make(node: DictConfig | None, part: str) -> Any:
             made = function(*given[part])
         if part == "loss":
             check_values(made, given[part][-1], whose="the loss")
-    except LTRError:
-        raise
+    except LTRError as error:
+        raise _with_key(error, part, node) from error
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         text = " ".join(str(error).split())
-        raise ConfigError(f"{part}: {text}; check the {part}.* settings") from error
+        settings = [f"{part}.{key}={value}" for key, value in function.keywords.items()]
+        raise ConfigError(f"{part}: {text}; check {', '.join(settings) or 'its code'}") from error
     return function

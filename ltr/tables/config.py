@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig
 
 from ltr.console.configs import own_keys
-from ltr.console.folders import asked, label_of
+from ltr.console.folders import asked, label_of, recorded
 from ltr.console.keys import flag, number, required, texts, whole
 from ltr.errors import ConfigError, as_started, has
 from ltr.experiment.sweep import offer_gpus
@@ -59,7 +59,7 @@ class TableConfig:
 
     def command(self, words: Sequence[str]) -> str:
         """Return the command line, ending in ``words`` (``of_table`` or ``of_search``)."""
-        typed = [f"table={self.cfg.table}", *self.asked, *words]
+        typed = [f"table={self.cfg.table}", *recorded(self.overrides), *words]
         return f"{as_started('table')} {shlex.join(typed)}"
 
     def path(self, folder: Path, data: str, words: Sequence[str]) -> Path:

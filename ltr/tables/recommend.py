@@ -18,6 +18,7 @@ from tabulate import tabulate
 from ltr.atomic import make_folder
 from ltr.console.compose import run_config
 from ltr.console.configs import own_keys
+from ltr.console.folders import recorded
 from ltr.console.keys import as_list, number, texts
 from ltr.console.process import say
 from ltr.errors import ConfigError, as_started
@@ -89,7 +90,7 @@ def recommend(cfg: DictConfig) -> str:
     final_plan = partial(plan, final, order.overrides, range(1, cfg.seeds + 1), output_dir)
     runs, more = complete(final_plan(), final_plan, folder, workers)
     _tell(more)
-    command = f"{as_started('recommend')} {shlex.join([*order.asked, *words])}"
+    command = f"{as_started('recommend')} {shlex.join([*recorded(order.overrides), *words])}"
     results = results_of(final, runs, more, float(order.cfg.margin))
     report, frames = report_of(results, order, folder.name, command)
     report.write(folder, "table", frames)

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from ltr.analysis.report import Report, terminal
 from ltr.analysis.style import interval_plot
 from ltr.console.arguments import merged
-from ltr.console.folders import asked
+from ltr.console.folders import recorded
 from ltr.console.keys import texts
 from ltr.console.process import say
 from ltr.errors import ConfigError, DataError, as_started
@@ -154,7 +154,7 @@ def _commands(table: Table, order: TableConfig) -> pd.DataFrame:
     rows = []
     for label, row in table.rows.items():
         overrides = merged(table.settings, order.overrides, row.settings)
-        typed = shlex.join(item for item in overrides if asked([item]))
+        typed = shlex.join(recorded(overrides))
         command = row.describe() if row.ensemble else f"{as_started('train')} {typed}"
         rows.append({"row": label, "command": command})
     return pd.DataFrame(rows)

@@ -73,7 +73,9 @@ class Settings:
         clips = self.clip is None or (is_number(self.clip) and self.clip > 0)
         check("clip", clips, "give a number > 0, or null for no clipping")
         noise = isinstance(self.augment, Mapping) and _is_amount(self.augment.get("noise"))
-        check("augment", noise, "give noise a number >= 0")
+        check("augment", noise, "give augment.noise a number >= 0")
+        if unknown := [key for key in self.augment if key != "noise"] if noise else []:
+            wrong.append(f"augment.{unknown[0]}: no such key; there is augment.noise")
         if not wrong:
             most = self.batch_size
             check("shards", (self.shards or 1) <= most, f"give at most batch_size={most}")
