@@ -7,7 +7,8 @@ three methods of ``MLflow``, and name it as ``_target_`` in ``configs/tracking/N
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from ltr.errors import need
 from ltr.training.hooks import Ending, Hook, Row
 
 log = logging.getLogger(__name__)
+
+_BATCH = 100  # the most parameters that MLflow takes in one call
+_SHOWN = 60  # letters of a name in a warning
 
 
 class Tracking(Hook):
@@ -60,6 +64,7 @@ class MLflow:
     def __init__(self, *, experiment: str, output_dir: str) -> None:
         """Store in ``MLFLOW_TRACKING_URI`` if it is set, else in ``output_dir/mlflow.db``."""
         self._experiment, self._place = experiment, _place("mlflow.tracking", output_dir)
+        self._refused = set[str]()  # names that a warning has named
 
     def begin(self, name: str, params: Mapping[str, Any], folder: Path) -> None:
         """Begin to track the run in ``folder``, or continue; ``params`` is its flattened config."""
@@ -79,13 +84,45 @@ class MLflow:
             return
         tags = {"folder": str(folder)}
         self._id = client.create_run(own, run_name=name, tags=tags).info.run_id
-        for key, value in params.items():
-            client.log_param(self._id, key, value)
+        from mlflow.entities import Param
+
+        entries = [Param(_name(key), str(value)) for key, value in params.items()]
+        self._log_batches("params", entries)
 
     def log(self, metrics: Mapping[str, float], epoch: int) -> None:
         """Add the metrics of an epoch; it is called in the order of the epochs."""
-        for name, value in metrics.items():  # MLflow allows no @ in a name
-            self._client.log_metric(self._id, name.replace("@", "_at_"), value, step=epoch)
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        entries = [Metric(_name(name), value, now, epoch) for name, value in metrics.items()]
+        self._log_batches("metrics", entries)
+
+    def _log_batches(self, kind: str, entries: Sequence[Any]) -> None:
+        """Log ``entries``, which are ``params`` or ``metrics``, in few calls. Those that MLflow
+        refuses are left out, and named in one warning.
+        """
+        left = [entry for entry in entries if entry.key not in self._refused]
+        refused = list[str]()
+        for first in range(0, len(left), _BATCH):
+            batch = left[first : first + _BATCH]
+            if not self._accepts(kind, batch):
+                refused += [entry.key for entry in batch if not self._accepts(kind, [entry])]
+        if refused:
+            self._refused |= {*refused}
+            shown = ", ".join(key[:_SHOWN] for key in refused)
+            log.warning("MLflow refuses these %s, which are left out: %s", kind, shown)
+
+    def _accepts(self, kind: str, entries: Sequence[Any]) -> bool:
+        """Log ``entries`` in one call; return whether MLflow takes them."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self._client.log_batch(self._id, **{kind: entries})
+        except MlflowException as error:
+            if error.error_code != "INVALID_PARAMETER_VALUE":
+                raise
+            return False
+        return True
 
     def end(self, ending: Ending, results: Mapping[str, float]) -> None:
         """End the run; ``results`` are those of the selected weights, empty unless it finished."""
@@ -120,6 +157,11 @@ class WandB:
     def end(self, ending: Ending, results: Mapping[str, float]) -> None:
         self._run.summary.update({**results, "ending": ending})
         self._run.finish(exit_code=0 if ending == "finished" else 1)
+
+
+def _name(text: str) -> str:
+    """Return a name for MLflow, which allows no @ in it."""
+    return text.replace("@", "_at_")
 
 
 def _place(tracker: str, output_dir: str) -> Path:

@@ -15,7 +15,7 @@ from ltr.errors import ConfigError
 from ltr.experiment.run import run
 from ltr.experiment.start import resumed
 from ltr.scorers.parts import make_tracking
-from ltr.tracking import Tracking
+from ltr.tracking import MLflow, Tracking
 from ltr.training import hooks
 from ltr.training.hooks import OnEpoch
 from ltr.training.interruption import Interrupted
@@ -105,6 +105,53 @@ def test_a_missing_package_is_named_with_the_remedy(monkeypatch) -> None:
         with pytest.raises(ConfigError, match=r"pip install 'ltr-torch\[tracking\]'") as caught:
             make_tracking(compose(f"tracking={choice}"), Path(), {})
         assert not is_full(caught.value)  # it once was the cause of its own cause: no end
+
+
+class Refusal(Exception):
+    error_code = "INVALID_PARAMETER_VALUE"
+
+
+class Client:
+    """A client of MLflow that keeps each batch, and refuses one with a name in ``refused``."""
+
+    refused = ("bad", "loss(1)")
+
+    def __init__(self) -> None:
+        self.batches: list[dict[str, object]] = []
+        self.calls = 0
+
+    def log_batch(self, run: str, **kinds: list[SimpleNamespace]) -> None:
+        (entries,) = kinds.values()
+        self.calls += 1
+        assert len(entries) <= 100
+        if {entry.key for entry in entries} & {*self.refused}:
+            raise Refusal
+        self.batches.append({entry.key: entry.value for entry in entries})
+
+
+def test_mlflow_gets_batches_and_what_it_refuses_is_one_warning(monkeypatch, caplog) -> None:
+    entities = SimpleNamespace(
+        Param=lambda key, value: SimpleNamespace(key=key, value=value),
+        Metric=lambda key, value, time, step: SimpleNamespace(key=key, value=value),
+    )
+    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
+    monkeypatch.setitem(sys.modules, "mlflow.exceptions", SimpleNamespace(MlflowException=Refusal))
+    tracker = object.__new__(MLflow)
+    tracker._client, tracker._id, tracker._refused = Client(), "run", set()
+    params = [SimpleNamespace(key=f"p{i}", value=str(i)) for i in range(250)]
+    tracker._log_batches("params", params)
+    assert tracker._client.calls == 3
+    tracker._log_batches("params", [*params[:2], SimpleNamespace(key="bad", value="1")])
+    assert tracker._client.batches[-2:] == [{"p0": "0"}, {"p1": "1"}]
+    for epoch in range(3):
+        tracker.log({"vali_ndcg@5": 0.5, "loss(1)": 1.0}, epoch)
+        assert tracker._client.batches[-1] == {"vali_ndcg_at_5": 0.5}
+    assert [record.message.partition("out: ")[2] for record in caplog.records] == ["bad", "loss(1)"]
+    assert tracker._client.calls == 3 + (1 + 3) + (1 + 2) + 1 + 1, "it is not asked again"
+    monkeypatch.setattr(Refusal, "error_code", "TEMPORARILY_UNAVAILABLE")
+    monkeypatch.setattr(Client, "refused", ("vali_ndcg_at_5",))
+    with pytest.raises(Refusal):  # which ends the tracking, see above
+        tracker.log({"vali_ndcg@5": 0.5}, 3)
 
 
 @pytest.mark.slow
