@@ -13,9 +13,11 @@ from folders import finish, refused
 from orders import comparison_of
 
 from ltr.analysis.compare import Findings, compare, findings_of
+from ltr.console.compose import typed
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run import run
-from ltr.experiment.run_folder import find_runs
+from ltr.experiment.run_folder import RunFolder, find_runs
+from ltr.inference.evaluate import evaluate_scores
 
 BETTER = {"rmse": 0.0, "listnet": 0.1}
 BASE = np.random.default_rng(0).uniform(0.2, 0.8, 40)
@@ -169,6 +171,12 @@ def test_scores_of_any_ranker_stand_beside_runs(tiny, letor_folder, tmp_path) ->
     assert findings.systems["turned"].mean != findings.systems["same"].mean
     assert ("scores", f"turned of {turned}") in findings.report.facts
 
+    asked = compose(f"scores={same}", f"data={letor_folder}/mine/test.txt", "metrics=[map]",
+                    "metrics_as=paper", config="evaluate")  # fmt: skip
+    again = found(tmp_path, f"scores=[{same}]", "metric=map", *places)
+    means = {f"{of.mean:.4f}" for of in again.systems.values()}
+    assert means == {evaluate_scores(asked).split("\n\n")[1].split()[-1]}, "of the scores it keeps"
+
     data = letor_folder / "mine" / "test.txt"
     given = [f"scores={{theirs: {same}}}", f"data={data}", "baseline=theirs", *places]
     (pair,) = found(tmp_path, *given).pairs
@@ -302,7 +310,7 @@ def test_a_missing_or_damaged_run_is_named(tmp_path) -> None:
         ([], "give run folders"),
         (["RUNS", "margin=a"], "margin=a"),
         (["RUNS", "samples=-1"], "samples=-1: give a whole number >= 100"),
-        (["RUNS", "metric=map"], "choose one of these, or train again with 'metrics=["),
+        (["RUNS", "metric=map"], "did not measure it, and has no test lists to do so"),
         (["RUNS", "baseline=loss"], "baseline=loss: choose one of loss="),
         (["RUNS", "scores=[theirs.txt]"], "such as 'scores={theirs:[FILE,FILE]}'"),  # two folds
         (["RUNS", "scores=[a/theirs.txt,b/theirs.txt]"], "two files of one name"),
@@ -321,3 +329,85 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path) -> None:
     sweep(tmp_path / "s", seeds=(1,))
     (tmp_path / "s" / "rmse-1-None" / "queries.csv").unlink()
     assert "queries.csv cannot be read (No such file" in refused(lambda: said(tmp_path / "s"))
+
+
+def scored(folder: Path, name: str, noise: float, *, lacks: str = "") -> None:
+    """Write scores of 40 lists, as ``NAME.txt`` for ``test.txt`` and as the run ``NAME.run``."""
+    rng, numbers = np.random.default_rng(len(name)), np.random.default_rng(0)
+    scores, run, data, qrels = (list[str]() for _ in range(4))
+    for query in map(str, range(40)):
+        for item in range(6):
+            grade = int(numbers.integers(0, 3))
+            score = grade + rng.normal(0, noise)
+            data.append(f"{grade} qid:{query} 1:0")
+            scores.append(f"{score}")
+            qrels.append(f"{query} 0 d{item} {grade}")
+            run += [f"{query} Q0 d{item} 1 {score} {name}"] if query != lacks else []
+    files = {"test.txt": data, f"{name}.txt": scores, "test.qrels": qrels, f"{name}.run": run}
+    for file, lines in files.items():
+        (folder / file).write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def rankers(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scored(tmp_path, "sharp", 0.1, lacks="3")
+    scored(tmp_path, "dull", 3.0)
+
+
+@pytest.mark.usefixtures("rankers")
+@pytest.mark.parametrize("convention", [[], ["metrics_as=letor4"]])
+def test_files_of_scores_are_compared_without_a_run(convention: list[str]) -> None:
+    asked = ["data=test.txt", "metric=ndcg@5", "samples=200", *convention]
+    findings = findings_of([], comparison_of(["scores=[sharp.txt,dull.txt]", *asked]))
+    (pair,) = findings.pairs
+    assert (pair.first, pair.word, pair.queries) == ("sharp", "differ", 40)
+    assert findings.report.title == "ndcg@5 on test.txt, test: 40 queries"
+    named = convention or ["metrics_as=paper"]
+    for name, system in findings.systems.items():
+        words = [f"scores={name}.txt", "data=test.txt", "metrics=[ndcg@5]", *named]
+        table = evaluate_scores(typed("evaluate", words))
+        assert f"{system.mean:.4f}" == table.split("\n\n")[1].split()[-1]
+        assert table.endswith(findings.report.notes[-1])
+    assert findings.report.title in said("sharp.txt", "dull.txt", *asked), "without scores="
+
+
+@pytest.mark.usefixtures("rankers")
+def test_runs_of_trec_are_compared_on_the_queries_that_both_have() -> None:
+    asked = ["qrels=test.qrels", "metric=ndcg@5", "samples=200"]
+    findings = findings_of([], comparison_of(["scores={a:sharp.run,b:dull.run}", *asked]))
+    assert findings.report.title == "ndcg@5 on test.qrels, test: 39 queries"
+    assert "1 queries that the convention skips, or that a file lacks" in str(findings.report.notes)
+    words = ["scores=sharp.run", "qrels=test.qrels", "metrics=[ndcg@5]", "metrics_as=trec"]
+    table = evaluate_scores(typed("evaluate", words))
+    assert f"{findings.systems['a'].mean:.4f}" == table.split("\n\n")[1].split()[-1]
+
+
+@pytest.mark.usefixtures("rankers")
+def test_a_run_of_trec_stands_beside_a_run_of_ours(tmp_path: Path) -> None:
+    run = keep(tmp_path / "ours", levels={"empty": 1.0})
+    table = pd.read_csv(run / "queries.csv", dtype={"qid": str})
+    table["qid"] = [*map(str, range(40))][::-1]
+    table.to_csv(run / "queries.csv", index=False)
+    finish(run, {**RunFolder(run).results})
+    findings = found(run, "scores=[dull.run]", "qrels=test.qrels", "samples=200")
+    assert findings.pairs[0].queries == 40
+    alone = findings_of([], comparison_of(
+        ["scores=[dull.run]", "qrels=test.qrels", "metric=ndcg@5", "metrics_as=paper"]
+    ))  # fmt: skip
+    assert findings.systems["dull"].mean == pytest.approx(alone.systems["dull"].mean)
+
+
+@pytest.mark.usefixtures("rankers")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["scores=[sharp.txt,dull.txt]", "metric=map"], "data= (LETOR text) or qrels="),
+        (["sharp.txt", "dull.txt", "data=test.txt"], "give metric=NAME"),
+        (["scores=[sharp.run]", "data=test.txt", "qrels=test.qrels"], "with data= (LETOR text) or"),
+        (["sharp.txt", "data=[test.txt,test.txt]", "metric=map"], "1 files for 2 folds"),
+        (["sharp.txt", "data=test.txt", "metric=map", "metrics_as=trec,paper"], "choose one"),
+    ],
+)
+def test_mistakes_without_a_run(words: list[str], message: str) -> None:
+    assert message in refused(lambda: said(*words), (ConfigError, DataError))

@@ -2,15 +2,16 @@
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ltr.analysis.report import FORMS, NO_TEST, Block, Report, terminal
-from ltr.analysis.systems import runs_frame, side_by_side, values_of
+from ltr.analysis.systems import OfQueries, runs_frame, side_by_side, values_of
 from ltr.analysis.values import SystemValues, align
 from ltr.analysis.verdicts import (
     COVERS,
@@ -21,11 +22,19 @@ from ltr.analysis.verdicts import (
     leaders,
     rule,
 )  # fmt: skip
-from ltr.atomic import atomic_write, make_folder, write_frame
-from ltr.console.configs import own_keys
+from ltr.arrays import Doubles
+from ltr.atomic import atomic_write, make_folder, safe_cell, write_frame
+from ltr.console.configs import files_of, own_keys
 from ltr.console.keys import number, text, texts, whole
 from ltr.errors import ConfigError, as_started
-from ltr.experiment.run_folder import NO_TEST_SPLIT, NO_TEST_VERDICT, RunFolder, find_runs
+from ltr.experiment.run_folder import (
+    NO_TEST_SPLIT,
+    NO_TEST_VERDICT,
+    RESULTS,
+    RunFolder,
+    find_runs,
+)
+from ltr.knobs import levels_for
 
 
 class Findings(NamedTuple):
@@ -43,10 +52,12 @@ def compare(cfg: DictConfig) -> str:
     Raises:
         ConfigError, DataError: one line that says what to correct.
     """
+    _take_files_as_scores(cfg)
     paths = texts(cfg, "runs")
-    if not paths:
+    if not paths and (cfg.scores is None or (cfg.data is None) == (cfg.qrels is None)):
         raise ConfigError(
-            "give run folders, or folders that hold runs, such as outputs/<sweep>; see --help"
+            "give run folders, or folders that hold runs, such as outputs/<sweep>; or scores= "
+            "with data= (LETOR text) or qrels= (for runs of TREC); see --help"
         )
     runs, unfinished = find_runs(paths)
     found = findings_of(runs, cfg)
@@ -80,18 +91,27 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
     Raises:
         ConfigError, DataError: a setting is wrong, or the runs cannot be compared.
     """
-    selected = sorted({str(run.results["select_on"]) for run in runs})
-    metric = text(cfg, "metric") or selected[0]
-    if cfg.metric is None and selected[1:]:
-        raise ConfigError(f"the runs were selected on {' and '.join(selected)}: give metric=NAME")
-    cells = runs_frame(runs, metric)
-    groups = {str(name): of.droplevel(0) for name, of in cells.groupby(level=0, sort=False)}
-    values = {name: values_of(of, metric) for name, of in groups.items()}
+    metric = _metric(runs, cfg)
     scores = _scores(cfg)
-    for name, files in scores.items():
-        if name in values:
-            raise ConfigError(f"scores: {name} is a system of the runs: give it another name")
-        values[name] = _measured(cells.iloc[0], name, files, metric, cfg)
+    if runs:
+        if cfg.get("metrics_as"):
+            raise ConfigError("metrics_as: scores are measured as the runs were; leave it out")
+        cells = runs_frame(runs, metric)
+        groups = {str(name): of.droplevel(0) for name, of in cells.groupby(level=0, sort=False)}
+        measure = partial(_remeasured, metric=metric, cfg=cfg)
+        values = {name: values_of(of, metric, measure) for name, of in groups.items()}
+        folds = [str(fold) for fold in cells if fold]
+        data = str(runs[0].results["dataset"])
+        convention = runs[0].convention[1]
+        for name, files in scores.items():
+            if name in values:
+                raise ConfigError(f"scores: {name} is a system of the runs: give it another name")
+            values[name] = _measured(cells.iloc[0], name, files, metric, cfg)
+    else:
+        files = texts(cfg, "data" if cfg.qrels is None else "qrels")
+        data = ", ".join(files)
+        folds = [f"fold {number}" for number, _ in enumerate(files, 1)] if files[1:] else []
+        values, convention = _measured_alone(scores, folds or [""], metric, cfg)
     draws: Any = {
         "seed": whole(cfg, "seed", least=0),
         "samples": whole(cfg, "samples", least=100),
@@ -105,35 +125,60 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
         baseline = alike[0]
     pairs = compare_systems(values, margin=margin, baseline=baseline, **draws)
     systems = {name: interval_of(of, metric, **draws) for name, of in values.items()}
-    aligned, folds = align(values), [fold for fold in cells if fold]
+    aligned = align(values)
     where = f" of {len(folds)} folds" if len(folds) > 1 else "".join(f", {f}" for f in folds)
-    places = "runs", "write", "data_dir", "cache_dir"
+    places = "runs", "write", "data_dir", "cache_dir", "metrics_as"
     changed = [
         f"{key}={cfg[key]}"
         for key, usual in own_keys("compare").items()
         if key not in places and cfg[key] != usual
     ]
+    if cfg.get("metrics_as"):
+        changed.append(f"metrics_as={','.join(cfg.metrics_as)}")
     words = [*texts(cfg, "runs"), *changed]
     notes = _notes(systems, pairs, None if cfg.published is None else number(cfg, "published"))
-    split, worth = runs[0].split, dict[str, float]()
+    split, worth = runs[0].split if runs else "test", dict[str, float]()
     if split == "vali":
         notes.insert(0, f"{NO_TEST_SPLIT}; {NO_TEST_VERDICT}")
         if cfg.published is not None:
             notes.insert(1, f"published={cfg.published} is compared with values of vali")
         worth = {name: _crossfit(of, metric) for name, of in groups.items()}
     if aligned.dropped:
-        notes.append(f"{aligned.dropped} queries that the convention skips are left out")
+        notes.append(
+            f"{aligned.dropped} queries that the convention skips, or that a file lacks, are "
+            "left out"
+        )
     report = Report(
         name="compare",
-        title=f"{metric} on {runs[0].results['dataset']}, {split}: {aligned.queries:,} queries"
-              f"{where}",
+        title=f"{metric} on {data}, {split}: {aligned.queries:,} queries{where}",
         command=f"{as_started('compare')} {shlex.join(words)}",
-        facts=[*_facts([run.results for run in runs]),
+        facts=[*(_facts([run.results for run in runs]) if runs else ()),
                *(("scores", f"{name} of {', '.join(files)}") for name, files in scores.items())],
         blocks=_blocks(systems, pairs, metric, draws["alpha"], worth),
-        notes=[*notes, runs[0].convention[1]],
+        notes=[*notes, convention],
     )  # fmt: skip
     return Findings(report, systems, pairs, split)
+
+
+def _take_files_as_scores(cfg: DictConfig) -> None:
+    """Move the files among ``cfg.runs`` that are not of runs to ``cfg.scores``."""
+    paths = texts(cfg, "runs")
+    files = [path for path in paths if Path(path).is_file() and Path(path).name != RESULTS]
+    if files and not isinstance(cfg.scores, DictConfig):
+        cfg.scores = [*files, *texts(cfg, "scores")]
+        cfg.runs = [path for path in paths if path not in files]
+
+
+def _metric(runs: Sequence[RunFolder], cfg: DictConfig) -> str:
+    """Return the metric by which systems are compared."""
+    if cfg.metric is not None:
+        return str(cfg.metric)
+    selected = sorted({str(run.results["select_on"]) for run in runs})
+    if len(selected) == 1:
+        return selected[0]
+    if not selected:
+        raise ConfigError("give metric=NAME, such as metric=ndcg@10: files of scores name none")
+    raise ConfigError(f"the runs were selected on {' and '.join(selected)}: give metric=NAME")
 
 
 def _facts(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -262,6 +307,17 @@ def _scores(cfg: DictConfig) -> dict[str, tuple[str, ...]]:
     return named
 
 
+def _remeasured(run: RunFolder, *, metric: str, cfg: DictConfig) -> OfQueries:
+    """Compute a metric that ``run`` did not, from the scores that it keeps."""
+    from ltr.analysis.scores_file import values_of_kept_scores  # imports torch
+
+    return run.qids, values_of_kept_scores(run, metric, _places(cfg))
+
+
+def _places(cfg: DictConfig) -> dict[str, str]:
+    return {key: str(cfg[key]) for key in ("data_dir", "cache_dir") if cfg[key] is not None}
+
+
 def _measured(
     of_fold: pd.Series, name: str, files: Sequence[str], metric: str, cfg: DictConfig
 ) -> SystemValues:
@@ -270,25 +326,83 @@ def _measured(
     ``files`` are its scores, one file for each fold in ``of_fold``, which maps a fold to a run with
     the test lists and the convention to use.
     """
-    from ltr.analysis.scores_file import values_of_scores  # imports torch, not needed for runs
+    from ltr.analysis.scores_file import measured, values_of_scores  # imports torch
+    from ltr.analysis.trec import read_run
+    from ltr.metrics import Convention
 
     if "." in metric and cfg.metric is None:
         raise ConfigError(
             f"the runs were selected on {metric}, a function of someone's own: to measure scores "
             f"by it, which imports its module, give metric={metric}"
         )
-    named = [Path(file) for file in texts(cfg, "data")]
-    data: Sequence[Path | None] = named or [None] * len(of_fold)
-    for key, given in (("scores", files), ("data", data)):
-        if len(given) != len(of_fold):
-            raise ConfigError(
-                f"{key}: {len(given)} files for {len(of_fold)} folds: give one for each, in the "
-                f"order {', '.join(of_fold.index)}, such as 'scores={{{name}:[FILE,FILE]}}' and "
-                "'data=[FILE,FILE]'"
-            )
-    places = {key: str(cfg[key]) for key in ("data_dir", "cache_dir") if cfg[key] is not None}
+    beside = _files_beside(cfg, name, files, [*of_fold.index])
     folds = {}
-    for (fold, run), file, scored in zip(of_fold.items(), files, data, strict=True):
-        found = values_of_scores(Path(file), run, metric, data=scored, places=places)
-        folds[fold] = [(run.queries["qid"], found)]
+    for (fold, run), file, other in zip(of_fold.items(), files, beside, strict=True):
+        if cfg.qrels is not None:
+            lists, ranked = read_run(Path(file), Path(str(other)))
+            values = measured(lists, ranked, metric, Convention(**run.convention[0]))
+            by_query = pd.Series(values, [safe_cell(str(qid)) for qid in lists.qids])
+            if pd.Index(run.qids).has_duplicates:
+                raise ConfigError(f"qrels: {run.folder} has two test lists of one query id")
+            found: Doubles = by_query.reindex(run.qids).to_numpy("float64")
+        else:
+            scored = None if other is None else Path(other)
+            found = values_of_scores(Path(file), run, metric, data=scored, places=_places(cfg))
+        folds[fold] = [(run.qids, found)]
     return side_by_side(folds)
+
+
+def _files_beside(
+    cfg: DictConfig, name: str, files: Sequence[str], folds: Sequence[str]
+) -> Sequence[str | None]:
+    """Return for each fold the file of ``qrels`` or ``data``, None: the test lists of the run."""
+    if cfg.data is not None and cfg.qrels is not None:
+        raise ConfigError("data, qrels: give one of them")
+    key = "data" if cfg.qrels is None else "qrels"
+    beside: Sequence[str | None] = texts(cfg, key) or [None] * len(folds)
+    for what, given in (("scores", files), (key, beside)):
+        if len(given) != len(folds):
+            raise ConfigError(
+                f"{what}: {len(given)} files for {len(folds)} folds: give one for each, in the "
+                f"order {', '.join(folds)}, such as 'scores={{{name}:[FILE,FILE]}}' and "
+                f"'{key}=[FILE,FILE]'"
+            )
+    return beside
+
+
+def _measured_alone(
+    scores: Mapping[str, Sequence[str]], folds: Sequence[str], metric: str, cfg: DictConfig
+) -> tuple[dict[str, SystemValues], str]:
+    """Measure rankers without any run; return their values, and the convention in words."""
+    from ltr.analysis.scores_file import measured, read_scored  # imports torch
+    from ltr.analysis.trec import read_run
+    from ltr.metrics import Convention
+
+    named = [*(cfg.get("metrics_as") or ["paper" if cfg.qrels is None else "trec"])]
+    if len(named) > 1:
+        raise ConfigError(f"metrics_as={','.join(named)}: choose one convention")
+    keys: Any = OmegaConf.load(files_of("metrics_as")[named[0]])
+    read: dict[str, list[tuple[Any, Any]]] = {}
+    for name, files in scores.items():
+        pairs = zip(files, _files_beside(cfg, name, files, folds), strict=True)
+        read[name] = [
+            read_scored(Path(file), Path(str(other)))
+            if cfg.qrels is None
+            else read_run(Path(file), Path(str(other)))
+            for file, other in pairs
+        ]
+    largest = max(float(lists.labels.max()) for parts in read.values() for lists, _ in parts)
+    convention = Convention(**keys, levels=levels_for(largest))
+    values = {
+        name: [
+            pd.Series(measured(lists, of, metric, convention), lists.qids) for lists, of in parts
+        ]
+        for name, parts in read.items()
+    }
+    by_fold: dict[str, dict[Hashable, Sequence[OfQueries]]] = {name: {} for name in values}
+    for place, fold in enumerate(folds):
+        qids = list(dict.fromkeys(qid for parts in values.values() for qid in parts[place].index))
+        for name, parts in values.items():  # NaN where a run of TREC lacks a query
+            of_fold: Doubles = parts[place].reindex(qids).to_numpy("float64")
+            by_fold[name][fold] = [(qids, of_fold)]
+    return {name: side_by_side(of) for name, of in by_fold.items()}, convention.describe()

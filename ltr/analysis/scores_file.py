@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ltr.arrays import Doubles
+from ltr.arrays import Doubles, Reals
 from ltr.atomic import safe_cell
 from ltr.data.lists import Lists
-from ltr.errors import ConfigError, DataError
+from ltr.errors import ConfigError, DataError, LTRError
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.run_folder import FILES, RunFolder
 from ltr.knobs import parse_number
@@ -158,15 +158,47 @@ def values_of_scores(
         ConfigError: the metric is undefined on these lists, or they were split from one table.
         DataError: a file is wrong, or the lists are not those that the run is measured on.
     """
-    (measure,), convention = named_metrics([metric]), Convention(**run.convention[0])
     if data is not None:
         lists, values = read_scored(scores, data)
         _check_queries(run, lists, data)
     else:
         lists = _measured_lists(run, places)
+        cut = run.results["protocol"].get("dataset", {}).get("path")
+        if cut or lists.source_rows.max() >= lists.items:  # rows of a larger file
+            raise ConfigError(
+                f"{run.folder}: its {run.split} lists are cut from a file that has lists of train "
+                "too, and the scores would be of all its rows: train with a file of its own for "
+                f"{run.split}"
+            )
         values = scores_of(scores, lists, f"the {run.split} lists of {run.folder}")
-    check_metrics(run.split, lists, [measure], convention)
-    return metrics_of_scores(lists, values, [measure], convention)[str(measure)]
+    return measured(lists, values, metric, Convention(**run.convention[0]))
+
+
+def values_of_kept_scores(run: RunFolder, metric: str, places: Mapping[str, str]) -> Doubles:
+    """Compute ``metric`` for each line of the run's ``queries.csv``, with the scores that it keeps.
+
+    ``ConfigError``: its lists cannot be read, or the metric is undefined on them. Arguments are as
+    in ``values_of_scores``.
+    """
+    try:
+        lists = _measured_lists(run, places)
+    except LTRError as error:
+        raise ConfigError(
+            f"metric={metric}: {run.folder} did not measure it, and has no {run.split} lists to do "
+            f"so ({error}): choose one of {', '.join(run.measured)}, or give data_dir=FOLDER"
+        ) from error
+    if len(run.scores) != lists.items:
+        raise DataError(
+            f"{run.folder}: {len(run.scores):,} scores of {lists.items:,} items: run it again"
+        )
+    return measured(lists, run.scores, metric, Convention(**run.convention[0]))
+
+
+def measured(lists: Lists, scores: Reals, metric: str, convention: Convention) -> Doubles:
+    """Compute ``metric`` for each list; ``ConfigError`` if it is undefined on one."""
+    (measure,) = named_metrics([metric])
+    check_metrics("test", lists, [measure], convention)
+    return metrics_of_scores(lists, scores, [measure], convention)[str(measure)]
 
 
 def _measured_lists(run: RunFolder, places: Mapping[str, str]) -> Lists:
@@ -174,11 +206,6 @@ def _measured_lists(run: RunFolder, places: Mapping[str, str]) -> Lists:
     if "data_dir" in places and "data_dir" in node:
         node.data_dir = places["data_dir"]
     lists = make_dataset(node).split(run.split)
-    if node.get("path") or lists.source_rows.max() >= lists.items:  # rows of a larger file
-        raise ConfigError(
-            f"{run.folder}: its {run.split} lists are cut from a file that has lists of train too, "
-            f"and the scores would be of all its rows: train with a file of its own for {run.split}"
-        )
     if lists.digest != run.digest:
         raise DataError(
             f"{run.folder}: its {run.split} lists have changed: give data=FILE, the LETOR file "

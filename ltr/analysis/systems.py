@@ -1,7 +1,7 @@
 """Group finished runs into systems: runs whose configs differ only in seed and fold."""
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -98,15 +98,21 @@ def method(run: RunFolder) -> dict[str, Any]:
     return plain
 
 
-def values_of(cells: pd.DataFrame, metric: str) -> SystemValues:
+def values_of(
+    cells: pd.DataFrame, metric: str, measure: Callable[[RunFolder], OfQueries]
+) -> SystemValues:
     """Return ``metric`` of one system (rows of ``runs_frame``), with all folds in one array.
 
+    Where a run did not compute it, ``measure`` does.
+
     Raises:
-        ConfigError, DataError: a run did not measure ``metric``, or a file is damaged.
+        ConfigError, DataError: ``metric`` cannot be computed, or a file is damaged.
     """
-    return side_by_side({
-        fold: [run.values(metric) for run in runs] for fold, runs in cells.items()
-    })  # fmt: skip
+    folds = {
+        fold: [run.values(metric) if metric in run.measured else measure(run) for run in runs]
+        for fold, runs in cells.items()
+    }
+    return side_by_side(folds)
 
 
 def side_by_side(folds: Mapping[Hashable, Sequence[OfQueries]]) -> SystemValues:

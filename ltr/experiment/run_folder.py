@@ -240,18 +240,25 @@ class RunFolder:
         """The content of ``history.csv``: a row per epoch."""
         return self._table("history.csv", ["epoch"])
 
-    def values(self, metric: str) -> tuple[list[str], "Doubles"]:
+    @property
+    def measured(self) -> list[str]:
+        """The metrics of each query that the run measured."""
+        return [str(name) for name in self.queries if name not in ("qid", "items", "empty")]
+
+    def values(self, metric: str) -> "tuple[list[str], Doubles]":
         """Return the ids of the queries of ``split``, and ``metric`` for each, NaN if the
         convention skips the query; ``ConfigError`` if the run did not compute it.
         """
-        known = [str(name) for name in self.queries if name not in ("qid", "items", "empty")]
-        if metric not in known:
+        if metric not in self.measured:
             raise ConfigError(
-                f"metric={metric}: {self.folder} has {', '.join(known)}; choose one of these, or "
-                f"train again with 'metrics=[{','.join([*known, metric])}]'"
+                f"metric={metric}: {self.folder} has {', '.join(self.measured)}; choose one"
             )
-        qids = self.queries["qid"].map(safe_cell)  # as earlier versions wrote them
-        return qids.tolist(), self._numbers(QUERIES[self.split], self.queries[metric])
+        return self.qids, self._numbers(QUERIES[self.split], self.queries[metric])
+
+    @property
+    def qids(self) -> list[str]:
+        """The ids of the queries of ``split``, as earlier versions wrote them (``safe_cell``)."""
+        return list(map(safe_cell, self.queries["qid"]))
 
     @property
     def repeat(self) -> str | None:
