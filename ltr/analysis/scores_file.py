@@ -171,7 +171,7 @@ def values_of_scores(
                 f"{run.split}"
             )
         values = scores_of(scores, lists, f"the {run.split} lists of {run.folder}")
-    return measured(lists, values, metric, Convention(**run.convention[0]))
+    return measured(lists, values, metric, Convention(**run.convention[0]), run.split)
 
 
 def values_of_kept_scores(run: RunFolder, metric: str, places: Mapping[str, str]) -> Doubles:
@@ -191,13 +191,15 @@ def values_of_kept_scores(run: RunFolder, metric: str, places: Mapping[str, str]
         raise DataError(
             f"{run.folder}: {len(run.scores):,} scores of {lists.items:,} items: run it again"
         )
-    return measured(lists, run.scores, metric, Convention(**run.convention[0]))
+    return measured(lists, run.scores, metric, Convention(**run.convention[0]), run.split)
 
 
-def measured(lists: Lists, scores: Reals, metric: str, convention: Convention) -> Doubles:
+def measured(
+    lists: Lists, scores: Reals, metric: str, convention: Convention, split: str = "test"
+) -> Doubles:
     """Compute ``metric`` for each list; ``ConfigError`` if it is undefined on one."""
     (measure,) = named_metrics([metric])
-    check_metrics("test", lists, [measure], convention)
+    check_metrics(split, lists, [measure], convention)
     return metrics_of_scores(lists, scores, [measure], convention)[str(measure)]
 
 
