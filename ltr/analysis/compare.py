@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 
@@ -22,7 +23,6 @@ from ltr.analysis.verdicts import (
     leaders,
     rule,
 )  # fmt: skip
-from ltr.arrays import Doubles
 from ltr.atomic import atomic_write, make_folder, safe_cell, write_frame
 from ltr.console.configs import files_of, own_keys
 from ltr.console.keys import number, text, texts, whole
@@ -344,7 +344,7 @@ def _measured(
             by_query = pd.Series(values, [safe_cell(str(qid)) for qid in lists.qids])
             if pd.Index(run.qids).has_duplicates:
                 raise ConfigError(f"qrels: {run.folder} has two test lists of one query id")
-            found: Doubles = by_query.reindex(run.qids).to_numpy("float64")
+            found = np.asarray(by_query.reindex(run.qids), np.float64)
         else:
             scored = None if other is None else Path(other)
             found = values_of_scores(Path(file), run, metric, data=scored, places=_places(cfg))
@@ -403,6 +403,6 @@ def _measured_alone(
     for place, fold in enumerate(folds):
         qids = list(dict.fromkeys(qid for parts in values.values() for qid in parts[place].index))
         for name, parts in values.items():  # NaN where a run of TREC lacks a query
-            of_fold: Doubles = parts[place].reindex(qids).to_numpy("float64")
+            of_fold = np.asarray(parts[place].reindex(qids), np.float64)
             by_fold[name][fold] = [(qids, of_fold)]
     return {name: side_by_side(of) for name, of in by_fold.items()}, convention.describe()
