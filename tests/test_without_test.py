@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -104,7 +105,7 @@ def test_a_run_is_measured_on_vali_alone_and_says_so(shop, tmp_path, capsys, cap
 
     words = [f"checkpoint={kept.folder}", *places(tmp_path)]
     said = refused(lambda: evaluate_model(typed("evaluate", words)), DataError)
-    assert "these lists have no test split: put a test.txt there, or measure split=vali" in said
+    assert "these lists have no test split: put a test.txt there, or use split=vali" in said
     assert f"{mean:.4f}" in evaluate_model(typed("evaluate", [*words, "split=vali"]))
     exported = [*words, "to=onnx", f"output={tmp_path}/onnx"]
     assert "10 lists of vali" in export_model(typed("export", exported))
@@ -207,6 +208,18 @@ def test_prepare_data_counts_what_is_there(shop, tmp_path, capsys) -> None:
     said = capsys.readouterr().out
     assert [line.split()[0] for line in said.splitlines()[2:4]] == ["train", "vali"]
     assert "no test split" in said
+
+    with zipfile.ZipFile(tmp_path / "shop.zip", "w") as archive:
+        for split in ("train", "vali"):
+            archive.write(tmp_path / "shop" / f"{split}.txt", f"{split}.txt")
+    words = [*shop[:1], "dataset.folder=unpacked", *shop[2:], f"archive={tmp_path}/shop.zip"]
+    prepare_data(typed("prepare_data", words))
+    assert capsys.readouterr().out == said
+    with zipfile.ZipFile(tmp_path / "shop.zip", "a") as archive:
+        archive.write(tmp_path / "shop" / "vali.txt", "test.txt")
+    words[1] = "dataset.folder=whole"
+    prepare_data(typed("prepare_data", words))
+    assert "test" in capsys.readouterr().out.split()
 
 
 def items(lists: int, seed: int) -> pd.DataFrame:

@@ -21,7 +21,7 @@ from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
-OTHER_SPLIT = "measure split=vali, which chose the epoch, so that its values are too high"
+OTHER_SPLIT = "use split=vali, which chose the epoch, so that metrics are too high there"
 # Blocks, columns and remarks.
 Read = tuple[Iterable[Block], Columns | None, Mapping[str, str]]
 Reading = Callable[[Container[str] | None], Read]
