@@ -232,3 +232,10 @@ def test_settings_out_of_range(tmp_path: Path, wrong: dict[str, int]) -> None:
     for use in (dataset.check, lambda: dataset.split("train")):
         assert f"dataset.{next(iter(wrong))}=" in refused(use, ConfigError)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_file_that_splits_share_is_named_once(tmp_path) -> None:
+    shared = LetorFiles(
+        name="x", folder="mine", data_dir=tmp_path, cache_dir=tmp_path / "cache", vali_share=0.2
+    )
+    assert "no file train.txt; " in refused(shared.check)

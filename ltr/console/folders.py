@@ -141,6 +141,9 @@ def asked(overrides: Iterable[str]) -> list[str]:
 def recorded(overrides: Iterable[str]) -> list[str]:
     """Return the overrides that a recorded command has: those that can change the results of a run,
     and ``threads``, on which the last digits depend.
+
+    >>> recorded(["epochs=1", "threads=2", "data_dir=lists"])
+    ['epochs=1', 'threads=2']
     """
     return [item for item in overrides if _key(item) == "threads" or asked([item])]
 
