@@ -1,6 +1,7 @@
 """What labels ask of losses and metrics: found in train, checked before the first batch."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ltr.experiment import start
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity
 from ltr.experiment.labels import resolve_labels
+from ltr.experiment.list_steps import draw_lists
 from ltr.experiment.run import run
 from ltr.inference.evaluate import evaluate_model, evaluate_scores
 from ltr.losses import bce_loss
@@ -161,6 +163,28 @@ def test_few_lists_are_trained_in_small_batches(given, size, tells, tmp_path, ca
     cfg, experiment = resolved(*place, *given)
     assert experiment.settings.batch_size == cfg.batch_size == size
     assert (f"batch_size {size}: " in caplog.text) is tells
+
+
+@pytest.mark.parametrize(
+    ("lists", "given", "size", "steps"),
+    [
+        (20, ["bagging=0.72"], 1, 8),  # a bag of 14 lists
+        (10, ["bagging=0.5"], 1, 5),  # a bag of 5 lists
+        (20, ["bagging=bootstrap"], 2, 8),
+        (20, ["shards=4"], 4, 5),
+        (3, ["shards=8"], 8, 1),
+    ],
+)
+def test_batch_size_promises_the_steps_of_the_bag_and_of_the_shards(
+    lists, given, size, steps, tmp_path, caplog
+) -> None:
+    place = folder(tmp_path, train=[[1, 0, 2]] * lists, vali=[[1, 0]], test=[[1, 0]])
+    caplog.set_level("INFO")
+    cfg, _ = resolved(*place, "model=linear", "loss=ranknet", *given)
+    drawn = lists if cfg.bagging is None else len(draw_lists(lists, cfg.bagging, cfg.seed))
+    assert cfg.batch_size == size
+    assert math.ceil(drawn / size) >= steps
+    assert f"batch_size {size}: at least {steps} steps" in caplog.text
 
 
 def test_a_label_below_0_of_a_data_set_of_ones_own_stops(tmp_path: Path) -> None:

@@ -172,6 +172,18 @@ def test_a_run_that_dies_goes_on_to_the_same_bits(tiny, tmp_path, monkeypatch, d
 
 
 @pytest.mark.slow
+def test_the_schedule_begins_after_the_warmup(tiny, tmp_path) -> None:
+    cosine = ("schedule=cosine", "warmup=2", "epochs=4", "optimizer.lr=0.01")
+    train(tmp_path / "cosine", *tiny, "loss=listnet", *cosine)
+    rates = RunFolder(tmp_path / "cosine").history["lr"].to_list()[1:]
+    assert rates[1] == 0.01  # the end of the warmup
+    assert rates[3] < rates[2] < 0.01
+    step = ("schedule=step", "schedule.step_size=1", "warmup=2", "epochs=4", "optimizer.lr=0.01")
+    train(tmp_path / "step", *tiny, "loss=listnet", *step)
+    assert RunFolder(tmp_path / "step").history["lr"].to_list()[2:] == [0.01, 0.01, 0.001]
+
+
+@pytest.mark.slow
 def test_resuming_a_finished_run_changes_nothing_and_more_epochs_go_on(tiny, tmp_path) -> None:
     args = (*tiny, "loss=listnet", "schedule=constant")
     train(tmp_path / "long", *args, "epochs=5")

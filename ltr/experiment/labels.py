@@ -37,10 +37,18 @@ def with_suggested(cfg: DictConfig, train: Callable[[], Lists]) -> DictConfig:
     if cfg.suggested.levels is None:
         cfg.suggested.levels = levels_for(float(lists.labels.max()))
     if cfg.batch_size is None:
-        share = cfg.bagging if isinstance(cfg.bagging, float) else 1
-        size = batch_size_for(math.ceil(share * len(lists)), cfg.suggested.steps)
+        size = batch_size_for(bag_size(len(lists), cfg.bagging), cfg.suggested.steps)
         cfg.batch_size = max(size, cfg.shards or 1)
     return cfg
+
+
+def bag_size(count: int, bagging: Any) -> int:
+    """Return how many of ``count`` lists ``bagging`` draws, repeated ones included.
+
+    >>> [bag_size(20, bagging) for bagging in (None, "bootstrap", 0.72, 0.01)]
+    [20, 20, 14, 1]
+    """
+    return max(1, round(bagging * count)) if isinstance(bagging, float) else count
 
 
 def batch_size_for(lists: int, steps: int) -> int:
@@ -71,9 +79,11 @@ def resolve_labels(
             levels = resolved.suggested.levels
             log.info("%d grades (levels): the largest label of train, plus 1", levels)
         if cfg.batch_size is None and resolved.batch_size < BATCH_SIZE and not by_rounds(cfg.model):
+            drawn = bag_size(len(lists["train"]), cfg.bagging)
+            steps = math.ceil(drawn / resolved.batch_size)  # fewer than suggested with many shards
             log.info(
                 "batch_size %d: at least %d steps an epoch of few lists",
-                resolved.batch_size, min(cfg.suggested.steps, len(lists["train"])),
+                resolved.batch_size, min(cfg.suggested.steps, steps),
             )  # fmt: skip
     levels = _knob(experiment.loss, "levels")
     for split, part in lists.items():

@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 from ltr.arrays import Ints
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
+from ltr.experiment.labels import bag_size
 from ltr.experiment.start import check_reads
 from ltr.knobs import is_number
 from ltr.losses.mix import reads_teacher
@@ -73,7 +74,7 @@ def draw_lists(count: int, bagging: float | str, seed: int) -> Ints:
     rng = np.random.default_rng([seed, *b"bagging"])
     if isinstance(bagging, str):
         return np.sort(rng.integers(0, count, count))
-    return np.sort(rng.choice(count, max(1, round(bagging * count)), replace=False))
+    return np.sort(rng.choice(count, bag_size(count, bagging), replace=False))
 
 
 def with_teacher_scores(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:

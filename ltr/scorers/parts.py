@@ -41,7 +41,7 @@ class Experiment:
     model: Callable[[int], nn.Module]
     loss: Loss | None  # None: the model's own objective
     optimizer: Callable[..., torch.optim.Optimizer]
-    schedule: Callable[[float, int], float]
+    schedule: Callable[[float, float], float]
     settings: Settings
     metrics: tuple[Metric, ...]
     convention: Convention

@@ -30,7 +30,7 @@ from ltr.training.evaluation import predict, score
 from ltr.training.hooks import progress_bar
 from ltr.training.interruption import Interrupted, Interruption
 from ltr.training.monitor import Monitor, sentence
-from ltr.training.schedules import warm_up
+from ltr.training.schedules import factor_of_step
 from ltr.training.settings import Settings
 from ltr.typing import Loss
 
@@ -45,7 +45,7 @@ class NetworkLearner:
         model: nn.Module,
         loss: Loss,
         optimizer: torch.optim.Optimizer,
-        schedule: Callable[[float, int], float],
+        schedule: Callable[[float, float], float],
         monitor: Monitor,
     ) -> None:
         check_shards(model, monitor.settings.shards)
@@ -81,8 +81,11 @@ class NetworkLearner:
         title = f"epoch {done.epoch + 1}/{settings.epochs}"
         with progress_bar(total=steps, initial=done.step, desc=title, unit="step") as bar:
             for batch in self._batches(data):
-                factor = self.schedule(done.epoch + done.step / steps, settings.epochs)
-                factor *= warm_up(done.epoch + (done.step + 1) / steps, settings.warmup)
+                start = done.epoch + done.step / steps
+                end = done.epoch + (done.step + 1) / steps
+                factor = factor_of_step(
+                    self.schedule, start, end, settings.epochs, settings.warmup
+                )
                 for group, base in zip(self.optimizer.param_groups, self._base_lr, strict=True):
                     group["lr"] = base * factor
                 self.step(batch)

@@ -2,12 +2,14 @@
 
 Each takes ``(epoch, epochs, *, settings)`` and returns a factor for the optimiser's learning rate.
 ``epoch`` counts from 0 and is fractional within an epoch; ``epochs`` is the length of the training.
+Both count from the end of the warmup, if there is one.
 """
 
 import math
+from collections.abc import Callable
 
 
-def step_decay(epoch: float, epochs: int, *, step_size: int = 50, gamma: float = 0.1) -> float:
+def step_decay(epoch: float, epochs: float, *, step_size: int = 50, gamma: float = 0.1) -> float:
     """Return ``gamma ** floor(epoch / step_size)``, a factor that falls every ``step_size`` epochs.
 
     NeuralNDCG (Pobrotyn and Bialobrzeski, 2021) was trained with 50 and 0.1.
@@ -18,24 +20,36 @@ def step_decay(epoch: float, epochs: int, *, step_size: int = 50, gamma: float =
     return float(gamma ** math.floor(epoch / step_size))
 
 
-def cosine(epoch: float, epochs: int, *, final: float = 0.0) -> float:
+def cosine(epoch: float, epochs: float, *, final: float = 0.0) -> float:
     """Fall along half a cosine from 1 at the start to ``final`` at the end of training.
 
     >>> [round(cosine(e, 10, final=0.5), 6) for e in (0, 5, 10)]
     [1.0, 0.75, 0.5]
     """
-    return final + (1 - final) * (1 + math.cos(math.pi * min(1.0, epoch / max(1, epochs)))) / 2
+    done = min(1.0, epoch / epochs) if epochs > 0 else 0.0
+    return final + (1 - final) * (1 + math.cos(math.pi * done)) / 2
 
 
-def constant(epoch: float, epochs: int) -> float:
+def constant(epoch: float, epochs: float) -> float:
     """Return 1, always."""
     return 1.0
 
 
-def warm_up(epoch: float, warmup: float) -> float:
-    """Return a factor for any schedule: it rises from 0 to 1 in ``warmup`` epochs and stays 1.
+def factor_of_step(
+    schedule: Callable[[float, float], float],
+    start: float,
+    end: float,
+    epochs: float,
+    warmup: float,
+) -> float:
+    """Return the factor for the learning rate of a step from epoch ``start`` to ``end``.
 
-    >>> [warm_up(e, 2) for e in (0.5, 1, 2, 3)]
-    [0.25, 0.5, 1.0, 1.0]
+    In the first ``warmup`` epochs the factor rises linearly to that with which ``schedule`` begins;
+    the schedule has the rest of the ``epochs``.
+
+    >>> steps = [(0, 1), (1, 2), (2, 3), (6, 7), (10, 11)]
+    >>> [round(factor_of_step(cosine, *step, epochs=10, warmup=2), 6) for step in steps]
+    [0.5, 1.0, 1.0, 0.5, 0.0]
     """
-    return min(1.0, epoch / warmup) if warmup > 0 else 1.0
+    rising = min(1.0, end / warmup) if warmup > 0 else 1.0
+    return schedule(max(0.0, start - warmup), max(0.0, epochs - warmup)) * rising
