@@ -32,8 +32,15 @@ from ltr.ranker_rows import given_qids, in_rows, lists_of_rows, queries_of_train
 from ltr.scorers.parts import make_convention, named_metrics
 from ltr.scorers.scorer import Scorer, load_model
 from ltr.scorers.trust import RELATIVE, trusted
+from ltr.training.caveats import warn_of_measurement
 from ltr.training.device import pick_device
-from ltr.training.evaluation import PerQuery, means, metrics_of_scores, ranks_of
+from ltr.training.evaluation import (
+    PerQuery,
+    means,
+    metrics_of_scores,
+    ranks_of,
+    values_with_ties_averaged,
+)
 from ltr.training.hooks import Hook, OnEpoch, quiet
 from ltr.training.interruption import Interrupted
 from ltr.training.monitor import sentence
@@ -221,14 +228,18 @@ class Ranker(BaseEstimator):
     ) -> float:  # fmt: skip
         """Return the mean of the metric ``select_on`` over the lists, weighted by their weights.
 
+        Ties are averaged, whatever the convention of the fit says, because scikit-learn chooses
+        parameters by this value: they must not depend on the order of the rows.
+
         In a cross-validation, use ``cv=GroupKFold(5)`` or the like: if the rows of a query are
         split between two folds, the score is too high.
         """
         check_is_fitted(self)
         name = str(self._settings.select_on)
         lists, values, convention = self._measured(
-            [name], None, X, qid, group=group, y=y, weights=sample_weight, position=position
-        )
+            [name], None, X, qid, averaged=True, group=group, y=y, weights=sample_weight,
+            position=position,
+        )  # fmt: skip
         if lists.weights is None:
             return means(values, convention)[name]
         counted = ~np.isnan(values[name])
@@ -265,9 +276,17 @@ class Ranker(BaseEstimator):
         return pd.DataFrame({"qid": qids, "items": lists.lengths, "empty": lists.empty, **values})
 
     def _measured(
-        self, names: Sequence[str], metrics_as: str | None, X: Any, qid: Any, **more: Any
+        self,
+        names: Sequence[str],
+        metrics_as: str | None,
+        X: Any,
+        qid: Any,
+        averaged: bool = False,
+        **more: Any,
     ) -> tuple[Lists, PerQuery, Convention]:
-        """Return the lists of ``X``, the metrics of each list, and the convention used."""
+        """Return the lists of ``X``, the metrics of each list, and the convention used. If
+        ``averaged``, the metrics are ``TiesAveraged``.
+        """
         convention, metrics = make_convention(self._settings), named_metrics(names)
         if metrics_as is not None:  # but keep the run's number of grades
             named = run_config([f"metrics_as={metrics_as}"])[0].convention
@@ -275,7 +294,12 @@ class Ranker(BaseEstimator):
         lists = self._lists(X, qid, **more)
         _show_remarks(lists)
         check_metrics("X", lists, metrics, convention)
-        return lists, metrics_of_scores(lists, self._scores(lists), metrics, convention), convention
+        scores = self._scores(lists)
+        values = metrics_of_scores(lists, scores, metrics, convention)
+        warn_of_measurement("X", lists, scores, metrics, convention, means(values, convention))
+        if averaged:
+            values = values_with_ties_averaged(lists, scores, metrics, convention)
+        return lists, values, convention
 
     def save(self, path: str | Path) -> None:
         """Write a run folder like those of ``train.py``, which all commands can read.

@@ -28,7 +28,9 @@ from ltr.experiment.run import run
 from ltr.inference.evaluate import chosen_conventions, evaluate_model
 from ltr.losses import neural_err_loss
 from ltr.metrics import Convention, Metric, err, mean_over_lists, ndcg, parse_metric
+from ltr.metrics.ordering import order_by_score
 from ltr.metrics.spec import METRICS
+from ltr.metrics.ties import TiesAveraged
 from ltr.scorers.parts import make, make_convention
 
 CONVENTIONS = [
@@ -145,6 +147,45 @@ def test_agrees_with_slow_formulas(name: str, convention: Convention, ties: str)
         single = Metric(name, k)(data[0].float(), data[1].float(), data[2], convention)
         assert single.dtype == torch.float32
         np.testing.assert_allclose(single, found, atol=1e-5, rtol=1e-5)
+
+
+def first_label(scores, labels, mask):
+    """A metric of one's own, without a rule for ties: the label of the item ranked first."""
+    return labels.gather(-1, order_by_score(scores, mask))[:, 0].to(scores.dtype)
+
+
+OWN = Metric("first_label", own=first_label)
+
+
+@pytest.mark.parametrize(
+    "metric", [*map(parse_metric, METRICS), parse_metric("map@2"), OWN], ids=str
+)
+def test_with_ties_averaged_the_order_of_the_rows_does_not_matter(metric: Metric) -> None:
+    scores, labels, mask = random_lists([1, 2, 3, 4, 5, 5, 7, 20], 24, scores=2, seed=5)
+    averaged, convention = TiesAveraged(metric), Convention(empty="skip", levels=5)
+    value = averaged(scores, labels, mask, convention)
+    for descending in (True, False):
+        order = labels.masked_fill(~mask, -9 if descending else 9).argsort(descending=descending)
+        moved = (of_item.gather(-1, order) for of_item in (scores, labels, mask))
+        again = averaged(*moved, convention)
+        torch.testing.assert_close(again, value, rtol=1e-12, atol=0, equal_nan=True)
+    if averaged.is_setting:
+        expected = metric(scores, labels, mask, replace(convention, ties="averaged"))
+        torch.testing.assert_close(value, expected, rtol=1e-12, atol=0, equal_nan=True)
+    apart = scores + torch.arange(scores.shape[-1]) * 1e-6
+    plain = metric(apart, labels, mask, convention)
+    assert torch.equal(averaged(apart, labels, mask, convention).nan_to_num(), plain.nan_to_num())
+
+
+def test_a_metric_without_averaged_ties_counts_the_best_and_the_worst_order() -> None:
+    scores, labels = row(0.5, 0.5, 0.5, 0.1), row(1, 4, 0, 3)
+    value = TiesAveraged(OWN)(scores, labels, all_items(scores), Convention())
+    assert value.item() == (4 + 0) / 2
+    best, worst = (
+        err(row(3, 2, 1, 0), row(*y, 3), all_items(scores)) for y in ((4, 1, 0), (0, 1, 4))
+    )
+    value = TiesAveraged(parse_metric("err"))(scores, labels, all_items(scores), Convention())
+    assert value.item() == pytest.approx((best + worst).item() / 2, rel=1e-12)
 
 
 def test_whole_labels_may_be_integers(monkeypatch: pytest.MonkeyPatch) -> None:

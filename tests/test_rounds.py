@@ -56,6 +56,19 @@ def test_adarank_weighs_features_and_lists_as_in_figure_1_of_its_paper(sharpness
     assert model.importances().splits.tolist() == [1, 1]
 
 
+def test_adarank_does_not_choose_a_constant_feature_for_the_order_of_the_rows() -> None:
+    """A feature with equal values would leave rows that are sorted by label in the ideal order."""
+    good = np.tile(np.float32([3, 1, 2, 0]), 10)
+    lists = Lists(
+        features=np.stack([np.ones_like(good), good], axis=1),
+        labels=np.tile(np.float32([3, 2, 1, 0]), 10),
+        offsets=np.arange(0, 41, 4),
+        qids=np.arange(10).astype(str),
+    )
+    model = fitted(AdaRank(2, metric="ndcg"), lists, 1)
+    assert model.content["features"].tolist() == [1]
+
+
 def test_adarank_leaves_out_lists_that_the_convention_skips() -> None:
     lists, skipping = make_lists([6, 5, 7, 4], empty=(1,)), Convention(empty="skip")
     model = fitted(AdaRank(5), lists, 4, convention=skipping)

@@ -193,6 +193,17 @@ def test_a_trial_of_several_trainings_is_pruned_by_their_mean(small) -> None:
     assert command.sentence(told, search).startswith("pruned after epoch 2 of seed2")
 
 
+def test_a_trial_is_not_chosen_for_the_order_of_the_rows(small) -> None:
+    search, study = search_of([*small, "epochs=4"]), optuna.create_study()
+    report = Report(search, trial := study.ask())
+    trial.should_prune = lambda: False  # type: ignore[method-assign]
+    (repeat,) = search.repeats
+    report.begin(repeat, 4)
+    for epoch, (printed, averaged) in enumerate([(0.6, 0.5), (1.0, 0.4), (0.55, 0.55)]):
+        report.epoch({"epoch": epoch, "vali_ndcg@5": printed, "ties_averaged": averaged})
+    assert report.values == [0.55]
+
+
 @pytest.mark.slow
 def test_values_of_two_kinds_are_not_mixed(small, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)  # which has no folder configs

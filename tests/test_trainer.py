@@ -6,6 +6,7 @@ import math
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from ltr.scorers.parts import make_settings
 from ltr.training.checkpoint import half_choices, load_checkpoint
 from ltr.training.evaluation import metrics_of_scores
 from ltr.training.interruption import Interrupted
-from ltr.training.monitor import Monitor
+from ltr.training.monitor import Monitor, value_that_chooses
 from ltr.training.network import Step
 
 CHOICES = {"loss": "listnet", "model": "transformer"}
@@ -220,7 +221,9 @@ def test_what_is_not_finite_stops_before_the_update(
 
 
 @pytest.mark.slow
-def test_an_untrained_model_is_no_longer_the_best_once_it_is_trained(tiny, tmp_path) -> None:
+def test_an_untrained_model_stays_the_best_if_training_makes_it_worse(
+    tiny, tmp_path, caplog
+) -> None:
     worse = [*tiny, "loss=listnet", "+optimizer.maximize=true", "schedule=constant"]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     train(whole, *worse, "epochs=2")
@@ -230,9 +233,28 @@ def test_an_untrained_model_is_no_longer_the_best_once_it_is_trained(tiny, tmp_p
     assert untrained["vali"] == untrained["untrained_vali"]
     train(cut, *worse, "epochs=2", f"resume={cut}")
     results = RunFolder(cut).results
-    assert results["best_epoch"] > 0
-    assert results["vali"]["ndcg@5"] < results["untrained_vali"]["ndcg@5"]
+    assert results["best_epoch"] == results["selected_epoch"] == 0
+    assert results["vali"] == results["untrained_vali"]
     assert_same_run(whole, cut)
+    (warning,) = {r.getMessage() for r in caplog.records if r.levelname == "WARNING"}
+    best = RunFolder(cut).history["vali_ndcg@5"][1:].max()
+    start = results["untrained_vali"]["ndcg@5"]
+    assert f"{start:.4f} at epoch 0, and {best:.4f} at best after it" in warning
+    assert "weights of epoch 0 are kept" in warning
+
+
+@pytest.mark.slow
+def test_a_warm_start_is_kept_if_training_makes_it_worse(tiny, tmp_path) -> None:
+    args = (*tiny, "loss=listnet", "optimizer.lr=0.01", "epochs=10")
+    train(tmp_path / "first", *args)
+    first = RunFolder(tmp_path / "first").results
+    spoilt = ("optimizer=sgd", "optimizer.lr=1", "+optimizer.maximize=true", "epochs=1")
+    train(tmp_path / "next", *args, *spoilt, f"init_from={tmp_path / 'first'}")
+    then = RunFolder(tmp_path / "next")
+    assert then.history["vali_ndcg@5"][1] < first["vali"]["ndcg@5"]
+    assert then.results["selected_epoch"] == 0
+    assert then.results["vali"] == first["vali"]
+    assert then.results["test"] == first["test"]
 
 
 PROTOCOL = (
@@ -397,6 +419,52 @@ def test_it_is_what_its_definition_says() -> None:
     assert crossfit(np.empty((0, 9))) is None
 
 
+@pytest.mark.parametrize("select", ["best", "last"])
+def test_an_epoch_is_not_chosen_for_the_order_of_the_rows(select: str, tmp_path: Path) -> None:
+    """Scores that are all equal leave rows sorted by label in the ideal order."""
+    lists = make_lists([4] * 12, seed=3)
+    labels = np.tile(np.float32([3, 2, 1, 0]), 12)
+    data = ItemTensors(replace(lists, labels=labels), no_transform(lists))
+    cfg = compose("epochs=3", "batch_size=8", "select_on=ndcg@2", f"select={select}")
+    monitor = Monitor(
+        make_settings(cfg), metrics=[parse_metric("ndcg@2")], convention=Convention(),
+        folder=tmp_path, state={},
+    )  # fmt: skip
+    good = labels.copy()
+    good[1:4] = good[3:0:-1]  # one list is not in the ideal order
+    for epoch, scores in enumerate([np.zeros(48), good, np.zeros(48)]):
+        row = monitor.measure("vali", data, torch.tensor(scores))
+        monitor.progress.epoch = epoch
+        monitor.add({"epoch": epoch, **row})
+    printed = [row["vali_ndcg@2"] for row in monitor.progress.history]
+    chosen_by = [value_that_chooses(row, "ndcg@2") for row in monitor.progress.history]
+    assert printed[0] == printed[2] == 1 > printed[1]
+    assert chosen_by[0] == chosen_by[2] == pytest.approx((7 + 3 + 1) / 4 * 1.63093 / (7 + 1.89279))
+    assert chosen_by[1] == printed[1]
+    assert monitor.progress.best_epoch == 1
+    assert monitor.progress.best_value == printed[1]
+    assert monitor.crossfit is not None
+    kept = printed[1] if select == "best" else chosen_by[2]
+    assert monitor.crossfit.value == pytest.approx(kept, abs=0.02)
+
+
+def test_an_epoch_of_training_is_preferred_to_an_equal_start(tmp_path: Path) -> None:
+    lists = make_lists([3] * 10, seed=3)
+    data = ItemTensors(lists, no_transform(lists))
+    monitor = Monitor(
+        make_settings(compose("epochs=3", "batch_size=8", "select_on=ndcg")),
+        metrics=[parse_metric("ndcg")], convention=Convention(), folder=tmp_path, state={},
+    )  # fmt: skip
+    scores = torch.tensor(DRAWS.random(30))
+    better = []
+    for epoch in range(3):
+        row = monitor.measure("vali", data, scores)
+        monitor.progress.epoch = epoch
+        better.append(monitor.add({"epoch": epoch, **row}))
+    assert better == [True, True, False]
+    assert monitor.progress.best_epoch == 1
+
+
 def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> None:
     lists = make_lists([3] * 15, seed=2)
     data, metric = ItemTensors(lists, no_transform(lists)), parse_metric("ndcg")
@@ -419,14 +487,14 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
         found = metrics_of_scores(data, scores, [metric], Convention(empty="skip"))
         values.append(found["ndcg"])
         means.append(row["vali_ndcg"])
-    assert record.crossfit == crossfit(np.array(values[1:]))  # to the last bit
-    assert record.progress.best_epoch == 1 + int(np.argmax(means[1:]))
-    assert record.progress.best_value == max(means[1:])
+    assert record.crossfit == crossfit(np.array(values))  # to the last bit
+    assert record.progress.best_epoch == int(np.argmax(means))
+    assert record.progress.best_value == max(means)
     with record.open():
         record.save(record.last, {})
     epochs, scores = half_choices(load_checkpoint(record.last)["halves"])
     halves = Halves.of(~np.isnan(values[0]))
-    assert (epochs == 1 + np.array([halves.means(one) for one in values[1:]]).argmax(0)).all()
+    assert (epochs == np.array([halves.means(row) for row in values]).argmax(0)).all()
     assert {*scores} == {*epochs.flat} != {1}
     assert all(torch.equal(scores[epoch], given[epoch]) for epoch in scores)
     assert last.crossfit is None  # nothing is measured yet

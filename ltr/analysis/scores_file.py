@@ -22,7 +22,8 @@ from ltr.metrics import Convention
 from ltr.scorers.inputs import is_table, read_file
 from ltr.scorers.parts import make_dataset, named_metrics
 from ltr.scorers.trust import trusted
-from ltr.training.evaluation import metrics_of_scores
+from ltr.training.caveats import warn_of_measurement
+from ltr.training.evaluation import means, metrics_of_scores
 
 _TEXTS: Any = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig"}
 
@@ -200,7 +201,9 @@ def measured(
     """Compute ``metric`` for each list; ``ConfigError`` if it is undefined on one."""
     (measure,) = named_metrics([metric])
     check_metrics(split, lists, [measure], convention)
-    return metrics_of_scores(lists, scores, [measure], convention)[str(measure)]
+    values = metrics_of_scores(lists, scores, [measure], convention)
+    warn_of_measurement(split, lists, scores, [measure], convention, means(values, convention))
+    return values[str(measure)]
 
 
 def _measured_lists(run: RunFolder, places: Mapping[str, str]) -> Lists:

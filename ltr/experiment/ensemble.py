@@ -20,6 +20,7 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.report import crossfit_entries, write_run
 from ltr.experiment.run_folder import RunFolder, versions
 from ltr.metrics.crossfit import HALVINGS
+from ltr.metrics.ties import TiesAveraged
 from ltr.scorers.ensemble import standardised_in_lists
 from ltr.scorers.parts import make_convention, make_metrics
 from ltr.scorers.scorer import Scorer, check_columns, ensemble_of, scorer_of
@@ -104,10 +105,11 @@ def make_ensemble(
     digests = {split: part["digest"] for split, part in shared["data"].items()}
     scorer = Scorer(first.model, transform, first.columns, config, digests, device)
     data = {split: scorer.open(part) for split, part in lists.items()}
-    by = next(metric for metric in metrics if str(metric) == select_on)
+    by = TiesAveraged(next(metric for metric in metrics if str(metric) == select_on))
 
     def measure(scores: Tensor) -> Doubles:
-        return metrics_of_scores(data["vali"], scores, [by], convention, items=items)[select_on]
+        values = metrics_of_scores(data["vali"], scores, [by], convention, items=items)
+        return values[str(by)]
 
     found = [
         _on_vali(run, one, data["vali"], items) for run, one in zip(runs, members, strict=True)

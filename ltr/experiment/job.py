@@ -72,14 +72,15 @@ def _train(cfg: DictConfig, kept: RunFolder, choices: dict[str, str], sweep: boo
     if sweep:
         if kept.prepare(identity(cfg)):
             log.info("%s is done already", kept.folder)
-            return float(kept.results["vali"][str(cfg.select_on)])
+            return kept.value_that_chooses
         if (kept.folder / "last.pt").is_file():
             cfg = cfg.copy()
             cfg.resume = str(kept.folder)
     elif cfg.resume is not None and kept.identity is not None and rank() == 0:
         build(cfg)  # an error here leaves the run unchanged
         kept.go_on_as(identity(cfg))
-    return run(cfg, kept.folder, choices, printed=not sweep)[f"vali_{cfg.select_on}"]
+    figures = run(cfg, kept.folder, choices, printed=not sweep)
+    return figures[f"vali_{cfg.select_on}"] if rank() else RunFolder(kept.folder).value_that_chooses
 
 
 def how_to_go_on(cfg: DictConfig, folder: Path, sweep: bool) -> str:

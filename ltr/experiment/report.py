@@ -1,5 +1,6 @@
 """The results of a finished run: the metrics of its selected weights, and the files with them."""
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -28,9 +29,13 @@ from ltr.metrics import Convention, Metric
 from ltr.metrics.crossfit import Crossfit
 from ltr.models.rounds import BoostedTrees
 from ltr.scorers.scorer import Scorer
+from ltr.training.caveats import warn_of_constant_scores, warn_of_ties
 from ltr.training.device import describe_device
 from ltr.training.distributed import is_main, size
-from ltr.training.evaluation import means, metrics_of_scores
+from ltr.training.evaluation import means, metrics_of_scores, values_with_ties_averaged
+from ltr.training.monitor import Monitor, value_that_chooses
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ def report_of(inputs: Inputs, training: Training, started: float) -> Report:
     if isinstance(scorer.model, BoostedTrees):
         library = {scorer.model.library: scorer.model.version}
     tested = done.best_epoch if settings.select == "best" else done.epoch
+    _warn_of_the_start(training.monitor, tested)
     results = write_run(
         inputs.folder, scorer, lists, data, parts.metrics, convention, settings.evaluation_items,
         choices=dict(inputs.choices),
@@ -98,6 +104,19 @@ def report_of(inputs: Inputs, training: Training, started: float) -> Report:
     return Report(
         {f"{split}_{k}": v for split, part in table.items() for k, v in part.items()}, text
     )
+
+
+def _warn_of_the_start(monitor: Monitor, kept: int | None) -> None:
+    """Log one line if no epoch of training is as good as epoch 0; the run keeps epoch ``kept``."""
+    select_on, history = monitor.settings.select_on, monitor.progress.history
+    start, *values = (value_that_chooses(row, select_on) for row in history)
+    if values and max(values) < start and is_main():
+        log.warning(
+            "no epoch is as good as the model before training: vali %s is %.4f at epoch 0, and "
+            "%.4f at best after it; the weights of epoch %d are kept: lower the learning rate, "
+            "or look at the loss",
+            select_on, start, max(values), kept,
+        )  # fmt: skip
 
 
 def crossfit_entries(crossfit: Crossfit | None) -> dict[str, Any]:
@@ -142,8 +161,17 @@ def write_run(
         split: metrics_of_scores(part, scores[split], metrics, convention, items=items)
         for split, part in opened.items()
     }
+    printed = {split: means(part, convention) for split, part in values.items()}
+    averaged = {
+        split: means(
+            values_with_ties_averaged(part, scores[split], metrics, convention, items=items),
+            convention,
+        )
+        for split, part in opened.items()
+    }
     results: dict[str, Any] = {
-        **{split: means(part, convention) for split, part in values.items()},
+        **printed,
+        "ties_averaged": averaged,
         "convention": {**asdict(convention), "text": convention.describe()},
         "data": {
             split: {
@@ -164,6 +192,8 @@ def write_run(
         **more,
     }
     if is_main():
+        warn_of_constant_scores({split: (opened[split], scores[split]) for split in opened})
+        warn_of_ties(metrics, printed, averaged)
         split = measured_split(opened)
         for names in (QUERIES, SCORES):  # of an earlier run in this folder, on other lists
             (folder / names["vali" if split == "test" else "test"]).unlink(missing_ok=True)

@@ -58,6 +58,7 @@ _SHAPE = {  # of the entries of results.json that are read, see ``_fits``
     **dict.fromkeys(("seed", "fold", "selected_epoch"), (int, NoneType)),
     **dict.fromkeys(("crossfit", "crossfit_error", "crossfit_equal"), (*_NUMBER, NoneType)),
     **{key: {...: (*_NUMBER, NoneType)} for key in _MEANS},
+    "ties_averaged": {...: {...: (*_NUMBER, NoneType)}},
     "wall_seconds": _NUMBER,
     "commit": (str, NoneType),
     "crossfit_halves": ([[_NUMBER]], NoneType),
@@ -216,6 +217,12 @@ class RunFolder:
             numbers = {name: math.nan if mean is None else mean for name, mean in means}
             results[split] = Entries(missing, numbers)
         return Entries(missing, results)
+
+    @property
+    def value_that_chooses(self) -> float:
+        """``select_on`` of the validation lists with ties averaged: what runs are chosen by."""
+        means = self.results.get("ties_averaged", self.results)["vali"]
+        return float(means[self.results["select_on"]])
 
     @cached_property
     def overrides(self) -> list[str]:

@@ -23,6 +23,7 @@ from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
 from ltr.scorers.inputs import check_output, is_table, open_scorer, read_file, set_threads
 from ltr.scorers.parts import named_metrics
+from ltr.training.caveats import warn_of_measurement
 from ltr.training.evaluation import means, metrics_of_scores
 
 DEFAULT_METRICS = (
@@ -136,8 +137,9 @@ def _report(
     If ``cfg.output`` is set, the values of every query are written to it. With several conventions,
     its columns have names such as ``letor4 ndcg@5``. With one, ``alone`` is the head of the table.
     """
+    place = str(cfg.data or cfg.qrels or cfg.split)
     for convention in conventions.values():
-        check_metrics(str(cfg.data or cfg.qrels or cfg.split), lists, metrics, convention)
+        check_metrics(place, lists, metrics, convention)
     scores, single = score(lists), len(conventions) == 1
     table, words, columns = {}, [], dict[str, Any]()
     for name, convention in conventions.items():
@@ -146,6 +148,11 @@ def _report(
         columns |= {k if single else f"{name} {k}": of_list for k, of_list in values.items()}
         table[alone if single else name] = means(values, convention)
         words.append(convention.describe() if single else f"{name}: {convention.describe()}")
+    in_file_order = [name for name, one in conventions.items() if one.ties == "file"]
+    name = next(iter([*in_file_order, *conventions]))
+    printed = table[alone if single else name]
+    where = place if single else f"{place} ({name})"
+    warn_of_measurement(where, lists, scores, metrics, conventions[name], printed)
     if cfg.output is not None:
         write_queries(Path(cfg.output), lists, columns)
     described = "\n".join(words)

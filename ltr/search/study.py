@@ -40,6 +40,7 @@ from ltr.scorers.parts import Experiment
 from ltr.search.definition import Repeat, Search, repeat_name
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.hooks import Hook
+from ltr.training.monitor import value_that_chooses
 
 GRACE_SECONDS = 120  # a process without a heartbeat for so long is taken for dead
 _HEARTBEAT_SECONDS, _POLL_SECONDS = 15, 0.3
@@ -333,11 +334,11 @@ class Report(Hook):
     def epoch(self, row: Mapping[str, float]) -> None:
         """Report a row of the history; raise ``TrialPruned`` if the pruner stops this trial."""
         epoch, trial = int(row["epoch"]), self.trial
-        if epoch == 0 < self.epochs:
-            return  # the untrained model does not count, as in the trainer
-        value = row[f"vali_{self.search.metric}"]
+        value = value_that_chooses(row, self.search.metric)
         best = self.search.config.select == "best"
         self.values[-1] = max(value, self.values[-1]) if best else value
+        if epoch == 0 < self.epochs:
+            return  # the untrained model says nothing about the settings
         trial.report(self.mean, (len(self.values) - 1) * _STRIDE + epoch)
         over = epoch == self.epochs and len(self.values) == len(self.search.repeats)
         if not (over or trial.user_attrs.get("default")) and trial.should_prune():

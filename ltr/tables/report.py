@@ -218,7 +218,7 @@ def fold_report(
         "row": [table.rows[run.label].choice_of for run in runs],
         "fold": [run.fold or 1 for run in runs],
         "seed": [run.seed for run in runs],
-        "worth": [of["vali"][of["select_on"]] for of in every],
+        "worth": [RunFolder(run.folder).value_that_chooses for run in runs],
     })  # fmt: skip
     groups: Any = tried.groupby(["row", "fold", "seed"], sort=False)["worth"]
     frame = pd.DataFrame([

@@ -14,6 +14,7 @@ from ltr.errors import ConfigError, TrainingError
 from ltr.metrics import Convention, Metric, mean_over_lists
 from ltr.metrics.ordering import sorted_once
 from ltr.metrics.per_list import told
+from ltr.metrics.ties import TiesAveraged
 from ltr.training.device import matrix_products
 from ltr.training.distributed import all_reduce, rank_share
 from ltr.training.hooks import progress_bar
@@ -133,7 +134,7 @@ def padded_batches(
 def metrics_of_scores(
     lists: Lists | ItemTensors,
     scores: Tensor | Reals,
-    metrics: Sequence[Metric],
+    metrics: Sequence[Metric | TiesAveraged],
     convention: Convention,
     *,
     items: int = 32768,
@@ -168,6 +169,20 @@ def means(values: PerQuery, convention: Convention) -> dict[str, float]:
     """Return the mean of each metric over the lists that the convention does not skip."""
     empty = convention.empty
     return {n: mean_over_lists(torch.from_numpy(v), empty=empty) for n, v in values.items()}
+
+
+def values_with_ties_averaged(
+    lists: Lists | ItemTensors,
+    scores: Tensor | Reals,
+    metrics: Sequence[Metric],
+    convention: Convention,
+    *,
+    items: int = 32768,
+) -> dict[str, Doubles]:
+    """Return what ``metrics_of_scores`` returns, with ties averaged as in ``TiesAveraged``."""
+    averaged = [TiesAveraged(metric) for metric in metrics]
+    values = metrics_of_scores(lists, scores, averaged, convention, items=items)
+    return dict(zip(map(str, metrics), values.values(), strict=True))
 
 
 def _double(values: Tensor | Reals) -> Tensor:

@@ -19,6 +19,7 @@ from ltr.data.batches import ItemTensors
 from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric
 from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
+from ltr.metrics.ties import TiesAveraged
 from ltr.training.checkpoint import HALVES, half_choices, save_checkpoint
 from ltr.training.distributed import is_main
 from ltr.training.evaluation import means, metrics_of_scores
@@ -27,6 +28,8 @@ from ltr.training.interruption import Interruption
 from ltr.training.settings import Settings
 
 log = logging.getLogger(__name__)
+
+TIES_AVERAGED = "ties_averaged"  # column of the history, see ``value_that_chooses``
 
 
 @dataclass
@@ -40,7 +43,7 @@ class Progress:
     epoch: int = 0  # epochs finished
     step: int = 0  # steps finished in the current epoch
     best_epoch: int | None = None
-    best_value: float = -math.inf  # the value of select_on in the best epoch
+    best_value: float = -math.inf  # the value of select_on, ties averaged, in the best epoch
     wall_seconds: float = 0.0  # time for training and its evaluations, over all resumes
     loss: float = 0.0
     lists: float = 0.0  # total weight of the lists in the loss; without weights, their number
@@ -75,6 +78,8 @@ class Monitor:
         self.settings, self.progress = settings, Progress()
         self.best, self.last = folder / "best.pt", folder / "last.pt"
         self.convention, self._metrics = convention, metrics
+        by = next(metric for metric in metrics if str(metric) == settings.select_on)
+        self._chooser = TiesAveraged(by)
         self._folder, self._state, self._hooks = folder, state, hooks
         self._halves: Halves | None = None
         self._measured = np.empty((HALVINGS, 2))  # validation halves, for the next row
@@ -109,11 +114,13 @@ class Monitor:
         value on all validation lists. None: a half would have no list.
         """
         if self.chooses:
-            return crossfit_of_halves(np.array(self._half_means[1:]))  # without the untrained model
+            # Epoch 0 comes last, as an equal epoch of training is preferred to it.
+            return crossfit_of_halves(np.array([*self._half_means[1:], *self._half_means[:1]]))
         worth = crossfit_of_halves(np.array(self._half_means[-1:]))
         if worth is None:
             return None
-        return replace(worth, value=self.progress.history[-1][f"vali_{self.settings.select_on}"])
+        value = value_that_chooses(self.progress.history[-1], self.settings.select_on)
+        return replace(worth, value=value)
 
     @contextmanager
     def open(self) -> Iterator[Interruption]:
@@ -148,23 +155,32 @@ class Monitor:
     def measure(self, split: str, data: ItemTensors, scores: Tensor | Reals) -> dict[str, float]:
         """Return the entries of ``split`` for a row of the history: the mean of each metric.
 
-        For the validation lists, also keep the means of ``select_on`` over halves of the lists, for
+        For the validation lists, also measure ``select_on`` with ties averaged: its mean, which
+        ``value_that_chooses`` finds in the row, and its means over halves of the lists, for
         ``crossfit``.
         """
-        items = self.settings.evaluation_items
-        values = metrics_of_scores(data, scores, self._metrics, self.convention, items=items)
+        metrics: list[Metric | TiesAveraged] = [*self._metrics]
         if split == "vali":
-            selected = values[self.settings.select_on]
+            metrics.append(self._chooser)
+        items = self.settings.evaluation_items
+        values = metrics_of_scores(data, scores, metrics, self.convention, items=items)
+        found = means(values, self.convention)
+        row = {f"{split}_{metric}": found[str(metric)] for metric in self._metrics}
+        if split == "vali":
+            selected = values[str(self._chooser)]
             self._halves = self._halves or Halves.of(~np.isnan(selected))
             self._measured = self._halves.means(selected)
             self._scores = torch.as_tensor(scores).float().cpu()
-        return {f"{split}_{name}": mean for name, mean in means(values, self.convention).items()}
+            averaged = found[str(self._chooser)]
+            if averaged != found[self.settings.select_on]:
+                row[TIES_AVERAGED] = averaged
+        return row
 
     def add(self, row: dict[str, float]) -> bool:
         """Append ``row`` to the history; return whether it is the best so far. ``TrainingError``:
         the convention skips all validation lists.
         """
-        done, value = self.progress, row[f"vali_{self.settings.select_on}"]
+        done, value = self.progress, value_that_chooses(row, self.settings.select_on)
         if math.isnan(value):
             raise TrainingError(
                 f"{self.settings.select_on} of vali is not a number: no list of vali counts under "
@@ -172,10 +188,9 @@ class Monitor:
             )
         done.history.append(row)
         self._half_means.append(self._measured)
-        # The untrained model is the best only if no epoch follows; the first epoch replaces it.
-        counts = len(done.history) > 1 or not self.settings.epochs
         self._choose_on_halves(len(done.history) - 1)
-        better = counts and (not done.best_epoch or value > done.best_value)
+        # Epoch 0 is a candidate too, but an equal epoch of training is preferred to it.
+        better = value > done.best_value or (not done.best_epoch and value == done.best_value)
         if better:
             done.best_value, done.best_epoch = value, done.epoch
         return better
@@ -186,7 +201,8 @@ class Monitor:
         """
         means, chosen = self._half_means, self._half_epochs
         best = np.array([means[e][place] for place, e in np.ndenumerate(chosen)]).reshape(-1, 2)
-        chosen[(chosen == 0) | (means[epoch] > best) | (not self.chooses)] = epoch
+        better = (means[epoch] > best) | ((chosen == 0) & (means[epoch] == best))
+        chosen[better | (not self.chooses)] = epoch
         self._half_scores[epoch] = self._scores
         self._half_scores = {e: s for e, s in self._half_scores.items() if e in chosen}
 
@@ -235,6 +251,15 @@ class Monitor:
             for row in self.progress.history:
                 for hook in self._hooks:
                     hook.replay(row)
+
+
+def value_that_chooses(row: Row, select_on: str) -> float:
+    """Return the value of a row of the history by which epochs are chosen.
+
+    It is ``select_on`` of the validation lists with ties averaged, in a column of its own if it is
+    not the printed value.
+    """
+    return row.get(TIES_AVERAGED, row[f"vali_{select_on}"])
 
 
 def sentence(row: Row, epochs: int) -> str:

@@ -83,9 +83,7 @@ class NetworkLearner:
             for batch in self._batches(data):
                 start = done.epoch + done.step / steps
                 end = done.epoch + (done.step + 1) / steps
-                factor = factor_of_step(
-                    self.schedule, start, end, settings.epochs, settings.warmup
-                )
+                factor = factor_of_step(self.schedule, start, end, settings.epochs, settings.warmup)
                 for group, base in zip(self.optimizer.param_groups, self._base_lr, strict=True):
                     group["lr"] = base * factor
                 self.step(batch)
@@ -139,7 +137,8 @@ class NetworkLearner:
             self._save(monitor.best)
         self._save(monitor.last)
         monitor.write()
-        monitor.publish(row, sentence(row, settings.epochs) + (" *" if better else ""))
+        star = " *" if better and done.epoch else ""  # the best so far
+        monitor.publish(row, sentence(row, settings.epochs) + star)
 
     def _stop_if_asked(self, signum: int | None) -> None:
         if signum is not None:

@@ -12,6 +12,7 @@ from ltr.arrays import Doubles, Floats, Reals
 from ltr.errors import ConfigError, DataError
 from ltr.knobs import check_positive, positive_int
 from ltr.metrics import parse_metric
+from ltr.metrics.ties import TiesAveraged
 from ltr.models.rounds.model import (
     FitData,
     Importances,
@@ -106,8 +107,9 @@ class AdaRank(ChosenFeatures):
         alpha_t = 1/2 ln(sum_i P_t(i) (1 + E(x_{k_t}, i)) / sum_i P_t(i) (1 - E(x_{k_t}, i)))
         P_{t+1}(i) proportional to exp(-sharpness E(f_t, i)).
 
-    E follows the run's convention; a list that the convention skips has weight 0. A feature is used
-    as the transform leaves it, and larger values rank first. If one feature is the best under every
+    E follows the run's convention, but always with ties averaged: the order of the rows must not
+    choose a feature. A list that the convention skips has weight 0. A feature is used as the
+    transform leaves it, and larger values rank first. If one feature is the best under every
     P_t, the rounds of the paper choose it again and again, and the order by f never changes:
     ``repeat=False`` or a larger ``sharpness`` helps. The paper stops when the metric on train no
     longer grows; here ``patience`` stops the fit, and the best round on the validation lists is
@@ -170,8 +172,8 @@ class AdaRank(ChosenFeatures):
 
     def _values(self, data: FitData, scores: Reals) -> Doubles:
         """Return E of each list of train, ``[lists]``, NaN if the list is skipped."""
-        found = metrics_of_scores(data.train, scores, [self.metric], data.convention)
-        return found[str(self.metric)]
+        metric = TiesAveraged(self.metric)
+        return metrics_of_scores(data.train, scores, [metric], data.convention)[str(metric)]
 
     def part(self, ranker: Ranker, items: Floats) -> Doubles:
         feature, alpha = ranker

@@ -1,0 +1,81 @@
+"""Metrics by which something is chosen: they do not depend on the order of rows in a list."""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from ltr.metrics.ordering import order_by_score
+from ltr.metrics.spec import Convention, Metric
+from ltr.typing import Labels, Mask, PerList, PerListMask, Scores
+
+_NOT_AVERAGED = ("err",)  # metrics of this project that refuse ties="averaged"
+
+
+@dataclass(frozen=True)
+class TiesAveraged:
+    """A metric with ties averaged, whatever the convention says; it is called as a ``Metric`` is.
+
+    With equal scores in the order of the file, rows that are sorted by label make a model with many
+    equal scores look perfect. So an epoch, a trial or a weight is chosen by this value.
+
+    It is the expected value over all orders of items with equal scores. A metric that has no
+    averaged ties (``err``, or a function of the user without ``ties``) counts the mean of its
+    values with tied items in the best and in the worst order of their labels. A list in which no
+    tie matters has the value of the metric itself, to the last bit.
+
+    Attributes:
+        metric: the metric whose ties are averaged.
+    """
+
+    metric: Metric
+
+    def __str__(self) -> str:
+        return f"{self.metric}, ties averaged"
+
+    @property
+    def is_setting(self) -> bool:
+        """Whether ``convention.ties=averaged`` gives the metric this value."""
+        return "ties" in self.metric.parts and self.metric.name not in _NOT_AVERAGED
+
+    def __call__(
+        self, scores: Scores, labels: Labels, mask: Mask, convention: Convention
+    ) -> PerList:
+        """Return each list's value, ``[batch]``."""
+        value = self.metric(scores, labels, mask, convention)
+        tied = ties_that_matter(scores, labels, mask)
+        if not bool(tied.any()):
+            return value
+        if self.is_setting:
+            averaged = self.metric(scores, labels, mask, replace(convention, ties="averaged"))
+        else:
+            best = self.metric(*_sorted(scores, labels, mask, by=labels), convention)
+            worst = self.metric(*_sorted(scores, labels, mask, by=-labels), convention)
+            averaged = (best + worst) / 2
+        return torch.where(tied, averaged, value)
+
+
+def ties_that_matter(scores: Scores, labels: Labels, mask: Mask) -> PerListMask:
+    """Return whether two items of a list have equal scores but different labels, ``[batch]``.
+
+    Items with the score -inf were not retrieved, and count in no metric.
+
+    >>> scores = torch.tensor([[0.5, 0.5, 0.1], [0.5, 0.5, 0.1]])
+    >>> labels = torch.tensor([[2.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    >>> ties_that_matter(scores, labels, labels >= 0).tolist()
+    [True, False]
+    """
+    order = order_by_score(scores, mask)
+    ranked = scores.gather(-1, order)
+    of_rank = labels.gather(-1, order)
+    counted = mask.gather(-1, order)[:, 1:] & (ranked[:, 1:] > -torch.inf)
+    same_score = ranked[:, 1:] == ranked[:, :-1]
+    return (counted & same_score & (of_rank[:, 1:] != of_rank[:, :-1])).any(-1)
+
+
+def _sorted(
+    scores: Scores, labels: Labels, mask: Mask, *, by: Labels
+) -> tuple[Scores, Labels, Mask]:
+    """Return the items in descending order of score; ``by`` orders those with equal scores."""
+    order = order_by_score(by, mask)
+    order = order.gather(-1, order_by_score(scores.gather(-1, order), mask.gather(-1, order)))
+    return scores.gather(-1, order), labels.gather(-1, order), mask.gather(-1, order)

@@ -1,0 +1,122 @@
+"""Warnings of figures that say less than they seem to: of ties, and where nothing is ranked."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import compose, make_lists
+from folders import write_folder
+
+from ltr import Ranker
+from ltr.experiment.build import build
+from ltr.experiment.labels import resolve_labels
+from ltr.inference.evaluate import evaluate_scores
+from ltr.metrics import Convention, parse_metric
+from ltr.training.caveats import warn_of_measurement, warn_of_nothing_to_rank
+from ltr.training.evaluation import means, metrics_of_scores
+
+
+def sorted_lists(count: int = 10):
+    """Lists of three items, the best one first."""
+    lists = make_lists([3] * count, seed=1)
+    return replace(lists, labels=np.tile(np.float32([2, 1, 0]), count))
+
+
+def warned(caplog, scores, lists, *names: str) -> list[str]:
+    """The warnings of a measurement of ``scores`` on ``lists`` by the metrics ``names``."""
+    caplog.clear()
+    metrics, convention = [*map(parse_metric, names)], Convention()
+    printed = means(metrics_of_scores(lists, scores, metrics, convention), convention)
+    warn_of_measurement("mine", lists, scores, metrics, convention, printed)
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_ties_that_decide_a_figure_are_named_with_both_values(caplog) -> None:
+    lists = sorted_lists()
+    scores = np.tile([1.0, 1.0, 0.0], 10)
+    (line,) = warned(caplog, scores, lists, "ndcg@3", "ndcg@1")
+    averaged = (3 + 1) / 2 / 3
+    assert f"mine ndcg@1 1.0000 in the order of the rows, {averaged:.4f} averaged" in line
+    assert "convention.ties=averaged" in line
+    (line,) = warned(caplog, scores, lists, "err@1")  # which has no averaged ties
+    assert "shuffle the rows" in line
+    assert "convention.ties" not in line
+
+
+def test_ties_that_decide_nothing_are_not_named(caplog) -> None:
+    lists = sorted_lists()
+    assert not warned(caplog, np.tile([3.0, 2.0, 1.0], 10), lists, "ndcg@3")
+    assert not warned(caplog, np.tile([3.0, 1.0, 1.0], 10), lists, "ndcg@1")
+    equal = replace(lists, labels=np.tile(np.float32([2, 1, 1]), 10))
+    assert not warned(caplog, np.tile([3.0, 1.0, 1.0], 10), equal, "ndcg@3")
+
+
+def test_constant_scores_are_named(caplog) -> None:
+    lists = sorted_lists()
+    constant, of_ties = warned(caplog, np.repeat(np.arange(10.0), 3), lists, "ndcg@3")
+    assert "equal scores matters" in of_ties
+    assert "all items of a list have equal scores, in every list of mine (10 lists)" in constant
+
+
+@pytest.mark.parametrize(
+    ("labels", "lengths"), [([1.0] * 30, [3] * 10), ([2, 1, 0] * 10, [1] * 30)]
+)
+def test_lists_with_nothing_to_rank_are_counted(labels, lengths, caplog) -> None:
+    lists = replace(make_lists(lengths, seed=1), labels=np.float32(labels))
+    warn_of_nothing_to_rank({"train": sorted_lists(), "vali": lists, "test": lists})
+    (line,) = [record.getMessage() for record in caplog.records]
+    count = f"{len(lengths)} of {len(lengths)} lists"
+    assert f"nothing to rank in vali ({count}), test ({count})" in line
+
+
+def test_a_few_lists_with_nothing_to_rank_are_usual(caplog) -> None:
+    labels = np.tile(np.float32([2, 1, 0]), 10)
+    labels[:24] = 0
+    warn_of_nothing_to_rank({"train": replace(sorted_lists(), labels=labels)})
+    assert not caplog.records
+
+
+def test_training_and_evaluation_look_for_them(tmp_path: Path, caplog) -> None:
+    text = "".join(f"{q % 2 + 1} qid:{q} 1:{q}\n" for q in range(8))
+    write_folder(tmp_path / "mine", {f"{split}.txt": text for split in ("train", "vali", "test")})
+    data = tmp_path / "mine" / "test.txt"
+    (tmp_path / "scores.txt").write_text("1\n" * 8)
+    given = [f"scores={tmp_path}/scores.txt", f"data={data}", "metrics=[ndcg@5]"]
+    evaluate_scores(compose(*given, config="evaluate"))
+    assert "nothing to rank" in caplog.text
+    assert "8 of 8 lists" in caplog.text
+    caplog.clear()
+    config = compose(
+        "dataset=letor", "dataset.folder=mine", "model=linear", f"data_dir={tmp_path}",
+        f"cache_dir={tmp_path}/cache",
+    )  # fmt: skip
+    parts = build(config)
+    lists = {split: parts.dataset.split(split) for split in ("train", "vali")}
+    resolve_labels(config, parts, lists)
+    assert "nothing to rank in train (8 of 8 lists), vali (8 of 8 lists)" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_score_of_a_ranker_does_not_depend_on_the_order_of_the_rows(caplog) -> None:
+    pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"]).assign(
+        qid=np.repeat(np.arange(30), 10)
+    )
+    table["grade"] = np.clip(np.round(table.a + rng.normal(size=300) + 1), 0, 3).astype(int)
+    ranker = Ranker("lightgbm", epochs=1, random_state=1, threads=1, verbose=0)
+    ranker.fit(table.drop(columns="grade"), table.grade)
+    caplog.clear()
+    values = []
+    printed = []
+    for ascending in (True, False):
+        rows = table.sort_values(["qid", "grade"], ascending=[True, ascending])
+        X, y = rows.drop(columns="grade"), rows.grade
+        values.append(ranker.score(X, y))
+        printed.append(ranker.evaluate(X, y)["ndcg@5"].mean())
+    assert values[0] == pytest.approx(values[1], rel=1e-12)
+    assert printed[0] < values[0] - 0.02 < values[0] + 0.02 < printed[1]
+    for value in (*values, *printed):
+        assert f"{value:.4f}" in caplog.text
