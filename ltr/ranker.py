@@ -159,6 +159,11 @@ class Ranker(BaseEstimator):
         entries = _entries(eval_set, eval_group, eval_qid)
         overrides = overrides_of(self.get_params(deep=False))
         cfg, choices = run_config(overrides)
+        if position is not None and not _reads_positions(cfg.model):
+            log.warning(
+                "position= is not read by this model, and decides ties only: choose "
+                "model=transformer with model.position=fixed or learned, or leave it out"
+            )
         for key in RELATIVE:  # else relative to the run's temporary folder
             if cfg[key] is not None:
                 cfg[key] = str(Path(cfg[key]).absolute())
@@ -378,6 +383,11 @@ def _show_remarks(*parts: Lists) -> None:
     }
     for text in remarks.values():
         log.warning("X: %s", text)
+
+
+def _reads_positions(model: Any) -> bool:
+    """Return whether the model of this config reads the position shown; true of a user's own."""
+    return model.get("position") is not None or not str(model._target_).startswith("ltr.")
 
 
 class _Trained(Hook):

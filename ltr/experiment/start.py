@@ -18,6 +18,7 @@ from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import origins_of
 from ltr.experiment.labels import resolve_labels
+from ltr.experiment.leaks import warn_of_leaks
 from ltr.models.embeddings import fit_embedding
 from ltr.models.rounds import RoundLearner, RoundModel
 from ltr.scorers.parts import PARTS, Experiment, boosts, by_rounds, model_for
@@ -121,6 +122,7 @@ def open_lists(
     lists = {split: parts.dataset.split(split) for split in splits_of(parts.dataset)}
     if "test" not in lists:
         log.info("%s", _without_test(parts.dataset))
+    warn_of_leaks(lists)
     return Inputs(*resolve_labels(cfg, parts, lists), lists, folder, choices)
 
 

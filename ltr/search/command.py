@@ -26,6 +26,7 @@ from ltr.console.keys import Kind, keys, stated
 from ltr.console.process import Finished, is_full, say
 from ltr.errors import ConfigError, OutputError, TrainingError, as_started
 from ltr.experiment.build import build
+from ltr.experiment.leaks import warn_of_leaks
 from ltr.experiment.run_folder import RunFolder
 from ltr.search.definition import Search, define_search
 from ltr.search.study import (
@@ -188,6 +189,7 @@ def read_all(search: Search) -> Search:
     folds = {"".join(one for one in repeat if "fold" in one): repeat for repeat in search.repeats}
     for fold, repeat in folds.items():
         *_, lists = open_lists(search.trial(repeat)[0])
+        warn_of_leaks(lists)
         place = fold.removeprefix("dataset.").replace("=", " ")
         digests |= {f"{place} {split}".strip(): part.digest for split, part in lists.items()}
         fewest = min(fewest, len(lists["vali"]))

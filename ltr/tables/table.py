@@ -16,7 +16,10 @@ from ltr.console.arguments import merged
 from ltr.console.folders import recorded
 from ltr.console.keys import texts
 from ltr.console.process import say
+from ltr.data.lists import splits_of
 from ltr.errors import ConfigError, DataError, as_started
+from ltr.experiment.leaks import warn_of_leaks
+from ltr.scorers.parts import make_dataset
 from ltr.tables.config import TableConfig, table_config
 from ltr.tables.published import why_left_out
 from ltr.tables.report import blocks, data_counts, facts, fold_report, unfinished
@@ -92,6 +95,8 @@ def make_table(cfg: DictConfig) -> bool:
         return True
     check_measured_lists(table, runs)
     folder = order.path(output_dir / "tables", data, order.of_table)
+    if todo:
+        _warn_of_leaks(runs[0].config)
     runs, failures = complete(runs, planned, folder, workers)
     for run in runs:
         if not run.done:
@@ -109,6 +114,12 @@ def make_table(cfg: DictConfig) -> bool:
     print(terminal(report))
     print(f"kept in {folder} ({', '.join(files)})")
     return not failures
+
+
+def _warn_of_leaks(config: DictConfig) -> None:
+    """Warn of leaks in the lists of ``config``, the first run; each run also does, in its log."""
+    dataset = make_dataset(config.dataset)
+    warn_of_leaks({split: dataset.split(split) for split in splits_of(dataset)})
 
 
 def results_of(

@@ -1,0 +1,103 @@
+"""Warn of what makes a result look better than it is: the same queries in two splits, and a feature
+that holds the position at which an item was shown.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ltr.data.lists import Lists
+
+log = logging.getLogger(__name__)
+
+_ROWS = 1 << 13  # rows that are hashed at once
+_FIRST_LISTS = 64  # lists by which most columns are ruled out
+_FEWEST_ITEMS = 20  # in fewer items, numbers from 1 to n may come by chance
+_POSITION = re.compile(
+    r"(shown|display|displayed|impression|serp|result|list|item|original|old|previous|initial)?"
+    r"(position|pos|rank|slot)(shown|displayed|at)?|shownat|rownumber|rowid|rownr"
+)
+
+
+def warn_of_leaks(lists: Mapping[str, Lists]) -> None:
+    """Log a warning for each pair of splits that share queries, and for columns of train that look
+    like the position shown.
+    """
+    warn_of_shared_queries(lists)
+    warn_of_positions(lists["train"])
+
+
+def warn_of_shared_queries(lists: Mapping[str, Lists]) -> None:
+    """Log how many queries of vali and test have the same items as a query of an earlier split."""
+    hashes = {split: hash_lists(part) for split, part in lists.items()}
+    for split, other in combinations(lists, 2):
+        if len(lists[split]) == len(lists[other]) == 1:  # a ranker of one list has no other
+            continue
+        shared = int(np.isin(hashes[other], hashes[split]).sum())
+        if shared:
+            log.warning(
+                "%s of %s queries of %s have the same items as a query of %s (all features are "
+                "equal): if they are the same queries, leave them out of one, else the metrics of "
+                "%s are too high",
+                f"{shared:,}", f"{len(lists[other]):,}", other, split, other,
+            )  # fmt: skip
+
+
+def hash_lists(lists: Lists) -> NDArray[np.uint64]:
+    """Return a hash of the features of each list, ``[lists]``, whatever the order of its items.
+    Lists whose items are all alike are left out, as there is nothing to rank.
+    """
+    factors = np.random.default_rng(0).integers(1, 2**63, lists.width, np.uint64) * 2 + 1
+    items = np.empty(lists.items, np.uint64)
+    for first in range(0, lists.items, _ROWS):
+        block = np.ascontiguousarray(lists.features[first : first + _ROWS], np.float32) + 0  # no -0
+        items[first : first + _ROWS] = np.einsum("ij,j->i", block.view(np.uint32), factors)
+    items = (items ^ (items >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    items ^= items >> np.uint64(32)
+    starts = lists.offsets[:-1]
+    differ = np.minimum.reduceat(items, starts) < np.maximum.reduceat(items, starts)
+    return np.add.reduceat(items, starts)[differ]
+
+
+def warn_of_positions(train: Lists) -> None:
+    """Log which columns look like the position at which items were shown."""
+    names = () if train.columns is None else train.columns.names
+    counting = counting_columns(train)
+    looks = {
+        i: "numbers the items of each query" if i in counting else "by its name"
+        for i in range(train.width)
+        if i in counting or (names and _POSITION.fullmatch(re.sub(r"[\W_]", "", names[i].lower())))
+    }
+    if looks:
+        shown = [f"{names[i] if names else f'feature {i + 1}'} ({why})" for i, why in looks.items()]
+        log.warning(
+            "looks like the position at which items were shown, or like row numbers: %s: if it is "
+            "not known before items are ranked, it is no feature: leave it out (of a table: "
+            "dataset.id)", ", ".join(shown[:12]),
+        )  # fmt: skip
+
+
+def counting_columns(lists: Lists) -> list[int]:
+    """Return the columns that number the items of every list in any order, from any first number,
+    or the rows of the source.
+    """
+    long = np.flatnonzero(lists.lengths > 1)
+    if (lists.lengths[long] - 1).sum() < _FEWEST_ITEMS or lists.lengths.max() < 4:
+        return []
+    first = lists.subset(long[:_FIRST_LISTS])
+    columns = [i for i in range(lists.width) if _counts(first, i)]
+    return [i for i in columns if _counts(lists, i)]
+
+
+def _counts(lists: Lists, column: int) -> bool:
+    values: Any = lists.features[:, column].astype(np.float64)
+    if np.ptp(values - lists.source_rows) == 0:
+        return True
+    number = np.repeat(np.arange(len(lists)), lists.lengths)
+    step = np.diff(values[np.lexsort((values, number))])
+    return bool((step[np.diff(number) == 0] == 1).all())
