@@ -163,7 +163,11 @@ def writing_folder(folder: Path) -> Iterator[Path]:
         remove_parts(folder.parent)
         part, descriptor = _locked_part(folder, folder=True)
     try:
-        yield part
+        try:
+            yield part
+        except OutputError as error:  # about a file in it
+            text = str(error).replace(str(part), str(folder))
+            raise OutputError(text) from error.__cause__
         with writing(folder):
             _sync_files(part)
             part.rename(folder)

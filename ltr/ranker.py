@@ -3,6 +3,7 @@
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.arrays import Floats, Ints
-from ltr.atomic import atomic_write, make_folder
+from ltr.atomic import atomic_write, make_folder, writing_folder
 from ltr.console.arguments import as_text
 from ltr.console.compose import run_config
 from ltr.console.folders import run_folder, write_overrides
@@ -24,6 +25,7 @@ from ltr.console.keys import as_list, flat
 from ltr.data.lists import Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import DataError, OutputError
+from ltr.experiment.copies import correct_copy
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RESULTS, RunFolder
@@ -313,13 +315,18 @@ class Ranker(BaseEstimator):
             OutputError: ``path`` is not empty, or it cannot be written.
         """
         check_is_fitted(self)
-        make_folder("path", Path(path))
-        if any(Path(path).iterdir()):
-            raise OutputError(f"{path} is not empty: give the name of a new folder")
-        for name, content in self._files.items():
-            file = Path(path, name)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write(file, content)
+        folder = Path(path)
+        if folder.exists():
+            make_folder("path", folder)
+            if any(folder.iterdir()):
+                raise OutputError(f"{path} is not empty: give the name of a new folder")
+        # A folder that exists may be a place that cannot be replaced, such as a mounted disk.
+        with nullcontext(folder) if folder.exists() else writing_folder(folder) as part:
+            for name, content in self._files.items():
+                file = Path(part, name)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                atomic_write(file, content)
+            correct_copy(part, self._home)
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto", trust: Sequence[str] = ()) -> Self:
@@ -350,6 +357,7 @@ class Ranker(BaseEstimator):
         """Take over the model of a run, and the files of its folder; return the ranker."""
         kept = RunFolder(folder)
         self._scorer, self._settings = scorer, settings
+        self._home = folder.absolute()  # from which its relative paths start
         self.results_ = kept.results if kept.finished else {}
         self.history_ = kept.history if kept.finished else pd.DataFrame()
         paths = [path for path in folder.rglob("*") if path.is_file()]

@@ -7,6 +7,7 @@ import pickle
 import random
 import shutil
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from made_trees import SMALL, needed, reading
 
 from ltr.errors import CheckpointError, OutputError
 from ltr.experiment.run import run
+from ltr.experiment.run_folder import RESULTS, RunFolder
 from ltr.experiment.start import resumed
 from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
+from ltr.training.results_file import sealed_results
 
 
 class Exploit:
@@ -132,6 +135,7 @@ def finished(request, tmp_path_factory) -> Path:
 )
 def test_what_does_not_fit_is_one_line(finished, tmp_path, part, wrong) -> None:
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    (folder / RESULTS).unlink()  # it would say that the file is another one
     kept = load_checkpoint(folder / "last.pt")
     if kept.get(part) is None:
         return  # trees have neither an optimizer nor a random state
@@ -142,3 +146,90 @@ def test_what_does_not_fit_is_one_line(finished, tmp_path, part, wrong) -> None:
     given = [*reading(finished.parent)[2:], f"resume={folder}"]
     cfg = compose(*given)
     refused(lambda: run(resumed(cfg, given)[0], folder, {}), CheckpointError)
+
+
+def trained(place: Path, *settings: str) -> Path:
+    """The folder of a finished run of two epochs."""
+    place.mkdir()
+    small = ["dataset.queries=12", "model=mlp", "model.hidden_sizes=[4]", "threads=1", "epochs=2"]
+    run(compose(*small, *settings), place, {"loss": "neuralndcg"})
+    return place
+
+
+@pytest.mark.slow
+def test_files_of_two_runs_in_one_folder_are_refused(tmp_path) -> None:
+    """Both have the same settings but for the seed; also where neither is finished."""
+    one, other = trained(tmp_path / "one", "seed=1"), trained(tmp_path / "other", "seed=2")
+    for done in (True, False):
+        for name in ("best.pt", "last.pt"):
+            mixed = Path(shutil.copytree(one, tmp_path / f"{name}-{done}"))
+            shutil.copy(other / name, mixed / name)
+            if not done:
+                (mixed / RESULTS).unlink()
+            for use in (load_model, resume):
+                said = refused(partial(use, mixed), CheckpointError)
+                assert "copy all files of one run there, or train again" in said
+            if done:
+                single = partial(load_model, mixed / name)
+                assert "another run" in refused(single, CheckpointError)
+    mixed = Path(shutil.copytree(one, tmp_path / "results"))
+    shutil.copy(other / RESULTS, mixed / RESULTS)
+    for use in (load_model, resume):
+        assert "another run" in refused(partial(use, mixed), CheckpointError)
+    (mixed / RESULTS).unlink()
+    resume(mixed)  # tests the run again, and writes its own results
+    load_model(mixed)
+    old = Path(shutil.copytree(one, tmp_path / "old"))
+    shutil.copy(old / "best.pt", tmp_path / "best.pt")
+    resume(old, epochs=8)
+    assert load_checkpoint(old / "last.pt")["progress"]["best_epoch"] > 2
+    shutil.copy(tmp_path / "best.pt", old / "best.pt")
+    (old / RESULTS).unlink()
+    assert "best.pt is of epoch" in refused(lambda: load_model(old), CheckpointError)
+
+
+def resume(folder: Path, **settings: Any) -> None:
+    given = [f"resume={folder}", *(f"{key}={value}" for key, value in settings.items())]
+    run(resumed(compose(*given), given)[0], folder, {})
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_is_not_finished_and_one_stopped_between_two_files_goes_on(
+    tmp_path, monkeypatch
+) -> None:
+    folder = trained(tmp_path / "run")
+    whole = Path(shutil.copytree(folder, tmp_path / "whole"))
+    resume(whole, epochs=4)
+
+    def stopped(path: Path, content: object) -> None:
+        if path.name == "last.pt":
+            raise KeyboardInterrupt
+        save_checkpoint(path, content)
+
+    monkeypatch.setattr("ltr.training.monitor.save_checkpoint", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        resume(folder, epochs=4)
+    monkeypatch.undo()
+    assert not RunFolder(folder).finished
+    load_model(folder)
+    resume(folder, epochs=4)
+    found, expected = (RunFolder(path).results for path in (folder, whole))
+    assert [found[key] for key in ("vali", "test")] == [expected[key] for key in ("vali", "test")]
+
+
+@pytest.mark.slow
+def test_a_folder_of_an_earlier_version_is_read_as_before(tmp_path) -> None:
+    folder = trained(tmp_path / "run")
+    for name in ("best.pt", "last.pt"):
+        kept = load_checkpoint(folder / name)
+        del kept["run"]
+        results = (folder / RESULTS).read_bytes()
+        (folder / RESULTS).unlink()
+        save_checkpoint(folder / name, kept)
+        (folder / RESULTS).write_bytes(results)
+    results = RunFolder(folder).results
+    del results["checkpoints_sha256"]
+    (folder / RESULTS).write_text(sealed_results(results))
+    load_model(folder)
+    resume(folder, epochs=3)
+    load_model(folder)

@@ -129,6 +129,7 @@ def test_crafted_checkpoints_are_refused(tmp_path: Path) -> None:
     data, path = MemoryLists(name="plain", lists=lists), tmp_path / "run" / "last.pt"
     train_mixed(tmp_path / "run", data, "model=linear", "epochs=1", "select=last")
     content = load_checkpoint(path)
+    (path.parent / "results.json").unlink()  # it would say that the file is another one
     for codes in ([0, 10**12, 0, 4], [0, 10**18, 0, 4], [0, -5, 0, 0]):
         save_checkpoint(path, content | {"transform": content["transform"] | {"codes": codes}})
         with pytest.raises(CheckpointError):

@@ -25,13 +25,16 @@ from ltr.inference.evaluate import evaluate_model
 from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves
 from ltr.models import MLP, Linear
 from ltr.ranker import Ranker
+from ltr.scorers import weights as weights_module
 from ltr.scorers.ensemble import Ensemble, Member, standardised
 from ltr.scorers.scorer import load_model
 from ltr.scorers.weights import (
     HalfScores,
     given_weights,
+    greedy,
     parse_weights,
     picked_on_halves,
+    shrunken,
     weights_on_vali,
 )
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
@@ -125,13 +128,75 @@ def test_weights_shrink_as_halves_of_vali_disagree() -> None:
     assert 0 < agree < 1
     expected = 1 / 3 + 2 * agree / (1 + agree) * off.mean((0, 1))
     np.testing.assert_allclose(found.weights, expected)
-    given = [
-        given_weights((1 / 3 + agree * off[split, side]).tolist(), members, measure).crossfit
-        for split in range(5)
-        for side in range(2)
+    together = weights_on_vali(members, measure, np.full(200, 4))
+    assert together == found
+    assert together.crossfit.measured == found.crossfit.measured
+
+    def of_half(split: int, side: int) -> tuple[float, ...]:
+        """The weights that a half chooses from its own halves."""
+        lists = (whole.first, whole.second)[side][split]
+        scores = torch.stack([member.scores[(3, 5)[side]] for member in members])
+        picked = [greedy(scores, measure, part) for part in (lists[::2], lists[1::2])]
+        weights = shrunken(np.array([picked]))
+        return tuple(weights / weights.sum())
+
+    for split in range(HALVINGS):
+        for side in (0, 1):
+            alone = given_weights(of_half(split, side), members, measure).crossfit
+            measured = found.crossfit.measured[split][side]
+            assert measured == pytest.approx(alone.measured[split][side], abs=1e-12)
+
+
+def test_the_labels_of_one_half_have_no_part_in_the_weights_of_the_other(monkeypatch) -> None:
+    draws = np.random.default_rng(0)
+    truth = draws.normal(size=(160, 4))
+    errors = (0.4, 1.0, 1.0, 1.2)
+    members = [
+        of_halves(torch.tensor(truth + error * draws.normal(size=(2, 160, 4))).flatten(1))
+        for error in errors
     ]
-    measured = [given[2 * n + side].measured[n][side] for n in range(5) for side in range(2)]
-    np.testing.assert_allclose(np.ravel(found.crossfit.measured), measured)
+    halves = Halves.of(np.ones(160, dtype=bool))
+
+    def weights_of_halves(labels: np.ndarray) -> np.ndarray:
+        chosen = []
+        measure_crossfit = weights_module._crossfit
+        monkeypatch.setattr(
+            weights_module,
+            "_crossfit",
+            lambda weights, *rest: (chosen.append(weights), measure_crossfit(weights, *rest))[1],
+        )
+        wanted = torch.tensor(labels)
+        weights_on_vali(
+            members, lambda scores: torch.cosine_similarity(scores.view(160, 4), wanted).numpy()
+        )
+        monkeypatch.undo()
+        return chosen[0]
+
+    before = weights_of_halves(truth)
+    assert np.ptp(before[:, 1], axis=-1).min() > 0.01  # they are not equal
+    changed = truth.copy()
+    changed[halves.first[0]] = draws.permuted(truth[halves.first[0]], axis=1)
+    after = weights_of_halves(changed)
+    np.testing.assert_array_equal(before[0, 1], after[0, 1])
+    assert (before[0, 0] != after[0, 0]).any()
+
+
+def test_one_ensemble_has_one_crossfit_and_all_have_the_same_halves() -> None:
+    torch.manual_seed(1)
+    wanted = torch.randn(40, 4).double()
+
+    def measure(scores: torch.Tensor) -> np.ndarray:
+        return torch.cosine_similarity(scores.view(40, 4), wanted).numpy()
+
+    counts = set()
+    for seed in range(20):
+        torch.manual_seed(seed)
+        members = [of_halves((wanted + torch.randn(2, 40, 4)).flatten(1)) for _ in range(3)]
+        on_vali, equal = weights_on_vali(members, measure), given_weights("equal", members, measure)
+        counts |= {len(on_vali.crossfit.measured), len(equal.crossfit.measured)}
+        if np.ptp(on_vali.weights) == 0:
+            assert on_vali == equal
+    assert counts == {HALVINGS}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -275,6 +340,7 @@ def test_an_ensemble_from_elsewhere_runs_no_code_and_takes_no_memory(trained, tm
     members, cache = trained
     path = made(members, tmp_path / "both", *cache).folder / "ensemble.pt"
     sound, cpu = load_checkpoint(path), torch.device("cpu")
+    (path.parent / "results.json").unlink()  # it would say that the file is another one
 
     first, other = sound["members"]
 

@@ -1,5 +1,6 @@
 """``ltr recommend``: which run it chooses, what it keeps, and what it leaves out."""
 
+import errno
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +12,14 @@ from folders import finish, refused
 from made_table import train_here, write_data
 from orders import typed
 
-from ltr.errors import ConfigError, DataError
+from ltr.errors import CheckpointError, ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
+from ltr.inference.explain.command import explain
+from ltr.inference.explain.importances import importances
+from ltr.ranker import Ranker
 from ltr.tables import runs as table_runs
-from ltr.tables.recommend import choose, recommend
+from ltr.tables.recommend import _left_out, choose, recommend
 
 
 def run_of(folder: Path, values: np.ndarray | None, *, members: int = 0) -> Any:
@@ -36,6 +40,11 @@ def test_a_row_is_chosen_only_if_it_is_clearly_better_than_the_ensemble(tmp_path
     assert choose([worse, near, ensemble, empty]) is ensemble
     assert choose([worse, near, far, ensemble]) is far
     assert choose([near, far]) is far  # no ensemble
+    wild = run_of(tmp_path / "wild", lists + 0.05 + 3 * noise)  # higher, but not clearly better
+    assert choose([wild, ensemble]) is ensemble
+    assert choose([wild, far, ensemble]) is far
+    farther = run_of(tmp_path / "farther", lists + 0.045 + noise)
+    assert choose([far, ensemble, farther, wild]) is farther
     assert choose([empty]) is empty
 
 
@@ -66,6 +75,7 @@ def order(tmp_path, monkeypatch) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_choice_is_a_run_folder_and_a_row_that_fails_is_left_out(order, tmp_path, capsys):
     said = recommend(typed("recommend", order))
     best = RunFolder(tmp_path / "best")
@@ -93,6 +103,7 @@ def test_the_choice_is_a_run_folder_and_a_row_that_fails_is_left_out(order, tmp_
     assert again.endswith("give the name of a new folder")
 
 
+@pytest.mark.slow
 def test_a_fold_of_a_folder_of_ones_own_needs_no_number_of_folds(order, tmp_path) -> None:
     (folder,) = (one.removeprefix("dataset.folder=") for one in order if ".folder=" in one)
     (data_dir,) = (Path(one.removeprefix("data_dir=")) for one in order if one[:8] == "data_dir")
@@ -104,6 +115,86 @@ def test_a_fold_of_a_folder_of_ones_own_needs_no_number_of_folds(order, tmp_path
     assert f"kept in {tmp_path}/best" in said
     with pytest.raises(DataError, match=r"dataset\.fold=1, or dataset\.folds=2"):
         recommend(typed("recommend", [*order, *by_fold[:-1], f"output={tmp_path}/other"]))
+
+
+@pytest.mark.slow
+def test_the_kept_folder_is_whole_and_leads_to_the_data(order, tmp_path, monkeypatch) -> None:
+    """The copy is stopped once; the data, and so the paths in a run, are relative."""
+    monkeypatch.chdir(tmp_path)
+    out = [one for one in order if not one.startswith(("data_dir=", "output=", "seeds="))]
+    words = [*out, "data_dir=.", "output=a/b/best", "rows=linear,adarank"]
+    copytree = shutil.copytree
+
+    def stopped(*given: object, **how: object) -> None:
+        copytree(*given, **how)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "copytree", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        recommend(typed("recommend", words))
+    assert list(Path("a/b").iterdir()) == []
+    monkeypatch.setattr(shutil, "copytree", fails(shutil.Error([("x", "y", "[Errno 28] full")])))
+    assert "free some space" in refused(lambda: recommend(typed("recommend", words)), OutputError)
+    monkeypatch.setattr(shutil, "copytree", copytree)
+    said = recommend(typed("recommend", words))
+    assert "ltr export a/b/best to=onnx" in said
+    best = RunFolder(Path("a/b/best"))
+    assert best.damage() is None
+    table = evaluate_model(typed("evaluate", ["a/b/best", f"cache_dir={tmp_path}/cache"]))
+    assert f"{best.results['test']['ndcg@5']:.4f}" in table
+    ranker = Ranker.load("a/b/best")
+    ranker.save("deep/er/than/before")
+    ranked = evaluate_model(typed("evaluate", ["deep/er/than/before", "cache_dir=cache"]))
+    assert ranked.partition("\n")[2] == table.partition("\n")[2]
+    monkeypatch.setattr("ltr.ranker.atomic_write", fails(OutputError("full")))
+    with pytest.raises(OutputError):
+        ranker.save("half")
+    assert not Path("half").exists()
+
+
+def fails(error: Exception) -> Any:
+    """A function that raises ``error``."""
+
+    def function(*_: object, **__: object) -> None:
+        raise error
+
+    return function
+
+
+@pytest.mark.slow
+def test_an_ensemble_is_explained_and_its_members_are_named(order, tmp_path) -> None:
+    recommend(typed("recommend", order))
+    best = RunFolder(tmp_path / "best")
+    qid = best.queries.sort_values("items")["qid"].iloc[-1]
+    given = [str(best.folder), "split=test", f"qid={qid}", f"output={tmp_path}/explained"]
+    said = explain(typed("explain", [*given, f"cache_dir={tmp_path}/cache"]))
+    member = best.results["members"][0]["run"]
+    assert "Leave-one-out effects" in said
+    assert member in " ".join(said.split())
+    said = refused(lambda: importances(typed("importances", [str(best.folder)])), CheckpointError)
+    assert member in said
+
+
+@pytest.mark.slow
+def test_a_full_disk_while_ensembles_are_made_ends_the_command(order, tmp_path, monkeypatch):
+    full = OutputError("no space")
+    full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(table_runs, "make_ensemble", fails(full))
+    said = refused(lambda: recommend(typed("recommend", order)), OutputError)
+    assert said == "no space; then give the same command again"
+    assert not (tmp_path / "best").exists()
+
+
+def test_rows_that_did_not_begin_in_time_are_named(tmp_path) -> None:
+    late = SimpleNamespace(label="late", done=False, folder=tmp_path / "late")
+    failed = SimpleNamespace(label="failed", done=False, folder=tmp_path / "failed")
+    done = SimpleNamespace(label="done", done=True, folder=tmp_path / "done")
+    failures = {failed.folder: "no"}
+    said = _left_out([late, failed, done], failures, "0.1", over=True)
+    assert said.startswith("left out, as they did not begin in minutes=0.1: late; the same command")
+    assert _left_out([failed, done], failures, "0.1", over=True) == ""
+    said = _left_out([late], {}, "0.1", over=False)
+    assert said == "left out, as a row that they need failed: late"
 
 
 def test_rows_that_cannot_be_compared_are_refused(order, tmp_path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import hydra
 import numpy as np
+import processes
 import pytest
 from conftest import compose, make_lists
 from folders import finish, refused
@@ -18,7 +19,14 @@ from folders import finish, refused
 from ltr.atomic import write_csv
 from ltr.console import folders
 from ltr.console.configs import CONFIGS
-from ltr.console.folders import job_dir, jobs_of, label_of, run_folder, sweep_dir
+from ltr.console.folders import (
+    job_dir,
+    jobs_of,
+    label_of,
+    run_folder,
+    sweep_dir,
+    write_overrides,
+)
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.commands import kept_once_begun, list_runs
 from ltr.experiment.run_folder import (
@@ -30,7 +38,15 @@ from ltr.experiment.run_folder import (
     write_queries,
     write_scores,
 )
-from ltr.experiment.sweep import SweepSummary, offer_gpus, read_runs, table_of, take_gpu
+from ltr.experiment.sweep import (
+    SweepSummary,
+    check_folder,
+    offer_gpus,
+    read_runs,
+    table_of,
+    take_gpu,
+)
+from ltr.scorers.trust import _READ, config_of
 
 KEPT = (RESULTS, "queries.csv", "scores.csv", "history.csv")  # of a run with test lists
 
@@ -397,3 +413,42 @@ def test_each_process_takes_the_gpu_of_its_first_job_where_there_are_several() -
         found = [process.pop("CUDA_VISIBLE_DEVICES") for process in processes]
         assert found == [taken, other, taken]
         assert not any(processes)  # a later job takes none
+
+
+def test_a_folder_of_another_run_is_refused_unless_it_is_resumed(tmp_path) -> None:
+    check_folder(tmp_path / "new", None, ["loss=listnet"])
+    finish(tmp_path, {"vali": {}})
+    said = refused(lambda: check_folder(tmp_path, None, ["loss=listnet"]), ConfigError)
+    assert said.startswith(f"hydra.run.dir={tmp_path} holds another run: give another folder")
+    write_overrides(tmp_path / ".hydra" / "overrides.yaml", ["loss=listnet", "threads=1"])
+    check_folder(tmp_path, None, ["threads=2", "loss=listnet"])  # the same run
+    check_folder(tmp_path, str(tmp_path), ["resume=there"])
+    assert "another run" in refused(
+        lambda: check_folder(tmp_path, None, ["loss=ranknet"]), ConfigError
+    )
+    (tmp_path / RESULTS).unlink()
+    (tmp_path / "last.pt").touch()  # not finished
+    assert "another run" in refused(
+        lambda: check_folder(tmp_path, None, ["loss=ranknet"]), ConfigError
+    )
+    with RunFolder(tmp_path).locked(wait=False):
+        said = refused(lambda: check_folder(tmp_path, str(tmp_path), []), ConfigError)
+        assert "in use" in said
+
+
+@pytest.mark.slow
+def test_another_run_leaves_the_files_of_a_folder_alone(tiny, tmp_path) -> None:
+    folder = f"hydra.run.dir={tmp_path}/run"
+    assert processes.run("train.py", *tiny, "loss=listnet", "epochs=1", folder).returncode == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    got = processes.run("train.py", *tiny, "loss=ranknet", "epochs=1", folder)
+    assert (got.returncode, got.stderr.count("\n")) == (2, 1)
+    assert "holds another run" in got.stderr
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_results_that_were_set_aside_find_the_data(tmp_path) -> None:
+    content = {"config": dict.fromkeys(_READ) | {"data_dir": "../../data"}}
+    for name in ("outputs/run", "outputs/run/before-0123456789"):
+        config = config_of(content, tmp_path / name / "best.pt")
+        assert Path(config["data_dir"]).resolve() == (tmp_path / "data").resolve()

@@ -153,6 +153,18 @@ def test_two_launches_that_finish_nothing_end_the_table(tmp_path, monkeypatch) -
     assert launched == [2, 2, 1, 1]
 
 
+def test_jobs_are_those_of_this_process_whatever_another_one_writes(tmp_path, monkeypatch) -> None:
+    (run,) = planned(tmp_path)
+    others = yaml.safe_dump([["epochs=0", "hydra.sweep.subdir=another"]])
+
+    def overwritten(path: Path, text: str) -> None:
+        path.write_text(others if path.name == "jobs.yaml" else text)
+
+    monkeypatch.setattr("ltr.tables.runs.atomic_write", overwritten)
+    assert execute([run], tmp_path / "jobs.yaml", Workers()) == {}
+    assert run.done
+
+
 def test_a_failed_run_is_named_and_the_others_are_done(small: list[str], tmp_path: Path) -> None:
     done = run(*small, "rows=BCE,untrained", "optimizer=sgd", "optimizer.lr=1e30", "epochs=3")
     assert done.returncode == 1

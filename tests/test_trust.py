@@ -51,7 +51,10 @@ def kept(finished, tmp_path) -> Path:
 
 
 def change(folder: Path, without: str = "", **config: Any) -> None:
-    """Put other values into the config of the checkpoints of a run, or leave one out."""
+    """Put other values into the config of the checkpoints of a run, or leave one out. Its results,
+    which would say that these are other files, are removed.
+    """
+    (folder / "results.json").unlink(missing_ok=True)
     for name in ("best.pt", "last.pt"):
         content = load_checkpoint(folder / name)
         content["config"] |= config

@@ -122,7 +122,8 @@ def judged(kind: str, lists: int, generator: torch.Generator) -> dict[str, float
         return float(measure(torch.from_numpy(weights) @ kept).mean())
 
     five = Halves(halves.first[:5], halves.second[:5])
-    equal, shrunken = given_weights("equal", by_half, measure), weights_on_vali(by_half, measure)
+    equal = given_weights("equal", by_half, measure)
+    shrunken = weights_on_vali(by_half, measure, np.full(lists, ITEMS))
     weights = {
         "equal": np.array(equal.weights),
         "picked on halves": picked_on_halves(by_half, measure, five).mean((0, 1)),
@@ -160,8 +161,8 @@ def _correlations(by_half, measure, claimed, truth, equal: Crossfit | None, shru
     naive, found = [claimed(row) for row in rows], [one for one in values if one is not None]
     fair = [one.value for one in found]
     gains = [one.less(found[-1]) for one in found]
-    best = max(range(len(rows)), key=lambda n: gains[n].value)
-    clear = best if gains[best].value > 2 * gains[best].error else -1
+    better = [n for n, gain in enumerate(gains) if gain.value > 2 * gain.error]
+    clear = max(better, key=lambda n: gains[n].value, default=-1)
     return {
         "rank vali": float(spearmanr(naive, true).statistic),
         "rank crossfit": float(spearmanr(fair, true).statistic),

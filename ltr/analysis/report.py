@@ -102,7 +102,7 @@ def markdown(report: Report) -> str:
         parts += [f"## {_markdown(block.title)}", _markdown(block.noted), table]
     parts.append("\n".join(f"- {_markdown(note)}" for note in report.notes))
     for title, frame in report.details[:1]:
-        cells = frame.astype(str).map(_markdown)
+        cells = frame.map(lambda value: "" if pd.isna(value) else _markdown(str(value)))
         parts += [f"## {title}", cells.to_markdown(index=False)]
     return "\n\n".join(filter(None, parts)) + "\n"
 

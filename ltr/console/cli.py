@@ -56,12 +56,20 @@ def run_command(name: str, place: str) -> None:
 
 
 def through_hydra(
-    config_name: str, function: Callable[[DictConfig], Any], arguments: Sequence[str]
+    config_name: str,
+    function: Callable[[DictConfig], Any],
+    arguments: Sequence[str],
+    jobs: Sequence[Sequence[str]] = (),
 ) -> Any:
     """Run ``function`` on the composed config through Hydra's entry point, for each job of a sweep.
 
-    Return its last result in this process; None if it was not called. ``arguments`` are in Hydra's
-    grammar, including options such as ``--multirun``.
+    Return its last result in this process; None if it was not called.
+
+    Args:
+        config_name: the root config.
+        function: gets the composed config.
+        arguments: in Hydra's grammar, including options such as ``--multirun``.
+        jobs: for ``hydra/sweeper=jobs`` without a file, the overrides of each job.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -84,6 +92,7 @@ def through_hydra(
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
     register_resolvers()
     Plugins.instance().register(JobsSweeper)
+    JobsSweeper.listed = jobs
     GlobalHydra.instance().clear()  # a command may start another
     entry = hydra.main(config_path=str(CONFIGS), config_name=config_name, version_base="1.3")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through to us
@@ -109,10 +118,14 @@ class Stop(BaseException):
 
 
 class JobsSweeper(Sweeper):
-    """A Hydra sweeper named ``jobs``, which launches all jobs listed in a file, in that order."""
+    """A Hydra sweeper named ``jobs``, which launches all jobs of a list, in that order."""
+
+    listed: Sequence[Sequence[str]] = ()  # the jobs that ``through_hydra`` was given
 
     def __init__(self, jobs: str | None) -> None:
-        """Set ``jobs``, the path of a YAML file with a list of overrides for each job."""
+        """Set ``jobs``, the path of a YAML file with a list of overrides for each job; None: the
+        jobs are ``listed``.
+        """
         self._jobs = jobs
 
     def setup(self, **context: Any) -> None:
@@ -121,7 +134,9 @@ class JobsSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Launch the jobs, each with ``arguments`` added; return their values or raise an error."""
-        jobs = yaml.safe_load(Path(str(self._jobs)).read_text())
+        jobs = self.listed
+        if self._jobs is not None:
+            jobs = yaml.safe_load(Path(self._jobs).read_text())
         listed = [[*map(str, job), *arguments] for job in jobs]
         return [job.return_value for job in self._launcher.launch(listed, initial_job_idx=0)]
 

@@ -117,7 +117,7 @@ def make_ensemble(
     on_vali = [scores for scores, _ in found]
     equal = given_weights(EQUAL, on_vali, measure)
     if weights == VALI:
-        weighed = weights_on_vali(on_vali, measure)
+        weighed = weights_on_vali(on_vali, measure, lists["vali"].lengths)
     else:
         weighed = equal if weights == EQUAL else given_weights(weights, on_vali, measure)
     same = len({run.results["select_on"] for run in runs}) == 1  # or else halves differ

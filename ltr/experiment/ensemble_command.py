@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig
 from tabulate import tabulate
 
+from ltr.atomic import writing_folder
 from ltr.console.keys import texts
 from ltr.errors import ConfigError
 from ltr.experiment.ensemble import check_alike, make_ensemble
@@ -57,10 +58,11 @@ def ensemble_of_runs(cfg: DictConfig) -> str:
         check_alike(of_fold)
     check_measured_alike(runs)
     weights = parse_weights(texts(cfg, "weights"), len(runs) // len(folds))
-    made = {
-        str(fold): make_ensemble(of_fold, weights, place_of_fold(folder, fold, len(folds)), cfg)
-        for fold, of_fold in sorted(folds.items(), key=lambda one: str(one[0]))
-    }
+    with writing_folder(folder) as part:
+        made = {
+            str(fold): make_ensemble(of_fold, weights, place_of_fold(part, fold, len(folds)), cfg)
+            for fold, of_fold in sorted(folds.items(), key=lambda one: str(one[0]))
+        }
     return "\n\n".join([*_summary(made), f"kept in {folder}"])
 
 

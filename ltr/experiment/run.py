@@ -12,6 +12,7 @@ from ltr.experiment.build import build
 from ltr.experiment.hooks import run_hooks
 from ltr.experiment.list_steps import with_steps
 from ltr.experiment.report import report_of
+from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.start import Inputs, Training, begin, open_lists
 from ltr.training.device import deterministic, on_threads
 from ltr.training.distributed import barrier, is_main
@@ -76,6 +77,8 @@ def fit(inputs: Inputs, hooks: Sequence[Hook]) -> Training:
     training = begin(inputs, train, hooks)
     for hook in hooks:
         hook.start(inputs.cfg, inputs.parts, inputs.lists, training.scorer)
+    if not training.monitor.done and is_main():
+        RunFolder(inputs.folder).forget(everything=inputs.cfg.resume is None)
     training.learner.fit(training.data)
     barrier()  # waits until the first process has written the weights
     training.select()

@@ -3,9 +3,7 @@
 Importing this module is cheap: pandas is imported only when a table is read or written.
 """
 
-import hashlib
 import io
-import json
 import logging
 import math
 import os
@@ -28,6 +26,8 @@ from ltr.atomic import atomic_write, safe_cell, without_nan, write_frame
 from ltr.console.folders import read_overrides
 from ltr.data.lists import SPLITS, measured_split
 from ltr.errors import ConfigError, DataError, OutputError, as_started
+from ltr.training.results_file import BEFORE, RESULTS, read_results, sealed_results, sha256
+from ltr.training.results_file import CHECKPOINTS as OF_CHECKPOINTS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RESULTS, NOTE = "results.json", "identity.txt"
+NOTE = "identity.txt"
 RESUMED = "resumed as another run"  # stands in the note instead of an identity
 _NOT_RESULTS = ("train.log", "error.txt", NOTE)
 # Metrics of each query and score of each item of the split that a run is measured on.
@@ -49,7 +49,8 @@ NO_TEST_SPLIT = (
     "weights; crossfit corrects for the choice of the epoch and of weights"
 )
 NO_TEST_VERDICT = "verdicts and intervals are about these values, not about new queries"
-_DIGEST, _FILES = "sha256", "files_sha256"  # keys of results.json
+CHECKPOINTS = ("best.pt", "last.pt", "ensemble.pt")  # results.json holds their digests too
+_FILES = "files_sha256"  # key of results.json
 _MEANS = {"test", "vali", "untrained_vali"}  # entries of results.json with a mean for each metric
 _NUMBER = (int, float)
 _SHAPE = {  # of the entries of results.json that are read, see ``_fits``
@@ -78,13 +79,16 @@ _COMPUTE = (
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
     """Write ``results.json``, which finishes the run in ``folder``: plain values (NaN becomes
-    null), and digests of ``FILES`` and of the results themselves.
+    null), and digests of ``FILES``, of ``CHECKPOINTS`` and of the results themselves.
     """
-    there = {name: folder / name for name in FILES if (folder / name).is_file()}
-    digests = {name: _sha256(path.read_bytes()) for name, path in there.items()}
-    content = without_nan({**results, _FILES: digests})
-    content[_DIGEST] = _digest_of(content)
-    atomic_write(folder / RESULTS, json.dumps(content, indent=2) + "\n")
+    digests = {_FILES: _digests(folder, FILES), OF_CHECKPOINTS: _digests(folder, CHECKPOINTS)}
+    atomic_write(folder / RESULTS, sealed_results(without_nan({**results, **digests})))
+
+
+def _digests(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    """Return the SHA-256 of each of the files ``names`` that ``folder`` has."""
+    there = [name for name in names if (folder / name).is_file()]
+    return {name: sha256((folder / name).read_bytes()) for name in there}
 
 
 def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
@@ -119,6 +123,11 @@ class RunFolder:
     def finished(self) -> bool:
         """Whether ``results.json`` exists, damaged or not."""
         return (self.folder / RESULTS).is_file()
+
+    @property
+    def begun(self) -> bool:
+        """Whether a run has saved anything in the folder."""
+        return any((self.folder / name).is_file() for name in (RESULTS, *CHECKPOINTS))
 
     @property
     def note(self) -> Path:
@@ -168,9 +177,9 @@ class RunFolder:
         ``before-...`` in it.
         """
         if self.identity != identity:
-            old = self.folder / f"before-{_sha256(str(self.identity).encode())[:10]}"
+            old = self.folder / f"{BEFORE}{sha256(str(self.identity).encode())[:10]}"
             for path in sorted(self.folder.iterdir()):
-                if path.name not in _NOT_RESULTS and not path.name.startswith(("before-", ".")):
+                if path.name not in _NOT_RESULTS and not path.name.startswith((BEFORE, ".")):
                     old.mkdir(exist_ok=True)
                     path.replace(old / path.name)
             if old.is_dir():
@@ -190,6 +199,13 @@ class RunFolder:
             atomic_write(self.note, RESUMED + "\n")
             log.info("%s is now another run: given again, the sweep runs it anew", self.folder)
 
+    def forget(self, *, everything: bool) -> None:
+        """Remove ``results.json``, as the weights are about to change: the run is not finished any
+        more. ``everything``: also remove all other files of a run, as one begins anew.
+        """
+        for name in (RESULTS, *((*CHECKPOINTS, *FILES) if everything else ())):
+            (self.folder / name).unlink(missing_ok=True)
+
     def damage(self) -> str | None:
         """Return in one line what is wrong with the files of a finished run; None if nothing is."""
         try:
@@ -203,12 +219,9 @@ class RunFolder:
         """The content of ``results.json``; a mean over no list is null there and NaN here."""
         content = self._read(RESULTS)
         try:
-            results = json.loads(content)
-            sound = results.pop(_DIGEST) == _digest_of(results)
-        except (ValueError, TypeError, KeyError, RecursionError, AttributeError):
-            sound = False
-        if not sound:
-            raise self._unlike(RESULTS)
+            results = read_results(content)
+        except ValueError:
+            raise self._unlike(RESULTS) from None
         if not _fits(results, _SHAPE):
             raise self._unlike(RESULTS)
         missing = self._unlike(RESULTS)
@@ -299,7 +312,7 @@ class RunFolder:
     def checked(self, name: str) -> bytes:
         """Return the content of one of ``FILES``; ``DataError`` if it has changed since the run."""
         content = self._read(name)
-        if _sha256(content) != self.results[_FILES].get(name):
+        if sha256(content) != self.results[_FILES].get(name):
             raise self._unlike(name)
         return content
 
@@ -366,14 +379,6 @@ def _fits(value: Any, shape: Any) -> bool:
     return isinstance(value, shape)
 
 
-def _digest_of(content: Mapping[str, Any]) -> str:
-    return _sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def by_identity(folder: Path) -> dict[str, Path]:
     """Return the runs directly in ``folder`` by identity; a finished one is preferred."""
     found: dict[str, Path] = {}
@@ -390,7 +395,7 @@ def runs_in(folder: Path) -> list[RunFolder]:
     """
     marks = {mark.parents[1] for mark in folder.rglob(".hydra/config.yaml")}
     marks |= {mark.parent for mark in folder.rglob(RESULTS)}
-    return [RunFolder(run) for run in sorted(marks) if not run.name.startswith("before-")]
+    return [RunFolder(run) for run in sorted(marks) if not run.name.startswith(BEFORE)]
 
 
 def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:

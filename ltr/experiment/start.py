@@ -1,6 +1,7 @@
 """Begin a run: open its lists, and make a scorer that is new, warm-started or resumed."""
 
 import logging
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +25,13 @@ from ltr.models.rounds import RoundLearner, RoundModel
 from ltr.scorers.parts import PARTS, Experiment, boosts, by_rounds, model_for
 from ltr.scorers.scorer import Scorer, check_columns, check_size, load_model
 from ltr.scorers.trust import config_of, config_to_keep, trusted
-from ltr.training.checkpoint import features_of, fitting, load_checkpoint
+from ltr.training.checkpoint import (
+    RUN,
+    check_same_run,
+    features_of,
+    fitting,
+    load_checkpoint,
+)
 from ltr.training.hooks import Hook
 from ltr.training.monitor import Monitor
 from ltr.training.network import NetworkLearner
@@ -140,10 +147,14 @@ def begin(inputs: Inputs, train: Lists, hooks: Sequence[Hook]) -> Training:
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     last = None if cfg.resume is None else load_checkpoint(file, device)
+    best = folder / "best.pt"
+    if last is not None and best.is_file():
+        check_same_run(best, load_checkpoint(best, device), last)
     scorer = _scorer(inputs, file, last)
     state = scorer.state() | {
         "config": config_to_keep(cfg, folder),
         "choices": dict(inputs.choices),
+        RUN: secrets.token_hex(16) if last is None else last.get(RUN),
     }
     monitor = Monitor(
         settings, metrics=parts.metrics, convention=parts.convention, folder=folder,

@@ -1,6 +1,7 @@
 """What a sweep does besides its runs: give each process a GPU, and print a table at the end.
 
-``summary.csv`` in the folder of the sweep has the rows of this table.
+``summary.csv`` in the folder of the sweep has the rows of this table. A single run is refused in
+the folder of another run.
 """
 
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
@@ -25,6 +27,7 @@ from ltr.console.arguments import quoted
 from ltr.console.cli import Stop
 from ltr.console.folders import asked, jobs_of, swept
 from ltr.console.keys import Kind, flag, keys
+from ltr.console.process import rank
 from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RESUMED, RunFolder
 
@@ -56,6 +59,16 @@ class SweepSummary(Callback):
         """With ``quiet``, print and write nothing at the end; ``swept`` is for ``job_dir``."""
         self._quiet, self._sweep = quiet, 0
         self._jobs: set[frozenset[str]] | None = None  # None: not known
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Refuse a folder that another run has, before anything is written there."""
+        if rank() > 0:
+            return
+        HydraConfig.instance().set_config(config)  # the folder's name may refer to it
+        try:
+            check_folder(Path(config.hydra.run.dir), config.resume, config.hydra.overrides.task)
+        except ConfigError as error:
+            raise Stop(error) from error
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Add the folder of the sweep, and the keys that vary, to the overrides from which a
@@ -106,6 +119,26 @@ class SweepSummary(Callback):
             print(f"{row['run']} failed: {row['status']}", file=sys.stderr)
         if failed:
             sys.exit(1)
+
+
+def check_folder(folder: Path, resume: str | None, overrides: Sequence[str]) -> None:
+    """Raise ``ConfigError`` if a single run with these ``overrides`` must not use ``folder``: it is
+    in use, or it holds a run of other overrides and is not to be resumed.
+    """
+    run = RunFolder(folder)
+    if (folder / ".lock").is_file():
+        with run.locked(wait=False):
+            pass
+    if resume is not None or not run.begun:
+        return
+    before = None
+    with suppress(DataError):  # unreadable
+        before = asked(run.overrides)
+    if before != asked(overrides):
+        raise ConfigError(
+            f"hydra.run.dir={folder} holds another run: give another folder, remove that one, or "
+            f"go on with its run by resume={folder}"
+        )
 
 
 def read_runs(folder: Path, jobs: set[frozenset[str]] | None = None) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from ltr.console.keys import Resumed, as_list, keys, without
 from ltr.errors import ConfigError
 from ltr.scorers.parts import own_metrics
 from ltr.training.checkpoint import fitting
+from ltr.training.results_file import BEFORE
 from ltr.training.settings import Settings
 
 LINK = re.compile(r"\$\{(" + "|".join(keys(Resumed.TYPED, Resumed.OWN)) + r")\}")
@@ -84,7 +85,10 @@ def config_of(content: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """
     with fitting(file):
         config = {key: content["config"][key] for key in _READ} | content["config"]
-        return seen_from(config, Path(), file.parent)
+        folder = file.parent
+        if folder.name.startswith(BEFORE):  # moved there from the run folder around it
+            folder = folder.parent
+        return seen_from(config, Path(), folder)
 
 
 def trusted(

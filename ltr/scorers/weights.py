@@ -75,7 +75,11 @@ def given_weights(
     return Weighed(tuple(numbers.tolist()), crossfit)
 
 
-def weights_on_vali(members: Sequence[HalfScores], measure: Callable[[Tensor], Doubles]) -> Weighed:
+def weights_on_vali(
+    members: Sequence[HalfScores],
+    measure: Callable[[Tensor], Doubles],
+    lengths: Ints | None = None,
+) -> Weighed:
     """Choose weights on the validation lists, and shrink them to equal ones as far as halves of the
     lists disagree about them.
 
@@ -90,42 +94,101 @@ def weights_on_vali(members: Sequence[HalfScores], measure: Callable[[Tensor], D
 
     over splits and members is the reliability of d from one half, as in a split-half test, and
     2 rho / (1 + rho) that of d from both (Spearman, 1910; Brown, 1910). The weights are equal ones
-    plus the mean of d times this reliability. The crossfit value measures equal weights plus
-    rho d_A on the half B, with the epochs that A chose, and the other way round.
+    plus the mean of d times this reliability.
 
-    The arguments are those of ``given_weights``. ``DataError``: fewer than two validation lists
-    count under the convention.
+    For the crossfit, each half of every split chooses weights in the same way by itself, from its
+    own halves, and they are measured on the other half, whose labels had no part in them. If the
+    weights from all lists are equal, so that the ensemble is that of equal weights, its crossfit is
+    too.
+
+    The arguments are those of ``given_weights``, and ``lengths``, the number of items of each list:
+    with it, parts of the lists are measured together, which is faster. ``DataError``: fewer than
+    two validation lists count under the convention.
     """
     halves = _halves(members, measure)
     if not halves.first.size:
         raise DataError(
             "weights=vali: fewer than two vali lists count under this convention; set weights=equal"
         )
-    halves = Halves(halves.first[:_SPLITS], halves.second[:_SPLITS])
-    equal = 1 / len(members)
-    off = picked_on_halves(members, measure, halves) - equal
+    first_splits = Halves(halves.first[:_SPLITS], halves.second[:_SPLITS])
+    picked = picked_on_halves(members, measure, first_splits, lengths)
+    weights = shrunken(picked).round(12)  # exact where they are 0
+    weights /= weights.sum()
+    if np.ptp(weights) == 0:
+        return given_weights(EQUAL, members, measure)
+    by_half = _weights_of_halves(members, measure, halves, lengths)
+    return Weighed(tuple(weights.tolist()), _crossfit(by_half, members, measure, halves))
+
+
+def shrunken(picked: Doubles) -> Doubles:
+    """Return the mean of the weights ``picked`` on halves, ``[splits, 2, members]``, shrunken to
+    equal weights as far as the halves disagree: ``[members]``, see ``weights_on_vali``.
+    """
+    equal = 1 / picked.shape[-1]
+    off = picked - equal
     size = np.square(off).sum() / 2
     reliability = max(0.0, float((off[:, 0] * off[:, 1]).sum() / size)) if size else 0.0
     both = 2 * reliability / (1 + reliability)
-    weights = (equal + both * off.mean((0, 1))).clip(0).round(12)  # exact where they are 0
-    weights /= weights.sum()
-    crossfit = _crossfit(equal + reliability * off, members, measure, halves)
-    return Weighed(tuple(weights.tolist()), crossfit)
+    weights: Doubles = (equal + both * off.mean((0, 1))).clip(0)
+    return weights
+
+
+def _weights_of_halves(
+    members: Sequence[HalfScores],
+    measure: Callable[[Tensor], Doubles],
+    halves: Halves,
+    lengths: Ints | None,
+) -> Doubles:
+    """Return the weights that each half chooses by itself, ``[splits, 2, members]``: it is split in
+    two. They are equal if it has only one list.
+    """
+    if halves.first.shape[1] < 2:
+        return np.full((len(halves.first), 2, len(members)), 1 / len(members))
+    chosen = []
+    for split, sides in enumerate(zip(halves.first, halves.second, strict=True)):
+        parts = [part for lists in sides for part in (lists[::2], lists[1::2])]  # in random order
+        scores = [_scores(members, split, side) for side in (0, 0, 1, 1)]
+        picked = _picked_on_parts(scores, measure, parts, lengths).reshape(2, 1, 2, -1)
+        weights = np.array([shrunken(picked_by_side) for picked_by_side in picked])
+        chosen.append(weights / weights.sum(-1, keepdims=True))
+    return np.array(chosen)
 
 
 def picked_on_halves(
-    members: Sequence[HalfScores], measure: Callable[[Tensor], Doubles], halves: Halves
+    members: Sequence[HalfScores],
+    measure: Callable[[Tensor], Doubles],
+    halves: Halves,
+    lengths: Ints | None = None,
 ) -> Doubles:
     """Return the weights that each half picks, ``[splits, 2, members]``."""
-    return np.array(
-        [
-            [
-                greedy(_scores(members, split, side), measure, own[split])
-                for side, own in enumerate((halves.first, halves.second))
-            ]
-            for split in range(len(halves.first))
-        ]
-    )
+    picked = []
+    for split, sides in enumerate(zip(halves.first, halves.second, strict=True)):
+        scores = [_scores(members, split, side) for side in (0, 1)]
+        picked.append(_picked_on_parts(scores, measure, sides, lengths))
+    return np.array(picked)
+
+
+def _picked_on_parts(
+    scores: Sequence[Tensor],
+    measure: Callable[[Tensor], Doubles],
+    parts: Sequence[Ints],
+    lengths: Ints | None,
+) -> Doubles:
+    """Return the weights of the best set that is picked greedily on each of ``parts``, lists that
+    differ, ``[parts, members]``. The scores, ``[members, items]``, are those for each part. With
+    ``lengths``, the number of items of each list, all parts are measured together.
+    """
+    if lengths is None:
+        pairs = zip(scores, parts, strict=True)
+        return np.array([greedy(values, measure, lists) for values, lists in pairs])
+    part_of_list = np.zeros(len(lengths), dtype=np.int64)
+    for number, lists in enumerate(parts):
+        part_of_list[lists] = number
+    part_of_item = torch.from_numpy(part_of_list.repeat(lengths)).to(scores[0].device)
+    together = torch.zeros_like(scores[0])
+    for number, values in enumerate(scores):
+        together = torch.where(part_of_item == number, values, together)
+    return _greedy(together, measure, parts, part_of_item)
 
 
 def _halves(members: Sequence[HalfScores], measure: Callable[[Tensor], Doubles]) -> Halves:
@@ -141,16 +204,35 @@ def greedy(scores: Tensor, measure: Callable[[Tensor], Doubles], lists: Ints) ->
     """Return the weights of the best set that is picked greedily on ``lists``, ``[members]``, from
     ``scores``, ``[members, items]``.
     """
-    counts, total = np.zeros(len(scores)), torch.zeros_like(scores[0])
-    best, most = counts, -math.inf
+    part_of_item = torch.zeros_like(scores[0], dtype=torch.int64)
+    weights: Doubles = _greedy(scores, measure, [lists], part_of_item)[0]
+    return weights
+
+
+def _greedy(
+    scores: Tensor,
+    measure: Callable[[Tensor], Doubles],
+    parts: Sequence[Ints],
+    part_of_item: Tensor,
+) -> Doubles:
+    """Return the weights of ``greedy`` on each of ``parts``, ``[parts, members]``;
+    ``part_of_item``, ``[items]``, is the number of the part that each item counts for.
+    """
+    every_part, every_item = np.arange(len(parts)), torch.arange(scores.shape[1])
+    counts, total = np.zeros((len(parts), len(scores))), torch.zeros_like(scores[0])
+    best, most = counts.copy(), np.full(len(parts), -math.inf)
     for _ in range(_PICKS):
-        values = [float(measure(total + one)[lists].mean()) for one in scores]
-        pick = int(np.argmax(values))
-        counts, total = counts.copy(), total + scores[pick]
-        counts[pick] += 1
-        if values[pick] > most:
-            best, most = counts, values[pick]
-    return best / best.sum()
+        by_list = [measure(total + member) for member in scores]
+        values = np.array([[metric[lists].mean() for metric in by_list] for lists in parts])
+        picks = values.argmax(-1)
+        counts[every_part, picks] += 1
+        picked = torch.from_numpy(picks).to(scores.device)[part_of_item]
+        total = total + scores[picked, every_item.to(scores.device)]
+        reached = values.max(-1)
+        best[reached > most] = counts[reached > most]
+        most = np.maximum(most, reached)
+    weights: Doubles = best / best.sum(-1, keepdims=True)
+    return weights
 
 
 def _crossfit(

@@ -1,6 +1,7 @@
 """Recommend a ranker: train the rows of a table, combine them, and choose one on vali."""
 
 import re
+import secrets
 import shlex
 import shutil
 import time
@@ -15,21 +16,25 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
-from ltr.atomic import make_folder
+from ltr.atomic import writing_folder
 from ltr.console.compose import run_config
 from ltr.console.configs import own_keys
 from ltr.console.folders import recorded
 from ltr.console.keys import as_list, number, texts
 from ltr.console.process import say
-from ltr.errors import ConfigError, as_started
+from ltr.errors import ConfigError, OutputError, as_started
+from ltr.experiment.copies import correct_copy
+from ltr.experiment.engines import check_engine
 from ltr.experiment.ensemble_command import place_of_fold
 from ltr.experiment.run_folder import NO_TEST_SPLIT, RunFolder
 from ltr.metrics.crossfit import Crossfit
+from ltr.scorers.scorer import load_model
 from ltr.tables.config import table_config
 from ltr.tables.results import CROSSFIT, OWN, Results, check_measured_lists
 from ltr.tables.runs import Run, complete, plan
 from ltr.tables.spec import Table, read_table
 from ltr.tables.table import report_of, results_of
+from ltr.training.results_file import BEFORE
 
 _FOLD = "dataset.fold="
 _MINUTE = 60.0  # seconds
@@ -71,7 +76,8 @@ def recommend(cfg: DictConfig) -> str:
     metrics = [*dict.fromkeys([str(config.select_on), *map(str, as_list(config.metrics))])]
     table = replace(table, metrics=metrics, verdicts=metrics, conventions=[OWN], published={})
     data, workers = str(runs[0].config.dataset.name), order.workers(runs[0].config)
-    output = Path(cfg.output or output_dir / f"recommended_{data}_{now:%Y-%m-%d_%H-%M-%S}")
+    new_name = f"recommended_{data}_{now:%Y-%m-%d_%H-%M-%S}_{secrets.token_hex(2)}"
+    output = Path(cfg.output or output_dir / new_name)
     if output.exists():
         raise ConfigError(f"output={output} is there already: give the name of a new folder")
     check_measured_lists(table, runs)
@@ -82,26 +88,31 @@ def recommend(cfg: DictConfig) -> str:
     runs, failures = complete(runs, planned, folder, workers, until)
     _tell(failures)
     final = _finished(table, runs)
+    left_out = _left_out(runs, failures, f"{cfg.minutes:g}", over=time.monotonic() >= until)
     if not final.rows:
         raise ConfigError(
             f"no row was finished in minutes={cfg.minutes:g}: the same command goes on; give it "
             "more minutes, or fewer rows"
         )
+    if left_out:
+        say(left_out)
     final_plan = partial(plan, final, order.overrides, range(1, cfg.seeds + 1), output_dir)
     runs, more = complete(final_plan(), final_plan, folder, workers)
     _tell(more)
     command = f"{as_started('recommend')} {shlex.join([*recorded(order.overrides), *words])}"
     results = results_of(final, runs, more, float(order.cfg.margin))
     report, frames = report_of(results, order, folder.name, command)
+    if left_out:
+        report = replace(report, facts=[*report.facts, ("left out", left_out)])
     report.write(folder, "table", frames)
     chosen = {
         at: choose([run for run in runs if run.fold == at and run.done])
         for at in dict.fromkeys(run.fold for run in runs)
     }
-    make_folder("output", output.parent)
-    for place, run in places(output, chosen).items():
-        shutil.copytree(run.folder, place, ignore=shutil.ignore_patterns(".lock", "before-*"))
-    return _text(results, chosen, output, folder)
+    with writing_folder(output) as part:
+        for place, run in places(part, chosen).items():
+            keep(run.folder, place)
+    return _text(results, chosen, output, folder, left_out)
 
 
 def _rows_of(table: Table, labels: Sequence[str]) -> Table:
@@ -133,6 +144,23 @@ def _tell(failures: Mapping[Path, str]) -> None:
         say(f"{path.name} failed, and is left out: {reason}")
 
 
+def _left_out(
+    runs: Sequence[Run], failures: Mapping[Path, str], minutes: str, *, over: bool
+) -> str:
+    """Return which rows have a run that did not begin, and why; empty if all began. ``over``: the
+    time for them was over; otherwise a run failed that they learn from.
+    """
+    rows = {run.label: None for run in runs if not run.done and run.folder not in failures}
+    if not rows:
+        return ""
+    if not over:
+        return f"left out, as a row that they need failed: {', '.join(rows)}"
+    return (
+        f"left out, as they did not begin in minutes={minutes}: {', '.join(rows)}; the same "
+        "command with more minutes goes on"
+    )
+
+
 def places(output: Path, chosen: Mapping[int | None, Run]) -> dict[Path, Run]:
     """Return the run folder to write for each chosen run: ``output`` if there are no folds."""
     return {place_of_fold(output, f"fold {at}", len(chosen)): run for at, run in chosen.items()}
@@ -155,10 +183,10 @@ def _finished(table: Table, runs: Sequence[Run]) -> Table:
 
 
 def choose(runs: Sequence[Run]) -> Run:
-    """Return the run to recommend: the best ensemble on the validation lists, or a run that is
-    better than it by more than two standard errors.
+    """Return the run to recommend: the best ensemble on the validation lists, unless other runs are
+    better than it by more than two standard errors; then the best of these.
 
-    Both are measured by crossfit, and compared on the same halves of the lists: the noise that they
+    All are measured by crossfit, and compared on the same halves of the lists: the noise that they
     share cancels. An ensemble is preferred because the best of many noisy values is too high: on
     few lists it would most often be the luckiest row (``examples/paper_figures/ensembles.py``).
     """
@@ -167,13 +195,32 @@ def choose(runs: Sequence[Run]) -> Run:
     if not worth:  # fewer than two validation lists count
         return next((run for run in runs if run.members), runs[0])
     ensembles = [n for n in worth if runs[n].members]
-    first = max(ensembles or worth, key=lambda n: worth[n].value)
-    gains = {n: one.less(worth[first]) for n, one in worth.items()}
-    best = max(gains, key=lambda n: gains[n].value)
-    return runs[best if gains[best].value > _ERRORS * gains[best].error else first]
+    best_ensemble = max(ensembles or worth, key=lambda n: worth[n].value)
+    gains = {n: crossfit.less(worth[best_ensemble]) for n, crossfit in worth.items()}
+    better = [n for n, gain in gains.items() if gain.value > _ERRORS * gain.error]
+    return runs[max(better, key=lambda n: gains[n].value, default=best_ensemble)]
 
 
-def _text(results: Results, chosen: Mapping[int | None, Run], output: Path, folder: Path) -> str:
+def keep(run: Path, place: Path) -> None:
+    """Copy the run folder ``run`` to ``place``, with relative paths that are right from there;
+    ``OutputError``: it cannot be written.
+    """
+    try:
+        left_out = shutil.ignore_patterns(".lock", f"{BEFORE}*")
+        shutil.copytree(run, place, ignore=left_out, dirs_exist_ok=True)
+    except shutil.Error as error:
+        _, file, reason = error.args[0][0]
+        raise OutputError(f"{file} cannot be written ({reason}): free some space") from error
+    correct_copy(place, run)
+
+
+def _text(
+    results: Results,
+    chosen: Mapping[int | None, Run],
+    output: Path,
+    folder: Path,
+    left_out: str,
+) -> str:
     """Return the rows with their values, what was chosen, and what can be done with it."""
     frame, convention = results.by_run, results.table.conventions[0]
     select_on = str(next(iter(chosen.values())).config.select_on)
@@ -194,10 +241,24 @@ def _text(results: Results, chosen: Mapping[int | None, Run], output: Path, fold
     return "\n\n".join(
         [
             tabulate(shown.where(shown.notna(), None).to_dict("list"), **look),
+            *filter(None, [left_out]),
             f"the choice, by crossfit on vali: {words}{note}\nkept in {output}\n"
             f"all intervals: {folder / 'table.html'}",
             f"next: {as_started('predict')} {place} input=FILE\n"
-            f"      {as_started('export')} {place} to=onnx\n"
+            f"      {_export_of(next(iter(chosen.values())), place)}\n"
             f"      {evaluate}",
         ]
     )
+
+
+def _export_of(run: Run, place: Path) -> str:
+    """Return the command that exports the chosen ``run``, kept in ``place``; or why none does."""
+    scorer, reason = load_model(run.folder, trust=run.trust), ""
+    for engine in ("onnx", "native"):
+        try:
+            check_engine(engine, scorer.model, scorer.transform, key="to")
+        except ConfigError as error:
+            reason = reason or str(error)
+        else:
+            return f"{as_started('export')} {place} to={engine}"
+    return f"no {as_started('export')} of it ({reason})"

@@ -22,8 +22,8 @@ from ltr.console.arguments import merged, quoted, with_quotes
 from ltr.console.cli import through_hydra
 from ltr.console.compose import run_config
 from ltr.console.keys import as_list
-from ltr.console.process import Finished, say
-from ltr.errors import ConfigError, DataError, LTRError, as_started
+from ltr.console.process import Finished, is_full, say
+from ltr.errors import ConfigError, DataError, LTRError, OutputError, as_started
 from ltr.experiment.ensemble import make_ensemble
 from ltr.experiment.identity import SHOWN, ensemble_identity, identity, identity_without_data
 from ltr.experiment.job import train_job
@@ -69,6 +69,15 @@ class Run:
         """Whether the run is finished, with this identity, and its files are undamaged."""
         left = RunFolder(self.folder)
         return left.finished and left.identity == self.known and left.damage() is None
+
+    @property
+    def trust(self) -> list[str]:
+        """The modules that it, or its members, were trained with."""
+        modules = set()
+        for config in (run.config for run in self.members or [self]):
+            names = [str(config.model["_target_"]), *own_metrics(config)]
+            modules |= {*as_list(config.trust), *(name.partition(".")[0] for name in names)}
+        return sorted(modules - {"ltr"})
 
     def command(self) -> str:
         """Return the command line that makes this run."""
@@ -239,17 +248,15 @@ def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
                         _ensemble(run)
                 say(f"{run.name}: ensemble, {run.outcome() or 'not done'}")
             except LTRError as error:
+                if is_full(error):  # the other ensembles could not be written either
+                    raise OutputError(f"{error}; then give the same command again") from error
                 failures[run.folder] = str(error)
     return failures
 
 
 def _ensemble(run: Run) -> None:
-    trust = set()  # modules that the members were trained with
-    for one in (member.config for member in run.members):
-        names = [str(one.model["_target_"]), *own_metrics(one)]
-        trust |= {*as_list(one.trust), *({name.partition(".")[0] for name in names} - {"ltr"})}
     config = run.config.copy()
-    config.trust = sorted(trust)
+    config.trust = run.trust
     members = [RunFolder(member.folder) for member in run.members]
     make_ensemble(members, run.weights, run.folder, config, identity=run.known)
 
@@ -286,7 +293,7 @@ def launch(
         config_name: the root config that the jobs' arguments are composed with.
         function: runs one job, given its config.
         jobs: at least one unfinished job; their folders have the same parent.
-        file: the file to write the list of jobs to, for the launcher.
+        file: gets the list of jobs, as a record; another process may write it too.
         workers: processes on this machine, or a launcher.
         options: further overrides for Hydra.
         until: the time, as ``time.monotonic()`` gives it, from which on no job begins. If there is
@@ -301,7 +308,6 @@ def launch(
     arguments = [
         "--multirun",
         "hydra/sweeper=jobs",
-        f"hydra.sweeper.jobs={quoted(str(file))}",
         f"hydra.sweep.dir={quoted(str(jobs[0].folder.parent))}",
         "hydra/job_logging=file",
         *options,
@@ -322,7 +328,7 @@ def launch(
             atomic_write(file, yaml.safe_dump(listed))
             before, killed = len(left), False
             try:
-                through_hydra(config_name, function, arguments)
+                through_hydra(config_name, function, arguments, listed)
             except LTRError:
                 raise
             except Exception as error:

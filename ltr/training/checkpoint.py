@@ -18,9 +18,11 @@ from ltr.data.lists import Columns
 from ltr.data.transforms import QUANTILE, FeatureTransform
 from ltr.errors import CheckpointError, LTRError
 from ltr.metrics.crossfit import HALVINGS
+from ltr.training.results_file import CHECKPOINTS, RESULTS, read_results, sha256
 
 VERSION = 3
 ENSEMBLE = "ensemble.pt"  # the checkpoint of an ensemble, in its run folder
+RUN = "run"  # the entry with random digits that all checkpoints of a run share
 HALVES = "halves"  # the entry of last.pt that ``half_choices`` reads
 
 # A zip file may end with a comment; here it is the SHA-256 of all bytes before it.
@@ -44,11 +46,13 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
     """Read what ``save_checkpoint`` wrote; only tensors and plain values are ever loaded.
 
     The digest of the whole file is verified before anything is parsed. It detects damage, but does
-    not prove who wrote the file. So callers must use the content within ``fitting``.
+    not prove who wrote the file. So callers must use the content within ``fitting``. In the folder
+    of a finished run, the file must be the one that ``results.json`` was written with.
 
     Raises:
         CheckpointError: the file is missing, damaged, not a checkpoint of this project, written by
-            another version of it, or holds objects that would run code when loaded.
+            another version of it, of another run than the results beside it, or holds objects that
+            would run code when loaded.
     """
     try:
         whole = path.read_bytes()
@@ -75,7 +79,24 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
             f"{path} is damaged, or not written by this version of train.py: use another one, or "
             "train again"
         ) from error
+    _check_recorded(path, whole)
     return dict(content)
+
+
+def _check_recorded(path: Path, content: bytes) -> None:
+    """Raise ``CheckpointError`` if ``results.json`` beside ``path`` has another digest for it.
+    There is none if the run is not finished, or was finished by an earlier version.
+    """
+    beside = path.parent / RESULTS
+    try:
+        recorded = read_results(beside.read_bytes())[CHECKPOINTS][path.name]
+    except (OSError, ValueError, LookupError, TypeError):
+        return  # commands that need the results say if they are damaged
+    if recorded != sha256(content):
+        raise CheckpointError(
+            f"{path} is not the file that {beside} was written with, but of another run, or of "
+            "another state of this one: copy all files of one run there, or train again"
+        )
 
 
 def selected_checkpoint(
@@ -93,7 +114,30 @@ def selected_checkpoint(
     content = load_checkpoint(file, device)
     with fitting(file):
         last = content["config"]["select"] == "last" or not best.is_file()
-    return (file, content) if last else (best, load_checkpoint(best, device))
+    if last:
+        return file, content
+    content_of_best = load_checkpoint(best, device)
+    check_same_run(best, content_of_best, content)
+    return best, content_of_best
+
+
+def check_same_run(best: Path, content: Mapping[str, Any], last: Mapping[str, Any]) -> None:
+    """Raise ``CheckpointError`` if ``content``, of the file ``best``, and ``last``, the content of
+    ``last.pt``, are not of one run, or if ``best`` is older. A run that was stopped between writing
+    the two has a newer one.
+    """
+    if content.get(RUN) != last.get(RUN):
+        raise CheckpointError(
+            f"{best} and last.pt are of different runs: copy all files of one run there, or train "
+            "again"
+        )
+    with fitting(best):
+        epochs = [one["progress"]["best_epoch"] or 0 for one in (content, last)]
+    if epochs[0] < epochs[1]:
+        raise CheckpointError(
+            f"{best} is of epoch {epochs[0]}, and the best epoch in last.pt is {epochs[1]}: copy "
+            "all files of one run there, or train again"
+        )
 
 
 def half_choices(entry: Mapping[str, Any]) -> tuple[Ints, dict[int, torch.Tensor]]:

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
+from torch import nn
 
 from ltr.analysis.report import Block, Report, terminal
 from ltr.arrays import Doubles
 from ltr.console.folders import register_resolvers, run_folder
 from ltr.errors import as_started
 from ltr.inference.explain.effects import Attributions, attributions_of, leave_one_out
-from ltr.inference.explain.subject import Subject, subject_of
+from ltr.inference.explain.subject import Subject, members_of_run, subject_of
+from ltr.scorers.ensemble import Ensemble
 
 _FEATURES = 15  # number of features in the table; the CSV files have all
 
@@ -31,7 +33,7 @@ def explain(cfg: DictConfig) -> str:
     facts = {
         "run": str(cfg.checkpoint),
         "model": type(getattr(model, "model", model)).__name__,
-        "features": "no parts of single scores; explain the members of an ensemble one by one",
+        "features": f"no parts of single scores: {_instead_of_parts(cfg, model)}",
         "other items": "each left out of the list, one at a time",
     }
     blocks, frames = [list_block(subject)], dict[str, pd.DataFrame]()
@@ -67,6 +69,13 @@ def explain(cfg: DictConfig) -> str:
     )
     files = report.write(folder, "page", frames)
     return f"{terminal(report)}\nkept in {folder} ({', '.join(files)})"
+
+
+def _instead_of_parts(cfg: DictConfig, model: nn.Module) -> str:
+    """Return what to type for a model whose scores have no parts."""
+    if isinstance(model, Ensemble):
+        return f"explain one of its members, {members_of_run(str(cfg.checkpoint))}"
+    return f"{as_started('importances')} {cfg.checkpoint} has the worth of each feature"
 
 
 def list_block(subject: Subject) -> Block:

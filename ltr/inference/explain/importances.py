@@ -11,7 +11,9 @@ from ltr.atomic import make_folder, write_frame
 from ltr.console.folders import register_resolvers
 from ltr.console.keys import required, whole
 from ltr.errors import CheckpointError, as_started
+from ltr.inference.explain.subject import members_of_run
 from ltr.models.rounds import RoundModel
+from ltr.scorers.ensemble import Ensemble
 from ltr.scorers.scorer import load_model
 
 
@@ -33,10 +35,15 @@ def importances(cfg: DictConfig) -> str:
     register_resolvers()  # the run's config needs them
     scorer = load_model(str(cfg.run))
     model = scorer.model
+    if isinstance(model, Ensemble):
+        raise CheckpointError(
+            f"{cfg.run}: an ensemble has no importances of features: give one of its members, "
+            f"{members_of_run(str(cfg.run))}"
+        )
     if not isinstance(model, RoundModel):
         raise CheckpointError(
-            f"{cfg.run}: a network or an ensemble has no importances of features: give a run of "
-            f"trees, rankboost, adarank or prank, or use {as_started('explain')}"
+            f"{cfg.run}: a network has no importances of features: give a run of trees, rankboost, "
+            f"adarank or prank, or explain one list with {as_started('explain')} {cfg.run} qid=QID"
         )
     if not model.fitted:
         raise CheckpointError(f"{cfg.run} has no {model.makes} yet: resume it, or give another")

@@ -9,11 +9,13 @@ import numpy as np
 from omegaconf import DictConfig
 
 from ltr.arrays import Floats, Ints
+from ltr.console.folders import run_folder
 from ltr.console.keys import required, texts
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists, check_split
 from ltr.data.tables import query_text
 from ltr.errors import ConfigError
+from ltr.experiment.run_folder import RunFolder
 from ltr.scorers.inputs import open_scorer, read_input
 from ltr.scorers.scorer import Scorer
 from ltr.training.evaluation import ranks_of
@@ -70,6 +72,13 @@ class Subject:
     def pointwise(self) -> bool:
         """Whether the score of an item does not depend on other items."""
         return bool(getattr(self.scorer.model, "pointwise", False))
+
+
+def members_of_run(checkpoint: str) -> str:
+    """Return the names of the run folders of an ensemble's members, as text for a remedy."""
+    run = RunFolder(run_folder(checkpoint))
+    members = run.results.get("members", []) if run.finished else []
+    return " or ".join(member["run"] for member in members) or "a run folder"
 
 
 def subject_of(cfg: DictConfig) -> Subject:
