@@ -1,10 +1,16 @@
-"""Checks of settings (knobs), one for each kind of value, for all packages. Needs no torch."""
+"""Checks of settings (knobs), one for each kind of value, for all packages. Needs no torch.
+
+A number may be one of NumPy's. The checks return Python's own, so that what is computed from it is
+the same.
+"""
 
 import math
 import re
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
+from numbers import Integral, Real
+from typing import Any
 
 from ltr.errors import ConfigError
 
@@ -16,17 +22,20 @@ _NUMBER = re.compile(
 _MOST = 10**18  # cutoffs are compared with ranks, which are int64
 
 
-def check_k(k: int | None) -> None:
-    """Raise ``ConfigError`` unless ``k`` is a cutoff rank or None (the whole list)."""
-    if k is not None and not (_is_whole(k) and 1 <= k < _MOST):
+def check_k(k: int | None) -> int | None:
+    """Return ``k``; raise ``ConfigError`` unless it is a cutoff rank or None (the whole list)."""
+    if k is None:
+        return None
+    if not (_is_whole(k) and 1 <= k < _MOST):
         raise ConfigError(f"k={k} is not a cutoff: write an integer k >= 1, or null for all ranks")
+    return int(k)
 
 
 def positive_int(knob: str, value: int) -> int:
     """Return ``value`` if it is an integer >= 1, else raise ``ConfigError``."""
     if not (_is_whole(value) and value >= 1):
         raise ConfigError(f"{knob}={value} is out of range: write an integer >= 1")
-    return value
+    return int(value)
 
 
 def check_choice(knob: str, value: str, choices: Sequence[str]) -> None:
@@ -35,16 +44,19 @@ def check_choice(knob: str, value: str, choices: Sequence[str]) -> None:
         raise ConfigError(f"{knob}={value} is not known: choose one of {', '.join(choices)}")
 
 
-def check_empty(empty: float | int | str) -> None:
-    """Raise ``ConfigError`` unless ``empty`` is a number from 0 to 1 or ``"skip"``."""
-    if empty != "skip" and (not is_number(empty) or not 0 <= float(empty) <= 1):
+def check_empty(empty: float | int | str) -> float | int | str:
+    """Return ``empty``; raise ``ConfigError`` unless it is a number from 0 to 1 or ``"skip"``."""
+    if isinstance(empty, str) and empty == "skip":
+        return empty
+    if not is_number(empty) or not 0 <= float(empty) <= 1:
         raise ConfigError(
             f"empty={empty} is not a value of an empty list: write a number from 0 to 1, or skip"
         )
+    return python_number(empty)
 
 
-def check_gain(gain: Gain, choices: Sequence[str]) -> None:
-    """Raise ``ConfigError`` unless ``gain`` is one of ``choices`` or a table of gains.
+def check_gain(gain: Gain, choices: Sequence[str]) -> Gain:
+    """Return ``gain``; raise ``ConfigError`` unless it is one of ``choices`` or a table of gains.
 
     A table holds the gains of grade 0, 1, 2, ...: finite, >= 0, and never falling, so that labels
     and gains have the same order.
@@ -55,31 +67,36 @@ def check_gain(gain: Gain, choices: Sequence[str]) -> None:
             raise ConfigError(
                 f"gain={gain} is not known: choose one of {', '.join(choices)}, or write {table}"
             )
-        return
-    good = isinstance(gain, Sequence) and len(gain) > 1 and all(map(is_number, gain))
-    if not good or gain[0] < 0 or any(a > b for a, b in pairwise(gain)):
+        return gain
+    values = gain.tolist() if hasattr(gain, "tolist") else gain  # an array of NumPy
+    good = isinstance(values, Sequence) and len(values) > 1 and all(map(is_number, values))
+    if not good or values[0] < 0 or any(a > b for a, b in pairwise(values)):
         raise ConfigError(f"gain={gain} is not a table of gains: write {table}")
+    return tuple(map(python_number, values))
 
 
-def check_positive(knob: str, value: float | int) -> None:
-    """Raise ``ConfigError`` unless ``value`` is a finite number above 0."""
+def check_positive(knob: str, value: float | int) -> float | int:
+    """Return ``value``; raise ``ConfigError`` unless it is a finite number above 0."""
     if not (is_number(value) and value > 0):
         raise ConfigError(f"{knob}={value} is out of range: write a finite number above 0")
+    return python_number(value)
 
 
-def check_share(knob: str, value: float | int) -> None:
-    """Raise ``ConfigError`` unless ``value`` is a number from 0 to 1."""
+def check_share(knob: str, value: float | int) -> float | int:
+    """Return ``value``; raise ``ConfigError`` unless it is a number from 0 to 1."""
     if not (is_number(value) and 0 <= value <= 1):
         raise ConfigError(f"{knob}={value} is out of range: write a number from 0 to 1")
+    return python_number(value)
 
 
-def check_levels(levels: int) -> None:
-    """Raise ``ConfigError`` unless ``levels``, a number of grades, is an integer >= 2."""
+def check_levels(levels: int) -> int:
+    """Return ``levels``, a number of grades; ``ConfigError`` unless it is an integer >= 2."""
     if not (_is_whole(levels) and levels >= 2):
         raise ConfigError(
             f"levels={levels} is not a number of grades: write an integer >= 2, such as 5 for the "
             "labels 0 to 4"
         )
+    return int(levels)
 
 
 def levels_for(largest: float | int) -> int:
@@ -94,11 +111,17 @@ def levels_for(largest: float | int) -> int:
 
 
 def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and is_number(value)
+    return isinstance(python_number(value), int) and is_number(value)
 
 
 def is_number(value: object) -> bool:
-    """Return whether ``value`` is a finite ``int`` or ``float`` and not a ``bool``."""
+    """Return whether ``value`` is a finite whole or real number and not a ``bool``.
+
+    >>> import numpy as np
+    >>> is_number(np.float32(0.5)), is_number(np.int64(3)), is_number(np.True_), is_number(math.inf)
+    (True, True, False, False)
+    """
+    value = python_number(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) <= sys.float_info.max  # math.isfinite overflows on huge integers
@@ -119,3 +142,10 @@ def parse_number(text: str) -> float:
     if not _NUMBER.fullmatch(text.strip(" \t")):
         raise ValueError(f"{text[:40]!r} is not a number")
     return float(text)
+
+
+def python_number(value: Any) -> Any:
+    """Return a number of NumPy as an ``int`` or ``float``, anything else as it is."""
+    if isinstance(value, int) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)

@@ -29,6 +29,7 @@ from ltr.experiment.copies import correct_copy
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RESULTS, RunFolder
+from ltr.knobs import python_number
 from ltr.metrics import Convention
 from ltr.ranker_rows import given_qids, in_rows, lists_of_rows, queries_of_train
 from ltr.scorers.parts import make_convention, named_metrics
@@ -172,7 +173,8 @@ class Ranker(BaseEstimator):
         begun = None  # columns of the model in init_from, whose category codes are reused
         if cfg.init_from is not None:
             begun = load_model(cfg.init_from, trust=as_list(cfg.trust)).columns
-        of_train = partial(queries_of_train, fraction=self.vali_fraction, seed=cfg.seed)
+        fraction = python_number(self.vali_fraction)
+        of_train = partial(queries_of_train, fraction=fraction, seed=cfg.seed)
         train = self._lists(
             X, qid, group=group, columns=begun, y=y, reset=True, weights=sample_weight,
             position=position, categories=as_list(self.categories),
@@ -188,7 +190,7 @@ class Ranker(BaseEstimator):
             drawn = np.array([qid in part for qid in train.qids])
             for split, which in (("train", drawn), ("vali", ~drawn)):
                 lists[split] = train.subset(np.flatnonzero(which))
-            cfg.dataset.cut = self.vali_fraction
+            cfg.dataset.cut = fraction
         _show_remarks(*lists.values())
         lists = {split: replace(one, rows=None).with_digest() for split, one in lists.items()}
         dataset = MemoryLists(name="memory", lists=lists, cut=cfg.dataset.cut)
@@ -433,7 +435,6 @@ def overrides_of(params: Mapping[str, Any]) -> list[str]:
     if (seed := params["random_state"]) is not None:
         whole = isinstance(seed, (int, np.integer))
         given["seed"] = seed if whole else check_random_state(seed).randint(2**31 - 1)
-    plain = {key: getattr(value, "tolist", lambda v=value: v)() for key, value in given.items()}
     # keys of options belong to a tree library, and the config does not list them: "++" adds them
-    texts = [f"{'++' * ('.options.' in key)}{key}={as_text(plain[key])}" for key in plain]
+    texts = [f"{'++' * ('.options.' in key)}{key}={as_text(value)}" for key, value in given.items()]
     return [*texts, "dataset=memory"]

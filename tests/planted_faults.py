@@ -136,6 +136,14 @@ FAULTS = {
         losses.mse_loss, "degenerate_lists_are_defined", "the value is nan for a list of no items",
         lambda s, y, m: squares(s, y, m) / m.sum(-1),
     ),
+    "of the wrong sign": Fault(
+        losses.listnet_loss, "a_better_order_has_a_smaller_loss_on_average", "the sign is wrong",
+        lambda s, y, m: -losses.listnet_loss(s, y, m),
+    ),
+    "labels not read": Fault(
+        losses.ranknet_loss, "a_better_order_has_a_smaller_loss_on_average",
+        "it does not tell orders apart", lambda s, y, m: real(s, m).square().sum(-1),
+    ),
     "rises": Fault(
         losses.listnet_loss, "the_gradient_agrees_with_finite_differences", "Jacobian mismatch",
         lambda s, y, m: losses.listnet_loss(2 * s.detach() - s, y, m),

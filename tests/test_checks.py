@@ -229,6 +229,9 @@ def coupled(scores, labels, mask):
 def crashing(scores, labels, mask):
     raise KeyError("no\\nsuch thing")
 
+def risen(scores, labels, mask):
+    return -squared(scores, labels, mask)
+
 def binary(scores, labels, mask):
     assert (labels[mask] <= 1).all(), "labels are 0 or 1"
     return squared(scores, labels, mask)
@@ -268,10 +271,11 @@ def verdicts(what: str, arguments: str) -> tuple[str, bool]:
 @pytest.mark.parametrize(
     ("what", "arguments", "sound", "said"),
     [
-        ("loss", "neuralndcg k=3 tol=1e-3", True, "18 properties: 17 hold, 0 fail, 1 do not apply"),
+        ("loss", "neuralndcg k=3 tol=1e-3", True, "19 properties: 18 hold, 0 fail, 1 do not apply"),
         ("loss", "mine.squared power=1.5", True, "it has no knob k"),
         ("loss", "mine.crashing", False, "3 lists of 8 places: KeyError: 'no\\nsuch thing'"),
         ("loss", "mine.binary grades=2", True, " 0 fail"),
+        ("loss", "mine.risen", False, "when the order gets better: the sign is wrong"),
         ("loss", "mine.binary", False, "labels are 0 or 1"),
         ("loss", "metric=map neuralndcg k=5", False, "from minus map at k=None"),
         ("metric", "double", False, "most=null"),

@@ -22,13 +22,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ltr import Ranker
 from ltr.analysis.compare import compare
-from ltr.console.compose import typed
+from ltr.console.compose import run_config, typed
 from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.identity import identity
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
 from ltr.models import MLP, Linear
+from ltr.ranker import overrides_of
 from ltr.training.network import NetworkLearner
 
 SMALL = {"verbose": 0, "epochs": 2, "batch_size": 5, "list_size": 6, "model.hidden_sizes": [4]}
@@ -498,3 +499,27 @@ CHECKED = Ranker("linear", "listnet", epochs=1, one_list=True, verbose=0, metric
 @parametrize_with_checks([CHECKED], expected_failed_checks=lambda _: EXCEPTIONS, xfail_strict=True)
 def test_scikit_learn(estimator, check) -> None:
     check(estimator)
+
+
+def test_settings_may_be_numbers_and_arrays_of_numpy() -> None:
+    plain = {"gain": [0, 1], "optimizer": {"lr": 0.25}, "model.hidden_sizes": [4], "epochs": 2}
+    theirs = {
+        "gain": [np.int64(0), np.int64(1)],
+        "optimizer": {"lr": np.float32(0.25)},
+        "model.hidden_sizes": np.array([4]),
+        "epochs": np.int32(2),
+        "random_state": np.int64(3),
+    }
+    given = overrides_of(Ranker("mlp", "neuralndcg", **theirs).get_params())
+    assert given == overrides_of(Ranker("mlp", "neuralndcg", random_state=3, **plain).get_params())
+    assert run_config(given)[0].gain == [0, 1]
+
+
+@pytest.mark.slow
+def test_a_fraction_of_numpy_splits_as_the_number_does() -> None:
+    X, y, qid = rows()
+    found = [
+        Ranker("mlp", "listnet", vali_fraction=fraction, **SMALL).fit(X, y, qid).results_["vali"]
+        for fraction in (0.25, np.float32(0.25))
+    ]
+    assert found[0] == found[1]

@@ -4,14 +4,19 @@ Second derivatives are those of the plain path by any path, or an error in one l
 """
 
 import inspect
+import itertools
 import math
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numba
 import processes
 import pytest
 import torch
@@ -19,12 +24,15 @@ from ragged import plain, ragged, random_lists, value_and_gradient
 from test_losses_reference import LOSSES
 from test_models import lists
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from ltr import losses
+from ltr.kernels.compile import keep
 from ltr.kernels.dispatch import numba_works
 from ltr.losses.mix import losses_by_name
+from ltr.losses.pairs import PairWeight, sum_over_pairs
 from ltr.models.layers import attend
-from ltr.relaxations import rank_distribution
+from ltr.relaxations import learned_sorter, rank_distribution
 
 ROWS: dict[str, list[dict[str, Any]]] = {name: rows for name, (_, _, rows) in LOSSES.items()}
 STEPS: list[dict[str, Any]] = [
@@ -183,6 +191,60 @@ def test_every_loss_compiles_into_one_graph() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("path", ["kernels", "plain"])
+def test_a_default_device_means_nothing_to_tensors_elsewhere(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if path == "plain":
+        plain(monkeypatch)
+    given = ragged()
+    wrong = []
+    for name, knobs in [*EVERY, ("distil", {"alpha": 0}), ("distil", {"alpha": 0.3})]:
+        expected = value_and_gradient(bound(name, knobs), *given)
+        learned_sorter._read.cache_clear()
+        leaf = given[0].clone().requires_grad_()
+        torch.default_generator.manual_seed(0)
+        with torch.device("meta"):  # where numbers would be lost
+            values = bound(name, knobs)(leaf, *given[1:])
+            losses.mean_over_batch(values, *given[1:]).backward()
+        if not torch.equal(values.detach(), expected[0]) or not leaf.grad.isfinite().all():
+            wrong.append((name, knobs))
+    assert not wrong
+
+
+@pytest.mark.parametrize("cost", ["hinge", "squared_hinge", "exponential", "logistic"])
+def test_sigma_counts_for_every_cost_of_pairs(cost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, labels, mask = ragged()
+    labels = labels.masked_fill(~mask, 0)
+
+    def found(scores: Tensor, sigma: float) -> tuple[Tensor, Tensor]:
+        weight = PairWeight(own=torch.ones_like(scores))
+        loss = partial(sum_over_pairs, weight=weight, cost=cost, sigma=sigma)
+        return value_and_gradient(loss, scores, labels, mask)
+
+    by_loops, of_scaled = found(scores, 3.0), found(3 * scores, 1.0)
+    expected = of_scaled[0], 3 * of_scaled[1]
+    torch.testing.assert_close(tuple(by_loops), expected)
+    plain(monkeypatch)
+    torch.testing.assert_close(tuple(found(scores, 3.0)), expected)
+
+
+def test_kernels_kept_by_several_threads_leave_the_folder_as_it_was() -> None:
+    usual, meet, folders = numba.config.CACHE_DIR, threading.Barrier(2), []
+
+    class Compiled:
+        def enable_caching(self) -> None:
+            folders.append(numba.config.CACHE_DIR)
+            with suppress(threading.BrokenBarrierError):
+                meet.wait(0.1)  # both are here at once if they can be
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: keep(Compiled()), range(2)))
+    assert usual == numba.config.CACHE_DIR
+    assert folders[0] == folders[1]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lambdarank", "approxndcg"])
 def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = random_lists(2, torch.float32, size=300)
@@ -273,6 +335,68 @@ def test_a_penalty_of_the_gradient_counts_on_any_path(
     plain(monkeypatch)
     expected = slopes(loss, *given)
     torch.testing.assert_close((gradient, found), expected, atol=1e-11, rtol=1e-9)
+
+
+# One row for each loss and each of the ways in which it computes.
+OF_FUNC = [
+    *[(name, knobs) for name, knobs in EVERY if not {"k", "relevant", "levels"} & knobs.keys()],
+    *[(name, {"k": 3}) for name in ("neuralndcg", "lambdarank", "lambdaloss ndcg1", "neuralmrr")],
+    *[("distil", {"cost": cost, "alpha": 0.3}) for cost in ("listnet", "lambdarank")],
+    MIXED,
+]
+DRAWS = {"listmle", "p_listmle", "plrank"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # of PyTorch itself
+@pytest.mark.parametrize(("name", "knobs"), OF_FUNC)
+def test_torch_func_gives_the_derivatives_of_autograd(name: str, knobs: dict[str, Any]) -> None:
+    (scores, labels, mask), loss = ragged(), bound(name, knobs)
+    twice = name != "plrank" and "isotonic" not in knobs.values()
+    draws = name in DRAWS or "stochastic" in knobs or "listmle" in knobs.get("parts", ())
+    random = {"randomness": "same"} if draws else {}
+
+    def total(scores: Tensor) -> Tensor:
+        torch.manual_seed(0)
+        return loss(scores, labels, mask).sum()
+
+    leaf, direction = scores.clone().requires_grad_(), scores.sin() + 0.3
+    (gradient,) = torch.autograd.grad(total(leaf), leaf)
+    near = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-11)
+    near(torch.func.grad(total)(scores), gradient)
+    near(torch.func.jacfwd(total, **random)(scores), gradient)
+    along = (gradient * direction).sum()
+    near(torch.func.jvp(total, (scores,), (direction,))[1], along)
+    with forward_ad.dual_level():
+        near(forward_ad.unpack_dual(total(forward_ad.make_dual(scores, direction)))[1], along)
+    batch = torch.stack([scores, -scores])
+    if not random:
+        each = torch.stack([loss(one, labels, mask) for one in batch])
+        near(torch.func.vmap(lambda one: loss(one, labels, mask))(batch), each)
+    else:
+        with pytest.raises(NotImplementedError, match=r"^this loss draws .*randomness='same'"):
+            torch.func.vmap(total)(batch)
+
+    def of_list(*one: Tensor) -> Tensor:
+        return loss(*(given.unsqueeze(0) for given in one)).squeeze(0)
+
+    drawn = {"randomness": "different"} if random else {}
+    found = torch.func.vmap(torch.func.grad(of_list), **drawn)(scores, labels, mask)
+    if random:
+        assert found.isfinite().all()
+    else:
+        near(found, gradient)
+    if twice:
+        torch.manual_seed(0)
+        (slope,) = torch.autograd.grad(total(leaf), leaf, create_graph=True)
+        (expected,) = torch.autograd.grad((slope * direction).sum() + 0 * leaf.sum(), leaf)
+        hessian = torch.func.jacfwd(torch.func.jacrev(total), **random)(scores)
+        near((hessian * direction).sum((-2, -1)), expected)
+        return
+    ways = torch.func.jacrev, partial(torch.func.jacfwd, randomness="same")
+    for outer, inner in itertools.product(ways, repeat=2):
+        with pytest.raises(NotImplementedError, match=r"no second derivative: take the first"):
+            outer(inner(total))(scores)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from conftest import compose
@@ -14,12 +15,12 @@ from ltr.errors import ConfigError
 from ltr.experiment import start
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity
-from ltr.experiment.labels import resolve_labels
+from ltr.experiment.labels import check_metrics, resolve_labels
 from ltr.experiment.list_steps import draw_lists
 from ltr.experiment.run import run
 from ltr.inference.evaluate import evaluate_model, evaluate_scores
 from ltr.losses import bce_loss
-from ltr.metrics import mrr
+from ltr.metrics import Convention, mrr, parse_metric
 
 
 def text(labels: list[list[float]]) -> str:
@@ -187,12 +188,23 @@ def test_batch_size_promises_the_steps_of_the_bag_and_of_the_shards(
     assert f"batch_size {size}: at least {steps} steps" in caplog.text
 
 
-def test_a_label_below_0_of_a_data_set_of_ones_own_stops(tmp_path: Path) -> None:
+def test_labels_and_weights_that_no_loss_can_take_stop_a_data_set_of_ones_own(
+    tmp_path: Path,
+) -> None:
     cfg = compose(*folder(tmp_path), "gain=linear")
     lists = build(cfg).dataset.split("train")
-    below = {"train": replace(lists, labels=-lists.labels)}
-    said = refused(lambda: resolve_labels(cfg, build(cfg), below), ConfigError)
-    assert said == "train has a label below 0: labels are >= 0, 0 is not relevant"
+    nan = np.where(lists.labels > 0, np.nan, lists.labels)
+    for wrong, said in (
+        ({"labels": -lists.labels}, "train has the label -"),
+        ({"labels": nan}, "train has the label nan: labels are >= 0"),
+        ({"weights": -np.ones(len(lists), np.float32)}, "train has a list with the weight -1: "),
+    ):
+        given = {"train": replace(lists, **wrong)}
+        assert said in refused(lambda g=given: resolve_labels(cfg, build(cfg), g), ConfigError)
+    below = replace(lists, labels=-lists.labels)
+    metrics = [parse_metric("ndcg")]
+    said = refused(lambda: check_metrics("test", below, metrics, Convention()), ConfigError)
+    assert said.startswith("test has the label -")
 
 
 def test_scores_of_other_tools_are_checked_in_the_same_way(tmp_path: Path) -> None:

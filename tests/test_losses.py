@@ -202,6 +202,36 @@ def test_a_label_that_a_table_lacks_makes_its_list_nan(
             assert found.gradient[[0, 2]].isfinite().all()
 
 
+# What takes labels below 0: a loss of their order, of their size or of a threshold.
+ANY_LABEL = {
+    *("bce_loss", "distil_loss", "listmle_loss", "listnet_loss", "mse_loss", "ordinal_loss"),
+    *("p_listmle_loss", "rankboost_loss", "ranknet_loss", "rankprop_loss", "ranksvm_loss"),
+    "rmse_loss",
+}
+
+
+@both_paths
+def test_a_label_below_0_makes_its_list_nan_where_a_loss_counts_gains_or_grades(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if path == "plain":
+        plain(monkeypatch)
+    scores, labels, mask = ragged()
+    labels[1], labels[2, 0] = -1, -0.5  # the only label of list 1; one of list 2
+    wrong = []
+    for name in NAMES:
+        loss = getattr(losses, name)
+        knobs = [{}]
+        if "pair_weight" in inspect.signature(loss).parameters:
+            knobs += [{"pair_weight": "ndcg_beta"}]
+        for given in knobs:
+            value, gradient = value_and_gradient(partial(loss, **given), scores, labels, mask)
+            nan = given != {} or name not in ANY_LABEL
+            if value.isnan().tolist() != [False, nan, nan] or not gradient[0].isfinite().all():
+                wrong.append((name, given, value))
+    assert not wrong
+
+
 @both_paths
 def test_the_slope_of_lapndcg_exists_at_ties(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
@@ -309,6 +339,42 @@ def test_bad_knobs_end_with_the_remedy(path: str, monkeypatch: pytest.MonkeyPatc
     scores, labels, mask = ragged()
     with pytest.raises(ConfigError, match=r"^empty=drop is not known: choose one of keep, skip$"):
         losses.mean_over_batch(scores[:, 0], labels, mask, empty="drop")
+
+
+@both_paths
+def test_a_number_of_numpy_counts_as_a_number(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if path == "plain":
+        plain(monkeypatch)
+    monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
+    numbers = {
+        **dict.fromkeys(("temperature", "sigma", "mu", "cut_slope", "beta"), np.float32(0.3)),
+        **{
+            "k": np.int64(3),
+            "relevant": np.int32(2),
+            "levels": np.uint8(5),
+            "alpha": np.float32(0.3),
+        },
+        **{"max_iter": np.int64(3), "tol": np.float32(1e-3), "n_samples": np.int64(2)},
+        "gain": np.array([0, 1, 3, 3, 9]),
+    }
+    for name in NAMES:
+        loss = getattr(losses, name)
+        given = {k: numbers[k] for k in inspect.signature(loss).parameters if k in numbers}
+        own = {knob: value.tolist() for knob, value in given.items()}
+        found = value_and_gradient(partial(loss, **given), *ragged())
+        expected = value_and_gradient(partial(loss, **own), *ragged())
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    mixed = partial(losses.mix_loss, parts={"mse": np.float32(0.5), "ranknet": np.int64(1)})
+    assert value_and_gradient(mixed, *ragged()).value.isfinite().all()
+
+
+def test_a_weight_below_0_makes_the_mean_nan() -> None:
+    values, labels = torch.tensor([4.0, 2.0]), torch.tensor([[1.0], [0.0]])
+    mask = torch.ones(2, 1, dtype=torch.bool)
+    for weights in torch.tensor([[-1.0, 1.0], [2.0, -1.0], [-1.0, -2.0]]):
+        for empty in ("keep", "skip"):
+            mean = losses.mean_over_batch(values, labels, mask, weights=weights, empty=empty)
+            assert mean.isnan()
 
 
 def test_reduction_counts_lists() -> None:

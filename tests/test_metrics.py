@@ -232,6 +232,24 @@ def test_a_nan_label_makes_its_list_nan_and_no_other(name: str, ties: str) -> No
         assert found.isnan().tolist() == [True, True, False]
 
 
+@pytest.mark.parametrize("gain", ["exp2", "linear"])
+@pytest.mark.parametrize("name", METRICS)
+def test_a_label_below_0_makes_its_list_nan_and_no_other(
+    name: str, gain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
+    scores = torch.tensor([[0.9, 0.5, 0.1]] * 4)
+    labels = torch.tensor([[2.0, 0.0, 1.0], [2.0, 0.0, -0.5], [-1.0, 2.0, 0.0], [-1.0, -1.0, -1.0]])
+    padded = all_items(scores)
+    padded[0, 1] = False
+    for k, empty in itertools.product((None, 1, 3), (1.0, "skip")):
+        for whole in (labels, labels.long()):  # -0.5 becomes 0
+            found = Metric(name, k)(scores, whole, padded, Convention(gain=gain, empty=empty))
+            assert found.isnan().tolist() == [False, whole.is_floating_point(), True, True]
+    labels[0, 1] = -1  # on padding
+    assert not Metric(name)(scores, labels, padded)[0].isnan()
+
+
 @pytest.mark.parametrize("k", [1, 10, 30])
 def test_sklearn_convention_is_sklearn_with_ties(k: int) -> None:
     rng = np.random.default_rng(k)
@@ -301,8 +319,66 @@ def test_a_mean_leaves_out_skipped_lists_and_hides_no_model_that_broke_down() ->
     assert mean_over_lists(values, empty="skip") == 1
     assert math.isnan(mean_over_lists(values, empty=1.0))
     assert math.isnan(mean_over_lists(values[:0]))
+    scores = row(0.9, 0.1).repeat(4, 1)
+    labels = torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    for convention in (Convention(), Convention(empty="skip"), Convention(ties="averaged")):
+        for name, dtype in itertools.product(METRICS, (torch.float64, torch.float32)):
+            if name == "err" and convention.ties == "averaged":
+                continue
+            metric = Metric(name)
+            given = scores.to(dtype), labels.to(dtype), all_items(scores)
+            assert not math.isnan(mean_over_lists(metric(*given, convention)))
+            diverged = given[0].clone()
+            diverged[3, 1] = math.nan
+            values = metric(diverged, *given[1:], convention)
+            assert math.isnan(mean_over_lists(values)), name
+            assert math.isnan(mean_over_lists(torch.cat([values, values[:1]])[1:].clone()))
+            unjudged = metric(given[0], -given[1], given[2], convention)
+            assert math.isnan(mean_over_lists(unjudged)), name
     values = torch.full((100_000,), 0.1)
     assert mean_over_lists(values) == pytest.approx(float(values[0]), rel=1e-13)  # in float64
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float16, torch.bfloat16, torch.float32])
+def test_a_metric_of_ones_own_keeps_its_digits(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
+    scores, labels = torch.tensor([[3, 1, 0], [2, 1, 0]]), torch.tensor([[0.0, 1.0, 0.0]] * 2)
+    metric = Metric("share", own=lambda s, y, m: torch.tensor([2 / 3, math.nan]))
+    found = metric(scores.to(dtype), labels, all_items(scores))
+    assert found.dtype == torch.float32
+    assert found[0].item() == pytest.approx(2 / 3, rel=1e-6)
+    assert mean_over_lists(found) == pytest.approx(2 / 3, rel=1e-6)  # NaN is a list left out
+    if dtype.is_floating_point:  # but not where the model broke down
+        broken = scores.to(dtype).masked_fill(torch.tensor([[False], [True]]), math.nan)
+        assert math.isnan(mean_over_lists(metric(broken, labels, all_items(scores))))
+
+
+@pytest.mark.parametrize("whole", [np.int64, np.int32, np.uint8])
+@pytest.mark.parametrize("real", [np.float64, np.float32])
+def test_numbers_of_numpy_are_numbers(
+    whole: type, real: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
+    convention = Convention(
+        empty=real(0.5), gain=np.array([0, 1, 3, 3, 9]), relevant=whole(2), levels=whole(5)
+    )
+    assert convention == Convention(empty=0.5, gain=[0, 1, 3, 3, 9], relevant=2, levels=5)
+    assert {type(value) for value in (convention.empty, *convention.gain)} == {float, int}
+    assert type(convention.levels) is type(Metric("ndcg", whole(3)).k) is int
+    data = random_lists([4, 7, 20], 20, scores=20)
+    knobs = {"k": whole(3), "empty": real(0.5), "gain": [whole(0), real(1), 3, 3, whole(9)]}
+    knobs |= {"relevant": real(2), "levels": whole(5)}
+    for name in METRICS:
+        taken = {key: knobs[key] for key in ("k", *Metric(name).parts) if key in knobs}
+        assert torch.equal(
+            getattr(metrics, name)(*data, **taken), Metric(name, 3)(*data, convention)
+        )
+    with pytest.raises(ConfigError, match="is not a cutoff"):
+        Metric("ndcg", real(2.5))
+    with pytest.raises(ConfigError, match="is not a cutoff"):
+        Metric("ndcg", np.True_)
 
 
 def test_a_convention_describes_itself() -> None:

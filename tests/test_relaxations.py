@@ -36,6 +36,7 @@ from ltr.relaxations import (
     sorting_network,
 )
 from ltr.relaxations.neuralsort import uniform_noise
+from ltr.relaxations.optimal_transport import places, standardised
 
 
 @pytest.mark.parametrize("junk", [math.nan, math.inf, -math.inf, 1e30])
@@ -256,10 +257,48 @@ def test_the_ranks_are_near_those_of_sorting(size: int) -> None:
 
 def test_reading_the_network_draws_nothing() -> None:
     before = torch.get_rng_state()
-    for function in (learned_sorter._read, learned_sorter._cast):
-        function.cache_clear()
+    learned_sorter._read.cache_clear()
     learned_ranks(torch.ones(1, 3), torch.ones(1, 3) > 0)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_first_call_in_another_mode_leaves_no_trace() -> None:
+    scores = torch.tensor([[0.1, 0.9, 0.5]], requires_grad=True)
+    mask = torch.ones(1, 3, dtype=torch.bool)
+    expected = learned_ranks(scores, mask)
+
+    def ranked(scores: torch.Tensor) -> torch.Tensor:
+        return learned_ranks(scores, mask).sum()
+
+    def first(mode: str) -> None:
+        if mode == "torch.func":
+            torch.func.grad(ranked)(scores.detach())
+            return
+        with torch.inference_mode() if mode == "inference" else torch.device("meta"):
+            ranked(scores.detach())
+
+    for mode in ("inference", "torch.func", "default device"):
+        learned_sorter._read.cache_clear()
+        first(mode)
+        found = learned_ranks(scores, mask)
+        assert torch.equal(found, expected), mode
+        (slope,) = torch.autograd.grad(found[0, 0], scores)
+        assert (slope != 0).all(), mode
+
+
+def test_tied_items_have_one_place_wherever_the_list_ends() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for dtype, size in itertools.product((torch.float32, torch.float64), range(2, 20)):
+        scores = (1.2 * torch.randn(8, size, generator=generator)).round().to(dtype)
+        mask = torch.ones(8, size, dtype=torch.bool)
+        found = places(scores.requires_grad_(), mask)
+        tied = scores.unsqueeze(-1) == scores.unsqueeze(-2)
+        assert (found.unsqueeze(-1) == found.unsqueeze(-2))[tied].all()
+        weights = torch.arange(1.0, size + 1).to(dtype)
+        (slope,) = torch.autograd.grad((found * weights).sum(), scores)
+        plain = standardised(scores, mask).sigmoid() / (size - 1)
+        (expected,) = torch.autograd.grad((plain * weights).sum(), scores)
+        torch.testing.assert_close((found, slope), (plain, expected))
 
 
 @pytest.mark.slow

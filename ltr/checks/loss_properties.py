@@ -53,6 +53,7 @@ GOES_TO = {
 } | {"plrank_loss": "ndcg"}
 _CUTOFFS = (None, 1, 2, 3, 10)
 _JUNK = (math.nan, math.inf, -math.inf, -1e30, 1e30)
+_SWAPPED = 500  # random lists, in each of which two items exchange their scores
 _COPIES = 5_000  # copies of a list, each with its own random draws
 
 
@@ -276,6 +277,32 @@ def there_is_something_to_learn(loss: Subject) -> None:
     """The gradient is not 0 for at least one score."""
     if not (loss.measure(*ragged()).gradient != 0).any():
         raise Broken("the gradient is 0 everywhere")
+
+
+def a_better_order_has_a_smaller_loss_on_average(loss: Subject) -> str:
+    """If two items in the wrong order exchange their scores, the loss falls on average.
+
+    The mean is taken over random lists, with one such exchange in each. It must be more than three
+    standard errors above 0: then the loss has the right sign, and reads the labels.
+    """
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(_SWAPPED, 8, generator=generator, dtype=torch.float64)
+    labels = torch.randint(0, loss.grades, scores.shape, generator=generator).double()
+    better, worse = (x.unsqueeze(-1) > x.unsqueeze(-2) for x in (labels, -scores))
+    wrong = (better & worse).flatten(1)  # pairs of a better item and a worse one of higher score
+    pair = (wrong * torch.rand(wrong.shape, generator=generator)).argmax(-1, keepdim=True)
+    places = torch.cat([pair // scores.shape[-1], pair % scores.shape[-1]], -1)
+    swapped = scores.scatter(-1, places, scores.gather(-1, places).flip(-1))
+    mask = torch.ones_like(scores, dtype=torch.bool)
+    before, after = (loss.values(given, labels, mask) for given in (scores, swapped))
+    fall = (before - after)[wrong.any(-1)]
+    mean, error = fall.mean().item(), fall.std().item() / len(fall) ** 0.5
+    change = f"{'rises' if mean < 0 else 'falls'} by {abs(mean):.3g}, give or take {error:.2g}"
+    if mean < -3 * error:
+        raise Broken(f"it {change} when the order gets better: the sign is wrong")
+    if not mean > 3 * error:
+        raise Broken(f"it {change} when the order gets better: it does not tell orders apart")
+    return f"it {change}"
 
 
 def degenerate_lists_are_defined(subject: Subject) -> None:

@@ -196,6 +196,8 @@ def as_text(value: Any) -> str:
     >>> as_text([64, None, True, 1e-5, "relu", "two words"])
     "[64,null,true,1e-05,relu,'two words']"
     """
+    if hasattr(value, "tolist"):  # a number or an array of NumPy
+        value = value.tolist()
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, (int, float)):

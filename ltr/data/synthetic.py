@@ -26,6 +26,7 @@ from ltr.data.assemble import Block, assemble
 from ltr.data.cache import cached_lists
 from ltr.data.lists import SPLITS, Lists, check_split
 from ltr.errors import ConfigError
+from ltr.knobs import python_number
 
 VERSION = 1  # raise it when the same seed gives other arrays
 LONGEST = 1251  # items of Web30K's longest list
@@ -171,7 +172,8 @@ class SyntheticLists:
         """Describe the lists, which are made on first use: ``queries`` for training, and a third of
         it, rounded, at least 1, for each other split. Web30K has 18,919 (2.27 million items).
         """
-        self.name, self.queries, self.seed, self.cache_dir = name, queries, seed, cache_dir
+        self.name, self.cache_dir = name, cache_dir
+        self.queries, self.seed = python_number(queries), python_number(seed)
 
     def check(self) -> None:
         """Raise ``ConfigError`` if ``queries`` or ``seed`` is out of range."""

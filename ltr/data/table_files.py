@@ -25,6 +25,7 @@ from ltr.data.tables import (
     unnamed_remarks,
 )
 from ltr.errors import ConfigError
+from ltr.knobs import is_number, python_number
 
 _ROWS = 1 << 15  # rows in a block of ids
 # The default fractions, by the number of splits that share one table.
@@ -84,8 +85,8 @@ class TableFiles(SplitFiles):
             cut = SPLITS[:2]
             paths = dict.fromkeys(cut, str(path))
         usual = _FRACTIONS[len(cut)]
-        parts = tuple(usual if fractions is None else fractions)
-        positive = [isinstance(part, int | float) and part > 0 for part in parts]
+        parts = tuple(map(python_number, usual if fractions is None else fractions))
+        positive = [is_number(part) and part > 0 for part in parts]
         whole = not usual or abs(sum(parts) - 1) < 1e-6
         if not all(positive) or len(positive) != len(usual) or not whole:
             wanted = ", ".join(cut) or "nothing, every split has a table"

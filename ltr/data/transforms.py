@@ -13,7 +13,7 @@ from ltr.arrays import Doubles, Flags, Floats, Ints
 from ltr.data.lists import Lists
 from ltr.data.machine import processors
 from ltr.errors import ConfigError, DataError
-from ltr.knobs import check_choice
+from ltr.knobs import check_choice, python_number
 
 Log = Literal["never", "nonnegative", "skewed", "signed"]
 Missing = Literal["mean", "indicator", "keep"]
@@ -234,6 +234,7 @@ def quantile_transform(
     if not noise >= 0:
         raise ConfigError(f"transform.noise={noise}: give a number >= 0")
     quantiles = min(max(lists.items // 30, 10), 1000) if quantiles is None else quantiles
+    quantiles = python_number(quantiles)
     if not isinstance(quantiles, int) or quantiles < 2:
         raise ConfigError(f"transform.quantiles={quantiles}: give a whole number >= 2, or null")
     plain = no_transform(lists, missing=missing)

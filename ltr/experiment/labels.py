@@ -68,6 +68,8 @@ def resolve_labels(
     """Check the labels of ``lists``; return config and parts with what train suggests.
     ``ConfigError``: the loss or a metric cannot use a label, or finds no relevant item.
     """
+    for split, part in lists.items():
+        _check_signs(split, part)
     resolved = with_suggested(cfg, lambda: lists["train"])
     if resolved is not cfg:
         experiment = replace(
@@ -88,8 +90,6 @@ def resolve_labels(
             )  # fmt: skip
     levels = _knob(experiment.loss, "levels")
     for split, part in lists.items():
-        if part.labels.min() < 0:  # of a data set of one's own: ours refuse the row
-            raise ConfigError(f"{split} has a label below 0: labels are >= 0, 0 is not relevant")
         if levels is not None and part.labels.max() > levels - 1:
             raise ConfigError(
                 f"{split} has {_top(part)[1]}, but loss.levels has {levels:g} grades from 0 on: "
@@ -108,10 +108,11 @@ def check_metrics(
 ) -> None:
     """Check that each of ``metrics`` can be computed on ``lists``.
 
-    Only the list with the largest label is computed. ``ConfigError``: a label is too large for
-    ``convention.levels``, or not in the table of gains; no list has a relevant item for a metric;
-    or a gain is too large to compute with.
+    Only the list with the largest label is computed. ``ConfigError``: a label is below 0 or NaN,
+    too large for ``convention.levels``, or not in the table of gains; no list has a relevant item
+    for a metric; or a gain is too large to compute with.
     """
+    _check_signs(split, lists)
     labels, item = _top(lists)
     if not isinstance(convention.gain, str):  # any label of any list may be missing in the table
         labels = torch.from_numpy(lists.labels.astype(np.float64))[None]
@@ -174,6 +175,25 @@ def check_loss(
             f"the loss is not finite on the list with {item}, the largest of train: set "
             "gain=linear where 2^label is too large, or choose a loss that compares labels, such "
             f"as loss=ranknet, {_LOOK}"
+        )
+
+
+def _check_signs(split: str, lists: Lists) -> None:
+    """Raise ``ConfigError`` unless labels are >= 0 and weights above 0.
+
+    Only a data set of the user's own can have others: the readers of files refuse such rows.
+    """
+    if not (lists.labels >= 0).all():
+        wrong = lists.labels[~(lists.labels >= 0)][0]
+        raise ConfigError(
+            f"{split} has the label {wrong:g}: labels are >= 0, 0 is not relevant; leave out items "
+            "without a judgment"
+        )
+    if lists.weights is not None and not (lists.weights > 0).all():
+        wrong = lists.weights[~(lists.weights > 0)][0]
+        raise ConfigError(
+            f"{split} has a list with the weight {wrong:g}: weights are above 0; leave out lists "
+            "that do not count"
         )
 
 

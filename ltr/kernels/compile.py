@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numba
@@ -13,6 +14,7 @@ import numpy as np
 # (A check for 0 at every division would prevent that too, hence error_model="numpy" below.)
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
+_LOCK = Lock()
 _FILES = sorted(Path(__file__).parent.glob("*.py"))
 _TEXT = "kernels-" + sha256(b"".join(path.read_bytes() for path in _FILES)).hexdigest()[:16]
 
@@ -24,13 +26,14 @@ def keep(compiled: Any) -> Any:
     changes in the function's own file only.
     """
     config: Any = numba.config
-    usual = config.CACHE_DIR
-    config.CACHE_DIR = str(Path(usual or Path(__file__).parent / "__pycache__") / _TEXT)
-    try:
-        with suppress(RuntimeError):  # there is no such folder
-            compiled.enable_caching()
-    finally:
-        config.CACHE_DIR = usual
+    with _LOCK:  # another thread would take the folder set here for the usual one, and restore it
+        usual = config.CACHE_DIR
+        config.CACHE_DIR = str(Path(usual or Path(__file__).parent / "__pycache__") / _TEXT)
+        try:
+            with suppress(RuntimeError):  # there is no such folder
+                compiled.enable_caching()
+        finally:
+            config.CACHE_DIR = usual
     return compiled
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ltr.arrays import Ints
+from ltr.knobs import python_number
 from ltr.relaxations.second_derivatives import fast_path, plain_path
 from ltr.typing import Mask, PerList, Scores
 
@@ -47,7 +48,9 @@ def with_kernel(
     def register(plain: F) -> F:
         @functools.wraps(plain)
         def either(scores: Tensor, *args: Any) -> Tensor:
-            taken = fast if kernels_apply(scores, copied) else None if plain_path() else elsewhere
+            args = tuple(map(python_number, args))  # NumPy's would compile a kernel again
+            without = None if plain_path(scores) else elsewhere
+            taken = fast if kernels_apply(scores, copied) else without
             work = taken and taken(scores, *args)
             if work is None:
                 return plain(scores, *args)
@@ -62,12 +65,12 @@ def kernels_apply(scores: Scores, copied: bool) -> bool:
     """Return whether the compiled loops can be used for these scores.
 
     They can if the scores are on the CPU or may be ``copied`` there, nothing is traced by
-    torch.compile or differentiated by torch.func, and Numba works.
+    torch.compile, by torch.func or in forward mode, and Numba works.
     """
     if (
         (scores.device.type != "cpu" and not copied)
         or torch.compiler.is_compiling()
-        or plain_path()
+        or plain_path(scores)
     ):
         return False
     return numba_works()

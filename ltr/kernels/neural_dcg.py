@@ -43,7 +43,7 @@ def _on_cpu(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the values and their slopes with respect to the scores, in the scores' dtype."""
     of_rank = discounts(mask.shape[-1], scores, k=k).expand(mask.shape)
-    ranked = torch.empty(mask.shape, dtype=torch.float64)
+    ranked = torch.empty(mask.shape, dtype=torch.float64, device=mask.device)
     arrays = [mask, of_item, of_rank, ranked]
     rest = [*knobs, torch.finfo(scores.dtype).tiny, KEPT]
     loop, costs = "neuralndcg:neural_ndcg_lists", list_sizes(mask) ** 2 * 60

@@ -11,7 +11,11 @@ keyword arguments of a loss are its knobs; a value that is unknown or out of ran
 draws random numbers takes a ``generator``. None means torch's own generator of the device, which
 the trainer seeds from ``seed`` and saves in its checkpoints. Second derivatives are those of the
 plain formula; only ``plrank``, and ``rankprop`` with isotonic targets, have none and raise
-``NotImplementedError``.
+``NotImplementedError``. Under torch.func and in forward mode all derivatives are those of the plain
+formula; under vmap a loss that draws needs vmap's ``randomness``.
+
+Labels are >= 0. A label below 0 makes its list NaN (an error would wait for the GPU), unless the
+loss reads only the order or the size of labels, or compares them with a threshold.
 
 On the CPU the losses that compare items, except ``networkndcg``, run in compiled loops
 (``ltr.kernels``), in float64, on ``torch.get_num_threads()`` threads. They need memory in

@@ -26,6 +26,14 @@ def without_padding(
     return scores.to(dtype).masked_fill(outside, fill), labels
 
 
+def refuse_below_0(values: PerList, labels: Labels) -> PerList:
+    """Return the values of a loss, NaN for a list with a label that is NaN or below 0.
+
+    This is what metrics do; an error would wait for the GPU. ``labels`` must be 0 on padding.
+    """
+    return values.masked_fill(~(labels >= 0).all(-1), torch.nan)
+
+
 def ideal_order(scores: Scores, labels: Labels, mask: Mask) -> Ranks:
     """Return the item at each rank, ``[batch, rank]``, by descending label, then descending score.
 
@@ -59,7 +67,8 @@ def mean_over_batch(
         empty: what to do with a list without a relevant item. ``"keep"`` counts it with its value;
             for NeuralNDCG and LambdaRank this is 0, which moves the mean and its gradient towards
             0. ``"skip"`` leaves the list out of the sum and of the count.
-        weights: ``[batch]``, >= 0, how much each list counts; None: all count equally.
+        weights: ``[batch]``, >= 0, how much each list counts; None: all count equally. A weight
+            below 0 makes the mean NaN: an error would wait for the GPU.
 
     Raises:
         ConfigError: ``empty`` is not ``"keep"`` or ``"skip"``, or ``values`` are not one per list.
@@ -94,6 +103,7 @@ def sum_over_batch(
         raise ConfigError(
             f"weights: given is {told(weights)}, wanted one a list, {[*values.shape]}"
         )
+    values = values.masked_fill(weights < 0, torch.nan)
     weights = weights * counted
     return (values * weights).sum(), weights.sum()
 

@@ -54,19 +54,19 @@ def distil_loss(
     tensor([0.2357])
     """
     check_choice("cost", cost, ["listnet", "lambdarank"])
-    check_positive("temperature", temperature)
-    check_share("alpha", alpha)
-    check_gain(gain, list(GAINS))
-    total = torch.zeros(())
+    temperature = check_positive("temperature", temperature)
+    alpha = check_share("alpha", alpha)
+    gain = check_gain(gain, list(GAINS))
+    parts = []
     if alpha > 0:
         given, called = (labels, "labels") if teacher is None else (teacher, "teacher")
         s, t = without_padding(scores, given, mask, called=called)
         softened = cross_entropy if cost == "listnet" else _teachers_lambdas
-        total = alpha * softened(s, t / temperature, mask)
+        parts.append(alpha * softened(s, t / temperature, mask))
     if alpha < 1:
         of_labels = listnet_loss if cost == "listnet" else partial(lambdarank_loss, gain=gain)
-        total = total + (1 - alpha) * of_labels(scores, labels, mask)
-    return total
+        parts.append((1 - alpha) * of_labels(scores, labels, mask))
+    return sum(parts[1:], parts[0])
 
 
 def _teachers_lambdas(scores: Scores, teacher: Scores, mask: Mask) -> PerList:

@@ -3,7 +3,8 @@
 They are constructed like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021). Each metric is computed from
 the softly sorted relevance, b = S rel, with S = sinkhorn(neural_sort(s)) and rel = 1 for relevant
 items, else 0. Each value, ``[batch]``, is between about -1 (best) and 0. It approaches minus the
-exact metric as the temperature goes to 0. A list without a relevant item gives 0 without gradient.
+exact metric as the temperature goes to 0. A list without a relevant item gives 0 without gradient;
+one with a label below 0 is NaN.
 
 Common knobs: ``k`` is a cutoff rank >= 1, None for the whole list. ``relevant`` > 0 is the lowest
 label that counts as relevant. ``temperature`` > 0 is in units of the scores; smaller is closer to
@@ -17,8 +18,8 @@ import torch
 
 from ltr.kernels.dispatch import with_kernel
 from ltr.kernels.neural_dcg import neurally_sorted
-from ltr.knobs import check_positive
-from ltr.losses.batch import without_padding
+from ltr.knobs import check_k, check_positive
+from ltr.losses.batch import refuse_below_0, without_padding
 from ltr.losses.soft_permutation import scaled
 from ltr.metrics.cumulative_gain import cut
 from ltr.metrics.ordering import ranks_like, running_sums
@@ -52,7 +53,7 @@ def neural_map_loss(
     hits = is_relevant(labels, mask, relevant)
     b = _softly_sorted(scores, hits, mask, temperature, max_iter, tol)
     found = cut(b * ((1 + running_sums(b) - b) / ranks_like(b)), k).sum(-1)
-    return _negative(hits, found / hits.sum(-1).clamp(min=1))
+    return _negative(found / hits.sum(-1).clamp(min=1), hits, labels)
 
 
 def neural_mrr_loss(
@@ -78,7 +79,7 @@ def neural_mrr_loss(
     scores, labels = without_padding(scores, labels, mask)
     hits = is_relevant(labels, mask, relevant)
     b = _softly_sorted(scores, hits, mask, temperature, max_iter, tol)
-    return _negative(hits, cut(first_stop(b) / ranks_like(b), k).sum(-1))
+    return _negative(cut(first_stop(b) / ranks_like(b), k).sum(-1), hits, labels)
 
 
 def neural_precision_loss(
@@ -105,7 +106,9 @@ def neural_precision_loss(
     scores, labels = without_padding(scores, labels, mask)
     hits = is_relevant(labels, mask, relevant)
     b = _softly_sorted(scores, hits, mask, temperature, max_iter, tol)
-    return _negative(hits, cut(b, k).sum(-1) / (mask.sum(-1).clamp(min=1) if k is None else k))
+    k = check_k(k)
+    found = cut(b, k).sum(-1) / (mask.sum(-1).clamp(min=1) if k is None else k)
+    return _negative(found, hits, labels)
 
 
 def neural_err_loss(
@@ -132,16 +135,17 @@ def neural_err_loss(
     >>> neural_err_loss(scores, labels, labels >= 0, temperature=0.01, levels=3)
     tensor([-0.3125])
     """
-    check_positive("levels", levels)
+    levels = check_positive("levels", levels)
     scores, labels = without_padding(scores, labels, mask)
     p = (labels.exp2() - 1) / 2.0 ** min(levels - 1, 1023)  # largest power in float64
     c = _softly_sorted(scores, p, mask, temperature, max_iter, tol)
-    return _negative(mask & (labels > 0), cut(first_stop(c) / ranks_like(c), k).sum(-1))
+    found = cut(first_stop(c) / ranks_like(c), k).sum(-1)
+    return _negative(found, mask & (labels > 0), labels)
 
 
-def _negative(relevant: Mask, values: PerList) -> PerList:
+def _negative(values: PerList, relevant: Mask, labels: Labels) -> PerList:
     """Return ``-values`` for lists with a relevant item, 0 without gradient for the others."""
-    return (-values).masked_fill(~relevant.any(-1), 0)
+    return refuse_below_0((-values).masked_fill(~relevant.any(-1), 0), labels)
 
 
 def _softly_sorted(
@@ -151,7 +155,7 @@ def _softly_sorted(
 
     S v is 0 at ranks beyond the number of items.
     """
-    check_positive("temperature", temperature)
+    temperature = check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
     return _sorted(scores, values.to(scores.dtype), mask, temperature, max_iter, tol)
 

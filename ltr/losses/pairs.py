@@ -58,18 +58,22 @@ def sum_over_pairs(
         mask: ``[batch, list]``, True where an item exists.
         weight: the weights w.
         cost: one of ``COSTS``; logistic is log(1 + exp(-x)).
-        sigma: > 0. Leave it at 1 unless the cost is logistic: the CPU's kernel ignores it for the
-            other costs.
+        sigma: > 0, in units of 1 / score.
         k: a cutoff rank; None: all pairs count.
         pairs: which pairs count if there is a cutoff: ``"any"``, those with at least one item in
             the current top k, or ``"both"``, those with both items in it.
         ordered: if False, also count the pairs of an item i in the top k with every other item j,
             whatever the labels.
     """
-    check_positive("sigma", sigma)
+    sigma = check_positive("sigma", sigma)
     top = _top(scores, mask, k, pairs)
     counted = "all" if k is None else pairs
-    return _sum_over_pairs(scores, labels, mask, weight, top, counted, ordered, cost, float(sigma))
+    if cost != "logistic" and sigma != 1:  # the kernel has a sigma for the logistic alone
+        scores, sigma = sigma * scores, 1.0
+    found = _sum_over_pairs(scores, labels, mask, weight, top, counted, ordered, cost, float(sigma))
+    if weight.gain is None:
+        return found
+    return found.masked_fill(weight.gain.isnan().any(-1), torch.nan)  # of a list without pairs too
 
 
 def pairs_counted(scores: Scores, labels: Labels, mask: Mask, k: int | None, pairs: str) -> Tensor:
@@ -98,7 +102,7 @@ def _by_loops(
     scores: Scores, labels: Labels, mask: Mask, weight: PairWeight, top: Mask, *knobs: Any
 ) -> Work:
     counted, ordered, cost, sigma = knobs
-    nothing = torch.zeros((), dtype=torch.float64).expand(mask.shape)
+    nothing = torch.zeros((), dtype=torch.float64, device=mask.device).expand(mask.shape)
     items = [nothing if x is None else x for x in (weight.own, weight.gain, weight.discount)]
     ranks = mask.long() if weight.ranks is None else weight.ranks
     steps = nothing.new_zeros(mask.shape[-1]) if weight.steps is None else weight.steps
@@ -123,10 +127,10 @@ def _sum_over_pairs(
     pairs = above.unsqueeze(-1) > below.unsqueeze(-2)
     if not ordered:
         itself = torch.eye(mask.shape[-1], dtype=torch.bool, device=mask.device)
-        pairs |= (mask & top).unsqueeze(-1) & mask.unsqueeze(-2) & ~itself
+        pairs = pairs | ((mask & top).unsqueeze(-1) & mask.unsqueeze(-2) & ~itself)
     if counted != "all":
         first, second = top.unsqueeze(-1), top.unsqueeze(-2)
-        pairs &= first | second if counted == "any" else first & second
+        pairs = pairs & (first | second if counted == "any" else first & second)
     weights = _weight_matrix(weight)
     pairs = pairs & (weights != 0)  # other costs may be infinite: 0 * inf is NaN
 
@@ -170,8 +174,7 @@ def _weight_matrix(weight: PairWeight) -> Tensor:
         changes.append((of_step * weight.steps)[(apart - 1).clamp(min=0)])  # 0: not a pair
     if weight.gain is None or not changes:
         return own
-    swapped = _differences(weight.gain).abs_()
-    swapped *= sum(changes[1:], changes[0])
+    swapped = _differences(weight.gain).abs_() * sum(changes[1:], changes[0])
     return swapped if weight.own is None else own + swapped
 
 

@@ -15,6 +15,7 @@ from ltr.losses.batch import without_padding
 from ltr.losses.pairs import PairWeight, pairs_counted, sum_over_pairs
 from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
 from ltr.metrics.ordering import rank_of_item, ranks_like
+from ltr.metrics.per_list import nan_below_0
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -136,7 +137,7 @@ def lambda_loss(
     tensor([0.9694])
     """
     check_choice("variant", variant, ["ndcg1", "ndcg2", "ndcg2++"])
-    check_positive("mu", mu)
+    mu = check_positive("mu", mu)
     scores, labels = without_padding(scores, labels, mask)
     of_item, ranks = _normalised_gains(labels, mask, k, gain), rank_of_item(scores, mask)
     of_rank = discounts(mask.shape[-1] + 1, scores)
@@ -246,6 +247,7 @@ def _pair_weight(
             f"pair_weight={pair_weight!r} is not known: write mean, ndcg_beta, or null (None in "
             "Python) for pairs that all count 1"
         )
+    labels = nan_below_0(labels)
     below = (mask.sum(-1, keepdim=True) - ranks_like(mask)).clamp(min=0)
     # padding has the label 0 here and adds nothing, wherever it is sorted, if labels are >= 0
     ideal = (labels.sort(-1, descending=True).values * below).sum(-1, keepdim=True)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr.knobs import Gain, check_positive, positive_int
+from ltr.knobs import Gain, check_k, check_positive, positive_int
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import negative_ratio
 from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
@@ -53,9 +53,10 @@ def plrank_loss(
     >>> round(plrank_loss(scores, labels, labels >= 0, **drawn).item(), 2)  # -(1 + 1/log2(3)) / 2
     -0.82
     """
-    check_positive("temperature", temperature)
-    positive_int("n_samples", n_samples)
+    temperature = check_positive("temperature", temperature)
+    n_samples = positive_int("n_samples", n_samples)
     scores, labels = without_padding(scores, labels, mask)
+    k = check_k(k)
     of_item = gains(labels, mask, gain=gain)
     with torch.no_grad():
         m = scores.double() / temperature

@@ -46,7 +46,7 @@ def rmse_loss(scores: Scores, labels: Labels, mask: Mask, *, levels: float | int
     >>> rmse_loss(scores, labels, labels >= 0, levels=4)  # 2 against 3 and 1
     tensor([1.])
     """
-    check_positive("levels", levels)
+    levels = check_positive("levels", levels)
     scores, labels = without_padding(scores, labels, mask, fill=-torch.inf)  # its error is 0
     mean = _mean(mse(levels * scores.sigmoid(), labels, reduction="none"), mask)
     exact = (mean == 0).to(mean.dtype)  # 1 where the root has no derivative
@@ -92,8 +92,8 @@ def ordinal_loss(
     >>> ordinal_loss(scores, labels, labels > 0, levels=3)  # log 2 + log(1 + exp(-1))
     tensor([1.0064])
     """
-    check_positive("sigma", sigma)
-    check_levels(levels)
+    sigma = check_positive("sigma", sigma)
+    levels = check_levels(levels)
     if levels > MOST_LEVELS:
         raise ConfigError(
             f"levels={levels:g} are too many for ordinal, with a threshold for each: write at most "

@@ -6,7 +6,7 @@ import torch
 from ltr.knobs import check_choice
 from ltr.losses.batch import ideal_order, without_padding
 from ltr.metrics.ordering import at_items, real_ranks
-from ltr.relaxations.second_derivatives import once
+from ltr.relaxations.second_derivatives import on_numbers, once
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -36,7 +36,7 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
     if targets == "ranks":
         target = ((sizes - at_items(order)).to(scores.dtype) + 0.5) / sizes
     else:
-        falling = _closest_falling(scores.detach().gather(-1, order), real_ranks(mask))
+        falling = on_numbers(_closest_falling, scores.gather(-1, order), real_ranks(mask))
         target = falling.gather(-1, at_items(order) - 1)
     value = (scores - target).square().masked_fill(~mask, 0).sum(-1) / sizes.squeeze(-1)
     return value if targets == "ranks" else once(value, "rankprop with isotonic targets")

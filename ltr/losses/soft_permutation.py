@@ -79,9 +79,9 @@ def neural_ndcg_loss(
     copies = 1
     if stochastic:
         drawn = drawn_scores(scores, mask, n_samples=n_samples, beta=beta, generator=generator)
-        scores, copies = drawn.flatten(0, 1), n_samples
+        scores, copies = drawn.flatten(0, 1), len(drawn)
     of_item, masks = gains(labels, mask, gain=gain).repeat(copies, 1), mask.repeat(copies, 1)
-    check_positive("temperature", temperature)
+    temperature = check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
     found = neural_dcg(scores, of_item, masks, k, temperature, transposed, max_iter, tol)
     values = negative_ndcg(found, of_item, masks, k=k)
@@ -115,7 +115,7 @@ def ot_ndcg_loss(
     tensor([-0.3333])
     """
     scores, labels = without_padding(scores, labels, mask)
-    check_positive("temperature", temperature)
+    temperature = check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
     ordered, of_item = places(scores, mask), gains(labels, mask, gain=gain)
     found = neural_dcg(ordered, of_item, mask, k, temperature, False, max_iter, tol)
@@ -145,7 +145,7 @@ def softsort_ndcg_loss(
     tensor([-0.3333])
     """
     scores, labels = without_padding(scores, labels, mask)
-    check_positive("temperature", temperature)
+    temperature = check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
     of_item = gains(labels, mask, gain=gain)
     found = _soft_sort_dcg(scores, of_item, mask, k, temperature, max_iter, tol)

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ltr.kernels.dispatch import Work, list_sizes, value_op, vector_op, with_kernel
-from ltr.knobs import Gain, check_choice, check_positive
+from ltr.knobs import Gain, check_choice, check_k, check_positive
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import negative_ndcg, negative_ratio
 from ltr.metrics.cumulative_gain import discounts, gains
@@ -70,7 +70,7 @@ def approx_ndcg_loss(
     >>> approx_ndcg_loss(scores, labels, labels >= 0, temperature=0.1)  # -1 / log2(1 + 2)
     tensor([-0.6309])
     """
-    check_positive("temperature", temperature)
+    temperature = check_positive("temperature", temperature)
     scores, labels = without_padding(scores, labels, mask)
     ranks = _sigmoid_ranks(scores, mask, temperature)
     return _negative_ndcg_at(ranks, gains(labels, mask, gain=gain), mask, k, cut_slope)
@@ -112,7 +112,7 @@ def lap_ndcg_loss(
     >>> lap_ndcg_loss(scores, labels, labels >= 0, temperature=0.1)  # -1 / log2(1 + 2)
     tensor([-0.6309])
     """
-    check_positive("temperature", temperature)
+    temperature = check_positive("temperature", temperature)
     scores, labels = without_padding(scores, labels, mask)
     ranks = _laplace_ranks(scores, mask, temperature)
     return _negative_ndcg_at(ranks, gains(labels, mask, gain=gain), mask, k, cut_slope)
@@ -186,7 +186,8 @@ def _negative_ndcg_at(
 
     On padding, ``ranks`` must be >= 0 and the gains ``of_item`` 0.
     """
-    check_positive("cut_slope", cut_slope)
+    cut_slope = check_positive("cut_slope", cut_slope)
+    k = check_k(k)
     found = of_item / (1 + ranks).log2()
     if k is not None:
         found = found * (cut_slope * (k + 0.5 - ranks)).sigmoid()
@@ -232,7 +233,8 @@ def soft_ndcg_loss(
     """
     check_choice("discount", discount, ["log2", "sqrt_log2", "linear"])
     scores, labels = without_padding(scores, labels, mask)
-    check_positive("sigma", sigma)
+    sigma = check_positive("sigma", sigma)
+    k = check_k(k)
     of_rank = discounts(mask.shape[-1], scores, k=k).expand(mask.shape)
     if discount == "sqrt_log2":
         of_rank = of_rank.sqrt()

@@ -21,11 +21,12 @@ from ltr.kernels.dispatch import (
     value_op,
     with_kernel,
 )
-from ltr.knobs import Gain
-from ltr.losses.batch import ideal_order, without_padding
+from ltr.knobs import Gain, check_k
+from ltr.losses.batch import ideal_order, refuse_below_0, without_padding
 from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
 from ltr.metrics.ordering import at_items, order_by_score, ranks_like, running_sums
 from ltr.metrics.relevance import is_relevant
+from ltr.relaxations.second_derivatives import on_numbers
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
 _MOST_GRADES = 24  # with more in a list, SciPy's general assignment is faster
@@ -56,7 +57,7 @@ def svm_map_loss(
     tensor([0.1000])
     """
     scores, labels = without_padding(scores, labels, mask)
-    return _hinge(scores, is_relevant(labels, mask, relevant), mask)
+    return refuse_below_0(_hinge(scores, is_relevant(labels, mask, relevant), mask), labels)
 
 
 def _by_loops(scores: Scores, hits: Mask, mask: Mask) -> Work:
@@ -111,10 +112,12 @@ def svm_ndcg_loss(
     counted = mask & ~(ideal <= 0)  # True where a gain is NaN
     of_item = (of_item / ideal.masked_fill(ideal <= 0, 1)).masked_fill(~counted, 0)
     of_rank = discounts(mask.shape[-1], scores, k=k)
+    k = check_k(k)
     depth = mask.sum(-1, keepdim=True).clamp(max=mask.shape[-1] if k is None else k)
     weight = (depth + 1 - ranks_like(scores)).clamp(min=0).to(scores.dtype)
     weight = weight / weight.sum(-1, keepdim=True).clamp(min=1)
-    worst = _worst_ranks(scores, of_item, weight, of_rank, best, counted)
+    given = scores, of_item, weight, of_rank.expand_as(of_item), best, counted
+    worst = on_numbers(_worst_ranks, *given)
     # the first part is 1 - NDCG, the second F(pi) - F(pi*)
     lost = of_item * (of_rank[best - 1] - of_rank[worst - 1])
     moved = (weight.gather(-1, worst - 1) - weight.gather(-1, best - 1)).masked_fill(~counted, 0)
@@ -130,7 +133,7 @@ def _worst_ranks(
     order is arbitrary.
     """
     found, real = best.cpu().numpy().copy(), as_array(counted)
-    s, g, a, d = (as_array(x) for x in (scores, gain, weight, of_rank.expand_as(gain)))
+    s, g, a, d = map(as_array, (scores, gain, weight, of_rank))
     few = np.zeros((len(real), 1), bool)
     if not torch.compiler.is_compiling() and numba_works():
         from ltr.kernels.listwise import worst_ndcg_lists

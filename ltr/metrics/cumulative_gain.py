@@ -6,7 +6,7 @@ from torch import Tensor
 from ltr.errors import ConfigError
 from ltr.knobs import Gain, check_choice, check_gain, check_k
 from ltr.metrics.ordering import at_ranks, ranks_like, real_ranks, running_sums
-from ltr.metrics.per_list import promoted_labels, settle
+from ltr.metrics.per_list import BROKEN, broken_lists, nan_below_0, promoted_labels, settle
 from ltr.metrics.spec import DISCOUNTS, GAINS, SHORT
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -15,11 +15,11 @@ def gains(labels: Labels, mask: Mask, *, gain: Gain = "exp2") -> Labels:
     """Return the gain of each item, ``[batch, list]``, 0 on padding.
 
     The gain is 2^y - 1 (``exp2``), y (``linear``), or ``gain[y]`` if ``gain`` is a table. A
-    label without an entry in the table has the gain NaN: an error would wait for the GPU.
-    ``ConfigError``: ``gain`` is unknown.
+    label below 0, or without an entry in the table, has the gain NaN: an error would wait for the
+    GPU. ``ConfigError``: ``gain`` is unknown.
     """
-    check_gain(gain, list(GAINS))
-    labels = labels.masked_fill(~mask, 0)
+    gain = check_gain(gain, list(GAINS))
+    labels = nan_below_0(labels.masked_fill(~mask, 0))
     if isinstance(gain, str):
         return labels.exp2() - 1 if gain == "exp2" else labels
     found = torch.full_like(labels, torch.nan)
@@ -32,6 +32,7 @@ def checked_gains(scores: Scores, labels: Labels, mask: Mask, *, gain: Gain) -> 
     """Check the tensors and return the gains in the dtype of the metric; wait for the GPU if
     ``gain`` is a table, and raise ``ConfigError`` if it has no entry for a label.
     """
+    gain = check_gain(gain, list(GAINS))
     found = gains(promoted_labels(scores, labels, mask), mask, gain=gain)
     if not isinstance(gain, str) and bool(found.isnan().any()):
         raise ConfigError(
@@ -60,7 +61,7 @@ def discounts(size: int, like: Tensor, *, k: int | None = None, discount: str = 
 
 def cut(values: Tensor, k: int | None) -> Tensor:
     """Set ``values``, ``[..., rank]``, to 0 beyond rank ``k``; None keeps them all."""
-    check_k(k)
+    k = check_k(k)
     return values if k is None else values.masked_fill(ranks_like(values) > k, 0)
 
 
@@ -87,7 +88,7 @@ def dcg(
     of_item = checked_gains(scores, labels, mask, gain=gain)
     of_rank = at_ranks(of_item, scores, mask, ties=ties)
     value = (of_rank * discounts(scores.shape[-1], of_rank, k=k, discount=discount)).sum(-1)
-    return value.masked_fill((scores.isnan() & mask).any(-1), torch.nan)
+    return value.masked_fill(broken_lists(scores, labels, mask), BROKEN)
 
 
 def ndcg(
@@ -113,6 +114,7 @@ def ndcg(
     tensor([0.3333])
     """
     check_choice("short", short, list(SHORT))
+    k = check_k(k)
     of_item = checked_gains(scores, labels, mask, gain=gain)
     discount_of = discounts(scores.shape[-1], of_item, k=k, discount=discount)
     found = (at_ranks(of_item, scores, mask, ties=ties) * discount_of).sum(-1)
@@ -120,7 +122,7 @@ def ndcg(
     value = found / ideal
     if short == "zero" and k is not None:
         value = value.masked_fill(mask.sum(-1) < k, 0)
-    return settle(value, scores, mask, without=ideal <= 0, empty=empty)
+    return settle(value, scores, mask, labels=labels, without=ideal <= 0, empty=empty)
 
 
 def ndcg_beta(
@@ -149,7 +151,7 @@ def ndcg_beta(
     found = (at_ranks(gain, scores, mask, ties=ties) * weights).sum(-1)
     ideal = (at_ranks(gain, labels, mask) * weights).sum(-1)
     value = (found / ideal).masked_fill(ideal <= 0, 1)
-    return settle(value, scores, mask, without=(gain <= 0).all(-1), empty=empty)
+    return settle(value, scores, mask, labels=labels, without=(gain <= 0).all(-1), empty=empty)
 
 
 def mean_ndcg(
@@ -173,7 +175,7 @@ def mean_ndcg(
     >>> mean_ndcg(scores, labels, labels > 0, discount="letor")  # (1/3 + 4/4) / 2
     tensor([0.6667])
     """
-    check_k(k)
+    k = check_k(k)
     of_item = checked_gains(scores, labels, mask, gain=gain)
     discount_of = discounts(scores.shape[-1], of_item, discount=discount)
     found = running_sums(at_ranks(of_item, scores, mask, ties=ties) * discount_of)
@@ -181,4 +183,5 @@ def mean_ndcg(
     at_each = (found / ideal).masked_fill(ideal <= 0, 0).masked_fill(~real_ranks(mask), 0)
     items = mask.sum(-1)
     value = cut(at_each, k).sum(-1) / (items if k is None else items.clamp(max=k))
-    return settle(value, scores, mask, without=(of_item <= 0).all(-1), empty=empty)
+    without = (of_item <= 0).all(-1)
+    return settle(value, scores, mask, labels=labels, without=without, empty=empty)

@@ -1,6 +1,7 @@
 """First and last steps of a metric: check the lists, set values of empty lists, take the mean."""
 
 import math
+import struct
 from typing import Any
 
 import torch
@@ -9,6 +10,11 @@ from torch import Tensor
 from ltr.errors import ConfigError
 from ltr.knobs import check_empty
 from ltr.typing import Labels, Mask, PerList, PerListMask, Scores
+
+# The NaN of a list with a NaN score, or with a label that no metric counts. Its bits, which copies
+# and casts between float32 and float64 keep, tell it from the NaN of a list that is left out.
+_BROKEN_BITS = 0x7FFC_0000_0000_0000
+(BROKEN,) = struct.unpack("<d", struct.pack("<Q", _BROKEN_BITS))
 
 
 def check_lists(scores: Scores, labels: Labels, mask: Mask, *, called: str = "labels") -> None:
@@ -49,9 +55,17 @@ def told(given: Any) -> str:
 
 
 def promoted_labels(scores: Scores, labels: Labels, mask: Mask) -> Labels:
-    """Check the three tensors, and return the labels in the dtype of the metric."""
+    """Check the three tensors, and return the labels in the dtype of the metric.
+
+    A label below 0 becomes NaN: labels are >= 0, and an error would wait for the GPU.
+    """
     check_lists(scores, labels, mask)
-    return labels.to(float_type(scores, labels))
+    return nan_below_0(labels.to(float_type(scores, labels)))
+
+
+def nan_below_0(labels: Labels) -> Labels:
+    """Return the labels with NaN in place of those below 0."""
+    return torch.where(labels < 0, torch.nan, labels)
 
 
 def float_type(scores: Scores, labels: Labels) -> torch.dtype:
@@ -73,28 +87,50 @@ def settle(
     empty: float | int | str,
     labels: Labels | None = None,
 ) -> PerList:
-    """Set the final values of lists that are empty, or that contain NaN.
+    """Set the final values of lists that are empty, or that no metric can measure.
 
     Empty lists, where ``without`` is True, get the value ``empty`` (NaN for ``"skip"``). A list in
-    which a real item has a NaN in ``scores``, or in ``labels`` if given, gets NaN even if it is
-    empty.
+    which a real item has a NaN in ``scores``, or a NaN or a number below 0 in ``labels`` if given,
+    gets the NaN ``BROKEN`` even if it is empty.
     """
-    check_empty(empty)
-    broken = scores.isnan() if labels is None else scores.isnan() | labels.isnan()
+    empty = check_empty(empty)
     values = values.masked_fill(without, torch.nan if empty == "skip" else float(empty))
-    return values.masked_fill((broken & mask).any(-1), torch.nan)
+    return values.masked_fill(broken_lists(scores, labels, mask), BROKEN)
+
+
+def broken_lists(scores: Scores, labels: Labels | None, mask: Mask) -> PerListMask:
+    """Return True where a real item has a NaN score, or a label that is not >= 0, ``[batch]``."""
+    broken = scores.isnan() if labels is None else scores.isnan() | ~(labels >= 0)
+    return (broken & mask).any(-1)
+
+
+def of_own_metric(values: PerList, scores: Scores, labels: Labels, mask: Mask) -> PerList:
+    """Return the values of a user's metric in the dtype of a metric.
+
+    Where the metric gives NaN, and a score is NaN, the value is ``BROKEN``.
+    """
+    broken = values.isnan() & broken_lists(scores, None, mask)
+    return values.to(float_type(scores, labels)).masked_fill(broken, BROKEN)
 
 
 def mean_over_lists(values: PerList, *, empty: float | int | str = "skip") -> float:
     """Return the mean of per-list values, in float64, as one sum divided by one count.
 
     ``values``, ``[lists]``, should be the values of all batches together, so that the batch size
-    cannot change the result. ``empty`` must be the convention under which they were computed. With
-    ``"skip"``, lists with the value NaN are left out. With a number, a NaN can only come from a NaN
-    score (or label), and the mean is then NaN. If no list is left, the mean is NaN too.
+    cannot change the result. ``empty`` is the convention under which they were computed. With
+    ``"skip"``, lists with the value NaN are left out, but for those that a metric of this package
+    found broken (a NaN score, or a label that is NaN or below 0): one of them makes the mean NaN.
+    With a number, any NaN does. If no list is left, the mean is NaN too.
+
+    >>> from ltr.metrics import ndcg
+    >>> scores = torch.tensor([[2.0, 1.0], [torch.nan, 1.0]])  # of a model that diverged
+    >>> labels = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    >>> mean_over_lists(ndcg(scores, labels, labels >= 0))
+    nan
     """
     check_empty(empty)
     values = values.detach().cpu().to(torch.float64)
     if empty == "skip":
-        values = values[~values.isnan()]
+        broken = values.view(torch.int64) == _BROKEN_BITS
+        values = values[~values.isnan() | broken]
     return float(values.sum()) / len(values) if len(values) else math.nan

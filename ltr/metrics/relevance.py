@@ -23,7 +23,7 @@ def _hits(scores: Scores, labels: Labels, mask: Mask, relevant: float | int) -> 
 
 def is_relevant(labels: Labels, mask: Mask, relevant: float | int) -> Mask:
     """Return True where a label is at least ``relevant``, ``[batch, list]``; False on padding."""
-    check_positive("relevant", relevant)
+    relevant = check_positive("relevant", relevant)
     return mask & (labels.double() >= threshold(relevant))  # in float32, 0.50000001 would be 0.5
 
 
@@ -64,7 +64,7 @@ def precision(
     >>> precision(scores, labels, labels >= 0, k=4).tolist()  # 2 of 4
     [0.5]
     """
-    check_k(k)
+    k = check_k(k)
     hits = _hits(scores, labels, mask, relevant)
     found = cut(at_ranks(hits, scores, mask, ties=ties), k).sum(-1)
     value = found / ((mask & (scores > -torch.inf)).sum(-1).clamp(min=1) if k is None else k)
@@ -133,6 +133,7 @@ def map(
         before = (place - 1) * (inside - 1).clamp(min=0) / (size - 1).clamp(min=1)
         precisions = chance * (ahead + 1 + before) / ranks
     total = of_item.sum(-1)
+    k = check_k(k)
     over = total if k is None or map_over == "relevant" else total.clamp(max=k)
     value = cut(precisions, k).sum(-1) / over
     return settle(value, scores, mask, labels=labels, without=total == 0, empty=empty)
@@ -227,7 +228,7 @@ def err(
     >>> err(scores, labels, labels >= 0, levels=3).tolist()  # 1/4 + 1/2 * 3/4 * (1 - 1/4)
     [0.53125]
     """
-    check_levels(levels)
+    levels = check_levels(levels)
     if ties == "averaged":
         raise ConfigError("err has no averaged ties: leave err out, or set ties to file")
     grades = promoted_labels(scores, labels, mask).masked_fill(~mask, 0)

@@ -66,16 +66,18 @@ class Convention:
     levels: int = 5
 
     def __post_init__(self) -> None:
-        check_empty(self.empty)
-        check_gain(self.gain, list(GAINS))
+        numbers = {
+            "empty": check_empty(self.empty),
+            "gain": check_gain(self.gain, list(GAINS)),  # a table becomes a tuple
+            "relevant": check_positive("relevant", self.relevant),
+            "levels": check_levels(self.levels),
+        }
         check_choice("discount", self.discount, list(DISCOUNTS))
         check_choice("ties", self.ties, list(TIES))
         check_choice("short", self.short, list(SHORT))
-        check_positive("relevant", self.relevant)
         check_choice("map_over", self.map_over, list(MAP_OVER))
-        check_levels(self.levels)
-        if not isinstance(self.gain, str):  # a list could be changed, and cannot be hashed
-            object.__setattr__(self, "gain", tuple(self.gain))
+        for key, value in numbers.items():  # as Python's own numbers, which files can hold
+            object.__setattr__(self, key, value)
 
     def describe(self, parts: Collection[str] | None = None) -> str:
         """Describe the convention in one line, for printing beside a value.
@@ -141,7 +143,7 @@ class Metric:
             raise ConfigError(f"metric {self.name} is this project's: give your own another name")
         if self.name not in METRICS and not self.is_own:
             raise _not_a_metric(str(self))
-        check_k(self.k)
+        object.__setattr__(self, "k", check_k(self.k))
 
     def __str__(self) -> str:
         """Return the name as it is written in configs, logs and tables, such as ``ndcg@10``."""
@@ -191,10 +193,10 @@ class Metric:
             raise
         except Exception as error:
             raise ConfigError(f"{self} fails ({_told(error)}): mend the function") from error
-        from ltr.metrics.per_list import check_values  # imports torch
+        from ltr.metrics.per_list import check_values, of_own_metric  # imports torch
 
         check_values(values, mask, whose=str(self))
-        return values.to(scores.dtype)
+        return of_own_metric(values, scores, labels, mask)
 
 
 def parse_metric(

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from ltr.errors import ConfigError
 from ltr.kernels.attention import attend_packed, keep_factors
-from ltr.knobs import positive_int
+from ltr.knobs import is_number, positive_int
 from ltr.typing import Mask, Scores
 
 
@@ -66,7 +66,7 @@ def sizes_tuple(setting: str, sizes: Iterable[int], *, least: int = 1) -> tuple[
 
     ``ConfigError``: there are fewer than ``least`` sizes, or one is not an integer >= 1.
     """
-    if isinstance(sizes, int | str):
+    if isinstance(sizes, str) or is_number(sizes):
         raise ConfigError(f"{setting}={sizes} is not a list: write '{setting}=[{sizes}]'")
     if len(sizes := list(sizes)) < least:
         raise ConfigError(f"{setting}=[] leaves no layer: name a size, or use model=linear")

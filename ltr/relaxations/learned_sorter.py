@@ -1,8 +1,8 @@
 """SoDeep: soft ranks from a network that was taught to sort."""
 
-import copy
 import functools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -70,14 +70,14 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
     scores = promoted(scores)  # in float16 the sums in ``standardised`` would overflow
     path = SHIPPED if sorter is None else Path(sorter)
     try:
-        network = _read(path, path.stat().st_mtime_ns)
+        changed = path.stat().st_mtime_ns
+        network = _read(path, changed, scores.dtype, scores.device)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         why = " ".join(str(error).split())[:80]
         raise ConfigError(
             f"sorter={path} cannot be read ({why}): make it by python examples/teach_sorter.py, "
             "or write sorter=null"
         ) from error
-    network = _cast(network, scores.dtype, scores.device)
     kind = scores.device.type
     known = torch.amp.is_autocast_available(kind)  # the meta device has none
     with torch.autocast(kind, enabled=False) if known else nullcontext():  # it needs all digits
@@ -87,16 +87,22 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
 
 
 @functools.cache
-def _read(path: Path, changed: int) -> Sorter:
+def _read(path: Path, changed: int, dtype: torch.dtype, device: torch.device) -> Sorter:
+    """Read the network in a thread of its own, and keep it for later calls.
+
+    Inference mode, a transform of torch.func and a default device belong to the caller's thread;
+    the network would keep traces of them after they end.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_load, path, dtype, device).result()
+
+
+def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Sorter:
     if not path.is_file():  # reading from a device may never end
         raise ValueError("it is no file")
     with torch.device("meta"):  # initial weights would use up random numbers
         sorter = Sorter()
     weights = json.loads(path.read_text())["weights"]
-    sorter.load_state_dict({name: torch.tensor(x) for name, x in weights.items()}, assign=True)
-    return sorter.requires_grad_(False)
-
-
-@functools.cache
-def _cast(sorter: Sorter, dtype: torch.dtype, device: torch.device) -> Sorter:
-    return copy.deepcopy(sorter).to(device=device, dtype=dtype)
+    read = {name: torch.tensor(x, dtype=torch.float32) for name, x in weights.items()}
+    sorter.load_state_dict(read, assign=True)
+    return sorter.requires_grad_(False).to(device=device, dtype=dtype)

@@ -22,7 +22,7 @@ def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matr
     >>> neural_sort(scores, scores < 9, temperature=0.1).round().tolist()  # ranks 1, 2, none
     [[[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]]
     """
-    check_positive("temperature", temperature)
+    temperature = check_positive("temperature", temperature)
     scores = promoted(scores).masked_fill(~mask, 0)
     sizes = mask.sum(-1, keepdim=True)
     # Shifting all scores does not change P; around 0 the sums below lose the fewest digits.
@@ -66,7 +66,7 @@ def soft_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix
     >>> soft_sort(scores, scores < 9)[0, 0]  # exp(-2) / (exp(-2) + 1) and the rest
     tensor([0.1192, 0.8808, 0.0000])
     """
-    check_positive("temperature", temperature)
+    temperature = check_positive("temperature", temperature)
     scores = promoted(scores).masked_fill(~mask, 0)
     ordered = scores.gather(-1, order_by_score(scores, mask))
     distances = (ordered.unsqueeze(-1) - scores.unsqueeze(-2)).abs() / temperature
@@ -93,8 +93,8 @@ def drawn_scores(
     4.1). ``beta`` > 0 scales only the noise here; in both papers it scales log p too. ``generator``
     draws the noise.
     """
-    check_positive("beta", beta)
-    positive_int("n_samples", n_samples)
+    beta = check_positive("beta", beta)
+    n_samples = positive_int("n_samples", n_samples)
     scores = promoted(scores)
     others = scores.masked_fill(~mask, torch.inf)
     # one more column, because amin fails on lists of length 0
@@ -105,15 +105,25 @@ def drawn_scores(
     return logs + beta * gumbel
 
 
+def _items_to_count(mask: Mask) -> int | None:
+    """Return the number of real items, or None where asking for it is not possible or waits."""
+    if mask.device.type != "cpu" or torch.compiler.is_compiling():
+        return None
+    try:
+        return int(mask.sum())
+    except RuntimeError:  # under vmap
+        return None
+
+
 def uniform_noise(
     mask: Mask, samples: int, like: Tensor, generator: torch.Generator | None = None
 ) -> Tensor:
     """Draw independent uniform numbers in (0, 1), ``[samples, batch, list]``; 0 on padding.
 
     On the CPU, numbers are drawn for real items only, in the order of the lists, so that padding
-    changes nothing. On a GPU, where counting the items would force a wait, and under torch.compile,
-    numbers are drawn for all places. The number that an item gets then depends on how much padding
-    there is, but not on where the padding is.
+    changes nothing. On a GPU, where counting the items would force a wait, under torch.compile, and
+    under a vmap over masks, numbers are drawn for all places. The number that an item gets then
+    depends on how much padding there is, but not on where the padding is.
 
     Args:
         mask: ``[batch, list]``.
@@ -122,9 +132,18 @@ def uniform_noise(
         generator: draws the numbers; None: torch's own generator of the device.
     """
     device = like.device if generator is None else generator.device
-    counted = mask.device.type == "cpu" and not torch.compiler.is_compiling()
-    numbers = int(mask.sum()) if counted else mask.numel()
-    drawn = torch.rand((samples, numbers), generator=generator, dtype=like.dtype, device=device)
+    numbers = _items_to_count(mask)
+    counted = numbers is not None
+    shape = samples, mask.numel() if numbers is None else numbers
+    try:
+        drawn = torch.rand(shape, generator=generator, dtype=like.dtype, device=device)
+    except RuntimeError as error:
+        if "randomness" not in str(error):  # what vmap says of the argument that it lacks
+            raise
+        raise NotImplementedError(
+            "this loss draws random numbers, which vmap and hessian of torch.func refuse: give "
+            "vmap or jacfwd randomness='same' or 'different', or take jacrev(jacrev(loss))"
+        ) from error
     limits = torch.finfo(like.dtype)
     drawn = drawn.to(like.device).clamp(limits.tiny, 1 - limits.eps)
     # the i-th number of each sample goes to the i-th real item of the batch

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ltr.errors import ConfigError
 from ltr.knobs import check_choice, positive_int
-from ltr.metrics.ordering import real_ranks
+from ltr.metrics.ordering import at_items, order_by_score, real_ranks
 from ltr.metrics.per_list import promoted
 from ltr.relaxations.neuralsort import neural_sort
 from ltr.relaxations.second_derivatives import fast_path
@@ -84,7 +84,7 @@ def _iterated(
             running = running & ~within.all(-1, keepdim=True)
             # On a GPU this test would force a wait, and it would break a compiled graph. Without
             # it the loop runs on, but lists that have stopped do not change.
-            if looks and not running.any():
+            if looks and _all_false(running):
                 break
         new_v = running & columns & (sums > floor)
         v = torch.where(new_v, _inverse(sums, new_v), v)
@@ -95,6 +95,14 @@ def _iterated(
             history.append(item)
     scaled = u.unsqueeze(-1) * p * v.unsqueeze(-2)
     return scaled, p, *(torch.stack(history) for history in histories)
+
+
+def _all_false(flags: Tensor) -> bool:
+    """Return whether all flags are False; False under vmap, where that has no single answer."""
+    try:
+        return not flags.any()
+    except RuntimeError:
+        return False
 
 
 def _inverse(sums: Tensor, used: Tensor) -> Tensor:
@@ -167,8 +175,28 @@ def ot_sort(
 
 def places(scores: Scores, mask: Mask) -> Scores:
     """Return x / (n - 1), which ``ot_sort`` passes to NeuralSort; x are the squashed scores."""
-    squashed = standardised(promoted(scores), mask).sigmoid()
+    standard = standardised(promoted(scores), mask)
+    squashed = _alike_where_tied(standard.sigmoid(), standard, mask)
     return squashed / (mask.sum(-1, keepdim=True) - 1).clamp(min=1)
+
+
+def _alike_where_tied(values: Tensor, scores: Scores, mask: Mask) -> Tensor:
+    """Return ``values``, equal where ``scores`` are equal, with their gradients as they are.
+
+    On the CPU a function such as ``sigmoid`` rounds the last numbers of a tensor in another way
+    than the others, so that what it gives for equal numbers can differ in the last digit. Here the
+    first of tied items lends its value to the others.
+    """
+    if values.device.type == "cuda":
+        return values
+    order = order_by_score(scores.detach(), mask)
+    ordered = scores.detach().gather(-1, order)
+    begins = ordered != ordered.roll(1, -1)  # a group of ties; at the first rank it may say no
+    ranks = torch.arange(mask.shape[-1], device=mask.device)
+    first = ranks.where(begins, 0).cummax(-1).values  # of the items tied with that at each rank
+    of_rank = values.detach().gather(-1, order.gather(-1, first))
+    lent = of_rank.gather(-1, at_items(order) - 1)
+    return values + (lent - values).detach()
 
 
 def standardised(scores: Scores, mask: Mask) -> Scores:

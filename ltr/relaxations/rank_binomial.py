@@ -28,7 +28,7 @@ def rank_distribution(scores: Scores, mask: Mask, *, sigma: float = 1.0) -> Matr
     >>> rank_distribution(scores, scores == 0)[0, :, 0]  # of two fair coins
     tensor([0.2500, 0.5000, 0.2500])
     """
-    check_positive("sigma", sigma)
+    sigma = check_positive("sigma", sigma)
     scores = promoted(scores).masked_fill(~mask, 0)
     beats = torch.special.ndtr(
         (scores.unsqueeze(-1) - scores.unsqueeze(-2)) / (sigma * math.sqrt(2))

@@ -1,4 +1,4 @@
-"""Second derivatives of functions whose fast path has first derivatives only.
+"""Derivatives of functions whose fast path has first derivatives only, or that leave PyTorch.
 
 A fast path is a compiled loop or a hand-written backward. It computes values and slopes (the
 gradient) together, and autograd sees the slopes as constants: differentiating them once more would
@@ -10,12 +10,19 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 
-def plain_path() -> bool:
-    """Return whether a torch.func transform is active, which needs plain PyTorch operations."""
-    compiles = torch.compiler.is_compiling()
-    return not compiles and bool(torch._C._are_functorch_transforms_active())
+def plain_path(scores: Tensor) -> bool:
+    """Return whether ``scores`` need plain PyTorch operations.
+
+    They do while a torch.func transform is active, and if they have a tangent of forward mode.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    if torch._C._are_functorch_transforms_active():
+        return True
+    return forward_ad.unpack_dual(scores).tangent is not None
 
 
 def fast_path(
@@ -27,7 +34,7 @@ def fast_path(
     """Return the values that a fast path computes, differentiable with respect to ``scores``.
 
     With ``create_graph=True``, the gradient is that of ``plain``, so that it can be differentiated
-    again. If ``plain_path()`` is True, values and gradient both come from ``plain``.
+    again. If ``plain_path(scores)`` is True, values and gradient both come from ``plain``.
 
     Args:
         scores: the tensor to differentiate with respect to.
@@ -37,7 +44,7 @@ def fast_path(
         plain: computes the same values with PyTorch operations. Neither it nor ``run`` may draw
             random numbers.
     """
-    if plain_path():
+    if plain_path(scores):
         return plain(scores)
     return cast(Tensor, _FastPath.apply(scores, run, pull, plain))
 
@@ -62,16 +69,96 @@ class _FastPath(torch.autograd.Function):
 
 
 def once(values: Tensor, what: str) -> Tensor:
-    """Return ``values`` with a backward that raises ``NotImplementedError`` for second derivatives.
+    """Return ``values``, whose second derivative raises ``NotImplementedError``.
 
-    The backward raises under ``create_graph=True`` and in torch.func; ``what`` is the name of the
-    function in the message.
+    The first is that of ``values``, also in torch.func and in forward mode. ``what`` is the name of
+    the function in the message.
     """
+    return cast(Tensor, _Once.apply(values, what))
 
-    def refuse(_: Tensor) -> Tensor:
-        raise NotImplementedError(
-            f"{what} has no second derivative: take the first alone, without create_graph=True "
-            "and torch.func"
-        )
 
-    return fast_path(values, lambda values, _: (values.detach(),), lambda grad: grad, refuse)
+class _Once(torch.autograd.Function):
+    """The identity, whose derivative cannot be differentiated."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: Tensor, what: str) -> Tensor:
+        return values.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        values, ctx.what = inputs
+        ctx.save_for_backward(values)
+        ctx.save_for_forward(values)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _Refusing.apply(grad, *ctx.saved_tensors, ctx.what), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: Any) -> Tensor:
+        return cast(Tensor, _Refusing.apply(tangent, *ctx.saved_tensors, ctx.what))
+
+
+class _Refusing(torch.autograd.Function):
+    """The identity of a derivative; it takes the values too, so as to be a function of them."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(derivative: Tensor, values: Tensor, what: str) -> Tensor:
+        return derivative.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.what = inputs[-1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        raise _no_second_derivative(ctx.what)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        raise _no_second_derivative(ctx.what)
+
+
+def _no_second_derivative(what: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"{what} has no second derivative: take the first alone, without create_graph=True and "
+        "hessian"
+    )
+
+
+def on_numbers(compute: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """Return ``compute(*tensors)``, which reads the numbers of the tensors, as a constant.
+
+    In torch.func tensors have no numbers to read; there ``compute`` gets the tensors that they
+    stand for. All tensors, and the result, are ``[batch, list]``; lists do not see each other.
+    """
+    tensors = tuple(tensor.detach() for tensor in tensors)
+    if not plain_path(tensors[0]):
+        return compute(*tensors)
+    return cast(Tensor, _OnNumbers.apply(compute, *tensors))
+
+
+class _OnNumbers(torch.autograd.Function):
+    @staticmethod
+    def forward(compute: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        return compute(*tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], compute: Any, *tensors: Tensor
+    ) -> tuple[Tensor, int]:
+        size = info.batch_size
+        batches = [
+            tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            for tensor, dim in zip(tensors, in_dims[1:], strict=True)
+        ]
+        found = on_numbers(compute, *(batch.flatten(0, 1) for batch in batches))
+        return found.unflatten(0, (size, found.shape[0] // size)), 0

@@ -63,7 +63,7 @@ def soft_sorted(
 
     ``values``, ``[batch, item, channel]``, are 0 on padding.
     """
-    check_positive("temperature", temperature)
+    temperature = check_positive("temperature", temperature)
     check_choice("network", network, list(_NETWORKS))
     check_choice("distribution", distribution, list(_DISTRIBUTIONS))
     scores, f = promoted(scores).masked_fill(~mask, 0), _DISTRIBUTIONS[distribution]

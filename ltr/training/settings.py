@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ltr.errors import ConfigError
-from ltr.knobs import is_number
+from ltr.knobs import is_number, python_number
 
 _LEAST = {
     "seed": 0, "epochs": 0, "batch_size": 1, "shards": 1, "list_size": 2, "patience": 1,
@@ -53,6 +53,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check every field, and report all errors together."""
+        for name in self.names():
+            object.__setattr__(self, name, python_number(getattr(self, name)))
         given, wrong = vars(self), list[str]()
 
         def check(name: str, good: bool, remedy: str) -> None:
