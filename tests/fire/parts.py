@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+import pandas as pd
 from filelock import FileLock, Timeout
 
 from fire import works
@@ -24,6 +25,8 @@ _WORDS = re.compile(
 )
 _OF_RUN = ("**/best.pt", "**/last.pt", "**/results.json", "**/queries.csv", "**/scores.csv",
            "**/history.csv", "**/identity.txt", "**/.hydra/*.yaml")  # fmt: skip
+_OF_TWO = tuple(f"out/two/*/{name}" for name in
+                ("best.pt", "last.pt", "results.json", "queries.csv", "scores.csv"))  # fmt: skip
 _CHECKPOINTS, _CACHE = "out/*/*.pt", "cache/*/*"
 
 
@@ -33,6 +36,7 @@ class Reader(NamedTuple):
     work: Work
     files: tuple[str, ...]
     command: Command = ()  # it prints what counts; empty: the work goes on
+    is_mixed: bool = False  # the damage: a file of another run, not a bit or a cut
 
 
 _EVALUATION = ("scripts/evaluate.py", "checkpoint={run}", *works.LISTS[2:], "threads=1")
@@ -50,16 +54,27 @@ READERS = {
     "sweep-again": Reader(works.SWEEP, (*_OF_RUN, _CACHE, "out/two/*.*")),
     "search-again": Reader(works.SEARCH, _SEARCH),
     "table-again": Reader(works.TABLE, (*_OF_RUN, "out/tables/*/*", _CACHE)),
+    **{
+        f"mixed-{name}": Reader(works.SWEEP, _OF_TWO, command, is_mixed=True)
+        for name, command in {
+            "evaluate": _EVALUATION,
+            "compare": ("scripts/compare.py", "out/two", "samples=200"),
+            "ensemble": works.ENSEMBLE.begin,
+            "sweep-again": (),
+        }.items()
+    },
 }
 
 
 def subjects(stage: Stage) -> Iterator[Subject]:
     """A subject for each work that is killed, and for each command that reads files."""
     of_runs = (works.NETWORK, trees("lightgbm"), works.SWEEP, works.SEARCH, works.TABLE)
-    for work in (*of_runs, works.CACHE):
+    for work in (*of_runs, works.ENSEMBLE, works.RECOMMEND, works.CACHE):
         yield Subject("kills", work.name, partial(_killed, stage, work))
-    for name in READERS:
-        yield Subject("flips", name, partial(_damaged, stage, name))
+    for name, reader in READERS.items():
+        part = "mixes" if reader.is_mixed else "flips"
+        yield Subject(part, name.removeprefix("mixed-"), partial(_damaged, stage, name))
+    yield Subject("quotes", "prepare-data", partial(_quoted, stage))
 
 
 def _killed(stage: Stage, work: Work, rng: Random) -> Result:
@@ -67,7 +82,7 @@ def _killed(stage: Stage, work: Work, rng: Random) -> Result:
     stage.undisturbed(work)
     seconds, writes = stage.spans[work.name]
     moments = []
-    with stage.empty(f"kills-{work.name}-{rng.getrandbits(32)}") as folder:
+    with stage.empty(f"kills-{work.name}-{rng.getrandbits(32)}", work.of) as folder:
         result, command = Result("harmless"), work.begin
         for _ in range(rng.choice((1, 1, 2))):
             signum, counted = rng.choice(_SIGNALS), rng.random() < 0.6
@@ -160,7 +175,8 @@ def _damaged(stage: Stage, name: str, rng: Random) -> Result:
         folder = Path(shutil.copytree(source, above / "one", symlinks=True))
         paths = {path for files in reader.files for path in folder.glob(files) if path.is_file()}
         path = rng.choice(sorted(path for path in paths if path.stat().st_size))
-        what = f"{path.relative_to(folder)}, {damage(path, rng)}"
+        damaged = mix(path, rng) if reader.is_mixed else damage(path, rng)
+        what = f"{path.relative_to(folder)}, {damaged}"
         outcome, detail = judged(*_given(reader, folder), usual, expected)
     return Result(outcome, f"{what}: {detail}" if detail else "")
 
@@ -175,6 +191,53 @@ def damage(path: Path, rng: Random) -> str:
         return f"bit {bit} of byte {place}"
     path.write_bytes(content[:place])
     return f"cut to {place} of {len(content)} bytes"
+
+
+def mix(path: Path, rng: Random) -> str:
+    """Replace a file of a run by that of another run beside it; say which."""
+    runs = sorted(path.parent.parent.glob(f"*/{path.name}"))
+    other = rng.choice([beside for beside in runs if beside != path])
+    shutil.copy(other, path)
+    return f"that of {other.parent.name}"
+
+
+_ITEMS = re.compile(r"^ +(?:train|vali|test) +([0-9,]+)", re.MULTILINE)  # of prepare_data
+_HEADER = "query,size,grade,name"
+_OF_TABLE = ("dataset=table", "data_dir=.", "dataset.path=items.csv", "dataset.query=query",
+             "dataset.label=grade", "dataset.id=name", "cache_dir=cache", "threads=1")  # fmt: skip
+
+
+def _quoted(stage: Stage, rng: Random) -> Result:
+    """Put one or two quotes at random places of a CSV file, and read it as pandas does."""
+    rows = [f"{row // 6},{row * 7 % 13},{row % 3},item {row}" for row in range(120)]
+    text = "\n".join([_HEADER, *rows]) + "\n"
+    places = sorted(rng.sample(range(len(_HEADER) + 1, len(text)), rng.choice((1, 2))))
+    for place in reversed(places):
+        text = text[:place] + '"' + text[place:]
+    with stage.empty(f"quotes-{rng.getrandbits(32)}") as folder:
+        (folder / "items.csv").write_text(text)
+        ended = child(("scripts/prepare_data.py", *_OF_TABLE), folder)
+        outcome, detail = read_as_pandas_does(ended, folder / "items.csv")
+    return Result(outcome, f"quotes at {places}: {detail}" if detail else "")
+
+
+def read_as_pandas_does(ended: Ended, path: Path) -> Result:
+    """Whether ``prepare_data`` refused a CSV file, or read as many rows as pandas does."""
+    if ended.raised is not None:
+        return Result("traceback", ended.raised)
+    if ended.status > 0 and "error" in ended.err:
+        return Result("noticed")
+    if ended.status != 0:
+        return Result("crash", f"status {ended.status}, last said: {ended.last_line}")
+    counts = _ITEMS.findall(ended.out)
+    items = sum(int(count.replace(",", "")) for count in counts)
+    try:
+        expected = len(pd.read_csv(path, dtype=str, keep_default_na=False))
+    except pd.errors.ParserError as error:
+        return Result("silent", f"{items} items of a file that pandas refuses: {error}")
+    if items != expected:
+        return Result("silent", f"{items} items; pandas reads {expected}")
+    return Result("harmless")
 
 
 def judged(ended: Ended, made: Callable[[], Made], usual: Ended, expected: Made) -> Result:

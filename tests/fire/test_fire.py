@@ -3,12 +3,13 @@
 import re
 import signal
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from fire.__main__ import Tally, findings, parse, table
 from fire.children import NEVER, ROOT, Ended, Moment, child
-from fire.parts import judged, leftovers, stopped
+from fire.parts import judged, leftovers, mix, read_as_pandas_does, stopped
 from fire.works import Made, Result, Subject
 from ltr.errors import DataError
 
@@ -66,6 +67,31 @@ def test_a_child_ends_as_a_program_would_and_a_signal_comes_at_its_write(tmp_pat
 )  # fmt: skip
 def test_a_stop_is_clean_or_not(status: int, err: str, outcome: str) -> None:
     assert stopped(Ended(status, "", err), signal.SIGTERM).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "printed", "outcome"),
+    [
+        ("q,g\n1,0\n1,1\n", 0, "   train   1  1\n   test   1  1", "harmless"),
+        ("q,g\n1,0\n1,1\n", 0, "   train   1  1", "silent"),
+        ('q,g\n1,"0\n1,1\n', 0, "   train   1  1", "silent"),
+        ('q,g\n1,"0\n1,1\n', 2, "", "noticed"),
+    ],
+)
+def test_a_csv_file_with_quotes_is_read_as_pandas_does_or_refused(
+    tmp_path: Path, text: str, status: int, printed: str, outcome: str
+) -> None:
+    (tmp_path / "items.csv").write_text(text)
+    ended = Ended(status, printed, "error: a quote is not closed" if status else "")
+    assert read_as_pandas_does(ended, tmp_path / "items.csv").outcome == outcome
+
+
+def test_a_file_is_mixed_with_that_of_another_run(tmp_path: Path) -> None:
+    for run in ("first", "second"):
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "best.pt").write_text(run)
+    assert mix(tmp_path / "first" / "best.pt", Random(1)) == "that of second"
+    assert (tmp_path / "first" / "best.pt").read_text() == "second"
 
 
 def test_parts_of_files_are_leftovers(tmp_path: Path) -> None:

@@ -123,9 +123,13 @@ class Work:
     begin: Command  # script and arguments
     made: Callable[[Path], Made]  # what it has made in the folder where it was done
     single: bool = False  # one run, which a user resumes; of others the same command goes on
+    of: "Work | None" = None  # the work whose folder it needs
+    output: str = ""  # the folder that it writes once, and that a user evaluates when it is there
 
     def go_on(self, folder: Path) -> Command:
         """What a user types, in the folder of a try, after it was cut off."""
+        if self.output and (folder / self.output).exists():
+            return ("scripts/evaluate.py", self.output, *LISTS[2:], "threads=1")
         runs = run_folders(folder) if self.single else []
         if not runs:
             return self.begin
@@ -145,6 +149,18 @@ def trees(library: str) -> Work:
     """Training of boosted trees; a library writes its settings beside them, so scores count."""
     begin = ("train.py", *_PLACES, f"model={library}", *_TREES[library], "epochs=20")
     return Work(library, begin, partial(_made_by_runs, weights=False), single=True)
+
+
+def _made_of_ensemble(folder: Path, output: str) -> Made:
+    """What is kept of an ensemble, or of the chosen run: files that a user goes on with."""
+    kept = folder / output
+    if not (kept / "results.json").is_file():
+        return {"files": str(sorted(path.name for path in kept.iterdir()))}
+    results = json.loads((kept / "results.json").read_text())
+    numbers = {key: results[key] for key in ("test", "vali", "crossfit", "data")}
+    texts = {name: (kept / name).read_text() for name in ("queries.csv", "scores.csv")}
+    return {"files": str(sorted(path.name for path in kept.iterdir())), **texts,
+            "results.json": _plain(numbers)}  # fmt: skip
 
 
 def _search(name: str, trials: int) -> Work:
@@ -179,6 +195,37 @@ TABLE = Work(
      "batch_size=5", "model.hidden_sizes=[4]", "workers=1"),
     lambda folder: _made_by_runs(folder, "out/tables/*/table.csv", "out/tables/*/runs.csv"),
 )  # fmt: skip
+ENSEMBLE = Work(
+    "ensemble",
+    ("scripts/ensemble.py", "out/two", "weights=vali", "output=out/together", *LISTS[2:],
+     "threads=1"),
+    partial(_made_of_ensemble, output="out/together"),
+    of=SWEEP,
+    output="out/together",
+)  # fmt: skip
+_RECOMMEND = ("scripts/recommend.py", "table=data/rows.yaml", *_PLACES, "workers=1")
+_RECOMMENDED = Work(
+    "recommended",
+    (*_RECOMMEND, "output=out/first"),
+    partial(_made_of_ensemble, output="out/first"),
+    output="out/first",
+)
+RECOMMEND = Work(  # its runs are trained already: a kill falls into the choice and the copy
+    "recommend",
+    (*_RECOMMEND, "output=out/best"),
+    partial(_made_of_ensemble, output="out/best"),
+    of=_RECOMMENDED,
+    output="out/best",
+)
+ROWS = """title: Two rankers and both together
+settings: ["metrics=[ndcg@5]", select_on=ndcg@5, epochs=2, batch_size=5]
+metrics: [ndcg@5]
+conventions: [paper]
+rows:
+  linear: [model=linear, loss=ranknet]
+  adarank: [model=adarank]
+  both: {ensemble: [linear, adarank], weights: vali}
+"""
 SEARCH, LONGER_SEARCH = _search("search", 3), _search("longer-search", 8)
 
 
@@ -189,6 +236,8 @@ class Stage:
         """Write the lists."""
         self.root, self.data, self.lock = root, root / "data", threading.RLock()
         self.spans: dict[str, tuple[float, int]] = {}  # seconds and writes of an undisturbed work
+        self.data.mkdir(parents=True)
+        (self.data / "rows.yaml").write_text(ROWS)
         sizes = np.random.default_rng(20)
         for name, width, lists in (("mine", 5, (24, 8, 8)), ("more", 20, (300, 60, 60))):
             for seed, (split, count) in enumerate(zip(SPLITS, lists, strict=True)):
@@ -200,7 +249,7 @@ class Stage:
         folder = self.root / "undisturbed" / work.name
         with self.lock:
             if work.name not in self.spans:
-                self._begin(folder)
+                self._begin(folder, work.of)
                 started = time.perf_counter()
                 ended = child(work.begin, folder)
                 if ended.status != 0:
@@ -220,15 +269,20 @@ class Stage:
         return folder
 
     @contextmanager
-    def empty(self, name: str) -> Iterator[Path]:
-        """A folder for one try; it holds the lists, as a link, and goes afterwards."""
+    def empty(self, name: str, of: Work | None = None) -> Iterator[Path]:
+        """A folder for one try; it holds the lists, as a link, and goes afterwards. It begins as
+        that of the work ``of``.
+        """
         folder = self.root / "tries" / name.replace(".", "-")  # x.pt would be a checkpoint
-        self._begin(folder)
+        self._begin(folder, of)
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _begin(self, folder: Path) -> None:
+    def _begin(self, folder: Path, of: Work | None = None) -> None:
+        if of is not None:
+            shutil.copytree(self.undisturbed(of), folder, symlinks=True)
+            return
         folder.mkdir(parents=True)
         (folder / "data").symlink_to(self.data)
