@@ -117,9 +117,10 @@ def test_folds(tmp_path) -> None:
     data = dataset(tmp_path, fold=2, folds=5, name="mq2008", width=46)
     assert data.path("vali") == mine / "Fold2" / "vali.txt"
     assert (data.fold, data.width, data.split("train").width) == (2, 46, 46)
-    for fold in (None, 3):
-        message = refused(lambda fold=fold: dataset(tmp_path, fold=fold).split("train"))
-        assert "; set dataset.folder, dataset.fold" in message
+    message = refused(lambda: dataset(tmp_path).split("train"))
+    assert "; it has folds: set dataset.fold=1, or dataset.folds=2" in message
+    message = refused(lambda: dataset(tmp_path, fold=3).split("train"))
+    assert "; set dataset.folder, dataset.fold" in message
     for fold in (None, 0, 6, True):
         message = refused(lambda fold=fold: dataset(tmp_path, fold=fold, folds=5), ConfigError)
         assert message == f"dataset.fold={fold}: give a whole number from 1 to 5"

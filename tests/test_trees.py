@@ -355,7 +355,7 @@ def test_a_library_that_is_missing_is_named(monkeypatch) -> None:
     for name in ("xgboost", "catboost"):
         monkeypatch.setitem(sys.modules, name, None)
         said = f"{name} does not load here (import of {name} halted; None in sys.modules)"
-        assert mistake(f"model={name}").startswith(f"{said}: pip install 'ltr-torch[gbdt]'")
+        assert mistake(f"model={name}").startswith(f"model: {said}: pip install 'ltr-torch[gbdt]'")
 
 
 @pytest.mark.slow

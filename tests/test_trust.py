@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from ltr.console.compose import user_error
 from ltr.console.configs import CONFIGS
 from ltr.console.folders import read_overrides, register_resolvers, run_folder
-from ltr.errors import CheckpointError, ConfigError
+from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.experiment.run import run
 from ltr.experiment.start import resumed
 from ltr.inference.evaluate import evaluate_model
@@ -217,6 +217,8 @@ def test_a_run_folder_with_links_is_not_written_through(tmp_path, name) -> None:
 def test_kept_overrides_are_text(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("SECRET", "swordfish")
     path = tmp_path / "overrides.yaml"
-    path.write_text("- seed=1\n- ${oc.env:SECRET}=2\n- {a: 1}\n")
+    path.write_text("- seed=1\n- ${oc.env:SECRET}=2\n")
     assert read_overrides(path) == ["seed=1", "${oc.env:SECRET}=2"]
+    path.write_text("- seed=1\n- {a: 1}\n")
+    assert "a list of texts" in refused(lambda: read_overrides(path), DataError)
     assert os.environ["SECRET"]

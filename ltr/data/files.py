@@ -190,9 +190,15 @@ class LetorFiles(SplitFiles):
             remedy = public.how_to_get(self.data_dir)
         elif splits == ("test",) and self.path("train").is_file():
             remedy = f"these lists have no test split: put a test.txt there, or {OTHER_SPLIT}"
-        elif self.fold is None and (folds := len([*self.folder.glob("Fold[0-9]")])):
+        elif self.fold is None and (folds := self._count_folds()):
             remedy = f"it has folds: set dataset.fold=1, or dataset.folds={folds} for them all"
         raise DataError(f"{folder}: no file {', '.join(missing)}; {remedy}")
+
+    def _count_folds(self) -> int:
+        """Return the number of folders ``Fold1``, ``Fold2``, ... in the folder."""
+        if not os.path.isdir(self.folder):  # noqa: PTH112 (a name that is too long is no error)
+            return 0
+        return len([*self.folder.glob("Fold[0-9]")])
 
     def _missing(self, splits: Sequence[str]) -> list[str]:
         """Return the names of the files of ``splits`` that are not there."""
