@@ -96,7 +96,7 @@ def test_the_numbers_are_those_of_the_command_line(model, letor_folder, tmp_path
     kept = RunFolder(folder)
     assert [ranker.results_[s] == kept.results[s] for s in ("vali", "test")] == [True, True]
     assert ranker.predict(X, qid).tolist() == kept.scores.astype(np.float32).tolist()
-    assert ranker.score(X, y, qid) == kept.results["test"]["ndcg@5"]
+    assert ranker.score(X, y, qid) == kept.results["ties_averaged"]["test"]["ndcg@5"]
     queries = ranker.evaluate(X, y, qid)
     pd.testing.assert_frame_equal(queries, kept.queries, check_dtype=False)
     assert Ranker.load(folder).predict(X, qid).tolist() == ranker.predict(X, qid).tolist()
@@ -398,7 +398,9 @@ def test_a_kept_ranker_is_a_run_folder(tmp_path, letor_folder) -> None:
     for copy in (again, pickle.loads(pickle.dumps(ranker))):
         assert copy.predict(X).tolist() == ranker.predict(X).tolist()
         assert (copy.model, copy.loss) == ("mlp", "listnet")
-    assert again.results_ == ranker.results_
+    about_files = "checkpoints_sha256"  # a checkpoint names its data from where it is
+    for name in again.results_.keys() - {about_files}:
+        assert again.results_[name] == ranker.results_[name], name
     own = [f"data_dir={letor_folder}", f"cache_dir={letor_folder}/cache"]
     asked = [f"checkpoint={tmp_path}/kept2", "dataset=letor", "dataset.folder=mine", *own]
     said = evaluate_model(typed("evaluate", [*asked, "split=test"]))

@@ -66,7 +66,11 @@ class SweepSummary(Callback):
             return
         HydraConfig.instance().set_config(config)  # the folder's name may refer to it
         try:
-            check_folder(Path(config.hydra.run.dir), config.resume, config.hydra.overrides.task)
+            folder = Path(config.hydra.run.dir)
+        except OmegaConfBaseException:
+            return  # Hydra resolves the name again, and reports the error
+        try:
+            check_folder(folder, config.resume, config.hydra.overrides.task)
         except ConfigError as error:
             raise Stop(error) from error
 
