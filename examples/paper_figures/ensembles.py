@@ -26,7 +26,7 @@ from ltr.scorers.weights import (
 )
 
 LISTS = [20, 50, 157, 500]  # of vali
-ITEMS, MEMBERS, EPOCHS, TEST, DRAWS, SEED = 20, 8, 10, 4000, 30, 0
+ITEMS, MEMBERS, EPOCHS, TEST, DRAWS, SEED = 20, 8, 10, 4000, 10, 0
 SPREADS = {"alike": 0.1, "unlike": 0.5, "one is best": 0.1}  # of the members' errors
 METRIC, CONVENTION = parse_metric("ndcg@5"), Convention()
 RULES = ("equal", "picked on halves", "shrunken", "greedy")
