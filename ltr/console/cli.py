@@ -6,9 +6,10 @@ Importing this module must stay cheap (no torch), because ``--help`` and shell c
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import hydra
 import yaml  # type: ignore[import-untyped]
@@ -23,6 +24,7 @@ from ltr.console.arguments import SEVERAL, as_hydra
 from ltr.console.compose import explain
 from ltr.console.configs import CONFIGS, composed_with, own_configs
 from ltr.console.folders import register_resolvers
+from ltr.console.options import parse_options
 from ltr.console.process import check_torchrun, ending, one_line
 from ltr.errors import ConfigError
 from ltr.training.interruption import stoppable
@@ -34,13 +36,14 @@ _GOES_ON = ("table", "search", "recommend")
 def run_command(name: str, place: str) -> None:
     """Run the command ``name`` with this process's arguments, and end it as ``ending`` describes.
 
-    ``place`` is its function, as ``module:function``. It takes the config and returns a text to
-    print, a bool, or both as a tuple. After False, the exit status is 1.
+    ``place`` is its function, as ``module:function``. It takes the options of the command (or the
+    whole config) and returns a text to print, a bool, or both as a tuple. After False, the exit
+    status is 1.
     """
 
     def work(cfg: DictConfig) -> Any:
         module, _, function = place.partition(":")
-        done = getattr(import_module(module), function)(cfg)
+        done = call_command(getattr(import_module(module), function), cfg)
         for part in done if isinstance(done, tuple) else (done,):
             if isinstance(part, str):
                 print(part)
@@ -53,6 +56,14 @@ def run_command(name: str, place: str) -> None:
         done = through_hydra(name, work, as_hydra(name, sys.argv[1:]))
     if done is False or (isinstance(done, tuple) and False in done):
         sys.exit(1)
+
+
+def call_command(command: Callable[[Any], Any], cfg: DictConfig) -> Any:
+    """Call ``command`` with ``cfg``, parsed into the dataclass that annotates its parameter."""
+    (options_type,) = (hint for name, hint in get_type_hints(command).items() if name != "return")
+    if is_dataclass(options_type):
+        return command(parse_options(options_type, cfg))
+    return command(cfg)
 
 
 def through_hydra(

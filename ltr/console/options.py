@@ -1,0 +1,103 @@
+"""Parse the composed config of a command into a dataclass of its options, checked by type."""
+
+from collections.abc import Callable
+from dataclasses import MISSING, Field, field, fields
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from omegaconf import DictConfig, OmegaConf
+
+from ltr.console.keys import as_list, required
+from ltr.errors import ConfigError
+from ltr.knobs import is_number
+
+Options = TypeVar("Options")
+
+
+def at_least(minimum: int) -> Any:
+    """Declare a field that is an integer of at least ``minimum``."""
+    return field(metadata={"minimum": minimum})
+
+
+def parse_options(options_type: type[Options], cfg: DictConfig) -> Options:
+    """Return the options in ``cfg`` as an instance of ``options_type``.
+
+    Args:
+        options_type: a dataclass with a field for each key that the command reads. A field is a
+            ``str``, ``bool``, ``int``, ``float``, one of these or None, ``tuple[str, ...]`` (a
+            single text, a list, or null for an empty one), or ``Any`` (plain lists and dicts).
+        cfg: the composed config of the command.
+
+    Raises:
+        ConfigError: a key without a default is missing, or a value has another type.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Example:
+    ...     runs: tuple[str, ...]
+    ...     margin: float
+    ...     samples: int = at_least(1)
+    >>> parse_options(Example, OmegaConf.create({"runs": "a", "margin": 1, "samples": 5}))
+    Example(runs=('a',), margin=1.0, samples=5)
+    """
+    hints = get_type_hints(options_type)
+    option_fields: tuple[Field[Any], ...] = fields(options_type)  # type: ignore[arg-type]
+    required(cfg, *(name for name in _names(option_fields) if OmegaConf.is_missing(cfg, name)))
+    values = {
+        option.name: _parse(option.name, cfg.get(option.name), hints[option.name], option)
+        for option in option_fields
+        if option.name in cfg or option.default is MISSING
+    }
+    return options_type(**values)
+
+
+def _names(option_fields: tuple[Field[Any], ...]) -> list[str]:
+    return [option.name for option in option_fields]
+
+
+def _parse(name: str, value: Any, hint: Any, option: Field[Any]) -> Any:
+    """Return the value of the key ``name`` as the type ``hint``."""
+    if hint is Any:
+        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    if hint == tuple[str, ...]:
+        return tuple(as_list(value))
+    allowed = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    if value is None and NoneType in allowed:
+        return None
+    kind = next(kind for kind in allowed if kind is not NoneType)
+    return _PARSERS[kind](name, value, option)
+
+
+def _parse_text(name: str, value: Any, option: Field[Any]) -> str:
+    if value is None:
+        raise ConfigError(f"give {name}=...; see --help")
+    return str(value)
+
+
+def _parse_bool(name: str, value: Any, option: Field[Any]) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}={value}: write true or false")
+    return value
+
+
+def _parse_int(name: str, value: Any, option: Field[Any]) -> int:
+    minimum = option.metadata.get("minimum")
+    is_integer = type(value) is int  # True is an int, too
+    if not is_integer or (minimum is not None and value < minimum):
+        limit = "" if minimum is None else f" >= {minimum}"
+        raise ConfigError(f"{name}={value}: give a whole number{limit}")
+    return int(value)
+
+
+def _parse_float(name: str, value: Any, option: Field[Any]) -> float:
+    if not is_number(value):
+        raise ConfigError(f"{name}={value}: give a number, such as 0.05")
+    return float(value)
+
+
+_PARSERS: dict[type, Callable[[str, Any, Field[Any]], Any]] = {
+    str: _parse_text,
+    bool: _parse_bool,
+    int: _parse_int,
+    float: _parse_float,
+}
