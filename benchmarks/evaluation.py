@@ -28,7 +28,7 @@ def work(side: str, *, keys: Any) -> Work:
     torch.manual_seed(0)
     if side == OURS:
         metrics, items = [Metric("ndcg", k) for k in CUTOFFS], parts.settings.evaluation_items
-        model = parts.model(lists.width).to(parts.device)
+        model = parts.make_model(lists.width).to(parts.device)
         data = ItemTensors(lists, transform, parts.device)
 
         def call() -> object:

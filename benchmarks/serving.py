@@ -37,7 +37,7 @@ def _network(side: str, experiment: Any, lists: Any, raw: Any, keys: Any) -> Any
     """PyTorch with the transform in NumPy, or a graph that holds the transform."""
     transform = experiment.fit_transform(lists)
     torch.manual_seed(0)
-    network = experiment.model(lists.width).to(experiment.device).eval()
+    network = experiment.make_model(lists.width).to(experiment.device).eval()
     mask = torch.ones(1, len(raw), dtype=torch.bool, device=experiment.device)
     if side == OURS:
         ranks = torch.arange(1, len(raw) + 1, device=experiment.device)[None]
@@ -59,7 +59,7 @@ def _network(side: str, experiment: Any, lists: Any, raw: Any, keys: Any) -> Any
 
 def _trees(side: str, experiment: Any, lists: Any, raw: Any, keys: Any) -> Any:
     """The library inside our model, or the library's own prediction."""
-    trees, some = experiment.model(lists.width), first(lists, len(lists) // 2)
+    trees, some = experiment.make_model(lists.width), first(lists, len(lists) // 2)
     data = FitData(ItemTensors(some, no_transform(some)), {}, experiment.settings)
     *_, last = itertools.islice(trees.rounds(data), keys.trees + 1)
     content, threads = last.state(), torch.get_num_threads()

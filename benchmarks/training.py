@@ -61,9 +61,9 @@ def trained(side: str, loss: str, cfg: Any) -> Any:
     transform = parts.fit_transform(lists)
     torch.manual_seed(int(cfg.seed))
     np.random.seed(int(cfg.seed))  # noqa: NPY002 (allRank cuts long lists with it)
-    make = partial(peers.allrank_model, cfg.model) if theirs else parts.model
+    make = partial(peers.allrank_model, cfg.model) if theirs else parts.make_model
     model = make(lists.width).to(parts.device)
-    optimizer = parts.optimizer(model.parameters())
+    optimizer = parts.make_optimizer(model.parameters())
     if theirs:
         batches = peers.allrank_loader(lists, transform, cfg.batch_size, cfg.list_size)
         step = peers.need("allrank.training.train_utils").loss_batch

@@ -19,7 +19,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.labels import check_loss, check_metrics
+from ltr.experiment.data_checks import check_loss, check_metrics
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
 from ltr.metrics.spec import METRICS

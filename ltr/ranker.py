@@ -25,8 +25,9 @@ from ltr.console.keys import as_list, flat
 from ltr.data.lists import Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import DataError, OutputError
+from ltr.experiment.build import build
 from ltr.experiment.copies import correct_copy
-from ltr.experiment.labels import check_metrics
+from ltr.experiment.data_checks import check_metrics
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RESULTS, RunFolder
 from ltr.knobs import python_number
@@ -195,14 +196,17 @@ class Ranker(BaseEstimator):
         lists = {split: replace(one, rows=None).with_digest() for split, one in lists.items()}
         dataset = MemoryLists(name="memory", lists=lists, cut=cfg.dataset.cut)
         trained = _Trained()
-        hooks = [trained, OnEpoch(lambda _, row: print(sentence(row, cfg.epochs)))]
+        hooks: list[Hook] = [trained]
+        if self.verbose > 1:
+            hooks.append(OnEpoch(lambda _, row: print(sentence(row, cfg.epochs))))
+        experiment = build(cfg, choices, dataset)
         with (
             tempfile.TemporaryDirectory(prefix="ltr-") as name,
             torch.random.fork_rng(),
             quiet(not self.verbose),
         ):
             try:
-                run(cfg, Path(name), choices, dataset, hooks if self.verbose > 1 else [trained])
+                run(experiment, Path(name), hooks)
             except Interrupted as stop:
                 raise KeyboardInterrupt from stop
             write_overrides(Path(name, ".hydra", "overrides.yaml"), overrides)
@@ -244,7 +248,7 @@ class Ranker(BaseEstimator):
         split between two folds, the score is too high.
         """
         check_is_fitted(self)
-        name = str(self._settings.select_on)
+        name = str(self._settings["select_on"])
         lists, values, convention = self._measured(
             [name], None, X, qid, averaged=True, group=group, y=y, weights=sample_weight,
             position=position,
@@ -278,7 +282,7 @@ class Ranker(BaseEstimator):
                 convention of the fit.
         """
         check_is_fitted(self)
-        names = as_list(self._settings.metrics if metrics is None else metrics)
+        names = as_list(self._settings["metrics"] if metrics is None else metrics)
         how = {"group": group, "y": y, "position": position}
         lists, values, _ = self._measured(names, metrics_as, X, qid, **how)
         qids = given_qids(lists, X, qid, group)
@@ -355,7 +359,7 @@ class Ranker(BaseEstimator):
             ranker.feature_names_in_ = np.array(scorer.columns.names, dtype=object)
         return ranker
 
-    def _take(self, folder: Path, scorer: Scorer, settings: Any) -> Self:
+    def _take(self, folder: Path, scorer: Scorer, settings: Mapping[str, Any]) -> Self:
         """Take over the model of a run, and the files of its folder; return the ranker."""
         kept = RunFolder(folder)
         self._scorer, self._settings = scorer, settings
@@ -376,7 +380,7 @@ class Ranker(BaseEstimator):
     def _scores(self, lists: Lists) -> Floats:
         """Return the score of every item, ``[items]``."""
         with quiet(not self.verbose):
-            scores = self._scorer.scores(lists, items=self._settings.evaluation_items)
+            scores = self._scorer.scores(lists, items=self._settings["evaluation_items"])
         return scores.cpu().numpy()
 
     def __sklearn_tags__(self) -> Tags:
@@ -403,8 +407,9 @@ def _reads_positions(model: Any) -> bool:
 class _Trained(Hook):
     """Keeps a run's config and its scorer, which has the selected weights when the run ends."""
 
-    def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any], scorer: Any) -> None:
-        self.config, self.scorer = cfg, scorer
+    def start(self, experiment: Any, lists: Mapping[str, Any], scorer: Any) -> None:
+        self.config = experiment.record.config
+        self.scorer = scorer
 
 
 def _entries(eval_set: Any, eval_group: Any, eval_qid: Any) -> list[dict[str, Any]]:

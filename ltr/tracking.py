@@ -8,7 +8,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,16 @@ _SHOWN = 60  # letters of a name in a warning
 class Tracking(Hook):
     """Tracks one run. An exception of the tracker becomes one warning and ends the tracking."""
 
-    def __init__(
-        self, tracker: Any, folder: Path, params: Callable[[Any], Mapping[str, Any]]
-    ) -> None:
-        """Track the run in ``folder`` with ``tracker``; ``params`` flattens a config."""
-        self._begins, self._folder, self._params = tracker, folder.resolve(), params
+    def __init__(self, tracker: Any, folder: Path) -> None:
+        """Track the run in ``folder`` with ``tracker``."""
+        self._chosen_tracker = tracker
+        self._folder = folder.resolve()
         self._tracker: Any = None  # the tracker from the start of the run until it fails
 
-    def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any], scorer: Any) -> None:
+    def start(self, experiment: Any, lists: Mapping[str, Any], scorer: Any) -> None:
         """Begin to track the run, or continue if the run is resumed."""
-        self._tracker = self._begins
-        self._call("begin", self._folder.name, self._params(cfg), self._folder)
+        self._tracker = self._chosen_tracker
+        self._call("begin", self._folder.name, experiment.record.parameters, self._folder)
 
     def replay(self, row: Row) -> None:
         """Do nothing: this row was tracked before the run stopped."""

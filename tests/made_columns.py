@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from conftest import compose
+from runs import run
 
 from ltr.data.assemble import assemble
 from ltr.data.letor import Rules
@@ -12,7 +13,6 @@ from ltr.data.lists import Columns, Lists
 from ltr.data.memory import MemoryLists
 from ltr.data.table_sources import Source, framed
 from ltr.data.tables import Roles, find_columns, table_blocks
-from ltr.experiment.run import run
 
 COLUMNS = Columns(
     names=("price", "brand", "stars", "shop"),

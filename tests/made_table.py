@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from conftest import make_lists, write_letor
 from orders import table_of
+from runs import run
 
-from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.tables import runs, table
 from ltr.tables.runs import Run

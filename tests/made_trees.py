@@ -10,12 +10,12 @@ import pytest
 import torch
 from conftest import compose, make_lists
 from numpy.typing import NDArray
+from runs import run
 from some_steps import SETTINGS
 
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
-from ltr.experiment.run import run
 from ltr.models.rounds import CatBoost, LightGBM, XGBoost
 from ltr.models.rounds.model import FitData, Round, RoundModel
 from ltr.scorers.parts import make

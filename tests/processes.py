@@ -249,6 +249,7 @@ def warm() -> None:
     import ltr.search.command
     import ltr.tables.table  # noqa: F401
     from ltr.console.compose import composed
+    from ltr.console.keys import resolved
     from ltr.experiment.identity import identity_without_data
 
     kernels = ("ltr.kernels.neuralndcg", "ltr.kernels.pairs")
@@ -262,7 +263,9 @@ def warm() -> None:
         context.refresh()  # half a second, for the first kernel of every child
     torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])  # imports a second's worth
     for model in ("mlp", "adarank"):
-        identity_without_data(composed("train", f"model={model}"))  # a second, for every run
+        identity_without_data(
+            resolved(composed("train", f"model={model}"))
+        )  # a second, for every run
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page
 

@@ -11,7 +11,7 @@ from folders import write_folder
 
 from ltr import Ranker
 from ltr.experiment.build import build
-from ltr.experiment.labels import resolve_labels
+from ltr.experiment.open_data import complete_settings
 from ltr.inference.evaluate import evaluate_scores
 from ltr.metrics import Convention, parse_metric
 from ltr.training.caveats import warn_of_measurement, warn_of_nothing_to_rank
@@ -92,9 +92,9 @@ def test_training_and_evaluation_look_for_them(tmp_path: Path, caplog) -> None:
         "dataset=letor", "dataset.folder=mine", "model=linear", f"data_dir={tmp_path}",
         f"cache_dir={tmp_path}/cache",
     )  # fmt: skip
-    parts = build(config)
-    lists = {split: parts.dataset.split(split) for split in ("train", "vali")}
-    resolve_labels(config, parts, lists)
+    experiment = build(config)
+    lists = {split: experiment.dataset.split(split) for split in ("train", "vali")}
+    complete_settings(experiment, lists)
     assert "nothing to rank in train (8 of 8 lists), vali (8 of 8 lists)" in caplog.text
 
 

@@ -16,11 +16,11 @@ import torch
 from conftest import compose, letor_lists
 from folders import refused
 from made_trees import SMALL, needed, reading
+from runs import run
 
 from ltr.errors import CheckpointError, OutputError
-from ltr.experiment.run import run
+from ltr.experiment.resume import resumed_config
 from ltr.experiment.run_folder import RESULTS, RunFolder
-from ltr.experiment.start import resumed
 from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.results_file import sealed_results
@@ -145,7 +145,7 @@ def test_what_does_not_fit_is_one_line(finished, tmp_path, part, wrong) -> None:
         refused(lambda: load_model(folder), CheckpointError)
     given = [*reading(finished.parent)[2:], f"resume={folder}"]
     cfg = compose(*given)
-    refused(lambda: run(resumed(cfg, given)[0], folder, {}), CheckpointError)
+    refused(lambda: run(resumed_config(cfg, given)[0], folder, {}), CheckpointError)
 
 
 def trained(place: Path, *settings: str) -> Path:
@@ -190,7 +190,7 @@ def test_files_of_two_runs_in_one_folder_are_refused(tmp_path) -> None:
 
 def resume(folder: Path, **settings: Any) -> None:
     given = [f"resume={folder}", *(f"{key}={value}" for key, value in settings.items())]
-    run(resumed(compose(*given), given)[0], folder, {})
+    run(resumed_config(compose(*given), given)[0], folder, {})
 
 
 @pytest.mark.slow

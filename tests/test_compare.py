@@ -11,11 +11,11 @@ import pytest
 from conftest import compose
 from folders import finish, refused
 from orders import comparison_of
+from runs import run
 
 from ltr.analysis.compare import Findings, compare, findings_of
 from ltr.console.compose import typed
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder, find_runs
 from ltr.inference.evaluate import evaluate_scores
 

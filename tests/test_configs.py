@@ -10,12 +10,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from runs import run
 
 from ltr.console.arguments import as_hydra, quoted, with_quotes
 from ltr.console.compose import compose_by_hydra, run_config, typed, values_of, with_choices
 from ltr.console.configs import CONFIGS
 from ltr.experiment.build import build
-from ltr.experiment.run import run
 from ltr.scorers.parts import make_dataset
 from ltr.search.definition import split_changes
 
@@ -69,7 +69,7 @@ def test_every_dataset_is_built(dataset) -> None:
     assert make_dataset(cfg.dataset).name == dataset
     assert cfg.transform._target_.startswith("ltr.data.transforms.")
     before = OmegaConf.to_yaml(cfg)
-    build(cfg).model(5)
+    build(cfg).make_model(5)
     assert OmegaConf.to_yaml(cfg) == before
 
 

@@ -14,17 +14,17 @@ from conftest import compose, make_lists
 from folders import refused
 from made_table import train_here, write_data
 from orders import table_of
+from runs import identity, run
 from some_steps import SETTINGS
 from test_trainer import CHOICES, assert_same_run, train
 
+from ltr.console.keys import resolved
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.identity import identity
-from ltr.experiment.list_steps import with_teacher_scores
-from ltr.experiment.run import run
+from ltr.experiment.run import change_train_lists
 from ltr.experiment.start import check_reads
 from ltr.losses import distil_loss, lambdarank_loss, listnet_loss, mix_loss
 from ltr.models import Linear
@@ -116,7 +116,7 @@ def taught_by(tiny: list[str], tmp_path: Path) -> list[str]:
 def test_a_teacher_scores_train_by_its_own_transform(taught_by, tmp_path) -> None:
     cfg = compose(*taught_by, "transform=none")
     lists = build(cfg).dataset.split("train")
-    found = with_teacher_scores(cfg, lists, torch.device("cpu"))
+    found = change_train_lists(build(cfg), lists)
     assert {f.name for f in fields(Lists)} == {f.name for f in fields(found)}
     best = load_checkpoint(tmp_path / "teacher" / "best.pt")
     mean, scale = (np.array(best["transform"][key], np.float32) for key in ("mean", "scale"))
@@ -129,7 +129,7 @@ def test_a_teacher_scores_train_by_its_own_transform(taught_by, tmp_path) -> Non
 
     rest = lists.labels, lists.offsets, lists.qids
     narrow = Lists(lists.features[:, :3], *rest, digest=lists.digest)  # of the same items
-    assert "5 features" in refused(lambda: with_teacher_scores(cfg, narrow, torch.device("cpu")))
+    assert "5 features" in refused(lambda: change_train_lists(build(cfg), narrow))
 
 
 @pytest.mark.slow
@@ -231,7 +231,7 @@ def test_a_run_that_may_have_seen_test_is_refused(theirs, ours, said, caplog) ->
 
     def check(digest: str) -> None:
         kept = Scorer(torch.nn.Module(), no_transform(train), None, node, {"train": digest})
-        check_reads(kept, train, cfg, "init_from")
+        check_reads(kept, train, resolved(cfg), "init_from")
 
     check(train.digest)  # the very same lists, however they are named
     assert not caplog.records

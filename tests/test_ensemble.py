@@ -11,6 +11,7 @@ from conftest import compose, make_lists
 from folders import finish, refused
 from made_table import write_data
 from made_trees import SMALL
+from runs import run
 
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import fit_transform, no_transform
@@ -18,9 +19,8 @@ from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.experiment.ensemble import check_alike
 from ltr.experiment.ensemble_command import ensemble_of_runs
 from ltr.experiment.identity import ensemble_identity
-from ltr.experiment.list_steps import check_bagging, draw_lists
-from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.train_lists import check_bagging, draw_lists
 from ltr.inference.evaluate import evaluate_model
 from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves
 from ltr.models import MLP, Linear

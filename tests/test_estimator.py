@@ -13,6 +13,7 @@ import sklearn
 import torch
 from conftest import compose
 from folders import refused, write_folder
+from runs import identity, run
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
@@ -24,8 +25,6 @@ from ltr import Ranker
 from ltr.analysis.compare import compare
 from ltr.console.compose import run_config, typed
 from ltr.errors import ConfigError, DataError, OutputError
-from ltr.experiment.identity import identity
-from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
 from ltr.models import MLP, Linear

@@ -16,6 +16,7 @@ from export_engines import engine_scores, of_ranklib, parity_in_engine, ranklib_
 from folders import refused
 from made_columns import COLUMNS, mixed
 from made_trees import after, needed, tensors
+from runs import run
 from torch import nn
 
 import ltr.inference.export.command
@@ -31,7 +32,6 @@ from ltr.data.transforms import (
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.engines import check_engine
-from ltr.experiment.run import run
 from ltr.inference.export.boosters import trees_of
 from ltr.inference.export.command import export_model, manifest
 from ltr.inference.export.context import ExportContext, Exported, parity

@@ -1,4 +1,4 @@
-"""A run is known by what it computes: its config, its data and every piece of code behind it."""
+"""A run is known by what it computes: its settings, its data and the code of its user."""
 
 from dataclasses import replace
 from importlib.metadata import version
@@ -10,87 +10,22 @@ from omegaconf import OmegaConf
 from test_table import SYNTHETIC
 
 from ltr.console.configs import CONFIGS
-from ltr.console.keys import Kind, Resumed, keys
+from ltr.console.keys import Kind, Resumed, keys, resolved
 from ltr.experiment import identity as identities
-from ltr.experiment.identity import code_hash, identity_without_data
+from ltr.experiment.identity import identity_without_data
 from ltr.tables.runs import plan
 from ltr.tables.spec import Row, read_table
-
-# Rooms that report on runs and compute none of them.
-REPORT = {"analysis", "checks", "console", "inference", "search", "tables"}
-DCG = '''
-"""DCG."""
-import logging
-log = logging.getLogger(__name__)
-BASE = 2  # of the logarithm
-
-def dcg(scores, labels, k=None):
-    """The sum of the gains."""
-    if k == 0:
-        raise ConfigError(f"k={k}: give 1 or more")
-    log.info("computing %s", k)
-    return gains(labels, base=BASE) / lb(scores)
-'''
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "same"),
-    [
-        ("The sum of the gains.", "Sum of the gains, discounted.", True),
-        ('    """The sum of the gains."""\n', "", True),
-        ("# of the logarithm", "", True),
-        ("gains(labels, base=BASE)", "gains(\n        labels, base=BASE,\n    )", True),
-        ("give 1 or more", "write 1 or more", True),
-        ("computing %s", "now %s", True),
-        ("BASE = 2", "BASE = 3", False),
-        ("gains(labels, base=BASE) /", "gains(labels, base=BASE) *", False),
-        ("k == 0", "k == 1", False),
-        ("import logging", "import logging)", False),
-    ],
-)
-def test_code_is_another_where_it_computes_something_else(old, new, same, tmp_path: Path) -> None:
-    assert DCG.count(old) == 1
-    (path := tmp_path / "dcg.py").write_text(DCG)
-    before = code_hash([path])
-    path.write_text(DCG.replace(old, new))
-    assert (code_hash([path]) == before) == same
-
-
-def test_a_run_is_known_by_the_code_of_every_room_that_computes_it() -> None:
-    folders = {file.relative_to(identities._LTR).parent for file in identities._LTR.rglob("*.py")}
-    rooms = {str(folder) for folder in folders if str(folder).partition("/")[0] not in REPORT}
-    assert {*identities._ROOMS, identities._OF_ROUNDS} == rooms - {"."}
-
-
-def test_a_file_counts_in_its_room_but_where_it_prepares_data(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(identities, "_LTR", tmp_path)
-    (tmp_path / "room" / "rounds").mkdir(parents=True)
-    found = []
-    for name in ("one.py", "two.py", "rounds/three.py", "prepare_data.py"):
-        (tmp_path / "room" / name).write_text("")
-        found.append(identities.room_digest.__wrapped__("room"))  # not kept
-    assert len({*found}) == 2
-    assert found[1] == found[3]
-
-
-def test_the_code_of_trees_counts_where_they_score(monkeypatch) -> None:
-    """Also in the students of a teacher, which may be trees."""
-    digests: dict[str, str] = {}
-    monkeypatch.setattr(identities, "room_digest", lambda room: digests.get(room, room))
-    monkeypatch.setattr(identities, "run_digest", lambda path: path)
-    student = ("model=linear", "loss=distil", "teacher=outputs/x")
-    runs = (("model=mlp",), ("model=lightgbm",), student)
-    before = [known(*run) for run in runs]
-    digests["models/rounds"] = "changed"
-    after = [known(*run) for run in runs]
-    assert [old == new for old, new in zip(before, after, strict=True)] == [True, False, False]
 
 
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A module of the user, and a package."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "mine_alone.py").write_text("raise ImportError")  # never imported
+    (tmp_path / "mine_alone.py").write_text(
+        "import torch, mine_power\nraise ImportError"
+    )  # never imported
+    (tmp_path / "mine_power.py").write_text("from mine_deep import POWER")
+    (tmp_path / "mine_deep.py").write_text("POWER = 2")
     (tmp_path / "unused.py").write_text("")
     (tmp_path / "mine_many").mkdir()
     for name in ("__init__", "losses", "helper"):
@@ -99,7 +34,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def known(*overrides: str) -> str:
-    return identity_without_data(compose(*overrides))
+    return identity_without_data(resolved(compose(*overrides)))
 
 
 @pytest.mark.slow
@@ -107,6 +42,8 @@ def known(*overrides: str) -> str:
     ("target", "file", "counts"),
     [
         ("mine_alone.squared", "mine_alone.py", True),
+        ("mine_alone.squared", "mine_power.py", True),  # which it imports
+        ("mine_alone.squared", "mine_deep.py", True),
         ("mine_alone.squared", "unused.py", False),
         ("mine_many.squared", "mine_many/losses.py", True),  # __init__ may take it from there
         ("mine_many.losses.squared", "mine_many/helper.py", True),
@@ -123,10 +60,10 @@ def test_the_users_own_code_counts(mine: Path, target: str, file: str, counts: b
 def test_the_users_own_code_counts_wherever_it_is_named(mine: Path) -> None:
     inner = "+transform.inner._target_=mine_alone.log"
     config = compose(inner, "+loss.a=[{_target_: mine_many.b}]")
-    assert set(identities.own_code(config)) == {"mine_alone.log", "mine_many.b"}
+    assert set(identities.user_code(resolved(config))) == {"mine_alone.log", "mine_many.b"}
     trees = "import ltr.models.rounds\nclass Mine(ltr.models.rounds.LightGBM): ..."
     (mine / "mine_trees.py").write_text(trees)
-    library = identities.tree_library(compose("model._target_=mine_trees.Mine"))
+    library = identities.tree_library(resolved(compose("model._target_=mine_trees.Mine")))
     assert library == {"lightgbm": version("lightgbm")}
 
 
@@ -136,6 +73,12 @@ def test_the_version_of_a_tree_library_counts(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(identities, "version", lambda distribution: "0.1")
     assert known("model=xgboost") != trees
     assert known("model=mlp") == network
+
+
+def test_identity_changes_with_the_version_of_the_results(monkeypatch) -> None:
+    before = known()
+    monkeypatch.setattr(identities, "RESULTS_VERSION", identities.RESULTS_VERSION + 1)
+    assert known() != before
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ import pytest
 import torch
 from conftest import compose
 from folders import refused
+from runs import identity, run
 
 from ltr.errors import ConfigError
-from ltr.experiment import start
-from ltr.experiment.build import build
-from ltr.experiment.identity import identity
-from ltr.experiment.labels import check_metrics, resolve_labels
-from ltr.experiment.list_steps import draw_lists
-from ltr.experiment.run import run
+from ltr.experiment.build import Experiment, build
+from ltr.experiment.data_checks import check_metrics
+from ltr.experiment.open_data import complete_settings
+from ltr.experiment.resume import resumed_config
+from ltr.experiment.train_lists import draw_lists
 from ltr.inference.evaluate import evaluate_model, evaluate_scores
 from ltr.losses import bce_loss
 from ltr.metrics import Convention, mrr, parse_metric
@@ -44,11 +44,10 @@ def folder(path: Path, **splits: list[list[float]]) -> list[str]:
     ]  # fmt: skip
 
 
-def resolved(*overrides: str):
-    cfg = compose(*overrides)
-    experiment = build(cfg)
+def completed(*overrides: str) -> Experiment:
+    experiment = build(compose(*overrides))
     lists = {split: experiment.dataset.split(split) for split in ("train", "vali", "test")}
-    return resolve_labels(cfg, experiment, lists)
+    return complete_settings(experiment, lists)
 
 
 TEN = [[0, 10, 3], [7, 0]]
@@ -63,7 +62,7 @@ def test_grades_come_from_train_and_are_kept(tmp_path: Path) -> None:
     run(cfg, out, {})
     results = json.loads((out / "results.json").read_text())
     assert results["convention"]["levels"] == results["protocol"]["loss"]["levels"] == 11
-    again, _ = start.resumed(compose(f"resume={out}"), [f"resume={out}"])
+    again, _ = resumed_config(compose(f"resume={out}"), [f"resume={out}"])
     assert again.loss.levels == again.convention.levels == 11
     assert identity(again) == identity(cfg)
 
@@ -93,7 +92,7 @@ def test_the_number_of_grades_is_the_largest_label_or_what_is_said(
     largest, more, loss, metrics, tmp_path: Path
 ) -> None:
     given = folder(tmp_path, train=[[0.0, largest], [0, 0]], vali=[[0.0, 0.5]], test=[[0, 0.5]])
-    _, experiment = resolved(*given, "loss=rmse", *more)
+    experiment = completed(*given, "loss=rmse", *more)
     assert experiment.loss.keywords["levels"] == loss
     assert experiment.convention.levels == metrics
 
@@ -142,9 +141,9 @@ def test_what_a_loss_or_a_metric_cannot_take_stops(labels, overrides, said, tmp_
         pytest.importorskip("lightgbm")
     given = [*folder(tmp_path, **labels), *overrides.split()]
     if said is None:
-        resolved(*given)
+        completed(*given)
     else:
-        assert said in refused(lambda: resolved(*given), ConfigError)
+        assert said in refused(lambda: completed(*given), ConfigError)
 
 
 @pytest.mark.parametrize(
@@ -161,8 +160,9 @@ def test_what_a_loss_or_a_metric_cannot_take_stops(labels, overrides, said, tmp_
 def test_few_lists_are_trained_in_small_batches(given, size, tells, tmp_path, caplog) -> None:
     place = folder(tmp_path, train=[[1, 0, 2]] * 20, vali=[[1, 0]], test=[[1, 0]])
     caplog.set_level("INFO")
-    cfg, experiment = resolved(*place, *given)
-    assert experiment.settings.batch_size == cfg.batch_size == size
+    experiment = completed(*place, *given)
+    recorded = experiment.record.config["batch_size"]
+    assert experiment.settings.batch_size == recorded == size
     assert (f"batch_size {size}: " in caplog.text) is tells
 
 
@@ -181,9 +181,11 @@ def test_batch_size_promises_the_steps_of_the_bag_and_of_the_shards(
 ) -> None:
     place = folder(tmp_path, train=[[1, 0, 2]] * lists, vali=[[1, 0]], test=[[1, 0]])
     caplog.set_level("INFO")
-    cfg, _ = resolved(*place, "model=linear", "loss=ranknet", *given)
-    drawn = lists if cfg.bagging is None else len(draw_lists(lists, cfg.bagging, cfg.seed))
-    assert cfg.batch_size == size
+    experiment = completed(*place, "model=linear", "loss=ranknet", *given)
+    drawn = lists
+    if experiment.bagging is not None:
+        drawn = len(draw_lists(lists, experiment.bagging, experiment.settings.seed))
+    assert experiment.settings.batch_size == size
     assert math.ceil(drawn / size) >= steps
     assert f"batch_size {size}: at least {steps} steps" in caplog.text
 
@@ -200,7 +202,7 @@ def test_labels_and_weights_that_no_loss_can_take_stop_a_data_set_of_ones_own(
         ({"weights": -np.ones(len(lists), np.float32)}, "train has a list with the weight -1: "),
     ):
         given = {"train": replace(lists, **wrong)}
-        assert said in refused(lambda g=given: resolve_labels(cfg, build(cfg), g), ConfigError)
+        assert said in refused(lambda g=given: complete_settings(build(cfg), g), ConfigError)
     below = replace(lists, labels=-lists.labels)
     metrics = [parse_metric("ndcg")]
     said = refused(lambda: check_metrics("test", below, metrics, Convention()), ConfigError)

@@ -18,13 +18,13 @@ import pytest
 import torch
 from conftest import compose
 from jaxtyping import config as checking
+from runs import run
 from sklearn.metrics import ndcg_score
 
 from ltr import metrics
 from ltr.console.configs import CONFIGS
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.run import run
 from ltr.inference.evaluate import chosen_conventions, evaluate_model
 from ltr.losses import neural_err_loss
 from ltr.metrics import Convention, Metric, err, mean_over_lists, ndcg, parse_metric

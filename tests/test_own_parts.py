@@ -15,15 +15,16 @@ import torch
 from conftest import compose
 from folders import refused, write_folder
 from processes import ROOT
+from runs import run
 
 from ltr.console.compose import run_config, typed
 from ltr.console.configs import CONFIGS, files_of
+from ltr.console.keys import resolved
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity_without_data
 from ltr.experiment.job import how_to_go_on
-from ltr.experiment.run import run
-from ltr.experiment.start import resumed
+from ltr.experiment.resume import resumed_config
 from ltr.inference.evaluate import evaluate_model
 from ltr.metrics import Convention, parse_metric
 from ltr.scorers.parts import named_metrics
@@ -108,7 +109,7 @@ def test_code_and_file_are_part_of_what_a_run_is(
     my_metrics: Path, as_a_file: Path, written: str
 ) -> None:
     def known(*overrides: str) -> str:
-        return identity_without_data(compose(*overrides))
+        return identity_without_data(resolved(compose(*overrides)))
 
     plain, own = known(), known(*written.split())
     my_metrics.write_text(my_metrics.read_text().replace(">= wanted", "> wanted"))
@@ -139,14 +140,14 @@ def test_a_checkpoint_calls_no_metric_without_trust(
     for use in (
         evaluated,
         lambda: evaluated("trust=[my_losses]"),
-        lambda: resumed(compose(f"resume={folder}"), []),
+        lambda: resumed_config(compose(f"resume={folder}"), []),
     ):
         assert "metric is my_metrics.hits" in (said := refused(use, ConfigError))
         assert "trust=" in said
     assert "ndcg@5" in evaluated("metrics=[ndcg@5]")
     assert "my_metrics" not in sys.modules
     assert "hits@5" in evaluated("trust=[my_metrics]")
-    again, _ = resumed(compose(f"resume={folder}", "trust=my_metrics"), [])
+    again, _ = resumed_config(compose(f"resume={folder}", "trust=my_metrics"), [])
     assert [str(metric) for metric in build(again).metrics] == ["ndcg@10", name]
     if written == BY_FILE:
         change = load_checkpoint(folder / "last.pt")

@@ -13,13 +13,13 @@ import pyarrow.parquet
 import pytest
 from conftest import compose, make_lists
 from folders import refused
+from runs import run
 
 from ltr.atomic import write_frame
 from ltr.data.letor import read_letor
 from ltr.data.lists import SPLITS, Columns
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.run import run
 from ltr.inference.evaluate import evaluate_model, evaluate_scores
 from ltr.inference.predict import predict_file, ranking, unseen
 from ltr.models import Linear

@@ -14,6 +14,7 @@ import processes
 import pytest
 import torch
 from conftest import compose, letor_lists, make_lists
+from runs import identity, run
 from test_trainer import assert_same_run, train
 from torch import Tensor
 from torch.distributed import TCPStore
@@ -23,10 +24,8 @@ from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.identity import identity
-from ltr.experiment.run import run
+from ltr.experiment.resume import resumed_config, with_shards
 from ltr.experiment.run_folder import RunFolder, commit, versions
-from ltr.experiment.start import resumed, with_shards
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.distributed import set_gradients
 from ltr.training.network import Step
@@ -139,7 +138,7 @@ def test_slices_give_the_gradient_of_the_batch(empty, model) -> None:
     )  # fmt: skip
     experiment = build(cfg)
     torch.manual_seed(0)
-    ranker = experiment.model(5)
+    ranker = experiment.make_model(5)
     stepper = Step(
         ranker, experiment.loss, torch.optim.SGD(ranker.parameters(), 0.0), experiment.settings
     )
@@ -184,7 +183,7 @@ def test_a_step_without_slices_is_plain_pytorch(tiny) -> None:
     data, found = ItemTensors(lists, no_transform(lists)), []
     for plain in (False, True):
         torch.manual_seed(1)
-        model = experiment.model(5)
+        model = experiment.make_model(5)
         optimizer = torch.optim.Adam(model.parameters(), 0.01)
         stepper = Step(model, experiment.loss, optimizer, experiment.settings)
         for batch in train_batches(data, batch_size=3, list_size=6, seed=0, epoch=0):
@@ -233,7 +232,7 @@ def test_threads_are_those_of_a_run_alone_and_are_kept(tiny, tmp_path, request) 
     for folder, cfg, used in (
         (one, lambda: compose(*own, "epochs=0", "threads=1"), 1),
         (other, lambda: compose(*own, "epochs=0", "threads=null"), 2),
-        (one, lambda: resumed(compose(*more), more)[0], 2),
+        (one, lambda: resumed_config(compose(*more), more)[0], 2),
     ):
         folder.mkdir(exist_ok=True)
         run(cfg(), folder, {})

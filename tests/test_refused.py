@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from conftest import compose, letor_lists
 from folders import refused
+from runs import run
 
 from ltr.__main__ import COMMANDS
 from ltr.console.compose import run_config, typed
 from ltr.errors import LTRError
 from ltr.experiment.build import build
-from ltr.experiment.run import run
 
 DATA = "data={folder}/mine/test.txt"
 LISTS = "dataset=letor dataset.folder=mine"

@@ -17,8 +17,9 @@ import torch
 from conftest import ROOT, compose
 from ragged import ragged, random_lists, stochastic_neural_sort
 
+from ltr.console.keys import resolved
 from ltr.errors import ConfigError
-from ltr.experiment.identity import _parts
+from ltr.experiment.identity import settings_of
 from ltr.losses import network_ndcg_loss, sodeep_loss
 from ltr.losses.batch import ideal_order
 from ltr.losses.soft_permutation import negative_ndcg, soft_dcg
@@ -319,15 +320,18 @@ def test_the_same_seed_teaches_the_same_network_which_the_loss_takes(tmp_path: P
     assert len({value.sum().item() for value in values}) == 3
     # a file that becomes another is read anew, and a run with it is another run
     cfg = compose("loss=sodeep", f"loss.sorter={paths[1]}")
-    before = _parts(cfg)
+    before = settings_of(resolved(cfg))
     (tmp_path / "b.json").write_bytes(c + b" ")
     assert torch.equal(sodeep_loss(*data, sorter=paths[1]), values[2])
-    assert before != _parts(cfg)
-    assert _parts(compose("loss=sodeep"))["origins"] != before["origins"]
+    assert before != settings_of(resolved(cfg))
+    assert settings_of(resolved(compose("loss=sodeep")))["origins"] != before["origins"]
     mix = ["loss=mix", "loss.parts.sodeep=1"]
-    assert _parts(compose(*mix))["origins"] == _parts(compose("loss=sodeep"))["origins"]
+    assert (
+        settings_of(resolved(compose(*mix)))["origins"]
+        == settings_of(resolved(compose("loss=sodeep")))["origins"]
+    )
     mine = compose(*mix, f"+loss.knobs.sodeep.sorter={paths[1]}")
-    assert _parts(mine)["origins"] != _parts(compose(*mix))["origins"]
+    assert settings_of(resolved(mine))["origins"] != settings_of(resolved(compose(*mix)))["origins"]
     with pytest.raises(SystemExit):
         quick(tmp_path / "b.json")
 

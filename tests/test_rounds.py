@@ -8,14 +8,14 @@ import pytest
 import torch
 from conftest import compose, make_lists
 from made_trees import after, reading, tensors
+from runs import run
 
 from ltr.console.compose import typed
 from ltr.data.lists import Lists
 from ltr.errors import CheckpointError, ConfigError, DataError, TrainingError
 from ltr.experiment.build import build
-from ltr.experiment.run import run
+from ltr.experiment.resume import resumed_config
 from ltr.experiment.run_folder import RunFolder
-from ltr.experiment.start import resumed
 from ltr.inference.explain.importances import importances
 from ltr.metrics import Convention
 from ltr.models.rounds import AdaRank, PRank, RankBoost
@@ -147,7 +147,7 @@ def test_a_run_is_trained_resumed_kept_and_its_features_listed(model, letor_fold
         (tmp_path / name).mkdir()
         got = run(compose(*overrides, f"epochs={epochs}"), tmp_path / name, {})
         assert got["vali_ndcg@5"] > 0.75
-    cfg, choices = resumed(compose(f"resume={tmp_path}/cut", "epochs=5"), ["epochs=5"])
+    cfg, choices = resumed_config(compose(f"resume={tmp_path}/cut", "epochs=5"), ["epochs=5"])
     run(cfg, tmp_path / "cut", choices)
     np.testing.assert_array_equal(*(RunFolder(tmp_path / n).scores for n in ("cut", "whole")))
     kept = load_model(str(tmp_path / "cut"), torch.device("cpu")).model

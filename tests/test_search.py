@@ -15,14 +15,15 @@ from conftest import compose
 from folders import refused as refused_with
 from optuna.trial import FrozenTrial, TrialState
 from orders import search_of
+from runs import run
 from test_checkpoint import content
 
 import ltr.search
 from ltr.console.compose import typed
 from ltr.console.configs import files_of
+from ltr.console.keys import resolved
 from ltr.errors import DataError, LTRError
-from ltr.experiment.identity import own_code
-from ltr.experiment.run import run
+from ltr.experiment.identity import user_code
 from ltr.experiment.run_folder import RunFolder
 from ltr.search import command
 from ltr.search.definition import Search
@@ -300,7 +301,7 @@ def test_the_users_code_and_the_weights_it_begins_with_count(tmp_path, monkeypat
     save_checkpoint(weights, content(config={"select": "last"}, transform={}))
     begun = ["model=linear", "loss._target_=searched_own.loss", f"init_from={tmp_path}"]
     search = search_of(begun)
-    code, settings = own_code(search.config), search.settings()
+    code, settings = user_code(resolved(search.config)), search.settings()
     (tmp_path / "copy").mkdir()
     shutil.copy(weights, tmp_path / "copy")
     assert search_of([*begun[:2], f"init_from={tmp_path}/copy"]).settings() == settings
@@ -308,9 +309,9 @@ def test_the_users_code_and_the_weights_it_begins_with_count(tmp_path, monkeypat
         weights, content(config={"select": "last"}, transform={}, model={"weight": torch.ones(50)})
     )
     assert search.settings() != settings
-    assert own_code(search.config) == code
+    assert user_code(resolved(search.config)) == code
     own.write_text("a = 2")
-    assert own_code(search.config) != code
+    assert user_code(resolved(search.config)) != code
 
 
 @pytest.mark.slow

@@ -8,13 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import compose
-from omegaconf import OmegaConf
+from runs import run
 
 from ltr.console.process import is_full
 from ltr.errors import ConfigError
-from ltr.experiment.run import run
-from ltr.experiment.start import resumed
-from ltr.scorers.parts import make_tracking
+from ltr.experiment.resume import resumed_config
+from ltr.scorers.parts import make_tracker
 from ltr.tracking import MLflow, Tracking
 from ltr.training import hooks
 from ltr.training.hooks import OnEpoch
@@ -65,10 +64,10 @@ def test_a_run_tells_its_config_its_epochs_and_its_results(tiny, tmp_path) -> No
     assert end[2]["selected_vali_ndcg@5"] == got["vali_ndcg@5"]
 
     typed = [f"resume={folder}", "tracking=mlflow", "epochs=3"]
-    again, choices = resumed(compose(*typed, MINE[1]), typed)
+    again, choices = resumed_config(compose(*typed, MINE[1]), typed)
     run(again, folder, choices)
     assert [one[:2] for one in TOLD[1:-1]] == [("log", 3)]
-    without, _ = resumed(compose(f"resume={folder}"), [f"resume={folder}"])
+    without, _ = resumed_config(compose(f"resume={folder}"), [f"resume={folder}"])
     assert "tracking" not in without  # no checkpoint says where figures are sent
 
 
@@ -76,8 +75,8 @@ def test_a_tracker_that_fails_is_one_warning(tmp_path, caplog) -> None:
     for fails, told in (("begin", 1), ("log", 2), ("end", 4)):
         caplog.clear()
         (tmp_path / fails).mkdir()
-        tracking = Tracking(Told(fails=fails), tmp_path / fails, dict)
-        tracking.start({}, None, {}, None)
+        tracking = Tracking(Told(fails=fails), tmp_path / fails)
+        tracking.start(SimpleNamespace(record=SimpleNamespace(parameters={})), {}, None)
         tracking.epoch({"epoch": 0, "loss": 1.0})
         tracking.epoch({"epoch": 1, "loss": 0.5})
         tracking.end("finished", None)
@@ -95,7 +94,7 @@ def test_the_end_is_told_however_it_comes_of_what_was_begun(tiny, tmp_path) -> N
     with pytest.raises(Interrupted):
         run(compose(*tiny, *MINE, "epochs=1"), tmp_path, {}, hooks=[OnEpoch(stop)])
     assert TOLD[-1] == ("end", "killed", {})
-    Tracking(Told(), tmp_path, dict).end("failed", None)
+    Tracking(Told(), tmp_path).end("failed", None)
     assert TOLD == []
 
 
@@ -103,7 +102,7 @@ def test_a_missing_package_is_named_with_the_remedy(monkeypatch) -> None:
     for choice in ("mlflow", "wandb"):
         monkeypatch.setitem(sys.modules, choice, None)
         with pytest.raises(ConfigError, match=r"pip install 'ltr-torch\[tracking\]'") as caught:
-            make_tracking(compose(f"tracking={choice}"), Path(), {})
+            make_tracker(compose(f"tracking={choice}").tracking)
         assert not is_full(caught.value)  # it once was the cause of its own cause: no end
 
 
@@ -193,8 +192,9 @@ def told(output_dir: Path, choice: str) -> None:
     results = SimpleNamespace(tracked={"test_ndcg@5": 0.7})
     for first, end, *ending in ((0, 2, "killed", None), (2, 3, "finished", results)):
         cfg = compose(f"tracking={choice}", f"output_dir={output_dir}")
-        (tracking,) = make_tracking(cfg, folder, {})
-        tracking.start(OmegaConf.create({"loss": {"temperature": 0.5}}), None, {}, None)
+        tracking = Tracking(make_tracker(cfg.tracking), folder)
+        record = SimpleNamespace(parameters={"loss.temperature": 0.5})
+        tracking.start(SimpleNamespace(record=record), {}, None)
         for row in rows[:first]:
             tracking.replay(row)
         for row in rows[first:end]:
@@ -210,7 +210,7 @@ def test_an_epoch_tells_the_time_left_of_the_run(terminal, monkeypatch, caplog, 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     caplog.set_level(logging.INFO)
     left = hooks.TimeLeft()
-    left.start(None, tiny, {}, None)
+    left.start(tiny, {}, None)
     left.replay({"epoch": 3.0})
     with hooks.progress_bar(total=4, initial=1, desc="epoch 4/10", unit="step") as bar:
         for now[0] in (30.0, 90.0, 140.0):  # a line of the log a minute at most

@@ -15,17 +15,16 @@ import pandas as pd
 import pytest
 import torch
 from conftest import compose, make_lists
+from runs import run
 from some_steps import LISTS, SETTINGS
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import ltr.experiment.labels
 import ltr.scorers.parts
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, TrainingError
 from ltr.experiment.build import build
-from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.losses import lambdarank_loss
 from ltr.metrics import Convention, parse_metric
@@ -74,8 +73,7 @@ def in_place_of(monkeypatch: pytest.MonkeyPatch, part: str, instead: Callable[[A
     def make(node, name):
         return instead(ltr.scorers.parts.bind(node, name)) if name == part else original(node, name)
 
-    for module in (ltr.scorers.parts, ltr.experiment.labels):
-        monkeypatch.setattr(module, "make", make)
+    monkeypatch.setattr(ltr.scorers.parts, "make", make)
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, at: int, action: Any) -> None:

@@ -30,6 +30,7 @@ from made_trees import (
 )
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
+from runs import run
 
 from ltr.console.compose import typed
 from ltr.console.folders import register_resolvers
@@ -37,7 +38,6 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.errors import CheckpointError, ConfigError, DataError, TrainingError
 from ltr.experiment.build import build
-from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
 from ltr.inference.explain.importances import importances
@@ -314,7 +314,7 @@ def mistake(*overrides: str) -> str:
 
     def begin() -> None:
         parts = build(compose(*overrides))
-        after(parts.model(5), tensors(make_lists([30, 25])), loss=parts.loss)
+        after(parts.make_model(5), tensors(make_lists([30, 25])), loss=parts.loss)
 
     return refused(begin, ConfigError)
 
@@ -377,7 +377,9 @@ def test_an_objective_or_option_of_the_library_reaches_it(model, option) -> None
     data, key = tensors(make_lists([30, 25, 20] * 4)), "+model.options."
     if option.startswith("objective"):
         key = "model."
-    made = [build(compose(f"model={model}", *own)).model(5) for own in ([], [f"{key}{option}"])]
+    made = [
+        build(compose(f"model={model}", *own)).make_model(5) for own in ([], [f"{key}{option}"])
+    ]
     plain, other = (after(one, data, 8) for one in made)
     assert not np.allclose(plain.scores["train"], other.scores["train"])
     if option.startswith(("feature_contri", "monotone")):

@@ -12,13 +12,13 @@ import pytest
 from conftest import compose
 from folders import refused
 from omegaconf import OmegaConf
+from runs import run
 
 from ltr.console.compose import user_error
 from ltr.console.configs import CONFIGS
 from ltr.console.folders import read_overrides, register_resolvers, run_folder
 from ltr.errors import CheckpointError, ConfigError, DataError
-from ltr.experiment.run import run
-from ltr.experiment.start import resumed
+from ltr.experiment.resume import resumed_config
 from ltr.inference.evaluate import evaluate_model
 from ltr.scorers.parts import PARTS
 from ltr.scorers.scorer import load_model
@@ -64,7 +64,7 @@ def change(folder: Path, without: str = "", **config: Any) -> None:
 
 def uses(folder: Path) -> list[Callable[[], object]]:
     """What reads the config of a run, but for ``ltr evaluate``."""
-    return [lambda: load_model(folder), lambda: resumed(compose(f"resume={folder}"), [])]
+    return [lambda: load_model(folder), lambda: resumed_config(compose(f"resume={folder}"), [])]
 
 
 def evaluated(folder: Path, *overrides: str) -> str:
@@ -169,7 +169,7 @@ def test_a_checkpoint_does_not_choose_where_files_are_written(kept, tmp_path) ->
         change(kept, cache_dir=str(theirs), output_dir=str(theirs))
         change(kept, dataset=dataset | {"cache_dir": place})
         assert "ndcg@5" in evaluated(kept, f"cache_dir={mine}")
-        cfg, _ = resumed(compose(f"resume={kept}", f"cache_dir={mine}"), [])
+        cfg, _ = resumed_config(compose(f"resume={kept}", f"cache_dir={mine}"), [])
         assert cfg.cache_dir == cfg.dataset.cache_dir == str(mine)
         assert cfg.output_dir == "outputs"
     assert [path.name for path in theirs.iterdir()] == ["thesis.tmp"]
@@ -194,7 +194,7 @@ def test_a_run_names_neither_the_machine_nor_its_folders(
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     resume = [f"resume={letor_folder}/outputs/run", f"cache_dir={letor_folder}/cache", "epochs=2"]
-    again, choices = resumed(compose(*resume), resume)
+    again, choices = resumed_config(compose(*resume), resume)
     assert run(again, run_folder(again.resume), choices)
     config = load_checkpoint(letor_folder / folder / "last.pt")["config"]
     assert config["data_dir"] == "../.."

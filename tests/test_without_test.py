@@ -14,15 +14,14 @@ from folders import refused
 from made_table import train_here
 from omegaconf import OmegaConf
 from orders import comparison_of, table_of
+from runs import identity, run
 
 from ltr.analysis.compare import compare
 from ltr.console.compose import typed
 from ltr.data.files import LetorFiles
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.ensemble_command import ensemble_of_runs
-from ltr.experiment.identity import identity
 from ltr.experiment.prepare_data import prepare_data
-from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
 from ltr.inference.export.command import export_model

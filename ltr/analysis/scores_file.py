@@ -15,7 +15,7 @@ from ltr.arrays import Doubles, Reals
 from ltr.atomic import safe_cell
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError, LTRError
-from ltr.experiment.labels import check_metrics
+from ltr.experiment.data_checks import check_metrics
 from ltr.experiment.run_folder import FILES, RunFolder
 from ltr.knobs import parse_number
 from ltr.metrics import Convention

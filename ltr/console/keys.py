@@ -154,6 +154,12 @@ def stated(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in said.items() if _LATER.get(key) != value}
 
 
+def resolved(cfg: DictConfig) -> dict[str, Any]:
+    """Return ``cfg`` as plain values, with its interpolations resolved."""
+    values: Any = OmegaConf.to_container(cfg, resolve=True)
+    return dict(values)
+
+
 def whole(cfg: DictConfig, key: str, *, least: int) -> int:
     """Return ``cfg[key]``; raise ``ConfigError`` unless it is a whole number >= ``least``."""
     value = cfg[key]

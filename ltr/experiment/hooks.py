@@ -1,17 +1,14 @@
-"""The hooks of every run: log what is trained, check the search engine, write for TensorBoard."""
+"""The hooks of every run: log what is trained, write for TensorBoard, show the time left."""
 
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from omegaconf import DictConfig
 
 from ltr.data.lists import Lists
-from ltr.experiment.engines import check_engine
+from ltr.experiment.build import Experiment
 from ltr.models.rounds import RoundModel
-from ltr.scorers.parts import Experiment, make_tracking
 from ltr.scorers.scorer import Scorer
+from ltr.tracking import Tracking
 from ltr.training.device import describe_device
 from ltr.training.distributed import is_main
 from ltr.training.hooks import Hook, TensorBoard, TimeLeft
@@ -19,48 +16,40 @@ from ltr.training.hooks import Hook, TensorBoard, TimeLeft
 log = logging.getLogger(__name__)
 
 
-def training_hooks(folder: Path, choices: Mapping[str, str]) -> list[Hook]:
+def run_hooks(experiment: Experiment, folder: Path, user_hooks: Sequence[Hook]) -> list[Hook]:
+    """Return the hooks of every run and, in the first process, the tracker's and the user's."""
+    hooks = training_hooks(folder)
+    if not is_main():
+        return hooks
+    if experiment.make_tracker is not None:
+        hooks.append(Tracking(experiment.make_tracker(), folder))
+    return [*hooks, *user_hooks]
+
+
+def training_hooks(folder: Path) -> list[Hook]:
     """Return the hooks of every training."""
-    return [Introduction(choices), ExportTarget(), TensorBoard(folder), TimeLeft()]
-
-
-def run_hooks(
-    cfg: DictConfig, folder: Path, choices: Mapping[str, str], others: Sequence[Hook]
-) -> list[Hook]:
-    """Return the hooks of every run and, in the first process, the tracker's and ``others``."""
-    hooks = training_hooks(folder, choices)
-    return [*hooks, *make_tracking(cfg, folder, choices), *others] if is_main() else hooks
+    return [Introduction(), TensorBoard(folder), TimeLeft()]
 
 
 class Introduction(Hook):
     """Logs a line that says what is trained on which data."""
 
-    def __init__(self, choices: Mapping[str, str]) -> None:
-        """``choices`` maps each config group to its choice, such as ``{"loss": "listnet"}``."""
-        self._choices = choices
-
-    def start(
-        self, cfg: Any, parts: Experiment, lists: Mapping[str, Lists], scorer: Scorer
-    ) -> None:
-        model, loss = (self._choices.get(group, group) for group in ("model", "loss"))
-        about = f"{scorer.parameters:,} parameters"
+    def start(self, experiment: Experiment, lists: Mapping[str, Lists], scorer: Scorer) -> None:
+        choices = experiment.record.choices
+        model = choices.get("model", "model")
+        loss = choices.get("loss", "loss")
+        size = f"{scorer.parameters:,} parameters"
         if isinstance(scorer.model, RoundModel):
-            about = scorer.model.description
-            if parts.loss is None:
+            size = scorer.model.description
+            if experiment.loss is None:
                 loss = f"its own objective {scorer.model.own_objective()}"
-        fold = f" fold {parts.dataset.fold}" if parts.dataset.fold is not None else ""
-        data = f"{parts.dataset.name}{fold}: lists " + ", ".join(
-            f"{split} {len(part):,}" for split, part in lists.items()
-        )
-        where = describe_device(parts.device)
-        log.info("%s", f"{model} ({about}) with {loss} on {data}; {where}")
+        counts = ", ".join(f"{split} {len(part):,}" for split, part in lists.items())
+        device = describe_device(experiment.device)
+        data = describe_dataset(experiment)
+        log.info("%s", f"{model} ({size}) with {loss} on {data}: lists {counts}; {device}")
 
 
-class ExportTarget(Hook):
-    """Ends a run before training if the engine ``cfg.for_engine`` cannot represent its model."""
-
-    def start(
-        self, cfg: Any, parts: Experiment, lists: Mapping[str, Lists], scorer: Scorer
-    ) -> None:
-        missing = sum(part.missing for part in lists.values())
-        check_engine(cfg.for_engine, scorer.model, scorer.transform, missing)
+def describe_dataset(experiment: Experiment) -> str:
+    """Return the name of the data set, and its fold if it has folds."""
+    fold = experiment.dataset.fold
+    return experiment.dataset.name if fold is None else f"{experiment.dataset.name} fold {fold}"

@@ -1,79 +1,85 @@
-"""The identity of a run: one hash of its config, the content of its data, and the code.
+"""The identity of a run: one hash of its settings, its data, and the user's code.
 
 A sweep does not repeat a finished run that has the same identity.
 """
 
 import ast
-import functools
 import hashlib
 import json
-import logging
-from collections.abc import Mapping, Sequence
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from ltr.console.keys import Kind, as_list, without
-from ltr.data.lists import splits_of
-from ltr.experiment.labels import with_suggested
+from ltr.data.lists import Dataset, splits_of
+from ltr.experiment.build import Experiment
 from ltr.models.rounds import BoostedTrees
 from ltr.relaxations.learned_sorter import SHIPPED
-from ltr.scorers.parts import by_rounds, class_of, make_dataset, own_metrics
+from ltr.scorers.parts import class_of, own_metrics
 from ltr.scorers.trust import values_in
 from ltr.training.checkpoint import selected_checkpoint
 
+# Raise this by 1 in a change of the project that makes a run with the same settings compute other
+# numbers: finished runs of sweeps and tables are then trained again.
+RESULTS_VERSION = 1
 SHOWN = 10  # characters of an identity in the name of a folder
-# The folders whose code decides what a run computes. The second is for trees, or for a teacher.
-_ROOMS = ("metrics", "relaxations", "kernels", "losses", "models", "data", "training", "scorers",
-          "experiment")  # fmt: skip
-_OF_ROUNDS = "models/rounds"
-# Files in these folders that do not decide it.
-_AROUND = (
-    "prepare_data",
-    "public_sets",
-    "sweep",
-    "commands",
-    "ensemble_command",
-    "identity",
-    "engines",
-)
-_LTR = Path(__file__).resolve().parents[1]
 
 
-def identity(config: DictConfig) -> str:
-    """Return the SHA-256 of what a run computes: its config, its data and the code.
+def identity(experiment: Experiment) -> str:
+    """Return the SHA-256 of what a run computes: its settings, its data, and the user's code.
 
-    Keys that say where and how fast the run is computed (``Kind.PLACE``) do not count. The code is
-    that of this project, the user's own, and the version of a library of trees. The versions of
-    PyTorch, NumPy, Numba and SciPy, the device and the number of threads change only the last
+    Keys that say where and how fast the run is computed (``Kind.PLACE``) do not count. The versions
+    of PyTorch, NumPy, Numba and SciPy, the device and the number of threads change only the last
     digits and do not count; ``results.json`` records them. ``ConfigError``, ``DataError``: the data
     of the run are missing, or cannot be read.
     """
-    dataset = make_dataset(config.dataset)
+    dataset = experiment.dataset
     dataset.check()
+    complete = experiment.with_facts_of(dataset.split("train"))
+    return config_identity(complete.record.config, dataset)
+
+
+def config_identity(config: Mapping[str, Any], dataset: Dataset) -> str:
+    """Return the ``identity`` of a run that is not built; ``config`` is resolved, with the facts of
+    the training lists.
+    """
     digests = {split: dataset.split(split).digest for split in splits_of(dataset)}
-    config = with_suggested(config, lambda: dataset.split("train"))
-    return _hash(_parts(config) | {"data": digests})
+    return _hash(settings_of(config) | {"data": digests})
 
 
-def identity_without_data(config: DictConfig) -> str:
+def identity_without_data(config: Mapping[str, Any]) -> str:
     """Return a hash like ``identity`` for a run without its data; it equals no run's identity."""
-    return _hash(_parts(config))
+    return _hash(settings_of(config))
 
 
 def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) -> str:
-    """Return the SHA-256 of the members' identities in order, ``weights``, and ensemble code."""
-    return _hash([list(members), weights, *map(room_digest, ("experiment", "scorers"))])
+    """Return the SHA-256 of the members' identities in order, and of ``weights``."""
+    return _hash([list(members), weights, RESULTS_VERSION])
 
 
-def origins_of(config: DictConfig) -> dict[str, str | None]:
-    """Return the digests of a run's teacher and sorter, None for one that it does not have."""
-    whole = OmegaConf.to_container(config, resolve=True)
-    nodes = (node for node in values_in(whole) if isinstance(node, Mapping))
+def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what decides the numbers of a run besides its data; ``config`` is resolved."""
+    settings = without(config, Kind.PLACE) | {
+        "monitor": sorted({*as_list(config["monitor"])} - {"vali"}),  # columns of history.csv
+        "init_from": run_digest(config.get("init_from")),
+        "teacher": None,  # its digest is among the origins
+    }
+    return {
+        "config": settings,
+        "origins": origins_of(config),
+        "user_code": user_code(config),
+        "tree_library": tree_library(config),
+        "results_version": RESULTS_VERSION,
+    }
+
+
+def origins_of(config: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the digests of a run's teacher and sorter; None if it has none."""
+    nodes = (node for node in values_in(config) if isinstance(node, Mapping))
     sorter = Path(next(filter(None, (node.get("sorter") for node in nodes)), SHIPPED))
     return {
         "loss.sorter": _sha256(sorter) if sorter.is_file() else None,
@@ -86,49 +92,47 @@ def run_digest(path: str | None) -> str | None:
     return None if path is None else _sha256(selected_checkpoint(Path(path))[0])
 
 
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+def tree_library(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return name and version of the library of boosted trees; empty for other models."""
+    model = class_of(config["model"])
+    versions: dict[str, str] = {}
+    if issubclass(model, BoostedTrees):
+        for distribution in (model.library, f"{model.library}-cpu"):  # such as xgboost-cpu
+            with suppress(PackageNotFoundError):
+                versions[distribution] = version(distribution)
+    return versions
 
 
-def _parts(config: DictConfig) -> dict[str, Any]:
-    whole: Any = OmegaConf.to_container(config, resolve=True)
-    plain = without(whole, Kind.PLACE) | {
-        "monitor": sorted({*as_list(config.monitor)} - {"vali"}),  # decides columns of history.csv
-        "init_from": run_digest(config.init_from),
-        "teacher": None,  # its digest is among the origins
-    }
-    return {"config": plain, "code": _code(config), "origins": origins_of(config)}
-
-
-def _hash(parts: Any) -> str:
-    """Return the SHA-256 of what JSON can hold; 0 and 0.0 count as the same number."""
-    same = json.loads(json.dumps(parts), parse_int=float)
-    return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
-
-
-def _code(config: DictConfig) -> list[Any]:
-    rounds = by_rounds(config.model) or config.get("teacher") is not None  # that may be trees
-    rooms = [*_ROOMS, *([_OF_ROUNDS] if rounds else ())]
-    return [[*map(room_digest, rooms)], own_code(config), tree_library(config)]
-
-
-def own_code(config: DictConfig) -> dict[str, str]:
-    """Return a hash for each ``_target_`` and metric outside ``ltr`` and ``torch`` whose file is
-    found: of that file, or for a package of all Python files in the folder.
+def user_code(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return a digest for each ``_target_`` and metric outside ``ltr`` and ``torch``: of the source
+    file that defines it, and of all modules of the user that this file imports.
     """
-    plain = without(OmegaConf.to_container(config, resolve=True), Kind.PLACE)  # type: ignore[arg-type]
-    nodes = [one for one in values_in(plain) if isinstance(one, Mapping) and "_target_" in one]
-    named = {*(str(node["_target_"]) for node in nodes), *own_metrics(plain)}
-    others = sorted(name for name in named if name.partition(".")[0] not in ("ltr", "torch"))
-    return {name: code_hash(files) for name in others if (files := _files(name))}
+    computing = without(config, Kind.PLACE)
+    nodes = [node for node in values_in(computing) if isinstance(node, Mapping)]
+    targets = {str(node["_target_"]) for node in nodes if "_target_" in node}
+    targets |= {*own_metrics(computing)}
+    user_targets = sorted(t for t in targets if t.partition(".")[0] not in ("ltr", "torch"))
+    sources = {target: _sources(target) for target in user_targets}
+    return {target: _sha256(*files) for target, files in sources.items() if files}
 
 
-def _files(target: str) -> list[Path]:
-    """Return the source files that define ``target``, such as ``my_losses.margin_loss``.
+def _sources(target: str) -> list[Path]:
+    """Return the source files behind ``target``, sorted; nothing is imported."""
+    files: set[Path] = set()
+    pending = _module_files(target)
+    while pending:
+        file = pending.pop()
+        if file not in files:
+            files.add(file)
+            pending += [imported for imported in _imported_files(file) if _is_of_user(imported)]
+    return sorted(files)
 
-    They are the file of its module, or all files in its folder if it belongs to a package.
+
+def _module_files(name: str) -> list[Path]:
+    """Return the file of the module in the dotted ``name``, such as ``my_losses.margin_loss``, or
+    all files in its folder if it belongs to a package.
     """
-    first, *rest = target.split(".")
+    first, *inner_names = name.split(".")
     spec = None
     with suppress(ImportError, ValueError):  # ValueError: a module without a spec, as __main__
         spec = find_spec(first)  # does not import anything
@@ -138,55 +142,48 @@ def _files(target: str) -> list[Path]:
     if not spec.submodule_search_locations:
         return [file]
     folder = file.parent
-    for name in rest:
-        folder = folder / name if (folder / name).is_dir() else folder
+    for inner_name in inner_names:
+        if (folder / inner_name).is_dir():
+            folder = folder / inner_name
     return sorted(folder.glob("*.py"))
 
 
-def tree_library(config: DictConfig) -> dict[str, str]:
-    """Return name and version of the library of boosted trees; empty for other models."""
-    made, found = class_of(config.model), {}
-    if issubclass(made, BoostedTrees):
-        for distribution in (made.library, f"{made.library}-cpu"):  # such as xgboost-cpu
-            with suppress(PackageNotFoundError):
-                found[distribution] = version(distribution)
-    return found
+def _imported_files(file: Path) -> Iterator[Path]:
+    """Yield the source files of the modules that ``file`` imports."""
+    try:
+        tree = ast.parse(file.read_text(errors="replace"))
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _module_files(alias.name)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield from _module_files(str(node.module))
+        elif isinstance(node, ast.ImportFrom):  # within a package, whose files all count
+            folder = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            yield from (folder if folder.is_dir() else folder.parent).glob("*.py")
 
 
-@functools.cache
-def room_digest(room: str) -> str:
-    """Return a hash of the code in a folder of the package ``ltr``, such as ``losses``."""
-    files = sorted((_LTR / room).glob("*.py"))
-    return code_hash([path for path in files if path.stem not in _AROUND])
+def _is_of_user(file: Path) -> bool:
+    """Return whether ``file`` belongs neither to Python, to an installed package, nor to ltr."""
+    installed = {Path(path).resolve() for path in sysconfig.get_paths().values()}
+    installed.add(Path(__file__).resolve().parents[1])
+    return installed.isdisjoint(file.resolve().parents)
 
 
-def code_hash(files: Sequence[Path]) -> str:
-    """Return the SHA-256 of the statements in Python files, without comments, docstrings, layout,
-    and texts of errors and log messages. A file that is not valid Python counts as it is.
-    """
+def _sha256(*files: Path) -> str:
+    """Return the SHA-256 of the names and contents of ``files``, or of one file's content."""
+    if len(files) == 1:
+        return hashlib.sha256(files[0].read_bytes()).hexdigest()
     digest = hashlib.sha256()
-    for path in files:
-        source = path.read_text(errors="replace")
-        with suppress(SyntaxError):
-            source = ast.unparse(_Quiet().visit(ast.parse(source)))
-        digest.update(f"{path.name}\0{source}\0".encode())
+    for file in files:
+        digest.update(f"{file.name}\0".encode())
+        digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
-class _Quiet(ast.NodeTransformer):
-    """Removes docstrings, and the texts of errors and log messages, from a syntax tree."""
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        return None if _is_text(node.value) else self.generic_visit(node)
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        name, _, method = ast.unparse(node.func).rpartition(".")
-        if method.endswith("Error") or (name == "log" and hasattr(logging, method)):
-            node.args = [ast.Constant("") if _is_text(part) else part for part in node.args]
-        return node
-
-
-def _is_text(node: ast.expr) -> bool:
-    text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-    return text or isinstance(node, ast.JoinedStr)
+def _hash(content: Any) -> str:
+    """Return the SHA-256 of what JSON can hold; 0 and 0.0 count as the same number."""
+    with_floats = json.loads(json.dumps(content), parse_int=float)
+    return hashlib.sha256(json.dumps(with_floats, sort_keys=True).encode()).hexdigest()

@@ -3,6 +3,7 @@
 import logging
 import shlex
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -10,13 +11,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from ltr.console.compose import choices_of
+from ltr.console.keys import resolved
 from ltr.console.process import is_full, one_line, processes, rank
 from ltr.errors import ConfigError, OutputError, as_started
-from ltr.experiment.build import build
-from ltr.experiment.identity import identity, own_code
+from ltr.experiment.build import Experiment, build
+from ltr.experiment.identity import identity, user_code
+from ltr.experiment.resume import resumed_config, with_shards
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
-from ltr.experiment.start import resumed, with_shards
 from ltr.training.distributed import broadcast, joined
 from ltr.training.hooks import quiet
 from ltr.training.interruption import Interrupted, handing_on, stoppable
@@ -35,29 +37,32 @@ def train_job(cfg: DictConfig) -> float:
     folder = Path(hydra.runtime.output_dir)
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())  # as the user would type it
-    sweep, choices = hydra.mode == RunMode.MULTIRUN, choices_of(hydra)
+    is_sweep = hydra.mode == RunMode.MULTIRUN
+    choices = choices_of(hydra)
     if cfg.resume is not None:
-        if sweep:
+        if is_sweep:
             raise ConfigError("resume goes on with one run: leave out -m")
-        cfg, choices = resumed(cfg, list(hydra.overrides.task))
+        cfg, choices = resumed_config(cfg, list(hydra.overrides.task))
     if processes() > 1:
         cfg = with_shards(cfg, processes())
     try:
         with stoppable(), joined(cfg.device) if processes() > 1 else nullcontext():
             folder = broadcast(folder)
-            locked = RunFolder(folder).locked(wait=sweep) if rank() == 0 else nullcontext()
-            with locked, quiet(sweep):
-                value = _train(cfg, RunFolder(folder), choices, sweep)
+            locked = RunFolder(folder).locked(wait=is_sweep) if rank() == 0 else nullcontext()
+            with locked, quiet(is_sweep):
+                experiment = build(cfg, choices)
+                value = _train(experiment, RunFolder(folder), is_sweep=is_sweep)
     except Interrupted as stop:
-        log.info("stopped by %s; %s", stop, how_to_go_on(cfg, folder, sweep))
+        log.info("stopped by %s; %s", stop, how_to_go_on(cfg, folder, is_sweep=is_sweep))
         raise
     except Exception as error:
         line = one_line(error)
         if is_full(error):  # disk full: the other runs of a sweep could not write either
-            raise OutputError(f"{line}; then {how_to_go_on(cfg, folder, sweep)}") from error
+            remedy = how_to_go_on(cfg, folder, is_sweep=is_sweep)
+            raise OutputError(f"{line}; then {remedy}") from error
         if rank() == 0:
             RunFolder(folder).note_error(f"{type(error).__name__}: {line or error}")
-        if not sweep:
+        if not is_sweep:
             raise
         # The sweep continues with its other runs; its summary names this one.
         log.error("failed: %s", line or error, exc_info=line is None)
@@ -67,26 +72,30 @@ def train_job(cfg: DictConfig) -> float:
     return value
 
 
-def _train(cfg: DictConfig, kept: RunFolder, choices: dict[str, str], sweep: bool) -> float:
+def _train(experiment: Experiment, run_folder: RunFolder, *, is_sweep: bool) -> float:
     """Do what is left of a run; return its ``select_on`` metric on the validation lists."""
-    if sweep:
-        if kept.prepare(identity(cfg)):
-            log.info("%s is done already", kept.folder)
-            return kept.value_that_chooses
-        if (kept.folder / "last.pt").is_file():
-            cfg = cfg.copy()
-            cfg.resume = str(kept.folder)
-    elif cfg.resume is not None and kept.identity is not None and rank() == 0:
-        build(cfg)  # an error here leaves the run unchanged
-        kept.go_on_as(identity(cfg))
-    figures = run(cfg, kept.folder, choices, printed=not sweep)
-    return figures[f"vali_{cfg.select_on}"] if rank() else RunFolder(kept.folder).value_that_chooses
+    folder = run_folder.folder
+    if is_sweep:
+        if run_folder.prepare(identity(experiment)):
+            log.info("%s is done already", folder)
+            return run_folder.value_that_chooses
+        if (folder / "last.pt").is_file():
+            experiment = replace(experiment, is_resumed=True)
+    elif experiment.is_resumed and run_folder.identity is not None and rank() == 0:
+        run_folder.go_on_as(identity(experiment))
+    report = run(experiment, folder, printed=not is_sweep)
+    if rank():
+        return report.figures[f"vali_{experiment.settings.select_on}"]
+    return RunFolder(folder).value_that_chooses
 
 
-def how_to_go_on(cfg: DictConfig, folder: Path, sweep: bool) -> str:
+def how_to_go_on(cfg: DictConfig, folder: Path, *, is_sweep: bool) -> str:
     """Return what to type after a stop; it names the user's own modules, which need ``trust``."""
-    if sweep or not (folder / "last.pt").is_file():
+    if is_sweep or not (folder / "last.pt").is_file():
         return "give the same command again"
-    own = ",".join(sorted({name.rpartition(".")[0] for name in own_code(cfg)}))
-    words = [f"resume={folder}"] + [f"trust=[{own}]"] * bool(own)
+    words = [f"resume={folder}"]
+    targets = user_code(resolved(cfg))
+    modules = sorted({target.rpartition(".")[0] for target in targets})
+    if modules:
+        words.append(f"trust=[{','.join(modules)}]")
     return f"go on with: {as_started('train')} {shlex.join(words)}"

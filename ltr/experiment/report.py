@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 from tabulate import tabulate
 
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists, measured_split
+from ltr.experiment.build import Experiment
 from ltr.experiment.run_folder import (
     NO_TEST_SPLIT,
     QUERIES,
@@ -24,7 +24,6 @@ from ltr.experiment.run_folder import (
     write_results,
     write_scores,
 )
-from ltr.experiment.start import Inputs, Training
 from ltr.metrics import Convention, Metric
 from ltr.metrics.crossfit import Crossfit
 from ltr.models.rounds import BoostedTrees
@@ -33,7 +32,7 @@ from ltr.training.caveats import warn_of_constant_scores, warn_of_ties
 from ltr.training.device import describe_device
 from ltr.training.distributed import is_main, size
 from ltr.training.evaluation import means, metrics_of_scores, values_with_ties_averaged
-from ltr.training.monitor import Monitor, value_that_chooses
+from ltr.training.monitor import Monitor, Progress, value_that_chooses
 
 log = logging.getLogger(__name__)
 
@@ -54,68 +53,106 @@ class Report:
         return {names.get(name, name): value for name, value in self.figures.items()}
 
 
-def report_of(inputs: Inputs, training: Training, started: float) -> Report:
-    """Measure the selected weights of ``training`` on vali and, if there is one, test; write the
-    results of the run, which began at ``started`` (``time.perf_counter()``). Processes that train
-    together share the work; only the first one writes files.
+def report_run(
+    experiment: Experiment,
+    scorer: Scorer,
+    monitor: Monitor,
+    lists: Mapping[str, Lists],
+    opened: Mapping[str, ItemTensors],
+    started: float,
+) -> Report:
+    """Measure the selected weights on vali and, if there is one, test; write the results.
+
+    Processes that train together share the work; only the first one writes files.
+
+    Args:
+        experiment: what was trained.
+        scorer: the model with the selected weights.
+        monitor: the history of the training.
+        lists: the lists of each split.
+        opened: the validation lists, and test lists if there are any, after ``scorer.open``.
+        started: when the run began, by ``time.perf_counter()``.
     """
-    parts, lists, scorer = inputs.parts, inputs.lists, training.scorer
-    settings, convention = parts.settings, parts.convention
-    done, worth = training.monitor.progress, training.monitor.crossfit
-    data = {"vali": training.data["vali"]}
-    if "test" in lists:
-        data["test"] = scorer.open(lists["test"])
-    library = {}
-    if isinstance(scorer.model, BoostedTrees):
-        library = {scorer.model.library: scorer.model.version}
-    tested = done.best_epoch if settings.select == "best" else done.epoch
-    _warn_of_the_start(training.monitor, tested)
+    settings = experiment.settings
+    progress = monitor.progress
+    selected_epoch = progress.best_epoch if settings.select == "best" else progress.epoch
+    _warn_of_the_start(monitor, selected_epoch)
     results = write_run(
-        inputs.folder, scorer, lists, data, parts.metrics, convention, settings.evaluation_items,
-        choices=dict(inputs.choices),
-        untrained_vali={k[5:]: v for k, v in done.history[0].items() if k.startswith("vali_")},
+        monitor.folder,
+        scorer,
+        lists,
+        opened,
+        experiment.metrics,
+        experiment.convention,
+        settings.evaluation_items,
+        choices=dict(experiment.record.choices),
+        untrained_vali=_untrained_vali(progress),
         select=settings.select,
         select_on=settings.select_on,
-        selected_epoch=tested,
-        best_epoch=done.best_epoch,
-        **crossfit_entries(worth),
-        epochs=done.epoch,
+        selected_epoch=selected_epoch,
+        best_epoch=progress.best_epoch,
+        **crossfit_entries(monitor.crossfit),
+        epochs=progress.epoch,
         seed=settings.seed,
-        dataset=parts.dataset.name,
-        fold=parts.dataset.fold,
-        wall_seconds=done.wall_seconds,
+        dataset=experiment.dataset.name,
+        fold=experiment.dataset.fold,
+        wall_seconds=progress.wall_seconds,
         processes=size(),
-        versions=versions() | library,
-        protocol=OmegaConf.to_container(inputs.cfg, resolve=True),
-    )  # fmt: skip
-    table = {split: results[split] for split in data}
-    text = metric_table(table)
-    if worth is not None and training.monitor.chooses:
-        text += (
-            f"\ncrossfit vali {settings.select_on} {worth.value:.4f} ± {worth.error:.4f} "
-            "(standard error), the epoch chosen on one half of the lists and measured on the other"
-        )
-    if "test" not in data:
-        text += f"\n{NO_TEST_SPLIT}"
-    text += (
-        f"\n{convention.describe()}; weights of epoch {tested} (select={settings.select}); "
-        f"{time.perf_counter() - started:.0f} s\nkept in {inputs.folder}"
+        versions=versions() | _tree_library(scorer),
+        protocol=dict(experiment.record.config),
     )
-    return Report(
-        {f"{split}_{k}": v for split, part in table.items() for k, v in part.items()}, text
+    table = {split: results[split] for split in opened}
+    lines = [metric_table(table)]
+    if monitor.crossfit is not None and monitor.chooses:
+        lines.append(_describe_crossfit(monitor.crossfit, settings.select_on))
+    if "test" not in opened:
+        lines.append(NO_TEST_SPLIT)
+    seconds = time.perf_counter() - started
+    lines.append(
+        f"{experiment.convention.describe()}; weights of epoch {selected_epoch} "
+        f"(select={settings.select}); {seconds:.0f} s"
+    )
+    lines.append(f"kept in {monitor.folder}")
+    figures = {
+        f"{split}_{name}": value for split, part in table.items() for name, value in part.items()
+    }
+    return Report(figures, "\n".join(lines))
+
+
+def _untrained_vali(progress: Progress) -> dict[str, float]:
+    """Return the metrics of vali before training."""
+    return {
+        name.removeprefix("vali_"): value
+        for name, value in progress.history[0].items()
+        if name.startswith("vali_")
+    }
+
+
+def _tree_library(scorer: Scorer) -> dict[str, str]:
+    """Return name and version of the library of boosted trees; empty for other models."""
+    if isinstance(scorer.model, BoostedTrees):
+        return {scorer.model.library: scorer.model.version}
+    return {}
+
+
+def _describe_crossfit(crossfit: Crossfit, select_on: str) -> str:
+    return (
+        f"crossfit vali {select_on} {crossfit.value:.4f} ± {crossfit.error:.4f} "
+        "(standard error), the epoch chosen on one half of the lists and measured on the other"
     )
 
 
-def _warn_of_the_start(monitor: Monitor, kept: int | None) -> None:
-    """Log one line if no epoch of training is as good as epoch 0; the run keeps epoch ``kept``."""
-    select_on, history = monitor.settings.select_on, monitor.progress.history
-    start, *values = (value_that_chooses(row, select_on) for row in history)
-    if values and max(values) < start and is_main():
+def _warn_of_the_start(monitor: Monitor, selected_epoch: int | None) -> None:
+    """Log one line if no epoch of training is as good as epoch 0."""
+    select_on = monitor.settings.select_on
+    values = [value_that_chooses(row, select_on) for row in monitor.progress.history]
+    untrained, *trained = values
+    if trained and max(trained) < untrained and is_main():
         log.warning(
             "no epoch is as good as the model before training: vali %s is %.4f at epoch 0, and "
             "%.4f at best after it; the weights of epoch %d are kept: lower the learning rate, "
             "or look at the loss",
-            select_on, start, max(values), kept,
+            select_on, untrained, max(trained), selected_epoch,
         )  # fmt: skip
 
 
@@ -173,16 +210,7 @@ def write_run(
         **printed,
         "ties_averaged": averaged,
         "convention": {**asdict(convention), "text": convention.describe()},
-        "data": {
-            split: {
-                "digest": part.digest,
-                "lists": len(part),
-                "items": part.items,
-                "empty_lists": int(part.empty.sum()),
-                "missing_values": part.missing,
-            }
-            for split, part in lists.items()
-        },
+        "data": {split: _describe_lists(part) for split, part in lists.items()},
         "features": scorer.transform.width,
         "parameters": scorer.parameters,
         "device": describe_device(scorer.device),
@@ -195,12 +223,23 @@ def write_run(
         warn_of_constant_scores({split: (opened[split], scores[split]) for split in opened})
         warn_of_ties(metrics, printed, averaged)
         split = measured_split(opened)
+        other_split = "vali" if split == "test" else "test"
         for names in (QUERIES, SCORES):  # of an earlier run in this folder, on other lists
-            (folder / names["vali" if split == "test" else "test"]).unlink(missing_ok=True)
+            (folder / names[other_split]).unlink(missing_ok=True)
         write_queries(folder / QUERIES[split], lists[split], values[split])
         write_scores(folder / SCORES[split], lists[split], scores[split].cpu().numpy())
         write_results(folder, results)
     return results
+
+
+def _describe_lists(lists: Lists) -> dict[str, Any]:
+    return {
+        "digest": lists.digest,
+        "lists": len(lists),
+        "items": lists.items,
+        "empty_lists": int(lists.empty.sum()),
+        "missing_values": lists.missing,
+    }
 
 
 def metric_table(columns: Mapping[str, Mapping[str, float]]) -> str:

@@ -16,7 +16,7 @@ from ltr.console.configs import files_of
 from ltr.console.keys import as_list, flag
 from ltr.data.lists import Lists, check_split
 from ltr.errors import ConfigError
-from ltr.experiment.labels import check_metrics
+from ltr.experiment.data_checks import check_metrics
 from ltr.experiment.report import metric_table
 from ltr.experiment.run_folder import write_queries
 from ltr.knobs import levels_for

@@ -5,8 +5,6 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,55 +15,39 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from ltr.console.folders import metric_configs
-from ltr.console.keys import Kind, Resumed, as_list, flat, without
-from ltr.data.lists import Dataset, Lists
+from ltr.console.keys import as_list
+from ltr.data.lists import Dataset
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.metrics.per_list import check_values
 from ltr.models.embeddings import WithEmbeddings
 from ltr.models.rounds import BoostedTrees, RoundModel
-from ltr.tracking import Tracking
 from ltr.training.settings import Settings
-from ltr.typing import Loss
 
 PARTS = ("model", "loss", "optimizer", "schedule", "transform", "dataset")
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """The parts of an experiment, without data."""
-
-    dataset: Dataset
-    fit_transform: Callable[[Lists], FeatureTransform]
-    model: Callable[[int], nn.Module]
-    loss: Loss | None  # None: the model's own objective
-    optimizer: Callable[..., torch.optim.Optimizer]
-    schedule: Callable[[float, float], float]
-    settings: Settings
-    metrics: tuple[Metric, ...]
-    convention: Convention
-    device: torch.device
+def make_settings(values: Mapping[str, Any]) -> Settings:
+    """Return the training settings among ``values``, the keys of a config, checked."""
+    fields: dict[str, Any] = {}
+    for name in Settings.names():
+        value = values[name]
+        fields[name] = OmegaConf.to_object(value) if OmegaConf.is_config(value) else value
+    fields["monitor"] = tuple(as_list(fields["monitor"]))
+    return Settings(**fields)
 
 
-def make_settings(cfg: DictConfig) -> Settings:
-    """Return the training settings in ``cfg``, checked."""
-    values: dict[str, Any] = {
-        name: OmegaConf.to_object(cfg[name]) if OmegaConf.is_config(cfg[name]) else cfg[name]
-        for name in Settings.names()
-    }
-    return Settings(**{**values, "monitor": tuple(as_list(values["monitor"]))})
-
-
-def make_metrics(cfg: DictConfig) -> tuple[Metric, ...]:
-    """Return the metrics that ``cfg`` lists, and the one that ``select_on`` names."""
-    own, made = cfg.get("own_metrics") or {}, list[Metric]()
-    for key, names in (("metrics", as_list(cfg.metrics)), ("select_on", [str(cfg.select_on)])):
+def make_metrics(values: Mapping[str, Any]) -> tuple[Metric, ...]:
+    """Return the metrics that the key ``metrics`` lists, and the one that ``select_on`` names."""
+    user_metrics = values.get("own_metrics") or {}
+    metrics: list[Metric] = []
+    for key in ("metrics", "select_on"):
         try:
-            made += named_metrics(names, own)
+            metrics += named_metrics(as_list(values[key]), user_metrics)
         except LTRError as error:
             raise type(error)(f"{key}: {error}") from error
-    return tuple(dict.fromkeys(made))
+    return tuple(dict.fromkeys(metrics))
 
 
 def named_metrics(
@@ -92,13 +74,14 @@ def own_metrics(config: Mapping[str, Any]) -> list[str]:
     return sorted({name for name in (text.partition("@")[0] for text in texts) if "." in name})
 
 
-def make_convention(cfg: DictConfig) -> Convention:
-    """Return the convention of the metrics in ``cfg``, checked."""
-    values: Any = OmegaConf.to_container(cfg.convention, resolve=True)
+def make_convention(values: Mapping[str, Any]) -> Convention:
+    """Return the convention of the metrics, checked; ``values`` are the keys of a config."""
+    node = values["convention"]
+    keys: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     try:
-        return Convention(**values)
+        return Convention(**keys)
     except LTRError as error:
-        raise _with_key(error, "convention", values) from error
+        raise _with_key(error, "convention", keys) from error
     except TypeError as error:  # an unknown key
         raise ConfigError(f"convention: {error}; see configs/train.yaml") from error
 
@@ -109,13 +92,13 @@ def make_dataset(node: DictConfig) -> Dataset:
     return dataset
 
 
-def class_of(model: Callable[[int], nn.Module] | DictConfig) -> type:
+def class_of(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> type:
     """Return the class that ``model`` makes, or ``object`` if that is unknown.
 
     ``model`` is a class with bound settings (a ``functools.partial``), or a ``model`` node.
     """
     made = getattr(model, "func", None)
-    if isinstance(model, DictConfig):
+    if isinstance(model, Mapping):
         with suppress(ImportError, AttributeError, ValueError):  # building it raises the error
             made = get_object(str(model.get("_target_")))
     return made if isinstance(made, type) else object
@@ -126,7 +109,7 @@ def boosts(make: Callable[[int], nn.Module]) -> bool:
     return issubclass(class_of(make), BoostedTrees)
 
 
-def by_rounds(model: Callable[[int], nn.Module] | DictConfig) -> bool:
+def by_rounds(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> bool:
     """Return whether ``model``, as in ``class_of``, is fitted in rounds, like boosted trees and
     PRank.
     """
@@ -153,18 +136,9 @@ def model_for(make: Callable[[int], nn.Module], transform: FeatureTransform) -> 
     return trees
 
 
-def make_tracking(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> list[Tracking]:
-    """Return the hook of the tracker in ``cfg`` for the run in ``folder``; ``[]`` if there is no
-    tracker. ``choices``, the choice of each config group, is tracked with the config.
-    """
-
-    def params(own: DictConfig) -> dict[str, Any]:
-        """Return a run's config for trackers: flat, with the choice of each config group."""
-        plain: Any = OmegaConf.to_container(own, resolve=True)
-        return {**choices, **flat(without(plain, Resumed.OWN, Kind.PROPOSAL))}
-
-    node = cfg.get("tracking")
-    return [] if node is None else [Tracking(_instantiated(node, "tracking"), folder, params)]
+def make_tracker(node: DictConfig) -> Any:
+    """Build the tracker of a ``tracking`` node, such as ``ltr.tracking.MLflow``."""
+    return _instantiated(node, "tracking")
 
 
 def tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -50,24 +50,25 @@ TARGETS: dict[str, set[str]] = {
 }
 
 
-def config_to_keep(cfg: DictConfig, folder: Path) -> dict[str, Any]:
-    """Return the config of a run as its checkpoints store it, with paths relative to ``folder``."""
-    text: Any = OmegaConf.to_container(cfg)
+def config_to_keep(cfg: DictConfig) -> dict[str, Any]:
+    """Return the config of a run as its checkpoints store it, before ``seen_from``."""
+    linked: Any = OmegaConf.to_container(cfg)
+    config = _with_links(linked, OmegaConf.to_container(cfg, resolve=True), linked)
+    return without(config, Resumed.OWN, Resumed.FOLDER)
 
-    def with_links(text: Any, value: Any) -> Any:
-        """Return ``value`` with the links of ``text`` put back, except links to other links."""
-        if isinstance(text, str):
-            link = LINK.fullmatch(text)
-            return text if link and not LINK.fullmatch(str(root.get(link[1]))) else value
-        if isinstance(text, Mapping) and isinstance(value, Mapping):
-            return {key: with_links(text[key], one) for key, one in value.items()}
-        if isinstance(text, list) and isinstance(value, list):
-            return list(map(with_links, text, value))
-        return value
 
-    root = text
-    config = with_links(text, OmegaConf.to_container(cfg, resolve=True))
-    return seen_from(without(config, Resumed.OWN, Resumed.FOLDER), folder)
+def _with_links(linked: Any, resolved: Any, root: Mapping[str, Any]) -> Any:
+    """Return ``resolved`` with the links of ``linked`` put back, except links to other links."""
+    if isinstance(linked, str):
+        link = LINK.fullmatch(linked)
+        is_direct = link is not None and not LINK.fullmatch(str(root.get(link[1])))
+        return linked if is_direct else resolved
+    if isinstance(linked, Mapping) and isinstance(resolved, Mapping):
+        return {key: _with_links(linked[key], value, root) for key, value in resolved.items()}
+    if isinstance(linked, list) and isinstance(resolved, list):
+        pairs = zip(linked, resolved, strict=True)
+        return [_with_links(*pair, root) for pair in pairs]
+    return resolved
 
 
 def seen_from(config: Mapping[str, Any], folder: Path, base: Path = Path()) -> dict[str, Any]:

@@ -188,7 +188,7 @@ def read_all(search: Search) -> Search:
     digests, fewest = dict[str, str](), math.inf
     folds = {"".join(one for one in repeat if "fold" in one): repeat for repeat in search.repeats}
     for fold, repeat in folds.items():
-        *_, lists = open_lists(search.trial(repeat)[0])
+        _, lists = open_lists(*search.trial(repeat))
         warn_of_leaks(lists)
         place = fold.removeprefix("dataset.").replace("=", " ")
         digests |= {f"{place} {split}".strip(): part.digest for split, part in lists.items()}

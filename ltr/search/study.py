@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,12 @@ from ltr.console.keys import stated
 from ltr.console.process import is_full
 from ltr.data.lists import Lists
 from ltr.errors import CheckpointError, ConfigError, DataError, LTRError, OutputError
-from ltr.experiment.build import build
+from ltr.experiment.build import Experiment, build
 from ltr.experiment.hooks import training_hooks
 from ltr.experiment.identity import SHOWN, identity_without_data
-from ltr.experiment.labels import resolve_labels
-from ltr.experiment.run import fit
-from ltr.experiment.start import Inputs
-from ltr.scorers.parts import Experiment
+from ltr.experiment.open_data import open_data
+from ltr.experiment.run import train
+from ltr.experiment.start import load_start
 from ltr.search.definition import Repeat, Search, repeat_name
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.hooks import Hook
@@ -275,37 +274,39 @@ def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
         study.tell(trial, value, state, skip_if_finished=True)
 
 
-def open_lists(config: DictConfig) -> tuple[DictConfig, Experiment, dict[str, Lists]]:
-    """Build all that a run needs; return its config, its parts, and the lists of train and vali.
+def open_lists(
+    config: DictConfig, choices: Mapping[str, str]
+) -> tuple[Experiment, dict[str, Lists]]:
+    """Build all that a run needs; return the experiment, and the lists of train and vali.
 
     The lists of test are not read.
     """
-    experiment = build(config)
-    lists = {split: experiment.dataset.split(split) for split in ("train", "vali")}
-    return *resolve_labels(config, experiment, lists), lists
+    return open_data(build(config, choices), splits=("train", "vali"))
 
 
 def _train(search: Search, trial: optuna.Trial, folder: Path) -> float:
     """Train ``trial`` for every fold and seed, from checkpoints if any; return the mean value."""
-    report, worth = Report(search, trial), []
+    report = Report(search, trial)
+    values = []
     for repeat in search.repeats:
         config, choices = search.trial((*overrides_of(search, trial), *repeat))
-        own, experiment, lists = open_lists(config)
-        place = folder / repeat_name(repeat) / identity_without_data(own)[:SHOWN]
+        experiment, lists = open_lists(config, choices)
+        known = identity_without_data(experiment.record.config)[:SHOWN]
+        run_folder = folder / repeat_name(repeat) / known
         try:  # continue from a checkpoint with this code and these settings
-            load_checkpoint(place / "last.pt")
-            own.resume = str(place)
+            load_checkpoint(run_folder / "last.pt")
+            experiment = replace(experiment, is_resumed=True)
         except (FileNotFoundError, CheckpointError):
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir(parents=True)
+            shutil.rmtree(run_folder, ignore_errors=True)
+            run_folder.mkdir(parents=True)
         report.begin(repeat, config.epochs)
-        hooks = [*training_hooks(place, choices), report]
-        inputs = Inputs(own, experiment, lists, place, choices)
-        crossfit = fit(inputs, hooks).monitor.crossfit
+        hooks = [*training_hooks(run_folder), report]
+        start = load_start(experiment, run_folder)
+        crossfit = train(experiment, start, lists, run_folder, hooks).monitor.crossfit
         by_crossfit = crossfit if search.select_value == "crossfit" else None
-        worth.append(by_crossfit.value if by_crossfit else report.values[-1])
+        values.append(by_crossfit.value if by_crossfit else report.values[-1])
     trial.set_user_attr("best_epoch", report.mean)
-    return sum(worth) / len(worth)
+    return sum(values) / len(values)
 
 
 @dataclass

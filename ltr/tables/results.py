@@ -15,7 +15,7 @@ from ltr.analysis.verdicts import Comparison, SystemInterval, compare_systems, i
 from ltr.console.configs import files_of
 from ltr.data.lists import Lists, measured_split, splits_of
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.labels import check_metrics
+from ltr.experiment.data_checks import check_metrics
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention
 from ltr.scorers.parts import make_convention, make_dataset, named_metrics

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,13 +20,18 @@ from ltr.atomic import atomic_write, make_folder
 from ltr.console.arguments import merged, quoted, with_quotes
 from ltr.console.cli import through_hydra
 from ltr.console.compose import run_config
-from ltr.console.keys import as_list
+from ltr.console.keys import as_list, resolved
 from ltr.console.process import Finished, is_full, say
 from ltr.errors import ConfigError, DataError, LTRError, OutputError, as_started
+from ltr.experiment.build import facts_of, with_facts
 from ltr.experiment.ensemble import make_ensemble
-from ltr.experiment.identity import SHOWN, ensemble_identity, identity, identity_without_data
+from ltr.experiment.identity import (
+    SHOWN,
+    config_identity,
+    ensemble_identity,
+    identity_without_data,
+)
 from ltr.experiment.job import train_job
-from ltr.experiment.labels import with_suggested
 from ltr.experiment.run_folder import RunFolder, by_identity
 from ltr.scorers.parts import make_dataset, own_metrics
 from ltr.tables.config import Workers
@@ -148,14 +152,16 @@ def plan(
             config = run_config(own)[0]
             try:
                 waits = teacher is not None and not teacher.done
-                known = f"waits for {label} {fold} {seed}" if waits else identity(config)
-                config = with_suggested(
-                    config, partial(make_dataset(config.dataset).split, "train")
-                )
+                dataset = make_dataset(config.dataset)
+                dataset.check()
+                config, _ = with_facts(config, facts_of(dataset.split("train")))
+                known = f"waits for {label} {fold} {seed}"
+                if not waits:
+                    known = config_identity(resolved(config), dataset)
             except DataError:
                 if not absent_ok:
                     raise
-                known = identity_without_data(config)
+                known = identity_without_data(resolved(config))
             folder = folder_of(label, config, known)
             runs[label, fold, seed] = Run(
                 label, fold, seed, own, config, known, folder, teacher=teacher

@@ -30,10 +30,14 @@ class Hook:
     a hook catches its errors unless it means to end the run, like one that prunes.
     """
 
-    def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any], scorer: Any) -> None:
-        """React to a training that is about to begin, or to be resumed: ``cfg`` is the config,
-        ``parts`` the ``Experiment`` built from it, and ``scorer`` the ``Scorer`` to be trained on
-        the ``lists``.
+    def start(self, experiment: Any, lists: Mapping[str, Any], scorer: Any) -> None:
+        """React to a training that is about to begin, or to be resumed.
+
+        Args:
+            experiment: the ``ltr.experiment.build.Experiment``; ``experiment.record`` has its
+                config.
+            lists: the lists of each split.
+            scorer: the ``Scorer`` that is about to be trained.
         """
 
     def epoch(self, row: Row) -> None:
@@ -111,8 +115,10 @@ class TimeLeft(Hook):
     have taken so far, for each one left. ``patience`` may end the run earlier.
     """
 
-    def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any], scorer: Any) -> None:
-        self._epochs, self._first, self._done = parts.settings.epochs, 0.0, 0.0
+    def start(self, experiment: Any, lists: Mapping[str, Any], scorer: Any) -> None:
+        self._epochs = experiment.settings.epochs
+        self._first = 0.0
+        self._done = 0.0
         self._began = time.monotonic()
         _run.set(self)
 

@@ -80,7 +80,9 @@ class Monitor:
         self.convention, self._metrics = convention, metrics
         by = next(metric for metric in metrics if str(metric) == settings.select_on)
         self._chooser = TiesAveraged(by)
-        self._folder, self._state, self._hooks = folder, state, hooks
+        self.folder = folder
+        self._state = state
+        self._hooks = hooks
         self._halves: Halves | None = None
         self._measured = np.empty((HALVINGS, 2))  # validation halves, for the next row
         self._scores = torch.empty(0)  # of the validation items, for the next row
@@ -232,7 +234,7 @@ class Monitor:
         """Write ``history.csv``; the columns of the last row come first."""
         if is_main() and (rows := self.progress.history):
             names = list(dict.fromkeys(name for row in reversed(rows) for name in row))
-            write_csv(self._folder / "history.csv", rows, names)
+            write_csv(self.folder / "history.csv", rows, names)
 
     def publish(self, row: Row, line: str | None) -> None:
         """Call the hooks with a row that is saved; log ``line`` first, unless it is None."""

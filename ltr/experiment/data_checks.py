@@ -1,0 +1,142 @@
+"""Check that the losses and metrics of an experiment can use the labels of its lists."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from ltr.data.lists import Lists
+from ltr.errors import ConfigError
+from ltr.metrics import Convention, Metric, parse_metric
+from ltr.metrics.relevance import threshold
+from ltr.scorers.trust import values_in
+
+_LARGE = 32.0  # from this label on, the square of a gain of 2^label may be too large for float32
+_LOOK = "or look at that item (dataset.max_grade=N refuses labels above N)"
+
+
+def check_levels(loss: Any, split: str, lists: Lists) -> None:
+    """Raise ``ConfigError`` if a label of ``lists`` is not one of the grades of ``loss``."""
+    levels = _knob(loss, "levels")
+    if levels is not None and lists.labels.max() > levels - 1:
+        raise ConfigError(
+            f"{split} has {_top(lists)[1]}, but loss.levels has {levels:g} grades from 0 on: "
+            f"set suggested.levels, {_LOOK}"
+        )
+
+
+def check_metrics(
+    split: str, lists: Lists, metrics: Sequence[Metric], convention: Convention
+) -> None:
+    """Check that each of ``metrics`` can be computed on ``lists``.
+
+    Only the list with the largest label is computed. ``ConfigError``: a label is below 0 or NaN,
+    too large for ``convention.levels``, or not in the table of gains; no list has a relevant item
+    for a metric; or a gain is too large to compute with.
+    """
+    check_signs(split, lists)
+    labels, largest_item = _top(lists)
+    if not isinstance(convention.gain, str):  # any label of any list may be missing in the table
+        labels = torch.from_numpy(lists.labels.astype(np.float64))[None]
+    mask = torch.ones_like(labels, dtype=torch.bool)
+
+    def value(metric: Metric, empty: Any) -> float:
+        return float(metric(labels, labels, mask, replace(convention, empty=empty)))
+
+    for metric in metrics:
+        try:
+            if np.isfinite(value(metric, "skip")):
+                continue
+            is_empty = bool(np.isfinite(value(metric, 0.0)))
+        except OverflowError:
+            is_empty = False
+        except ConfigError as error:
+            raise ConfigError(f"{split}, where the largest is {largest_item}: {error}") from None
+        if is_empty:
+            has_labels = bool(labels.max() > 0)
+            remedy = ", or set convention.relevant to a label that is there" if has_labels else ""
+            raise ConfigError(
+                f"no item of {split} is relevant for {metric}, the largest is {largest_item}: give "
+                f"lists with relevant items{remedy}"
+            )
+        raise ConfigError(
+            f"{metric} of {split} has no finite value on the list with {largest_item}, the "
+            "largest: set convention.gain=linear where 2^label is too large, or leave "
+            f"{metric} out of metrics, {_LOOK}"
+        )
+
+
+def check_loss(
+    loss: Callable[..., torch.Tensor], train: Lists, list_size: int | None = None
+) -> None:
+    """Check that ``loss`` can learn from the labels of ``train``: the list with the largest label
+    is tried, with its ``list_size`` items of the largest labels. ``ConfigError``: no item is
+    relevant for the loss, its value or gradient is not finite, or a table of gains lacks a label.
+    """
+    labels, largest_item = _top(train)
+    for node in values_in(getattr(loss, "keywords", {})):  # parts of a mix have knobs too
+        if isinstance(node, Mapping) and isinstance(node.get("gain"), list):
+            convention = Convention(gain=node["gain"])
+            check_metrics("train", train, [parse_metric("dcg")], convention)
+    largest = labels.max()
+    labels = labels[:, :list_size].float()
+    relevant = _knob(loss, "relevant")
+    if relevant is not None and not bool(largest >= threshold(relevant)):
+        raise ConfigError(
+            f"no item of train is relevant for the loss, the largest is {largest_item}: set "
+            "loss.relevant "
+            "to a label that is there, or choose a loss that compares labels, such as loss=ranknet"
+        )
+    learns = True
+    if largest >= _LARGE:
+        scores = torch.linspace(-1, 1, labels.shape[-1])[None].requires_grad_()
+        try:
+            value = loss(scores, labels, torch.ones_like(labels, dtype=torch.bool)).sum()
+            gradient = torch.autograd.grad(value, scores)[0] if value.requires_grad else value
+            learns = bool(value.isfinite()) and bool(gradient.isfinite().all())
+        except ArithmeticError:
+            learns = False
+    if not learns:
+        raise ConfigError(
+            f"the loss is not finite on the list with {largest_item}, the largest of train: set "
+            "gain=linear where 2^label is too large, or choose a loss that compares labels, such "
+            f"as loss=ranknet, {_LOOK}"
+        )
+
+
+def check_signs(split: str, lists: Lists) -> None:
+    """Raise ``ConfigError`` unless labels are >= 0 and weights above 0.
+
+    Only a data set of the user's own can have others: the readers of files refuse such rows.
+    """
+    if not (lists.labels >= 0).all():
+        label = lists.labels[~(lists.labels >= 0)][0]
+        raise ConfigError(
+            f"{split} has the label {label:g}: labels are >= 0, 0 is not relevant; leave out items "
+            "without a judgment"
+        )
+    if lists.weights is not None and not (lists.weights > 0).all():
+        weight = lists.weights[~(lists.weights > 0)][0]
+        raise ConfigError(
+            f"{split} has a list with the weight {weight:g}: weights are above 0; leave out lists "
+            "that do not count"
+        )
+
+
+def _knob(loss: Any, name: str) -> float | None:
+    """Return the value of the setting ``name`` of ``loss``; None if it has no such setting."""
+    return loss.keywords.get(name) if isinstance(loss, partial) else None
+
+
+def _top(lists: Lists) -> tuple[torch.Tensor, str]:
+    """Return the labels of the list with the largest label, descending, ``[1, items]``, and a text
+    about the item with that label.
+    """
+    item = int(lists.labels.argmax())
+    index = int(np.searchsorted(lists.offsets, item, side="right")) - 1
+    labels = np.sort(lists.labels[lists.offsets[index] : lists.offsets[index + 1]])[::-1]
+    description = f"label {lists.labels[item]:g} (query id {lists.qids[index]})"
+    return torch.from_numpy(labels.astype(np.float64))[None], description

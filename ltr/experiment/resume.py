@@ -1,0 +1,66 @@
+"""The config of a run that continues: that of its checkpoint, with the keys that may change."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from ltr.console.folders import run_folder
+from ltr.console.keys import Resumed, keys
+from ltr.errors import ConfigError
+from ltr.scorers.parts import PARTS, by_rounds
+from ltr.scorers.trust import config_of, trusted
+from ltr.training.checkpoint import fitting, load_checkpoint
+
+
+def resumed_config(cfg: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """Return the config and the choices of the run ``cfg.resume``.
+
+    Args:
+        cfg: the composed config of the command.
+        overrides: what was typed; these keys replace those of the checkpoint.
+
+    Raises:
+        CheckpointError: there is no readable ``last.pt``.
+        ConfigError: a key was typed that cannot change, or the config names code that is not
+            trusted.
+    """
+    file = run_folder(cfg.resume) / "last.pt"
+    checkpoint = load_checkpoint(file)
+    typed = [override.lstrip("+~").split("=")[0] for override in overrides]
+    changeable = keys(Resumed.TYPED, Resumed.OWN)
+    for key in typed:
+        if key not in changeable:
+            raise ConfigError(
+                f"{key} cannot change when a run is resumed, only {', '.join(changeable)} may: "
+                "leave it out, or start a new run"
+            )
+    values: Any = OmegaConf.to_container(cfg, resolve=True)
+    with fitting(file):
+        choices = {str(group): str(choice) for group, choice in checkpoint["choices"].items()}
+    replaced = (*keys(Resumed.OWN, Resumed.FOLDER), *typed)
+    config = config_of(checkpoint, file) | {key: values[key] for key in replaced if key in values}
+    return trusted(config, [*PARTS, "metrics"], cfg.trust), choices
+
+
+def with_shards(cfg: DictConfig, processes: int) -> DictConfig:
+    """Return ``cfg`` for so many processes of torchrun; if ``cfg.shards`` is null, each gets one
+    shard.
+
+    ``ConfigError``: the model trains in one process only, the run to be resumed began without
+    shards, or there are fewer shards than processes.
+    """
+    if by_rounds(cfg.model):
+        raise ConfigError(f"{cfg.model._target_} trains in one process: start it without torchrun")
+    if cfg.shards is None and cfg.resume is not None:
+        raise ConfigError(
+            f"resume={cfg.resume}: begun with shards=null, which several processes cannot go on "
+            "with to the same numbers: resume it without torchrun"
+        )
+    cfg = cfg.copy()
+    cfg.shards = processes if cfg.shards is None else cfg.shards
+    if cfg.shards < processes:
+        raise ConfigError(
+            f"shards={cfg.shards} gives {processes} processes no work: set --nproc-per-node lower"
+        )
+    return cfg
