@@ -18,14 +18,11 @@ from runs import identity, run
 from some_steps import SETTINGS
 from test_trainer import CHOICES, assert_same_run, train
 
-from ltr.console.keys import resolved
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.run import change_train_lists
-from ltr.experiment.start import check_reads
 from ltr.losses import distil_loss, lambdarank_loss, listnet_loss, mix_loss
 from ltr.models import Linear
 from ltr.models.rounds.objective import LossObjective
@@ -112,11 +109,18 @@ def taught_by(tiny: list[str], tmp_path: Path) -> list[str]:
     return [*own, "loss=distil", f"teacher={tmp_path}/teacher"]
 
 
+def train_lists_of(cfg: DictConfig, lists: Lists) -> Lists:
+    """The training lists after all that changes them."""
+    for transform in build(cfg).list_transforms:
+        lists = transform(lists)
+    return lists
+
+
 @pytest.mark.slow
 def test_a_teacher_scores_train_by_its_own_transform(taught_by, tmp_path) -> None:
     cfg = compose(*taught_by, "transform=none")
     lists = build(cfg).dataset.split("train")
-    found = change_train_lists(build(cfg), lists)
+    found = train_lists_of(cfg, lists)
     assert {f.name for f in fields(Lists)} == {f.name for f in fields(found)}
     best = load_checkpoint(tmp_path / "teacher" / "best.pt")
     mean, scale = (np.array(best["transform"][key], np.float32) for key in ("mean", "scale"))
@@ -129,7 +133,7 @@ def test_a_teacher_scores_train_by_its_own_transform(taught_by, tmp_path) -> Non
 
     rest = lists.labels, lists.offsets, lists.qids
     narrow = Lists(lists.features[:, :3], *rest, digest=lists.digest)  # of the same items
-    assert "5 features" in refused(lambda: change_train_lists(build(cfg), narrow))
+    assert "5 features" in refused(lambda: train_lists_of(cfg, narrow))
 
 
 @pytest.mark.slow
@@ -227,11 +231,11 @@ def test_a_run_that_may_have_seen_test_is_refused(theirs, ours, said, caplog) ->
     train, config = make_lists([3, 4]), compose(*theirs)
     config.dataset.cache_dir = None
     node: Any = {"dataset": dict(config.dataset)}
-    cfg = compose(*ours, "init_from=outputs/x")
+    initial = build(compose(*ours, "init_from=outputs/x")).initial
 
     def check(digest: str) -> None:
         kept = Scorer(torch.nn.Module(), no_transform(train), None, node, {"train": digest})
-        check_reads(kept, train, resolved(cfg), "init_from")
+        initial.check(kept, train)
 
     check(train.digest)  # the very same lists, however they are named
     assert not caplog.records

@@ -182,9 +182,10 @@ def test_batch_size_promises_the_steps_of_the_bag_and_of_the_shards(
     place = folder(tmp_path, train=[[1, 0, 2]] * lists, vali=[[1, 0]], test=[[1, 0]])
     caplog.set_level("INFO")
     experiment = completed(*place, "model=linear", "loss=ranknet", *given)
+    bagging = experiment.record.config["bagging"]
     drawn = lists
-    if experiment.bagging is not None:
-        drawn = len(draw_lists(lists, experiment.bagging, experiment.settings.seed))
+    if bagging is not None:
+        drawn = len(draw_lists(lists, bagging, experiment.settings.seed))
     assert experiment.settings.batch_size == size
     assert math.ceil(drawn / size) >= steps
     assert f"batch_size {size}: at least {steps} steps" in caplog.text

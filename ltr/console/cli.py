@@ -61,7 +61,7 @@ def run_command(name: str, place: str) -> None:
 def call_command(command: Callable[[Any], Any], cfg: DictConfig) -> Any:
     """Call ``command`` with ``cfg``, parsed into the dataclass that annotates its parameter."""
     (options_type,) = (hint for name, hint in get_type_hints(command).items() if name != "return")
-    if is_dataclass(options_type):
+    if isinstance(options_type, type) and is_dataclass(options_type):
         return command(parse_options(options_type, cfg))
     return command(cfg)
 

@@ -1,8 +1,11 @@
 """Build an experiment: a composed config becomes typed objects, checked before data are read."""
 
+import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -12,17 +15,29 @@ from torch import nn
 
 from ltr.console.compose import explain
 from ltr.console.keys import Kind, Resumed, as_list, flat, resolved, without
+from ltr.data.batches import ItemTensors
 from ltr.data.lists import Dataset, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
-from ltr.experiment.train_lists import check_bagging, check_teacher, draw_count
+from ltr.experiment.data_checks import check_lists
+from ltr.experiment.measure import Measurement, measure
+from ltr.experiment.origins import digest_origins
+from ltr.experiment.other_run import OtherRun
+from ltr.experiment.train_lists import (
+    add_teacher_scores,
+    bag,
+    check_bagging,
+    check_teacher,
+    draw_count,
+)
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
 from ltr.models.rounds.learner import check_rounds
 from ltr.scorers import parts
 from ltr.scorers.scorer import Scorer, load_model
-from ltr.scorers.trust import config_to_keep
-from ltr.training.device import pick_device
+from ltr.scorers.trust import config_to_keep, seen_from
+from ltr.training.device import deterministic, pick_device
+from ltr.training.hooks import Hook
 from ltr.training.settings import Settings
 from ltr.typing import Loss
 
@@ -36,12 +51,12 @@ class Facts(NamedTuple):
     lists: int
 
 
+ASSUMED = Facts(levels=5, lists=1_000_000)  # while no data are read
+
+
 def facts_of(train: Lists) -> Facts:
     """Return the facts of the training lists."""
     return Facts(levels_for(float(train.labels.max())), len(train))
-
-
-ASSUMED = Facts(levels=5, lists=1_000_000)  # while no data are read
 
 
 @dataclass(frozen=True)
@@ -65,6 +80,9 @@ class Experiment:
     dataset: Dataset
     fit_transform: Callable[[Lists], FeatureTransform]
     make_model: Callable[[int], nn.Module]  # takes the number of features
+    make_model_for: Callable[[FeatureTransform], nn.Module]  # the same, for transformed features
+    is_boosted: bool  # the model is boosted trees
+    is_round_model: bool  # the model is fitted in rounds: boosted trees, AdaRank, ...
     loss: Loss | None  # None: the model's own objective
     make_optimizer: Callable[..., torch.optim.Optimizer]
     schedule: Callable[[float, float], float]
@@ -72,18 +90,22 @@ class Experiment:
     metrics: tuple[Metric, ...]
     convention: Convention
     device: torch.device
-    bagging: float | str | None
-    load_initial: Callable[[], Scorer] | None  # the trained model that ``init_from`` names
-    load_teacher: Callable[[], Scorer] | None
-    make_tracker: Callable[[], Any] | None
+    deterministic: Callable[[], AbstractContextManager[None]]  # context of the whole run
+    initial: OtherRun | None  # the run that ``init_from`` names
+    list_transforms: tuple[Callable[[Lists], Lists], ...]  # change the lists that are trained on
+    check_lists: Callable[[Mapping[str, Lists]], None]  # can loss and metrics use their labels?
+    measure: Callable[[Scorer, Mapping[str, Lists | ItemTensors]], dict[str, Measurement]]
+    digest_origins: Callable[[], dict[str, str | None]]  # of files other than the lists
+    make_tracking: Callable[[Path], Hook] | None  # takes the run folder
     is_resumed: bool  # the run continues from the checkpoint in its folder
     record: Record
-    assumed: frozenset[str]  # settings that follow from facts: levels, batch_size
+    record_for: Callable[[Path], dict[str, Any]]  # what checkpoints in a run folder hold of it
+    suggestions: tuple[str, ...]  # what follows from the facts, to be logged
     build_with: Callable[[Facts], "Experiment"]
 
     def with_facts_of(self, train: Lists) -> "Experiment":
         """Return the experiment built again with the facts of the training lists."""
-        return self.build_with(facts_of(train)) if self.assumed else self
+        return self.build_with(facts_of(train)) if self.suggestions else self
 
 
 def build(
@@ -103,71 +125,92 @@ def build(
     Raises:
         ConfigError: something is wrong; one line names all such errors.
     """
-    errors: list[str] = []
-
-    def attempt(build_part: Callable[..., Any], *args: Any) -> Any:
-        try:
-            return build_part(*args)
-        except (LTRError, InterpolationResolutionError) as error:
-            errors.append(explain(error))
-
-    complete_cfg, assumed = with_facts(cfg, facts)
-    dataset = dataset or attempt(parts.make_dataset, complete_cfg.dataset)
-    device = attempt(pick_device, complete_cfg.device)
-    load = partial(load_model, device=device, trust=tuple(as_list(complete_cfg.trust)))
-    metrics = attempt(parts.make_metrics, complete_cfg)
-    convention = attempt(parts.make_convention, complete_cfg)
-    loss = attempt(parts.make, complete_cfg.get("loss"), "loss")
+    complete, suggestions = with_facts(cfg, facts)
+    attempts = _Attempts()
+    attempt = attempts.attempt
+    dataset = dataset or attempt(parts.make_dataset, complete.dataset)
+    device = attempt(pick_device, complete.device)
+    make_model = attempt(parts.make, complete.model, "model")
+    loss = attempt(parts.make, complete.get("loss"), "loss")
+    settings = attempt(parts.make_settings, complete)
+    metrics = attempt(parts.make_metrics, complete)
+    convention = attempt(parts.make_convention, complete)
+    record = attempt(_make_record, complete, choices or {})
     experiment = Experiment(
         dataset=dataset,
-        fit_transform=attempt(parts.bind, complete_cfg.transform, "transform"),
-        make_model=attempt(parts.make, complete_cfg.model, "model"),
+        fit_transform=attempt(parts.bind, complete.transform, "transform"),
+        make_model=make_model,
+        make_model_for=partial(parts.model_for, make_model),
+        is_boosted=parts.boosts(make_model),
+        is_round_model=parts.by_rounds(make_model),
         loss=loss,
-        make_optimizer=attempt(parts.make, complete_cfg.optimizer, "optimizer"),
-        schedule=attempt(parts.make, complete_cfg.schedule, "schedule"),
-        settings=attempt(parts.make_settings, complete_cfg),
+        make_optimizer=attempt(parts.make, complete.optimizer, "optimizer"),
+        schedule=attempt(parts.make, complete.schedule, "schedule"),
+        settings=settings,
         metrics=metrics,
         convention=convention,
         device=device,
-        bagging=attempt(check_bagging, complete_cfg.bagging),
-        load_initial=_bind_path(load, complete_cfg.init_from),
-        load_teacher=_bind_path(load, complete_cfg.teacher),
-        make_tracker=_bind_path(parts.make_tracker, complete_cfg.get("tracking")),
-        is_resumed=complete_cfg.resume is not None,
-        record=attempt(_record, complete_cfg, choices or {}),
-        assumed=assumed,
+        deterministic=partial(deterministic, _needs_exact_gpu(settings, device)),
+        initial=attempt(_other_run, complete, "init_from", device),
+        list_transforms=attempt(_list_transforms, complete, device),
+        check_lists=partial(check_lists, loss, metrics, convention, settings),
+        measure=partial(measure, metrics, convention, complete.evaluation_items),
+        digest_origins=partial(digest_origins, record.config if record else {}),
+        make_tracking=_tracking(complete),
+        is_resumed=complete.resume is not None,
+        record=record,
+        record_for=partial(_record_for, record),
+        suggestions=suggestions,
         build_with=partial(build, cfg, choices, dataset),
     )
     if metrics and convention:
         for metric in metrics:  # a metric may not be defined under this convention
             attempt(metric, *parts.tiny_lists(), convention)
-    if loss or complete_cfg.get("loss") is None:
-        attempt(check_teacher, complete_cfg.teacher, loss)
-    if not errors:
+    if loss or complete.get("loss") is None:
+        attempt(check_teacher, complete.teacher, loss)
+    if not attempts.errors:
         attempt(_check_together, experiment)
-    if errors:
-        raise ConfigError("; ".join(dict.fromkeys(errors)))
+    attempts.raise_errors()
     return experiment
 
 
-def _bind_path(load: Callable[..., Any], value: Any) -> Callable[[], Any] | None:
-    """Return a function that loads what the key ``value`` names; None if it is null."""
-    return None if value is None else partial(load, value)
+class _Attempts:
+    """Collects the errors of parts that cannot be built, so that all are said at once."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+
+    def attempt(self, build_part: Callable[..., Any], *args: Any) -> Any:
+        """Return what ``build_part`` returns; None if it raises an error, which is kept."""
+        try:
+            return build_part(*args)
+        except (LTRError, InterpolationResolutionError) as error:
+            self.errors.append(explain(error))
+
+    def raise_errors(self) -> None:
+        """Raise one ``ConfigError`` with all errors, if there are any."""
+        if self.errors:
+            raise ConfigError("; ".join(dict.fromkeys(self.errors)))
 
 
-def with_facts(cfg: DictConfig, facts: Facts) -> tuple[DictConfig, frozenset[str]]:
-    """Return ``cfg`` with the settings that follow from ``facts``, and the names of these."""
-    complete_cfg = cfg.copy()
-    assumed = set()
+def with_facts(cfg: DictConfig, facts: Facts) -> tuple[DictConfig, tuple[str, ...]]:
+    """Return ``cfg`` with the settings that follow from ``facts``, and a sentence about each."""
+    complete = cfg.copy()
+    suggestions = []
     if cfg.suggested.levels is None:
-        complete_cfg.suggested.levels = facts.levels
-        assumed.add("levels")
+        complete.suggested.levels = facts.levels
+        suggestions.append(f"{facts.levels} grades (levels): the largest label of train, plus 1")
     if cfg.batch_size is None:
         lists = draw_count(facts.lists, cfg.bagging)
-        batch_size = suggest_batch_size(lists, cfg.suggested.steps)
-        complete_cfg.batch_size = max(batch_size, cfg.shards or 1)
-        assumed.add("batch_size")
-    return complete_cfg, frozenset(assumed)
+        batch_size = max(suggest_batch_size(lists, cfg.suggested.steps), cfg.shards or 1)
+        complete.batch_size = batch_size
+        steps = math.ceil(lists / batch_size)  # fewer than suggested with many shards
+        sentence = ""
+        if batch_size < LARGEST_BATCH and not parts.by_rounds(cfg.model):
+            steps = min(cfg.suggested.steps, steps)
+            sentence = f"batch_size {batch_size}: at least {steps} steps an epoch of few lists"
+        suggestions.append(sentence)
+    return complete, tuple(suggestions)
 
 
 def suggest_batch_size(lists: int, steps: int) -> int:
@@ -180,28 +223,66 @@ def suggest_batch_size(lists: int, steps: int) -> int:
     return min(LARGEST_BATCH, max(1, (lists - 1) // max(steps - 1, 1)))
 
 
-def _record(cfg: DictConfig, choices: Mapping[str, str]) -> Record:
+def _needs_exact_gpu(settings: Settings | None, device: torch.device | None) -> bool:
+    """Return whether a GPU must give the same bits in every run; a CPU always does."""
+    if settings is None or device is None:  # one of them cannot be built
+        return False
+    return settings.deterministic and device.type != "cpu"
+
+
+def _other_run(cfg: DictConfig, key: str, device: torch.device) -> OtherRun | None:
+    """Return the run that the setting ``key`` names; None if it is null."""
+    if cfg[key] is None:
+        return None
+    path = str(cfg[key])
+    load = partial(load_model, path, device, tuple(as_list(cfg.trust)))
+    return OtherRun(key, path, load, resolved(cfg.dataset))
+
+
+def _list_transforms(cfg: DictConfig, device: torch.device) -> tuple[Callable[[Lists], Lists], ...]:
+    """Return what changes the training lists: the teacher adds its scores, ``bagging`` draws."""
+    check_bagging(cfg.bagging)
+    transforms: list[Callable[[Lists], Lists]] = []
+    teacher = _other_run(cfg, "teacher", device)
+    if teacher is not None:
+        transforms.append(partial(add_teacher_scores, teacher, cfg.evaluation_items))
+    if cfg.bagging is not None:
+        transforms.append(partial(bag, cfg.bagging, cfg.seed))
+    return tuple(transforms)
+
+
+def _tracking(cfg: DictConfig) -> Callable[[Path], Hook] | None:
+    """Return a function that makes the hook of the chosen tracker; None if there is none."""
+    node = cfg.get("tracking")
+    return None if node is None else partial(parts.make_tracking, node)
+
+
+def _record_for(record: Record, folder: Path) -> dict[str, Any]:
+    """Return what a checkpoint in ``folder`` holds of ``record``; its paths start there."""
+    return {"config": seen_from(record.kept_config, folder), "choices": dict(record.choices)}
+
+
+def _make_record(cfg: DictConfig, choices: Mapping[str, str]) -> Record:
     return Record(resolved(cfg), config_to_keep(cfg), dict(choices))
 
 
 def _check_together(experiment: Experiment) -> None:
     """Raise ``ConfigError`` if parts do not fit the model, as far as that shows without data."""
     config = experiment.record.config
-    is_round_model = parts.by_rounds(experiment.make_model)
-    if experiment.load_initial is not None and is_round_model:
+    if experiment.initial is not None and experiment.is_round_model:
         raise ConfigError(
-            f"init_from={config['init_from']}: boosted trees begin anew, as AdaRank does: leave it "
+            f"{experiment.initial}: boosted trees begin anew, as AdaRank does: leave it "
             "out, or train a network"
         )
     # a model of the user's own may read missing values
     is_builtin = config["model"]["_target_"].startswith("ltr.models.")
     keeps_missing = config["transform"].get("missing") == "keep"
-    if is_builtin and keeps_missing and not parts.boosts(experiment.make_model):
+    if is_builtin and keeps_missing and not experiment.is_boosted:
         raise ConfigError(
             "transform.missing=keep: this model takes no missing value; set transform.missing=mean "
             "or indicator, or model=lightgbm, xgboost or catboost"
         )
-    if is_round_model:
+    if experiment.is_round_model:
         check_rounds(experiment.make_model(2), experiment.loss, experiment.settings)
     elif experiment.loss is None:
         raise ConfigError(

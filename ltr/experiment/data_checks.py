@@ -1,6 +1,6 @@
 """Check that the losses and metrics of an experiment can use the labels of its lists."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,10 +12,30 @@ from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.metrics.relevance import threshold
-from ltr.scorers.trust import values_in
+from ltr.training.settings import Settings
 
 _LARGE = 32.0  # from this label on, the square of a gain of 2^label may be too large for float32
 _LOOK = "or look at that item (dataset.max_grade=N refuses labels above N)"
+
+
+def check_lists(
+    loss: Callable[..., torch.Tensor] | None,
+    metrics: Sequence[Metric],
+    convention: Convention,
+    settings: Settings,
+    lists: Mapping[str, Lists],
+) -> None:
+    """Check that the loss and the metrics can use the labels of the lists of each split.
+
+    ``ConfigError``: they cannot use a label, or find no relevant item.
+    """
+    measured = {*settings.monitor, "vali", "test"}
+    for split, part in lists.items():
+        check_levels(loss, split, part)
+        if split in measured:
+            check_metrics(split, part, metrics, convention)
+    if loss is not None:
+        check_loss(loss, lists["train"], settings.list_size)
 
 
 def check_levels(loss: Any, split: str, lists: Lists) -> None:
@@ -77,10 +97,8 @@ def check_loss(
     relevant for the loss, its value or gradient is not finite, or a table of gains lacks a label.
     """
     labels, largest_item = _top(train)
-    for node in values_in(getattr(loss, "keywords", {})):  # parts of a mix have knobs too
-        if isinstance(node, Mapping) and isinstance(node.get("gain"), list):
-            convention = Convention(gain=node["gain"])
-            check_metrics("train", train, [parse_metric("dcg")], convention)
+    for gains in _gain_tables(getattr(loss, "keywords", {})):
+        check_metrics("train", train, [parse_metric("dcg")], Convention(gain=gains))
     largest = labels.max()
     labels = labels[:, :list_size].float()
     relevant = _knob(loss, "relevant")
@@ -105,6 +123,15 @@ def check_loss(
             "gain=linear where 2^label is too large, or choose a loss that compares labels, such "
             f"as loss=ranknet, {_LOOK}"
         )
+
+
+def _gain_tables(knobs: Mapping[str, Any]) -> Iterator[list[float]]:
+    """Yield the tables of gains in the settings of a loss; the parts of a mix have settings too."""
+    for name, value in knobs.items():
+        if name == "gain" and isinstance(value, list):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from _gain_tables(value)
 
 
 def check_signs(split: str, lists: Lists) -> None:

@@ -17,7 +17,7 @@ from ltr.console.keys import of_method, texts
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.report import crossfit_entries, write_run
+from ltr.experiment.report import crossfit_entries, describe_model
 from ltr.experiment.run_folder import RunFolder, versions
 from ltr.metrics.crossfit import HALVINGS
 from ltr.metrics.ties import TiesAveraged
@@ -83,8 +83,8 @@ def make_ensemble(
     select_on = shared["select_on"]
     own = first.own_config(cfg, ["dataset", "metrics"])
     metrics, convention = make_metrics(own), make_convention(own)
-    measured = [split for split in ("vali", "test") if split in shared["data"]]
-    lists = {split: first.read(own.dataset, split)[1] for split in measured}
+    splits = [split for split in ("vali", "test") if split in shared["data"]]
+    lists = {split: first.read(own.dataset, split)[1] for split in splits}
     for split, part in lists.items():
         if part.digest != shared["data"][split]["digest"]:
             raise DataError(
@@ -107,7 +107,7 @@ def make_ensemble(
     data = {split: scorer.open(part) for split, part in lists.items()}
     by = TiesAveraged(next(metric for metric in metrics if str(metric) == select_on))
 
-    def measure(scores: Tensor) -> Doubles:
+    def values_that_choose(scores: Tensor) -> Doubles:
         values = metrics_of_scores(data["vali"], scores, [by], convention, items=items)
         return values[str(by)]
 
@@ -115,11 +115,11 @@ def make_ensemble(
         _on_vali(run, one, data["vali"], items) for run, one in zip(runs, members, strict=True)
     ]
     on_vali = [scores for scores, _ in found]
-    equal = given_weights(EQUAL, on_vali, measure)
+    equal = given_weights(EQUAL, on_vali, values_that_choose)
     if weights == VALI:
-        weighed = weights_on_vali(on_vali, measure, lists["vali"].lengths)
+        weighed = weights_on_vali(on_vali, values_that_choose, lists["vali"].lengths)
     else:
-        weighed = equal if weights == EQUAL else given_weights(weights, on_vali, measure)
+        weighed = equal if weights == EQUAL else given_weights(weights, on_vali, values_that_choose)
     same = len({run.results["select_on"] for run in runs}) == 1  # or else halves differ
     if not same or not all(by_half for _, by_half in found):  # epochs were chosen on all of vali
         equal, weighed = (one._replace(crossfit=None) for one in (equal, weighed))
@@ -152,16 +152,16 @@ def make_ensemble(
     save_checkpoint(folder / ENSEMBLE, content)
     write_csv(folder / "history.csv", [], ["epoch"])  # it has no epochs
     methods = [of_method(run.results["protocol"]) for run in runs]
-    return write_run(
-        folder, scorer, lists, data, metrics, convention, items,
-        choices=choices,
-        select="best" if "best" in {run.results["select"] for run in runs} else "last",
-        select_on=select_on,
-        selected_epoch=None,
+    measured = measure(metrics, convention, items, scorer, data)
+    results = describe_model(scorer, lists, measured, convention) | {
+        "choices": choices,
+        "select": "best" if "best" in {run.results["select"] for run in runs} else "last",
+        "select_on": select_on,
+        "selected_epoch": None,
         **crossfit_entries(weighed.crossfit),
-        crossfit_equal=None if equal.crossfit is None else equal.crossfit.value,
+        "crossfit_equal": None if equal.crossfit is None else equal.crossfit.value,
         **{key: shared[key] for key in ("seed", "dataset", "fold", "data", "features")},
-        members=[
+        "members": [
             {
                 "member": name, "seed": run.results["seed"],
                 f"vali {select_on}": run.results["vali"].get(select_on),
@@ -169,16 +169,18 @@ def make_ensemble(
             }
             for name, run, weight in zip(names, runs, chosen, strict=True)
         ],
-        parameters=sum(run.results["parameters"] for run in runs),
-        wall_seconds=time.perf_counter() - started,
+        "parameters": sum(run.results["parameters"] for run in runs),
+        "wall_seconds": time.perf_counter() - started,
         # including the libraries of members that are trees
-        versions={k: v for run in runs for k, v in run.results["versions"].items()} | versions(),
+        "versions": {k: v for run in runs for k, v in run.results["versions"].items()} | versions(),
         # what ensembles that differ only in seed or fold share: methods of members, weights rule
-        protocol={
+        "protocol": {
             **shared["protocol"], "loss": None,
             "model": {"_target_": _TARGET, "weights": plain, "members": methods},
         },
-    )  # fmt: skip
+    }  # fmt: skip
+    RunFolder(folder).write(results, lists, measured)
+    return results
 
 
 def _on_vali(

@@ -1,29 +1,17 @@
 """The hooks of every run: log what is trained, write for TensorBoard, show the time left."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from ltr.data.lists import Lists
 from ltr.experiment.build import Experiment
 from ltr.models.rounds import RoundModel
 from ltr.scorers.scorer import Scorer
-from ltr.tracking import Tracking
 from ltr.training.device import describe_device
-from ltr.training.distributed import is_main
 from ltr.training.hooks import Hook, TensorBoard, TimeLeft
 
 log = logging.getLogger(__name__)
-
-
-def run_hooks(experiment: Experiment, folder: Path, user_hooks: Sequence[Hook]) -> list[Hook]:
-    """Return the hooks of every run and, in the first process, the tracker's and the user's."""
-    hooks = training_hooks(folder)
-    if not is_main():
-        return hooks
-    if experiment.make_tracker is not None:
-        hooks.append(Tracking(experiment.make_tracker(), folder))
-    return [*hooks, *user_hooks]
 
 
 def training_hooks(folder: Path) -> list[Hook]:

@@ -17,11 +17,10 @@ from typing import Any
 from ltr.console.keys import Kind, as_list, without
 from ltr.data.lists import Dataset, splits_of
 from ltr.experiment.build import Experiment
+from ltr.experiment.origins import digest_origins, run_digest
 from ltr.models.rounds import BoostedTrees
-from ltr.relaxations.learned_sorter import SHIPPED
 from ltr.scorers.parts import class_of, own_metrics
 from ltr.scorers.trust import values_in
-from ltr.training.checkpoint import selected_checkpoint
 
 # Raise this by 1 in a change of the project that makes a run with the same settings compute other
 # numbers: finished runs of sweeps and tables are then trained again.
@@ -70,26 +69,11 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
     }
     return {
         "config": settings,
-        "origins": origins_of(config),
+        "origins": digest_origins(config),
         "user_code": user_code(config),
         "tree_library": tree_library(config),
         "results_version": RESULTS_VERSION,
     }
-
-
-def origins_of(config: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the digests of a run's teacher and sorter; None if it has none."""
-    nodes = (node for node in values_in(config) if isinstance(node, Mapping))
-    sorter = Path(next(filter(None, (node.get("sorter") for node in nodes)), SHIPPED))
-    return {
-        "loss.sorter": _sha256(sorter) if sorter.is_file() else None,
-        "teacher": run_digest(config.get("teacher")),
-    }
-
-
-def run_digest(path: str | None) -> str | None:
-    """Return the SHA-256 of the selected checkpoint of the run ``path``; None for None."""
-    return None if path is None else _sha256(selected_checkpoint(Path(path))[0])
 
 
 def tree_library(config: Mapping[str, Any]) -> dict[str, str]:
@@ -113,7 +97,7 @@ def user_code(config: Mapping[str, Any]) -> dict[str, str]:
     targets |= {*own_metrics(computing)}
     user_targets = sorted(t for t in targets if t.partition(".")[0] not in ("ltr", "torch"))
     sources = {target: _sources(target) for target in user_targets}
-    return {target: _sha256(*files) for target, files in sources.items() if files}
+    return {target: _sha256(files) for target, files in sources.items() if files}
 
 
 def _sources(target: str) -> list[Path]:
@@ -172,10 +156,8 @@ def _is_of_user(file: Path) -> bool:
     return installed.isdisjoint(file.resolve().parents)
 
 
-def _sha256(*files: Path) -> str:
-    """Return the SHA-256 of the names and contents of ``files``, or of one file's content."""
-    if len(files) == 1:
-        return hashlib.sha256(files[0].read_bytes()).hexdigest()
+def _sha256(files: Sequence[Path]) -> str:
+    """Return the SHA-256 of the names and contents of ``files``."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{file.name}\0".encode())

@@ -1,16 +1,13 @@
 """Open the lists of an experiment, and complete its settings with what the lists tell."""
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 
 from ltr.data.lists import SPLITS, Columns, Dataset, Lists, splits_of
 from ltr.data.public_sets import public_sets
-from ltr.experiment.build import LARGEST_BATCH, Experiment
-from ltr.experiment.data_checks import check_levels, check_loss, check_metrics, check_signs
+from ltr.experiment.build import Experiment
+from ltr.experiment.data_checks import check_signs
 from ltr.experiment.leaks import warn_of_leaks
-from ltr.experiment.train_lists import draw_count
-from ltr.scorers.parts import by_rounds
 from ltr.training.caveats import warn_of_nothing_to_rank
 
 log = logging.getLogger(__name__)
@@ -55,15 +52,10 @@ def complete_settings(experiment: Experiment, lists: Mapping[str, Lists]) -> Exp
     for split, part in lists.items():
         check_signs(split, part)
     complete = experiment.with_facts_of(lists["train"])
-    _log_suggestions(complete, len(lists["train"]))
-    measured = {*complete.settings.monitor, "vali", "test"}
-    for split, part in lists.items():
-        check_levels(complete.loss, split, part)
-        if split in measured:
-            check_metrics(split, part, complete.metrics, complete.convention)
+    for sentence in filter(None, complete.suggestions):
+        log.info("%s", sentence)
+    complete.check_lists(lists)
     warn_of_nothing_to_rank(lists)
-    if complete.loss is not None:
-        check_loss(complete.loss, lists["train"], complete.settings.list_size)
     return complete
 
 
@@ -71,20 +63,3 @@ def _describe_missing_test(dataset: Dataset) -> str:
     fold = "" if dataset.fold is None else f" fold {dataset.fold}"
     public = ", though it is published with one" if dataset.name in public_sets() else ""
     return f"{dataset.name}{fold} has no test split{public}: vali alone is measured"
-
-
-def _log_suggestions(experiment: Experiment, train_count: int) -> None:
-    """Log the settings that were taken from the training lists."""
-    suggested = experiment.record.config["suggested"]
-    if "levels" in experiment.assumed:
-        levels = suggested["levels"]
-        log.info("%d grades (levels): the largest label of train, plus 1", levels)
-    batch_size = experiment.settings.batch_size
-    is_small = "batch_size" in experiment.assumed and batch_size < LARGEST_BATCH
-    if is_small and not by_rounds(experiment.make_model):
-        drawn = draw_count(train_count, experiment.bagging)
-        steps = math.ceil(drawn / batch_size)  # fewer than suggested with many shards
-        log.info(
-            "batch_size %d: at least %d steps an epoch of few lists",
-            batch_size, min(suggested["steps"], steps),
-        )  # fmt: skip

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ltr.data.lists import Lists
+    from ltr.experiment.measure import Measurement
     from ltr.training.evaluation import PerQuery
 
 log = logging.getLogger(__name__)
@@ -205,6 +206,23 @@ class RunFolder:
         """
         for name in (RESULTS, *((*CHECKPOINTS, *FILES) if everything else ())):
             (self.folder / name).unlink(missing_ok=True)
+
+    def write(
+        self,
+        results: Mapping[str, Any],
+        lists: "Mapping[str, Lists]",
+        measured: "Mapping[str, Measurement]",
+    ) -> None:
+        """Write ``results.json``, and metrics and scores of the lists of test or, if there are
+        none, of vali.
+        """
+        split = measured_split(measured)
+        other_split = "vali" if split == "test" else "test"
+        for names in (QUERIES, SCORES):  # of an earlier run in this folder, on other lists
+            (self.folder / names[other_split]).unlink(missing_ok=True)
+        write_queries(self.folder / QUERIES[split], lists[split], measured[split].values)
+        write_scores(self.folder / SCORES[split], lists[split], measured[split].scores)
+        write_results(self.folder, results)
 
     def damage(self) -> str | None:
         """Return in one line what is wrong with the files of a finished run; None if nothing is."""

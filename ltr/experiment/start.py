@@ -1,55 +1,86 @@
 """What the training of a run starts from: random weights, another run's model, or a checkpoint."""
 
-import logging
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ltr.data.lists import SPLITS, Columns, Lists
+from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import Experiment
-from ltr.experiment.identity import origins_of
-from ltr.scorers.scorer import Scorer, check_columns
-from ltr.training.checkpoint import check_same_run, features_of, fitting, load_checkpoint
-
-log = logging.getLogger(__name__)
-
-_SOURCE = ("_target_", "name", "folder", "path", "split")  # keys that identify a data set
+from ltr.scorers.scorer import Scorer, check_columns, check_size, copy_weights
+from ltr.training.checkpoint import RUN, check_same_run, features_of, fitting, load_checkpoint
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts from; all are None if it starts from random weights."""
+    """What a run starts from; if from random weights, all but the token are None."""
 
     initial: Scorer | None = None  # the model of ``init_from``, for a run that begins
     checkpoint: Mapping[str, Any] | None = None  # the content of last.pt, for a run that continues
-    columns: Columns | None = None  # whose category codes the lists must have
+    transform: FeatureTransform | None = None  # of that model
+    columns: Columns | None = None  # of that model
+    token: str | None = None  # random digits that all checkpoints of a run share
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the run starts from random weights."""
+        return self.initial is None and self.checkpoint is None
 
 
 def load_start(experiment: Experiment, folder: Path) -> Start:
     """Load what the run in ``folder`` starts from."""
-    if not experiment.is_resumed:
-        if experiment.load_initial is None:
-            return Start()
-        initial = experiment.load_initial()
-        return Start(initial=initial, columns=initial.columns)
+    if experiment.is_resumed:
+        return _start_from_checkpoint(folder)
+    if experiment.initial is None:
+        return Start(token=secrets.token_hex(16))
+    initial = experiment.initial.load()
+    token = secrets.token_hex(16)
+    return Start(initial, None, initial.transform, initial.columns, token)
+
+
+def _start_from_checkpoint(folder: Path) -> Start:
     file = folder / "last.pt"
-    checkpoint = load_checkpoint(file, experiment.device)
     best = folder / "best.pt"
+    checkpoint = load_checkpoint(file)
     if best.is_file():
-        check_same_run(best, load_checkpoint(best, experiment.device), checkpoint)
-    if experiment.load_initial is None:
-        return Start(checkpoint=checkpoint)
+        check_same_run(best, load_checkpoint(best), checkpoint)
     with fitting(file):
-        _, columns = features_of(checkpoint)
-    return Start(checkpoint=checkpoint, columns=columns)
+        transform, columns = features_of(checkpoint)
+    return Start(None, checkpoint, transform, columns, checkpoint.get(RUN))
 
 
-def data_digests(experiment: Experiment, lists: Mapping[str, Lists]) -> dict[str, str | None]:
-    """Return the digests of all that a run reads: the lists of each split, teacher and sorter."""
-    digests: dict[str, str | None] = {split: part.digest for split, part in lists.items()}
-    return digests | origins_of(experiment.record.config)
+def make_scorer(
+    experiment: Experiment, start: Start, lists: Mapping[str, Lists], folder: Path
+) -> Scorer:
+    """Return the scorer that is trained, with random weights or those of ``init_from``.
+
+    For a run that continues, the trainer loads the weights later.
+    """
+    config = experiment.record.config
+    train = lists["train"]
+    digests = {split: part.digest for split, part in lists.items()} | experiment.digest_origins()
+    columns = start.columns
+    if start.checkpoint is not None:
+        check_unchanged(start.checkpoint, digests, folder / "last.pt")
+    elif start.initial is not None and experiment.initial is not None:
+        experiment.initial.check(start.initial, train)
+    else:
+        columns = train.columns
+    transform = start.transform or fit_transform(experiment, train)
+    if start.checkpoint is not None:
+        check_size(experiment.make_model_for, transform, folder / "last.pt")
+    for part in lists.values():
+        check_columns(part, columns)
+    torch.manual_seed(experiment.settings.seed)
+    model = experiment.make_model_for(transform).to(experiment.device)
+    if start.initial is not None:
+        copy_weights(start.initial, model, config["transform"], f"init_from={config['init_from']}")
+    return Scorer(model, transform, columns, dict(config), digests, experiment.device)
 
 
 def check_unchanged(
@@ -67,39 +98,13 @@ def check_unchanged(
         )
 
 
-def check_reads(scorer: Scorer, train: Lists, config: Mapping[str, Any], key: str) -> None:
-    """Check that ``scorer`` reads the features of ``train``, and saw no lists of vali or test.
-
-    Args:
-        scorer: the model of another run.
-        train: the training lists of this run.
-        config: the resolved config of this run.
-        key: the setting that names the other run: either ``init_from`` or ``teacher``.
-
-    Raises:
-        DataError: ``train`` has other features.
-        ConfigError: the other run was trained on another fold, or another division, of the same
-            data set. If it was trained on other lists, a warning is logged.
-    """
-    source = f"{key}={config[key]}"
-    if scorer.transform.width != train.width:
-        raise DataError(
-            f"{source} was trained on {scorer.transform.width} features, train has {train.width}: "
-            "give a run on lists with the same features"
-        )
-    check_columns(train, scorer.columns)
-    if scorer.data.get("train") == train.digest:
-        return
-    dataset = config["dataset"]
-    other_dataset = scorer.config["dataset"]
-    division = ("fold", "seed", "fractions") if "fractions" in dataset else ("fold",)
-    differing = [
-        name for name in (*_SOURCE, *division) if other_dataset.get(name) != dataset.get(name)
-    ]
-    if differing and not {*differing} & {*_SOURCE}:
-        name = differing[0]
+def fit_transform(experiment: Experiment, train: Lists) -> FeatureTransform:
+    """Return the transform of the features, fitted to the training lists."""
+    transform = experiment.fit_transform(train)
+    if not isinstance(transform, FeatureTransform):
+        target = experiment.record.config["transform"]["_target_"]
         raise ConfigError(
-            f"{source} may have seen lists of this vali or test: set dataset.{name} as it was "
-            f"there, {other_dataset.get(name)}"
+            f"transform ({target}) returns {type(transform).__name__}: return what fit_transform "
+            "or no_transform of ltr.data.transforms returns, a FeatureTransform"
         )
-    log.warning("%s was trained on other lists: vali and test must have none of them", source)
+    return transform.keeping_missing() if experiment.is_boosted else transform

@@ -13,22 +13,21 @@ import numpy as np
 from ltr.arrays import Ints
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
+from ltr.experiment.other_run import OtherRun
 from ltr.knobs import is_number
 from ltr.losses.mix import reads_teacher
-from ltr.scorers.scorer import Scorer
 
 log = logging.getLogger(__name__)
 
 
-def check_bagging(value: Any) -> float | str | None:
-    """Return ``value``; raise ``ConfigError`` unless it is None, ``bootstrap``, or in (0, 1)."""
+def check_bagging(value: Any) -> None:
+    """Raise ``ConfigError`` unless ``value`` is None, ``bootstrap``, or between 0 and 1."""
     is_fraction = is_number(value) and 0 < value < 1
     if value not in (None, "bootstrap") and not is_fraction:
         raise ConfigError(
             f"bagging={value}: write bootstrap, a fraction of the lists between 0 and 1, such as "
             "0.7, or null for every list once"
         )
-    return value  # type: ignore[no-any-return]
 
 
 def check_teacher(teacher: str | None, loss: Any) -> None:
@@ -72,36 +71,36 @@ def draw_lists(count: int, bagging: float | str, seed: int) -> Ints:
     return np.sort(rng.choice(count, draw_count(count, bagging), replace=False))
 
 
-def bag(train: Lists, bagging: float | str, seed: int) -> Lists:
+def bag(bagging: float | str, seed: int, train: Lists) -> Lists:
     """Return the lists of ``train`` that ``bagging`` draws."""
     indices = draw_lists(len(train), bagging, seed)
     log.info("bagging=%s: %d of the %d lists of train", bagging, len({*indices}), len(train))
     return train.subset(indices)
 
 
-def with_teacher_scores(train: Lists, teacher: Scorer, source: str, items: int) -> Lists:
-    """Return ``train`` with the scores that ``teacher`` gives its items.
+def add_teacher_scores(teacher: OtherRun, items: int, train: Lists) -> Lists:
+    """Return ``train`` with the scores that the model of ``teacher`` gives its items.
 
     The scores are divided by their standard deviation within lists, pooled over all lists.
-
-    Args:
-        train: the training lists.
-        teacher: a trained model.
-        source: the path of the teacher, for messages.
-        items: the most padded items in a batch.
+    ``items`` is the largest number of padded items in a batch.
 
     Raises:
-        DataError: the teacher gives all items of each list the same score.
+        CheckpointError: the teacher cannot be loaded.
+        ConfigError: it names code that is not trusted, or may have seen test lists.
+        DataError: it reads other features than ``train`` has, or gives all items of each list the
+            same score.
     """
-    scores = teacher.scores(train, items=items).cpu().numpy()
-    log.info("teacher %s scored %s items of train", source, f"{train.items:,}")
+    scorer = teacher.load()
+    teacher.check(scorer, train)
+    scores = scorer.scores(train, items=items).cpu().numpy()
+    log.info("teacher %s scored %s items of train", teacher.path, f"{train.items:,}")
     lengths = train.lengths
     means = np.add.reduceat(scores, train.offsets[:-1]) / lengths
     centred = scores - np.repeat(means, lengths)
     deviation = float(np.sqrt(np.mean(np.square(centred, dtype=np.float64))))
     if not deviation > 0:
         raise DataError(
-            f"teacher={source} scores all items of a list of train the same, so that there is "
+            f"{teacher} scores all items of a list of train the same, so that there is "
             "no order to learn: give a trained run"
         )
     return replace(train, teacher=(scores / deviation).astype(np.float32))

@@ -5,6 +5,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from ltr.metrics import Convention, Metric, parse_metric
 from ltr.metrics.per_list import check_values
 from ltr.models.embeddings import WithEmbeddings
 from ltr.models.rounds import BoostedTrees, RoundModel
+from ltr.tracking import Tracking
 from ltr.training.settings import Settings
 
 PARTS = ("model", "loss", "optimizer", "schedule", "transform", "dataset")
@@ -136,9 +138,11 @@ def model_for(make: Callable[[int], nn.Module], transform: FeatureTransform) -> 
     return trees
 
 
-def make_tracker(node: DictConfig) -> Any:
-    """Build the tracker of a ``tracking`` node, such as ``ltr.tracking.MLflow``."""
-    return _instantiated(node, "tracking")
+def make_tracking(node: DictConfig, folder: Path) -> Tracking:
+    """Build the hook that tracks the run in ``folder`` with the tracker of a ``tracking`` node,
+    such as ``ltr.tracking.MLflow``.
+    """
+    return Tracking(_instantiated(node, "tracking"), folder)
 
 
 def tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

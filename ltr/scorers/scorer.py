@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Columns, Dataset, Lists
 from ltr.data.transforms import FeatureTransform
-from ltr.errors import DataError
+from ltr.errors import ConfigError, DataError
 from ltr.models.rounds import RoundModel
 from ltr.scorers.ensemble import Ensemble, Member
 from ltr.scorers.parts import (
@@ -31,6 +32,7 @@ from ltr.training.checkpoint import (
     selected_checkpoint,
     weight_bytes,
 )
+from ltr.training.device import describe_device
 from ltr.training.evaluation import predict
 
 CPU = torch.device("cpu")
@@ -68,6 +70,11 @@ class Scorer:
         if isinstance(self.model, RoundModel):
             return self.model.fitted
         return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def device_name(self) -> str:
+        """The device in words, for results."""
+        return describe_device(self.device)
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint stores of this scorer besides weights and config."""
@@ -145,9 +152,9 @@ def scorer_of(
     with fitting(file):
         make_settings(checked), make_convention(checked)  # their errors name a wrong value
     if not members:
-        made = make(checked.model, "model")
-        check_size(made, transform, file)
-        model = model_for(made, transform)
+        make_model_for = partial(model_for, make(checked.model, "model"))
+        check_size(make_model_for, transform, file)
+        model = make_model_for(transform)
     with fitting(file):
         if not members:
             model.load_state_dict(content["model"])
@@ -166,14 +173,38 @@ def ensemble_of(scorers: Sequence[Scorer], weights: Sequence[float]) -> Ensemble
     return Ensemble([Member(one.model, one.transform, one.precision) for one in scorers], weights)
 
 
-def check_size(make: Callable[[int], nn.Module], transform: FeatureTransform, file: Path) -> None:
+def check_size(
+    make_model_for: Callable[[FeatureTransform], nn.Module],
+    transform: FeatureTransform,
+    file: Path,
+) -> None:
     """Raise ``CheckpointError`` if the model is larger than ``file``, which holds its weights. No
     weights are allocated, so that a few bytes of config cannot ask for terabytes.
     """
     with fitting(file), torch.device("meta"):
-        model = model_for(make, transform)
-        if sum(one.nbytes for one in (*model.parameters(), *model.buffers())) > file.stat().st_size:
+        model = make_model_for(transform)
+        tensors = (*model.parameters(), *model.buffers())
+        if sum(tensor.nbytes for tensor in tensors) > file.stat().st_size:
             raise ValueError("model: larger than the file that holds it")
+
+
+def copy_weights(
+    scorer: Scorer, model: nn.Module, transform: Mapping[str, Any], source: str
+) -> None:
+    """Copy the weights of ``scorer`` to ``model``.
+
+    ``transform`` is the ``transform`` node of the config of ``model``, ``source`` the setting that
+    names the run of ``scorer``. ``ConfigError``: the two have another model or transform.
+    """
+    try:
+        if scorer.config["transform"] != transform:
+            raise RuntimeError("it has another transform")
+        model.load_state_dict(scorer.model.state_dict())
+    except RuntimeError as error:
+        text = " ".join(str(error).split()[:60])
+        raise ConfigError(
+            f"{source}: {text}: give the model and transform settings of that run"
+        ) from None
 
 
 def check_columns(lists: Lists, columns: Columns | None) -> None:

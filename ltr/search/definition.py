@@ -14,7 +14,7 @@ from ltr.console.arguments import merged, with_quotes
 from ltr.console.compose import run_config
 from ltr.console.keys import Kind, flag, flat, text, texts, whole, without
 from ltr.errors import ConfigError
-from ltr.experiment.identity import run_digest
+from ltr.experiment.origins import run_digest
 from ltr.knobs import check_choice
 from ltr.search.space import Space, changed_space, named_space
 

@@ -80,7 +80,7 @@ class Monitor:
         self.convention, self._metrics = convention, metrics
         by = next(metric for metric in metrics if str(metric) == settings.select_on)
         self._chooser = TiesAveraged(by)
-        self.folder = folder
+        self._folder = folder
         self._state = state
         self._hooks = hooks
         self._halves: Halves | None = None
@@ -108,6 +108,25 @@ class Monitor:
     def chooses(self) -> bool:
         """Whether an epoch is chosen on the validation lists."""
         return self.settings.select == "best" and self.settings.epochs > 0
+
+    @property
+    def selected_epoch(self) -> int | None:
+        """The epoch whose weights the run keeps, by the setting ``select``."""
+        is_best = self.settings.select == "best"
+        return self.progress.best_epoch if is_best else self.progress.epoch
+
+    def warn_of_no_progress(self) -> None:
+        """Log one line if no epoch of training is as good as epoch 0."""
+        select_on = self.settings.select_on
+        values = [value_that_chooses(row, select_on) for row in self.progress.history]
+        untrained, *trained = values
+        if trained and max(trained) < untrained and is_main():
+            log.warning(
+                "no epoch is as good as the model before training: vali %s is %.4f at epoch 0, and "
+                "%.4f at best after it; the weights of epoch %d are kept: lower the learning rate, "
+                "or look at the loss",
+                select_on, untrained, max(trained), self.selected_epoch,
+            )  # fmt: skip
 
     @property
     def crossfit(self) -> Crossfit | None:
@@ -234,7 +253,7 @@ class Monitor:
         """Write ``history.csv``; the columns of the last row come first."""
         if is_main() and (rows := self.progress.history):
             names = list(dict.fromkeys(name for row in reversed(rows) for name in row))
-            write_csv(self.folder / "history.csv", rows, names)
+            write_csv(self._folder / "history.csv", rows, names)
 
     def publish(self, row: Row, line: str | None) -> None:
         """Call the hooks with a row that is saved; log ``line`` first, unless it is None."""

@@ -1,0 +1,29 @@
+"""Digests of the files that a run reads besides its lists: its teacher, and a learned sorter."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ltr.relaxations.learned_sorter import SHIPPED
+from ltr.scorers.trust import values_in
+from ltr.training.checkpoint import selected_checkpoint
+
+
+def digest_origins(config: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the digests of the teacher and the sorter of a resolved config; None if absent."""
+    nodes = (node for node in values_in(config) if isinstance(node, Mapping))
+    sorter = Path(next(filter(None, (node.get("sorter") for node in nodes)), SHIPPED))
+    return {
+        "loss.sorter": _sha256(sorter) if sorter.is_file() else None,
+        "teacher": run_digest(config.get("teacher")),
+    }
+
+
+def run_digest(path: str | None) -> str | None:
+    """Return the SHA-256 of the selected checkpoint of the run ``path``; None for None."""
+    return None if path is None else _sha256(selected_checkpoint(Path(path))[0])
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
