@@ -13,6 +13,7 @@ import torch
 from conftest import compose, make_lists
 from folders import refused
 from made_table import train_here, write_data
+from omegaconf import DictConfig
 from orders import table_of
 from runs import identity, run
 from some_steps import SETTINGS

@@ -17,6 +17,7 @@ from ltr.console.keys import of_method, texts
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
+from ltr.experiment.measure import measure
 from ltr.experiment.report import crossfit_entries, describe_model
 from ltr.experiment.run_folder import RunFolder, versions
 from ltr.metrics.crossfit import HALVINGS
