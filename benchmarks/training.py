@@ -17,7 +17,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.experiment.build import build
 from ltr.training.monitor import Monitor
-from ltr.training.network import NetworkLearner
+from ltr.training.trainer import Trainer
 
 NOTES = {OURS: "with its checkpoint and validation", "allrank": "steps alone, no evaluation"}
 LOSSES = ("neuralndcg", "lambdarank", "listnet")
@@ -74,7 +74,7 @@ def trained(side: str, loss: str, cfg: Any) -> Any:
         about: Any = {"metrics": parts.metrics, "convention": parts.convention, "state": {}}
         folder = tempfile.TemporaryDirectory()
         monitor = Monitor(parts.settings, folder=Path(folder.name), **about)
-        learner = NetworkLearner(model, parts.loss, optimizer, parts.schedule, monitor)  # type: ignore[arg-type]
+        learner = Trainer(model, parts.loss, optimizer, parts.schedule, monitor)  # type: ignore[arg-type]
 
     def ours(epochs: int) -> None:
         assert Path(folder.name).is_dir()  # lives as long as this function

@@ -174,14 +174,14 @@ def _as_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     if request.config.option.markexpr != QUICK:
         return
     from ltr.models.rounds.learner import RoundLearner
-    from ltr.training.network import NetworkLearner
+    from ltr.training.trainer import Trainer
 
     def refused(*_: object, **__: object) -> None:
         pytest.fail("it starts a process or trains: mark it with pytest.mark.slow")
 
     for place, name in (
         (subprocess.Popen, "__init__"), (os, "fork"),
-        (NetworkLearner, "fit"), (RoundLearner, "fit"),
+        (Trainer, "fit"), (RoundLearner, "fit"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, refused)
 

@@ -14,12 +14,12 @@ from ltr import losses
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.transforms import no_transform
 from ltr.models import MLP, ContextAwareTransformer
-from ltr.training.network import Step
 from ltr.training.settings import Settings
+from ltr.training.trainer import TrainingStep
 
 LISTS = make_lists([3, 9, 1, 12, 4, 7, 5])
 SETTINGS = Settings(
-    seed=0, epochs=2, batch_size=3, shards=None, list_size=8, select_on="ndcg@5", select="best",
+    seed=0, epochs=2, batch_size=3, list_size=8, select_on="ndcg@5", select="best",
     patience=None, monitor=(), empty_lists="keep", warmup=0.0, clip=None, l1=0.0, l2=0.01,
     augment={"noise": 0.0}, threads=1, precision="float32", compile=False, evaluation_items=100,
     checkpoint_minutes=10.0, deterministic=False,
@@ -49,7 +49,7 @@ def graphs() -> Iterator[tuple[str, int, int]]:
         counters.clear()
         with (
             mock.patch("torch.compile", lambda function, **_: compiler(function, **knobs)),
-            mock.patch("ltr.training.network._compiles_losses", return_value=True),  # as on a GPU
+            mock.patch("ltr.training.trainer._compiles_losses", return_value=True),  # as on a GPU
         ):
             found = figures(make, loss, replace(SETTINGS, compile=True))
         torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-5)
@@ -62,8 +62,8 @@ def figures(make: Callable[[], nn.Module], loss: Any, settings: Settings) -> Ten
     torch.manual_seed(0)
     model, data = make(), ItemTensors(LISTS, no_transform(LISTS))
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
-    stepper = Step(model, loss, optimizer, settings)
-    stepper.window = 100
+    stepper = TrainingStep(model, loss, optimizer, settings)
+    stepper.sync_every = 100
     shape = {"batch_size": settings.batch_size, "list_size": settings.list_size}
     for epoch in range(settings.epochs):
         batches = train_batches(data, **shape, seed=0, epoch=epoch, fixed=True)

@@ -34,7 +34,7 @@ from ltr.tables.table import make_table
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.hooks import OnEpoch
 from ltr.training.interruption import Interrupted
-from ltr.training.network import Step
+from ltr.training.trainer import TrainingStep
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_networks_and_trees_are_given_the_teacher() -> None:
         return (scores * teacher).masked_fill(~mask, 0).sum(-1)
 
     model = Linear(5)
-    stepper = Step(model, loss, torch.optim.SGD(model.parameters(), lr=0.1), SETTINGS)
+    stepper = TrainingStep(model, loss, torch.optim.SGD(model.parameters(), lr=0.1), SETTINGS)
     stepper(data.batch(np.array([0, 1])))
     LossObjective(loss, data).gradient(np.zeros(8))
     assert sorted(seen[0]) == sorted(seen[1]) == sorted(lists.features[:, 1].tolist())

@@ -27,7 +27,6 @@ from ltr.models.embeddings import Piecewise, WithEmbeddings, fit_embedding, numb
 from ltr.scorers.parts import make, model_for
 from ltr.scorers.scorer import check_columns, load_model
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
-from ltr.training.distributed import check_shards
 from ltr.training.evaluation import predict
 from ltr.training.interruption import Interrupted
 
@@ -54,9 +53,6 @@ def test_padding_is_never_read(model: str) -> None:
     poisoned = batch.features.masked_fill(~batch.mask[..., None], torch.nan)
     assert torch.equal(network(poisoned, batch.mask, batch.ranks), expected)
     assert (expected[~batch.mask] == 0).all()
-    batch_norm = model_for(make(compose("model=dasalc").model, "model"), transform)
-    with pytest.raises(ConfigError, match=r"^shards=2: .* shards=null"):
-        check_shards(batch_norm, 2)
 
 
 def test_each_value_has_a_vector_of_its_own_and_unseen_ones_the_shared_part() -> None:
@@ -95,7 +91,7 @@ def test_categories_and_missing_values_are_learned_kept_and_resumed(tmp_path, mo
 
     cut = tmp_path / "cut"
     with monkeypatch.context() as patch:
-        patch.setattr("ltr.training.network.predict", stop)
+        patch.setattr("ltr.training.trainer.predict", stop)
         with pytest.raises(Interrupted):
             train_mixed(cut, data, *SMALL)
     train_mixed(cut, data, *SMALL, f"resume={cut}")

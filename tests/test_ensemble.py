@@ -39,7 +39,7 @@ from ltr.scorers.weights import (
 )
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import predict
-from ltr.training.network import NetworkLearner
+from ltr.training.trainer import Trainer
 
 
 def by_hand(scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -384,8 +384,8 @@ def test_a_wrong_bagging_is_refused(wrong) -> None:
 
 @pytest.mark.slow
 def test_a_run_trains_on_its_bag_and_is_still_of_the_whole_data(tiny, tmp_path, monkeypatch):
-    seen, fit = [], NetworkLearner.fit
-    monkeypatch.setattr(NetworkLearner, "fit", lambda *given: (seen.append(given[1]), fit(*given)))
+    seen, fit = [], Trainer.fit
+    monkeypatch.setattr(Trainer, "fit", lambda *given: (seen.append(given[1]), fit(*given)))
     own = [item for item in tiny if not item.startswith("model.")]
     for bagging in ("null", "0.5"):
         cfg = compose(*own, "epochs=1", "model=linear", "loss=listnet", f"bagging={bagging}")

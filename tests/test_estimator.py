@@ -29,7 +29,7 @@ from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
 from ltr.models import MLP, Linear
 from ltr.ranker import overrides_of
-from ltr.training.network import NetworkLearner
+from ltr.training.trainer import Trainer
 
 SMALL = {"verbose": 0, "epochs": 2, "batch_size": 5, "list_size": 6, "model.hidden_sizes": [4]}
 
@@ -70,7 +70,7 @@ def data_of(monkeypatch) -> Callable[..., dict]:
 
     def data(ranker: Ranker, *given, **more) -> dict:
         with monkeypatch.context() as patch:
-            patch.setattr(NetworkLearner, "fit", stop)
+            patch.setattr(Trainer, "fit", stop)
             with pytest.raises(KeyboardInterrupt):
                 ranker.fit(*given, **more)
         return seen

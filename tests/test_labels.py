@@ -172,11 +172,9 @@ def test_few_lists_are_trained_in_small_batches(given, size, tells, tmp_path, ca
         (20, ["bagging=0.72"], 1, 8),  # a bag of 14 lists
         (10, ["bagging=0.5"], 1, 5),  # a bag of 5 lists
         (20, ["bagging=bootstrap"], 2, 8),
-        (20, ["shards=4"], 4, 5),
-        (3, ["shards=8"], 8, 1),
     ],
 )
-def test_batch_size_promises_the_steps_of_the_bag_and_of_the_shards(
+def test_batch_size_promises_the_steps_of_the_bag(
     lists, given, size, steps, tmp_path, caplog
 ) -> None:
     place = folder(tmp_path, train=[[1, 0, 2]] * lists, vali=[[1, 0]], test=[[1, 0]])

@@ -485,7 +485,7 @@ def test_the_loss_of_an_epoch_is_the_weighted_mean_however_batched(
     tmp_path: Path,
 ) -> None:
     data, means = mixed_data(6, weights=True), []
-    for name, more in (("steps", ["batch_size=4"]), ("slices", ["batch_size=3", "shards=2"])):
+    for name, more in (("steps", ["batch_size=4"]), ("others", ["batch_size=3"])):
         args = ("model=linear", "loss=mse", "optimizer.lr=0", "epochs=1", "threads=1", *more)
         train_mixed(tmp_path / name, data, *args)
         means.append(pd.read_csv(tmp_path / name / "history.csv").loss[1])

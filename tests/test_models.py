@@ -30,7 +30,7 @@ from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear, TabM
 from ltr.models.dasalc import ItemNorm
 from ltr.models.layers import Dropout, Packing, attend
 from ltr.scorers.parts import make_settings, model_for
-from ltr.training.network import Step
+from ltr.training.trainer import TrainingStep
 
 WIDTH = 5
 Make = Callable[[], nn.Module]
@@ -339,7 +339,8 @@ def test_a_step_takes_the_mean_of_the_members_losses(empty: str) -> None:
     penalty = 0.1 / 2 * sum(weight.square().sum() for weight in matrices)
     (objective + penalty).backward()
     expected = {name: p.detach() - 0.5 * p.grad for name, p in model.named_parameters()}
-    stepper = Step(model, lambdarank_loss, torch.optim.SGD(model.parameters(), 0.5), settings)
+    optimizer = torch.optim.SGD(model.parameters(), 0.5)
+    stepper = TrainingStep(model, lambdarank_loss, optimizer, settings)
     stepper(data)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.detach(), expected[name], rtol=1e-5, atol=1e-6)

@@ -1,4 +1,4 @@
-"""One model on several processes: the same bits at any number of them; the end of one ends all.
+"""One model on several processes: the end of one ends all; resumed, they give the same bits.
 
 Threads, devices, versions and the commit are recorded, and no part of what a run is.
 """
@@ -10,13 +10,13 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+import pandas as pd
 import processes
 import pytest
 import torch
 from conftest import compose, letor_lists, make_lists
 from runs import identity, run
-from test_trainer import assert_same_run, train
-from torch import Tensor
+from test_trainer import assert_same_run
 from torch.distributed import TCPStore
 
 from ltr.console.process import check_torchrun
@@ -24,38 +24,37 @@ from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.resume import resumed_config, with_shards
+from ltr.experiment.resume import resumed_config
 from ltr.experiment.run_folder import RunFolder, commit, versions
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.distributed import set_gradients
-from ltr.training.network import Step
+from ltr.training.trainer import TrainingStep
 
 Launch = Callable[..., list[processes.Process]]
 # Dropout, noise, a loss that draws, slices of unequal counts: 24 lists, five in a batch, 1 + 2 + 2.
 HARD = (
     "dataset=letor", "dataset.folder=mine", "epochs=2", "batch_size=5", "list_size=6",
     "suggested.fc_sizes=[8]", "model.feed_forward=8", "model.blocks=1",
-    "loss=listmle", "shards=3", "model.dropout=0.3", "augment.noise=0.1", "empty_lists=skip",
+    "loss=listmle", "model.dropout=0.3", "augment.noise=0.1", "empty_lists=skip",
     "clip=0.5", "l2=0.01", "monitor=[train,vali]", "threads=1",
 )  # fmt: skip
 # ``train.py``, whose process 1 does ACTION before its eighth step, in the second epoch.
 FAILING = """
 import os, signal
-import ltr.training.network as trainer
-take, calls = trainer.Step.__call__, []
+import ltr.training.trainer as trainer
+take, calls = trainer.TrainingStep.__call__, []
 def until(self, batch):
     calls.append(batch)
     if os.environ["RANK"] == "1" and len(calls) == 8:
         ACTION
     take(self, batch)
-trainer.Step.__call__ = until
+trainer.TrainingStep.__call__ = until
 from ltr.__main__ import main
 main("train")
 """
 
 
-@pytest.fixture
-def launch() -> Iterator[Launch]:
+@pytest.fixture(scope="module", name="launch_processes")
+def launch_processes_fixture() -> Iterator[Launch]:
     """Start a program as torchrun does: a process for each rank, and a store for all."""
     kept = []
 
@@ -74,6 +73,12 @@ def launch() -> Iterator[Launch]:
     kept.clear()
 
 
+@pytest.fixture
+def launch(launch_processes: Launch) -> Launch:
+    """Start a program as torchrun does."""
+    return launch_processes
+
+
 def ended(started: list[processes.Process]) -> tuple[list[int], str, str]:
     """The exit statuses, and what all printed together."""
     said = [process.communicate() for process in started]
@@ -82,13 +87,14 @@ def ended(started: list[processes.Process]) -> tuple[list[int], str, str]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> tuple[list[str], Path]:
-    """The arguments of a run, and the folder of one process that has done it."""
+def whole(tmp_path_factory, launch_processes: Launch) -> tuple[list[str], Path]:
+    """The arguments of a run, and the folder of two processes that have done it."""
     place = tmp_path_factory.mktemp("whole")
     letor_lists(place)
     arguments = [f"data_dir={place}", f"cache_dir={place}/cache", f"output_dir={place}", *HARD]
-    done = processes.run("train.py", *arguments, f"hydra.run.dir={place}/run")
-    assert done.returncode == 0, done.stderr
+    folder = f"hydra.run.dir={place}/run"
+    statuses, _, err = ended(launch_processes(2, "train.py", *arguments, folder))
+    assert statuses == [0, 0], err
     return arguments, place / "run"
 
 
@@ -102,7 +108,7 @@ def whole(tmp_path_factory) -> tuple[list[str], Path]:
         ("next(self.model.parameters()).data.add_(1)", [2, 2], "the weights of the 2 processes", 5),
     ],
 )
-def test_the_end_of_one_of_two_processes_ends_both_and_three_go_on_to_the_bits_of_one(
+def test_processes_end_together_and_resume_to_the_same_weights(
     whole, tmp_path, launch, action, statuses, line, steps
 ) -> None:
     arguments, done = whole
@@ -110,74 +116,61 @@ def test_the_end_of_one_of_two_processes_ends_both_and_three_go_on_to_the_bits_o
     got, _, err = ended(launch(2, program, *arguments, f"hydra.run.dir={tmp_path}"))
     assert got == statuses, err
     assert line in err
-    kept = load_checkpoint(tmp_path / "last.pt")["progress"]
-    assert kept["epoch"] * 5 + kept["step"] == steps
+    progress = load_checkpoint(tmp_path / "last.pt")["progress"]
+    assert progress["epoch"] * 5 + progress["step"] == steps
     if steps == 8:  # in the middle of an epoch
-        got, out, err = ended(launch(3, "train.py", f"resume={tmp_path}"))
-        assert got == [0, 0, 0], err
+        got, out, err = ended(launch(2, "train.py", f"resume={tmp_path}"))
+        assert got == [0, 0], err
         log = (tmp_path / "train.log").read_text()
-        told = "epoch 2/2  loss"
-        assert out.count("kept in") == err.count(told) == log.count(told) == 1
+        epoch_line = "epoch 2/2  loss"
+        assert out.count("kept in") == err.count(epoch_line) == log.count(epoch_line) == 1
         assert len([*tmp_path.glob("events*")]) == 2  # of the run, and of the first when it went on
-        results = tmp_path / "results.json"
-        assert '"processes": 3' in results.read_text()
-        results.write_text(results.read_text().replace('"processes": 3', '"processes": 1'))
+        assert '"processes": 2' in (tmp_path / "results.json").read_text()
         assert_same_run(done, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("empty", "model"), [("keep", "tabm"), ("skip", "mlp")])
-def test_slices_give_the_gradient_of_the_batch(empty, model) -> None:
-    """With weighted lists, unequal counts of empty ones, and more slices than lists at the end."""
-    lists = make_lists([3, 1, 9, 4, 2, 7, 5, 6], empty=(0, 3, 4))
-    data = ItemTensors(lists, no_transform(lists))
-    data.weights = torch.arange(1.0, 9.0).numpy()
-    cfg = compose(
-        "loss=listnet", f"model={model}", "model.hidden_sizes=[4]", "model.dropout=0",
-        f"empty_lists={empty}", "l2=0.1",
+@pytest.mark.parametrize("more", [(), ("model=tabm", "empty_lists=skip")], ids=["mlp", "members"])
+def test_several_processes_train_as_one_where_nothing_is_drawn(
+    tmp_path: Path, launch: Launch, more: tuple[str, ...]
+) -> None:
+    """With penalties, unequal slices, and a last batch with fewer lists than processes."""
+    letor_lists(tmp_path)
+    settings = (
+        "dataset=letor", "dataset.folder=mine", f"data_dir={tmp_path}",
+        f"cache_dir={tmp_path}/cache", "model=mlp", "model.hidden_sizes=[8]", "model.dropout=0",
+        "loss=listnet", "epochs=3", "batch_size=23", "l1=0.001", "l2=0.01", "clip=1", "threads=1",
+        "monitor=[train,vali]", *more,
     )  # fmt: skip
-    experiment = build(cfg)
-    torch.manual_seed(0)
-    ranker = experiment.make_model(5)
-    stepper = Step(
-        ranker, experiment.loss, torch.optim.SGD(ranker.parameters(), 0.0), experiment.settings
-    )
-    how = {"batch_size": 5, "list_size": 6, "seed": 0, "epoch": 0}
-
-    def gradients(batches) -> list[Tensor]:
-        found = []
-        for batch in batches:
-            stepper(batch)
-            found += [p.grad.clone() for p in ranker.parameters()]
-            found += [torch.tensor(one) for one in stepper.flush(1, 1, data.qids)[0]]
-        return found
-
-    whole = gradients(train_batches(data, **how))
-    sliced = gradients(train_batches(data, shards=4, mine=range(4), **how))
-    torch.testing.assert_close(sliced, whole, rtol=1e-4, atol=1e-6)
+    histories = []
+    for count in (1, 3):
+        folder = tmp_path / str(count)
+        statuses, _, err = ended(launch(count, "train.py", *settings, f"hydra.run.dir={folder}"))
+        assert statuses == [0] * count, err
+        histories.append(RunFolder(folder).history)
+    columns = ["loss", "grad_norm", "train_ndcg@5", "vali_ndcg@5"]
+    one, three = (history[columns].iloc[1:] for history in histories)
+    pd.testing.assert_frame_equal(one, three, rtol=1e-5, atol=1e-6)
 
 
-def test_each_slice_of_each_step_draws_numbers_of_its_own() -> None:
-    lists = make_lists([3] * 12)
-    data, weight = ItemTensors(lists, no_transform(lists)), torch.nn.Parameter(torch.ones(2))
-    drawn, after = [], []
-    how = {"batch_size": 6, "list_size": 3, "seed": 0, "noise": 0.1}
-    for epoch in range(2):
-        for batch in train_batches(data, shards=3, mine=range(3), epoch=epoch, **how):
-
-            def sums(part) -> tuple[Tensor, Tensor, Tensor]:
-                drawn.append((float(torch.rand(())), float(part.features[0, 0, 0])))
-                return weight.sum(), torch.tensor(1), torch.tensor(1)
-
-            set_gradients([weight], batch, sums)
-            after.append(float(torch.rand(())))
-    first, noisy = ({*one} for one in zip(*drawn, strict=True))
-    assert len(first) == len(noisy) == 12
-    assert len({*after}) == 4
+def test_slices_cover_the_batch_and_draw_noise_of_their_own() -> None:
+    lists = make_lists([3] * 13)
+    data = ItemTensors(lists, no_transform(lists))
+    settings = {"batch_size": 6, "list_size": 3, "seed": 0, "epoch": 0}
+    whole = [batch.lists.tolist() for batch in train_batches(data, **settings)]
+    slices = [
+        [*train_batches(data, **settings, noise=0.1, rank=rank, ranks=4)] for rank in range(4)
+    ]
+    assert [sum((part.lists.tolist() for part in parts), []) for parts in zip(*slices)] == whole
+    noisy = [float(part.features[0, 0, 0]) for parts in slices for part in parts if len(part)]
+    assert len({*noisy}) == len(noisy) == 9
+    without_lists = [part for parts in slices for part in parts if not len(part)]
+    assert len(without_lists) == 3  # of the last step, with one list
+    assert not any(part.mask.any() for part in without_lists)
 
 
-def test_a_step_without_slices_is_plain_pytorch(tiny) -> None:
-    """To the bit: what ``shards=null`` computes is what a loop of a few lines does."""
+def test_a_step_of_one_process_is_plain_pytorch(tiny) -> None:
+    """To the bit: what one process computes is what a loop of a few lines does."""
     experiment = build(compose("loss=listnet", "model.dropout=0.3", *tiny))
     lists = make_lists([3, 1, 9, 4, 2, 7, 5, 6], empty=(0, 3))
     data, found = ItemTensors(lists, no_transform(lists)), []
@@ -185,7 +178,7 @@ def test_a_step_without_slices_is_plain_pytorch(tiny) -> None:
         torch.manual_seed(1)
         model = experiment.make_model(5)
         optimizer = torch.optim.Adam(model.parameters(), 0.01)
-        stepper = Step(model, experiment.loss, optimizer, experiment.settings)
+        stepper = TrainingStep(model, experiment.loss, optimizer, experiment.settings)
         for batch in train_batches(data, batch_size=3, list_size=6, seed=0, epoch=0):
             if plain:
                 scores = model(batch.features, batch.mask, batch.ranks)
@@ -199,27 +192,24 @@ def test_a_step_without_slices_is_plain_pytorch(tiny) -> None:
 
 
 @pytest.mark.slow
-def test_what_processes_cannot_share_is_refused(tiny, tmp_path, monkeypatch) -> None:
+def test_what_processes_cannot_share_is_refused(tiny, launch, monkeypatch) -> None:
     for name, value in {"TORCHELASTIC_RUN_ID": "test", "WORLD_SIZE": "4", "RANK": "1"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="start table without torchrun"):
         check_torchrun("table", several=False)
     with pytest.raises(ConfigError, match="start train -m without torchrun"):
         check_torchrun("train", several=True)
-    assert with_shards(compose(), 4).shards == 4
-    for overrides, remedy in (
-        (["model=lightgbm"], "without torchrun"),
-        (["shards=3"], "--nproc-per-node"),
-        (["resume=outputs/RUN"], "without torchrun"),
-    ):
-        with pytest.raises(ConfigError, match=remedy):
-            with_shards(compose(*overrides), 4)
+    with pytest.raises(ConfigError, match="LightGBM trains in one process"):
+        build(compose("model=lightgbm"))
     monkeypatch.delenv("TORCHELASTIC_RUN_ID")  # WORLD_SIZE of something else
     check_torchrun("table", several=True)
-    with pytest.raises(ConfigError, match=r"batch norm of DASALC .* shards=null"):
-        train(tmp_path / "run", *tiny[:-2], "model=dasalc", "loss=listnet", "shards=2")
-    with pytest.raises(ConfigError, match=r"shards=6: give at most batch_size=5"):
-        build(compose(*tiny, "loss=listnet", "shards=6"))
+    for more, message in (
+        (["model=dasalc"], "the batch norm of DASALC"),
+        (["batch_size=1"], "batch_size=1 gives 2 processes no work"),
+    ):
+        statuses, _, err = ended(launch(2, "train.py", *tiny[:-2], "loss=listnet", *more))
+        assert statuses == [2, 2]
+        assert message in err
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from ltr.models import MLP
 from ltr.models.rounds import LossObjective
 from ltr.scorers.parts import make_settings
 from ltr.training.evaluation import predict
-from ltr.training.network import Step
+from ltr.training.trainer import TrainingStep
 
 FUNCTIONS = [getattr(ltr.losses, name) for name in NAMES]
 FUNCTIONS += [getattr(ltr.metrics, name) for name in METRICS]
@@ -94,7 +94,7 @@ def number(scores: Tensor, labels: Tensor, mask: Tensor) -> float:
 def test_a_loss_of_ones_own_is_refused_at_the_first_batch(loss, came, sliced) -> None:
     data, model = tensors(make_lists([4, 2, 5])), MLP(5, hidden_sizes=[3])
     settings = make_settings(compose("batch_size=64"))
-    stepper = Step(model, loss, torch.optim.SGD(model.parameters()), settings)
+    stepper = TrainingStep(model, loss, torch.optim.SGD(model.parameters()), settings)
     batch: Batch | Slices = data.batch(np.arange(3))
     if sliced:
         batch = Slices({0: batch}, 1, batch.lists, (0, 0, 0))

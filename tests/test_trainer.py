@@ -35,7 +35,7 @@ from ltr.training.checkpoint import half_choices, load_checkpoint
 from ltr.training.evaluation import metrics_of_scores
 from ltr.training.interruption import Interrupted
 from ltr.training.monitor import Monitor, value_that_chooses
-from ltr.training.network import Step
+from ltr.training.trainer import TrainingStep
 
 CHOICES = {"loss": "listnet", "model": "transformer"}
 TIMES = ["seconds", "lists_per_second"]
@@ -317,14 +317,14 @@ def test_settings_are_checked_all_at_once(tiny) -> None:
 
 def read_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read the figures of four steps together, as on a GPU those of fifty."""
-    original = Step.__init__
+    original = TrainingStep.__init__
 
-    def init(self: Step, *args: Any) -> None:
+    def init(self: TrainingStep, *args: Any) -> None:
         original(self, *args)
-        assert self.window == 1, "on the CPU every step is read at once"
-        self.window = 4
+        assert self.sync_every == 1, "on the CPU every step is read at once"
+        self.sync_every = 4
 
-    monkeypatch.setattr(Step, "__init__", init)
+    monkeypatch.setattr(TrainingStep, "__init__", init)
 
 
 @pytest.mark.slow
@@ -369,8 +369,8 @@ def test_a_step_on_a_gpu_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)  # no kernel of the CPU
     model, data = MLP(LISTS.width, hidden_sizes=(4,)), ItemTensors(LISTS, no_transform(LISTS))
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
-    stepper = Step(model, lambdarank_loss, optimizer, SETTINGS)
-    stepper.window = 50  # as on a GPU
+    stepper = TrainingStep(model, lambdarank_loss, optimizer, SETTINGS)
+    stepper.sync_every = 50  # as on a GPU
     batches = train_batches(data, batch_size=3, list_size=8, seed=0, epoch=0, fixed=True)
     stepper(next(batches))  # makes the state of the optimiser
     with Waits() as waits:

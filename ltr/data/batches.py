@@ -4,7 +4,7 @@ A batch is one gather from the tensor of all transformed items. If that would ta
 memory, each batch is gathered from the memory-mapped lists and then transformed; results are equal.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -41,16 +41,6 @@ class Batch:
     def __len__(self) -> int:
         """Return the number of lists."""
         return len(self.lists)
-
-
-@dataclass(frozen=True)
-class Slices:
-    """The slices of a batch that one process computes."""
-
-    parts: dict[int, Batch]  # number of a slice -> the slice, for each one that has lists
-    shards: int  # number of slices of the batch, over all processes
-    lists: Ints  # [lists], the numbers of all lists of the batch
-    draw: tuple[int, int, int]  # seed, epoch and step; with a slice's number, a seed for its draws
 
 
 class Chosen(NamedTuple):
@@ -195,45 +185,58 @@ class ItemTensors:
 
 
 def train_batches(
-    data: ItemTensors, *, batch_size: int, list_size: int, seed: int, epoch: int, start: int = 0,
-    fixed: bool = False, noise: float = 0.0, shards: int | None = None, mine: Iterable[int] = (),
-) -> Iterator[Any]:  # fmt: skip
+    data: ItemTensors,
+    *,
+    batch_size: int,
+    list_size: int,
+    seed: int,
+    epoch: int,
+    start: int = 0,
+    fixed: bool = False,
+    noise: float = 0.0,
+    rank: int = 0,
+    ranks: int = 1,
+) -> Iterator[Batch]:
     """Yield the batches of one epoch from step ``start`` on, with every list once.
 
     Lists with more than ``list_size`` items are subsampled. Order and subsampling are a pure
     function of ``seed``, ``epoch`` and the number of the list; noise is one of ``seed``, ``epoch``
-    and the step. So a resumed run gets the same batches. ``noise`` is the standard deviation of
-    normal noise on all features but categories (the data augmentation of Qin et al., 2021, DASALC).
+    and the step. So a resumed run gets the same batches.
 
-    With ``fixed`` every batch is ``[batch_size, list_size]``; the last one is filled up with rows
-    without items, which are not in ``Batch.lists``. Otherwise its longest list decides the width.
-
-    With ``shards`` each batch is cut into so many slices of consecutive lists, and those with the
-    numbers ``mine`` are yielded as ``Slices``. A slice is as wide as its own longest list, and its
-    noise depends on its number too. The last slices of an epoch may have no list.
+    Args:
+        data: the lists.
+        batch_size: lists in a batch.
+        list_size: the most items of a list.
+        seed, epoch, start: what the draws depend on, and the first step.
+        fixed: every batch is ``[batch_size, list_size]``; the last one is filled up with rows
+            without items, which are not in ``Batch.lists``. Otherwise the longest list of a batch
+            decides its width.
+        noise: standard deviation of normal noise on all features but categories (the data
+            augmentation of Qin et al., 2021, DASALC).
+        rank, ranks: with several processes, each batch is cut into ``ranks`` slices of consecutive
+            lists, and slice ``rank`` is yielded. Its noise depends on its number too. A slice
+            without lists has one row without items.
     """
-
-    def cut(chosen: Chosen, sent: Sequence[Tensor], rows: slice, *draw: int) -> Batch:
-        width = None if fixed else int(chosen.lengths[rows].max())
-        part = [sent[0][rows, :width], *(one[rows] for one in sent[1:])]
-        return data._gather(chosen.order[rows], part, noise, draw)
-
-    mine = tuple(mine)
     for chosen in data._drawn(batch_size, list_size, fixed, seed, epoch, start):
         sent = data._sent(chosen)
         for first in range(0, len(chosen.order), batch_size):
-            rows, draw = slice(first, first + batch_size), (seed, epoch, start)
-            if shards is None:
-                yield cut(chosen, sent, rows, *draw)
+            begin = first + batch_size * rank // ranks
+            end = first + batch_size * (rank + 1) // ranks
+            rows = slice(begin, end)
+            draw = (seed, epoch, start) if ranks == 1 else (seed, epoch, start, rank)
+            if begin >= len(chosen.lengths):
+                yield data._gather(chosen.order[rows], _row_without_items(sent), noise, draw)
             else:
-                ends = [first + batch_size * number // shards for number in range(shards + 1)]
-                parts = {
-                    n: cut(chosen, sent, slice(ends[n], ends[n + 1]), *draw, n)
-                    for n in mine
-                    if ends[n] < len(chosen.order)
-                }
-                yield Slices(parts, shards, chosen.order[rows], draw)
+                width = None if fixed else int(chosen.lengths[rows].max())
+                part = [sent[0][rows, :width], *(tensor[rows] for tensor in sent[1:])]
+                yield data._gather(chosen.order[rows], part, noise, draw)
             start += 1
+
+
+def _row_without_items(sent: Sequence[Tensor]) -> list[Tensor]:
+    """Return the tensors of ``Chosen`` for one list without items."""
+    ranks, lengths, *others = sent
+    return [ranks[:1, :1], torch.zeros_like(lengths[:1]), *(tensor[:1] for tensor in others)]
 
 
 def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints:

@@ -15,6 +15,7 @@ from torch import nn
 
 from ltr.console.compose import explain
 from ltr.console.keys import Kind, Resumed, as_list, flat, resolved, without
+from ltr.console.process import processes
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Dataset, Lists
 from ltr.data.transforms import FeatureTransform
@@ -202,9 +203,9 @@ def with_facts(cfg: DictConfig, facts: Facts) -> tuple[DictConfig, tuple[str, ..
         suggestions.append(f"{facts.levels} grades (levels): the largest label of train, plus 1")
     if cfg.batch_size is None:
         lists = draw_count(facts.lists, cfg.bagging)
-        batch_size = max(suggest_batch_size(lists, cfg.suggested.steps), cfg.shards or 1)
+        batch_size = max(suggest_batch_size(lists, cfg.suggested.steps), processes())
         complete.batch_size = batch_size
-        steps = math.ceil(lists / batch_size)  # fewer than suggested with many shards
+        steps = math.ceil(lists / batch_size)  # fewer than suggested with many processes
         sentence = ""
         if batch_size < LARGEST_BATCH and not parts.by_rounds(cfg.model):
             steps = min(cfg.suggested.steps, steps)
@@ -282,6 +283,9 @@ def _check_together(experiment: Experiment) -> None:
             "transform.missing=keep: this model takes no missing value; set transform.missing=mean "
             "or indicator, or model=lightgbm, xgboost or catboost"
         )
+    if experiment.is_round_model and processes() > 1:
+        target = config["model"]["_target_"]
+        raise ConfigError(f"{target} trains in one process: start it without torchrun")
     if experiment.is_round_model:
         check_rounds(experiment.make_model(2), experiment.loss, experiment.settings)
     elif experiment.loss is None:

@@ -16,7 +16,7 @@ from ltr.console.process import is_full, one_line, processes, rank
 from ltr.errors import ConfigError, OutputError, as_started
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.identity import identity, user_code
-from ltr.experiment.resume import resumed_config, with_shards
+from ltr.experiment.resume import resumed_config
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.training.distributed import broadcast, joined
@@ -43,8 +43,6 @@ def train_job(cfg: DictConfig) -> float:
         if is_sweep:
             raise ConfigError("resume goes on with one run: leave out -m")
         cfg, choices = resumed_config(cfg, list(hydra.overrides.task))
-    if processes() > 1:
-        cfg = with_shards(cfg, processes())
     try:
         with stoppable(), joined(cfg.device) if processes() > 1 else nullcontext():
             folder = broadcast(folder)

@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.folders import run_folder
 from ltr.console.keys import Resumed, keys
 from ltr.errors import ConfigError
-from ltr.scorers.parts import PARTS, by_rounds
+from ltr.scorers.parts import PARTS
 from ltr.scorers.trust import config_of, trusted
 from ltr.training.checkpoint import fitting, load_checkpoint
 
@@ -41,26 +41,3 @@ def resumed_config(cfg: DictConfig, overrides: Sequence[str]) -> tuple[DictConfi
     replaced = (*keys(Resumed.OWN, Resumed.FOLDER), *typed)
     config = config_of(checkpoint, file) | {key: values[key] for key in replaced if key in values}
     return trusted(config, [*PARTS, "metrics"], cfg.trust), choices
-
-
-def with_shards(cfg: DictConfig, processes: int) -> DictConfig:
-    """Return ``cfg`` for so many processes of torchrun; if ``cfg.shards`` is null, each gets one
-    shard.
-
-    ``ConfigError``: the model trains in one process only, the run to be resumed began without
-    shards, or there are fewer shards than processes.
-    """
-    if by_rounds(cfg.model):
-        raise ConfigError(f"{cfg.model._target_} trains in one process: start it without torchrun")
-    if cfg.shards is None and cfg.resume is not None:
-        raise ConfigError(
-            f"resume={cfg.resume}: begun with shards=null, which several processes cannot go on "
-            "with to the same numbers: resume it without torchrun"
-        )
-    cfg = cfg.copy()
-    cfg.shards = processes if cfg.shards is None else cfg.shards
-    if cfg.shards < processes:
-        raise ConfigError(
-            f"shards={cfg.shards} gives {processes} processes no work: set --nproc-per-node lower"
-        )
-    return cfg

@@ -28,7 +28,7 @@ from ltr.training.device import on_threads
 from ltr.training.distributed import barrier, is_main
 from ltr.training.hooks import Ending, Hook
 from ltr.training.monitor import Monitor
-from ltr.training.network import NetworkLearner
+from ltr.training.trainer import Trainer
 
 # ``_log_file``, for what is also printed, has only a file (configs/hydra/job_logging/ltr.yaml).
 log = logging.getLogger(__name__)
@@ -124,14 +124,14 @@ def train(
 
 def make_learner(
     experiment: Experiment, scorer: Scorer, monitor: Monitor
-) -> NetworkLearner | RoundLearner:
+) -> Trainer | RoundLearner:
     """Return what trains the model of ``scorer``: the training loop of networks, or of rounds."""
     model = scorer.model
     if isinstance(model, RoundModel):
         return RoundLearner(model, experiment.loss, monitor)
     assert experiment.loss is not None  # ``build`` has checked this
     optimizer = experiment.make_optimizer(model.parameters())
-    return NetworkLearner(model, experiment.loss, optimizer, experiment.schedule, monitor)
+    return Trainer(model, experiment.loss, optimizer, experiment.schedule, monitor)
 
 
 @dataclass(frozen=True)

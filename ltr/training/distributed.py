@@ -1,15 +1,15 @@
 """The processes that train one model together: started by torchrun, joined by torch.distributed.
 
-Each process computes some shards (slices) of every batch and scores some of the lists. Only the
-first one writes files. All processes take the same steps, so their weights stay the same. Without
-torchrun there is one process, which is the first, and the functions here cost it nothing.
+Each process computes a slice of every batch and scores some of the lists. Only the first one writes
+files. All processes take the same steps, so their weights stay the same. Without torchrun there is
+one process, which is the first, and the functions here cost it nothing.
 """
 
 import itertools
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -17,18 +17,17 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from ltr.data.batches import Batch, Slices
 from ltr.errors import ConfigError, TrainingError
 from ltr.training.device import pick_device
 from ltr.training.hooks import quiet
 
 T = TypeVar("T")
-# For a shard: the sum of the losses of its counted lists, what that sum is divided by (summed over
-# shards), and the weight of these lists in the mean of the epoch.
-Sums = Callable[[Batch], tuple[Tensor, Tensor, Tensor]]
 
-_DRAWS = 1  # the last number of a shard's seed, which makes it differ from all seeds of noise
+_DRAWS = 1  # the last number of a process's seed, which keeps it apart from all seeds of noise
+# In the text of errors of gloo and NCCL.
+_CONNECTION = re.compile("gloo|NCCL|connection|socket|peer|timeout|timed out", re.IGNORECASE)
 _joined = False
 
 
@@ -88,7 +87,7 @@ def all_reduce(values: Tensor) -> Tensor:
     """
     if size() > 1:
         whole = {4: torch.int32, 8: torch.int64}[values.element_size()]
-        with _connected():
+        with connected():
             dist.all_reduce(values.view(whole))
     return values
 
@@ -98,7 +97,7 @@ def all_gather(rows: Tensor) -> Tensor:
     if size() == 1:
         return rows[None]
     everyone = rows.new_empty(size(), *rows.shape)
-    with _connected():
+    with connected():
         dist.all_gather([*everyone], rows)
     return everyone
 
@@ -121,7 +120,7 @@ def broadcast(value: T) -> T:
     """Return the first process's ``value`` in every process."""
     values = [value]
     if size() > 1:
-        with _connected():
+        with connected():
             dist.broadcast_object_list(values)
     return values[0]
 
@@ -139,70 +138,84 @@ def check_alike(model: nn.Module) -> None:
         )
 
 
-def check_shards(model: nn.Module, shards: int | None) -> None:
-    """Raise ``ConfigError`` if batch norm in ``model`` would use the statistics of one of several
-    shards, as each is computed on its own.
+def check_processes(model: nn.Module, batch_size: int) -> None:
+    """Raise ``ConfigError`` if several processes cannot train ``model`` together.
+
+    Batch norm would use the statistics of one process's lists. With fewer lists in a batch than
+    processes, some would have no work.
     """
-    if (shards or 1) > 1 and (
-        getattr(model, "batch_statistics", False)
-        or any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
-    ):
+    if size() == 1:
+        return
+    uses_batch_norm = getattr(model, "batch_statistics", False) or any(
+        isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()
+    )
+    if uses_batch_norm:
         raise ConfigError(
-            f"shards={shards}: the batch norm of {type(model).__name__} would see the lists of a "
-            "shard, not those of the batch: train it in one process, with shards=null"
+            f"the batch norm of {type(model).__name__} would see the lists of one of {size()} "
+            "processes, not those of the batch: train it without torchrun"
+        )
+    if batch_size < size():
+        raise ConfigError(
+            f"batch_size={batch_size} gives {size()} processes no work: set --nproc-per-node lower"
         )
 
 
-def set_gradients(
-    parameters: Sequence[nn.Parameter], batch: Slices, sums: Sums
-) -> tuple[Tensor, Tensor]:
-    """Set the gradients of the mean loss over the counted lists of ``batch``.
+class _TrainingScores(nn.Module):
+    """Scores for the loss: of the members of a model that has several, else of the model."""
 
-    Each process computes, for each of its shards, the gradients of the sum of the losses. The
-    results of all processes are gathered, added in the order of the shards, and divided once, by
-    the total weight of the counted lists. So the result depends on the shards but not, even in the
-    last bit, on the number of processes. Random numbers are a pure function of seed, epoch, step
-    and shard. Those that the optimiser draws use the number after the last shard, and so are the
-    same in all processes.
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
 
-    Returns:
-        The mean loss, and the weight that this mean has in the mean loss of the epoch.
+    def forward(self, *batch: Tensor) -> Tensor:
+        """Return ``[batch, list]``, or ``[members, batch, list]``."""
+        score: Callable[..., Tensor] = getattr(self.model, "member_scores", self.model)
+        return score(*batch)
+
+
+def distribute(model: nn.Module) -> Callable[..., Tensor]:
+    """Return a function that scores a batch for training; several processes average the gradients
+    of its parameters in the backward pass (``DistributedDataParallel``).
     """
-    sizes = [p.numel() for p in parameters]
-    rows = parameters[0].new_zeros(-(-batch.shards // size()), sum(sizes) + 3)
-    for row, (number, part) in zip(rows, batch.parts.items(), strict=False):
-        _seed(batch, number)
-        figures = sums(part)
-        grads = torch.autograd.grad(figures[0], parameters, allow_unused=True)
-        for place, grad in zip(row[:-3].split(sizes), grads, strict=True):
-            if grad is not None:
-                place.copy_(grad.flatten())
-        row[-3:] = torch.stack([one.detach().to(row.dtype) for one in figures])
-    _seed(batch, batch.shards)
-    total, *others = all_gather(rows).transpose(0, 1).flatten(0, 1)[: batch.shards]
-    for row in others:
-        total += row
-    loss, divisor, weight = total[-3:]
-    divisor = torch.where(divisor > 0, divisor, 1.0)
-    for p, grad in zip(parameters, (total[:-3] / divisor).split(sizes), strict=True):
-        p.grad = grad.view_as(p).to(p.dtype)
-    return loss / divisor, weight
+    if size() == 1:
+        score: Callable[..., Tensor] = getattr(model, "member_scores", model)
+        return score
+    with connected():
+        return DistributedDataParallel(_TrainingScores(model), find_unused_parameters=True)
 
 
-def _seed(batch: Slices, number: int) -> None:
-    """Seed PyTorch's global generators for shard ``number`` of ``batch``."""
-    sequence = np.random.SeedSequence((*batch.draw, number, _DRAWS))
+def sum_over_processes(value: Tensor) -> Tensor:
+    """Return the sum of the scalars ``value`` of all processes."""
+    if size() == 1:
+        return value
+    total = value.clone()
+    with connected():
+        dist.all_reduce(total)
+    return total
+
+
+def seed_process(number: tuple[int, int, int], *, alike: bool = False) -> None:
+    """Seed PyTorch's global generators for a step if several processes train together.
+
+    ``number`` is seed, epoch and step. Each process draws other numbers; with ``alike``, as the
+    optimiser needs it, all draw the same. So a run resumes exactly with as many processes.
+    """
+    if size() == 1:
+        return
+    stream = size() if alike else rank()
+    sequence = np.random.SeedSequence((*number, stream, _DRAWS))
     torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
 
 
 @contextmanager
-def _connected() -> Iterator[None]:
+def connected() -> Iterator[None]:
     """Context in which the end of another process raises a ``TrainingError`` of one line."""
     try:
         yield
     except RuntimeError as error:
-        said = re.sub(r"^\[.*?\] ", "", str(error)).partition(". ")[0]  # without gloo's [file:line]
+        if not _CONNECTION.search(str(error)):
+            raise
+        text = re.sub(r"^\[.*?\] ", "", str(error)).partition(". ")[0]  # without gloo's [file:line]
         raise TrainingError(
-            f"another process of this run cannot be reached ({said}), and all end: resume the run, "
-            "with any number of processes"
+            f"another process of this run cannot be reached ({text}), and all end: resume the run"
         ) from error

@@ -51,6 +51,13 @@ class Progress:
     seconds: float = 0.0
     history: list[dict[str, float]] = field(default_factory=list)
 
+    def reset_epoch(self) -> None:
+        """Set the sums over the steps of an epoch to 0."""
+        self.loss = 0.0
+        self.lists = 0.0
+        self.grad_norm = 0.0
+        self.seconds = 0.0
+
 
 class Monitor:
     """Writes ``best.pt``, ``last.pt`` and ``history.csv`` in ``folder``, and calls hooks. If

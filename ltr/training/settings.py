@@ -8,10 +8,10 @@ from ltr.errors import ConfigError
 from ltr.knobs import is_number, python_number
 
 _LEAST = {
-    "seed": 0, "epochs": 0, "batch_size": 1, "shards": 1, "list_size": 2, "patience": 1,
+    "seed": 0, "epochs": 0, "batch_size": 1, "list_size": 2, "patience": 1,
     "threads": 1, "evaluation_items": 1,
 }  # fmt: skip
-_OPTIONAL = ("shards", "patience", "threads")  # may be None
+_OPTIONAL = ("patience", "threads")  # may be None
 _AMOUNTS = ("warmup", "l1", "l2", "checkpoint_minutes")
 _CHOICES = {
     "select": ("best", "last"),
@@ -32,7 +32,6 @@ class Settings:
     seed: int
     epochs: int
     batch_size: int
-    shards: int | None
     list_size: int
     select_on: str
     select: str
@@ -78,9 +77,6 @@ class Settings:
         check("augment", noise, "give augment.noise a number >= 0")
         if unknown := [key for key in self.augment if key != "noise"] if noise else []:
             wrong.append(f"augment.{unknown[0]}: no such key; there is augment.noise")
-        if not wrong:
-            most = self.batch_size
-            check("shards", (self.shards or 1) <= most, f"give at most batch_size={most}")
         if wrong:
             raise ConfigError("; ".join(wrong))
 

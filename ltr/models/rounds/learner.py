@@ -26,7 +26,7 @@ _LINES = 20  # about this many lines in the log of a whole run
 # Settings of the neural trainer that these models do not support, with their defaults.
 _UNUSED: dict[str, Any] = {
     "warmup": 0, "clip": None, "l1": 0, "l2": 0, "compile": False, "precision": "float32",
-    "shards": None, "augment": {"noise": 0},
+    "augment": {"noise": 0},
 }  # fmt: skip
 
 
