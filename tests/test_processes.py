@@ -42,11 +42,11 @@ FAILING = """
 import os, signal
 import ltr.training.trainer as trainer
 take, calls = trainer.TrainingStep.__call__, []
-def until(self, batch):
-    calls.append(batch)
+def until(self, *arguments):
+    calls.append(arguments)
     if os.environ["RANK"] == "1" and len(calls) == 8:
         ACTION
-    take(self, batch)
+    take(self, *arguments)
 trainer.TrainingStep.__call__ = until
 from ltr.__main__ import main
 main("train")
@@ -161,7 +161,8 @@ def test_slices_cover_the_batch_and_draw_noise_of_their_own() -> None:
     slices = [
         [*train_batches(data, **settings, noise=0.1, rank=rank, ranks=4)] for rank in range(4)
     ]
-    assert [sum((part.lists.tolist() for part in parts), []) for parts in zip(*slices)] == whole
+    steps = zip(*slices, strict=True)
+    assert [[i for part in step for i in part.lists.tolist()] for step in steps] == whole
     noisy = [float(part.features[0, 0, 0]) for parts in slices for part in parts if len(part)]
     assert len({*noisy}) == len(noisy) == 9
     without_lists = [part for parts in slices for part in parts if not len(part)]
