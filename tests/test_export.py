@@ -30,7 +30,6 @@ from ltr.data.transforms import (
     quantile_transform,
 )
 from ltr.errors import ConfigError
-from ltr.experiment.build import build
 from ltr.experiment.engines import check_engine
 from ltr.inference.export.boosters import trees_of
 from ltr.inference.export.command import export_model, manifest
@@ -304,8 +303,6 @@ def test_what_an_engine_cannot_hold_is_refused_with_all_reasons() -> None:
     assert "'price-usd' is" in refused(lambda: vespa(named), ConfigError)
     check_engine("solr", tanh, never)
     check_engine("onnx", tanh, quantile, 3)
-    settings = compose("model=mlp", "loss=rmse", "for_engine=elasticsearch")
-    assert "for_engine=elasticsearch" in refused(lambda: build(settings), ConfigError)
 
 
 @pytest.mark.slow
@@ -317,7 +314,7 @@ def test_boosted_trees_go_to_engines_and_a_fault_leaves_nothing(
     own = [one for one in tiny if not one.startswith(("suggested", "model.", "list_size"))]
     own += ["model.min_data_in_leaf=3"] * (library == "lightgbm")
     (out := tmp_path / "out").mkdir()
-    settings = compose(*own, f"model={library}", "threads=1", "for_engine=solr")
+    settings = compose(*own, f"model={library}", "threads=1")
     run(settings, out, {"model": library})
     given = [f"checkpoint={out}", "threads=1", f"cache_dir={tmp_path}/cache"]
 

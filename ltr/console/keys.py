@@ -34,7 +34,7 @@ _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
     Kind.MEASUREMENT: ("metrics", "own_metrics", "monitor", "convention", "metrics_as"),
     Kind.PLACE: (
         "device", "threads", "deterministic", "evaluation_items", "checkpoint_minutes", "data_dir",
-        "cache_dir", "output_dir", "sweep", "show_test", "resume", "for_engine", "trust",
+        "cache_dir", "output_dir", "sweep", "show_test", "resume", "trust",
         "tracking", "tracking.experiment", "tracking.project", "dataset.data_dir",
         "dataset.cache_dir",
     ),
@@ -44,7 +44,7 @@ _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
         "checkpoint_minutes", "data_dir",
     ),
     Resumed.OWN: (
-        "cache_dir", "show_test", "resume", "for_engine", "trust", "tracking",
+        "cache_dir", "show_test", "resume", "trust", "tracking",
         "tracking.experiment", "tracking.project",
     ),
     Resumed.FOLDER: ("output_dir", "sweep"),

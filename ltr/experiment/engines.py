@@ -27,21 +27,18 @@ def check_engine(
     model: nn.Module,
     transform: FeatureTransform | None = None,
     missing: int = 0,
-    *,
-    key: str = "for_engine",
 ) -> None:
     """Raise ``ConfigError``, with reasons and remedies, if ``engine`` cannot represent ``model``.
 
     With ``engine=None`` nothing is checked. ``transform`` is None if it is not fitted yet;
-    ``missing`` is the number of missing values in the lists; ``key`` is the config key of the
-    engine.
+    ``missing`` is the number of missing values in the lists.
     """
     if engine is None:
         return
     if engine not in ENGINES:
-        raise ConfigError(f"{key}={engine}: choose one of {', '.join(ENGINES)}")
+        raise ConfigError(f"to={engine}: choose one of {', '.join(ENGINES)}")
     if wrong := [*_reasons(engine, model, transform, missing)]:
-        raise ConfigError("; ".join(f"{key}={engine}: {one}" for one in dict.fromkeys(wrong)))
+        raise ConfigError("; ".join(f"to={engine}: {one}" for one in dict.fromkeys(wrong)))
 
 
 def is_dense(model: nn.Module) -> bool:

@@ -76,7 +76,7 @@ def export_model(cfg: DictConfig) -> str:
     results = run.results if run.finished else {}
     of_train = results.get("data", {}).get("train", {})
     missing = lists.missing + int(of_train.get("missing_values", 0))
-    check_engine(engine, model, scorer.transform, missing, key="to")
+    check_engine(engine, model, scorer.transform, missing)
     form: Any = None
     if engine in ("solr", "ranklib", *LUCENE):
         if isinstance(model, BoostedTrees | RankBoost):
