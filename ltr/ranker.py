@@ -300,7 +300,8 @@ class Ranker(BaseEstimator):
         """Return the lists of ``X``, the metrics of each list, and the convention used. If
         ``averaged``, the metrics are ``TiesAveraged``.
         """
-        convention, metrics = make_convention(self._settings), named_metrics(names)
+        convention = make_convention(self._settings)
+        metrics = named_metrics(names)
         if metrics_as is not None:  # but keep the run's number of grades
             named = run_config([f"metrics_as={metrics_as}"])[0].convention
             convention = replace(convention, **{k: named[k] for k in named if k != "levels"})
@@ -353,7 +354,8 @@ class Ranker(BaseEstimator):
         scorer = load_model(folder, pick_device(device), trust)
         ranker = cls()._take(folder, scorer, trusted(scorer.config, ["metrics"], trust))
         choices = ranker.results_.get("choices", {})
-        ranker.model, ranker.loss = choices.get("model"), choices.get("loss")
+        ranker.model = choices.get("model")
+        ranker.loss = choices.get("loss")
         ranker.n_features_in_ = scorer.transform.width
         if scorer.columns is not None:
             ranker.feature_names_in_ = np.array(scorer.columns.names, dtype=object)
@@ -362,7 +364,8 @@ class Ranker(BaseEstimator):
     def _take(self, folder: Path, scorer: Scorer, settings: Mapping[str, Any]) -> Self:
         """Take over the model of a run, and the files of its folder; return the ranker."""
         kept = RunFolder(folder)
-        self._scorer, self._settings = scorer, settings
+        self._scorer = scorer
+        self._settings = settings
         self._home = folder.absolute()  # from which its relative paths start
         self.results_ = kept.results if kept.finished else {}
         self.history_ = kept.history if kept.finished else pd.DataFrame()
@@ -414,7 +417,8 @@ class _Trained(Hook):
 
 def _entries(eval_set: Any, eval_group: Any, eval_qid: Any) -> list[dict[str, Any]]:
     """Return the arguments of ``lists_of_rows`` for each entry of ``eval_set``."""
-    entries, names = list(eval_set or ()), ("X", "y", "qid", "position")
+    entries = list(eval_set or ())
+    names = ("X", "y", "qid", "position")
     sound = all(isinstance(one, (tuple, list)) and 2 <= len(one) <= 4 for one in entries)
     found = [dict(zip(names, one, strict=False)) for one in entries if sound]
     for key, given in {"group": eval_group, "qid": eval_qid}.items():

@@ -32,7 +32,10 @@ from ltr.errors import DataError, need
 log = logging.getLogger(__name__)
 
 QID = "qid"  # the column of a table that holds query ids
-_LABEL, _WEIGHT, _POSITION = "y=", "sample_weight=", "position="  # cannot be feature names
+# cannot be feature names
+_LABEL = "y="
+_WEIGHT = "sample_weight="
+_POSITION = "position="
 UNLABELLED: Any = object()
 
 
@@ -61,7 +64,8 @@ def lists_of_rows(
         ValueError, TypeError: as scikit-learn's estimators raise them.
         DataError: a column, a query id, a label, a weight or a position is wrong.
     """
-    frame, cells = _pandas(X), dict[str, Any]()
+    frame = _pandas(X)
+    cells = dict[str, Any]()
     arguments = {"qid": qid, "group": group, "y": y, "sample_weight": weights, "position": position}
     _refuse_levels(arguments)
     if named := isinstance(frame, pd.DataFrame):
@@ -69,7 +73,8 @@ def lists_of_rows(
         if QID in frame:
             if qid is not None:
                 raise DataError("qid= and a column qid of X: give one of them")
-            qid, frame = frame[QID], frame.drop(columns=QID)
+            qid = frame[QID]
+            frame = frame.drop(columns=QID)
         if reset:
             no_features = _argument_columns(frame, {"qid": qid, "y": y, "sample_weight": weights})
             no_features += _unnamed(frame, categories)
@@ -85,7 +90,9 @@ def lists_of_rows(
         dense = X.toarray() if issparse(X) else X
         inexact = inexact_columns(dense)
         numbers = to_float32(dense)[0]
-        cells["0"], count = numbers[:, 0], len(numbers)  # all columns are added below
+        # all columns are added below
+        cells["0"] = numbers[:, 0]
+        count = len(numbers)
     names = tuple(cells)
     if group is not None:
         if qid is not None:
@@ -251,5 +258,6 @@ def queries_of_train(qids: Iterable[str], fraction: float, seed: int) -> set[str
     """
     if not 0 < fraction < 1:
         raise DataError(f"vali_fraction={fraction}: give a number between 0 and 1, such as 0.2")
-    parts, remedy = [1 - fraction, fraction], "give more queries, or eval_set=[(X, y, qid)]"
+    parts = [1 - fraction, fraction]
+    remedy = "give more queries, or eval_set=[(X, y, qid)]"
     return split_queries(qids, parts, seed, title="vali from train", remedy=remedy)[0]

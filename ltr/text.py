@@ -137,8 +137,12 @@ class ListLoss(nn.Module):
         _bound(loss, knobs)
         if mini_batch_size is not None:
             positive_int("mini_batch_size", mini_batch_size)
-        self.model, self.loss, self.mini_batch_size = model, loss, mini_batch_size
-        self.activation_fn, self.empty, self.knobs = activation_fn or nn.Identity(), empty, knobs
+        self.model = model
+        self.loss = loss
+        self.mini_batch_size = mini_batch_size
+        self.activation_fn = activation_fn or nn.Identity()
+        self.empty = empty
+        self.knobs = knobs
 
     def forward(
         self,

@@ -52,7 +52,8 @@ class Tracking(Hook):
             if self._tracker is not None:
                 getattr(self._tracker, method)(*given)
         except Exception as error:
-            name, text = type(self._tracker).__name__, " ".join(str(error).split())
+            name = type(self._tracker).__name__
+            text = " ".join(str(error).split())
             log.warning("%s stopped tracking (%s): the run goes on", name, text[:300])
             self._tracker = None
 
@@ -62,7 +63,8 @@ class MLflow:
 
     def __init__(self, *, experiment: str, output_dir: str) -> None:
         """Store in ``MLFLOW_TRACKING_URI`` if it is set, else in ``output_dir/mlflow.db``."""
-        self._experiment, self._place = experiment, _place("mlflow.tracking", output_dir)
+        self._experiment = experiment
+        self._place = _place("mlflow.tracking", output_dir)
         self._refused = set[str]()  # names that a warning has named
 
     def begin(self, name: str, params: Mapping[str, Any], folder: Path) -> None:
@@ -134,7 +136,8 @@ class WandB:
 
     def __init__(self, *, project: str, output_dir: str) -> None:
         """Write to ``output_dir/wandb``; environment variables such as ``WANDB_MODE`` apply."""
-        self._project, self._place = project, _place("wandb.sdk", output_dir)
+        self._project = project
+        self._place = _place("wandb.sdk", output_dir)
 
     def begin(self, name: str, params: Mapping[str, Any], folder: Path) -> None:
         import wandb

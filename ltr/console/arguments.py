@@ -36,7 +36,8 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     if config_name == "train":
         sweep = bool(SEVERAL & {*typed})
         return [with_quotes(one, sweep=sweep) if one in overrides else one for one in typed]
-    own, lists = own_keys(config_name), dict[str, list[str]]()
+    own = own_keys(config_name)
+    lists = dict[str, list[str]]()
     rest = next((key for key in ("train", "knobs") if key in own), None)
     out = [one for one in typed if one not in overrides]
     for override in overrides:
@@ -163,7 +164,9 @@ def _split(value: str) -> list[str]:
     >>> _split("[a,b],'c,d',it's")
     ['[a,b]', "'c,d'", "it's"]
     """
-    parts, depth, quote = [""], 0, ""
+    parts = [""]
+    depth = 0
+    quote = ""
     for sign in value:
         if quote:
             quote = "" if sign == quote and parts[-1][-1] != "\\" else quote

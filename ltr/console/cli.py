@@ -98,7 +98,8 @@ def through_hydra(
                 raise
             raise Stop(error) from error
 
-    argv, own = sys.argv, own_configs()
+    argv = sys.argv
+    own = own_configs()
     if SEVERAL & {*arguments}:  # no warnings from a launcher that was stopped
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
     register_resolvers()

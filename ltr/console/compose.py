@@ -46,7 +46,8 @@ def composed(config_name: str, *overrides: str) -> DictConfig:
 
 def with_choices(config_name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """Compose the config; return it and the choice of each group. Repeated calls are fast."""
-    groups, own = groups_of(config_name), composed_with(config_name)
+    groups = groups_of(config_name)
+    own = composed_with(config_name)
     chosen = tuple(text for text in overrides if text.partition("=")[0] in groups)
     others = [text for text in overrides if text.partition("=")[0] not in groups]
     state = own and tuple((str(path), path.stat().st_mtime_ns) for path in own.rglob("*.yaml"))
@@ -154,7 +155,8 @@ def explain(error: BaseException) -> str:
         )
     if text.startswith("Could not override"):
         key = text.split("'")[1]
-        meant, remedy = " or ".join(similar_keys(key, _keys_around(error))), ""
+        meant = " or ".join(similar_keys(key, _keys_around(error)))
+        remedy = ""
         if meant:
             remedy = f"did you mean {meant}? "
         elif elsewhere := keys_of_other_choices(key):

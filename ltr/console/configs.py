@@ -51,7 +51,8 @@ def files_of(key: str) -> dict[str, Path]:
     If the user and the project have files with the same name, the project's file wins in a Hydra
     group, because Hydra would compose the project's. For a key of ``_FOLDERS``, the user's wins.
     """
-    own, folder = own_configs(), _FOLDERS.get(key, key)
+    own = own_configs()
+    folder = _FOLDERS.get(key, key)
     homes = [CONFIGS] if own is None else [CONFIGS, own] if key in _FOLDERS else [own, CONFIGS]
     found = {
         path.relative_to(home / folder).with_suffix("").as_posix(): path
@@ -64,7 +65,8 @@ def files_of(key: str) -> dict[str, Path]:
 def help_of(config_name: str) -> str:
     """Return the ``--help`` text of a command: its config file with comments, and its choices."""
     text = (CONFIGS / f"{config_name}.yaml").read_text()
-    head, keys = text.split("\ndefaults:\n")[0], text.split("\n\n", 1)[1]
+    head = text.split("\ndefaults:\n")[0]
+    keys = text.split("\n\n", 1)[1]
     about = re.sub(r"^# ?", "", head, flags=re.M)
     keys = keys.split("\nhydra:\n")[0].split("\nsuggested:")[0].rstrip()
     groups = [*groups_of(config_name), *sorted(_FOLDERS.keys() & own_keys(config_name))]

@@ -127,7 +127,8 @@ def jobs_of(overrides: Sequence[str], loader: Any = None) -> set[frozenset[str]]
     """
     grid = {}
     for one in OverridesParser.create(loader).parse_overrides(list(overrides)):
-        several, key = one.is_sweep_override(), one.get_key_element()
+        several = one.is_sweep_override()
+        key = one.get_key_element()
         values = one.sweep_string_iterator() if several else [one.get_value_element_as_str()]
         grid[key] = [f"{key}={value}" for value in values]
     return {frozenset(asked(job)) for job in product(*grid.values())}
@@ -159,7 +160,8 @@ def label_of(words: Sequence[str], beside: str = "") -> str:
     >>> label_of(["seeds=3", "epochs=1"])
     'seeds-3_epochs-1'
     """
-    plain, named = "_".join(words).replace("=", "-"), _named(words, words, 80, beside)
+    plain = "_".join(words).replace("=", "-")
+    named = _named(words, words, 80, beside)
     return plain if named.rpartition("_")[0] == plain else named
 
 
@@ -172,8 +174,10 @@ def _named(
     Earlier versions cut the name after ``cut`` letters: it stays so where such a file exists, with
     ``beside`` before its name.
     """
-    digest, slug = hashlib.sha256(chr(0).join(hashed).encode()).hexdigest()[:8], _slug(words)
-    before, (folder, start) = f"{slug[:cut].strip('_')}_{digest}", os.path.split(beside)
+    digest = hashlib.sha256(chr(0).join(hashed).encode()).hexdigest()[:8]
+    slug = _slug(words)
+    before = f"{slug[:cut].strip('_')}_{digest}"
+    (folder, start) = os.path.split(beside)
     if len(slug) <= cut or any(Path(folder).glob(f"{escape(start)}{before}*")):
         return before
     shorter = [word[:_LONGEST] for word in words]
@@ -218,7 +222,8 @@ def metric_configs(*named: Any) -> dict[str, Any]:
     Raises:
         ConfigError: such a file does not name a function.
     """
-    files, found = files_of("metric"), {}
+    files = files_of("metric")
+    found = {}
     texts = [str(text) for one in named for text in ([one] if isinstance(one, str) else one or ())]
     for name in {text.partition("@")[0]: None for text in texts if files}:
         if name in files:

@@ -142,8 +142,11 @@ class Finished:
         """Start the clock; ``done`` of ``total`` pieces are already finished. No piece begins after
         ``until``, in the seconds of ``time.monotonic()``.
         """
-        self.total, self.done, self.until = total, done, until
-        self._before, self._began = done, time.monotonic()
+        self.total = total
+        self.done = done
+        self.until = until
+        self._before = done
+        self._began = time.monotonic()
 
     def add(self, name: str, outcome: str) -> None:
         """Print that ``name`` finished with ``outcome``, such as ``ndcg@5 0.4321``."""

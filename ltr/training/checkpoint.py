@@ -110,7 +110,8 @@ def selected_checkpoint(
         return path, load_checkpoint(path, device)
     if (path / ENSEMBLE).is_file():
         return path / ENSEMBLE, load_checkpoint(path / ENSEMBLE, device)
-    file, best = path / "last.pt", path / "best.pt"
+    file = path / "last.pt"
+    best = path / "best.pt"
     content = load_checkpoint(file, device)
     with fitting(file):
         last = content["config"]["select"] == "last" or not best.is_file()
@@ -163,7 +164,8 @@ def half_choices(entry: Mapping[str, Any]) -> tuple[Ints, dict[int, torch.Tensor
 
 def _check_size(value: Any, most: int) -> None:
     """Raise ``ValueError`` if ``value`` holds more than ``most`` values, counting repeated ones."""
-    stack, count = [value], 0
+    stack = [value]
+    count = 0
     while stack:
         if count + len(stack) > most:
             raise ValueError("it repeats its own parts")
@@ -195,10 +197,12 @@ def features_of(content: Mapping[str, Any]) -> tuple[FeatureTransform, Columns |
     """Return the transform in a checkpoint, and names and categories of the features; None without
     names. ``ValueError``: the parts do not fit each other; call this within ``fitting``.
     """
-    transform, width = FeatureTransform.from_state(content["transform"]), content["width"]
+    transform = FeatureTransform.from_state(content["transform"])
+    width = content["width"]
     names = None if content["columns"] is None else Columns.from_state(content["columns"])
     columns = (transform.shape, transform.sign, transform.mean, transform.scale, transform.codes)
-    indicated, grids = transform.indicated, transform.grids
+    indicated = transform.indicated
+    grids = transform.grids
     if (
         any(column.shape != (width,) for column in columns)
         or (np.diff(indicated) <= 0).any()
@@ -223,7 +227,8 @@ def members_of(content: Mapping[str, Any]) -> list[tuple[float, dict[str, Any]]]
     """
     if "members" not in content:
         return []
-    members, weights = content["members"], content["weights"]
+    members = content["members"]
+    weights = content["weights"]
     if not members or not all(isinstance(weight, float) for weight in weights):
         raise ValueError("members: none, or without weights")
     return list(zip(weights, members, strict=True))

@@ -41,7 +41,8 @@ def joined(device: str) -> Iterator[None]:
     global _joined
     backend = "gloo"
     if pick_device(device).type == "cuda":
-        local, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        local = int(os.environ["LOCAL_RANK"])
+        count = torch.cuda.device_count()
         if local >= count:
             raise ConfigError(
                 f"torchrun has started more than {count} processes on a machine with {count} "

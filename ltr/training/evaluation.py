@@ -152,7 +152,8 @@ def metrics_of_scores(
         items: limits the padded items of a batch, and so the memory; it does not change values.
     """
     flat = _double(scores).to(lists.labels.device)
-    values, order = [], []
+    values = []
+    order = []
     for batch in rank_share(padded_batches(lists, items=items)):
         given = flat[batch.rows], batch.labels, batch.mask
         with sorted_once():

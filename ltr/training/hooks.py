@@ -84,7 +84,8 @@ class TensorBoard(Hook):
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        now, step = time.time(), int(row["epoch"])
+        now = time.time()
+        step = int(row["epoch"])
         values = [
             Summary.Value(tag=re.sub("^(train|vali)_", r"\1/", name), simple_value=value)
             for name, value in row.items()
@@ -149,7 +150,9 @@ class _Bar(tqdm):
 
     @property
     def format_dict(self) -> Any:
-        found, run, total = super().format_dict, _run.get(), self.total or 1
+        found = super().format_dict
+        run = _run.get()
+        total = self.total or 1
         if run and self.unit == "step" and self.n > self.initial:
             left = run.text(self.initial / total, self.n / total)
             found["postfix"] = ", ".join(filter(None, [found["postfix"], left]))

@@ -82,9 +82,12 @@ class Monitor:
         hooks: Sequence[Hook] = (),
     ) -> None:
         """Begin at epoch 0; ``state``, such as config and transform, goes into every checkpoint."""
-        self.settings, self.progress = settings, Progress()
-        self.best, self.last = folder / "best.pt", folder / "last.pt"
-        self.convention, self._metrics = convention, metrics
+        self.settings = settings
+        self.progress = Progress()
+        self.best = folder / "best.pt"
+        self.last = folder / "last.pt"
+        self.convention = convention
+        self._metrics = metrics
         by = next(metric for metric in metrics if str(metric) == settings.select_on)
         self._chooser = TiesAveraged(by)
         self._folder = folder
@@ -170,7 +173,8 @@ class Monitor:
     @property
     def done(self) -> bool:
         """Whether the run is finished: all epochs are done, or ``patience`` has run out."""
-        patience, done = self.settings.patience, self.progress
+        patience = self.settings.patience
+        done = self.progress
         stalled = patience is not None and done.epoch - (done.best_epoch or 0) >= patience
         return bool(done.history) and (done.epoch >= self.settings.epochs or stalled)
 
@@ -208,7 +212,8 @@ class Monitor:
         """Append ``row`` to the history; return whether it is the best so far. ``TrainingError``:
         the convention skips all validation lists.
         """
-        done, value = self.progress, value_that_chooses(row, self.settings.select_on)
+        done = self.progress
+        value = value_that_chooses(row, self.settings.select_on)
         if math.isnan(value):
             raise TrainingError(
                 f"{self.settings.select_on} of vali is not a number: no list of vali counts under "
@@ -220,14 +225,16 @@ class Monitor:
         # Epoch 0 is a candidate too, but an equal epoch of training is preferred to it.
         better = value > done.best_value or (not done.best_epoch and value == done.best_value)
         if better:
-            done.best_value, done.best_epoch = value, done.epoch
+            done.best_value = value
+            done.best_epoch = done.epoch
         return better
 
     def _choose_on_halves(self, epoch: int) -> None:
         """Keep the scores of ``epoch`` if a half of the validation lists would choose it, and
         forget those of epochs that none chooses any more.
         """
-        means, chosen = self._half_means, self._half_epochs
+        means = self._half_means
+        chosen = self._half_epochs
         best = np.array([means[e][place] for place, e in np.ndenumerate(chosen)]).reshape(-1, 2)
         better = (means[epoch] > best) | ((chosen == 0) & (means[epoch] == best))
         chosen[better | (not self.chooses)] = epoch

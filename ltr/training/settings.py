@@ -54,7 +54,8 @@ class Settings:
         """Check every field, and report all errors together."""
         for name in self.names():
             object.__setattr__(self, name, python_number(getattr(self, name)))
-        given, wrong = vars(self), list[str]()
+        given = vars(self)
+        wrong = list[str]()
 
         def check(name: str, good: bool, remedy: str) -> None:
             if not good:
