@@ -18,7 +18,7 @@ from ltr.metrics import Convention, Metric, parse_metric
 from ltr.metrics.relevance import threshold
 from ltr.scorers.parts import Experiment, by_rounds, make, make_convention, make_settings
 from ltr.scorers.trust import values_in
-from ltr.training.caveats import warn_of_nothing_to_rank
+from ltr.training.caveats import warn_of_fixed_metrics, warn_of_nothing_to_rank
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +98,8 @@ def resolve_labels(
         if split in {*experiment.settings.monitor, "vali", "test"}:
             check_metrics(split, part, experiment.metrics, experiment.convention)
     warn_of_nothing_to_rank(lists)
+    select_on = [m for m in experiment.metrics if str(m) == experiment.settings.select_on]
+    warn_of_fixed_metrics("vali", lists["vali"], select_on, experiment.convention)
     if experiment.loss is not None:
         check_loss(experiment.loss, lists["train"], experiment.settings.list_size)
     return resolved, experiment
