@@ -53,6 +53,15 @@ def test_ties_that_decide_nothing_are_not_named(caplog) -> None:
     assert not warned(caplog, np.tile([3.0, 1.0, 1.0], 10), equal, "ndcg@3")
 
 
+def test_a_metric_that_no_order_changes_is_named(caplog) -> None:
+    lists = sorted_lists()
+    relevant = replace(lists, labels=lists.labels + 1)
+    scores = np.tile([3.0, 2.0, 1.0], 10)
+    (line,) = warned(caplog, scores, relevant, "map", "ndcg@3", "recall@2")
+    assert line.startswith("map, recall@2 cannot tell models apart in mine: any order")
+    assert not warned(caplog, scores, lists, "map", "ndcg@3")
+
+
 def test_constant_scores_are_named(caplog) -> None:
     lists = sorted_lists()
     constant, of_ties = warned(caplog, np.repeat(np.arange(10.0), 3), lists, "ndcg@3")

@@ -67,12 +67,24 @@ def test_a_feature_that_counts_the_items_is_named(kind, caplog) -> None:
     assert counting_columns(train.subset(np.arange(2))) == [], "too few to tell"
 
 
+def test_a_feature_without_a_value_is_named(caplog) -> None:
+    train = splits()["train"]
+    features = train.features.copy()
+    features[1:, 0] = np.nan
+    warn_of_leaks(splits(train=replace(train, features=features, missing=train.items - 1)))
+    assert "no value" not in caplog.text
+    features[:, 2] = np.nan
+    missing = int(np.isnan(features).sum())
+    warn_of_leaks(splits(train=replace(train, features=features, missing=missing)))
+    assert "no value in any row of train: feature 3: leave it out" in caplog.text
+
+
 def test_a_feature_is_known_by_its_name(caplog) -> None:
     train = splits()["train"]
-    names = ["price", "Shown Position", "rank", "page_rank", "composition"][: train.width]
+    names = ["price", "Shown Position", "index", "page_rank", "composition"][: train.width]
     named = replace(train, columns=Columns(tuple(names)))
     warn_of_leaks(splits(train=named))
-    assert "Shown Position (by its name), rank (by its name): if it is not" in caplog.text
+    assert "Shown Position (by its name), index (by its name): if it is not" in caplog.text
 
 
 @pytest.mark.slow

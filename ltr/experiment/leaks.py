@@ -1,5 +1,5 @@
 """Warn of what makes a result look better than it is: the same queries in two splits, and a feature
-that holds the position at which an item was shown.
+that holds the position at which an item was shown. Warn of features without a value, too.
 """
 
 import logging
@@ -20,7 +20,7 @@ _FIRST_LISTS = 64  # lists by which most columns are ruled out
 _FEWEST_ITEMS = 20  # in fewer items, numbers from 1 to n may come by chance
 _POSITION = re.compile(
     r"(shown|display|displayed|impression|serp|result|list|item|original|old|previous|initial)?"
-    r"(position|pos|rank|slot)(shown|displayed|at)?|shownat|rownumber|rowid|rownr"
+    r"(position|pos|rank|slot)(shown|displayed|at)?|shownat|rownumber|rowid|rownr|index|level\d+"
 )
 
 
@@ -30,6 +30,7 @@ def warn_of_leaks(lists: Mapping[str, Lists]) -> None:
     """
     warn_of_shared_queries(lists)
     warn_of_positions(lists["train"])
+    warn_of_empty_features(lists["train"])
 
 
 def warn_of_shared_queries(lists: Mapping[str, Lists]) -> None:
@@ -79,6 +80,20 @@ def warn_of_positions(train: Lists) -> None:
             "looks like the position at which items were shown, or like row numbers: %s: if it is "
             "not known before items are ranked, it is no feature: leave it out (of a table: "
             "dataset.id)", ", ".join(shown[:12]),
+        )  # fmt: skip
+
+
+def warn_of_empty_features(train: Lists) -> None:
+    """Log which features have no value in any row of train."""
+    if train.missing < train.items:
+        return
+    empty = np.flatnonzero(np.isnan(train.features).all(0))
+    if len(empty):
+        names = () if train.columns is None else train.columns.names
+        shown = [names[i] if names else f"feature {i + 1}" for i in empty[:12]]
+        log.warning(
+            "no value in any row of train: %s: leave it out; a separator at the end of each row of "
+            "a file makes such a column", ", ".join(shown),
         )  # fmt: skip
 
 

@@ -11,12 +11,13 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.metrics import Convention, Metric
 from ltr.metrics.ties import TiesAveraged
-from ltr.training.evaluation import means, values_with_ties_averaged
+from ltr.training.evaluation import means, metrics_of_scores, values_with_ties_averaged
 
 log = logging.getLogger(__name__)
 
 _NOTICED = 0.002  # a difference of a printed metric that is worth a warning
 _NEARLY_ALL = 0.9  # of the lists of a split
+_FIRST_LISTS = 200  # about as many lists are tried first
 
 
 def warn_of_measurement(
@@ -31,6 +32,7 @@ def warn_of_measurement(
     with ``scores``, ``[items]``.
     """
     warn_of_nothing_to_rank({split: lists})
+    warn_of_fixed_metrics(split, lists, metrics, convention)
     warn_of_constant_scores({split: (lists, scores)})
     averaged = values_with_ties_averaged(lists, scores, metrics, convention)
     warn_of_ties(metrics, {split: printed}, {split: means(averaged, convention)})
@@ -101,6 +103,42 @@ def warn_of_nothing_to_rank(splits: Mapping[str, Lists]) -> None:
             "looks perfect there: look at the query ids and the labels",
             ", ".join(useless),
         )
+
+
+def warn_of_fixed_metrics(
+    split: str, lists: Lists, metrics: Sequence[Metric], convention: Convention
+) -> None:
+    """Log one line about the ``metrics`` that have the same value for any order of the items in
+    nearly all lists, such as MAP if every item is relevant. Lists of equal labels are left out:
+    ``warn_of_nothing_to_rank`` is about them.
+    """
+    candidates = np.flatnonzero(lists_that_differ(lists.labels, lists.offsets))
+    if not len(candidates):
+        return
+    # a part of the lists rules out most metrics
+    few = candidates[:: -(-len(candidates) // _FIRST_LISTS)]
+    fixed = list(metrics)
+    for indices in (few, candidates):
+        part = lists.subset(indices)
+        ideal = metrics_of_scores(part, part.labels, fixed, convention)
+        worst = metrics_of_scores(part, -part.labels, fixed, convention)
+        fixed = [
+            metric
+            for metric in fixed
+            if _count_equal(ideal[str(metric)], worst[str(metric)]) >= _NEARLY_ALL * len(part)
+        ]
+        if not fixed:
+            return
+    log.warning(
+        "%s cannot tell models apart in %s: any order of the items of a list has the same value: "
+        "choose another metric, or look at the labels and at what the convention calls relevant",
+        ", ".join(map(str, fixed)), split,
+    )  # fmt: skip
+
+
+def _count_equal(values: Reals, others: Reals) -> int:
+    """Return in how many places two arrays are equal, or NaN."""
+    return int(((values == others) | np.isnan(values)).sum())
 
 
 def lists_that_differ(values: Reals, offsets: Ints) -> Flags:
