@@ -19,11 +19,13 @@ from runs import identity, run
 from some_steps import SETTINGS
 from test_trainer import CHOICES, assert_same_run, train
 
+from ltr.console.keys import resolved
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.build import build
+from ltr.experiment.other_run import OtherRun
 from ltr.losses import distil_loss, lambdarank_loss, listnet_loss, mix_loss
 from ltr.models import Linear
 from ltr.models.rounds.objective import LossObjective
@@ -232,7 +234,8 @@ def test_a_run_that_may_have_seen_test_is_refused(theirs, ours, said, caplog) ->
     train, config = make_lists([3, 4]), compose(*theirs)
     config.dataset.cache_dir = None
     node: Any = {"dataset": dict(config.dataset)}
-    initial = build(compose(*ours, "init_from=outputs/x")).initial
+    dataset = resolved(compose(*ours).dataset)
+    initial = OtherRun("init_from", "outputs/x", load=lambda: None, dataset=dataset)
 
     def check(digest: str) -> None:
         kept = Scorer(torch.nn.Module(), no_transform(train), None, node, {"train": digest})

@@ -12,6 +12,7 @@ from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.metrics.relevance import threshold
+from ltr.training.caveats import warn_of_fixed_metrics
 from ltr.training.settings import Settings
 
 _LARGE = 32.0  # from this label on, the square of a gain of 2^label may be too large for float32
@@ -36,6 +37,8 @@ def check_lists(
             check_metrics(split, part, metrics, convention)
     if loss is not None:
         check_loss(loss, lists["train"], settings.list_size)
+    select_on = [metric for metric in metrics if str(metric) == settings.select_on]
+    warn_of_fixed_metrics("vali", lists["vali"], select_on, convention)
 
 
 def check_levels(loss: Any, split: str, lists: Lists) -> None:

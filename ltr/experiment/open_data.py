@@ -8,7 +8,7 @@ from ltr.data.public_sets import public_sets
 from ltr.experiment.build import Experiment
 from ltr.experiment.data_checks import check_signs
 from ltr.experiment.leaks import warn_of_leaks
-from ltr.training.caveats import warn_of_fixed_metrics, warn_of_nothing_to_rank
+from ltr.training.caveats import warn_of_nothing_to_rank
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +56,6 @@ def complete_settings(experiment: Experiment, lists: Mapping[str, Lists]) -> Exp
         log.info("%s", sentence)
     complete.check_lists(lists)
     warn_of_nothing_to_rank(lists)
-    select_on = [m for m in complete.metrics if str(m) == complete.settings.select_on]
-    warn_of_fixed_metrics("vali", lists["vali"], select_on, complete.convention)
     return complete
 
 
