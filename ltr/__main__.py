@@ -68,7 +68,7 @@ def main(name: str | None = None) -> None:
 
         run_command(name, COMMANDS[name][0])
     elif name in ("--help", "-h", "help"):
-        lines = (f"  ltr {command:<14}{what}" for command, (_, what) in COMMANDS.items())
+        lines = (f"  ltr {command:<14}{purpose}" for command, (_, purpose) in COMMANDS.items())
         print("Learning to rank in PyTorch.\n", *lines, sep="\n")
         print("\nltr COMMAND --help explains a command. ltr --version prints the version.")
     elif name == "--version":
@@ -76,8 +76,8 @@ def main(name: str | None = None) -> None:
 
         print(f"ltr {__version__}")
     else:
-        known = ", ".join(COMMANDS)
-        print(f"error: {name}: no such command; it is one of {known}", file=sys.stderr)
+        commands = ", ".join(COMMANDS)
+        print(f"error: {name}: no such command; it is one of {commands}", file=sys.stderr)
         sys.exit(2)
 
 

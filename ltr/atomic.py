@@ -51,7 +51,7 @@ def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]
     """
     with writing(path):
         remove_parts(path.parent)
-        part, descriptor = _locked_part(path, folder=False)
+        part_file, descriptor = _locked_part(path, folder=False)
     file = os.fdopen(descriptor, "wb")
     try:
         with writing(path):
@@ -61,10 +61,10 @@ def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]
                 file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-            part.replace(path)
+            part_file.replace(path)
             sync_folder(path.parent)
     except BaseException:
-        part.unlink(missing_ok=True)
+        part_file.unlink(missing_ok=True)
         raise
     finally:
         with suppress(OSError):  # buffered data may not fit on the disk
@@ -77,24 +77,24 @@ def _locked_part(path: Path, *, folder: bool) -> tuple[Path, int]:
     """
     while True:
         # a name has at most 255 bytes
-        part = path.with_name(f".part-{path.name[:40]}-{secrets.token_hex(4)}")
+        part_path = path.with_name(f".part-{path.name[:40]}-{secrets.token_hex(4)}")
         if folder:
-            part.mkdir()
+            part_path.mkdir()
         flags = os.O_DIRECTORY | os.O_NOFOLLOW if folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
         try:
-            descriptor = os.open(part, flags, 0o666)
+            descriptor = os.open(part_path, flags, 0o666)
         except FileNotFoundError:
             if not folder:
                 raise
             continue  # another process took it for a leftover: it was not locked yet
         try:
-            if _locks(descriptor) and _is_at(descriptor, part):
-                return part, descriptor
+            if _locks(descriptor) and _is_at(descriptor, part_path):
+                return part_path, descriptor
         except OSError:
-            _remove(part)
+            _remove(part_path)
             os.close(descriptor)
             raise
-        _remove(part)
+        _remove(part_path)
         os.close(descriptor)
 
 
@@ -103,18 +103,18 @@ def remove_parts(folder: Path) -> None:
     A part whose writer is alive is locked, and stays.
     """
     with suppress(OSError), os.scandir(folder) as entries:
-        parts = [Path(entry) for entry in entries if _PART.fullmatch(entry.name)]
-        for part in parts:
+        leftovers = [Path(entry) for entry in entries if _PART.fullmatch(entry.name)]
+        for leftover in leftovers:
             with suppress(OSError):
-                _remove_if_left(part)
+                _remove_if_left(leftover)
 
 
-def _remove_if_left(part: Path) -> None:
-    descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+def _remove_if_left(leftover: Path) -> None:
+    descriptor = os.open(leftover, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        own = os.fstat(descriptor).st_uid == os.geteuid()
-        if own and _locks(descriptor) and _is_at(descriptor, part):
-            _remove(part)
+        is_of_user = os.fstat(descriptor).st_uid == os.geteuid()
+        if is_of_user and _locks(descriptor) and _is_at(descriptor, leftover):
+            _remove(leftover)
     finally:
         os.close(descriptor)
 
@@ -136,11 +136,11 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _remove(part: Path) -> None:
-    if part.is_dir() and not part.is_symlink():
-        shutil.rmtree(part, ignore_errors=True)
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
     else:
-        part.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -161,19 +161,19 @@ def writing_folder(folder: Path) -> Iterator[Path]:
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         remove_parts(folder.parent)
-        part, descriptor = _locked_part(folder, folder=True)
+        new_folder, descriptor = _locked_part(folder, folder=True)
     try:
         try:
-            yield part
+            yield new_folder
         except OutputError as error:  # about a file in it
-            text = str(error).replace(str(part), str(folder))
+            text = str(error).replace(str(new_folder), str(folder))
             raise OutputError(text) from error.__cause__
         with writing(folder):
-            _sync_files(part)
-            part.rename(folder)
+            _sync_files(new_folder)
+            new_folder.rename(folder)
             sync_folder(folder.parent)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(new_folder, ignore_errors=True)
         os.close(descriptor)
 
 
@@ -205,24 +205,24 @@ def write_frame(path: Path, frame: "pd.DataFrame", *, guard: bool = True) -> Non
     formula are quoted (``safe_cell``); ids and names of the user are written without it, because
     they must match those in the user's other files.
     """
-    safe = _guarded(frame) if guard else frame
-    knobs: dict[str, Any] = {"index": False, "lineterminator": "\n"}
+    written = _guarded(frame) if guard else frame
+    options: dict[str, Any] = {"index": False, "lineterminator": "\n"}
     if path.name.endswith((".tsv", ".tsv.gz")):
-        knobs["sep"] = "\t"
+        options["sep"] = "\t"
     if path.suffix == ".gz":
-        knobs["compression"] = {"method": "gzip", "mtime": 1}  # no time stamp
-    atomic_write(path, lambda file: safe.to_csv(file, **knobs))
+        options["compression"] = {"method": "gzip", "mtime": 1}  # no time stamp
+    atomic_write(path, lambda file: written.to_csv(file, **options))
 
 
 def _guarded(frame: "pd.DataFrame") -> "pd.DataFrame":
     """Return ``frame`` with ``safe_cell`` of every text, names of columns included."""
     import pandas as pd  # slow to import
 
-    safe = frame.rename(columns=safe_cell)
-    for name in [name for name in safe if safe[name].dtype.kind in "OU"]:  # U: Arrow's text
-        cells = map(safe_cell, safe[name].to_numpy(object))
-        safe[name] = pd.Series(cells, safe.index, dtype=object)
-    return safe
+    guarded = frame.rename(columns=safe_cell)
+    for name in [name for name in guarded if guarded[name].dtype.kind in "OU"]:  # U: Arrow's text
+        cells = map(safe_cell, guarded[name].to_numpy(object))
+        guarded[name] = pd.Series(cells, guarded.index, dtype=object)
+    return guarded
 
 
 def make_folder(key: str, folder: Path) -> None:
@@ -252,9 +252,9 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = f"{path} cannot be written ({error.strerror or error}) and is as it was"
+        problem = f"{path} cannot be written ({error.strerror or error}) and is as it was"
         raise OutputError(
-            f"{what}: free some space, or choose a place that can be written"
+            f"{problem}: free some space, or choose a place that can be written"
         ) from error
 
 

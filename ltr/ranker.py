@@ -119,9 +119,9 @@ class Ranker(BaseEstimator):
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; ``fit`` checks them."""
-        own = {*self._get_param_names()} & params.keys()
-        self._config = self._config | {key: params[key] for key in params.keys() - own}
-        return super().set_params(**{key: params[key] for key in own})
+        own_parameters = {*self._get_param_names()} & params.keys()
+        self._config = self._config | {key: params[key] for key in params.keys() - own_parameters}
+        return super().set_params(**{key: params[key] for key in own_parameters})
 
     def fit(
         self,
@@ -171,29 +171,32 @@ class Ranker(BaseEstimator):
         for key in RELATIVE:  # else relative to the run's temporary folder
             if cfg[key] is not None:
                 cfg[key] = str(Path(cfg[key]).absolute())
-        begun = None  # columns of the model in init_from, whose category codes are reused
+        initial_columns = None  # columns of the model in init_from, whose category codes are reused
         if cfg.init_from is not None:
-            begun = load_model(cfg.init_from, trust=as_list(cfg.trust)).columns
+            initial_columns = load_model(cfg.init_from, trust=as_list(cfg.trust)).columns
         fraction = python_number(self.vali_fraction)
         of_train = partial(queries_of_train, fraction=fraction, seed=cfg.seed)
         train = self._lists(
-            X, qid, group=group, columns=begun, y=y, reset=True, weights=sample_weight,
+            X, qid, group=group, columns=initial_columns, y=y, reset=True, weights=sample_weight,
             position=position, categories=as_list(self.categories),
             of_train=None if entries else of_train,
         )  # fmt: skip
         lists = {"train": train}
-        for split, given in zip(("vali", "test"), entries, strict=False):
-            lists[split] = self._lists(columns=train.columns, **given)
+        for split, entry in zip(("vali", "test"), entries, strict=False):
+            lists[split] = self._lists(columns=train.columns, **entry)
         if not entries and self.one_list and len(train) == 1:
             lists["vali"] = train
         elif not entries:
-            part = of_train(train.qids)
-            drawn = np.array([qid in part for qid in train.qids])
-            for split, which in (("train", drawn), ("vali", ~drawn)):
-                lists[split] = train.subset(np.flatnonzero(which))
+            train_qids = of_train(train.qids)
+            is_train = np.array([qid in train_qids for qid in train.qids])
+            for split, indices in (("train", is_train), ("vali", ~is_train)):
+                lists[split] = train.subset(np.flatnonzero(indices))
             cfg.dataset.cut = fraction
         _show_remarks(*lists.values())
-        lists = {split: replace(one, rows=None).with_digest() for split, one in lists.items()}
+        lists = {
+            split: replace(split_lists, rows=None).with_digest()
+            for split, split_lists in lists.items()
+        }
         dataset = MemoryLists(name="memory", lists=lists, cut=cfg.dataset.cut)
         trained = _Trained()
         hooks: list[Hook] = [trained]
@@ -283,8 +286,8 @@ class Ranker(BaseEstimator):
         """
         check_is_fitted(self)
         names = as_list(self._settings["metrics"] if metrics is None else metrics)
-        how = {"group": group, "y": y, "position": position}
-        lists, values, _ = self._measured(names, metrics_as, X, qid, **how)
+        arguments = {"group": group, "y": y, "position": position}
+        lists, values, _ = self._measured(names, metrics_as, X, qid, **arguments)
         qids = given_qids(lists, X, qid, group)
         return pd.DataFrame({"qid": qids, "items": lists.lengths, "empty": lists.empty, **values})
 
@@ -328,12 +331,12 @@ class Ranker(BaseEstimator):
             if any(folder.iterdir()):
                 raise OutputError(f"{path} is not empty: give the name of a new folder")
         # A folder that exists may be a place that cannot be replaced, such as a mounted disk.
-        with nullcontext(folder) if folder.exists() else writing_folder(folder) as part:
+        with nullcontext(folder) if folder.exists() else writing_folder(folder) as target:
             for name, content in self._files.items():
-                file = Path(part, name)
+                file = Path(target, name)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 atomic_write(file, content)
-            correct_copy(part, self._home)
+            correct_copy(target, self._home)
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto", trust: Sequence[str] = ()) -> Self:
@@ -363,22 +366,22 @@ class Ranker(BaseEstimator):
 
     def _take(self, folder: Path, scorer: Scorer, settings: Mapping[str, Any]) -> Self:
         """Take over the model of a run, and the files of its folder; return the ranker."""
-        kept = RunFolder(folder)
+        run_folder_ = RunFolder(folder)
         self._scorer = scorer
         self._settings = settings
         self._home = folder.absolute()  # from which its relative paths start
-        self.results_ = kept.results if kept.finished else {}
-        self.history_ = kept.history if kept.finished else pd.DataFrame()
+        self.results_ = run_folder_.results if run_folder_.finished else {}
+        self.history_ = run_folder_.history if run_folder_.finished else pd.DataFrame()
         paths = [path for path in folder.rglob("*") if path.is_file()]
         paths.sort(key=lambda path: path.name == RESULTS)  # last, as it marks a complete run
         self._files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
         return self
 
-    def _lists(self, X: Any, qid: Any = None, **how: Any) -> Lists:
-        if "columns" not in how:
-            how["columns"] = self._scorer.columns
-        how = {"without_qid": "one" if self.one_list else "refused"} | how
-        return lists_of_rows(self, X, qid, **how)
+    def _lists(self, X: Any, qid: Any = None, **arguments: Any) -> Lists:
+        if "columns" not in arguments:
+            arguments["columns"] = self._scorer.columns
+        arguments = {"without_qid": "one" if self.one_list else "refused"} | arguments
+        return lists_of_rows(self, X, qid, **arguments)
 
     def _scores(self, lists: Lists) -> Floats:
         """Return the score of every item, ``[items]``."""
@@ -419,18 +422,24 @@ def _entries(eval_set: Any, eval_group: Any, eval_qid: Any) -> list[dict[str, An
     """Return the arguments of ``lists_of_rows`` for each entry of ``eval_set``."""
     entries = list(eval_set or ())
     names = ("X", "y", "qid", "position")
-    sound = all(isinstance(one, (tuple, list)) and 2 <= len(one) <= 4 for one in entries)
-    found = [dict(zip(names, one, strict=False)) for one in entries if sound]
-    for key, given in {"group": eval_group, "qid": eval_qid}.items():
-        if given is not None:
-            sound = sound and len(given) == len(entries) and not any(key in one for one in found)
-            found = [one | {key: of} for one, of in zip(found, given, strict=False)]
-    if not sound or len(entries) > 2:
+    is_sound = all(isinstance(entry, (tuple, list)) and 2 <= len(entry) <= 4 for entry in entries)
+    described = [dict(zip(names, entry, strict=False)) for entry in entries if is_sound]
+    for key, values in {"group": eval_group, "qid": eval_qid}.items():
+        if values is not None:
+            is_sound = (
+                is_sound
+                and len(values) == len(entries)
+                and not any(key in entry for entry in described)
+            )
+            described = [
+                entry | {key: value} for entry, value in zip(described, values, strict=False)
+            ]
+    if not is_sound or len(entries) > 2:
         raise DataError(
             "eval_set: give one or two of (X, y), (X, y, qid) or (X, y, qid, position): vali, then "
             "test; where an entry has no qid, as many entries of eval_group or eval_qid"
         )
-    return found
+    return described
 
 
 def overrides_of(params: Mapping[str, Any]) -> list[str]:
@@ -440,10 +449,12 @@ def overrides_of(params: Mapping[str, Any]) -> list[str]:
     ['epochs=5', 'model=mlp', 'optimizer.lr=0.01', 'patience=null', 'dataset=memory']
     """
     unset = [name for name in ("model", "loss", "epochs") if params[name] is None]
-    given = flat({name: one for name, one in params.items() if name not in (*_OWN, *unset)})
+    values = flat({name: value for name, value in params.items() if name not in (*_OWN, *unset)})
     if (seed := params["random_state"]) is not None:
-        whole = isinstance(seed, (int, np.integer))
-        given["seed"] = seed if whole else check_random_state(seed).randint(2**31 - 1)
+        is_integer = isinstance(seed, (int, np.integer))
+        values["seed"] = seed if is_integer else check_random_state(seed).randint(2**31 - 1)
     # keys of options belong to a tree library, and the config does not list them: "++" adds them
-    texts = [f"{'++' * ('.options.' in key)}{key}={as_text(value)}" for key, value in given.items()]
+    texts = [
+        f"{'++' * ('.options.' in key)}{key}={as_text(value)}" for key, value in values.items()
+    ]
     return [*texts, "dataset=memory"]

@@ -80,8 +80,10 @@ def lists_of_rows(
             no_features += _unnamed(frame, categories)
             frame = frame.drop(columns=no_features)
         elif columns is not None:
-            there = list(map(str, frame))
-            frame = frame.iloc[:, [there.index(name) for name in columns.names if name in there]]
+            is_present = list(map(str, frame))
+            frame = frame.iloc[
+                :, [is_present.index(name) for name in columns.names if name in is_present]
+            ]
         validated(estimator, frame, reset=reset, skip_check_array=True)
         cells |= {str(name): column for name, column in frame.items()}
         count = len(frame)
@@ -135,17 +137,17 @@ def lists_of_rows(
         weight=_WEIGHT if _WEIGHT in cells else None,
     )
     if not named and not categories:
-        known = Columns(names, {})
+        feature_columns = Columns(names, {})
     elif columns is not None:
-        known = columns
+        feature_columns = columns
     else:
         qids = table_qids(source, roles)
         keep = of_train(qids) if of_train and len(qids) > 1 else None
-        known = find_columns(source, roles, keep)
+        feature_columns = find_columns(source, roles, keep)
     blocks = table_blocks(
-        source, roles, known, rules=Rules(labels="real", labelled=_LABEL in cells)
+        source, roles, feature_columns, rules=Rules(labels="real", labelled=_LABEL in cells)
     )
-    lists = assemble(blocks, columns=known if named else None)
+    lists = assemble(blocks, columns=feature_columns if named else None)
     if order is not None:
         lists = replace(lists, rows=order[lists.source_rows])
     if named:
@@ -163,12 +165,12 @@ def lists_of_rows(
 def _qids_of(group: Any, count: int) -> NDArray[Any]:
     """Return a query id for each of ``count`` rows, from the number of rows of each query."""
     sizes = column_or_1d(group)
-    whole = sizes.dtype.kind in "iuf" and ((sizes > 0) & (sizes % 1 == 0)).all()
-    if not whole or sizes.sum() != count:
-        what = f"their sum is {sizes.sum():g}" if whole else "one of them is not"
+    are_counts = sizes.dtype.kind in "iuf" and ((sizes > 0) & (sizes % 1 == 0)).all()
+    if not are_counts or sizes.sum() != count:
+        problem = f"their sum is {sizes.sum():g}" if are_counts else "one of them is not"
         raise DataError(
             "group: give the number of rows of each query, whole numbers from 1 whose sum is "
-            f"{count}, the rows of X; {what}"
+            f"{count}, the rows of X; {problem}"
         )
     return np.repeat(np.arange(len(sizes)), sizes.astype(np.int64))
 

@@ -75,21 +75,21 @@ def chunked_loss(
     >>> model.weight.grad.shape
     torch.Size([1, 3])
     """
-    of_lists = _bound(loss, knobs)
+    list_loss = _bound(loss, knobs)
     chunks = list(chunks)
     if not chunks:
         raise ConfigError("the lists of this batch have no items: leave empty lists out")
-    *others, final = chunks
+    *first_chunks, last_chunk = chunks
     training = torch.is_grad_enabled()
-    found = [
+    chunk_scores = [
         checkpoint(score, chunk, use_reentrant=False) if training else score(chunk)
-        for chunk in others
+        for chunk in first_chunks
     ]
-    found.append((last or score)(final))
-    scores, padded, mask = pad_lists(torch.cat([x.reshape(-1) for x in found]), labels)
+    chunk_scores.append((last or score)(last_chunk))
+    scores, padded, mask = pad_lists(torch.cat([x.reshape(-1) for x in chunk_scores]), labels)
     checked_gains(scores, padded, mask, gain=knobs.get("gain", "exp2"))
     with torch.autocast(scores.device.type, enabled=False):
-        values = of_lists(scores, padded, mask)
+        values = list_loss(scores, padded, mask)
     if weights is not None:
         weights = torch.as_tensor(weights, device=scores.device)
     total, count = sum_over_batch(values, padded, mask, empty=empty, weights=weights)
@@ -164,13 +164,13 @@ class ListLoss(nn.Module):
                 "query, a list of documents, perhaps a weight, and a list of labels in each row"
             )
         queries, documents, *weights = inputs
-        for row, (found, grades) in enumerate(zip(documents, labels, strict=True)):
-            if len(found) != len(grades):
+        for row, (texts, grades) in enumerate(zip(documents, labels, strict=True)):
+            if len(texts) != len(grades):
                 raise ConfigError(
-                    f"list {row} of the batch has {len(found)} documents and {len(grades)} labels: "
+                    f"list {row} of the batch has {len(texts)} documents and {len(grades)} labels: "
                     "give each document a label"
                 )
-        pairs = [(q, d) for q, found in zip(queries, documents, strict=True) for d in found]
+        pairs = [(q, d) for q, texts in zip(queries, documents, strict=True) for d in texts]
         size = self.mini_batch_size or max(len(pairs), 1)
         device = next(self.model.parameters()).device
         chunks = []
@@ -232,14 +232,14 @@ def cited(loss: str) -> str:
 def _bound(loss: str | Loss, knobs: dict[str, Any]) -> Loss:
     """Return the loss with its ``knobs``; ``ConfigError`` if it is unknown or lacks one of them."""
     if isinstance(loss, str):
-        known = losses_by_name()
-        if loss not in known:
-            raise ConfigError(f"loss={loss} is not known: choose one of {', '.join(known)}")
-        loss = known[loss]
-    has = list(inspect.signature(loss).parameters)[3:]
-    if wrong := [knob for knob in knobs if knob not in has]:
+        losses = losses_by_name()
+        if loss not in losses:
+            raise ConfigError(f"loss={loss} is not known: choose one of {', '.join(losses)}")
+        loss = losses[loss]
+    parameters = list(inspect.signature(loss).parameters)[3:]
+    if wrong := [knob for knob in knobs if knob not in parameters]:
         raise ConfigError(
-            f"{wrong[0]}: the loss has no such knob; it has {', '.join(has) or 'none'}"
+            f"{wrong[0]}: the loss has no such knob; it has {', '.join(parameters) or 'none'}"
         )
     return partial(loss, **knobs)
 

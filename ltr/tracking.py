@@ -47,10 +47,10 @@ class Tracking(Hook):
         """End the tracking, with the results if there are any."""
         self._call("end", ending, report.tracked if report else {})
 
-    def _call(self, method: str, *given: Any) -> None:
+    def _call(self, method: str, *arguments: Any) -> None:
         try:
             if self._tracker is not None:
-                getattr(self._tracker, method)(*given)
+                getattr(self._tracker, method)(*arguments)
         except Exception as error:
             name = type(self._tracker).__name__
             text = " ".join(str(error).split())
@@ -77,14 +77,18 @@ class MLflow:
         with FileLock(self._place / "mlflow.lock"):  # runs of a sweep start together
             uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self._place / 'mlflow.db'}"
             self._client = client = MlflowClient(tracking_uri=uri)
-            found = client.get_experiment_by_name(self._experiment)
-            own = found.experiment_id if found else client.create_experiment(self._experiment)
-        if before := client.search_runs([own], f'tags.folder = "{folder}"'):
-            self._id = before[0].info.run_id
+            experiment = client.get_experiment_by_name(self._experiment)
+            experiment_id = (
+                experiment.experiment_id
+                if experiment
+                else client.create_experiment(self._experiment)
+            )
+        if earlier_runs := client.search_runs([experiment_id], f'tags.folder = "{folder}"'):
+            self._id = earlier_runs[0].info.run_id
             client.update_run(self._id, status="RUNNING")
             return
         tags = {"folder": str(folder)}
-        self._id = client.create_run(own, run_name=name, tags=tags).info.run_id
+        self._id = client.create_run(experiment_id, run_name=name, tags=tags).info.run_id
         from mlflow.entities import Param
 
         entries = [Param(_name(key), str(value)) for key, value in params.items()]
@@ -94,8 +98,8 @@ class MLflow:
         """Add the metrics of an epoch; it is called in the order of the epochs."""
         from mlflow.entities import Metric
 
-        now = int(time.time() * 1000)
-        entries = [Metric(_name(name), value, now, epoch) for name, value in metrics.items()]
+        timestamp = int(time.time() * 1000)
+        entries = [Metric(_name(name), value, timestamp, epoch) for name, value in metrics.items()]
         self._log_batches("metrics", entries)
 
     def _log_batches(self, kind: str, entries: Sequence[Any]) -> None:
@@ -169,6 +173,6 @@ def _name(text: str) -> str:
 def _place(tracker: str, output_dir: str) -> Path:
     """Create and return ``output_dir``; ``ConfigError``: ``tracker`` is not installed."""
     need(tracker, "tracking")  # a submodule, because a folder may have the package's name
-    place = Path(output_dir).resolve()
-    place.mkdir(parents=True, exist_ok=True)
-    return place
+    folder = Path(output_dir).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

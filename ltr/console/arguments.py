@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from hydra._internal.utils import get_args_parser
@@ -35,28 +36,31 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     check_added(overrides, config_name)
     if config_name == "train":
         sweep = bool(SEVERAL & {*typed})
-        return [with_quotes(one, sweep=sweep) if one in overrides else one for one in typed]
-    own = own_keys(config_name)
-    lists = dict[str, list[str]]()
-    rest = next((key for key in ("train", "knobs") if key in own), None)
-    out = [one for one in typed if one not in overrides]
+        return [
+            with_quotes(argument, sweep=sweep) if argument in overrides else argument
+            for argument in typed
+        ]
+    command_keys = own_keys(config_name)
+    collected = dict[str, list[str]]()
+    collecting_key = next((key for key in ("train", "knobs") if key in command_keys), None)
+    hydra_arguments = [argument for argument in typed if argument not in overrides]
     for override in overrides:
         key, equals, value = override.partition("=")
         name = key.lstrip("+~")
         if not equals:
-            lists.setdefault(next(iter(own)), []).append(override)
-        elif "launcher" in own and name.startswith(("hydra/launcher", "hydra.launcher.")):
-            lists.setdefault("launcher", []).append(override)
-        elif rest and name not in own and re.split("[./@]", name)[0] != "hydra":
-            lists.setdefault(rest, []).append(override)
+            collected.setdefault(next(iter(command_keys)), []).append(override)
+        elif "launcher" in command_keys and name.startswith(("hydra/launcher", "hydra.launcher.")):
+            collected.setdefault("launcher", []).append(override)
+        elif collecting_key and name not in command_keys and re.split("[./@]", name)[0] != "hydra":
+            collected.setdefault(collecting_key, []).append(override)
         elif holds(name, config_name) != Holds.TEXT and len(items := _split(value)) > 1:
-            out.append(f"{key}=[{','.join(map(_with_own_quotes, items))}]")
+            hydra_arguments.append(f"{key}=[{','.join(map(_with_own_quotes, items))}]")
         else:
-            out.append(with_quotes(override, config_name))
-    for key, values in lists.items():
-        several = len(values) > 1 or isinstance(own[key], list)
-        out.append(f"{key}={_listed(values) if several else quoted(values[0])}")
-    return out
+            hydra_arguments.append(with_quotes(override, config_name))
+    for key, values in collected.items():
+        several = len(values) > 1 or isinstance(command_keys[key], list)
+        hydra_arguments.append(f"{key}={_listed(values) if several else quoted(values[0])}")
+    return hydra_arguments
 
 
 def check_added(overrides: Sequence[str], config_name: str = "train") -> None:
@@ -67,14 +71,14 @@ def check_added(overrides: Sequence[str], config_name: str = "train") -> None:
         key = override.lstrip("+").partition("=")[0]
         if not override.startswith("+") or not re.fullmatch(r"\w+", key):
             continue
-        read = any(f"${{{key}" in other for other in overrides)
-        if not (read or key in own_keys(config_name) or key in groups_of(config_name)):
+        is_read = any(f"${{{key}" in other_override for other_override in overrides)
+        if not (is_read or key in own_keys(config_name) or key in groups_of(config_name)):
             if files_of(key):
                 continue  # a group of the user's own
-            meant = " or ".join(similar_keys(key))
+            suggestions = " or ".join(similar_keys(key))
+            remedy = f"did you mean {suggestions}? " if suggestions else "leave it out; "
             raise ConfigError(
-                f"{override}: nothing reads the key {key}; "
-                f"{f'did you mean {meant}? ' if meant else 'leave it out; '}--cfg job prints all"
+                f"{override}: nothing reads the key {key}; {remedy}--cfg job prints all"
             )
 
 
@@ -106,33 +110,33 @@ def with_quotes(override: str, config_name: str = "train", *, sweep: bool = Fals
     if not equals:
         return override
     name = key.lstrip("+~")
-    what = Holds.TEXTS if name in groups_of(config_name) else holds(name, config_name)
+    value_kind = Holds.TEXTS if name in groups_of(config_name) else holds(name, config_name)
     if sweep and _SWEEP.fullmatch(value):
         return override
     if value == "null" and name == "qid":
         return f"{key}={quoted(value)}"  # there is no explanation of no query
-    if sweep or what == Holds.TEXTS:
-        return f"{key}={','.join(_readable(item.strip(), what) for item in _split(value))}"
-    return f"{key}={_readable(value, what)}"
+    if sweep or value_kind == Holds.TEXTS:
+        return f"{key}={','.join(_readable(item.strip(), value_kind) for item in _split(value))}"
+    return f"{key}={_readable(value, value_kind)}"
 
 
-def _readable(value: str, what: Holds | None) -> str:
+def _readable(value: str, value_kind: Holds | None) -> str:
     """Return ``value`` as Hydra reads it: quoted, or with quotes inside if it is a list or dict."""
-    if _is_readable(value, texts=what is not None, containers=what != Holds.TEXT):
+    if _is_readable(value, texts=value_kind is not None, containers=value_kind != Holds.TEXT):
         return value
-    if what != Holds.TEXT and value[0] + value[-1] in ("[]", "{}"):
-        inside = [_entry(item, what, value[0]) for item in _split(value[1:-1])]
+    if value_kind != Holds.TEXT and value[0] + value[-1] in ("[]", "{}"):
+        inside = [_entry(item, value_kind, value[0]) for item in _split(value[1:-1])]
         return f"{value[0]}{','.join(inside)}{value[-1]}"
     return quoted(value)
 
 
-def _entry(item: str, what: Holds | None, bracket: str) -> str:
+def _entry(item: str, value_kind: Holds | None, bracket: str) -> str:
     """Return an item of a list, or ``KEY:VALUE`` of a dict, as Hydra reads it."""
     if bracket == "{":
         key, _, value = item.partition(":")
-        return f"{key.strip()}:{_readable(value.strip(), what)}"
+        return f"{key.strip()}:{_readable(value.strip(), value_kind)}"
     value = item.strip()
-    return quoted(value) if what and value == "null" else _readable(value, what)
+    return quoted(value) if value_kind and value == "null" else _readable(value, value_kind)
 
 
 def _is_readable(value: str, *, texts: bool = False, containers: bool = True) -> bool:
@@ -209,13 +213,13 @@ def as_text(value: Any) -> str:
         return f"[{','.join(map(as_text, value))}]"
     if isinstance(value, dict):
         return "{" + ",".join(f"{key}:{as_text(item)}" for key, item in value.items()) + "}"
-    words = ("null", "true", "false", "nan", "inf")
-    if re.fullmatch(r"[A-Za-z_][\w./+-]*", str(value)) and str(value).lower() not in words:
+    reserved_words = ("null", "true", "false", "nan", "inf")
+    if re.fullmatch(r"[A-Za-z_][\w./+-]*", str(value)) and str(value).lower() not in reserved_words:
         return str(value)
     return quoted(str(value))
 
 
-def merged(*parts: Sequence[str]) -> list[str]:
+def merged(*override_lists: Sequence[str]) -> list[str]:
     """Join lists of overrides; a later override replaces an earlier one with the same key.
 
     If the choice of a group changes, earlier settings inside that group are removed too.
@@ -223,10 +227,14 @@ def merged(*parts: Sequence[str]) -> list[str]:
     >>> merged(["dataset=mq2008", "dataset.fold=2", "epochs=5"], ["dataset=synthetic", "epochs=1"])
     ['dataset=synthetic', 'epochs=1']
     """
-    kept: dict[str, str] = {}
-    for override in (item for part in parts for item in part):
+    by_key: dict[str, str] = {}
+    for override in chain.from_iterable(override_lists):
         key = override.lstrip("+").partition("=")[0]
-        if kept.get(key, override) != override:
-            kept = {other: text for other, text in kept.items() if not other.startswith(f"{key}.")}
-        kept[key] = override
-    return list(kept.values())
+        if by_key.get(key, override) != override:
+            by_key = {
+                other_key: text
+                for other_key, text in by_key.items()
+                if not other_key.startswith(f"{key}.")
+            }
+        by_key[key] = override
+    return list(by_key.values())

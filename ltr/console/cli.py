@@ -33,7 +33,7 @@ from ltr.training.interruption import stoppable
 _GOES_ON = ("table", "search", "recommend")
 
 
-def run_command(name: str, place: str) -> None:
+def run_command(name: str, function_path: str) -> None:
     """Run the command ``name`` with this process's arguments, and end it as ``ending`` describes.
 
     ``place`` is its function, as ``module:function``. It takes the options of the command (or the
@@ -42,19 +42,19 @@ def run_command(name: str, place: str) -> None:
     """
 
     def work(cfg: DictConfig) -> Any:
-        module, _, function = place.partition(":")
-        done = call_command(getattr(import_module(module), function), cfg)
-        for part in done if isinstance(done, tuple) else (done,):
-            if isinstance(part, str):
-                print(part)
-        return done
+        module, _, function = function_path.partition(":")
+        result = call_command(getattr(import_module(module), function), cfg)
+        for output in result if isinstance(result, tuple) else (result,):
+            if isinstance(output, str):
+                print(output)
+        return result
 
     sys.path.append(str(Path.cwd()))  # the user's own modules
     goes_on = "stopped; the same command goes on from here" if name in _GOES_ON else ""
     with ending(goes_on), stoppable():
         check_torchrun(name, several=bool(SEVERAL & {*sys.argv[1:]}))
-        done = through_hydra(name, work, as_hydra(name, sys.argv[1:]))
-    if done is False or (isinstance(done, tuple) and False in done):
+        result = through_hydra(name, work, as_hydra(name, sys.argv[1:]))
+    if result is False or (isinstance(result, tuple) and False in result):
         sys.exit(1)
 
 
@@ -85,21 +85,21 @@ def through_hydra(
     Raises:
         ConfigError: an argument is wrong.
     """
-    done: Any = None
+    result: Any = None
 
     def task(cfg: DictConfig) -> Any:
-        nonlocal done
-        sys.argv = [argv[0], *arguments, *_config_dir(own)]
+        nonlocal result
+        sys.argv = [argv[0], *arguments, *_config_dir(user_folder)]
         try:
-            done = function(cfg)
-            return done
+            result = function(cfg)
+            return result
         except Exception as error:
             if one_line(error) is None and not isinstance(error, BrokenPipeError):
                 raise
             raise Stop(error) from error
 
     argv = sys.argv
-    own = own_configs()
+    user_folder = own_configs()
     if SEVERAL & {*arguments}:  # no warnings from a launcher that was stopped
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
     register_resolvers()
@@ -108,8 +108,10 @@ def through_hydra(
     GlobalHydra.instance().clear()  # a command may start another
     entry = hydra.main(config_path=str(CONFIGS), config_name=config_name, version_base="1.3")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through to us
-    seen = own and (composed_with(config_name) or CONFIGS)  # replaces a typed --config-dir
-    sys.argv = [argv[0], *arguments, *_config_dir(seen)]
+    config_dir = user_folder and (
+        composed_with(config_name) or CONFIGS
+    )  # replaces a typed --config-dir
+    sys.argv = [argv[0], *arguments, *_config_dir(config_dir)]
     try:
         entry(task)()
     except Stop as stop:
@@ -118,7 +120,7 @@ def through_hydra(
         raise ConfigError(explain(error)) from error
     finally:
         sys.argv = argv
-    return done
+    return result
 
 
 def _config_dir(folder: Path | None) -> list[str]:

@@ -47,22 +47,28 @@ def composed(config_name: str, *overrides: str) -> DictConfig:
 def with_choices(config_name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """Compose the config; return it and the choice of each group. Repeated calls are fast."""
     groups = groups_of(config_name)
-    own = composed_with(config_name)
+    user_folder = composed_with(config_name)
     chosen = tuple(text for text in overrides if text.partition("=")[0] in groups)
-    others = [text for text in overrides if text.partition("=")[0] not in groups]
-    state = own and tuple((str(path), path.stat().st_mtime_ns) for path in own.rglob("*.yaml"))
+    plain_overrides = [text for text in overrides if text.partition("=")[0] not in groups]
+    state = user_folder and tuple(
+        (str(path), path.stat().st_mtime_ns) for path in user_folder.rglob("*.yaml")
+    )
     with suppress(*_ERRORS):  # Hydra reports them below
-        parsed = OverridesParser.create().parse_overrides(others)
-        if all(map(_KEY.match, others)) and not any(one.is_sweep_override() for one in parsed):
-            config, found = pickle.loads(_pickled(config_name, chosen, own, state))
-            for one in parsed:
-                OmegaConf.update(config, one.key_or_group, one.value())  # as Hydra does
-            return config, found
+        parsed = OverridesParser.create().parse_overrides(plain_overrides)
+        if all(map(_KEY.match, plain_overrides)) and not any(
+            override.is_sweep_override() for override in parsed
+        ):
+            config, choices = pickle.loads(_pickled(config_name, chosen, user_folder, state))
+            for override in parsed:
+                OmegaConf.update(config, override.key_or_group, override.value())  # as Hydra does
+            return config, choices
     return compose_by_hydra(config_name, overrides)
 
 
 @lru_cache(256)
-def _pickled(config_name: str, chosen: Sequence[str], own: Path | None, state: Any) -> bytes:
+def _pickled(
+    config_name: str, chosen: Sequence[str], user_folder: Path | None, state: Any
+) -> bytes:
     """Compose with the group choices ``chosen``, again after the user's own files changed."""
     return pickle.dumps(compose_by_hydra(config_name, chosen))
 
@@ -73,14 +79,16 @@ def compose_by_hydra(
     """Compose the config; return it and the choice of each group. It takes about 0.1 s."""
     register_resolvers()
     GlobalHydra.instance().clear()
-    own = composed_with(config_name)
-    also = [] if own is None else [f"hydra.searchpath=[{quoted(f'file://{own}')}]"]
+    user_folder = composed_with(config_name)
+    search_path = (
+        [] if user_folder is None else [f"hydra.searchpath=[{quoted(f'file://{user_folder}')}]"]
+    )
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = hydra.compose(config_name, [*overrides, *also], return_hydra_config=True)
-    found = choices_of(config.hydra)
+        config = hydra.compose(config_name, [*overrides, *search_path], return_hydra_config=True)
+    choices = choices_of(config.hydra)
     with open_dict(config):
         del config["hydra"]
-    return config, found
+    return config, choices
 
 
 def choices_of(hydra_config: DictConfig | HydraConf) -> dict[str, str]:
@@ -118,12 +126,12 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """
     check_added(overrides)
     with _explained():
-        config, chosen = with_choices("train", [*map(with_quotes, overrides)])
+        config, choices = with_choices("train", [*map(with_quotes, overrides)])
         OmegaConf.to_container(config, resolve=True)
     if "name" not in config.dataset:  # tables and searches use it in names of folders
-        name = chosen["dataset"]
+        name = choices["dataset"]
         raise ConfigError(f"dataset={name}: write name: {name} there, an argument of its class")
-    return config, chosen
+    return config, choices
 
 
 def values_of(overrides: Sequence[str]) -> dict[str, Any]:
@@ -135,7 +143,9 @@ def values_of(overrides: Sequence[str]) -> dict[str, Any]:
     with _explained():
         parsed = OverridesParser.create().parse_overrides([*map(with_quotes, overrides)])
     return {
-        str(one.input_line).partition("=")[0]: one.value() for one in parsed if not one.is_delete()
+        str(override.input_line).partition("=")[0]: override.value()
+        for override in parsed
+        if not override.is_delete()
     }
 
 
@@ -155,13 +165,13 @@ def explain(error: BaseException) -> str:
         )
     if text.startswith("Could not override"):
         key = text.split("'")[1]
-        meant = " or ".join(similar_keys(key, _keys_around(error)))
+        suggestions = " or ".join(similar_keys(key, _keys_around(error)))
         remedy = ""
-        if meant:
-            remedy = f"did you mean {meant}? "
-        elif elsewhere := keys_of_other_choices(key):
-            group = elsewhere[0].partition(".")[0]
-            remedy = f"{elsewhere[0]} is a key with another choice of {group}; "
+        if suggestions:
+            remedy = f"did you mean {suggestions}? "
+        elif other_keys := keys_of_other_choices(key):
+            group = other_keys[0].partition(".")[0]
+            remedy = f"{other_keys[0]} is a key with another choice of {group}; "
         text = f"{key}: no such key; {remedy}--cfg job prints all"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         typed = error.missing_cfg_file.rpartition("/")[2]
@@ -177,13 +187,13 @@ def _keys_around(error: BaseException) -> set[str] | None:
         return None
     config: Any = OmegaConf.to_container(node._get_root())
     config.pop("hydra", None)
-    known = {*config, *flat(config)}
-    return {key for key in known if key.partition(".")[0] not in keys(Kind.PROPOSAL)}
+    existing_keys = {*config, *flat(config)}
+    return {key for key in existing_keys if key.partition(".")[0] not in keys(Kind.PROPOSAL)}
 
 
 def user_error(error: BaseException) -> LTRError | None:
     """Return the error of this project that caused an error of Hydra or OmegaConf, if any."""
-    below: BaseException | None = error
-    while below is not None and not isinstance(below, LTRError):
-        below = below.__cause__ or below.__context__
-    return below
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, LTRError):
+        cause = cause.__cause__ or cause.__context__
+    return cause

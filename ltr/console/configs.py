@@ -41,8 +41,8 @@ def own_keys(config_name: str) -> dict[str, Any]:
 
 def groups_of(config_name: str) -> list[str]:
     """Return the groups that the command ``config_name`` is composed from, sorted."""
-    found = {key for key in own_keys(config_name) if (CONFIGS / key).is_dir()}
-    return sorted(found | ({"transform"} if config_name == "train" else set()))  # by the data set
+    groups = {key for key in own_keys(config_name) if (CONFIGS / key).is_dir()}
+    return sorted(groups | ({"transform"} if config_name == "train" else set()))  # by the data set
 
 
 def files_of(key: str) -> dict[str, Path]:
@@ -51,15 +51,21 @@ def files_of(key: str) -> dict[str, Path]:
     If the user and the project have files with the same name, the project's file wins in a Hydra
     group, because Hydra would compose the project's. For a key of ``_FOLDERS``, the user's wins.
     """
-    own = own_configs()
+    user_folder = own_configs()
     folder = _FOLDERS.get(key, key)
-    homes = [CONFIGS] if own is None else [CONFIGS, own] if key in _FOLDERS else [own, CONFIGS]
-    found = {
+    homes = (
+        [CONFIGS]
+        if user_folder is None
+        else [CONFIGS, user_folder]
+        if key in _FOLDERS
+        else [user_folder, CONFIGS]
+    )
+    files = {
         path.relative_to(home / folder).with_suffix("").as_posix(): path
         for home in homes
         for path in (home / folder).rglob("*.yaml")
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def help_of(config_name: str) -> str:
@@ -67,32 +73,32 @@ def help_of(config_name: str) -> str:
     text = (CONFIGS / f"{config_name}.yaml").read_text()
     head = text.split("\ndefaults:\n")[0]
     keys = text.split("\n\n", 1)[1]
-    about = re.sub(r"^# ?", "", head, flags=re.M)
+    description = re.sub(r"^# ?", "", head, flags=re.M)
     keys = keys.split("\nhydra:\n")[0].split("\nsuggested:")[0].rstrip()
     groups = [*groups_of(config_name), *sorted(_FOLDERS.keys() & own_keys(config_name))]
-    chosen = [f"{group}: {', '.join(names)}" for group in groups if (names := files_of(group))]
-    parts = [about, *(["Choices (GROUP=CHOICE)", "\n".join(chosen)] if chosen else [])]
+    choices = [f"{group}: {', '.join(names)}" for group in groups if (names := files_of(group))]
+    parts = [description, *(["Choices (GROUP=CHOICE)", "\n".join(choices)] if choices else [])]
     parts += ["Keys and their defaults (KEY=VALUE; ??? must be given)", keys]
-    whole = "\n\n".join(parts) + "\n"
+    help_text = "\n\n".join(parts) + "\n"
     if as_started("train") != "python train.py":
         command = r"(?:python )?(?:scripts/(\w+)|(train))\.py"
-        whole = re.sub(command, lambda found: as_started(found[1] or found[2]), whole)
-    return whole.replace("$", "$$")  # Hydra treats the help as a template
+        help_text = re.sub(command, lambda match: as_started(match[1] or match[2]), help_text)
+    return help_text.replace("$", "$$")  # Hydra treats the help as a template
 
 
-def similar_keys(key: str, known: Collection[str] | None = None) -> list[str]:
+def similar_keys(key: str, existing_keys: Collection[str] | None = None) -> list[str]:
     """Return keys that the user may have meant by ``key``.
 
     They have the same last part (or what it is called in other tools), or else a similar name.
-    ``known`` are the keys that there are; None: all keys of ``train`` and of its groups.
+    ``existing_keys`` are the keys that there are; None: all keys of ``train`` and of its groups.
 
     >>> similar_keys("lr"), similar_keys("d_model"), similar_keys("model.blocs")
     (['optimizer.lr'], ['model.fc_sizes'], ['model.blocks'])
     """
-    found = {*(_keys_of_train() if known is None else known)}
-    found.discard(key)  # it exists, but only with another choice of its group
-    alike = [one for one in found if ("." in one) == ("." in key)]
-    return _ending_alike(key, found) or get_close_matches(key, alike, 2, 0.7)
+    keys = {*(_keys_of_train() if existing_keys is None else existing_keys)}
+    keys.discard(key)  # it exists, but only with another choice of its group
+    same_depth = [key_ for key_ in keys if ("." in key_) == ("." in key)]
+    return _ending_alike(key, keys) or get_close_matches(key, same_depth, 2, 0.7)
 
 
 def keys_of_other_choices(key: str) -> list[str]:
@@ -101,35 +107,37 @@ def keys_of_other_choices(key: str) -> list[str]:
     >>> keys_of_other_choices("hidden_size")
     ['model.hidden_sizes']
     """
-    return _ending_alike(key, (one for one in _keys_of_train() if "." in one))
+    return _ending_alike(key, (key_ for key_ in _keys_of_train() if "." in key_))
 
 
-def _ending_alike(key: str, known: Iterable[str]) -> list[str]:
-    """Return those of ``known`` whose last part is that of ``key``, or what other tools call it."""
-    last = key.split(".")[-1]
-    last = dict(pair.split("=") for pair in _ALIASES.split()).get(last, last)
-    return sorted(one for one in known if one.split(".")[-1] == last)
+def _ending_alike(key: str, existing_keys: Iterable[str]) -> list[str]:
+    """Return the existing keys whose last part is that of ``key``, or what other tools call it."""
+    last_part = key.split(".")[-1]
+    last_part = dict(pair.split("=") for pair in _ALIASES.split()).get(last_part, last_part)
+    return sorted(
+        existing_key for existing_key in existing_keys if existing_key.split(".")[-1] == last_part
+    )
 
 
 def _keys_of_train() -> set[str]:
-    found = {*own_keys("train")}
+    keys = {*own_keys("train")}
     for group in {*groups_of("train")} - {"experiment"}:
         for path in files_of(group).values():
             with suppress(OSError, ValueError, yaml.YAMLError):  # choosing the file reports it
                 values = yaml.safe_load(path.read_text())
                 if isinstance(values, dict):
-                    found |= {f"{group}.{name}" for name in values.get(group) or values}
-    return found
+                    keys |= {f"{group}.{name}" for name in values.get(group) or values}
+    return keys
 
 
 def own_configs() -> Path | None:
     """Return the user's own folder of configs: ``--config-dir``, or ``./configs`` if it exists."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config-dir", "-cd")
-    if given := parser.parse_known_args()[0].config_dir:
-        return Path(given).resolve()
-    own = Path("configs").resolve()
-    return own if own.is_dir() and own != CONFIGS.resolve() else None
+    if config_dir := parser.parse_known_args()[0].config_dir:
+        return Path(config_dir).resolve()
+    user_folder = Path("configs").resolve()
+    return user_folder if user_folder.is_dir() and user_folder != CONFIGS.resolve() else None
 
 
 def composed_with(config_name: str) -> Path | None:

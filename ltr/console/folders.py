@@ -41,8 +41,12 @@ def register_resolvers() -> None:
 
 def run_folder(path: str) -> Path:
     """Return the run folder for ``path``: the folder, the link ``latest`` or a checkpoint in it."""
-    given = Path(path)
-    folder = given.parent if given.suffix == ".pt" else given
+    checkpoint_or_folder = Path(path)
+    folder = (
+        checkpoint_or_folder.parent
+        if checkpoint_or_folder.suffix == ".pt"
+        else checkpoint_or_folder
+    )
     linked = folder.name == LATEST and folder.is_symlink()
     return folder.parent / folder.readlink() if linked else folder
 
@@ -61,12 +65,12 @@ def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
         if rank() > 0:  # the first process chooses the name, see ``train_job``
             return output_dir
         name = name.replace("-None-", "-")  # a group without a choice
-        now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-        return str(Path(output_dir) / f"{now}_{name}_{secrets.token_hex(2)}")
+        timestamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+        return str(Path(output_dir) / f"{timestamp}_{name}_{secrets.token_hex(2)}")
     folder = run_folder(resume)
     if not (folder / "last.pt").is_file():  # before Hydra makes the folder
-        wrong = f"{folder / 'last.pt'} is not there"
-        raise CheckpointError(f"resume={resume}: {wrong}; give the folder of a run")
+        problem = f"{folder / 'last.pt'} is not there"
+        raise CheckpointError(f"resume={resume}: {problem}; give the folder of a run")
     if links := [path for path in folder.rglob("*") if path.is_symlink()]:
         raise CheckpointError(f"resume={resume}: {links[0]} is a link, no run makes one: remove it")
     return str(folder)
@@ -83,15 +87,15 @@ def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> s
     >>> sweep_dir("outputs", None, ["loss=listnet,rmse", "seed=1"]).rpartition("_")[0]
     'outputs/sweep_loss'
     """
-    several = swept(overrides)
-    if places := several & {*keys(Kind.PLACE)}:
+    swept_keys = swept(overrides)
+    if runtime_keys := swept_keys & {*keys(Kind.PLACE)}:
         raise ConfigError(
-            f"{min(places)}: runs that differ in it alone are one: start a sweep each"
+            f"{min(runtime_keys)}: runs that differ in it alone are one: start a sweep each"
         )
     if sweep is None:
-        wanted = asked(overrides)
-        words = ["sweep", *(key for key in map(_key, wanted) if key in several)]
-        sweep = _named(words, wanted, 60, f"{output_dir}/")
+        result_keys = asked(overrides)
+        name_parts = ["sweep", *(key for key in map(_key, result_keys) if key in swept_keys)]
+        sweep = _named(name_parts, result_keys, 60, f"{output_dir}/")
     elif Path(sweep).name != sweep or sweep in (".", ".."):
         raise ConfigError(f"sweep={sweep}: give a name, it becomes a folder of output_dir")
     return str(Path(output_dir) / sweep)
@@ -104,9 +108,9 @@ def job_dir(overrides: Sequence[str], sweep_dir: str = ".", swept: Sequence[str]
     >>> job_dir(["seed=1", "loss=rmse", "threads=2"]).rpartition("_")[0]
     'loss-rmse_seed-1'
     """
-    wanted = asked(overrides)
-    last = [one for one in wanted if _key(one) in swept]
-    return _named(wanted or ["run"], wanted, 160, f"{sweep_dir}/", last)
+    result_keys = asked(overrides)
+    shorten_last = [override for override in result_keys if _key(override) in swept]
+    return _named(result_keys or ["run"], result_keys, 160, f"{sweep_dir}/", shorten_last)
 
 
 def swept(overrides: Sequence[str]) -> set[str]:
@@ -116,7 +120,7 @@ def swept(overrides: Sequence[str]) -> set[str]:
     {'loss'}
     """
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    return {one.key_or_group for one in parsed if one.is_sweep_override()}
+    return {override.key_or_group for override in parsed if override.is_sweep_override()}
 
 
 def jobs_of(overrides: Sequence[str], loader: Any = None) -> set[frozenset[str]]:
@@ -126,10 +130,12 @@ def jobs_of(overrides: Sequence[str], loader: Any = None) -> set[frozenset[str]]
     [['loss=listnet', 'seed=1'], ['loss=rmse', 'seed=1']]
     """
     grid = {}
-    for one in OverridesParser.create(loader).parse_overrides(list(overrides)):
-        several = one.is_sweep_override()
-        key = one.get_key_element()
-        values = one.sweep_string_iterator() if several else [one.get_value_element_as_str()]
+    for override in OverridesParser.create(loader).parse_overrides(list(overrides)):
+        is_swept = override.is_sweep_override()
+        key = override.get_key_element()
+        values = (
+            override.sweep_string_iterator() if is_swept else [override.get_value_element_as_str()]
+        )
         grid[key] = [f"{key}={value}" for value in values]
     return {frozenset(asked(job)) for job in product(*grid.values())}
 
@@ -153,20 +159,24 @@ def _key(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def label_of(words: Sequence[str], beside: str = "") -> str:
+def label_of(settings: Sequence[str], beside: str = "") -> str:
     """Turn settings into part of a file name, with a hash if it was shortened or changed;
     ``beside`` is the path before it.
 
     >>> label_of(["seeds=3", "epochs=1"])
     'seeds-3_epochs-1'
     """
-    plain = "_".join(words).replace("=", "-")
-    named = _named(words, words, 80, beside)
-    return plain if named.rpartition("_")[0] == plain else named
+    unshortened = "_".join(settings).replace("=", "-")
+    label = _named(settings, settings, 80, beside)
+    return unshortened if label.rpartition("_")[0] == unshortened else label
 
 
 def _named(
-    words: Sequence[str], hashed: Sequence[str], cut: int, beside: str, last: Sequence[str] = ()
+    texts: Sequence[str],
+    hashed_texts: Sequence[str],
+    short_length: int,
+    path_before: str,
+    shorten_last: Sequence[str] = (),
 ) -> str:
     """Join ``words`` and a hash of ``hashed`` to a name. If it is too long, the longest word is
     shortened until it fits, those in ``last`` after all others.
@@ -174,24 +184,27 @@ def _named(
     Earlier versions cut the name after ``cut`` letters: it stays so where such a file exists, with
     ``beside`` before its name.
     """
-    digest = hashlib.sha256(chr(0).join(hashed).encode()).hexdigest()[:8]
-    slug = _slug(words)
-    before = f"{slug[:cut].strip('_')}_{digest}"
-    (folder, start) = os.path.split(beside)
-    if len(slug) <= cut or any(Path(folder).glob(f"{escape(start)}{before}*")):
-        return before
-    shorter = [word[:_LONGEST] for word in words]
-    while len(slug := _slug(shorter)) > _LONGEST:
-        at = max(
-            range(len(words)),
-            key=lambda at: (shorter[at] != "" and words[at] not in last, len(shorter[at])),
+    digest = hashlib.sha256(chr(0).join(hashed_texts).encode()).hexdigest()[:8]
+    label = _slug(texts)
+    short_label = f"{label[:short_length].strip('_')}_{digest}"
+    (folder, name_prefix) = os.path.split(path_before)
+    if len(label) <= short_length or any(Path(folder).glob(f"{escape(name_prefix)}{short_label}*")):
+        return short_label
+    shortened = [text[:_LONGEST] for text in texts]
+    while len(label := _slug(shortened)) > _LONGEST:
+        index = max(
+            range(len(texts)),
+            key=lambda index: (
+                shortened[index] != "" and texts[index] not in shorten_last,
+                len(shortened[index]),
+            ),
         )
-        shorter[at] = shorter[at][:-1]
-    return f"{slug}_{digest}"
+        shortened[index] = shortened[index][:-1]
+    return f"{label}_{digest}"
 
 
-def _slug(words: Sequence[str]) -> str:
-    return re.sub(r"[^A-Za-z0-9.+-]+", "_", "_".join(words).replace("=", "-")).strip("_")
+def _slug(texts: Sequence[str]) -> str:
+    return re.sub(r"[^A-Za-z0-9.+-]+", "_", "_".join(texts).replace("=", "-")).strip("_")
 
 
 def read_overrides(path: Path) -> list[str]:
@@ -214,7 +227,7 @@ def write_overrides(path: Path, overrides: Sequence[str]) -> None:
     path.write_text(yaml.safe_dump(list(overrides)))
 
 
-def metric_configs(*named: Any) -> dict[str, Any]:
+def metric_configs(*metrics: Any) -> dict[str, Any]:
     """Return name -> config of those of ``named`` that are files in the user's ``configs/metric``.
 
     ``named`` has metrics as in a config, such as ``hits@5``, or lists of them.
@@ -223,24 +236,28 @@ def metric_configs(*named: Any) -> dict[str, Any]:
         ConfigError: such a file does not name a function.
     """
     files = files_of("metric")
-    found = {}
-    texts = [str(text) for one in named for text in ([one] if isinstance(one, str) else one or ())]
-    for name in {text.partition("@")[0]: None for text in texts if files}:
+    configs = {}
+    names = [
+        str(text)
+        for name_or_list in metrics
+        for text in ([name_or_list] if isinstance(name_or_list, str) else name_or_list or ())
+    ]
+    for name in {text.partition("@")[0]: None for text in names if files}:
         if name in files:
             node = OmegaConf.load(files[name])
             if not isinstance(node, DictConfig) or "_target_" not in node:
                 raise ConfigError(f"{files[name]}: write _target_: module.function")
-            found[name] = OmegaConf.to_container(node, resolve=True)
-    return found
+            configs[name] = OmegaConf.to_container(node, resolve=True)
+    return configs
 
 
 def _preset(key: str, *, _root_: DictConfig) -> Any:
     """Return ``key`` of the convention in ``metrics_as``; ``ConfigError`` if it is not just one."""
-    chosen = _root_.get("metrics_as") or {}
-    if len(chosen) != 1:
+    conventions = _root_.get("metrics_as") or {}
+    if len(conventions) != 1:
         raise ConfigError(
-            f"metrics_as=[{','.join(chosen)}]: training takes one convention; "
+            f"metrics_as=[{','.join(conventions)}]: training takes one convention; "
             f"{as_started('evaluate')} compares several"
         )
-    (convention,) = chosen.values()
+    (convention,) = conventions.values()
     return convention[key]

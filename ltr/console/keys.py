@@ -78,13 +78,13 @@ _HOLDS: dict[Holds, tuple[str, ...]] = {
 _LATER = {"loss.gain": "exp2", "suggested.gain": "exp2", "loss.pair_weight": None}
 
 
-def keys(*what: Kind | Resumed) -> tuple[str, ...]:
+def keys(*kinds: Kind | Resumed) -> tuple[str, ...]:
     """Return the keys of the given kinds.
 
     >>> keys(Kind.REPEAT)
     ('seed', 'dataset.fold', 'dataset.seed')
     """
-    return tuple(key for one in what for key in _KEYS[one])
+    return tuple(key for kind in kinds for key in _KEYS[kind])
 
 
 def holds(key: str, command: str = "train") -> Holds | None:
@@ -95,22 +95,26 @@ def holds(key: str, command: str = "train") -> Holds | None:
     """
     if command == "compare" and key in ("data", "scores"):  # one file or several
         return Holds.TEXTS
-    return next((what for what, names in _HOLDS.items() if key in names), None)
+    return next((value_kind for value_kind, names in _HOLDS.items() if key in names), None)
 
 
-def without(config: Mapping[str, Any], *what: Kind | Resumed) -> dict[str, Any]:
+def without(config: Mapping[str, Any], *kinds: Kind | Resumed) -> dict[str, Any]:
     """Return ``config`` without the keys of the given kinds.
 
     >>> without({"seed": 1, "l2": 0.0, "dataset": {"fold": 2, "name": "mq2008"}}, Kind.REPEAT)
     {'l2': 0.0, 'dataset': {'name': 'mq2008'}}
     """
-    gone = keys(*what)
+    removed_keys = keys(*kinds)
     return {
-        key: {name: one for name, one in value.items() if f"{key}.{name}" not in gone}
+        key: {
+            name: inner_value
+            for name, inner_value in value.items()
+            if f"{key}.{name}" not in removed_keys
+        }
         if isinstance(value, Mapping)
         else value
         for key, value in config.items()
-        if key not in gone
+        if key not in removed_keys
     }
 
 
@@ -121,12 +125,15 @@ def of_method(config: Mapping[str, Any]) -> dict[str, Any]:
     >>> of_method({"seed": 1, "l2": 0.0, "loss": {"k": 5, "gain": "exp2", "pair_weight": None}})
     {'l2': 0.0, 'loss': {'k': 5}}
     """
-    plain = without(config, Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
-    for key, before in _LATER.items():
-        part, _, name = key.partition(".")
-        if isinstance(plain.get(part), dict) and plain[part].get(name) == before:
-            plain[part].pop(name, None)
-    return plain
+    method_config = without(config, Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
+    for key, former_value in _LATER.items():
+        node, _, name = key.partition(".")
+        if (
+            isinstance(method_config.get(node), dict)
+            and method_config[node].get(name) == former_value
+        ):
+            method_config[node].pop(name, None)
+    return method_config
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -135,11 +142,13 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     >>> flat({"seed": 1, "loss": {"temperature": 0.5}})
     {'seed': 1, 'loss.temperature': 0.5}
     """
-    found: dict[str, Any] = {}
+    flat_config: dict[str, Any] = {}
     for key, value in config.items():
-        whole = f"{prefix}{key}"
-        found |= flat(value, f"{whole}.") if isinstance(value, Mapping) else {whole: value}
-    return found
+        full_key = f"{prefix}{key}"
+        flat_config |= (
+            flat(value, f"{full_key}.") if isinstance(value, Mapping) else {full_key: value}
+        )
+    return flat_config
 
 
 def stated(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,8 +159,10 @@ def stated(config: Mapping[str, Any]) -> dict[str, Any]:
     >>> stated({"seed": 0, "patience": None, "compile": False})
     {'seed': 0}
     """
-    said = {key: value for key, value in config.items() if value is not None and value is not False}
-    return {key: value for key, value in said.items() if _LATER.get(key) != value}
+    stated_config = {
+        key: value for key, value in config.items() if value is not None and value is not False
+    }
+    return {key: value for key, value in stated_config.items() if _LATER.get(key) != value}
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:

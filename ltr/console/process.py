@@ -151,10 +151,10 @@ class Finished:
     def add(self, name: str, outcome: str) -> None:
         """Print that ``name`` finished with ``outcome``, such as ``ndcg@5 0.4321``."""
         self.done += 1
-        now = time.monotonic()
-        each = (now - self._began) / (self.done - self._before)
+        current_time = time.monotonic()
+        each = (current_time - self._began) / (self.done - self._before)
         left = timedelta(
-            seconds=round(min(each * (self.total - self.done), max(self.until - now, 0)))
+            seconds=round(min(each * (self.total - self.done), max(self.until - current_time, 0)))
         )
         more = f", about {left} left" if left else ""
         say(f"{self.done} of {self.total}  {name}  {outcome}{more}")

@@ -20,7 +20,7 @@ def unpack(
     archive: Path,
     public: PublicSet | None,
     folder: Path,
-    wanted: Sequence[str],
+    required: Sequence[str],
     optional: Sequence[str] = (),
 ) -> None:
     """Unpack the files ``wanted`` from a .zip, .tar (compressed or not) or .rar, or copy them from
@@ -42,21 +42,21 @@ def unpack(
     """
     if not archive.exists():
         raise DataError(f"{archive}: no such file; give archive=PATH of what you downloaded")
-    with writing_folder(folder) as part:
+    with writing_folder(folder) as new_folder:
         if public is not None and public.sha256 and archive.is_file():
             _check(archive, public, folder)
         try:
             if archive.is_dir():
-                home = _home(archive, archive, wanted)
-                _copy(home, part, [*wanted, *_those_in(home, optional)])
+                source_folder = _home(archive, archive, required)
+                _copy(source_folder, new_folder, [*required, *_those_in(source_folder, optional)])
             else:
-                root = part / "unpacked"
+                root = new_folder / "unpacked"
                 root.mkdir()
                 _extract(archive, root, folder)
-                home = _home(archive, root, wanted)
-                for path in [*wanted, *_those_in(home, optional)]:
-                    (part / path).parent.mkdir(parents=True, exist_ok=True)
-                    (home / path).rename(part / path)
+                source_folder = _home(archive, root, required)
+                for path in [*required, *_those_in(source_folder, optional)]:
+                    (new_folder / path).parent.mkdir(parents=True, exist_ok=True)
+                    (source_folder / path).rename(new_folder / path)
                 shutil.rmtree(root)
         except DataError:
             raise
@@ -67,10 +67,10 @@ def unpack(
             ) from error
 
 
-def _copy(home: Path, folder: Path, wanted: Sequence[str]) -> None:
-    for path in wanted:
+def _copy(source_folder: Path, folder: Path, paths: Sequence[str]) -> None:
+    for path in paths:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(home / path, folder / path)
+        shutil.copyfile(source_folder / path, folder / path)
 
 
 def _check(archive: Path, public: PublicSet, folder: Path) -> None:
@@ -105,24 +105,24 @@ def _extract(archive: Path, into: Path, folder: Path) -> None:
         )
 
 
-def _home(archive: Path, root: Path, wanted: Sequence[str]) -> Path:
+def _home(archive: Path, root: Path, required: Sequence[str]) -> Path:
     """Return the only folder below ``root`` that contains all wanted files; links do not count."""
-    depth = wanted[0].count("/")
-    homes = [path.parents[depth].resolve() for path in root.rglob(wanted[0])]
-    whole = [home for home in homes if all(_is_in(home, path) for path in wanted)]
-    if len(whole) != 1:
+    depth = required[0].count("/")
+    candidates = [path.parents[depth].resolve() for path in root.rglob(required[0])]
+    complete = [home for home in candidates if all(_is_in(home, path) for path in required)]
+    if len(complete) != 1:
         raise DataError(
-            f"{archive}: {len(whole)} of its folders hold {', '.join(wanted)}; give the official "
-            "archive"
+            f"{archive}: {len(complete)} of its folders hold {', '.join(required)}; give the "
+            "official archive"
         )
-    return whole[0]
+    return complete[0]
 
 
-def _is_in(home: Path, path: str) -> bool:
+def _is_in(folder: Path, path: str) -> bool:
     """Return whether ``path`` is a file in ``home``; a link is none."""
-    return (home / path).is_file() and (home / path).resolve() == home / path
+    return (folder / path).is_file() and (folder / path).resolve() == folder / path
 
 
-def _those_in(home: Path, paths: Sequence[str]) -> list[str]:
+def _those_in(folder: Path, paths: Sequence[str]) -> list[str]:
     """Return those of ``paths`` that are files in ``home``."""
-    return [path for path in paths if _is_in(home, path)]
+    return [path for path in paths if _is_in(folder, path)]

@@ -256,7 +256,7 @@ def _export_of(run: Run, place: Path) -> str:
     scorer, reason = load_model(run.folder, trust=run.trust), ""
     for engine in ("onnx", "native"):
         try:
-            check_engine(engine, scorer.model, scorer.transform, key="to")
+            check_engine(engine, scorer.model, scorer.transform)
         except ConfigError as error:
             reason = reason or str(error)
         else:

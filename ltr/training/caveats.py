@@ -116,16 +116,17 @@ def warn_of_fixed_metrics(
     if not len(candidates):
         return
     # a part of the lists rules out most metrics
-    few = candidates[:: -(-len(candidates) // _FIRST_LISTS)]
+    first_candidates = candidates[:: -(-len(candidates) // _FIRST_LISTS)]
     fixed = list(metrics)
-    for indices in (few, candidates):
-        part = lists.subset(indices)
-        ideal = metrics_of_scores(part, part.labels, fixed, convention)
-        worst = metrics_of_scores(part, -part.labels, fixed, convention)
+    for indices in (first_candidates, candidates):
+        chosen_lists = lists.subset(indices)
+        ideal = metrics_of_scores(chosen_lists, chosen_lists.labels, fixed, convention)
+        worst = metrics_of_scores(chosen_lists, -chosen_lists.labels, fixed, convention)
         fixed = [
             metric
             for metric in fixed
-            if _count_equal(ideal[str(metric)], worst[str(metric)]) >= _NEARLY_ALL * len(part)
+            if _count_equal(ideal[str(metric)], worst[str(metric)])
+            >= _NEARLY_ALL * len(chosen_lists)
         ]
         if not fixed:
             return
@@ -136,9 +137,9 @@ def warn_of_fixed_metrics(
     )  # fmt: skip
 
 
-def _count_equal(values: Reals, others: Reals) -> int:
+def _count_equal(values: Reals, other_values: Reals) -> int:
     """Return in how many places two arrays are equal, or NaN."""
-    return int(((values == others) | np.isnan(values)).sum())
+    return int(((values == other_values) | np.isnan(values)).sum())
 
 
 def lists_that_differ(values: Reals, offsets: Ints) -> Flags:

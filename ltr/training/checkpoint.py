@@ -55,23 +55,23 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
             would run code when loaded.
     """
     try:
-        whole = path.read_bytes()
+        file_bytes = path.read_bytes()
     except OSError as error:
         raise CheckpointError(
             f"{path} cannot be read ({error.strerror}): give the folder of one run, such as "
             "outputs/RUN, or outputs/SWEEP/RUN of a sweep, or the best.pt or last.pt in it"
         ) from error
     try:
-        body = memoryview(whole)[:-_TAIL]
-        if whole[-_TAIL:] != _MARK + hashlib.sha256(body).hexdigest().encode():
+        body = memoryview(file_bytes)[:-_TAIL]
+        if file_bytes[-_TAIL:] != _MARK + hashlib.sha256(body).hexdigest().encode():
             raise ValueError("its SHA-256 is wrong")
-        with zipfile.ZipFile(io.BytesIO(whole)) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > len(whole):
+        with zipfile.ZipFile(io.BytesIO(file_bytes)) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > len(file_bytes):
                 raise ValueError("compressed, which torch.save never does")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # our own error says more
-            content = torch.load(io.BytesIO(whole), map_location=device, weights_only=True)
-        _check_size(content, len(whole))
+            content = torch.load(io.BytesIO(file_bytes), map_location=device, weights_only=True)
+        _check_size(content, len(file_bytes))
         if content["version"] != VERSION:
             raise ValueError(f"version {content['version']}, not {VERSION}")
     except Exception as error:  # a crafted file makes torch raise anything
@@ -79,7 +79,7 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
             f"{path} is damaged, or not written by this version of train.py: use another one, or "
             "train again"
         ) from error
-    _check_recorded(path, whole)
+    _check_recorded(path, file_bytes)
     return dict(content)
 
 
@@ -133,7 +133,7 @@ def check_same_run(best: Path, content: Mapping[str, Any], last: Mapping[str, An
             "again"
         )
     with fitting(best):
-        epochs = [one["progress"]["best_epoch"] or 0 for one in (content, last)]
+        epochs = [checkpoint["progress"]["best_epoch"] or 0 for checkpoint in (content, last)]
     if epochs[0] < epochs[1]:
         raise CheckpointError(
             f"{best} is of epoch {epochs[0]}, and the best epoch in last.pt is {epochs[1]}: copy "
@@ -147,14 +147,16 @@ def half_choices(entry: Mapping[str, Any]) -> tuple[Ints, dict[int, torch.Tensor
     ``ValueError``: the entry is not what a run writes.
     """
     epochs = entry["epochs"].cpu().numpy()
-    scores = {int(epoch): one.cpu() for epoch, one in entry["scores"].items()}
+    scores = {int(epoch): epoch_scores.cpu() for epoch, epoch_scores in entry["scores"].items()}
     sound = (
         epochs.shape == (HALVINGS, 2)
         and {*scores} == {*epochs.flat}
-        and len({one.shape for one in scores.values()}) == 1
+        and len({epoch_scores.shape for epoch_scores in scores.values()}) == 1
         and all(
-            one.ndim == 1 and one.is_contiguous() and bool(one.isfinite().all())
-            for one in scores.values()
+            epoch_scores.ndim == 1
+            and epoch_scores.is_contiguous()
+            and bool(epoch_scores.isfinite().all())
+            for epoch_scores in scores.values()
         )
     )
     if not sound:
@@ -162,12 +164,12 @@ def half_choices(entry: Mapping[str, Any]) -> tuple[Ints, dict[int, torch.Tensor
     return epochs, scores
 
 
-def _check_size(value: Any, most: int) -> None:
+def _check_size(value: Any, limit: int) -> None:
     """Raise ``ValueError`` if ``value`` holds more than ``most`` values, counting repeated ones."""
     stack = [value]
     count = 0
     while stack:
-        if count + len(stack) > most:
+        if count + len(stack) > limit:
             raise ValueError("it repeats its own parts")
         value = stack.pop()
         count += 1
@@ -236,8 +238,10 @@ def members_of(content: Mapping[str, Any]) -> list[tuple[float, dict[str, Any]]]
 
 def weight_bytes(content: Mapping[str, Any]) -> int:
     """Return the bytes of all weights in a checkpoint; shared ones count once for each member."""
-    own = sum(one.nbytes for one in content["model"].values() if isinstance(one, torch.Tensor))
-    return own + sum(weight_bytes(member) for _, member in members_of(content))
+    own_bytes = sum(
+        tensor.nbytes for tensor in content["model"].values() if isinstance(tensor, torch.Tensor)
+    )
+    return own_bytes + sum(weight_bytes(member) for _, member in members_of(content))
 
 
 def random_states() -> dict[str, Any]:

@@ -36,12 +36,12 @@ def matrix_products(precision: str) -> Iterator[None]:
     if precision != "tf32":
         yield
         return
-    before = torch.backends.cuda.matmul.allow_tf32
+    previous = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        torch.backends.cuda.matmul.allow_tf32 = previous
 
 
 @contextmanager
@@ -49,21 +49,21 @@ def on_threads(count: int | None = None) -> Iterator[None]:
     """Context in which PyTorch uses ``count`` CPU threads (None: the number does not change at
     first); at its end the old number is restored.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
+    previous = torch.get_num_threads()
+    torch.set_num_threads(count or previous)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous)
 
 
 @contextmanager
-def deterministic(wanted: bool) -> Iterator[None]:
+def deterministic(enabled: bool) -> Iterator[None]:
     """Context in which, if ``wanted``, a GPU gives bit-identical results every time, as a CPU
     always does. ``ConfigError``: this process has used the GPU already, so that cuBLAS may have
     started without the workspace that this needs.
     """
-    if not wanted or not torch.cuda.is_available():
+    if not enabled or not torch.cuda.is_available():
         yield
         return
     if torch.cuda.is_initialized() and _WORKSPACE not in os.environ:
@@ -72,12 +72,12 @@ def deterministic(wanted: bool) -> Iterator[None]:
             f"{_WORKSPACE}=:4096:8 in its environment"
         )
     os.environ.setdefault(_WORKSPACE, ":4096:8")
-    before = torch.are_deterministic_algorithms_enabled()
+    previous = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)  # in cuDNN too
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(previous)
 
 
 def describe_device(device: torch.device) -> str:

@@ -87,9 +87,9 @@ def all_reduce(values: Tensor) -> Tensor:
     0. Their bits are added as whole numbers, so all values, ``-0.0`` and NaN too, are kept exactly.
     """
     if size() > 1:
-        whole = {4: torch.int32, 8: torch.int64}[values.element_size()]
+        integer_type = {4: torch.int32, 8: torch.int64}[values.element_size()]
         with connected():
-            dist.all_reduce(values.view(whole))
+            dist.all_reduce(values.view(integer_type))
     return values
 
 
@@ -130,8 +130,10 @@ def check_alike(model: nn.Module) -> None:
     """Raise ``TrainingError`` if the weights of the processes are no longer the same."""
     if size() == 1:
         return
-    held = torch.cat([one.detach().double().flatten() for one in model.state_dict().values()])
-    bits = held.view(torch.int64)
+    weights = torch.cat(
+        [tensor.detach().double().flatten() for tensor in model.state_dict().values()]
+    )
+    bits = weights.view(torch.int64)
     if (all_gather(bits) != bits).any():
         raise TrainingError(
             f"the weights of the {size()} processes are no longer the same: give nodes of one kind "

@@ -81,9 +81,9 @@ def ranks_of(scores: Reals, offsets: Ints) -> Ints:
     [2, 4, 3, 1, 1]
     """
     first = np.repeat(offsets[:-1], np.diff(offsets))
-    found = np.empty(len(scores), np.int64)
-    found[np.lexsort((-scores, first))] = np.arange(1, len(scores) + 1) - first
-    return found
+    ranks = np.empty(len(scores), np.int64)
+    ranks[np.lexsort((-scores, first))] = np.arange(1, len(scores) + 1) - first
+    return ranks
 
 
 def check_finite(scores: Tensor, lists: Lists | ItemTensors, *, whose: str, remedy: str) -> None:
@@ -119,15 +119,15 @@ def padded_batches(
     ``pairs`` pairs of them (None: any number). A list that exceeds a limit comes alone.
     """
     labels = _double(lists.labels)
-    for which in batches_by_length(lists.lengths, items=items, pairs=pairs):
+    for indices in batches_by_length(lists.lengths, items=items, pairs=pairs):
         starts, lengths = (
-            torch.from_numpy(numbers[which])[:, None].to(labels.device)
+            torch.from_numpy(numbers[indices])[:, None].to(labels.device)
             for numbers in (lists.offsets, lists.lengths)
         )
-        places = torch.arange(int(lists.lengths[which[0]]), device=labels.device)
-        mask = places < lengths
-        rows = (starts + places).masked_fill_(~mask, 0)
-        yield Padded(rows, labels[rows].masked_fill_(~mask, 0.0), mask, which)
+        positions = torch.arange(int(lists.lengths[indices[0]]), device=labels.device)
+        mask = positions < lengths
+        rows = (starts + positions).masked_fill_(~mask, 0)
+        yield Padded(rows, labels[rows].masked_fill_(~mask, 0.0), mask, indices)
 
 
 @torch.inference_mode()
@@ -155,9 +155,9 @@ def metrics_of_scores(
     values = []
     order = []
     for batch in rank_share(padded_batches(lists, items=items)):
-        given = flat[batch.rows], batch.labels, batch.mask
+        padded = flat[batch.rows], batch.labels, batch.mask
         with sorted_once():
-            values.append(torch.stack([metric(*given, convention) for metric in metrics]))
+            values.append(torch.stack([metric(*padded, convention) for metric in metrics]))
         order.append(batch.lists)
     out = np.zeros((len(metrics), len(lists)))
     if order:
@@ -169,7 +169,10 @@ def metrics_of_scores(
 def means(values: PerQuery, convention: Convention) -> dict[str, float]:
     """Return the mean of each metric over the lists that the convention does not skip."""
     empty = convention.empty
-    return {n: mean_over_lists(torch.from_numpy(v), empty=empty) for n, v in values.items()}
+    return {
+        name: mean_over_lists(torch.from_numpy(metric_values), empty=empty)
+        for name, metric_values in values.items()
+    }
 
 
 def values_with_ties_averaged(

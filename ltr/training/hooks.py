@@ -84,18 +84,18 @@ class TensorBoard(Hook):
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        now = time.time()
+        timestamp = time.time()
         step = int(row["epoch"])
         values = [
             Summary.Value(tag=re.sub("^(train|vali)_", r"\1/", name), simple_value=value)
             for name, value in row.items()
             if name != "epoch"
         ]
-        events = [Event(wall_time=now, step=step, summary=Summary(value=values))]
+        events = [Event(wall_time=timestamp, step=step, summary=Summary(value=values))]
         if not self._file.exists():  # START drops this step and later ones from other files
             start = SessionLog(status=SessionLog.START)
-            head = Event(wall_time=now, file_version="brain.Event:2")
-            events = [head, Event(wall_time=now, step=step, session_log=start), *events]
+            head = Event(wall_time=timestamp, file_version="brain.Event:2")
+            events = [head, Event(wall_time=timestamp, step=step, session_log=start), *events]
         records = io.BytesIO()
         for event in events:
             RecordWriter(records).write(event.SerializeToString())
@@ -132,12 +132,15 @@ class TimeLeft(Hook):
     def end(self, ending: Ending, report: Any) -> None:
         _run.set(None)
 
-    def text(self, before: float, now: float) -> str:
+    def text(self, first_fraction: float, fraction: float) -> str:
         """Return the text for an epoch of which the share ``now`` is done, ``before`` of it by an
         earlier process.
         """
-        each = (time.monotonic() - self._began) / (self._done - self._first + now - before)
-        return f"run {tqdm.format_interval(each * (self._epochs - self._done - now))} left"
+        epoch_seconds = (time.monotonic() - self._began) / (
+            self._done - self._first + fraction - first_fraction
+        )
+        seconds_left = epoch_seconds * (self._epochs - self._done - fraction)
+        return f"run {tqdm.format_interval(seconds_left)} left"
 
 
 _run: ContextVar[TimeLeft | None] = ContextVar("run", default=None)
@@ -150,32 +153,32 @@ class _Bar(tqdm):
 
     @property
     def format_dict(self) -> Any:
-        found = super().format_dict
+        values = super().format_dict
         run = _run.get()
         total = self.total or 1
         if run and self.unit == "step" and self.n > self.initial:
             left = run.text(self.initial / total, self.n / total)
-            found["postfix"] = ", ".join(filter(None, [found["postfix"], left]))
-        return found
+            values["postfix"] = ", ".join(filter(None, [values["postfix"], left]))
+        return values
 
-    def display(self, *args: Any, **how: Any) -> None:
+    def display(self, *args: Any, **options: Any) -> None:
         """Show the bar, or log its line if the last one was a minute ago."""
         if _on_terminal():
-            super().display(*args, **how)
+            super().display(*args, **options)
         elif 0 < self.n < (self.total or 0) and time.monotonic() - _Bar.logged > _LINE_SECONDS:
             _Bar.logged = time.monotonic()
             line = "{desc}: {n} of {total}, {remaining} left{postfix}"
             log.info("%s", self.format_meter(**{**self.format_dict, "bar_format": line}))
 
 
-def progress_bar(**how: Any) -> tqdm:
+def progress_bar(**options: Any) -> tqdm:
     """Return a tqdm bar that disappears at its end; off terminals and notebooks, it is a line of
     the log, at most one a minute. ``quiet`` hides both. ``unit="step"`` marks an epoch.
     """
     if not _on_terminal():
-        how |= {"miniters": 1, "mininterval": 1.0}  # else tqdm learns how many steps to skip
+        options |= {"miniters": 1, "mininterval": 1.0}  # else tqdm learns how many steps to skip
     hidden = _quiet.get() or sys.stderr is None
-    return _Bar(leave=False, disable=hidden, **how)
+    return _Bar(leave=False, disable=hidden, **options)
 
 
 def _on_terminal() -> bool:
@@ -183,13 +186,13 @@ def _on_terminal() -> bool:
 
 
 @contextmanager
-def quiet(on: bool = True) -> Iterator[None]:
+def quiet(enabled: bool = True) -> Iterator[None]:
     """Context in which, if ``on``, no progress bar is shown and no line of one is logged."""
-    before = _quiet.set(on or _quiet.get())
+    token = _quiet.set(enabled or _quiet.get())
     try:
         yield
     finally:
-        _quiet.reset(before)
+        _quiet.reset(token)
 
 
 def beside_bars() -> AbstractContextManager[None]:
@@ -197,7 +200,7 @@ def beside_bars() -> AbstractContextManager[None]:
     tqdm's own redirection, it adds no log handler for the console if there is none.
     """
     console = any(
-        isinstance(one, logging.StreamHandler) and one.stream in (sys.stdout, sys.stderr)
-        for one in logging.getLogger().handlers
+        isinstance(handler, logging.StreamHandler) and handler.stream in (sys.stdout, sys.stderr)
+        for handler in logging.getLogger().handlers
     )
     return logging_redirect_tqdm() if console else nullcontext()

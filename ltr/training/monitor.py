@@ -88,8 +88,8 @@ class Monitor:
         self.last = folder / "last.pt"
         self.convention = convention
         self._metrics = metrics
-        by = next(metric for metric in metrics if str(metric) == settings.select_on)
-        self._chooser = TiesAveraged(by)
+        selection_metric = next(metric for metric in metrics if str(metric) == settings.select_on)
+        self._chooser = TiesAveraged(selection_metric)
         self._folder = folder
         self._state = state
         self._hooks = hooks
@@ -147,11 +147,11 @@ class Monitor:
         if self.chooses:
             # Epoch 0 comes last, as an equal epoch of training is preferred to it.
             return crossfit_of_halves(np.array([*self._half_means[1:], *self._half_means[:1]]))
-        worth = crossfit_of_halves(np.array(self._half_means[-1:]))
-        if worth is None:
+        estimate = crossfit_of_halves(np.array(self._half_means[-1:]))
+        if estimate is None:
             return None
         value = value_that_chooses(self.progress.history[-1], self.settings.select_on)
-        return replace(worth, value=value)
+        return replace(estimate, value=value)
 
     @contextmanager
     def open(self) -> Iterator[Interruption]:
@@ -174,9 +174,9 @@ class Monitor:
     def done(self) -> bool:
         """Whether the run is finished: all epochs are done, or ``patience`` has run out."""
         patience = self.settings.patience
-        done = self.progress
-        stalled = patience is not None and done.epoch - (done.best_epoch or 0) >= patience
-        return bool(done.history) and (done.epoch >= self.settings.epochs or stalled)
+        progress = self.progress
+        stalled = patience is not None and progress.epoch - (progress.best_epoch or 0) >= patience
+        return bool(progress.history) and (progress.epoch >= self.settings.epochs or stalled)
 
     @property
     def due(self) -> bool:
@@ -196,15 +196,15 @@ class Monitor:
             metrics.append(self._chooser)
         items = self.settings.evaluation_items
         values = metrics_of_scores(data, scores, metrics, self.convention, items=items)
-        found = means(values, self.convention)
-        row = {f"{split}_{metric}": found[str(metric)] for metric in self._metrics}
+        averages = means(values, self.convention)
+        row = {f"{split}_{metric}": averages[str(metric)] for metric in self._metrics}
         if split == "vali":
             selected = values[str(self._chooser)]
             self._halves = self._halves or Halves.of(~np.isnan(selected))
             self._measured = self._halves.means(selected)
             self._scores = torch.as_tensor(scores).float().cpu()
-            averaged = found[str(self._chooser)]
-            if averaged != found[self.settings.select_on]:
+            averaged = averages[str(self._chooser)]
+            if averaged != averages[self.settings.select_on]:
                 row[TIES_AVERAGED] = averaged
         return row
 
@@ -212,22 +212,24 @@ class Monitor:
         """Append ``row`` to the history; return whether it is the best so far. ``TrainingError``:
         the convention skips all validation lists.
         """
-        done = self.progress
+        progress = self.progress
         value = value_that_chooses(row, self.settings.select_on)
         if math.isnan(value):
             raise TrainingError(
                 f"{self.settings.select_on} of vali is not a number: no list of vali counts under "
                 "this convention; set convention.empty to a number"
             )
-        done.history.append(row)
+        progress.history.append(row)
         self._half_means.append(self._measured)
-        self._choose_on_halves(len(done.history) - 1)
+        self._choose_on_halves(len(progress.history) - 1)
         # Epoch 0 is a candidate too, but an equal epoch of training is preferred to it.
-        better = value > done.best_value or (not done.best_epoch and value == done.best_value)
-        if better:
-            done.best_value = value
-            done.best_epoch = done.epoch
-        return better
+        is_better = value > progress.best_value or (
+            not progress.best_epoch and value == progress.best_value
+        )
+        if is_better:
+            progress.best_value = value
+            progress.best_epoch = progress.epoch
+        return is_better
 
     def _choose_on_halves(self, epoch: int) -> None:
         """Keep the scores of ``epoch`` if a half of the validation lists would choose it, and
@@ -235,7 +237,7 @@ class Monitor:
         """
         means = self._half_means
         chosen = self._half_epochs
-        best = np.array([means[e][place] for place, e in np.ndenumerate(chosen)]).reshape(-1, 2)
+        best = np.array([means[e][half] for half, e in np.ndenumerate(chosen)]).reshape(-1, 2)
         better = (means[epoch] > best) | ((chosen == 0) & (means[epoch] == best))
         chosen[better | (not self.chooses)] = epoch
         self._half_scores[epoch] = self._scores
@@ -246,9 +248,9 @@ class Monitor:
 
         It contains ``state``, the progress, and what every checkpoint contains, such as the config.
         """
-        now = time.perf_counter()
-        self.progress.wall_seconds += now - self._clock
-        self._clock = now
+        timestamp = time.perf_counter()
+        self.progress.wall_seconds += timestamp - self._clock
+        self._clock = timestamp
         if not is_main():
             return
         content = {**state, "progress": vars(self.progress), **self._state}

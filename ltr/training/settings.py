@@ -54,37 +54,37 @@ class Settings:
         """Check every field, and report all errors together."""
         for name in self.names():
             object.__setattr__(self, name, python_number(getattr(self, name)))
-        given = vars(self)
-        wrong = list[str]()
+        values = vars(self)
+        errors = list[str]()
 
-        def check(name: str, good: bool, remedy: str) -> None:
-            if not good:
-                wrong.append(f"{name}={given[name]}: {remedy}")
+        def check(name: str, is_valid: bool, remedy: str) -> None:
+            if not is_valid:
+                errors.append(f"{name}={values[name]}: {remedy}")
 
         for name, least in _LEAST.items():
-            good = type(given[name]) is int and given[name] >= least
-            good = good or (given[name] is None and name in _OPTIONAL)
-            check(name, good, f"give a whole number >= {least}")
+            is_valid = type(values[name]) is int and values[name] >= least
+            is_valid = is_valid or (values[name] is None and name in _OPTIONAL)
+            check(name, is_valid, f"give a whole number >= {least}")
         for name in _AMOUNTS:
-            check(name, _is_amount(given[name]), "give a number >= 0")
+            check(name, _is_amount(values[name]), "give a number >= 0")
         for name, choices in _CHOICES.items():
-            check(name, given[name] in choices, f"choose one of {', '.join(choices)}")
+            check(name, values[name] in choices, f"choose one of {', '.join(choices)}")
         for name in _FLAGS:
-            check(name, isinstance(given[name], bool), "choose one of true, false")
+            check(name, isinstance(values[name], bool), "choose one of true, false")
         check("monitor", {"train", "vali"}.issuperset(self.monitor), "choose one of train, vali")
         clips = self.clip is None or (is_number(self.clip) and self.clip > 0)
         check("clip", clips, "give a number > 0, or null for no clipping")
         noise = isinstance(self.augment, Mapping) and _is_amount(self.augment.get("noise"))
         check("augment", noise, "give augment.noise a number >= 0")
         if unknown := [key for key in self.augment if key != "noise"] if noise else []:
-            wrong.append(f"augment.{unknown[0]}: no such key; there is augment.noise")
-        if wrong:
-            raise ConfigError("; ".join(wrong))
+            errors.append(f"augment.{unknown[0]}: no such key; there is augment.noise")
+        if errors:
+            raise ConfigError("; ".join(errors))
 
     @classmethod
     def names(cls) -> list[str]:
         """Return the names of all settings, which are keys of the config."""
-        return [one.name for one in fields(cls)]
+        return [setting.name for setting in fields(cls)]
 
 
 def _is_amount(value: Any) -> bool:

@@ -100,9 +100,9 @@ class Trainer:
                 if is_due or signum or self.step.is_full or progress.step == steps:
                     loss = self._record_steps(data)
                     bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
-                now = time.perf_counter()
-                progress.seconds += now - started
-                started = now
+                current_time = time.perf_counter()
+                progress.seconds += current_time - started
+                started = current_time
                 bar.update()
                 self._stop_if_asked(signum)
                 if is_due:
