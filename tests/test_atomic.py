@@ -164,6 +164,17 @@ def test_the_folder_of_a_killed_writer_is_removed_by_the_next_one_there(tmp_path
     assert {p.name for p in tmp_path.iterdir()} == {"lives", "c"}
 
 
+def test_what_another_user_left_stays(tmp_path, monkeypatch) -> None:
+    (tmp_path / ".part-a.csv-0123abcd").write_text("theirs")
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    atomic_write(tmp_path / "a.csv", "x")
+    assert {p.name for p in tmp_path.iterdir()} == {".part-a.csv-0123abcd", "a.csv"}
+    monkeypatch.undo()
+    atomic_write(tmp_path / "a.csv", "y")
+    assert {p.name for p in tmp_path.iterdir()} == {"a.csv"}
+
+
 def test_any_name_can_be_written_and_a_place_that_cannot_be_is_one_line(tmp_path) -> None:
     (tmp_path / "folder").mkdir()
     for name in ("x" * 255, "ü" * 127):

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from runs import run
 
-from ltr.console.arguments import as_hydra, quoted, with_quotes
+from ltr.console.arguments import as_hydra, check_added, quoted, with_quotes
 from ltr.console.compose import compose_by_hydra, run_config, typed, values_of, with_choices
 from ltr.console.configs import CONFIGS
+from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.scorers.parts import make_dataset
 from ltr.search.definition import split_changes
@@ -221,6 +222,26 @@ def test_null_is_none_where_the_key_can_be_none() -> None:
     assert typed("explain", ["outputs/run", "qid=null", "input=null"]).input is None
     assert typed("explain", ["outputs/run", "qid=null"]).qid == "null"
     assert compose("resume=null").resume is None
+
+
+def test_files_of_judgments_are_several_in_compare_alone() -> None:
+    words = ["scores={a:[x,y]}", "qrels=1.qrels,2.qrels", "metric=map"]
+    assert typed("compare", words).qrels == ["1.qrels", "2.qrels"]
+    assert typed("compare", [*words[:1], "qrels=1.qrels"]).qrels == "1.qrels"
+    assert typed("evaluate", ["scores=x", "qrels=1,2.qrels"]).qrels == "1,2.qrels"
+
+
+def test_a_key_may_be_added_that_a_file_of_ones_own_or_a_run_reads(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs/loss").mkdir(parents=True)
+    text = "_target_: ltr.losses.ranknet_loss\n_partial_: true\nsigma: ${my_sigma}\n"
+    (tmp_path / "configs/loss/mine.yaml").write_text(text)
+    check_added(["loss=mine", "+my_sigma=2.0"])
+    check_added(["++epochs=1"], "table")
+    check_added(["++epochs=1"], "search")
+    for command, override in (("train", "+my_sig=2.0"), ("table", "+epoch=1"), ("compare", "+k=1")):
+        with pytest.raises(ConfigError, match="nothing reads the key"):
+            check_added([override], command)
 
 
 def test_the_choice_of_a_group_is_a_text() -> None:

@@ -38,6 +38,17 @@ def test_queries_with_the_same_items_are_counted(caplog) -> None:
     assert not caplog.text
 
 
+def test_a_zero_below_0_is_a_zero(caplog) -> None:
+    train = splits()["train"]
+    zeros = train.features.copy()
+    zeros[:, 0] = 0
+    negative = zeros.copy()
+    negative[:, 0] = -0.0
+    lists = {"train": replace(train, features=zeros), "vali": replace(train, features=negative)}
+    warn_of_leaks(lists)
+    assert f"{len(train)} of {len(train)} queries of vali have the same items" in caplog.text
+
+
 def numbered(lists: Lists, kind: str) -> Lists:
     rng = np.random.default_rng(0)
     starts = {"from 1": 1, "from 0": 0, "shuffled": 1}.get(kind)

@@ -45,6 +45,8 @@ def test_a_row_is_chosen_only_if_it_is_clearly_better_than_the_ensemble(tmp_path
     assert choose([wild, far, ensemble]) is far
     farther = run_of(tmp_path / "farther", lists + 0.045 + noise)
     assert choose([far, ensemble, farther, wild]) is farther
+    exact = run_of(tmp_path / "exact", lists + 0.04 + 0.1 * noise)  # by more errors, but less
+    assert choose([exact, ensemble, farther]) is farther
     assert choose([empty]) is empty
 
 

@@ -29,7 +29,10 @@ from ltr.console.folders import (
 )
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.commands import kept_once_begun, list_runs
+from ltr.experiment.copies import correct_copy
 from ltr.experiment.run_folder import (
+    CHECKPOINTS,
+    FILES,
     NOTE,
     QUERIES,
     RESULTS,
@@ -47,6 +50,7 @@ from ltr.experiment.sweep import (
     take_gpu,
 )
 from ltr.scorers.trust import _READ, config_of
+from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 
 KEPT = (RESULTS, "queries.csv", "scores.csv", "history.csv")  # of a run with test lists
 
@@ -436,6 +440,16 @@ def test_a_folder_of_another_run_is_refused_unless_it_is_resumed(tmp_path) -> No
         assert "in use" in said
 
 
+def test_a_run_that_begins_anew_removes_all_files_of_the_one_before(tmp_path) -> None:
+    names = {RESULTS, *CHECKPOINTS, *FILES, "train.log"}
+    for name in names:
+        (tmp_path / name).touch()
+    RunFolder(tmp_path).forget(everything=False)  # it goes on
+    assert {path.name for path in tmp_path.iterdir()} == names - {RESULTS}
+    RunFolder(tmp_path).forget(everything=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"train.log"}
+
+
 @pytest.mark.slow
 def test_another_run_leaves_the_files_of_a_folder_alone(tiny, tmp_path) -> None:
     folder = f"hydra.run.dir={tmp_path}/run"
@@ -445,6 +459,23 @@ def test_another_run_leaves_the_files_of_a_folder_alone(tiny, tmp_path) -> None:
     assert (got.returncode, got.stderr.count("\n")) == (2, 1)
     assert "holds another run" in got.stderr
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_copy_leads_to_the_places_of_an_ensemble_and_of_its_members(tmp_path) -> None:
+    config = {"data_dir": "../data", "init_from": None, "teacher": "../teacher"}
+    source, copy = tmp_path / "outputs/run", tmp_path / "kept/far/run"
+    for folder in (source, copy):
+        folder.mkdir(parents=True)
+        content = {"config": config, "members": [{"config": config}, {"config": dict(config)}]}
+        save_checkpoint(folder / "ensemble.pt", content)
+    correct_copy(copy, source)
+    content = load_checkpoint(copy / "ensemble.pt")
+    for part in (content, *content["members"]):
+        assert part["config"] == {
+            "data_dir": "../../../outputs/data",
+            "init_from": None,
+            "teacher": "../../../outputs/teacher",
+        }
 
 
 def test_results_that_were_set_aside_find_the_data(tmp_path) -> None:

@@ -1,6 +1,8 @@
 """``dataset=table``: every form of file gives the same lists; cuts, shards, faults in files."""
 
+import csv
 import gzip
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -241,6 +243,16 @@ def test_quotes_that_are_closed_are_read(tmp_path: Path, monkeypatch, block: int
     assert data.ids("train", range(len(cells))) == [*cells.values()]
 
 
+@pytest.mark.usefixtures("reader")
+def test_the_first_cell_may_be_quoted_after_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('\ufeff",",q,y\n0.5,1,0\n', encoding="utf-8")
+    data = files(tmp_path, **PLAIN, query="q", label="y", split=of_all("a.csv"))
+    assert data.split("train").columns.names == (",",)
+    (tmp_path / "a.csv").write_text('\ufeff"x,q,y\n0.5,1,0\n', encoding="utf-8")
+    data = files(tmp_path, **PLAIN, query="q", label="y", split=of_all("a.csv"))
+    assert "a.csv:1: a quote opens a cell" in refused(lambda: data.split("train"))
+
+
 @pytest.mark.parametrize("left", [0, 5, 40, -1])
 def test_a_cut_gzip_is_one_line_without_pyarrow_too(tmp_path, monkeypatch, left: int) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.dataset", None)
@@ -308,3 +320,18 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
         ({"split": {"train": "a", "dev": "b"}}, "dataset.split"),
     ):
         assert word in refused(lambda knobs=knobs: files(tmp_path, **knobs), ConfigError)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 8])
+def test_quotes_are_found_closed_wherever_a_block_of_text_ends(
+    tmp_path, monkeypatch, block
+) -> None:
+    monkeypatch.setattr(sources, "_QUOTE_BYTES", block)
+    draws = random.Random(0)
+    path = tmp_path / "a.csv"
+    for _ in range(150):
+        with path.open("w", newline="") as file:
+            for _ in range(4):
+                row = ["".join(draws.choices('ab",\n\r 1', k=draws.randrange(7))) for _ in "xyz"]
+                csv.writer(file, quoting=csv.QUOTE_ALL).writerow(row)
+        sources._check_quotes(path, ",")  # raises no error

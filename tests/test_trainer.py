@@ -463,6 +463,29 @@ def test_an_epoch_of_training_is_preferred_to_an_equal_start(tmp_path: Path) -> 
     assert monitor.progress.best_epoch == 1
 
 
+def test_a_half_prefers_an_epoch_of_training_to_an_equal_start_too(tmp_path: Path) -> None:
+    lists = make_lists([3] * 10, seed=3)
+    ideal = np.tile(np.float32([2, 1, 0]), 10)
+    data = ItemTensors(replace(lists, labels=ideal), no_transform(lists))
+    monitor = Monitor(
+        make_settings(compose("epochs=3", "batch_size=8", "select_on=ndcg")),
+        metrics=[parse_metric("ndcg")], convention=Convention(), folder=tmp_path, state={},
+    )  # fmt: skip
+    worse = ideal.copy()
+    worse[:3] = worse[2::-1]  # the first list alone
+    for epoch, scores in enumerate([ideal, worse]):
+        row = monitor.measure("vali", data, torch.tensor(scores))
+        monitor.progress.epoch = epoch
+        monitor.add({"epoch": epoch, **row})
+    assert monitor.progress.best_epoch == 0
+    halves = Halves.of(np.ones(10, dtype=bool))
+    has_first = np.stack([(half == 0).any(-1) for half in (halves.first, halves.second)], axis=-1)
+    np.testing.assert_array_equal(monitor._half_epochs, np.where(has_first, 0, 1))
+    lost = 10 * (1 - monitor.progress.history[1]["vali_ndcg"])  # of the first list in epoch 1
+    assert monitor.crossfit is not None
+    assert monitor.crossfit.value == pytest.approx(1 - lost / 5 / 2)
+
+
 def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> None:
     lists = make_lists([3] * 15, seed=2)
     data, metric = ItemTensors(lists, no_transform(lists)), parse_metric("ndcg")

@@ -10,7 +10,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from ltr.console.configs import files_of, groups_of, own_keys, similar_keys
+from ltr.console.configs import files_of, groups_of, own_configs, own_keys, similar_keys
 from ltr.console.keys import Holds, holds
 from ltr.errors import ConfigError
 
@@ -65,21 +65,35 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
 
 def check_added(overrides: Sequence[str], config_name: str = "train") -> None:
     """Raise ``ConfigError`` for ``+KEY=VALUE`` with a key that nothing reads: no key or group of
-    the command, not in a part of the config such as ``model``, and not named by another override.
+    the command or of the runs that it trains, not in a part of the config such as ``model``, and
+    not named by another override or by a config file of the user's own.
     """
+    commands = [config_name]
+    if {"train", "knobs"} & own_keys(config_name).keys():
+        commands.append("train")
+    readable_keys = {
+        key for command in commands for key in (*own_keys(command), *groups_of(command))
+    }
     for override in overrides:
         key = override.lstrip("+").partition("=")[0]
         if not override.startswith("+") or not re.fullmatch(r"\w+", key):
             continue
-        is_read = any(f"${{{key}" in other_override for other_override in overrides)
-        if not (is_read or key in own_keys(config_name) or key in groups_of(config_name)):
-            if files_of(key):
-                continue  # a group of the user's own
+        if key not in readable_keys and not files_of(key):  # files: a group of the user's own
+            link = re.compile(rf"\$\{{{key}\b")
+            if any(map(link.search, [*overrides, *_user_config_texts()])):
+                continue
             suggestions = " or ".join(similar_keys(key))
             remedy = f"did you mean {suggestions}? " if suggestions else "leave it out; "
             raise ConfigError(
                 f"{override}: nothing reads the key {key}; {remedy}--cfg job prints all"
             )
+
+
+def _user_config_texts() -> list[str]:
+    """Return the content of each config file of the user's own."""
+    folder = own_configs()
+    paths = [] if folder is None else sorted(folder.rglob("*.yaml"))
+    return [path.read_text(errors="replace") for path in paths if path.is_file()]
 
 
 def _listed(values: Sequence[str]) -> str:

@@ -93,7 +93,7 @@ def holds(key: str, command: str = "train") -> Holds | None:
     >>> holds("dataset.folder"), holds("metrics"), holds("seed")
     (<Holds.TEXT: 1>, <Holds.TEXTS: 2>, None)
     """
-    if command == "compare" and key in ("data", "scores"):  # one file or several
+    if command == "compare" and key in ("data", "qrels", "scores"):  # one file or several
         return Holds.TEXTS
     return next((value_kind for value_kind, names in _HOLDS.items() if key in names), None)
 

@@ -32,7 +32,7 @@ from ltr.errors import DataError, OutputError
 log = logging.getLogger(__name__)
 Place = str | os.PathLike[str]
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 META = "meta.json"
 _ARRAYS = ("features", "labels", "offsets", "qids", "weights", "rows")  # the last two may be None
 _NAME = re.compile(r"[A-Za-z0-9-]{0,48}-[0-9a-f]{16}")  # the name of an entry

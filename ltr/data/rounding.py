@@ -31,7 +31,8 @@ def to_float32(values: Doubles | Floats) -> tuple[Floats, int]:
 def inexact_values(values: Any) -> Any:
     """Return the distinct values of a column if different ones may become equal in float32, else
     none: if they are larger than 2^24, or so close together that float32 has few steps between the
-    least and the largest. Missing and infinite values are ignored.
+    least and the largest. Missing and infinite values are ignored. The column may go on elsewhere:
+    large values are returned even if they are all equal, or all exact.
     """
     if values.dtype == np.float32 or not len(values):
         return values[:0]
@@ -40,8 +41,8 @@ def inexact_values(values: Any) -> Any:
         return values[:0]
     distinct = np.unique(values)
     distinct = distinct[np.isfinite(distinct)]
-    if not close:
-        distinct = distinct[np.abs(distinct) >= LARGEST_EXACT]
+    if large:
+        return (distinct if close else distinct[np.abs(distinct) >= LARGEST_EXACT])[:_MOST_VALUES]
     with np.errstate(over="ignore", invalid="ignore"):
         exact = distinct.astype(np.float32).astype(distinct.dtype) == distinct
     return distinct[:0] if exact.all() else distinct[:_MOST_VALUES]
@@ -59,11 +60,11 @@ def inexact_columns(values: Any) -> dict[int, Any]:
 
 def _large_or_close(low: Any, high: Any) -> tuple[bool, bool]:
     """Return whether a column with this range has numbers beyond 2^24, and whether they are so
-    close together that float32 has few steps between them. Neither holds for a constant.
+    close together that float32 has few steps between them. A constant is not close.
     """
     low, high = low.item(), high.item()  # the difference of whole numbers is then exact
     largest, span = float(max(abs(low), abs(high))), float(high - low)
-    if not span > 0 or not np.isfinite(span):
+    if not span >= 0 or not np.isfinite(span):
         return False, False
     with np.errstate(over="ignore"):
         step = float(np.spacing(np.float32(largest)))

@@ -7,6 +7,7 @@ import csv
 import gzip
 import re
 import zlib
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -273,6 +274,7 @@ def _check_quotes(path: Path, delimiter: str) -> None:
     text = b"\n"  # what is not checked yet, with the byte before it
     line = 0
     with _open_text(path, "rb") as file:
+        text += file.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)
         while block := file.read(max(_QUOTE_BYTES, len(text))):
             while block.endswith(b'"') and (byte := file.read(1)):  # the next may belong to it
                 block += byte

@@ -46,7 +46,10 @@ def importances(cfg: DictConfig) -> str:
             f"adarank or prank, or explain one list with {as_started('explain')} {cfg.run} qid=QID"
         )
     if not model.fitted:
-        raise CheckpointError(f"{cfg.run} has no {model.makes} yet: resume it, or give another")
+        raise CheckpointError(
+            f"{cfg.run} has no {model.makes}, as its weights are of epoch 0, the start: give a run "
+            "of which a later epoch was chosen"
+        )
     gain, splits = model.importances()
     indicated = scorer.transform.indicated
     features = np.concatenate([np.arange(scorer.transform.width), indicated])

@@ -124,7 +124,10 @@ def native(context: ExportContext) -> Exported:
     """
     model: Any = context.scorer.model
     if model.booster is None:
-        raise ConfigError("to=native: there are no trees yet: train with epochs=1 or more")
+        raise ConfigError(
+            "to=native: the model has no trees, as its weights are of epoch 0, the start: give a "
+            "run of which a later epoch was chosen"
+        )
     name, content = "model.cbm", model.content
     if isinstance(model, LightGBM):
         name = "model.txt"
