@@ -37,7 +37,7 @@ from ltr.data.lists import Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError
 from ltr.losses.batch import counted_lists
-from ltr.losses.mix import OF_RUN, losses_by_name
+from ltr.losses.mix import RUNTIME_ARGS, losses_by_name
 from ltr.models.rounds import LossObjective
 from ltr.relaxations.neuralsort import uniform_noise
 from ltr.scorers.parts import make
@@ -84,7 +84,7 @@ def test_a_config_holds_every_knob_with_its_default_and_is_shown_in_full(path: P
     assert [p.name for p in parameters[:3]] == ["scores", "labels", "mask"]
     assert {p.kind for p in parameters[3:]} <= {inspect.Parameter.KEYWORD_ONLY}
     # a generator is no setting: it is made by who calls
-    defaults = {p.name: p.default for p in parameters[3:] if p.name not in OF_RUN}
+    defaults = {p.name: p.default for p in parameters[3:] if p.name not in RUNTIME_ARGS}
     if path.stem == "neuralndcg_t":
         defaults["transposed"] = True
     if "parts" in knobs:  # the names of others stand there with the weight 0

@@ -227,7 +227,7 @@ def test_svm_ndcg_is_the_same_by_grades_and_by_scipy(monkeypatch: pytest.MonkeyP
     labels[0] = (5 * labels[0]).floor()  # few grades beside many
     mask, found = torch.arange(40) < torch.tensor([[40], [40], [31]]), []
     for most in (0, 24, 1000):
-        monkeypatch.setattr("ltr.losses.structured_hinge._MOST_GRADES", most)
+        monkeypatch.setattr("ltr.losses.structured_hinge._MAX_GRADES", most)
         given = scores.clone().requires_grad_()
         values = losses.svm_ndcg_loss(given, labels, mask, k=10, gain="linear")
         values.sum().backward()

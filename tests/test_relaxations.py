@@ -37,7 +37,7 @@ from ltr.relaxations import (
     sorting_network,
 )
 from ltr.relaxations.neuralsort import uniform_noise
-from ltr.relaxations.optimal_transport import places, standardised
+from ltr.relaxations.optimal_transport import squashed_scores, standardise_scores
 
 
 @pytest.mark.parametrize("junk", [math.nan, math.inf, -math.inf, 1e30])
@@ -292,12 +292,12 @@ def test_tied_items_have_one_place_wherever_the_list_ends() -> None:
     for dtype, size in itertools.product((torch.float32, torch.float64), range(2, 20)):
         scores = (1.2 * torch.randn(8, size, generator=generator)).round().to(dtype)
         mask = torch.ones(8, size, dtype=torch.bool)
-        found = places(scores.requires_grad_(), mask)
+        found = squashed_scores(scores.requires_grad_(), mask)
         tied = scores.unsqueeze(-1) == scores.unsqueeze(-2)
         assert (found.unsqueeze(-1) == found.unsqueeze(-2))[tied].all()
         weights = torch.arange(1.0, size + 1).to(dtype)
         (slope,) = torch.autograd.grad((found * weights).sum(), scores)
-        plain = standardised(scores, mask).sigmoid() / (size - 1)
+        plain = standardise_scores(scores, mask).sigmoid() / (size - 1)
         (expected,) = torch.autograd.grad((plain * weights).sum(), scores)
         torch.testing.assert_close((found, slope), (plain, expected))
 
