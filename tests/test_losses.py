@@ -69,7 +69,7 @@ def variants() -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_a_config_holds_every_knob_with_its_default_and_is_shown_in_full(path: Path) -> None:
+def test_loss_config_holds_every_knob_with_its_default_and_is_shown_in_full(path: Path) -> None:
     config, found, text = loss_config(path.stem), details(path.stem), path.read_text()
     loss, knobs = import_function(config.target), config.values
     assert text in found
@@ -102,7 +102,7 @@ def shown(capsys, monkeypatch, *arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_every_config_is_in_the_table(capsys, monkeypatch) -> None:
+def test_list_losses_shows_every_config(capsys, monkeypatch) -> None:
     out = shown(capsys, monkeypatch)
     for path in CONFIGS:
         text = path.read_text()
@@ -118,7 +118,7 @@ def test_every_config_is_in_the_table(capsys, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_of_labels_is_what_losses_metrics_and_trees_do() -> None:
+def test_labels_page_matches_losses_metrics_and_trees() -> None:
     for library in ("lightgbm", "xgboost", "catboost"):
         pytest.importorskip(library)
     table = runpy.run_path(str(ROOT / "docs" / "labels.py"))["label_table"]()
@@ -132,7 +132,7 @@ def test_the_page_of_labels_is_what_losses_metrics_and_trees_do() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", variants())
-def test_battery(loss: partial[Tensor]) -> None:
+def test_loss_has_every_property(loss: partial[Tensor]) -> None:
     subject = Subject(loss, metric=GOES_TO.get(loss.func.__name__))
     wrong = []
     for prop in LOSS_PROPERTIES:
@@ -161,7 +161,7 @@ def applies(prop: str, loss: partial[Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("name", [*NAMES, "distil_loss teacher"])
-def test_labels_and_a_teacher_are_constants(name: str) -> None:
+def test_loss_treats_labels_and_teacher_as_constants(name: str) -> None:
     name, *given = name.split()
     scores, labels, mask = ragged()
     labels = labels.masked_fill(~mask, math.nan).requires_grad_()
@@ -174,7 +174,7 @@ def test_labels_and_a_teacher_are_constants(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted({*GOES_TO, "ranknet_loss", "lambdarank_loss"}))
-def test_a_list_of_one_grade_without_relevant_items_has_no_gradient(name: str) -> None:
+def test_loss_without_relevant_items_has_no_gradient(name: str) -> None:
     scores, _, mask = ragged()
     for knobs in ({}, {"stochastic": True}) if name == "neural_ndcg_loss" else ({},):
         loss = partial(getattr(losses, name), **knobs)
@@ -187,7 +187,7 @@ both_paths = pytest.mark.parametrize("path", ["kernel", "plain"])
 
 
 @both_paths
-def test_a_label_that_a_table_lacks_makes_its_list_nan(
+def test_loss_is_nan_where_gain_table_lacks_a_label(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if path == "plain":
@@ -211,7 +211,7 @@ ANY_LABEL = {
 
 
 @both_paths
-def test_a_label_below_0_makes_its_list_nan_where_a_loss_counts_gains_or_grades(
+def test_loss_of_gains_or_grades_is_nan_for_label_below_0(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if path == "plain":
@@ -233,7 +233,7 @@ def test_a_label_below_0_makes_its_list_nan_where_a_loss_counts_gains_or_grades(
 
 
 @both_paths
-def test_the_slope_of_lapndcg_exists_at_ties(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lap_ndcg_has_gradient_at_ties(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
         plain(monkeypatch)
     scores = torch.tensor([[0.5, 0.5, -1.0, 0.5, -1.0]], dtype=torch.float64, requires_grad=True)
@@ -242,7 +242,7 @@ def test_the_slope_of_lapndcg_exists_at_ties(path: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("loss", [losses.listmle_loss, losses.p_listmle_loss])
-def test_a_shift_of_all_scores_costs_no_digits(
+def test_listmle_keeps_its_digits_under_a_shift(
     loss: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain(monkeypatch)
@@ -255,7 +255,7 @@ def test_a_shift_of_all_scores_costs_no_digits(
     torch.testing.assert_close(found, expected)
 
 
-def test_ties_are_drawn_evenly_among_the_orders_that_the_labels_allow() -> None:
+def test_listmle_draws_orders_of_ties_evenly() -> None:
     repeats, scores = 6000, torch.tensor([0.5, -1.0, 2.0, 0.1], dtype=torch.float64)
     mask = torch.ones(repeats, 4, dtype=torch.bool)
     labels = torch.tensor([0.0, 1, 0, 0])
@@ -271,16 +271,16 @@ def test_ties_are_drawn_evenly_among_the_orders_that_the_labels_allow() -> None:
     assert max(abs(count - repeats / 6) for count in counts) < 4 * deviation
 
 
-def test_ties_that_are_drawn_mostly_in_file_order_are_caught(
+def test_listmle_draws_mostly_in_file_order_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     biased = lambda *given: uniform_noise(*given) / 2 + torch.arange(given[0].shape[-1])  # noqa: E731
     monkeypatch.setattr("ltr.losses.listwise.uniform_noise", biased)
     with pytest.raises(AssertionError):
-        test_ties_are_drawn_evenly_among_the_orders_that_the_labels_allow()
+        test_listmle_draws_orders_of_ties_evenly()
 
 
-def test_ordinal_counts_a_label_between_two_grades_as_both() -> None:
+def test_ordinal_counts_label_between_two_grades_as_both() -> None:
     scores = torch.tensor([[0.3, -1.0, 2.0, 9.0]], dtype=torch.float64)
     labels = torch.tensor([[1.0, 2.0, 0.0, 9.0]], dtype=torch.float64)
     mask = torch.tensor([[True, True, True, False]])
@@ -318,7 +318,7 @@ WRONG: dict[str, tuple[list[Any], str]] = {  # what a knob of that name refuses,
 
 
 @both_paths
-def test_bad_knobs_end_with_the_remedy(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_refuses_wrong_knob_with_remedy(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
         plain(monkeypatch)
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
@@ -342,7 +342,7 @@ def test_bad_knobs_end_with_the_remedy(path: str, monkeypatch: pytest.MonkeyPatc
 
 
 @both_paths
-def test_a_number_of_numpy_counts_as_a_number(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_accepts_numbers_of_numpy(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
         plain(monkeypatch)
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
@@ -368,7 +368,7 @@ def test_a_number_of_numpy_counts_as_a_number(path: str, monkeypatch: pytest.Mon
     assert value_and_gradient(mixed, *ragged()).value.isfinite().all()
 
 
-def test_a_weight_below_0_makes_the_mean_nan() -> None:
+def test_mean_over_batch_is_nan_for_weight_below_0() -> None:
     values, labels = torch.tensor([4.0, 2.0]), torch.tensor([[1.0], [0.0]])
     mask = torch.ones(2, 1, dtype=torch.bool)
     for weights in torch.tensor([[-1.0, 1.0], [2.0, -1.0], [-1.0, -2.0]]):
@@ -377,7 +377,7 @@ def test_a_weight_below_0_makes_the_mean_nan() -> None:
             assert mean.isnan()
 
 
-def test_reduction_counts_lists() -> None:
+def test_mean_over_batch_counts_lists() -> None:
     mask = torch.tensor([[True, True], [True, False], [False, False]])
     labels = torch.tensor([[0.0, 2.0], [0.0, 5.0], [1.0, 1.0]])  # relevant, empty, no items
     values = torch.tensor([3.0, 1.0, math.nan], requires_grad=True)
@@ -397,7 +397,7 @@ def test_reduction_counts_lists() -> None:
     assert losses.mean_over_batch(values, labels, mask, weights=torch.zeros(3)) == 0
 
 
-def test_a_mix_is_the_sum_of_its_parts_which_draw_from_its_generator() -> None:
+def test_mix_is_sum_of_its_parts_which_draw_from_its_generator() -> None:
     given = [
         *("loss=mix", "suggested.levels=7", "loss.parts.rmse=0.5", "loss.parts.listnet=0"),
         *("loss.parts.neuralndcg=2", "+loss.knobs.neuralndcg.temperature=0.1"),
@@ -424,11 +424,11 @@ def test_a_mix_is_the_sum_of_its_parts_which_draw_from_its_generator() -> None:
         ({"parts": {"listnet": 0}}, "no part of the mix has a weight: set loss.parts.NAME=1"),
     ],
 )
-def test_what_is_wrong_in_a_mix_is_named(knobs: dict[str, Any], said: str) -> None:
+def test_mix_names_wrong_argument(knobs: dict[str, Any], said: str) -> None:
     assert refused(lambda: losses.mix_loss(*ragged(), **knobs), ConfigError).startswith(said)
 
 
-def test_a_kept_mix_names_no_other_code(tmp_path: Path) -> None:
+def test_mix_in_checkpoint_refuses_foreign_code(tmp_path: Path) -> None:
     kept = config_to_keep(compose("loss=mix", "+loss.knobs.listnet={}"), tmp_path)
     assert make(trusted(kept, ["loss"]).loss, "loss") is not None
     kept["loss"]["knobs"]["listnet"] = {"_target_": "os.system", "command": "true"}
@@ -453,7 +453,7 @@ def heavy(lists: Lists, which: int) -> Lists:
 
 
 @pytest.mark.parametrize("loss", ["neuralndcg", "mse"])
-def test_the_gradient_of_a_list_that_weighs_2_is_twice_that_of_the_list(loss: str) -> None:
+def test_loss_objective_doubles_gradient_of_list_with_weight_2(loss: str) -> None:
     lists = mixed(5)
     scores = np.random.default_rng(0).normal(size=lists.items)
     once = LossObjective(a_loss(loss), tensors(lists))
@@ -463,7 +463,7 @@ def test_the_gradient_of_a_list_that_weighs_2_is_twice_that_of_the_list(loss: st
 
 
 @pytest.mark.slow
-def test_networks_and_trees_learn_the_same_from_a_list_twice(tmp_path: Path) -> None:
+def test_training_on_list_of_weight_2_equals_list_twice(tmp_path: Path) -> None:
     train, others = mixed(8), {"vali": mixed(5, seed=1), "test": mixed(5, seed=2)}
     assert train.columns == COLUMNS
     for model, more in (
@@ -481,7 +481,7 @@ def test_networks_and_trees_learn_the_same_from_a_list_twice(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_loss_of_an_epoch_is_the_weighted_mean_however_batched(
+def test_epoch_loss_is_weighted_mean_for_any_batching(
     tmp_path: Path,
 ) -> None:
     data, means = mixed_data(6, weights=True), []
@@ -492,7 +492,7 @@ def test_the_loss_of_an_epoch_is_the_weighted_mean_however_batched(
     assert means[0] == pytest.approx(means[1], rel=1e-5)
 
 
-def test_an_rmse_of_exactly_0_has_the_gradient_0() -> None:
+def test_rmse_of_exactly_0_has_gradient_0() -> None:
     data = torch.zeros(1, 2), torch.tensor([[2.5, 2.5]]), torch.ones(1, 2, dtype=torch.bool)
     value, gradient = value_and_gradient(losses.rmse_loss, *data)
     assert (value.item(), gradient.tolist()) == (0, [[0, 0]])

@@ -126,12 +126,12 @@ def check(name: str, loss: Callable[..., Any], knobs: dict[str, Any], size: int)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("name", "knobs"), CASES)
-def test_loss_is_its_formula(name: str, knobs: dict[str, Any], size: int) -> None:
+def test_loss_equals_its_formula(name: str, knobs: dict[str, Any], size: int) -> None:
     check(name, LOSSES[name][0], knobs, size)
 
 
 @pytest.mark.parametrize(("name", "knobs"), TURNED)
-def test_the_gradient_with_other_knobs_is_the_slope(name: str, knobs: dict[str, Any]) -> None:
+def test_loss_gradient_with_other_knobs_agrees_with_finite_differences(name: str, knobs: dict[str, Any]) -> None:
     subject = Subject(partial(LOSSES[name][0], **knobs), grades=4)
     verdict = judge(the_gradient_agrees_with_finite_differences, subject)
     assert verdict.outcome == HOLDS, verdict
@@ -139,7 +139,7 @@ def test_the_gradient_with_other_knobs_is_the_slope(name: str, knobs: dict[str, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", planted_faults.OF_KNOBS)
-def test_a_fault_of_a_knob_is_caught(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_formula_catches_planted_fault_of_knob(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = fault.split()[0]
     wrong, patches = planted_faults.OF_KNOBS[fault]
     for target, value in patches.items():
@@ -154,7 +154,7 @@ def test_a_fault_of_a_knob_is_caught(fault: str, monkeypatch: pytest.MonkeyPatch
     assert LOSSES[name][2][0] not in caught, "not with its knobs as they are"
 
 
-def test_every_loss_has_a_reference() -> None:
+def test_references_cover_every_loss() -> None:
     by_all_rankings = {"plrank", "svmmap", "svmndcg"}  # below
     assert {name.split()[0] for name in LOSSES} | by_all_rankings == set(loss_names())
 
@@ -186,7 +186,7 @@ def check_worst(loss: Callable[..., Tensor], scores: Tensor, labels: Tensor, wor
 
 
 @pytest.mark.parametrize("path", ["kernel", "plain"])
-def test_svm_map_is_the_largest_of_all_rankings(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_svm_map_is_maximum_over_all_rankings(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
         plain(monkeypatch)
     for scores, labels in small_lists():
@@ -205,7 +205,7 @@ each_gain = pytest.mark.parametrize("gain", ["exp2", "linear", TABLE], ids=str)
 
 @each_gain
 @pytest.mark.parametrize("k", [None, 1, 2, 4])
-def test_svm_ndcg_is_the_largest_of_all_rankings(k: int | None, gain: Any) -> None:
+def test_svm_ndcg_is_maximum_over_all_rankings(k: int | None, gain: Any) -> None:
     for scores, labels in small_lists():
         n = len(scores)
         ranks, scores = rankings(n), scores.requires_grad_()
@@ -221,7 +221,7 @@ def test_svm_ndcg_is_the_largest_of_all_rankings(k: int | None, gain: Any) -> No
         check_worst(loss, scores, labels, 1 - exact + means - ideal)
 
 
-def test_svm_ndcg_is_the_same_by_grades_and_by_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_svm_ndcg_by_grades_equals_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     scores, labels = (torch.rand(3, 40, generator=generator).double() for _ in range(2))
     labels[0] = (5 * labels[0]).floor()  # few grades beside many
@@ -238,7 +238,7 @@ def test_svm_ndcg_is_the_same_by_grades_and_by_scipy(monkeypatch: pytest.MonkeyP
 
 @each_gain
 @pytest.mark.parametrize("k", [None, 1, 3])
-def test_a_pair_of_lambdarank_weighs_what_its_swap_changes(k: int | None, gain: Any) -> None:
+def test_lambdarank_weight_is_ndcg_change_of_swap(k: int | None, gain: Any) -> None:
     for scores, labels in small_lists():
         ranks, total = torch.from_numpy(ref.ranks(scores.numpy())).double()[None], 0.0
         mask = torch.ones_like(ranks, dtype=torch.bool)
@@ -254,7 +254,7 @@ def test_a_pair_of_lambdarank_weighs_what_its_swap_changes(k: int | None, gain: 
 
 
 @pytest.mark.parametrize("path", ["scipy", "plain"])
-def test_isotonic_targets_are_the_closest(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rankprop_isotonic_targets_are_closest(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     lists = random_lists(3, torch.float64, size=12)
@@ -273,7 +273,7 @@ def test_isotonic_targets_are_the_closest(path: str, monkeypatch: pytest.MonkeyP
 
 @each_gain
 @pytest.mark.parametrize("k", [1, 2, 3, None])
-def test_pl_rank_has_no_bias(k: int | None, gain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plrank_is_unbiased(k: int | None, gain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     temperature, scores = 0.7, torch.tensor([0.4, -0.3, 1.1, 0.2], dtype=torch.float64)
     places, mask = rankings(4) - 1, torch.ones(24, 4, dtype=torch.bool)
     labels = torch.tensor([2.0, 0, 1, 1], dtype=torch.float64).expand(24, 4)

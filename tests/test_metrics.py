@@ -134,7 +134,7 @@ def slow_values(
 @pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=range(len(CONVENTIONS)))
 @pytest.mark.parametrize("ties", ["file", "averaged"])
-def test_agrees_with_slow_formulas(name: str, convention: Convention, ties: str) -> None:
+def test_metric_equals_slow_formula(name: str, convention: Convention, ties: str) -> None:
     data = random_lists([1, 1, 2, 3, 4, 7, 20, 20, 90], 100, scores=20)
     if ties == "averaged":
         data = random_lists([1, 2, 3, 4, 5, 5, 5], 8, scores=1, seed=1)
@@ -160,7 +160,7 @@ OWN = Metric("first_label", own=first_label)
 @pytest.mark.parametrize(
     "metric", [*map(parse_metric, METRICS), parse_metric("map@2"), OWN], ids=str
 )
-def test_with_ties_averaged_the_order_of_the_rows_does_not_matter(metric: Metric) -> None:
+def test_ties_averaged_ignores_order_of_rows(metric: Metric) -> None:
     scores, labels, mask = random_lists([1, 2, 3, 4, 5, 5, 7, 20], 24, scores=2, seed=5)
     averaged, convention = TiesAveraged(metric), Convention(empty="skip", levels=5)
     value = averaged(scores, labels, mask, convention)
@@ -177,7 +177,7 @@ def test_with_ties_averaged_the_order_of_the_rows_does_not_matter(metric: Metric
     assert torch.equal(averaged(apart, labels, mask, convention).nan_to_num(), plain.nan_to_num())
 
 
-def test_a_metric_without_averaged_ties_counts_the_best_and_the_worst_order() -> None:
+def test_ties_averaged_takes_mean_of_best_and_worst_order() -> None:
     scores, labels = row(0.5, 0.5, 0.5, 0.1), row(1, 4, 0, 3)
     value = TiesAveraged(OWN)(scores, labels, all_items(scores), Convention())
     assert value.item() == (4 + 0) / 2
@@ -188,7 +188,7 @@ def test_a_metric_without_averaged_ties_counts_the_best_and_the_worst_order() ->
     assert value.item() == pytest.approx((best + worst).item() / 2, rel=1e-12)
 
 
-def test_whole_labels_may_be_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metric_accepts_integer_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
     scores, mask = row(0.9, 0.5, 0.1, 0.3), torch.tensor([[True, True, True, False]])
     whole = torch.tensor([[1, 0, 2, 9]])
@@ -198,7 +198,7 @@ def test_whole_labels_may_be_integers(monkeypatch: pytest.MonkeyPatch) -> None:
             assert torch.equal(Metric(name, 2)(given, whole, mask), expected), name
 
 
-def test_the_ideal_is_computed_as_the_figure_is() -> None:
+def test_ndcg_of_ideal_order_is_exactly_1() -> None:
     labels = torch.rand(200, 30, generator=torch.Generator().manual_seed(0))  # float32
     mask = torch.ones_like(labels, dtype=torch.bool)
     for name in ("ndcg", "mean_ndcg", "ndcg_beta"):
@@ -222,7 +222,7 @@ def test_err_of_many_grades_is_finite() -> None:
 
 @pytest.mark.parametrize("ties", ["file", "averaged"])
 @pytest.mark.parametrize("name", METRICS)
-def test_a_nan_label_makes_its_list_nan_and_no_other(name: str, ties: str) -> None:
+def test_metric_is_nan_for_list_with_nan_label_only(name: str, ties: str) -> None:
     scores = torch.tensor([[0.5, 0.1], [0.5, 0.1], [0.5, 0.1]])
     labels = torch.tensor([[1.0, math.nan], [0, math.nan], [1, math.nan]])
     mask = torch.tensor([[True, True], [True, True], [True, False]])
@@ -234,7 +234,7 @@ def test_a_nan_label_makes_its_list_nan_and_no_other(name: str, ties: str) -> No
 
 @pytest.mark.parametrize("gain", ["exp2", "linear"])
 @pytest.mark.parametrize("name", METRICS)
-def test_a_label_below_0_makes_its_list_nan_and_no_other(
+def test_metric_is_nan_for_list_with_label_below_0_only(
     name: str, gain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
@@ -251,7 +251,7 @@ def test_a_label_below_0_makes_its_list_nan_and_no_other(
 
 
 @pytest.mark.parametrize("k", [1, 10, 30])
-def test_sklearn_convention_is_sklearn_with_ties(k: int) -> None:
+def test_sklearn_convention_equals_sklearn_with_ties(k: int) -> None:
     rng = np.random.default_rng(k)
     labels, scores = rng.choice([0, 0, 0, 1, 2, 4], (60, 15)), rng.integers(0, 4, (60, 15))
     labels[:3] = 0
@@ -263,7 +263,7 @@ def test_sklearn_convention_is_sklearn_with_ties(k: int) -> None:
     assert mean_over_lists(values, empty=0) == pytest.approx(ndcg_score(labels, scores, k=k))
 
 
-def test_an_item_scored_minus_infinity_was_not_retrieved() -> None:
+def test_metric_treats_score_of_minus_infinity_as_not_retrieved() -> None:
     scores, labels = row(2, -math.inf, 1, -math.inf), row(1, 1, 1, 9)
     mask = torch.tensor([[True, True, True, False]])
     assert ndcg(scores, labels, mask).item() == pytest.approx(
@@ -291,7 +291,7 @@ REFUSED: list[tuple[str, Any, str]] = [
 ]
 
 
-def test_what_is_wrong_ends_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metric_and_convention_refuse_wrong_values_with_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
     data = row(1), row(1), all_items(row(1))
     for knob, value, remedy in REFUSED:
@@ -314,7 +314,7 @@ def test_what_is_wrong_ends_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> 
         err(row(0.1), row(3), all_items(row(1)), levels=3)
 
 
-def test_a_mean_leaves_out_skipped_lists_and_hides_no_model_that_broke_down() -> None:
+def test_mean_over_lists_skips_empty_lists_but_no_broken_model() -> None:
     values = torch.tensor([1.0, math.nan])
     assert mean_over_lists(values, empty="skip") == 1
     assert math.isnan(mean_over_lists(values, empty=1.0))
@@ -340,7 +340,7 @@ def test_a_mean_leaves_out_skipped_lists_and_hides_no_model_that_broke_down() ->
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float16, torch.bfloat16, torch.float32])
-def test_a_metric_of_ones_own_keeps_its_digits(
+def test_custom_metric_keeps_its_digits(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
@@ -357,7 +357,7 @@ def test_a_metric_of_ones_own_keeps_its_digits(
 
 @pytest.mark.parametrize("whole", [np.int64, np.int32, np.uint8])
 @pytest.mark.parametrize("real", [np.float64, np.float32])
-def test_numbers_of_numpy_are_numbers(
+def test_metric_accepts_numbers_of_numpy(
     whole: type, real: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
@@ -381,7 +381,7 @@ def test_numbers_of_numpy_are_numbers(
         Metric("ndcg", np.True_)
 
 
-def test_a_convention_describes_itself() -> None:
+def test_convention_describes_every_key() -> None:
     other = Convention("skip", [0, 1, 2.5], "letor", "averaged", "zero", 2, "reachable", 3)
     for field, value in vars(other).items():
         said = other.describe([field])
@@ -397,7 +397,7 @@ MISSPELT = [
 ]
 
 
-def test_metric_names_round_trip_and_a_misspelt_one_says_how_to_write_it() -> None:
+def test_parse_metric_round_trips_and_refuses_misspelt_names() -> None:
     for text in ("ndcg", "dcg@100", "mean_ndcg", "ndcg_beta", "a.b2.C@7"):
         assert str(parse_metric(text)) == text
     for text in MISSPELT:
@@ -406,7 +406,7 @@ def test_metric_names_round_trip_and_a_misspelt_one_says_how_to_write_it() -> No
 
 
 @pytest.mark.slow
-def test_a_config_is_checked_and_losses_are_listed_without_torch() -> None:
+def test_metrics_parse_and_losses_list_without_torch() -> None:
     code = (
         "import sys; from ltr.metrics import Convention, parse_metric; parse_metric('ndcg@5'); "
         "from ltr.checks.list_losses import all_losses; all_losses(); "
@@ -427,7 +427,7 @@ NAMED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [path.stem for path in (CONFIGS / "metrics_as").glob("*.yaml")])
-def test_a_name_sets_every_key_but_the_data_s(name: str) -> None:
+def test_metrics_as_sets_every_key_but_levels(name: str) -> None:
     cfg = compose(f"metrics_as={name}")
     assert set(cfg.metrics_as[name]) == set(vars(Convention())) - {"levels"}
     assert make_convention(cfg) == NAMED[name]
@@ -436,7 +436,7 @@ def test_a_name_sets_every_key_but_the_data_s(name: str) -> None:
     }
 
 
-def test_single_keys_go_over_the_name() -> None:
+def test_convention_keys_override_metrics_as() -> None:
     cfg = compose("metrics_as=letor4", "convention.empty=skip", "convention.gain=[0,1,4]")
     assert make_convention(cfg) == Convention("skip", [0, 1, 4], "letor", short="zero")
     assert make_convention(compose()) == Convention()
@@ -463,7 +463,7 @@ def test_single_keys_go_over_the_name() -> None:
         ("gain=linear loss=mix", "linear", "linear"),
     ],
 )
-def test_one_word_sets_the_gain_of_loss_and_metrics(given: str, loss: Any, metric: Any) -> None:
+def test_gain_sets_loss_and_metrics(given: str, loss: Any, metric: Any) -> None:
     cfg = compose(*given.split())
     assert (make(cfg.loss, "loss").keywords["gain"], make_convention(cfg).gain) == (loss, metric)
 
@@ -476,13 +476,13 @@ def test_one_word_sets_the_gain_of_loss_and_metrics(given: str, loss: Any, metri
         ("+convention.gian=linear", "unexpected keyword argument 'gian'"),
     ],
 )
-def test_what_training_cannot_take_is_refused_before_data_is_read(given: str, said: str) -> None:
+def test_build_refuses_wrong_convention_before_data_is_read(given: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         build(compose(*given.split()))
 
 
 @pytest.mark.slow
-def test_a_run_stores_its_convention_and_others_can_be_asked_for(
+def test_run_stores_its_convention_and_evaluate_takes_others(
     tiny: list[str], tmp_path: Path
 ) -> None:
     cfg = compose(*tiny, "epochs=1", "metrics_as=letor4", "metrics=[ndcg@5,map,mean_ndcg,err]")
@@ -522,7 +522,7 @@ def lists(kind: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["grades", "ties", "real"])
-def test_lightgbm_is_lightgbm(kind: str) -> None:
+def test_lightgbm_convention_equals_lightgbm(kind: str) -> None:
     """A tree that cannot split, so that LightGBM evaluates the scores it is given.
 
     It refuses real-valued labels for ndcg.
@@ -552,6 +552,6 @@ def test_lightgbm_is_lightgbm(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ndcg", "map", "mrr", "precision", "recall", "err"])
-def test_an_empty_list_counts_1_unless_one_says_otherwise(name: str) -> None:
+def test_metric_of_empty_list_is_1_by_default(name: str) -> None:
     data = torch.tensor([[0.9, 0.5]]), torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
     assert getattr(metrics, name)(*data).tolist() == [1.0]

@@ -31,7 +31,7 @@ def composed(*data: Tensor, **knobs: Any) -> Tensor:
         return neural_ndcg_loss(*data, **knobs)
 
 
-def test_float32_keeps_the_floor_of_float32() -> None:
+def test_neural_ndcg_in_float32_keeps_the_floor_of_float32() -> None:
     # column 1 is about e^-50 next to a row sum of 1: float64 would scale it, float32 leaves it
     scores = torch.tensor([[0.0, 1e-6, 60.0]])
     data = torch.tensor([[3.0, 1.0, 0.0]]), torch.ones(1, 3, dtype=torch.bool)
@@ -43,7 +43,7 @@ def test_float32_keeps_the_floor_of_float32() -> None:
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-3)
 
 
-def test_stochastic_is_the_mean_over_the_same_draws() -> None:
+def test_stochastic_neural_ndcg_is_mean_over_draws() -> None:
     scores, labels, mask = random_lists(3, torch.float64)
 
     def drawn_alike(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def test_stochastic_is_the_mean_over_the_same_draws() -> None:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 300.0])
-def test_a_list_of_several_hundred_items_is_the_plain_formula(
+def test_neural_dcg_kernel_on_long_list_equals_plain_formula(
     temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores, labels, mask = (x[:1] for x in random_lists(7, torch.float64, size=650))
@@ -94,7 +94,7 @@ for size in (50, 6000):
 
 
 @pytest.mark.slow
-def test_a_long_list_needs_no_square_of_its_length() -> None:
+def test_neural_ndcg_memory_is_below_square_of_list_length() -> None:
     done = processes.run(LONG)
     assert done.returncode == 0, done.stderr
     short, long = map(int, done.stdout.split())
@@ -155,7 +155,7 @@ for i, power in enumerate((-6, -3, 0, 4)):
 
 @needs_triton
 @pytest.mark.slow
-def test_steps_of_the_kernel_are_those_of_the_cpu_at_all_temperatures() -> None:
+def test_triton_kernel_equals_cpu_at_all_temperatures() -> None:
     done = run_triton(INTERPRETED, TRITON_INTERPRET="1")
     assert done.stdout.split() == ["agrees"] * 6
 
@@ -191,13 +191,13 @@ for size, dtype, transposed, capability in json.loads(sys.argv[1]):
 
 @needs_triton
 @pytest.mark.slow
-def test_compiled_for_a_gpu_the_kernel_spills_nothing() -> None:
+def test_triton_kernel_spills_no_registers() -> None:
     cases = [(240, "float32", False, 90), (2048, "float32", True, 80), (16, "float64", True, 90)]
     lines = run_triton(COMPILED, json.dumps(cases)).stdout.splitlines()
     assert [json.loads(line) for line in lines] == [[0, True]] * 3
 
 
-def test_few_long_lists_take_the_plain_path() -> None:
+def test_worthwhile_is_false_for_few_long_lists() -> None:
     for lists, size in ((64, 1), (64, 2048), (1, 1000), (132, 2000)):
         assert worthwhile(lists, size, processors=132)
     for lists, size, processors in ((64, 2049, 132), (16, 2000, 132), (1, 2048, 1), (8, 2048, 1)):
@@ -210,7 +210,7 @@ def test_few_long_lists_take_the_plain_path() -> None:
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("size", [1, 16, 240, 1000])
-def test_the_gpu_agrees_with_the_cpu(
+def test_neural_ndcg_on_gpu_equals_cpu(
     size: int, dtype: torch.dtype, transposed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which a compiler cannot follow

@@ -41,7 +41,7 @@ from ltr.relaxations.optimal_transport import squashed_scores, standardise_score
 
 
 @pytest.mark.parametrize("junk", [math.nan, math.inf, -math.inf, 1e30])
-def test_padding_is_never_read(junk: float) -> None:
+def test_neural_sort_and_sinkhorn_never_read_padding(junk: float) -> None:
     scores, _, mask = random_lists(0, torch.float64, size=7)
     poisoned = scores.masked_fill(~mask, junk).requires_grad_()
     soft = neural_sort(poisoned, mask)
@@ -65,7 +65,7 @@ TABLE_1 = {
 
 
 @pytest.mark.parametrize("temperature", TABLE_1)
-def test_table_1_of_the_paper(temperature: float) -> None:
+def test_neural_sort_reproduces_table_1_of_the_paper(temperature: float) -> None:
     scores = torch.tensor([[0.5, 0.2, 0.1, 0.01, 0.65, 0.3]], dtype=torch.float64)
     labels = torch.tensor([4.0, 2, 1, 0, 4, 3], dtype=torch.float64)
     soft = neural_sort(scores, torch.ones(1, 6, dtype=torch.bool), temperature=temperature)
@@ -76,7 +76,7 @@ def test_table_1_of_the_paper(temperature: float) -> None:
 
 
 @pytest.mark.parametrize("sort", [neural_sort, network_sort])
-def test_a_shift_of_the_scores_changes_nothing(sort: Callable[..., torch.Tensor]) -> None:
+def test_soft_sort_ignores_shift_of_scores(sort: Callable[..., torch.Tensor]) -> None:
     scores = torch.tensor([[0.3, 0.71, -1.57, 0.52]]) + 1e4  # rounded to 1e-3
     expected = sort((scores - 1e4).double(), scores > 0).float()
     torch.testing.assert_close(sort(scores, scores > 0), expected, atol=1e-6, rtol=0)
@@ -86,7 +86,7 @@ def test_a_shift_of_the_scores_changes_nothing(sort: Callable[..., torch.Tensor]
 @pytest.mark.parametrize(
     ("max_iter", "tol"), [(1, 1e-6), (3, 1e-6), (30, 1e-6), (500, 1e-12), (30, 0.01)]
 )
-def test_sinkhorn_is_repeated_division_list_by_list(max_iter: int, tol: float, first: str) -> None:
+def test_sinkhorn_equals_repeated_division_of_each_list(max_iter: int, tol: float, first: str) -> None:
     scores, _, mask = random_lists(0, torch.float64, size=7)
     soft = neural_sort(scores, mask, temperature=0.3).requires_grad_()
     scale = partial(sinkhorn, mask=mask, max_iter=max_iter, tol=tol, first=first)
@@ -105,7 +105,7 @@ def test_sinkhorn_is_repeated_division_list_by_list(max_iter: int, tol: float, f
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("first", ["columns", "rows"])
-def test_a_column_that_underflowed_stays_finite(dtype: torch.dtype, first: str) -> None:
+def test_sinkhorn_of_underflowed_column_is_finite(dtype: torch.dtype, first: str) -> None:
     smallest = torch.finfo(dtype).tiny
     for value in (0.0, smallest / 4, smallest, smallest**0.5 / 2, smallest**0.5 * 2):
         matrix = torch.tensor([[[1.0, 0, 0.5], [0.5, 0, 0.5], [0.25, 0, 0.5]]], dtype=dtype)
@@ -119,7 +119,7 @@ def test_a_column_that_underflowed_stays_finite(dtype: torch.dtype, first: str) 
             assert (scaled[:, :, 1] == 0).all()
 
 
-def test_autocast_does_not_reach_the_sums() -> None:
+def test_sinkhorn_sums_ignore_autocast() -> None:
     scores, _, mask = random_lists(0, torch.float32, size=7)
     soft, weights = neural_sort(scores, mask).requires_grad_(), torch.arange(7.0)
     (expected,) = torch.autograd.grad((sinkhorn(soft, mask) * weights).sum(), soft)
@@ -148,7 +148,7 @@ SORTS = {
 
 
 @pytest.mark.parametrize("sort", SORTS)
-def test_the_limit_is_the_permutation_and_nothing_stands_outside(sort: str) -> None:
+def test_soft_permutation_has_the_permutation_as_limit_and_is_0_outside(sort: str) -> None:
     scores, _, mask = ragged()
     mask = torch.cat([mask, torch.zeros(1, 8, dtype=torch.bool)])
     scores = torch.cat([scores, scores[:1]]).masked_fill(~mask, math.nan)
@@ -164,7 +164,7 @@ NETWORKS = list(itertools.product(sorting_network._NETWORKS, sorting_network._DI
 
 
 @pytest.mark.parametrize(("network", "distribution"), NETWORKS)
-def test_a_soft_network_is_doubly_stochastic_and_mostly_monotonic(
+def test_network_sort_is_doubly_stochastic_and_mostly_monotonic(
     network: str, distribution: str
 ) -> None:
     scores, _, mask = random_lists(0, torch.float64, size=13)
@@ -182,7 +182,7 @@ def test_a_soft_network_is_doubly_stochastic_and_mostly_monotonic(
 
 
 @pytest.mark.parametrize("network", sorting_network._NETWORKS)
-def test_the_loss_is_of_the_matrix_and_does_not_jump(network: str) -> None:
+def test_network_ndcg_is_of_the_matrix_and_continuous(network: str) -> None:
     scores, labels, mask = random_lists(0, torch.float64, size=13)
     order, gain = ideal_order(scores, labels, mask), gains(labels, mask)
     found = soft_dcg(network_sort(scores, mask, order=order, network=network), gain, k=3)
@@ -202,7 +202,7 @@ def test_the_loss_is_of_the_matrix_and_does_not_jump(network: str) -> None:
     ("distribution", "slope", "error"),
     [("reciprocal", 1.0, 1 / 4), ("cauchy", 1 / math.pi, 1 / math.pi**2), ("optimal", 1.0, 1 / 16)],
 )
-def test_a_soft_maximum_is_as_close_as_the_paper_says(
+def test_network_sort_maximum_has_error_of_the_paper(
     distribution: str, slope: float, error: float
 ) -> None:
     apart = torch.logspace(-2, 6, 99, dtype=torch.float64)
@@ -213,7 +213,7 @@ def test_a_soft_maximum_is_as_close_as_the_paper_says(
 
 
 @pytest.mark.slow
-def test_drawn_scores_are_of_the_plackett_luce_model() -> None:
+def test_drawn_scores_follow_the_plackett_luce_model() -> None:
     scores, n = torch.tensor([[-2.0, -1.0, 1.0]], dtype=torch.float64), 4000
     knobs = {"temperature": 1e-6, "n_samples": n, "generator": seeded()}
     soft = stochastic_neural_sort(scores, scores < 2, **knobs)
@@ -225,7 +225,7 @@ def test_drawn_scores_are_of_the_plackett_luce_model() -> None:
 
 
 @pytest.mark.parametrize("counted", [True, False], ids=["CPU", "off the CPU"])
-def test_noise_is_drawn_for_items_and_by_the_generator_alone(
+def test_uniform_noise_is_drawn_for_items_by_the_generator_only(
     counted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, _, mask = random_lists(0, torch.float64)
@@ -244,7 +244,7 @@ def test_noise_is_drawn_for_items_and_by_the_generator_alone(
 
 
 @pytest.mark.parametrize("size", [2, 10, 100, 1000])
-def test_the_ranks_are_near_those_of_sorting(size: int) -> None:
+def test_learned_ranks_are_near_those_of_sorting(size: int) -> None:
     scores = torch.randn(4, size, generator=torch.Generator().manual_seed(1))
     mask = torch.ones_like(scores, dtype=torch.bool)
     mask[0, size // 2 :] = False
@@ -256,14 +256,14 @@ def test_the_ranks_are_near_those_of_sorting(size: int) -> None:
         assert (found[0] <= max(1, size // 2)).all()
 
 
-def test_reading_the_network_draws_nothing() -> None:
+def test_learned_ranks_draw_nothing_when_reading_the_network() -> None:
     before = torch.get_rng_state()
     learned_sorter._read.cache_clear()
     learned_ranks(torch.ones(1, 3), torch.ones(1, 3) > 0)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_first_call_in_another_mode_leaves_no_trace() -> None:
+def test_learned_ranks_first_call_in_another_mode_leaves_no_trace() -> None:
     scores = torch.tensor([[0.1, 0.9, 0.5]], requires_grad=True)
     mask = torch.ones(1, 3, dtype=torch.bool)
     expected = learned_ranks(scores, mask)
@@ -287,7 +287,7 @@ def test_a_first_call_in_another_mode_leaves_no_trace() -> None:
         assert (slope != 0).all(), mode
 
 
-def test_tied_items_have_one_place_wherever_the_list_ends() -> None:
+def test_squashed_scores_are_equal_for_tied_items() -> None:
     generator = torch.Generator().manual_seed(0)
     for dtype, size in itertools.product((torch.float32, torch.float64), range(2, 20)):
         scores = (1.2 * torch.randn(8, size, generator=generator)).round().to(dtype)
@@ -303,7 +303,7 @@ def test_tied_items_have_one_place_wherever_the_list_ends() -> None:
 
 
 @pytest.mark.slow
-def test_the_same_seed_teaches_the_same_network_which_the_loss_takes(tmp_path: Path) -> None:
+def test_teach_sorter_is_reproducible_and_sodeep_takes_its_file(tmp_path: Path) -> None:
     main = runpy.run_path(str(ROOT / "examples" / "teach_sorter.py"))["main"]
 
     def quick(output: Path, *more: str) -> None:
@@ -336,7 +336,7 @@ def test_the_same_seed_teaches_the_same_network_which_the_loss_takes(tmp_path: P
         quick(tmp_path / "b.json")
 
 
-def test_a_file_that_cannot_be_read_says_how_to_make_it(tmp_path: Path) -> None:
+def test_learned_ranks_refuse_unreadable_file_with_remedy(tmp_path: Path) -> None:
     for number, content in enumerate(("{", '{"weights": {"item.weight": [[1.0]]}}')):
         (tmp_path / f"{number}.json").write_text(content)
     for path in (tmp_path / "0.json", tmp_path / "1.json", tmp_path / "none", "/dev/zero", "."):

@@ -41,15 +41,15 @@ def neural_ndcg_loss(
     r"""Return minus NeuralNDCG@k of each list.
 
     .. math::
-        \mathrm{NeuralNDCG}@k = \frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r), \qquad
-        S = \mathrm{sinkhorn}(\mathrm{neural\_sort}(s))
+        \mathrm{NeuralNDCG}@k = \frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r)
 
-    where g are the gains and d(r) = 1/log2(1 + r). The transposed variant is
+    where S = sinkhorn(neural_sort(s)), g are the gains, and d(r) = 1/log2(1 + r). The transposed
+    variant is
 
     .. math::
-        \frac{1}{\mathrm{maxDCG}@k} \sum_j g_j \, (S' d)_j
+        \frac{1}{\mathrm{maxDCG}@k} \sum_j g_j \, (T d)_j
 
-    where S' is the scaling of the transposed matrix, and d(r) is 0 beyond k.
+    where T is the scaling of the transposed matrix, and d(r) is 0 beyond k.
 
     On the CPU a list of n items takes at most n^2 time, and at most 32 MiB of memory in each
     thread. On an NVIDIA GPU a kernel is used for lists padded to at most 2,048 items, except for
@@ -114,11 +114,10 @@ def ot_ndcg_loss(
     r"""Return minus NDCG@k of each list, sorted by optimal transport.
 
     .. math::
-        -\frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r), \qquad
-        S = \mathrm{ot\_sort}(s)
+        -\frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r)
 
-    where g are the gains and d(r) = 1/log2(1 + r).
-    Scores are standardised list by list, so that their unit does not matter.
+    where S = ot_sort(s), g are the gains, and d(r) = 1/log2(1 + r). Scores are standardised list by
+    list, so that their unit does not matter.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -166,10 +165,9 @@ def softsort_ndcg_loss(
     r"""Return minus NDCG@k of each list, sorted by SoftSort.
 
     .. math::
-        -\frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r), \qquad
-        S = \mathrm{sinkhorn}(\mathrm{soft\_sort}(s))
+        -\frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r)
 
-    where g are the gains and d(r) = 1/log2(1 + r).
+    where S = sinkhorn(soft_sort(s)), g are the gains, and d(r) = 1/log2(1 + r).
 
     The loops of the CPU, which a GPU uses too, form no matrix: apart from one sort, a list takes
     time and memory in proportion to its number of items.

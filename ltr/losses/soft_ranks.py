@@ -106,8 +106,8 @@ def lap_ndcg_loss(
         r_j = 1 + \sum_{i \ne j} \Phi\left(\frac{s_i - s_j}{\mathrm{temperature}}\right)
 
     where g are the gains. Without k, t = 1; with k, t(r) = sigmoid(cut_slope (k + 1/2 - r)) is a
-    smooth cutoff.
-    Phi(x) is 1/2 e^x for x <= 0 and 1 - 1/2 e^-x for x > 0. A list takes only the time of one sort.
+    smooth cutoff. Phi(x) is 1/2 e^x for x <= 0 and 1 - 1/2 e^-x for x > 0. A list takes only the
+    time of one sort.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -180,13 +180,12 @@ def sodeep_loss(
     r"""Return minus NDCG@k of each list with learned soft ranks.
 
     .. math::
-        -\frac{1}{\mathrm{maxDCG}@k} \sum_j \frac{g_j \, t(r_j)}{\log_2(1 + r_j)}, \qquad
-        r = \mathrm{learned\_ranks}(s)
+        -\frac{1}{\mathrm{maxDCG}@k} \sum_j \frac{g_j \, t(r_j)}{\log_2(1 + r_j)}
 
-    where g are the gains. Without k, t = 1; with k, t(r) = sigmoid(cut_slope (k + 1/2 - r)) is a
-    smooth cutoff.
-    ``learned_ranks`` is a network that was trained to sort. Neither the unit nor a shift of the
-    scores matters. There is no temperature with which the value goes to the exact NDCG@k.
+    where r = learned_ranks(s), and g are the gains. Without k, t = 1; with k, t(r) =
+    sigmoid(cut_slope (k + 1/2 - r)) is a smooth cutoff. ``learned_ranks`` is a network that was
+    trained to sort. Neither the unit nor a shift of the scores matters. There is no temperature
+    with which the value goes to the exact NDCG@k.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.

@@ -22,14 +22,13 @@ def network_ndcg_loss(
     r"""Return minus NDCG@k of each list, sorted by a differentiable sorting network.
 
     .. math::
-        -\frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r), \qquad
-        S = \mathrm{network\_sort}(s)
+        -\frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r)
 
-    where g are the gains and d(r) = 1/log2(1 + r).
-    S is doubly stochastic, so that no Sinkhorn scaling is needed. Only g is carried through the
-    network: a list of n items takes O(n log^2 n) time and memory with ``bitonic``, O(n^2) with
-    ``odd_even``. The loss approaches minus the exact NDCG@k as the temperature goes to 0. At a high
-    temperature some gain stays where it entered, and the loss is nearer to -1 than minus NDCG is.
+    where S = network_sort(s), g are the gains, and d(r) = 1/log2(1 + r). S is doubly stochastic, so
+    that no Sinkhorn scaling is needed. Only g is carried through the network: a list of n items
+    takes O(n log^2 n) time and memory with ``bitonic``, O(n^2) with ``odd_even``. The loss
+    approaches minus the exact NDCG@k as the temperature goes to 0. At a high temperature some gain
+    stays where it entered, and the loss is nearer to -1 than minus NDCG is.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.

@@ -23,10 +23,10 @@ def network_sort(
 ) -> Matrix:
     r"""Return the matrix S of a soft sorting network.
 
-    A comparator of two wires replaces their values a and b by
+    A comparator of two wires replaces their values a and b,
 
     .. math::
-        a' = p \, a + (1 - p) \, b, \qquad b' = (1 - p) \, a + p \, b, \qquad
+        (a, b) \leftarrow (p \, a + (1 - p) \, b, \; (1 - p) \, a + p \, b), \qquad
         p = f\left(\frac{a - b}{\mathrm{temperature}}\right)
 
     S is the product of all comparators. As the temperature goes to 0, S becomes the permutation
