@@ -131,7 +131,9 @@ def test_loss_equals_its_formula(name: str, knobs: dict[str, Any], size: int) ->
 
 
 @pytest.mark.parametrize(("name", "knobs"), TURNED)
-def test_loss_gradient_with_other_knobs_agrees_with_finite_differences(name: str, knobs: dict[str, Any]) -> None:
+def test_loss_gradient_with_other_knobs_agrees_with_finite_differences(
+    name: str, knobs: dict[str, Any]
+) -> None:
     subject = Subject(partial(LOSSES[name][0], **knobs), grades=4)
     verdict = judge(the_gradient_agrees_with_finite_differences, subject)
     assert verdict.outcome == HOLDS, verdict
@@ -139,7 +141,9 @@ def test_loss_gradient_with_other_knobs_agrees_with_finite_differences(name: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", planted_faults.OF_KNOBS)
-def test_loss_formula_catches_planted_fault_of_knob(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_formula_catches_planted_fault_of_knob(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = fault.split()[0]
     wrong, patches = planted_faults.OF_KNOBS[fault]
     for target, value in patches.items():

@@ -291,7 +291,9 @@ REFUSED: list[tuple[str, Any, str]] = [
 ]
 
 
-def test_metric_and_convention_refuse_wrong_values_with_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metric_and_convention_refuse_wrong_values_with_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
     data = row(1), row(1), all_items(row(1))
     for knob, value, remedy in REFUSED:
