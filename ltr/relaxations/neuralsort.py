@@ -13,7 +13,7 @@ def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matr
     r"""Return the matrix P of NeuralSort, whose row r is a distribution over the items at rank r.
 
     .. math::
-        P_{rj} = \operatorname*{softmax}_j
+        P_{rj} = \operatorname{softmax}_j
         \frac{(n + 1 - 2r) \, s_j - \sum_i |s_i - s_j|}{\mathrm{temperature}}
 
     where n is the number of items of the list and r goes from 1 to n. As the temperature goes to 0,
@@ -71,7 +71,7 @@ def soft_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix
     r"""Return the matrix P of SoftSort, whose row r is a distribution over the items at rank r.
 
     .. math::
-        P_{rj} = \operatorname*{softmax}_j \frac{-|s_{(r)} - s_j|}{\mathrm{temperature}}
+        P_{rj} = \operatorname{softmax}_j \frac{-|s_{(r)} - s_j|}{\mathrm{temperature}}
 
     where s_(r) is the r-th largest score. As the temperature goes to 0, P becomes the permutation
     matrix; items with equal scores share their ranks equally.
