@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ltr.relaxations.learned_sorter import HIDDEN, Sorter
-from ltr.relaxations.optimal_transport import standardised
+from ltr.relaxations.optimal_transport import standardise_scores
 from ltr.typing import Scores
 
 SIZES = (2, 5, 20, 100, 240, 1000)  # of the lists on which it prints how well it sorts
@@ -69,7 +69,7 @@ def _errors(sorter: Sorter, scores: Scores) -> Tensor:
     everything = torch.ones_like(scores, dtype=torch.bool)
     above = (scores.unsqueeze(-2) - scores.unsqueeze(-1)).sign().sum(-1)
     share = (above / max(1, scores.shape[-1] - 1) + 1) / 2
-    return (sorter(standardised(scores, everything), everything) - share).abs()
+    return (sorter(standardise_scores(scores, everything), everything) - share).abs()
 
 
 def _six_digits(values: Any) -> Any:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ltr import losses
-from ltr.losses.soft_permutation import negative_ndcg, neural_dcg
+from ltr.losses.soft_permutation import negative_ndcg, neural_sort_dcg
 from ltr.metrics import dcg
 from ltr.metrics.cumulative_gain import ideal_dcg
 from ltr.metrics.ordering import rank_of_item, ranks_like
@@ -45,7 +45,8 @@ FAULTS = {
     ),
     "k ignored": Fault(
         losses.neural_ndcg_loss, "the_cutoff_is_honoured", "k is ignored", losses.neural_ndcg_loss,
-        {"ltr.losses.soft_permutation.neural_dcg": lambda *x: neural_dcg(*x[:3], None, *x[4:]),
+        {"ltr.losses.soft_permutation.neural_sort_dcg": lambda *x: neural_sort_dcg(
+            *x[:3], None, *x[4:]),
          "ltr.losses.soft_permutation.negative_ndcg": lambda *x, k: negative_ndcg(*x, k=None)},
     ),
     "ideal not cut": Fault(

@@ -1,7 +1,7 @@
 """The formulas of the papers in NumPy float64, one list at a time, without padding.
 
-Nothing of ``ltr`` stands here. ``s`` are the scores, ``y`` the labels, ``[n]``; ``i`` indexes rows
-and ``j`` columns of every matrix of pairs.
+Nothing here is imported from ``ltr``. ``s`` are the scores, ``y`` the labels, ``[n]``; ``i``
+indexes rows and ``j`` columns of every matrix of pairs.
 """
 
 import json
@@ -59,7 +59,8 @@ def ranknet(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pairs:
 
 def lambdarank(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pairs: str = "any",
                gain="exp2"):  # fmt: skip
-    r, g = ranks(s), gains(y, gain) / max_dcg(gains(y, gain), k)
+    r = ranks(s)
+    g = gains(y, gain) / max_dcg(gains(y, gain), k)
     d = np.where(r <= (k or len(s)), discount(r), 0)
     weights = np.abs(g[:, None] - g) * np.abs(d[:, None] - d)
     return (_pairs(s, y, k, pairs) * weights * _logistic(s, sigma)).sum()
@@ -67,15 +68,16 @@ def lambdarank(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pai
 
 def lambdaloss(s: Array, y: Array, variant: str, k: int | None = None, sigma: float = 1.0,
                mu: float = 10.0, pairs: str = "any", gain="exp2"):  # fmt: skip
-    r, g = ranks(s), gains(y, gain) / max_dcg(gains(y, gain), k)
+    r = ranks(s)
+    g = gains(y, gain) / max_dcg(gains(y, gain), k)
     if variant == "ndcg1":
-        each = ~np.eye(len(s), dtype=bool)  # whatever the labels, but i = j
+        pairs_counted = ~np.eye(len(s), dtype=bool)  # whatever the labels, but i = j
         if k is not None:
             below = pairs == "any" and (r <= k) & (y[:, None] > y)
-            each &= (r[:, None] <= k) & ((r <= k) | (pairs == "any")) | below
-        return ((g * discount(r))[:, None] * each * _logistic(s, sigma)).sum()
-    apart = np.abs(r[:, None] - r) + np.eye(len(s))
-    weights = discount(apart) - discount(apart + 1)
+            pairs_counted &= (r[:, None] <= k) & ((r <= k) | (pairs == "any")) | below
+        return ((g * discount(r))[:, None] * pairs_counted * _logistic(s, sigma)).sum()
+    distance = np.abs(r[:, None] - r) + np.eye(len(s))
+    weights = discount(distance) - discount(distance + 1)
     if variant == "ndcg2++":
         weights = mu * weights + np.abs(discount(r)[:, None] - discount(r))
     weights = weights * np.abs(g[:, None] - g)
@@ -111,14 +113,16 @@ def distil(s: Array, t: Array, cost: str = "listnet", temperature: float = 0.5):
     """``t`` are the teacher's scores."""
     if cost == "listnet":
         return listnet(s, t / temperature)
-    p, d = softmax(t / temperature), discount(ranks(s))
+    p = softmax(t / temperature)
+    d = discount(ranks(s))
     best = (p * discount(ranks(p))).sum()
     pairs = (t[:, None] > t) * np.abs(p[:, None] - p) * np.abs(d[:, None] - d) / best
     return (pairs * np.logaddexp(0, -(s[:, None] - s))).sum()
 
 
 def listmle(s: Array, y: Array, weight: str | None = None):
-    n, ordered = len(s), s[np.argsort(-y)]
+    n = len(s)
+    ordered = s[np.argsort(-y)]
     weights = {
         None: lambda r: 1.0,
         "exp2": lambda r: float(Fraction(2 ** (n - r) - 1, max(1, 2 ** (n - 1) - 1))),
@@ -152,15 +156,18 @@ def sodeep(s: Array, y: Array, k: int | None = None, cut_slope: float = 10.0, ga
     weights = json.loads(SORTER.read_text())["weights"]
 
     def layer(name: str, x: Array) -> Array:
-        weight, bias = (np.float32(weights[f"{name}.{part}"]) for part in ("weight", "bias"))
+        weight = np.float32(weights[f"{name}.weight"])
+        bias = np.float32(weights[f"{name}.bias"])
         return x @ weight.astype(float).T + bias
 
-    n, others = len(s), max(1, len(s) - 1)
+    n = len(s)
+    n_others = max(1, n - 1)
     item = np.tanh(layer("item", ((s - s.mean()) / np.sqrt(s.var() + 1e-6))[:, None]))
-    given = np.tanh(layer("given", item))
-    told = np.array([np.delete(given, j, 0).sum(0) / others for j in range(n)])
-    size = np.full((n, 1), 1 / others)
-    hidden = np.tanh(layer("first", np.hstack([told * layer("asked", item), item, size])))
+    value = np.tanh(layer("given", item))
+    mean_of_others = np.array([np.delete(value, j, 0).sum(0) / n_others for j in range(n)])
+    size = np.full((n, 1), 1 / n_others)
+    gated = mean_of_others * layer("asked", item)
+    hidden = np.tanh(layer("first", np.hstack([gated, item, size])))
     r = 1 + (n - 1) * expit(layer("share", np.tanh(layer("second", hidden)))[:, 0])
     return _ndcg_at(r, gains(y, gain), k, cut_slope)
 
@@ -237,12 +244,12 @@ def comparators(n: int, network: str) -> list[tuple[int, int]]:
     if network == "odd_even":
         return [(i, i + 1) for layer in range(n) for i in range(layer % 2, n - 1, 2)]
     sizes = [2**m for m in range(1, n.bit_length())]
-    found = []
+    wire_pairs = []
     for size, gap in ((size, gap) for size in sizes for gap in sizes[::-1] if gap <= size):
         for i in (i for i in range(n) if not i & gap // 2):
             pair = i, i + gap // 2
-            found.append(pair if not i & size else pair[::-1])
-    return found
+            wire_pairs.append(pair if not i & size else pair[::-1])
+    return wire_pairs
 
 
 def network_sort(s: Array, order: Array, temperature: float, network: str, distribution: str):
@@ -252,34 +259,40 @@ def network_sort(s: Array, order: Array, temperature: float, network: str, distr
     x = [*map(float, s[order]), *[None] * (size - n)]
     rows = [*np.eye(n)[order], *[np.zeros(n)] * (size - n)]
     for i, j in comparators(size, network):
-        a, b = x[i], x[j]
+        a = x[i]
+        b = x[j]
         if a is None or b is None:
             f = 0.0 if a is None and b is not None else 1.0
             x[i], x[j] = (b, a) if f == 0 else (a, b)
         else:
             f = soft_swap((a - b) / temperature, distribution)
-            x[i], x[j] = f * a + (1 - f) * b, (1 - f) * a + f * b
-        rows[i], rows[j] = f * rows[i] + (1 - f) * rows[j], (1 - f) * rows[i] + f * rows[j]
+            x[i] = f * a + (1 - f) * b
+            x[j] = (1 - f) * a + f * b
+        row_i = rows[i]
+        row_j = rows[j]
+        rows[i] = f * row_i + (1 - f) * row_j
+        rows[j] = (1 - f) * row_i + f * row_j
     return np.array(rows[:n])
 
 
 def rank_distribution(s: Array, sigma: float) -> Array:
     n = len(s)
-    found = np.zeros((n, n))  # [item, rank]
-    found[:, 0] = 1
+    distribution = np.zeros((n, n))  # [item, rank]
+    distribution[:, 0] = 1
     for i in range(n):  # every other item in turn beats j, or does not
         beats = np.array([math.erfc((x - s[i]) / (2 * sigma)) / 2 for x in s])[:, None]
         beats[i] = 0
-        shifted = np.concatenate([np.zeros((n, 1)), found[:, :-1]], 1)
-        found = shifted * beats + found * (1 - beats)
-    return found.T
+        shifted = np.concatenate([np.zeros((n, 1)), distribution[:, :-1]], 1)
+        distribution = shifted * beats + distribution * (1 - beats)
+    return distribution.T
 
 
 # metrics of a soft permutation
 
 
 def soft_ndcg(soft: Array, y: Array, k: int | None, d: Array | None = None, gain="exp2"):
-    n, g = len(y), gains(y, gain)
+    n = len(y)
+    g = gains(y, gain)
     d = (discount(np.arange(1, n + 1)) if d is None else d) * (np.arange(n) < (k or n))
     return -((soft @ g) * d).sum() / (np.sort(g)[::-1] * d).sum()
 
@@ -291,10 +304,11 @@ def soft_map(soft: Array, y: Array, k: int | None, relevant: float = 1):
 
 
 def _first_stop(chances: Array, k: int | None) -> float:
-    total, left = 0.0, 1.0
+    total = 0.0
+    reaching = 1.0
     for r, c in enumerate(chances[:k], 1):
-        total += left * c / r
-        left *= 1 - c
+        total += reaching * c / r
+        reaching *= 1 - c
     return -total
 
 
@@ -328,8 +342,8 @@ def neuralndcg_t(s: Array, y: Array, k: int | None = None, temperature: float = 
 
 def networkndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.1,
                 network: str = "bitonic", distribution: str = "cauchy", gain="exp2"):  # fmt: skip
-    entered = np.lexsort((-s, -gains(y, gain)))
-    return soft_ndcg(network_sort(s, entered, temperature, network, distribution), y, k, gain=gain)
+    order = np.lexsort((-s, -gains(y, gain)))
+    return soft_ndcg(network_sort(s, order, temperature, network, distribution), y, k, gain=gain)
 
 
 def otndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.01, **knobs):

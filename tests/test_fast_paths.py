@@ -218,7 +218,7 @@ def test_sigma_counts_for_every_cost_of_pairs(cost: str, monkeypatch: pytest.Mon
     labels = labels.masked_fill(~mask, 0)
 
     def found(scores: Tensor, sigma: float) -> tuple[Tensor, Tensor]:
-        weight = PairWeight(own=torch.ones_like(scores))
+        weight = PairWeight(base=torch.ones_like(scores))
         loss = partial(sum_over_pairs, weight=weight, cost=cost, sigma=sigma)
         return value_and_gradient(loss, scores, labels, mask)
 

@@ -1,6 +1,6 @@
-"""One battery over every loss in ``configs/loss/``, then what each loss promises by itself.
+"""One battery over every loss in ``configs/loss/``, then the promises of single losses.
 
-And what ``scripts/list_losses.py`` and docs/reference/labels.md show, and weights of lists in
+Also the output of ``scripts/list_losses.py``, docs/reference/labels.md, and weights of lists in
 training: a weight of 2 is the list twice.
 """
 
@@ -37,7 +37,7 @@ from ltr.data.lists import Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError
 from ltr.losses.batch import counted_lists
-from ltr.losses.mix import OF_RUN, losses_by_name
+from ltr.losses.mix import RUNTIME_ARGS, losses_by_name
 from ltr.models.rounds import LossObjective
 from ltr.relaxations.neuralsort import uniform_noise
 from ltr.scorers.parts import make
@@ -51,11 +51,12 @@ CONFIGS = sorted((ROOT / "configs" / "loss").glob("*.yaml"))
 
 
 def variants() -> list[Any]:
-    """Every loss as configured, and with a cutoff and each switch turned where it has them."""
-    found = []
+    """Return every loss as configured, then with a cutoff and with each switch turned."""
+    cases = []
     for path in CONFIGS:
         config = loss_config(path.stem)
-        loss, knobs = import_function(config.target), config.values
+        loss = import_function(config.target)
+        knobs = config.values
         changes: list[dict[str, Any]] = [{}]
         changes += [{"k": 3}] if "k" in knobs else []
         changes += [{knob: not on} for knob, on in knobs.items() if isinstance(on, bool)]
@@ -63,18 +64,21 @@ def variants() -> list[Any]:
         for change in changes:
             name = "-".join([path.stem, *(f"{knob}={value}" for knob, value in change.items())])
             if name != "neuralndcg-transposed=True":  # which is another config
-                found.append(pytest.param(partial(loss, **{**knobs, **change}), id=name))
-    return found
+                cases.append(pytest.param(partial(loss, **{**knobs, **change}), id=name))
+    return cases
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_a_config_holds_every_knob_with_its_default_and_is_shown_in_full(path: Path) -> None:
-    config, found, text = loss_config(path.stem), details(path.stem), path.read_text()
-    loss, knobs = import_function(config.target), config.values
-    assert text in found
-    assert f"\n{config.target}(scores, labels, mask" in found
-    assert found.endswith(inspect.cleandoc(loss.__doc__ or ""))
+def test_loss_config_holds_every_knob_with_its_default_and_is_shown_in_full(path: Path) -> None:
+    config = loss_config(path.stem)
+    shown = details(path.stem)
+    text = path.read_text()
+    loss = import_function(config.target)
+    knobs = config.values
+    assert text in shown
+    assert f"\n{config.target}(scores, labels, mask" in shown
+    assert shown.endswith(inspect.cleandoc(loss.__doc__ or ""))
     lines = [line for line in text.splitlines() if line.strip().split(":")[0] in knobs]
     assert len(lines) == len(knobs)
     assert all("  # " in line for line in lines)
@@ -83,27 +87,28 @@ def test_a_config_holds_every_knob_with_its_default_and_is_shown_in_full(path: P
     parameters = list(inspect.signature(loss).parameters.values())
     assert [p.name for p in parameters[:3]] == ["scores", "labels", "mask"]
     assert {p.kind for p in parameters[3:]} <= {inspect.Parameter.KEYWORD_ONLY}
-    # a generator is no setting: it is made by who calls
-    defaults = {p.name: p.default for p in parameters[3:] if p.name not in OF_RUN}
+    # a generator is no setting: the caller makes it
+    defaults = {p.name: p.default for p in parameters[3:] if p.name not in RUNTIME_ARGS}
     if path.stem == "neuralndcg_t":
         defaults["transposed"] = True
-    if "parts" in knobs:  # the names of others stand there with the weight 0
+    if "parts" in knobs:  # which lists the other losses with the weight 0
         assert set(knobs["parts"]) == set(losses_by_name())
         knobs["parts"] = {name: weight for name, weight in knobs["parts"].items() if weight}
     assert knobs == defaults
 
 
-def shown(capsys, monkeypatch, *arguments: str) -> str:
+def list_losses_output(capsys, monkeypatch, *arguments: str) -> str:
+    """Return the output of ``scripts/list_losses.py``, run in this process."""
     monkeypatch.setattr(sys, "argv", ["list_losses.py", *arguments])
-    # it would be this process that a stop ends
+    # a stop would end this process
     monkeypatch.setattr("ltr.__main__.end_when_stopped", lambda: None)
     runpy.run_path(str(ROOT / "scripts" / "list_losses.py"), run_name="__main__")
     return capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_every_config_is_in_the_table(capsys, monkeypatch) -> None:
-    out = shown(capsys, monkeypatch)
+def test_list_losses_shows_every_config(capsys, monkeypatch) -> None:
+    out = list_losses_output(capsys, monkeypatch)
     for path in CONFIGS:
         text = path.read_text()
         function = re.search(r"_target_: ltr\.losses\.(\w+)", text)[1]
@@ -118,7 +123,7 @@ def test_every_config_is_in_the_table(capsys, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_of_labels_is_what_losses_metrics_and_trees_do() -> None:
+def test_labels_page_matches_losses_metrics_and_trees() -> None:
     for library in ("lightgbm", "xgboost", "catboost"):
         pytest.importorskip(library)
     table = runpy.run_path(str(ROOT / "docs" / "labels.py"))["label_table"]()
@@ -132,7 +137,7 @@ def test_the_page_of_labels_is_what_losses_metrics_and_trees_do() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", variants())
-def test_battery(loss: partial[Tensor]) -> None:
+def test_loss_has_every_property(loss: partial[Tensor]) -> None:
     subject = Subject(loss, metric=GOES_TO.get(loss.func.__name__))
     wrong = []
     for prop in LOSS_PROPERTIES:
@@ -144,29 +149,30 @@ def test_battery(loss: partial[Tensor]) -> None:
 
 
 def applies(prop: str, loss: partial[Tensor]) -> bool:
-    """Whether a property means something for a loss, from what is known of our losses."""
-    known, knobs = loss.func.__name__.removesuffix("_loss"), loss.keywords
-    normalised = (known.endswith("_ndcg") and known != "svm_ndcg") or known == "plrank"
-    with_metric = normalised or known.startswith("neural_")
+    """Return whether a property applies to a loss of this package."""
+    name = loss.func.__name__.removesuffix("_loss")
+    knobs = loss.keywords
+    normalised = (name.endswith("_ndcg") and name != "svm_ndcg") or name == "plrank"
+    with_metric = normalised or name.startswith("neural_")
     return {
         "a_cutoff_below_1_is_refused": "k" in knobs,
         "a_cutoff_beyond_the_list_is_none": "k" in knobs,
         "the_cutoff_is_honoured": "k" in knobs,
         "the_sharp_limit_is_minus_the_metric": with_metric
         and knobs.get("discount", "log2") == "log2",
-        "a_gain_is_a_scale_of_the_labels": "gain" in knobs and known not in ("mix", "distil"),
-        "what_is_drawn_comes_from_the_generator": known in ("listmle", "p_listmle", "plrank")
+        "a_gain_is_a_scale_of_the_labels": "gain" in knobs and name not in ("mix", "distil"),
+        "what_is_drawn_comes_from_the_generator": name in ("listmle", "p_listmle", "plrank")
         or bool(knobs.get("stochastic")),
     }.get(prop, True)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "distil_loss teacher"])
-def test_labels_and_a_teacher_are_constants(name: str) -> None:
-    name, *given = name.split()
+def test_loss_treats_labels_and_teacher_as_constants(name: str) -> None:
+    name, *constants = name.split()
     scores, labels, mask = ragged()
     labels = labels.masked_fill(~mask, math.nan).requires_grad_()
     values = getattr(losses, name)(
-        scores.requires_grad_(), labels, mask, **dict.fromkeys(given, labels)
+        scores.requires_grad_(), labels, mask, **dict.fromkeys(constants, labels)
     )
     by_scores, by_labels = torch.autograd.grad(values.sum(), (scores, labels), allow_unused=True)
     assert by_scores.isfinite().all()
@@ -174,7 +180,7 @@ def test_labels_and_a_teacher_are_constants(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted({*GOES_TO, "ranknet_loss", "lambdarank_loss"}))
-def test_a_list_of_one_grade_without_relevant_items_has_no_gradient(name: str) -> None:
+def test_loss_without_relevant_items_has_no_gradient(name: str) -> None:
     scores, _, mask = ragged()
     for knobs in ({}, {"stochastic": True}) if name == "neural_ndcg_loss" else ({},):
         loss = partial(getattr(losses, name), **knobs)
@@ -187,7 +193,7 @@ both_paths = pytest.mark.parametrize("path", ["kernel", "plain"])
 
 
 @both_paths
-def test_a_label_that_a_table_lacks_makes_its_list_nan(
+def test_loss_is_nan_where_gain_table_lacks_a_label(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if path == "plain":
@@ -197,12 +203,12 @@ def test_a_label_that_a_table_lacks_makes_its_list_nan(
     for name in sorted(set(NAMES) - {"distil_loss"}):  # whose labels count nothing by default
         loss = getattr(losses, name)
         if "gain" in inspect.signature(loss).parameters:
-            found = value_and_gradient(partial(loss, gain=[0, 1, 3, 3, 9]), scores, labels, mask)
-            assert found.value.isnan().tolist() == [False, True, False], name
-            assert found.gradient[[0, 2]].isfinite().all()
+            result = value_and_gradient(partial(loss, gain=[0, 1, 3, 3, 9]), scores, labels, mask)
+            assert result.value.isnan().tolist() == [False, True, False], name
+            assert result.gradient[[0, 2]].isfinite().all()
 
 
-# What takes labels below 0: a loss of their order, of their size or of a threshold.
+# The losses that take labels below 0: those of their order, of their size or of a threshold.
 ANY_LABEL = {
     *("bce_loss", "distil_loss", "listmle_loss", "listnet_loss", "mse_loss", "ordinal_loss"),
     *("p_listmle_loss", "rankboost_loss", "ranknet_loss", "rankprop_loss", "ranksvm_loss"),
@@ -211,98 +217,104 @@ ANY_LABEL = {
 
 
 @both_paths
-def test_a_label_below_0_makes_its_list_nan_where_a_loss_counts_gains_or_grades(
+def test_loss_of_gains_or_grades_is_nan_for_label_below_0(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if path == "plain":
         plain(monkeypatch)
     scores, labels, mask = ragged()
-    labels[1], labels[2, 0] = -1, -0.5  # the only label of list 1; one of list 2
+    labels[1] = -1  # the only label of the list
+    labels[2, 0] = -0.5
     wrong = []
     for name in NAMES:
         loss = getattr(losses, name)
         knobs = [{}]
         if "pair_weight" in inspect.signature(loss).parameters:
             knobs += [{"pair_weight": "ndcg_beta"}]
-        for given in knobs:
-            value, gradient = value_and_gradient(partial(loss, **given), scores, labels, mask)
-            nan = given != {} or name not in ANY_LABEL
+        for arguments in knobs:
+            value, gradient = value_and_gradient(partial(loss, **arguments), scores, labels, mask)
+            nan = arguments != {} or name not in ANY_LABEL
             if value.isnan().tolist() != [False, nan, nan] or not gradient[0].isfinite().all():
-                wrong.append((name, given, value))
+                wrong.append((name, arguments, value))
     assert not wrong
 
 
 @both_paths
-def test_the_slope_of_lapndcg_exists_at_ties(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lap_ndcg_has_gradient_at_ties(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
         plain(monkeypatch)
     scores = torch.tensor([[0.5, 0.5, -1.0, 0.5, -1.0]], dtype=torch.float64, requires_grad=True)
-    labels, mask = torch.tensor([[0.0, 2, 1, 3, 0]]).double(), torch.ones(1, 5, dtype=torch.bool)
+    labels = torch.tensor([[0.0, 2, 1, 3, 0]]).double()
+    mask = torch.ones(1, 5, dtype=torch.bool)
     torch.autograd.gradcheck(lambda s: losses.lap_ndcg_loss(s, labels, mask), scores, atol=1e-6)
 
 
 @pytest.mark.parametrize("loss", [losses.listmle_loss, losses.p_listmle_loss])
-def test_a_shift_of_all_scores_costs_no_digits(
+def test_listmle_keeps_its_digits_under_a_shift(
     loss: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain(monkeypatch)
     scores, _, mask = ragged(torch.float32)
     scores = (32 * scores).round() / 32  # exact near the shift too
-    found, expected = (
+    actual, expected = (
         value_and_gradient(loss, scores + shift, torch.arange(8.0).expand(3, 8), mask)
         for shift in (1e5, 0)
     )
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
 
 
-def test_ties_are_drawn_evenly_among_the_orders_that_the_labels_allow() -> None:
-    repeats, scores = 6000, torch.tensor([0.5, -1.0, 2.0, 0.1], dtype=torch.float64)
+def test_listmle_draws_orders_of_ties_evenly() -> None:
+    repeats = 6000
+    scores = torch.tensor([0.5, -1.0, 2.0, 0.1], dtype=torch.float64)
     mask = torch.ones(repeats, 4, dtype=torch.bool)
     labels = torch.tensor([0.0, 1, 0, 0])
     generator = torch.Generator().manual_seed(0)
-    found = losses.listmle_loss(
+    values = losses.listmle_loss(
         scores.expand(repeats, 4), labels.expand(repeats, 4), mask, generator=generator
     )
-    orders = [[1, *rest] for rest in itertools.permutations([0, 2, 3])]
+    orders = [[1, *tied_items] for tied_items in itertools.permutations([0, 2, 3])]
     expected = [references.listmle(scores[x].numpy(), np.arange(4.0, 0, -1)) for x in orders]
-    counts = [((found - value).abs() < 1e-9).sum().item() for value in expected]
+    counts = [((values - value).abs() < 1e-9).sum().item() for value in expected]
     assert sum(counts) == repeats
     deviation = math.sqrt(repeats * 1 / 6 * 5 / 6)
     assert max(abs(count - repeats / 6) for count in counts) < 4 * deviation
 
 
-def test_ties_that_are_drawn_mostly_in_file_order_are_caught(
+def test_listmle_draws_mostly_in_file_order_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    biased = lambda *given: uniform_noise(*given) / 2 + torch.arange(given[0].shape[-1])  # noqa: E731
-    monkeypatch.setattr("ltr.losses.listwise.uniform_noise", biased)
+    def biased_noise(mask: Tensor, *args: Any) -> Tensor:
+        return uniform_noise(mask, *args) / 2 + torch.arange(mask.shape[-1])
+
+    monkeypatch.setattr("ltr.losses.listwise.uniform_noise", biased_noise)
     with pytest.raises(AssertionError):
-        test_ties_are_drawn_evenly_among_the_orders_that_the_labels_allow()
+        test_listmle_draws_orders_of_ties_evenly()
 
 
-def test_ordinal_counts_a_label_between_two_grades_as_both() -> None:
+def test_ordinal_counts_label_between_two_grades_as_both() -> None:
     scores = torch.tensor([[0.3, -1.0, 2.0, 9.0]], dtype=torch.float64)
     labels = torch.tensor([[1.0, 2.0, 0.0, 9.0]], dtype=torch.float64)
     mask = torch.tensor([[True, True, True, False]])
 
-    def found(x: float) -> Tensor:
-        more = torch.tensor([x, 0.0, x, 0.0])
-        return losses.ordinal_loss(scores, labels + more, mask, levels=5, sigma=1.5)
+    def loss_of_raised_labels(x: float) -> Tensor:
+        increase = torch.tensor([x, 0.0, x, 0.0])
+        return losses.ordinal_loss(scores, labels + increase, mask, levels=5, sigma=1.5)
 
-    expected = 0.75 * found(0.0) + 0.25 * found(1.0)
-    torch.testing.assert_close(found(0.25), expected, rtol=1e-14, atol=0)
-    share = torch.tensor([[0.61]])  # a label below the first grade is not 0
-    two = partial(losses.ordinal_loss, levels=2)
-    _, gradient = value_and_gradient(two, torch.tensor([[0.5]]), share, share > 0)
+    expected = 0.75 * loss_of_raised_labels(0.0) + 0.25 * loss_of_raised_labels(1.0)
+    torch.testing.assert_close(loss_of_raised_labels(0.25), expected, rtol=1e-14, atol=0)
+    label = torch.tensor([[0.61]])  # a label below the first grade is not 0
+    two_grades = partial(losses.ordinal_loss, levels=2)
+    _, gradient = value_and_gradient(two_grades, torch.tensor([[0.5]]), label, label > 0)
     assert gradient.item() == pytest.approx(0.5 - 0.61, abs=1e-6)  # sigmoid(s - 1/2) - y
 
 
-ABOVE_0, WHOLE = "write a finite number above 0$", "write an integer >= 1$"
-WRONG: dict[str, tuple[list[Any], str]] = {  # what a knob of that name refuses, and the remedy
+ABOVE_0 = "write a finite number above 0$"
+AN_INTEGER = "write an integer >= 1$"
+WRONG: dict[str, tuple[list[Any], str]] = {  # knob: the values it refuses, and the remedy
     "k": ([0, -1, 2.5, True], "is not a cutoff: write an integer k >= 1"),
     **dict.fromkeys(("temperature", "sigma", "cut_slope", "mu", "beta"), ([0.0, -1.0], ABOVE_0)),
     "relevant": ([0], ABOVE_0),
-    **dict.fromkeys(("max_iter", "n_samples"), ([0, 2.5, True], WHOLE)),
+    **dict.fromkeys(("max_iter", "n_samples"), ([0, 2.5, True], AN_INTEGER)),
     "tol": ([-1.0, math.nan], "write a number >= 0$"),
     "alpha": ([-0.1, 2], "write a number from 0 to 1$"),
     "levels": ([0], "write a"),
@@ -318,7 +330,7 @@ WRONG: dict[str, tuple[list[Any], str]] = {  # what a knob of that name refuses,
 
 
 @both_paths
-def test_bad_knobs_end_with_the_remedy(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_refuses_wrong_knob_with_remedy(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
         plain(monkeypatch)
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
@@ -328,9 +340,9 @@ def test_bad_knobs_end_with_the_remedy(path: str, monkeypatch: pytest.MonkeyPatc
         drawn = {"stochastic": True} if "stochastic" in knobs else {}
         for knob in knobs.keys() & WRONG.keys():
             for value in WRONG[knob][0]:
-                given = drawn if knob in ("beta", "n_samples") else {}
+                arguments = drawn if knob in ("beta", "n_samples") else {}
                 with pytest.raises(ConfigError, match=f"^{knob}=.*{WRONG[knob][1]}"):
-                    getattr(losses, name)(*ragged(), **{knob: value}, **given)
+                    getattr(losses, name)(*ragged(), **{knob: value}, **arguments)
                 tried.add(knob)
     assert tried == set(WRONG)
     for levels, remedy in ((1, "write an integer >= 2"), (1001, "loss=rmse"), (2.5, "write an in")):
@@ -342,7 +354,7 @@ def test_bad_knobs_end_with_the_remedy(path: str, monkeypatch: pytest.MonkeyPatc
 
 
 @both_paths
-def test_a_number_of_numpy_counts_as_a_number(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_accepts_numbers_of_numpy(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
         plain(monkeypatch)
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
@@ -359,17 +371,18 @@ def test_a_number_of_numpy_counts_as_a_number(path: str, monkeypatch: pytest.Mon
     }
     for name in NAMES:
         loss = getattr(losses, name)
-        given = {k: numbers[k] for k in inspect.signature(loss).parameters if k in numbers}
-        own = {knob: value.tolist() for knob, value in given.items()}
-        found = value_and_gradient(partial(loss, **given), *ragged())
-        expected = value_and_gradient(partial(loss, **own), *ragged())
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        of_numpy = {k: numbers[k] for k in inspect.signature(loss).parameters if k in numbers}
+        of_python = {knob: value.tolist() for knob, value in of_numpy.items()}
+        actual = value_and_gradient(partial(loss, **of_numpy), *ragged())
+        expected = value_and_gradient(partial(loss, **of_python), *ragged())
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
     mixed = partial(losses.mix_loss, parts={"mse": np.float32(0.5), "ranknet": np.int64(1)})
     assert value_and_gradient(mixed, *ragged()).value.isfinite().all()
 
 
-def test_a_weight_below_0_makes_the_mean_nan() -> None:
-    values, labels = torch.tensor([4.0, 2.0]), torch.tensor([[1.0], [0.0]])
+def test_mean_over_batch_is_nan_for_weight_below_0() -> None:
+    values = torch.tensor([4.0, 2.0])
+    labels = torch.tensor([[1.0], [0.0]])
     mask = torch.ones(2, 1, dtype=torch.bool)
     for weights in torch.tensor([[-1.0, 1.0], [2.0, -1.0], [-1.0, -2.0]]):
         for empty in ("keep", "skip"):
@@ -377,7 +390,7 @@ def test_a_weight_below_0_makes_the_mean_nan() -> None:
             assert mean.isnan()
 
 
-def test_reduction_counts_lists() -> None:
+def test_mean_over_batch_counts_lists() -> None:
     mask = torch.tensor([[True, True], [True, False], [False, False]])
     labels = torch.tensor([[0.0, 2.0], [0.0, 5.0], [1.0, 1.0]])  # relevant, empty, no items
     values = torch.tensor([3.0, 1.0, math.nan], requires_grad=True)
@@ -390,31 +403,31 @@ def test_reduction_counts_lists() -> None:
         assert mean.item() == expected
         assert gradient.tolist() == slopes
         assert counted_lists(labels, mask, empty=empty).tolist() == [slope > 0 for slope in slopes]
-    weights = torch.tensor([2.0, 1.0, 9.0])  # as if the lists stood there as often
+    weights = torch.tensor([2.0, 1.0, 9.0])  # as if the lists were repeated as often
     for empty, expected in (("keep", (3 + 3 + 1) / 3), ("skip", 3)):
         mean = losses.mean_over_batch(values, labels, mask, empty=empty, weights=weights)
         assert mean.item() == pytest.approx(expected)
     assert losses.mean_over_batch(values, labels, mask, weights=torch.zeros(3)) == 0
 
 
-def test_a_mix_is_the_sum_of_its_parts_which_draw_from_its_generator() -> None:
-    given = [
+def test_mix_is_sum_of_its_parts_which_draw_from_its_generator() -> None:
+    overrides = [
         *("loss=mix", "suggested.levels=7", "loss.parts.rmse=0.5", "loss.parts.listnet=0"),
         *("loss.parts.neuralndcg=2", "+loss.knobs.neuralndcg.temperature=0.1"),
     ]
     data = ragged()
-    found = make(compose(*given).loss, "loss")(*data)
+    mix = make(compose(*overrides).loss, "loss")(*data)
     expected = 2 * losses.neural_ndcg_loss(*data, temperature=0.1)
-    torch.testing.assert_close(found, expected + 0.5 * losses.rmse_loss(*data, levels=7))
-    found = losses.mix_loss(*data, parts={"lambdarank": 1}, gain="linear")
-    assert torch.equal(found, losses.lambdarank_loss(*data, gain="linear"))
-    drawn = [torch.Generator().manual_seed(3) for _ in range(2)]
-    found = losses.mix_loss(*data, parts={"listmle": 2.0}, generator=drawn[0])
-    assert torch.equal(found, 2 * losses.listmle_loss(*data, generator=drawn[1]))
+    torch.testing.assert_close(mix, expected + 0.5 * losses.rmse_loss(*data, levels=7))
+    mix = losses.mix_loss(*data, parts={"lambdarank": 1}, gain="linear")
+    assert torch.equal(mix, losses.lambdarank_loss(*data, gain="linear"))
+    generators = [torch.Generator().manual_seed(3) for _ in range(2)]
+    mix = losses.mix_loss(*data, parts={"listmle": 2.0}, generator=generators[0])
+    assert torch.equal(mix, 2 * losses.listmle_loss(*data, generator=generators[1]))
 
 
 @pytest.mark.parametrize(
-    ("knobs", "said"),
+    ("knobs", "message"),
     [
         ({"parts": {"listnte": 1}}, "listnte: no such part of a mix; there are approxndcg, bce, "),
         ({"parts": {"mix": 1}}, "mix: no such part of a mix; there are approxndcg, "),
@@ -424,56 +437,60 @@ def test_a_mix_is_the_sum_of_its_parts_which_draw_from_its_generator() -> None:
         ({"parts": {"listnet": 0}}, "no part of the mix has a weight: set loss.parts.NAME=1"),
     ],
 )
-def test_what_is_wrong_in_a_mix_is_named(knobs: dict[str, Any], said: str) -> None:
-    assert refused(lambda: losses.mix_loss(*ragged(), **knobs), ConfigError).startswith(said)
+def test_mix_names_wrong_argument(knobs: dict[str, Any], message: str) -> None:
+    assert refused(lambda: losses.mix_loss(*ragged(), **knobs), ConfigError).startswith(message)
 
 
-def test_a_kept_mix_names_no_other_code(tmp_path: Path) -> None:
-    kept = config_to_keep(compose("loss=mix", "+loss.knobs.listnet={}"), tmp_path)
-    assert make(trusted(kept, ["loss"]).loss, "loss") is not None
-    kept["loss"]["knobs"]["listnet"] = {"_target_": "os.system", "command": "true"}
-    assert "trust=[MODULE]" in refused(lambda: trusted(kept, ["loss"]), ConfigError)
+def test_mix_in_checkpoint_refuses_foreign_code(tmp_path: Path) -> None:
+    stored = config_to_keep(compose("loss=mix", "+loss.knobs.listnet={}"))
+    assert make(trusted(stored, ["loss"]).loss, "loss") is not None
+    stored["loss"]["knobs"]["listnet"] = {"_target_": "os.system", "command": "true"}
+    assert "trust=[MODULE]" in refused(lambda: trusted(stored, ["loss"]), ConfigError)
 
 
-def twice(lists: Lists, which: int) -> Lists:
-    """``lists`` with the list ``which`` once more at the end."""
-    rows = slice(lists.offsets[which], lists.offsets[which + 1])
+def with_list_twice(lists: Lists, index: int) -> Lists:
+    """Return ``lists`` with a copy of one list at the end."""
+    rows = slice(lists.offsets[index], lists.offsets[index + 1])
     return replace(
         lists,
         features=np.concatenate([lists.features, lists.features[rows]]),
         labels=np.concatenate([lists.labels, lists.labels[rows]]),
-        offsets=np.append(lists.offsets, lists.items + lists.lengths[which]),
+        offsets=np.append(lists.offsets, lists.items + lists.lengths[index]),
         qids=np.append(lists.qids, "again"),
     )
 
 
-def heavy(lists: Lists, which: int) -> Lists:
-    """``lists`` in which the list ``which`` weighs 2."""
-    return replace(lists, weights=1 + np.eye(len(lists), dtype=np.float32)[which])
+def with_weight_2(lists: Lists, index: int) -> Lists:
+    """Return ``lists`` with the weight 2 for one list, 1 for the others."""
+    return replace(lists, weights=1 + np.eye(len(lists), dtype=np.float32)[index])
 
 
 @pytest.mark.parametrize("loss", ["neuralndcg", "mse"])
-def test_the_gradient_of_a_list_that_weighs_2_is_twice_that_of_the_list(loss: str) -> None:
+def test_loss_objective_doubles_gradient_of_list_with_weight_2(loss: str) -> None:
     lists = mixed(5)
     scores = np.random.default_rng(0).normal(size=lists.items)
-    once = LossObjective(a_loss(loss), tensors(lists))
-    more = LossObjective(a_loss(loss), tensors(heavy(lists, 3)))
+    unweighted = LossObjective(a_loss(loss), tensors(lists)).gradient(scores)
+    weighted = LossObjective(a_loss(loss), tensors(with_weight_2(lists, 3))).gradient(scores)
     factor = np.repeat([1, 1, 1, 2, 1], lists.lengths)
-    np.testing.assert_allclose(more.gradient(scores), factor * once.gradient(scores), rtol=1e-6)
+    np.testing.assert_allclose(weighted, factor * unweighted, rtol=1e-6)
 
 
 @pytest.mark.slow
-def test_networks_and_trees_learn_the_same_from_a_list_twice(tmp_path: Path) -> None:
-    train, others = mixed(8), {"vali": mixed(5, seed=1), "test": mixed(5, seed=2)}
+def test_training_on_list_of_weight_2_equals_list_twice(tmp_path: Path) -> None:
+    train = mixed(8)
+    vali_and_test = {"vali": mixed(5, seed=1), "test": mixed(5, seed=2)}
     assert train.columns == COLUMNS
-    for model, more in (
+    for model, overrides in (
         ("linear", ["loss=mse", "batch_size=99", "optimizer.lr=0.1", "transform=none"]),
         ("lightgbm", ["model.min_data_in_leaf=1", "+model.options.min_data_in_bin=1"]),
     ):
         scores = {}
-        for name, lists in (("twice", twice(train, 3)), ("heavy", heavy(train, 3))):
-            data = MemoryLists(name="m", lists={"train": lists, **others})
-            args = (f"model={model}", *more, "epochs=3", "select=last", "threads=1")
+        for name, lists in (
+            ("twice", with_list_twice(train, 3)),
+            ("heavy", with_weight_2(train, 3)),
+        ):
+            data = MemoryLists(name="m", lists={"train": lists, **vali_and_test})
+            args = (f"model={model}", *overrides, "epochs=3", "select=last", "threads=1")
             train_mixed(tmp_path / f"{model}-{name}", data, *args)
             scores[name] = pd.read_csv(tmp_path / f"{model}-{name}" / "scores.csv").score
         np.testing.assert_allclose(scores["heavy"], scores["twice"], atol=2e-5)
@@ -481,18 +498,19 @@ def test_networks_and_trees_learn_the_same_from_a_list_twice(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_loss_of_an_epoch_is_the_weighted_mean_however_batched(
+def test_epoch_loss_is_weighted_mean_for_any_batching(
     tmp_path: Path,
 ) -> None:
-    data, means = mixed_data(6, weights=True), []
-    for name, more in (("steps", ["batch_size=4"]), ("others", ["batch_size=3"])):
-        args = ("model=linear", "loss=mse", "optimizer.lr=0", "epochs=1", "threads=1", *more)
+    data = mixed_data(6, weights=True)
+    means = []
+    for name, batching in (("steps", ["batch_size=4"]), ("others", ["batch_size=3"])):
+        args = ("model=linear", "loss=mse", "optimizer.lr=0", "epochs=1", "threads=1", *batching)
         train_mixed(tmp_path / name, data, *args)
         means.append(pd.read_csv(tmp_path / name / "history.csv").loss[1])
     assert means[0] == pytest.approx(means[1], rel=1e-5)
 
 
-def test_an_rmse_of_exactly_0_has_the_gradient_0() -> None:
+def test_rmse_of_exactly_0_has_gradient_0() -> None:
     data = torch.zeros(1, 2), torch.tensor([[2.5, 2.5]]), torch.ones(1, 2, dtype=torch.bool)
     value, gradient = value_and_gradient(losses.rmse_loss, *data)
     assert (value.item(), gradient.tolist()) == (0, [[0, 0]])

@@ -1,7 +1,7 @@
 """Every loss against its formula in NumPy, with every knob, at many sizes and extreme scores.
 
-Those over all rankings against all rankings: SVM-MAP and SVM-NDCG find the worst, PL-Rank has no
-bias. And the isotonic targets of RankProp are the closest.
+Losses that are defined over all rankings are compared with all rankings: SVM-MAP and SVM-NDCG find
+the worst, and PL-Rank is unbiased. The isotonic targets of RankProp are the closest.
 """
 
 import itertools
@@ -39,7 +39,7 @@ SLOPED: list[dict[str, Any]] = [*GAINED, {"k": 4, "temperature": 0.4, "cut_slope
 RELEVANT: list[dict[str, Any]] = [*CUT, {"k": 4, "temperature": 0.4, "relevant": 2}]
 LOGISTIC: list[dict[str, Any]] = [{"k": 4, "sigma": 0.7}, {"k": 5, "pairs": "both"}]
 MEAN = [{"pair_weight": "mean"}]
-# the loss, its formula, as it is and at a cutoff, and knobs that both take
+# name: the loss, its formula, and settings of knobs that both take
 LOSSES: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[dict[str, Any]]]] = {
     "neuralndcg": (losses.neural_ndcg_loss, partial(ref.neural, ref.soft_ndcg),
                    [*SHARP, {"max_iter": 2}]),
@@ -107,7 +107,8 @@ def check(name: str, loss: Callable[..., Any], knobs: dict[str, Any], size: int)
             and (kind != "usual" or {"discount", "gain"} & {*knobs})
         ):
             continue  # O(n^3)
-        s, y = draw(rng, size), rng.integers(0, 5, size).astype(float)
+        s = draw(rng, size)
+        y = rng.integers(0, 5, size).astype(float)
         y[0] = max(y[0], 1)
         if knobs.get("gain") == "linear":
             y *= 12.7  # real labels, too large for 2^y
@@ -119,19 +120,21 @@ def check(name: str, loss: Callable[..., Any], knobs: dict[str, Any], size: int)
         padded = [torch.full(mask.shape, torch.nan, dtype=torch.float64) for _ in (s, y)]
         for row, values in zip(padded, (s, y), strict=True):
             row[mask] = torch.from_numpy(values)
-        found = loss(*padded, mask, **knobs).item()
-        assert found == pytest.approx(float(formula(s, y, **knobs)), rel=1e-9, abs=1e-9), kind
+        value = loss(*padded, mask, **knobs).item()
+        assert value == pytest.approx(float(formula(s, y, **knobs)), rel=1e-9, abs=1e-9), kind
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("name", "knobs"), CASES)
-def test_loss_is_its_formula(name: str, knobs: dict[str, Any], size: int) -> None:
+def test_loss_equals_its_formula(name: str, knobs: dict[str, Any], size: int) -> None:
     check(name, LOSSES[name][0], knobs, size)
 
 
 @pytest.mark.parametrize(("name", "knobs"), TURNED)
-def test_the_gradient_with_other_knobs_is_the_slope(name: str, knobs: dict[str, Any]) -> None:
+def test_loss_gradient_with_other_knobs_agrees_with_finite_differences(
+    name: str, knobs: dict[str, Any]
+) -> None:
     subject = Subject(partial(LOSSES[name][0], **knobs), grades=4)
     verdict = judge(the_gradient_agrees_with_finite_differences, subject)
     assert verdict.outcome == HOLDS, verdict
@@ -139,7 +142,9 @@ def test_the_gradient_with_other_knobs_is_the_slope(name: str, knobs: dict[str, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", planted_faults.OF_KNOBS)
-def test_a_fault_of_a_knob_is_caught(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_formula_catches_planted_fault_of_knob(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = fault.split()[0]
     wrong, patches = planted_faults.OF_KNOBS[fault]
     for target, value in patches.items():
@@ -154,50 +159,56 @@ def test_a_fault_of_a_knob_is_caught(fault: str, monkeypatch: pytest.MonkeyPatch
     assert LOSSES[name][2][0] not in caught, "not with its knobs as they are"
 
 
-def test_every_loss_has_a_reference() -> None:
+def test_references_cover_every_loss() -> None:
     by_all_rankings = {"plrank", "svmmap", "svmndcg"}  # below
     assert {name.split()[0] for name in LOSSES} | by_all_rankings == set(loss_names())
 
 
 def rankings(n: int) -> Tensor:
-    """The rank of each item in every ranking of ``n`` items, ``[rankings, item]``."""
+    """Return the rank of each item in every ranking of ``n`` items, ``[rankings, item]``."""
     return torch.tensor(list(itertools.permutations(range(1, n + 1))), dtype=torch.float64)
 
 
 def small_lists() -> list[tuple[Tensor, Tensor]]:
-    """Scores and labels of lists of 1 to 6 items, some tied, some far apart."""
+    """Return scores and labels of lists of 1 to 6 items, some tied, some far apart."""
     generator = torch.Generator().manual_seed(1)
-    found = []
+    lists = []
     for n in (1, 2, 3, 4, 5, 6, 6, 6):
         scores = torch.randn(n, dtype=torch.float64, generator=generator)
         labels = torch.randint(0, 4, (n,), generator=generator).double()
-        found += [(scores, labels), ((2 * scores).round(), labels), (0.05 * scores, labels)]
-    return found
+        lists += [(scores, labels), ((2 * scores).round(), labels), (0.05 * scores, labels)]
+    return lists
 
 
-def check_worst(loss: Callable[..., Tensor], scores: Tensor, labels: Tensor, worth: Tensor) -> None:
-    """Value and subgradient are of the largest of ``worth``, linear in the scores, [rankings]."""
+def check_worst(
+    loss: Callable[..., Tensor], scores: Tensor, labels: Tensor, objective: Tensor
+) -> None:
+    """Assert that value and subgradient are those of the largest ``objective``, ``[rankings]``.
+
+    The objective is linear in the scores.
+    """
     mask = torch.ones(1, len(scores), dtype=torch.bool)
     value, gradient = value_and_gradient(loss, scores[None], labels[None], mask)
-    assert value.item() == pytest.approx(worth.max().item(), abs=1e-12)
-    (slopes,) = torch.autograd.grad(worth.max(), scores)
-    if (worth > worth.max() - 1e-9).sum() == 1:
+    assert value.item() == pytest.approx(objective.max().item(), abs=1e-12)
+    (slopes,) = torch.autograd.grad(objective.max(), scores)
+    if (objective > objective.max() - 1e-9).sum() == 1:
         torch.testing.assert_close(gradient[0], slopes, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("path", ["kernel", "plain"])
-def test_svm_map_is_the_largest_of_all_rankings(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_svm_map_is_maximum_over_all_rankings(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
         plain(monkeypatch)
     for scores, labels in small_lists():
-        ranks, scores = rankings(len(scores)), scores.requires_grad_()
-        good = labels >= 2
-        in_front = (ranks.unsqueeze(-1) < ranks.unsqueeze(-2)).double() * 2 - 1
-        pairs = good.unsqueeze(-1) & ~good
-        apart = (scores.unsqueeze(-1) - scores) * pairs / pairs.sum().clamp(min=1)
+        scores.requires_grad_()
+        ranks = rankings(len(scores))
+        relevant = labels >= 2
+        signs = (ranks.unsqueeze(-1) < ranks.unsqueeze(-2)).double() * 2 - 1
+        pairs = relevant.unsqueeze(-1) & ~relevant
+        differences = (scores.unsqueeze(-1) - scores) * pairs / pairs.sum().clamp(min=1)
         exact = metrics.map(-ranks, labels.expand_as(ranks), ranks > 0, relevant=2)
-        worth = 1 - exact + (in_front * apart).sum((-2, -1)) - apart.sum()
-        check_worst(partial(losses.svm_map_loss, relevant=2), scores, labels, worth)
+        objective = 1 - exact + (signs * differences).sum((-2, -1)) - differences.sum()
+        check_worst(partial(losses.svm_map_loss, relevant=2), scores, labels, objective)
 
 
 each_gain = pytest.mark.parametrize("gain", ["exp2", "linear", TABLE], ids=str)
@@ -205,42 +216,45 @@ each_gain = pytest.mark.parametrize("gain", ["exp2", "linear", TABLE], ids=str)
 
 @each_gain
 @pytest.mark.parametrize("k", [None, 1, 2, 4])
-def test_svm_ndcg_is_the_largest_of_all_rankings(k: int | None, gain: Any) -> None:
+def test_svm_ndcg_is_maximum_over_all_rankings(k: int | None, gain: Any) -> None:
     for scores, labels in small_lists():
         n = len(scores)
-        ranks, scores = rankings(n), scores.requires_grad_()
+        scores.requires_grad_()
+        ranks = rankings(n)
         weight = (min(k or n, n) + 1 - ranks).clamp(min=0)
         means = (weight * scores).sum(-1) / weight[0].sum()
         exact = metrics.ndcg(-ranks, labels.expand_as(ranks), ranks > 0, k=k, gain=gain)
         ideal = means[exact > 1 - 1e-12].max()  # of the ideal orders, equal gains by score
-        if k is not None:  # also below k they stand by gain
-            worth = ref.gains(labels.numpy(), gain)
-            order = sorted(range(n), key=lambda i: (-worth[i], -scores[i].detach()))
+        if k is not None:  # also below k they are ordered by gain
+            item_gains = ref.gains(labels.numpy(), gain)
+            order = sorted(range(n), key=lambda i: (-item_gains[i], -scores[i].detach()))
             ideal = (weight[0].sort(descending=True).values * scores[order]).sum() / weight[0].sum()
         loss = partial(losses.svm_ndcg_loss, k=k, gain=gain)
         check_worst(loss, scores, labels, 1 - exact + means - ideal)
 
 
-def test_svm_ndcg_is_the_same_by_grades_and_by_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_svm_ndcg_by_grades_equals_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     scores, labels = (torch.rand(3, 40, generator=generator).double() for _ in range(2))
     labels[0] = (5 * labels[0]).floor()  # few grades beside many
-    mask, found = torch.arange(40) < torch.tensor([[40], [40], [31]]), []
-    for most in (0, 24, 1000):
-        monkeypatch.setattr("ltr.losses.structured_hinge._MOST_GRADES", most)
-        given = scores.clone().requires_grad_()
-        values = losses.svm_ndcg_loss(given, labels, mask, k=10, gain="linear")
+    mask = torch.arange(40) < torch.tensor([[40], [40], [31]])
+    results = []
+    for max_grades in (0, 24, 1000):
+        monkeypatch.setattr("ltr.losses.structured_hinge._MAX_GRADES", max_grades)
+        leaf = scores.clone().requires_grad_()
+        values = losses.svm_ndcg_loss(leaf, labels, mask, k=10, gain="linear")
         values.sum().backward()
-        found.append(torch.cat([values.detach().unsqueeze(-1), given.grad], dim=-1))
-    torch.testing.assert_close(found[0], found[2])
-    torch.testing.assert_close(found[1], found[2])
+        results.append(torch.cat([values.detach().unsqueeze(-1), leaf.grad], dim=-1))
+    torch.testing.assert_close(results[0], results[2])
+    torch.testing.assert_close(results[1], results[2])
 
 
 @each_gain
 @pytest.mark.parametrize("k", [None, 1, 3])
-def test_a_pair_of_lambdarank_weighs_what_its_swap_changes(k: int | None, gain: Any) -> None:
+def test_lambdarank_weight_is_ndcg_change_of_swap(k: int | None, gain: Any) -> None:
     for scores, labels in small_lists():
-        ranks, total = torch.from_numpy(ref.ranks(scores.numpy())).double()[None], 0.0
+        ranks = torch.from_numpy(ref.ranks(scores.numpy())).double()[None]
+        total = 0.0
         mask = torch.ones_like(ranks, dtype=torch.bool)
         measure = partial(metrics.ndcg, labels=labels[None], mask=mask, k=k, gain=gain)
         for i, j in itertools.permutations(range(len(scores)), 2):
@@ -249,18 +263,18 @@ def test_a_pair_of_lambdarank_weighs_what_its_swap_changes(k: int | None, gain: 
             change = (measure(-swapped) - measure(-ranks)).abs().item()
             if labels[i] > labels[j]:
                 total += change * np.logaddexp(0, (scores[j] - scores[i]).item())
-        found = losses.lambdarank_loss(scores[None], labels[None], mask, k=k, gain=gain)
-        assert found.item() == pytest.approx(total, abs=1e-12)
+        value = losses.lambdarank_loss(scores[None], labels[None], mask, k=k, gain=gain)
+        assert value.item() == pytest.approx(total, abs=1e-12)
 
 
 @pytest.mark.parametrize("path", ["scipy", "plain"])
-def test_isotonic_targets_are_the_closest(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rankprop_isotonic_targets_are_closest(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     lists = random_lists(3, torch.float64, size=12)
     scores, labels, mask = (x[lists[-1].any(-1)] for x in lists)
-    found = losses.rankprop_loss(scores, labels, mask, targets="isotonic")
-    for value, s, y, m in zip(found, scores.numpy(), labels.numpy(), mask.numpy(), strict=True):
+    values = losses.rankprop_loss(scores, labels, mask, targets="isotonic")
+    for value, s, y, m in zip(values, scores.numpy(), labels.numpy(), mask.numpy(), strict=True):
         order = np.lexsort((-s[m], -y[m]))
         regression = IsotonicRegression(increasing=False)
         closest = regression.fit_transform(np.arange(m.sum()), s[m][order])
@@ -273,25 +287,27 @@ def test_isotonic_targets_are_the_closest(path: str, monkeypatch: pytest.MonkeyP
 
 @each_gain
 @pytest.mark.parametrize("k", [1, 2, 3, None])
-def test_pl_rank_has_no_bias(k: int | None, gain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    temperature, scores = 0.7, torch.tensor([0.4, -0.3, 1.1, 0.2], dtype=torch.float64)
-    places, mask = rankings(4) - 1, torch.ones(24, 4, dtype=torch.bool)
+def test_plrank_is_unbiased(k: int | None, gain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    temperature = 0.7
+    scores = torch.tensor([0.4, -0.3, 1.1, 0.2], dtype=torch.float64)
+    positions = rankings(4) - 1
+    mask = torch.ones(24, 4, dtype=torch.bool)
     labels = torch.tensor([2.0, 0, 1, 1], dtype=torch.float64).expand(24, 4)
     m = (scores / temperature).requires_grad_()
-    ranked = m[places.argsort(-1)]
-    left = ranked.flip(-1).logcumsumexp(-1).flip(-1)
-    chances = (ranked - left).sum(-1).exp()  # of each ranking, by the Plackett-Luce model
-    values = metrics.ndcg(-places, labels, mask, k=k, gain=gain)
-    expected = -(chances * values).sum()
+    ranked = m[positions.argsort(-1)]
+    log_z = ranked.flip(-1).logcumsumexp(-1).flip(-1)
+    probabilities = (ranked - log_z).sum(-1).exp()  # of each ranking, by the Plackett-Luce model
+    values = metrics.ndcg(-positions, labels, mask, k=k, gain=gain)
+    expected = -(probabilities * values).sum()
     (slope,) = torch.autograd.grad(expected, m)
 
-    # noise under which each copy of the list draws another of the rankings
-    least = m.detach().log_softmax(-1) + places
-    noise = torch.exp(-torch.exp(least))[None]
+    # noise with which each copy of the list draws another of the rankings
+    minus_gumbel = m.detach().log_softmax(-1) + positions
+    noise = torch.exp(-torch.exp(minus_gumbel))[None]
     monkeypatch.setattr("ltr.losses.plrank.uniform_noise", lambda *_: noise)
     loss = partial(losses.plrank_loss, k=k, gain=gain, n_samples=1, temperature=temperature)
     value, gradient = value_and_gradient(loss, scores.expand(24, 4), labels, mask)
     torch.testing.assert_close(value, -values)
-    each = gradient / torch.arange(1, 25).unsqueeze(-1)
-    found = (chances.detach().unsqueeze(-1) * each).sum(0)
-    torch.testing.assert_close(found, slope / temperature, atol=1e-12, rtol=1e-12)
+    gradients = gradient / torch.arange(1, 25).unsqueeze(-1)
+    mean = (probabilities.detach().unsqueeze(-1) * gradients).sum(0)
+    torch.testing.assert_close(mean, slope / temperature, atol=1e-12, rtol=1e-12)

@@ -1,4 +1,4 @@
-"""Metrics: slow float64 formulas under every convention; named conventions, as their tools do it.
+"""Metrics: slow float64 formulas under every convention; named conventions against their tools.
 
 A tool that is not installed is skipped. The figures of the LETOR script are in test_scores_file.py.
 """
@@ -52,61 +52,85 @@ def all_items(values: torch.Tensor) -> torch.Tensor:
 
 
 def slow_value(name: str, y: Sequence[float], k: int | None, c: Convention) -> float:
-    """One metric of a list whose labels stand in the order ``y``."""
-    n, top = len(y), len(y) if k is None else min(k, len(y))
-
-    def gain(label: float) -> float:
-        if not isinstance(c.gain, str):
-            return c.gain[int(label)]
-        return 2**label - 1 if c.gain == "exp2" else label
-
-    def dcg(labels: Sequence[float], k: int) -> float:
-        total = 0.0
-        for rank, label in enumerate(labels[:k], 1):
-            total += gain(label) / math.log2(1 + rank if c.discount == "log2" else max(rank, 2))
-        return total
-
-    ideal = sorted(y, reverse=True)
-    hits = [label >= c.relevant for label in y]
-    worth = max(y) if name in ("err", "ndcg_beta") else dcg(ideal, n)
+    """Return one metric of a list with the labels ``y`` in the order of the ranks."""
     assert c.empty != "skip"
     if name == "dcg":
-        return dcg(y, top)
-    if (not any(hits)) if name in ("map", "mrr", "precision", "recall") else worth == 0:
+        return slow_dcg(y, k, c)
+    if is_empty(name, y, c):
         return float(c.empty)
-    if name == "ndcg":
-        return 0 if c.short == "zero" and k and n < k else dcg(y, top) / dcg(ideal, top)
-    if name == "mean_ndcg":
-        return sum(dcg(y, i) / (dcg(ideal, i) or 1) for i in range(1, top + 1)) / top
-    if name == "ndcg_beta":
-        best = sum(label * (n - r) for r, label in enumerate(ideal[:top], 1))
-        return 1 if n == 1 else sum(label * (n - r) for r, label in enumerate(y[:top], 1)) / best
+    if name in ("map", "mrr", "precision", "recall"):
+        return slow_value_of_hits(name, [label >= c.relevant for label in y], k, c)
+    return slow_value_of_grades(name, y, k, c)
+
+
+def is_empty(name: str, y: Sequence[float], c: Convention) -> bool:
+    """Return whether a list with the labels ``y`` is empty for a metric."""
+    if name in ("map", "mrr", "precision", "recall"):
+        return not any(label >= c.relevant for label in y)
+    if name in ("err", "ndcg_beta"):
+        return max(y) == 0
+    return slow_dcg(sorted(y, reverse=True), None, c) == 0
+
+
+def slow_dcg(y: Sequence[float], k: int | None, c: Convention) -> float:
+    """Return DCG@k of a list with the labels ``y`` in the order of the ranks."""
+    total = 0.0
+    for rank, label in enumerate(y[:k], 1):
+        if not isinstance(c.gain, str):
+            gain = c.gain[int(label)]
+        else:
+            gain = 2**label - 1 if c.gain == "exp2" else label
+        total += gain / math.log2(1 + rank if c.discount == "log2" else max(rank, 2))
+    return total
+
+
+def slow_value_of_hits(name: str, hits: Sequence[bool], k: int | None, c: Convention) -> float:
+    """Return a metric of relevant items, which are True in ``hits``."""
+    n = len(hits)
+    top = n if k is None else min(k, n)
     if name == "precision":
         return sum(hits[:top]) / (k or n)
     if name == "recall":
         return sum(hits[:top]) / sum(hits)
     if name == "mrr":
         return next((1 / r for r in range(1, top + 1) if hits[r - 1]), 0)
-    if name == "map":
-        over = min(sum(hits), k) if k and c.map_over == "reachable" else sum(hits)
-        return sum(sum(hits[:r]) / r for r in range(1, top + 1) if hits[r - 1]) / over
+    assert name == "map"
+    divisor = min(sum(hits), k) if k and c.map_over == "reachable" else sum(hits)
+    return sum(sum(hits[:r]) / r for r in range(1, top + 1) if hits[r - 1]) / divisor
+
+
+def slow_value_of_grades(name: str, y: Sequence[float], k: int | None, c: Convention) -> float:
+    """Return a metric of graded labels, which is not DCG."""
+    n = len(y)
+    top = n if k is None else min(k, n)
+    ideal = sorted(y, reverse=True)
+    if name == "ndcg":
+        is_short = c.short == "zero" and k and n < k
+        return 0 if is_short else slow_dcg(y, top, c) / slow_dcg(ideal, top, c)
+    if name == "mean_ndcg":
+        cutoffs = range(1, top + 1)
+        return sum(slow_dcg(y, i, c) / (slow_dcg(ideal, i, c) or 1) for i in cutoffs) / top
+    if name == "ndcg_beta":
+        best = sum(label * (n - r) for r, label in enumerate(ideal[:top], 1))
+        return 1 if n == 1 else sum(label * (n - r) for r, label in enumerate(y[:top], 1)) / best
     assert name == "err"
-    total, still = 0.0, 1.0
+    total = 0.0
+    reaching = 1.0
     for rank, label in enumerate(y[:top], 1):
         satisfied = (2**label - 1) / 2 ** (c.levels - 1)
-        total += still * satisfied / rank
-        still *= 1 - satisfied
+        total += reaching * satisfied / rank
+        reaching *= 1 - satisfied
     return total
 
 
 def random_lists(
     lengths: Sequence[int], width: int, scores: int, seed: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Scores of few values (ties), labels 0-4, some lists empty; NaN on padding anywhere."""
+    """Return scores of few values (ties), labels 0-4, some lists empty; NaN on all padding."""
     rng = np.random.default_rng(seed)
     mask = np.zeros((len(lengths), width), dtype=bool)
-    for places, n in zip(mask, lengths, strict=True):
-        places[rng.choice(width, n, replace=False)] = True
+    for row_mask, n in zip(mask, lengths, strict=True):
+        row_mask[rng.choice(width, n, replace=False)] = True
     values = np.where(mask, rng.integers(-scores, scores, mask.shape) / 4.0, np.nan)
     labels = rng.choice([0, 0, 0, 1, 2, 3, 4], mask.shape)
     labels[::5] = 0
@@ -116,41 +140,41 @@ def random_lists(
 def slow_values(
     name: str, k: int | None, convention: Convention, data: tuple[torch.Tensor, ...]
 ) -> list[float]:
-    """Of each list; averaged ties are the mean over all orders of descending scores."""
-    found = []
+    """Return the metric of each list; averaged ties are means over all orders by score."""
+    values = []
     for s, y, m in zip(*data, strict=True):
         orders = [s[m].argsort(descending=True, stable=True).tolist()]
         if convention.ties == "averaged":
             ranked = s[m][orders[0]].tolist()
-            every = itertools.permutations(range(len(ranked)))
-            orders = [x for x in every if s[m][list(x)].tolist() == ranked]
-        found.append(
+            permutations = itertools.permutations(range(len(ranked)))
+            orders = [x for x in permutations if s[m][list(x)].tolist() == ranked]
+        values.append(
             np.mean([slow_value(name, y[m][list(x)].tolist(), k, convention) for x in orders])
         )
-    return found
+    return values
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=range(len(CONVENTIONS)))
 @pytest.mark.parametrize("ties", ["file", "averaged"])
-def test_agrees_with_slow_formulas(name: str, convention: Convention, ties: str) -> None:
+def test_metric_equals_slow_formula(name: str, convention: Convention, ties: str) -> None:
     data = random_lists([1, 1, 2, 3, 4, 7, 20, 20, 90], 100, scores=20)
     if ties == "averaged":
         data = random_lists([1, 2, 3, 4, 5, 5, 5], 8, scores=1, seed=1)
         convention = replace(convention, ties="file" if name == "err" else "averaged")
     for k in (None, 1, 3, 6, 10, 400):
-        found = Metric(name, k)(*data, convention)
-        assert found.dtype == torch.float64
+        values = Metric(name, k)(*data, convention)
+        assert values.dtype == torch.float64
         expected = slow_values(name, k, convention, data)
-        np.testing.assert_allclose(found, expected, atol=1e-12, rtol=0)
+        np.testing.assert_allclose(values, expected, atol=1e-12, rtol=0)
         single = Metric(name, k)(data[0].float(), data[1].float(), data[2], convention)
         assert single.dtype == torch.float32
-        np.testing.assert_allclose(single, found, atol=1e-5, rtol=1e-5)
+        np.testing.assert_allclose(single, values, atol=1e-5, rtol=1e-5)
 
 
 def first_label(scores, labels, mask):
-    """A metric of one's own, without a rule for ties: the label of the item ranked first."""
+    """A custom metric without a rule for ties: the label of the item ranked first."""
     return labels.gather(-1, order_by_score(scores, mask))[:, 0].to(scores.dtype)
 
 
@@ -160,25 +184,28 @@ OWN = Metric("first_label", own=first_label)
 @pytest.mark.parametrize(
     "metric", [*map(parse_metric, METRICS), parse_metric("map@2"), OWN], ids=str
 )
-def test_with_ties_averaged_the_order_of_the_rows_does_not_matter(metric: Metric) -> None:
+def test_ties_averaged_ignores_order_of_rows(metric: Metric) -> None:
     scores, labels, mask = random_lists([1, 2, 3, 4, 5, 5, 7, 20], 24, scores=2, seed=5)
-    averaged, convention = TiesAveraged(metric), Convention(empty="skip", levels=5)
+    averaged = TiesAveraged(metric)
+    convention = Convention(empty="skip", levels=5)
     value = averaged(scores, labels, mask, convention)
     for descending in (True, False):
         order = labels.masked_fill(~mask, -9 if descending else 9).argsort(descending=descending)
-        moved = (of_item.gather(-1, order) for of_item in (scores, labels, mask))
-        again = averaged(*moved, convention)
-        torch.testing.assert_close(again, value, rtol=1e-12, atol=0, equal_nan=True)
+        reordered = (values.gather(-1, order) for values in (scores, labels, mask))
+        actual = averaged(*reordered, convention)
+        torch.testing.assert_close(actual, value, rtol=1e-12, atol=0, equal_nan=True)
     if averaged.is_setting:
         expected = metric(scores, labels, mask, replace(convention, ties="averaged"))
         torch.testing.assert_close(value, expected, rtol=1e-12, atol=0, equal_nan=True)
-    apart = scores + torch.arange(scores.shape[-1]) * 1e-6
-    plain = metric(apart, labels, mask, convention)
-    assert torch.equal(averaged(apart, labels, mask, convention).nan_to_num(), plain.nan_to_num())
+    distinct = scores + torch.arange(scores.shape[-1]) * 1e-6
+    plain = metric(distinct, labels, mask, convention)
+    value = averaged(distinct, labels, mask, convention)
+    assert torch.equal(value.nan_to_num(), plain.nan_to_num())
 
 
-def test_a_metric_without_averaged_ties_counts_the_best_and_the_worst_order() -> None:
-    scores, labels = row(0.5, 0.5, 0.5, 0.1), row(1, 4, 0, 3)
+def test_ties_averaged_takes_mean_of_best_and_worst_order() -> None:
+    scores = row(0.5, 0.5, 0.5, 0.1)
+    labels = row(1, 4, 0, 3)
     value = TiesAveraged(OWN)(scores, labels, all_items(scores), Convention())
     assert value.item() == (4 + 0) / 2
     best, worst = (
@@ -188,17 +215,18 @@ def test_a_metric_without_averaged_ties_counts_the_best_and_the_worst_order() ->
     assert value.item() == pytest.approx((best + worst).item() / 2, rel=1e-12)
 
 
-def test_whole_labels_may_be_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metric_accepts_integer_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
-    scores, mask = row(0.9, 0.5, 0.1, 0.3), torch.tensor([[True, True, True, False]])
-    whole = torch.tensor([[1, 0, 2, 9]])
+    double_scores = row(0.9, 0.5, 0.1, 0.3)
+    mask = torch.tensor([[True, True, True, False]])
+    labels = torch.tensor([[1, 0, 2, 9]])
     for name in METRICS:
-        for given in (scores, scores.float()):
-            expected = Metric(name, 2)(given, whole.to(given.dtype), mask)
-            assert torch.equal(Metric(name, 2)(given, whole, mask), expected), name
+        for scores in (double_scores, double_scores.float()):
+            expected = Metric(name, 2)(scores, labels.to(scores.dtype), mask)
+            assert torch.equal(Metric(name, 2)(scores, labels, mask), expected), name
 
 
-def test_the_ideal_is_computed_as_the_figure_is() -> None:
+def test_ndcg_of_ideal_order_is_exactly_1() -> None:
     labels = torch.rand(200, 30, generator=torch.Generator().manual_seed(0))  # float32
     mask = torch.ones_like(labels, dtype=torch.bool)
     for name in ("ndcg", "mean_ndcg", "ndcg_beta"):
@@ -211,10 +239,10 @@ def test_err_of_many_grades_is_finite() -> None:
     for levels in (128, 129, 1000):
         for dtype in (torch.float32, torch.float64):
             labels = torch.tensor([[levels - 1, 0]], dtype=dtype)
-            found = err(scores.to(dtype), labels, mask, levels=levels)
-            assert found.item() == pytest.approx(1 / 2)  # satisfied at rank 2
-    hundred = scores.float(), torch.tensor([[100.0, 0]]), mask
-    soft = neural_err_loss(*hundred, levels=101, temperature=0.01).item()
+            value = err(scores.to(dtype), labels, mask, levels=levels)
+            assert value.item() == pytest.approx(1 / 2)  # satisfied at rank 2
+    hundred_grades = scores.float(), torch.tensor([[100.0, 0]]), mask
+    soft = neural_err_loss(*hundred_grades, levels=101, temperature=0.01).item()
     assert soft == pytest.approx(-1 / 2, abs=1e-4)
     assert 0 <= err(scores, row(4, 0), mask, levels=1100).item() < 1e-300  # 15 / 2^1099
     assert 0 <= -neural_err_loss(scores, row(4, 0), mask, levels=1100).item() < 1e-300
@@ -222,19 +250,19 @@ def test_err_of_many_grades_is_finite() -> None:
 
 @pytest.mark.parametrize("ties", ["file", "averaged"])
 @pytest.mark.parametrize("name", METRICS)
-def test_a_nan_label_makes_its_list_nan_and_no_other(name: str, ties: str) -> None:
+def test_metric_is_nan_for_list_with_nan_label_only(name: str, ties: str) -> None:
     scores = torch.tensor([[0.5, 0.1], [0.5, 0.1], [0.5, 0.1]])
     labels = torch.tensor([[1.0, math.nan], [0, math.nan], [1, math.nan]])
     mask = torch.tensor([[True, True], [True, True], [True, False]])
     knobs = {} if name == "err" else {"ties": ties}
     for k in (None, 1):
-        found = getattr(metrics, name)(scores, labels, mask, k=k, **knobs)
-        assert found.isnan().tolist() == [True, True, False]
+        values = getattr(metrics, name)(scores, labels, mask, k=k, **knobs)
+        assert values.isnan().tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("gain", ["exp2", "linear"])
 @pytest.mark.parametrize("name", METRICS)
-def test_a_label_below_0_makes_its_list_nan_and_no_other(
+def test_metric_is_nan_for_list_with_label_below_0_only(
     name: str, gain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
@@ -243,17 +271,20 @@ def test_a_label_below_0_makes_its_list_nan_and_no_other(
     padded = all_items(scores)
     padded[0, 1] = False
     for k, empty in itertools.product((None, 1, 3), (1.0, "skip")):
-        for whole in (labels, labels.long()):  # -0.5 becomes 0
-            found = Metric(name, k)(scores, whole, padded, Convention(gain=gain, empty=empty))
-            assert found.isnan().tolist() == [False, whole.is_floating_point(), True, True]
+        for typed_labels in (labels, labels.long()):  # -0.5 becomes 0
+            convention = Convention(gain=gain, empty=empty)
+            values = Metric(name, k)(scores, typed_labels, padded, convention)
+            is_float = typed_labels.is_floating_point()
+            assert values.isnan().tolist() == [False, is_float, True, True]
     labels[0, 1] = -1  # on padding
     assert not Metric(name)(scores, labels, padded)[0].isnan()
 
 
 @pytest.mark.parametrize("k", [1, 10, 30])
-def test_sklearn_convention_is_sklearn_with_ties(k: int) -> None:
+def test_sklearn_convention_equals_sklearn_with_ties(k: int) -> None:
     rng = np.random.default_rng(k)
-    labels, scores = rng.choice([0, 0, 0, 1, 2, 4], (60, 15)), rng.integers(0, 4, (60, 15))
+    labels = rng.choice([0, 0, 0, 1, 2, 4], (60, 15))
+    scores = rng.integers(0, 4, (60, 15))
     labels[:3] = 0
     convention = Convention(empty=0, gain="linear", ties="averaged")
     data = torch.tensor(scores).double(), torch.tensor(labels).double()
@@ -263,17 +294,18 @@ def test_sklearn_convention_is_sklearn_with_ties(k: int) -> None:
     assert mean_over_lists(values, empty=0) == pytest.approx(ndcg_score(labels, scores, k=k))
 
 
-def test_an_item_scored_minus_infinity_was_not_retrieved() -> None:
-    scores, labels = row(2, -math.inf, 1, -math.inf), row(1, 1, 1, 9)
+def test_metric_treats_score_of_minus_infinity_as_not_retrieved() -> None:
+    scores = row(2, -math.inf, 1, -math.inf)
+    labels = row(1, 1, 1, 9)
     mask = torch.tensor([[True, True, True, False]])
     assert ndcg(scores, labels, mask).item() == pytest.approx(
         (1 + 1 / math.log2(3)) / (1 + 1 / math.log2(3) + 1 / math.log2(4))
     )
-    values = {"map": 2 / 3, "recall": 2 / 3, "precision": 1, "precision@4": 2 / 4, "mrr": 1}
-    for name, value in values.items():
+    expected = {"map": 2 / 3, "recall": 2 / 3, "precision": 1, "precision@4": 2 / 4, "mrr": 1}
+    for name, value in expected.items():
         for ties in ("file", "averaged"):
-            found = parse_metric(name)(scores, labels, mask, Convention(ties=ties))
-            assert found.item() == pytest.approx(value)
+            values = parse_metric(name)(scores, labels, mask, Convention(ties=ties))
+            assert values.item() == pytest.approx(value)
 
 
 REFUSED: list[tuple[str, Any, str]] = [
@@ -291,7 +323,9 @@ REFUSED: list[tuple[str, Any, str]] = [
 ]
 
 
-def test_what_is_wrong_ends_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metric_and_convention_refuse_wrong_values_with_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
     data = row(1), row(1), all_items(row(1))
     for knob, value, remedy in REFUSED:
@@ -314,7 +348,7 @@ def test_what_is_wrong_ends_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> 
         err(row(0.1), row(3), all_items(row(1)), levels=3)
 
 
-def test_a_mean_leaves_out_skipped_lists_and_hides_no_model_that_broke_down() -> None:
+def test_mean_over_lists_skips_empty_lists_but_no_broken_model() -> None:
     values = torch.tensor([1.0, math.nan])
     assert mean_over_lists(values, empty="skip") == 1
     assert math.isnan(mean_over_lists(values, empty=1.0))
@@ -326,69 +360,72 @@ def test_a_mean_leaves_out_skipped_lists_and_hides_no_model_that_broke_down() ->
             if name == "err" and convention.ties == "averaged":
                 continue
             metric = Metric(name)
-            given = scores.to(dtype), labels.to(dtype), all_items(scores)
-            assert not math.isnan(mean_over_lists(metric(*given, convention)))
-            diverged = given[0].clone()
+            typed_scores = scores.to(dtype)
+            typed_labels = labels.to(dtype)
+            mask = all_items(scores)
+            values = metric(typed_scores, typed_labels, mask, convention)
+            assert not math.isnan(mean_over_lists(values))
+            diverged = typed_scores.clone()
             diverged[3, 1] = math.nan
-            values = metric(diverged, *given[1:], convention)
+            values = metric(diverged, typed_labels, mask, convention)
             assert math.isnan(mean_over_lists(values)), name
             assert math.isnan(mean_over_lists(torch.cat([values, values[:1]])[1:].clone()))
-            unjudged = metric(given[0], -given[1], given[2], convention)
+            unjudged = metric(typed_scores, -typed_labels, mask, convention)
             assert math.isnan(mean_over_lists(unjudged)), name
     values = torch.full((100_000,), 0.1)
     assert mean_over_lists(values) == pytest.approx(float(values[0]), rel=1e-13)  # in float64
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float16, torch.bfloat16, torch.float32])
-def test_a_metric_of_ones_own_keeps_its_digits(
+def test_custom_metric_keeps_its_digits(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
-    scores, labels = torch.tensor([[3, 1, 0], [2, 1, 0]]), torch.tensor([[0.0, 1.0, 0.0]] * 2)
-    metric = Metric("share", own=lambda s, y, m: torch.tensor([2 / 3, math.nan]))
-    found = metric(scores.to(dtype), labels, all_items(scores))
-    assert found.dtype == torch.float32
-    assert found[0].item() == pytest.approx(2 / 3, rel=1e-6)
-    assert mean_over_lists(found) == pytest.approx(2 / 3, rel=1e-6)  # NaN is a list left out
+    scores = torch.tensor([[3, 1, 0], [2, 1, 0]])
+    labels = torch.tensor([[0.0, 1.0, 0.0]] * 2)
+    metric = Metric("two_thirds", own=lambda s, y, m: torch.tensor([2 / 3, math.nan]))
+    values = metric(scores.to(dtype), labels, all_items(scores))
+    assert values.dtype == torch.float32
+    assert values[0].item() == pytest.approx(2 / 3, rel=1e-6)
+    assert mean_over_lists(values) == pytest.approx(2 / 3, rel=1e-6)  # a list with NaN is left out
     if dtype.is_floating_point:  # but not where the model broke down
         broken = scores.to(dtype).masked_fill(torch.tensor([[False], [True]]), math.nan)
         assert math.isnan(mean_over_lists(metric(broken, labels, all_items(scores))))
 
 
-@pytest.mark.parametrize("whole", [np.int64, np.int32, np.uint8])
+@pytest.mark.parametrize("integer", [np.int64, np.int32, np.uint8])
 @pytest.mark.parametrize("real", [np.float64, np.float32])
-def test_numbers_of_numpy_are_numbers(
-    whole: type, real: type, monkeypatch: pytest.MonkeyPatch
+def test_metric_accepts_numbers_of_numpy(
+    integer: type, real: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which checks types in tests alone
     convention = Convention(
-        empty=real(0.5), gain=np.array([0, 1, 3, 3, 9]), relevant=whole(2), levels=whole(5)
+        empty=real(0.5), gain=np.array([0, 1, 3, 3, 9]), relevant=integer(2), levels=integer(5)
     )
     assert convention == Convention(empty=0.5, gain=[0, 1, 3, 3, 9], relevant=2, levels=5)
     assert {type(value) for value in (convention.empty, *convention.gain)} == {float, int}
-    assert type(convention.levels) is type(Metric("ndcg", whole(3)).k) is int
+    assert type(convention.levels) is type(Metric("ndcg", integer(3)).k) is int
     data = random_lists([4, 7, 20], 20, scores=20)
-    knobs = {"k": whole(3), "empty": real(0.5), "gain": [whole(0), real(1), 3, 3, whole(9)]}
-    knobs |= {"relevant": real(2), "levels": whole(5)}
+    knobs = {"k": integer(3), "empty": real(0.5), "gain": [integer(0), real(1), 3, 3, integer(9)]}
+    knobs |= {"relevant": real(2), "levels": integer(5)}
     for name in METRICS:
-        taken = {key: knobs[key] for key in ("k", *Metric(name).parts) if key in knobs}
-        assert torch.equal(
-            getattr(metrics, name)(*data, **taken), Metric(name, 3)(*data, convention)
-        )
+        arguments = {key: knobs[key] for key in ("k", *Metric(name).parts) if key in knobs}
+        values = getattr(metrics, name)(*data, **arguments)
+        assert torch.equal(values, Metric(name, 3)(*data, convention))
     with pytest.raises(ConfigError, match="is not a cutoff"):
         Metric("ndcg", real(2.5))
     with pytest.raises(ConfigError, match="is not a cutoff"):
         Metric("ndcg", np.True_)
 
 
-def test_a_convention_describes_itself() -> None:
-    other = Convention("skip", [0, 1, 2.5], "letor", "averaged", "zero", 2, "reachable", 3)
-    for field, value in vars(other).items():
-        said = other.describe([field])
-        assert said != Convention().describe([field])
-        assert value not in (2, 3) or str(value) in said
-    assert "gains [0, 1, 2.5]" in other.describe()
-    assert hash(other) == hash(replace(other, gain=(0, 1, 2.5)))
+def test_convention_describes_every_key() -> None:
+    convention = Convention("skip", [0, 1, 2.5], "letor", "averaged", "zero", 2, "reachable", 3)
+    for field, value in vars(convention).items():
+        description = convention.describe([field])
+        assert description != Convention().describe([field])
+        assert value not in (2, 3) or str(value) in description
+    assert "gains [0, 1, 2.5]" in convention.describe()
+    assert hash(convention) == hash(replace(convention, gain=(0, 1, 2.5)))
 
 
 MISSPELT = [
@@ -397,7 +434,7 @@ MISSPELT = [
 ]
 
 
-def test_metric_names_round_trip_and_a_misspelt_one_says_how_to_write_it() -> None:
+def test_parse_metric_round_trips_and_refuses_misspelt_names() -> None:
     for text in ("ndcg", "dcg@100", "mean_ndcg", "ndcg_beta", "a.b2.C@7"):
         assert str(parse_metric(text)) == text
     for text in MISSPELT:
@@ -406,7 +443,7 @@ def test_metric_names_round_trip_and_a_misspelt_one_says_how_to_write_it() -> No
 
 
 @pytest.mark.slow
-def test_a_config_is_checked_and_losses_are_listed_without_torch() -> None:
+def test_metrics_parse_and_losses_list_without_torch() -> None:
     code = (
         "import sys; from ltr.metrics import Convention, parse_metric; parse_metric('ndcg@5'); "
         "from ltr.checks.list_losses import all_losses; all_losses(); "
@@ -427,7 +464,7 @@ NAMED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [path.stem for path in (CONFIGS / "metrics_as").glob("*.yaml")])
-def test_a_name_sets_every_key_but_the_data_s(name: str) -> None:
+def test_metrics_as_sets_every_key_but_levels(name: str) -> None:
     cfg = compose(f"metrics_as={name}")
     assert set(cfg.metrics_as[name]) == set(vars(Convention())) - {"levels"}
     assert make_convention(cfg) == NAMED[name]
@@ -436,7 +473,7 @@ def test_a_name_sets_every_key_but_the_data_s(name: str) -> None:
     }
 
 
-def test_single_keys_go_over_the_name() -> None:
+def test_convention_keys_override_metrics_as() -> None:
     cfg = compose("metrics_as=letor4", "convention.empty=skip", "convention.gain=[0,1,4]")
     assert make_convention(cfg) == Convention("skip", [0, 1, 4], "letor", short="zero")
     assert make_convention(compose()) == Convention()
@@ -451,7 +488,7 @@ def test_single_keys_go_over_the_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "loss", "metric"),
+    ("overrides", "loss", "metric"),
     [
         ("", "exp2", "exp2"),
         ("gain=linear", "linear", "linear"),
@@ -463,38 +500,38 @@ def test_single_keys_go_over_the_name() -> None:
         ("gain=linear loss=mix", "linear", "linear"),
     ],
 )
-def test_one_word_sets_the_gain_of_loss_and_metrics(given: str, loss: Any, metric: Any) -> None:
-    cfg = compose(*given.split())
+def test_gain_sets_loss_and_metrics(overrides: str, loss: Any, metric: Any) -> None:
+    cfg = compose(*overrides.split())
     assert (make(cfg.loss, "loss").keywords["gain"], make_convention(cfg).gain) == (loss, metric)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("overrides", "message"),
     [
         ("metrics_as=[letor4,paper]", "training takes one convention"),
         ("metrics_as=sklearn metrics=[ndcg@5,err@5]", "err has no averaged ties: leave err out"),
         ("+convention.gian=linear", "unexpected keyword argument 'gian'"),
     ],
 )
-def test_what_training_cannot_take_is_refused_before_data_is_read(given: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        build(compose(*given.split()))
+def test_build_refuses_wrong_convention_before_data_is_read(overrides: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build(compose(*overrides.split()))
 
 
 @pytest.mark.slow
-def test_a_run_stores_its_convention_and_others_can_be_asked_for(
+def test_run_stores_its_convention_and_evaluate_takes_others(
     tiny: list[str], tmp_path: Path
 ) -> None:
     cfg = compose(*tiny, "epochs=1", "metrics_as=letor4", "metrics=[ndcg@5,map,mean_ndcg,err]")
-    got = run(cfg, tmp_path, {})
+    results = run(cfg, tmp_path, {})
     assert '"short": "zero"' in (tmp_path / "results.json").read_text()
     text = evaluate_model(compose(f"checkpoint={tmp_path}", config="evaluate"))
-    assert f"{got['test_mean_ndcg']:.4f}" in text
+    assert f"{results['test_mean_ndcg']:.4f}" in text
     assert text.endswith(Convention(0, discount="letor", short="zero", levels=3).describe())
-    given = [f"checkpoint={tmp_path}", "metrics_as=[letor4,paper]", "metrics=[ndcg@5]"]
-    both = compose(*given, f"output={tmp_path / 'queries.csv'}", config="evaluate")
+    overrides = [f"checkpoint={tmp_path}", "metrics_as=[letor4,paper]", "metrics=[ndcg@5]"]
+    both = compose(*overrides, f"output={tmp_path / 'queries.csv'}", config="evaluate")
     table, described = evaluate_model(both).split("\n\n")[1:]
-    assert table.split()[-2] == f"{got['test_ndcg@5']:.4f}"
+    assert table.split()[-2] == f"{results['test_ndcg@5']:.4f}"
     assert described.splitlines()[1] == f"paper: {Convention(levels=3).describe()}"
     head = (tmp_path / "queries.csv").read_text().splitlines()[0]
     assert head == "qid,items,empty,letor4 ndcg@5,paper ndcg@5"
@@ -504,7 +541,7 @@ CUTOFFS = (1, 3, 5, 10)
 
 
 def lists(kind: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Scores and labels of 120 lists: grades, some lists empty, perhaps with equal scores.
+    """Return scores and labels of 120 lists: grades, some lists empty, perhaps with equal scores.
 
     ``real``: labels from 0 to 1 on both sides of 0.5, some exactly there and some just above.
     """
@@ -522,16 +559,18 @@ def lists(kind: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["grades", "ties", "real"])
-def test_lightgbm_is_lightgbm(kind: str) -> None:
-    """A tree that cannot split, so that LightGBM evaluates the scores it is given.
+def test_lightgbm_convention_equals_lightgbm(kind: str) -> None:
+    """Train a tree that cannot split, so that LightGBM evaluates the initial scores.
 
     It refuses real-valued labels for ndcg.
     """
     lightgbm = pytest.importorskip("lightgbm")
     real = kind == "real"
-    made = lists(kind)
-    scores, labels = (values[made[2]].numpy() for values in made[:2])
-    items, sizes = np.arange(len(scores), dtype=float)[:, None], made[2].sum(-1).numpy()
+    padded_scores, padded_labels, mask = lists(kind)
+    scores = padded_scores[mask].numpy()
+    labels = padded_labels[mask].numpy()
+    items = np.arange(len(scores), dtype=float)[:, None]
+    sizes = mask.sum(-1).numpy()
     data = lightgbm.Dataset(items, labels, group=sizes, init_score=scores)
     printed: dict[str, dict[str, list[float]]] = {}
     params = {
@@ -543,15 +582,15 @@ def test_lightgbm_is_lightgbm(kind: str) -> None:
         "verbose": -1,
         "num_threads": 1,
     }
-    kept = [lightgbm.record_evaluation(printed)]
-    lightgbm.train(params, data, 1, valid_sets=[data], callbacks=kept)
+    callbacks = [lightgbm.record_evaluation(printed)]
+    lightgbm.train(params, data, 1, valid_sets=[data], callbacks=callbacks)
     assert len(printed["training"]) == (1 if real else 2) * len(CUTOFFS)
     for name, (expected,) in printed["training"].items():
-        found = mean_over_lists(parse_metric(name)(*made, NAMED["lightgbm"]), empty=1)
-        assert found == pytest.approx(expected, abs=1e-12), name
+        values = parse_metric(name)(padded_scores, padded_labels, mask, NAMED["lightgbm"])
+        assert mean_over_lists(values, empty=1) == pytest.approx(expected, abs=1e-12), name
 
 
 @pytest.mark.parametrize("name", ["ndcg", "map", "mrr", "precision", "recall", "err"])
-def test_an_empty_list_counts_1_unless_one_says_otherwise(name: str) -> None:
+def test_metric_of_empty_list_is_1_by_default(name: str) -> None:
     data = torch.tensor([[0.9, 0.5]]), torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
     assert getattr(metrics, name)(*data).tolist() == [1.0]

@@ -25,42 +25,42 @@ from ltr.relaxations.second_derivatives import fast_path
 
 
 def composed(*data: Tensor, **knobs: Any) -> Tensor:
-    """By the plain path, one matrix after the other."""
+    """Return the loss by the plain path."""
     with pytest.MonkeyPatch.context() as patch:
         plain(patch)
         return neural_ndcg_loss(*data, **knobs)
 
 
-def test_float32_keeps_the_floor_of_float32() -> None:
+def test_neural_ndcg_in_float32_keeps_the_floor_of_float32() -> None:
     # column 1 is about e^-50 next to a row sum of 1: float64 would scale it, float32 leaves it
     scores = torch.tensor([[0.0, 1e-6, 60.0]])
     data = torch.tensor([[3.0, 1.0, 0.0]]), torch.ones(1, 3, dtype=torch.bool)
     for temperature in (1.0, 0.3, 1e-2):
-        found, expected = (
+        actual, expected = (
             value_and_gradient(partial(loss, temperature=temperature), scores, *data)
             for loss in (neural_ndcg_loss, composed)
         )
-        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-3)
+        torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-3)
 
 
-def test_stochastic_is_the_mean_over_the_same_draws() -> None:
+def test_stochastic_neural_ndcg_is_mean_over_draws() -> None:
     scores, labels, mask = random_lists(3, torch.float64)
 
-    def drawn_alike(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    def mean_over_draws(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         scores = scores.masked_fill(~mask, 0)
         drawn = stochastic_neural_sort(scores, mask, temperature=0.5, n_samples=3)
-        of_item = gains(labels, mask)
-        found = torch.stack([soft_dcg(sinkhorn(soft, mask), of_item, k=4) for soft in drawn])
-        return negative_ndcg(found.mean(0), of_item, mask, k=4)
+        item_gains = gains(labels, mask)
+        dcg = torch.stack([soft_dcg(sinkhorn(soft, mask), item_gains, k=4) for soft in drawn])
+        return negative_ndcg(dcg.mean(0), item_gains, mask, k=4)
 
     loss = partial(neural_ndcg_loss, k=4, temperature=0.5, stochastic=True, n_samples=3)
-    found = value_and_gradient(loss, scores, labels, mask)
-    expected = value_and_gradient(drawn_alike, scores, labels, mask)
-    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-9)
+    actual = value_and_gradient(loss, scores, labels, mask)
+    expected = value_and_gradient(mean_over_draws, scores, labels, mask)
+    torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-9)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 300.0])
-def test_a_list_of_several_hundred_items_is_the_plain_formula(
+def test_neural_dcg_kernel_on_long_list_equals_plain_formula(
     temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores, labels, mask = (x[:1] for x in random_lists(7, torch.float64, size=650))
@@ -71,8 +71,8 @@ def test_a_list_of_several_hundred_items_is_the_plain_formula(
         work = neural_dcg(scores, gains(labels, mask), mask, 10, temperature, False, 30, 1e-6)
         return fast_path(scores, *work, torch.zeros_like)
 
-    for kept in (0, 1 << 22):
-        monkeypatch.setattr("ltr.kernels.neural_dcg.KEPT", kept)
+    for max_stored in (0, 1 << 22):
+        monkeypatch.setattr("ltr.kernels.neural_dcg.KEPT", max_stored)
         value, gradient = value_and_gradient(loss, scores, labels, mask)
         ideal = dcg(labels, labels, mask, k=10)
         torch.testing.assert_close(-value / ideal, expected, atol=1e-11, rtol=0)
@@ -94,26 +94,27 @@ for size in (50, 6000):
 
 
 @pytest.mark.slow
-def test_a_long_list_needs_no_square_of_its_length() -> None:
-    done = processes.run(LONG)
-    assert done.returncode == 0, done.stderr
-    short, long = map(int, done.stdout.split())
+def test_neural_ndcg_memory_is_below_square_of_list_length() -> None:
+    process = processes.run(LONG)
+    assert process.returncode == 0, process.stderr
+    short, long = map(int, process.stdout.split())
     assert (long - short) / 1024 < 6000**2 * 8 / 2**20 / 10  # MiB; a tenth of one matrix
 
 
 def run_triton(program: str, *arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
-    """Run it in a new process: what is forked has imported Triton, which reads ``env`` only then.
+    """Run a program in a new process with the environment variables ``env``.
 
-    And Triton reports at the end what pytest still holds.
+    A forked process has imported Triton, which reads ``env`` only at its import. At its end, Triton
+    also reports what pytest still holds.
     """
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         capture_output=True, text=True, timeout=600, check=False,
         env=os.environ | {"PYTHONPATH": paths} | env,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done
+    assert process.returncode == 0, process.stderr
+    return process
 
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
@@ -155,9 +156,9 @@ for i, power in enumerate((-6, -3, 0, 4)):
 
 @needs_triton
 @pytest.mark.slow
-def test_steps_of_the_kernel_are_those_of_the_cpu_at_all_temperatures() -> None:
-    done = run_triton(INTERPRETED, TRITON_INTERPRET="1")
-    assert done.stdout.split() == ["agrees"] * 6
+def test_triton_kernel_equals_cpu_at_all_temperatures() -> None:
+    process = run_triton(INTERPRETED, TRITON_INTERPRET="1")
+    assert process.stdout.split() == ["agrees"] * 6
 
 
 COMPILED = """
@@ -191,13 +192,13 @@ for size, dtype, transposed, capability in json.loads(sys.argv[1]):
 
 @needs_triton
 @pytest.mark.slow
-def test_compiled_for_a_gpu_the_kernel_spills_nothing() -> None:
+def test_triton_kernel_spills_no_registers() -> None:
     cases = [(240, "float32", False, 90), (2048, "float32", True, 80), (16, "float64", True, 90)]
     lines = run_triton(COMPILED, json.dumps(cases)).stdout.splitlines()
     assert [json.loads(line) for line in lines] == [[0, True]] * 3
 
 
-def test_few_long_lists_take_the_plain_path() -> None:
+def test_worthwhile_is_false_for_few_long_lists() -> None:
     for lists, size in ((64, 1), (64, 2048), (1, 1000), (132, 2000)):
         assert worthwhile(lists, size, processors=132)
     for lists, size, processors in ((64, 2049, 132), (16, 2000, 132), (1, 2048, 1), (8, 2048, 1)):
@@ -210,7 +211,7 @@ def test_few_long_lists_take_the_plain_path() -> None:
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("size", [1, 16, 240, 1000])
-def test_the_gpu_agrees_with_the_cpu(
+def test_neural_ndcg_on_gpu_equals_cpu(
     size: int, dtype: torch.dtype, transposed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "jaxtyping_disable", True)  # which a compiler cannot follow
@@ -218,10 +219,10 @@ def test_the_gpu_agrees_with_the_cpu(
     loss = partial(neural_ndcg_loss, k=10, transposed=transposed)
     expected = value_and_gradient(loss, *data)
     near = 1e-9 if dtype == torch.float64 else 1e-4
-    for taken in (loss, loss, loss, torch.compile(loss, fullgraph=True)):
+    for function in (loss, loss, loss, torch.compile(loss, fullgraph=True)):
         scores, labels, mask = (x.cuda() for x in data)
         scores.requires_grad_()
-        values = taken(scores, labels, mask)
+        values = function(scores, labels, mask)
         weights = torch.arange(1, 8, dtype=dtype, device="cuda")
         (slope,) = torch.autograd.grad((values * weights).sum(), scores)
         torch.testing.assert_close(values.cpu(), expected[0], atol=near, rtol=0)

@@ -72,7 +72,7 @@ def test_what_it_computes(my_metrics: Path) -> None:
         ("hits = 3", "is no function"),
         ("def hits(scores, labels, mask): return scores[:, 0]", "takes no k"),
         ("def hits(scores, labels, mask, *, k): return scores", "one value per list"),
-        ("def hits(scores, labels, mask, *, k): return scores.gone", "mend the function"),
+        ("def hits(scores, labels, mask, *, k): return scores.gone", "fix the function"),
     ],
 )
 def test_what_is_wrong_with_it_is_said_before_data_are_read(

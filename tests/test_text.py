@@ -79,10 +79,10 @@ def test_dropout_is_the_same_in_both_passes(dtype: torch.dtype) -> None:
 
 def test_pad_lists_says_what_does_not_fit() -> None:
     for scores, labels, said in [
-        (torch.zeros(3), [[1], [0]], "one score an item"),
+        (torch.zeros(3), [[1], [0]], "one score per item"),
         ([torch.zeros(2)], [[1]], "as many scores of each list"),
-        ([], [], "those of each list"),
-        (torch.zeros(2), [1, 0], "those of each list"),
+        ([], [], "the labels of each list"),
+        (torch.zeros(2), [1, 0], "the labels of each list"),
     ]:
         with pytest.raises(ConfigError, match=said):
             pad_lists(scores, labels)
@@ -101,7 +101,7 @@ def test_wrong_names_and_knobs_are_one_line() -> None:
     with pytest.raises(ConfigError, match="has the grades 0 to 1, but other labels"):
         chunked_loss(scorer(), [x], [[2]], gain=[0, 1])
     checking.update("jaxtyping_disable", True)  # as for users
-    with pytest.raises(ConfigError, match="wanted one a list"):
+    with pytest.raises(ConfigError, match="expected one weight per list"):
         chunked_loss(scorer(), [x], [[2]], weights=[1.0, 2.0])
     with pytest.raises(ConfigError, match="no items"):
         chunked_loss(scorer(), [], [[]])

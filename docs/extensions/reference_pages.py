@@ -138,12 +138,15 @@ def losses_page(root: Path) -> str:
 
 
 def plain_docstring(*event: Any) -> None:
-    """Escape signs of reStructuredText in a docstring, which are none in these: | and *."""
+    """Escape | and * in a docstring, which mark nothing there, outside of examples and formulas."""
     lines: list[str] = event[-1]
     code = False
+    formula = False
     for number, line in enumerate(lines):
         code = line.strip() != "" and (code or line.lstrip().startswith(">>>"))
-        if not code:
+        # a formula ends with an empty line
+        formula = line.strip() != "" and (formula or line.lstrip().startswith(".. math::"))
+        if not code and not formula:
             parts = line.split("``")
             parts[::2] = [re.sub(r"([|*])", r"\\\1", part) for part in parts[::2]]
             lines[number] = "``".join(parts)

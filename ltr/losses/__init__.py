@@ -7,6 +7,13 @@ float32. A list without items gives 0 without gradient. ``mean_over_batch`` aver
 keyword arguments of a loss are its knobs; a value that is unknown or out of range raises
 ``ConfigError``.
 
+In the formulas, s_j is the score of item j, y_j its label, g_j = g(y_j) its gain, n the number of
+items of the list, and d(r) = 1/log2(1 + r) the discount of rank r. maxDCG@k is the DCG@k of the
+items in descending order of gain.
+
+Labels are >= 0. A label below 0 makes its list NaN, because an error would wait for the GPU, unless
+the loss reads only the order or the size of labels, or compares them with a threshold.
+
 ``labels`` and ``teacher`` (another model's scores, ``[batch, list]``) get no gradient. A loss that
 draws random numbers takes a ``generator``. None means torch's own generator of the device, which
 the trainer seeds from ``seed`` and saves in its checkpoints. Second derivatives are those of the
@@ -14,17 +21,18 @@ plain formula; only ``plrank``, and ``rankprop`` with isotonic targets, have non
 ``NotImplementedError``. Under torch.func and in forward mode all derivatives are those of the plain
 formula; under vmap a loss that draws needs vmap's ``randomness``.
 
-Labels are >= 0. A label below 0 makes its list NaN (an error would wait for the GPU), unless the
-loss reads only the order or the size of labels, or compares them with a threshold.
+On the CPU the losses that compare items run in compiled loops (``ltr.kernels``), in float64, on
+``torch.get_num_threads()`` threads. They need memory in proportion to the number of items; some
+also need, in each thread, memory for a part of the matrix of one list. On a GPU, under
+torch.compile, or without Numba, the same formulas run on whole tensors, and nothing waits for the
+GPU. The exceptions:
 
-On the CPU the losses that compare items, except ``networkndcg``, run in compiled loops
-(``ltr.kernels``), in float64, on ``torch.get_num_threads()`` threads. They need memory in
-proportion to the number of items; some also need, in each thread, memory for a part of the matrix
-of one list. On a GPU, under torch.compile, or without Numba, the same formulas run on whole
-tensors, and nothing waits for the GPU. There are four exceptions: NeuralNDCG and OT-NDCG have a
-kernel for NVIDIA GPUs, and under torch.compile they keep the kernel for the CPU; SoftNDCG and
-SoftSort-NDCG are copied to the CPU, whose loops are faster, and under torch.compile stay on the
-GPU; SVM-NDCG finds its assignments on the CPU; RankProp finds its isotonic targets on the CPU.
+- ``networkndcg`` has no compiled loop.
+- ``neuralndcg`` and ``otndcg`` have a kernel for NVIDIA GPUs; under torch.compile they keep the
+  loop of the CPU.
+- ``softndcg`` and ``softsortndcg`` on a GPU are copied to the CPU, whose loops are faster; under
+  torch.compile they stay on the GPU.
+- ``svmndcg`` finds its assignments, and ``rankprop`` its isotonic targets, on the CPU.
 """
 
 from ltr.losses.batch import mean_over_batch

@@ -1,4 +1,4 @@
-"""Steps before and after a loss: remove padding, order by label, average over the lists."""
+"""Steps around the formula of a loss: remove padding, order by label, average over the lists."""
 
 import torch
 from torch import Tensor
@@ -13,23 +13,33 @@ from ltr.typing import Labels, Mask, PerList, PerListMask, Ranks, Scores
 def without_padding(
     scores: Scores, labels: Labels, mask: Mask, *, called: str = "labels", fill: float = 0
 ) -> tuple[Scores, Labels]:
-    """Check the shapes; return scores, ``fill`` on padding, and labels, 0 there, in one dtype.
+    """Check the tensors, and return scores and labels in one dtype, overwritten on padding.
 
-    The dtype is float64 if the scores are float64, else float32. Values on padding, even NaN, then
-    affect neither the loss nor its gradient. If the shapes differ, the error message calls
-    ``labels`` by the name ``called``.
+    Values on padding, even NaN, then affect neither the loss nor its gradient.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as passed to a loss.
+        called: the name of ``labels`` in an error message.
+        fill: the score on padding.
+
+    Returns:
+        The scores, ``fill`` on padding, and the labels without gradient, 0 on padding; both are
+        float64 if the scores are float64, else float32.
+
+    Raises:
+        ConfigError: the shapes or the devices of the tensors differ.
     """
     check_lists(scores, labels, mask, called=called)
     dtype = torch.promote_types(scores.dtype, torch.float32)
-    outside = ~mask
-    labels = labels.detach().to(dtype).masked_fill(outside, 0)
-    return scores.to(dtype).masked_fill(outside, fill), labels
+    padding = ~mask
+    labels = labels.detach().to(dtype).masked_fill(padding, 0)
+    return scores.to(dtype).masked_fill(padding, fill), labels
 
 
 def refuse_below_0(values: PerList, labels: Labels) -> PerList:
-    """Return the values of a loss, NaN for a list with a label that is NaN or below 0.
+    """Return the values of a loss, with NaN for a list with a label that is NaN or below 0.
 
-    This is what metrics do; an error would wait for the GPU. ``labels`` must be 0 on padding.
+    Metrics do the same; an error would wait for the GPU. ``labels`` must be 0 on padding.
     """
     return values.masked_fill(~(labels >= 0).all(-1), torch.nan)
 
@@ -56,10 +66,13 @@ def mean_over_batch(
     empty: str = "keep",
     weights: PerList | None = None,
 ) -> Tensor:
-    """Return the mean of the losses of the lists, a scalar.
+    r"""Return the mean of the losses of the lists.
 
-    Without ``weights`` every list counts equally, however many items it has. A list without items
-    never counts. If no list counts, the result is 0 with gradients of 0.
+    .. math::
+        \frac{\sum_q w_q \, \ell_q}{\sum_q w_q}
+
+    where the sums are over the counted lists q, and w_q is 1 without ``weights``: then every list
+    counts equally, however many items it has. A list without items never counts.
 
     Args:
         values: ``[batch]``, the result of a loss for ``labels`` and ``mask``.
@@ -67,18 +80,24 @@ def mean_over_batch(
         empty: what to do with a list without a relevant item. ``"keep"`` counts it with its value;
             for NeuralNDCG and LambdaRank this is 0, which moves the mean and its gradient towards
             0. ``"skip"`` leaves the list out of the sum and of the count.
-        weights: ``[batch]``, >= 0, how much each list counts; None: all count equally. A weight
-            below 0 makes the mean NaN: an error would wait for the GPU.
+        weights: w, ``[batch]``, >= 0; None: all lists count equally. A weight below 0 makes the
+            mean NaN, because an error would wait for the GPU.
+
+    Returns:
+        The mean, a scalar; if no list counts, 0 with gradients of 0.
 
     Raises:
-        ConfigError: ``empty`` is not ``"keep"`` or ``"skip"``, or ``values`` are not one per list.
+        ConfigError: ``empty`` is not ``"keep"`` or ``"skip"``, or ``values`` or ``weights`` are not
+            one per list.
 
     >>> values, labels = torch.tensor([4.0, 2.0]), torch.tensor([[1.0], [0.0]])
     >>> [mean_over_batch(values, labels, labels >= 0, empty=x).item() for x in ("keep", "skip")]
     [3.0, 4.0]
     """
     total, count = sum_over_batch(values, labels, mask, empty=empty, weights=weights)
-    return total / (count.clamp(min=1) if weights is None else torch.where(count > 0, count, 1.0))
+    if weights is None:
+        return total / count.clamp(min=1)
+    return total / torch.where(count > 0, count, 1.0)
 
 
 def sum_over_batch(
@@ -89,9 +108,9 @@ def sum_over_batch(
     empty: str = "keep",
     weights: PerList | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return two scalars whose ratio is ``mean_over_batch``.
+    """Return two scalars whose ratio is ``mean_over_batch``; the arguments are the same.
 
-    The first is the sum of the losses. The second is the number of counted lists or, with
+    The first is the weighted sum of the losses. The second is the number of counted lists or, with
     ``weights``, the sum of their weights. The scalars of the slices of a batch can be added up.
     """
     check_values(values, mask, whose="the loss")
@@ -101,7 +120,7 @@ def sum_over_batch(
         return values.sum(), counted.sum()
     if weights.shape != values.shape:
         raise ConfigError(
-            f"weights: given is {told(weights)}, wanted one a list, {[*values.shape]}"
+            f"weights: expected one weight per list, {[*values.shape]}, got {told(weights)}"
         )
     values = values.masked_fill(weights < 0, torch.nan)
     weights = weights * counted
@@ -111,4 +130,6 @@ def sum_over_batch(
 def counted_lists(labels: Labels, mask: Mask, *, empty: str = "keep") -> PerListMask:
     """Return True for each list that ``mean_over_batch`` counts, ``[batch]``."""
     check_choice("empty", empty, ["keep", "skip"])
-    return mask.any(-1) if empty == "keep" else (mask & (labels > 0)).any(-1)
+    if empty == "keep":
+        return mask.any(-1)
+    return (mask & (labels > 0)).any(-1)

@@ -1,4 +1,4 @@
-"""Distil: learn from the softened scores of another model, with or without the labels."""
+"""Distillation: learn from the softened scores of another model, with or without the labels."""
 
 from functools import partial
 
@@ -27,20 +27,28 @@ def distil_loss(
     alpha: float = 1.0,
     gain: Gain = "exp2",
 ) -> PerList:
-    """Return the distillation loss of each list, ``[batch]``, >= 0.
+    r"""Return the distillation loss of each list.
 
-    The loss is alpha D(t) + (1 - alpha) L(y), where t are the teacher's scores, y the labels, and
-    p = softmax(t / temperature):
+    .. math::
+        \alpha \, D(t) + (1 - \alpha) \, L(y), \qquad
+        p = \operatorname{softmax}(t / \mathrm{temperature})
 
-    - ``cost="listnet"``: D = -sum over items j of p_j log softmax(s)_j, the softened cross entropy
-      of Hinton et al. (2015, section 2). Unlike in the paper, the student's scores s are not
-      divided by the temperature, and D has no factor temperature^2. L is ``listnet_loss``.
-    - ``cost="lambdarank"``: D = sum over the pairs t_i > t_j of |p_i - p_j| |d(r_i) - d(r_j)| / m
-      log(1 + exp(-(s_i - s_j))). This is LambdaRank with p as gains: r are the current ranks by s,
-      d(r) = 1/log2(1 + r), and m is the DCG of the gains p in the teacher's order. L is
-      ``lambdarank_loss`` with ``gain``.
+    where t are the teacher's scores and y the labels. ``cost="listnet"`` is the softened cross
+    entropy, and L is ``listnet_loss``:
+
+    .. math::
+        D(t) = -\sum_j p_j \log \operatorname{softmax}(s)_j
+
+    ``cost="lambdarank"`` is LambdaRank with p as gains, and L is ``lambdarank_loss``:
+
+    .. math::
+        D(t) = \sum_{t_i > t_j} \frac{|p_i - p_j| \, |d(r_i) - d(r_j)|}{m}
+        \log\left(1 + e^{-(s_i - s_j)}\right)
+
+    where r are the current ranks by s, and m is the DCG of the gains p in the teacher's order.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         teacher: t, ``[batch, list]``; if None, ``labels`` must be the teacher's scores.
         cost: ``"listnet"`` or ``"lambdarank"``.
         temperature: > 0, in units of t; the smaller it is, the more the teacher's first item
@@ -48,6 +56,15 @@ def distil_loss(
             by their standard deviation within lists.
         alpha: from 0 to 1, the weight of the teacher; the labels have the weight 1 - alpha.
         gain: of the labels in ``lambdarank_loss``; ``cost="listnet"`` has none.
+
+    Returns:
+        One value per list, ``[batch]``, >= 0.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Hinton et al. (2015), section 2, for ``cost="listnet"``. Unlike in the paper, the
+    student's scores s are not divided by the temperature, and D has no factor temperature^2.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[2.0, -1.0]])
     >>> distil_loss(scores, labels, labels > -2, cost="lambdarank", temperature=1.0)
@@ -57,24 +74,27 @@ def distil_loss(
     temperature = check_positive("temperature", temperature)
     alpha = check_share("alpha", alpha)
     gain = check_gain(gain, list(GAINS))
-    parts = []
+    terms = []
     if alpha > 0:
-        given, called = (labels, "labels") if teacher is None else (teacher, "teacher")
-        s, t = without_padding(scores, given, mask, called=called)
-        softened = cross_entropy if cost == "listnet" else _teachers_lambdas
-        parts.append(alpha * softened(s, t / temperature, mask))
+        if teacher is None:
+            s, t = without_padding(scores, labels, mask)
+        else:
+            s, t = without_padding(scores, teacher, mask, called="teacher")
+        distillation = cross_entropy if cost == "listnet" else _lambdarank_of_teacher
+        terms.append(alpha * distillation(s, t / temperature, mask))
     if alpha < 1:
-        of_labels = listnet_loss if cost == "listnet" else partial(lambdarank_loss, gain=gain)
-        parts.append((1 - alpha) * of_labels(scores, labels, mask))
-    return sum(parts[1:], parts[0])
+        label_loss = listnet_loss if cost == "listnet" else partial(lambdarank_loss, gain=gain)
+        terms.append((1 - alpha) * label_loss(scores, labels, mask))
+    return sum(terms[1:], terms[0])
 
 
-def _teachers_lambdas(scores: Scores, teacher: Scores, mask: Mask) -> PerList:
+def _lambdarank_of_teacher(scores: Scores, teacher: Scores, mask: Mask) -> PerList:
+    """Return LambdaRank with softmax(teacher) as gains, ``[batch]``."""
     gain = teacher.masked_fill(~mask, -torch.inf).softmax(-1)
-    gain = gain.masked_fill(~mask, 0)  # the softmax is NaN for a list of no items
-    of_rank = discounts(mask.shape[-1], scores)
-    ideal = (gain.sort(-1, descending=True).values * of_rank).sum(-1, keepdim=True)
-    discount = of_rank[rank_of_item(scores, mask) - 1]
+    gain = gain.masked_fill(~mask, 0)  # the softmax is NaN for a list without items
+    rank_discounts = discounts(mask.shape[-1], scores)
+    ideal = (gain.sort(-1, descending=True).values * rank_discounts).sum(-1, keepdim=True)
+    discount = rank_discounts[rank_of_item(scores, mask) - 1]
     gain = gain / ideal.masked_fill(ideal <= 0, 1)
     weight = PairWeight(gain=gain, discount=discount, factors=(0.0, 1.0, 0.0))
     return sum_over_pairs(scores, teacher, mask, weight)

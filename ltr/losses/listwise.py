@@ -15,11 +15,21 @@ from ltr.typing import Labels, Mask, PerList, Scores
 
 
 def listnet_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
-    """Return the ListNet loss of each list, ``[batch]``, >= the entropy of softmax(y).
+    r"""Return the ListNet loss of each list: the cross entropy of the top-one probabilities.
 
-    The loss is minus the sum over items j of softmax(y)_j log softmax(s)_j. This is the cross
-    entropy of the top-one probabilities, for labels y and scores s (Cao et al., 2007, section 4; a
-    baseline of Pobrotyn and Bialobrzeski, 2021).
+    .. math::
+        \ell(s, y) = -\sum_j \operatorname{softmax}(y)_j \, \log \operatorname{softmax}(s)_j
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
+
+    Returns:
+        One value per list, ``[batch]``, at least the entropy of softmax(y).
+
+    Raises:
+        ConfigError: the shapes or the devices of the tensors differ.
+
+    Source: Cao et al. (2007), section 4; a baseline of Pobrotyn and Bialobrzeski (2021).
 
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 1.0]])
     >>> listnet_loss(scores, labels, labels > 0)  # log 2
@@ -31,23 +41,37 @@ def listnet_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
 
 def cross_entropy(scores: Scores, target: Scores, mask: Mask) -> PerList:
     """Return minus the sum over items j of softmax(target)_j log softmax(s)_j, ``[batch]``."""
-    dtype, outside = torch.promote_types(scores.dtype, torch.float32), ~mask
-    target = target.detach().to(dtype).masked_fill(outside, -torch.inf).softmax(-1)
-    costs = -scores.to(dtype).masked_fill(outside, -torch.inf).log_softmax(-1)
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    padding = ~mask
+    target = target.detach().to(dtype).masked_fill(padding, -torch.inf).softmax(-1)
+    costs = -scores.to(dtype).masked_fill(padding, -torch.inf).log_softmax(-1)
     # on padding the product is 0 times infinity
-    return (target * costs).masked_fill(outside, 0).sum(-1)
+    return (target * costs).masked_fill(padding, 0).sum(-1)
 
 
 def listmle_loss(
     scores: Scores, labels: Labels, mask: Mask, *, generator: torch.Generator | None = None
 ) -> PerList:
-    """Return the ListMLE loss of each list, ``[batch]``, >= 0.
+    r"""Return the ListMLE loss of each list: minus the log likelihood of the order by label.
 
-    The loss is minus the sum over ranks r of log(exp(s_r) / sum over q >= r of exp(s_q)), where s_r
-    is the score of the item at rank r in descending order of label. This is minus the log
-    likelihood of that order under the Plackett-Luce model (Xia et al., 2008, section 4.3). At every
-    call, ``generator`` draws a new order for items with equal labels. So, on average, an empty list
-    pulls its scores together.
+    .. math::
+        \ell(s, y) = -\sum_{r} \log \frac{e^{s_{(r)}}}{\sum_{q \ge r} e^{s_{(q)}}}
+
+    where s_(r) is the score of the item at rank r in descending order of label. The likelihood is
+    that of the Plackett-Luce model. Every call draws a new order for items with equal labels. So,
+    on average, an empty list pulls its scores together.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
+        generator: draws the order of equal labels; None is torch's own.
+
+    Returns:
+        One value per list, ``[batch]``, >= 0.
+
+    Raises:
+        ConfigError: the shapes or the devices of the tensors differ.
+
+    Source: Xia et al. (2008), section 4.3.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([[2.0, 0.0, 1.0]])
     >>> listmle_loss(scores, labels, labels >= 0)  # log 3 + log 2 + log 1
@@ -65,13 +89,29 @@ def p_listmle_loss(
     weight: str = "exp2",
     generator: torch.Generator | None = None,
 ) -> PerList:
-    """Return the position-aware ListMLE loss of each list, ``[batch]``, >= 0.
+    r"""Return the position-aware ListMLE loss of each list.
 
-    It is ``listmle_loss`` with the term of each rank weighted by w(r). With ``weight="exp2"``,
-    w(r) = 2^(n - r) - 1 for a list of n items (Lan et al., 2014, section 4). Unlike in the paper,
-    w(r) is divided by its largest value, w(1), so that the loss of a long list stays finite and
-    lists of all lengths weigh the same. With ``weight="log2"``, w(r) = 1/log2(1 + r), which
-    decreases more slowly.
+    .. math::
+        \ell(s, y) = -\sum_{r} w(r) \log \frac{e^{s_{(r)}}}{\sum_{q \ge r} e^{s_{(q)}}}
+
+    where s_(r) is the score of the item at rank r in descending order of label; the order of equal
+    labels is drawn, as in ``listmle_loss``.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
+        weight: ``"exp2"`` is w(r) = (2^(n - r) - 1) / (2^(n - 1) - 1) for a list of n items;
+            ``"log2"`` is w(r) = 1/log2(1 + r), which decreases more slowly.
+        generator: draws the order of equal labels; None is torch's own.
+
+    Returns:
+        One value per list, ``[batch]``, >= 0.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Lan et al. (2014), section 4. Unlike in the paper, 2^(n - r) - 1 is divided by its
+    largest value, that of rank 1, so that the loss of a long list stays finite and lists of all
+    lengths weigh the same.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([[2.0, 0.0, 1.0]])
     >>> p_listmle_loss(scores, labels, labels >= 0)  # log 3 + (2**1 - 1) / (2**2 - 1) log 2
@@ -94,37 +134,42 @@ def _weighted_listmle(
     labels: Labels,
     mask: Mask,
     generator: torch.Generator | None,
-    of_rank: Tensor,
+    weights: Tensor,
 ) -> PerList:
-    """Return ListMLE with the term of each rank weighted by ``of_rank`` >= 0, ``[batch, rank]``."""
+    """Return ListMLE with the term of each rank weighted by ``weights`` >= 0, ``[batch, rank]``."""
     check_lists(scores, labels, mask)
     noise = uniform_noise(mask, 1, promoted(scores), generator)[0]
     scores, labels = without_padding(scores, labels, mask)
-    return _cost_of_order(scores, labels, mask, noise, of_rank)
+    return _cost_of_order(scores, labels, mask, noise, weights)
 
 
-def _by_loops(scores: Scores, labels: Labels, mask: Mask, noise: Scores, of_rank: Tensor) -> Work:
-    keys, drawn = as_array((-labels).masked_fill(~mask, torch.inf)), as_array(noise)
+def _cost_by_kernel(
+    scores: Scores, labels: Labels, mask: Mask, noise: Scores, weights: Tensor
+) -> Work:
+    """Return the fast path of ``_cost_of_order``."""
+    keys = as_array((-labels).masked_fill(~mask, torch.inf))
+    draws = as_array(noise)
     if noise.dtype == torch.float32 and bool(((labels % 1 == 0) & (labels.abs() < 1 << 28)).all()):
-        order = np.argsort(keys + drawn, -1)  # the sums are exact
+        order = np.argsort(keys + draws, -1)  # the sums are exact
     else:
-        draws = np.argsort(drawn, -1)
-        by_label = np.argsort(np.take_along_axis(keys, draws, -1), -1, kind="stable")
-        order = np.take_along_axis(draws, by_label, -1)
-    arrays = [mask, torch.from_numpy(order), of_rank]
+        by_noise = np.argsort(draws, -1)
+        by_label = np.argsort(np.take_along_axis(keys, by_noise, -1), -1, kind="stable")
+        order = np.take_along_axis(by_noise, by_label, -1)
+    arrays = [mask, torch.from_numpy(order), weights]
     return value_op("listwise:listmle_lists", arrays, [], list_sizes(mask) * 8)
 
 
-@with_kernel(_by_loops)
+@with_kernel(_cost_by_kernel)
 def _cost_of_order(
-    scores: Scores, labels: Labels, mask: Mask, noise: Scores, of_rank: Tensor
+    scores: Scores, labels: Labels, mask: Mask, noise: Scores, weights: Tensor
 ) -> PerList:
-    draws = noise.argsort(-1)
-    keys = labels.masked_fill(~mask, -torch.inf).gather(-1, draws)
-    order = draws.gather(-1, keys.argsort(dim=-1, descending=True, stable=True))
+    """Return the weighted cost of the order by label, equal labels by ``noise``, ``[batch]``."""
+    by_noise = noise.argsort(-1)
+    keys = labels.masked_fill(~mask, -torch.inf).gather(-1, by_noise)
+    order = by_noise.gather(-1, keys.argsort(dim=-1, descending=True, stable=True))
     real = mask.gather(-1, order)
     # far below every score, but finite, because -inf would make the gradient NaN
     ranked = scores.masked_fill(~mask, torch.finfo(scores.dtype).min / 4).gather(-1, order)
-    ranked = ranked - ranked.detach().logsumexp(-1, keepdim=True)  # else a shift loses digits
-    left = ranked.flip(-1).logcumsumexp(-1).flip(-1)
-    return ((left - ranked).masked_fill(~real, 0) * of_rank).sum(-1)
+    ranked = ranked - ranked.detach().logsumexp(-1, keepdim=True)  # keeps digits under a shift
+    log_normalisers = ranked.flip(-1).logcumsumexp(-1).flip(-1)
+    return ((log_normalisers - ranked).masked_fill(~real, 0) * weights).sum(-1)

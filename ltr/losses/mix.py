@@ -14,9 +14,10 @@ from ltr.errors import ConfigError
 from ltr.knobs import Gain, is_number
 from ltr.typing import Labels, Loss, Mask, PerList, Scores
 
-OF_RUN = ("teacher", "generator")  # arguments that are not settings
-_OTHERWISE = {"lambda": "lambdaloss", "plistmle": "p_listmle"}
-_DEFAULT = MappingProxyType({"neuralndcg": 1.0, "listnet": 0.3})
+RUNTIME_ARGS = ("teacher", "generator")  # arguments that are not settings
+# Names in ``loss=`` that differ from the name of the function without underscores.
+_NAME_OVERRIDES = {"lambda": "lambdaloss", "plistmle": "p_listmle"}
+_DEFAULT_PARTS = MappingProxyType({"neuralndcg": 1.0, "listnet": 0.3})
 
 
 def mix_loss(
@@ -24,21 +25,25 @@ def mix_loss(
     labels: Labels,
     mask: Mask,
     *,
-    parts: Mapping[str, float | int] = _DEFAULT,
+    parts: Mapping[str, float | int] = _DEFAULT_PARTS,
     knobs: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     levels: int = 5,
     gain: Gain = "exp2",
     teacher: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> PerList:
-    """Return the sum over the parts p of weight_p loss_p of each list, ``[batch]``.
+    r"""Return a weighted sum of other losses of each list.
 
-    A part has the name that ``loss=`` takes on the command line; for example, ``neuralndcg`` is
-    ``neural_ndcg_loss``. Each part keeps its own range: NeuralNDCG goes from -1 to 0, and ListNet
-    starts at the entropy of softmax(labels). For the transposed NeuralNDCG, set the knob
-    ``transposed`` of ``neuralndcg``.
+    .. math::
+        \ell = \sum_p w_p \, \ell_p
+
+    where p are the parts and w_p their weights. A part has the name that ``loss=`` takes on the
+    command line; for example, ``neuralndcg`` is ``neural_ndcg_loss``. Each part keeps its range:
+    NeuralNDCG goes from -1 to 0, and ListNet starts at the entropy of softmax(labels). For the
+    transposed NeuralNDCG, set the knob ``transposed`` of ``neuralndcg``.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         parts: the weight of each part, >= 0; 0 leaves the part out.
         knobs: keyword arguments of some parts, such as ``{"neuralndcg": {"temperature": 0.1}}``;
             all other arguments have the defaults of the functions.
@@ -48,6 +53,9 @@ def mix_loss(
         generator: for the parts that draw random numbers; None is torch's own. The parts are
             computed in the order of their names.
 
+    Returns:
+        One value per list, ``[batch]``.
+
     Raises:
         ConfigError: a name, a weight or a knob is wrong, or no part has a weight above 0.
 
@@ -55,40 +63,49 @@ def mix_loss(
     >>> mix_loss(scores, labels, labels >= 0, parts={"mse": 0.5, "ranknet": 1})  # 1/2 4/2 + log 2
     tensor([1.6931])
     """
-    known = losses_by_name()
-    for name in (*parts, *knobs):
-        if name not in known:
-            raise ConfigError(f"{name}: no such part of a mix; there are {', '.join(known)}")
-    for name, own in knobs.items():
-        settable = [knob for knob in _knobs_of(name) if knob not in OF_RUN]
-        if name not in parts:
-            raise ConfigError(f"knobs.{name}: {name} is no part of this mix; set parts.{name} too")
-        if wrong := [knob for knob in own if knob not in settable]:
-            there = ", ".join(settable) or "none"
-            raise ConfigError(f"knobs.{name}.{wrong[0]}: {name} has no such knob; it has {there}")
-    for name, weight in parts.items():
-        if not (is_number(weight) and weight >= 0):
-            raise ConfigError(f"parts.{name}={weight} is no weight: write a finite number >= 0")
+    _check_mix(parts, knobs)
     shared = {"levels": levels, "gain": gain, "teacher": teacher, "generator": generator}
     total = None
     for name in sorted(name for name, weight in parts.items() if weight):
-        given = {knob: value for knob, value in shared.items() if knob in _knobs_of(name)}
-        values = parts[name] * known[name](scores, labels, mask, **{**given, **knobs.get(name, {})})
+        arguments = {knob: value for knob, value in shared.items() if knob in _knobs_of(name)}
+        arguments.update(knobs.get(name, {}))
+        values = parts[name] * losses_by_name()[name](scores, labels, mask, **arguments)
         total = values if total is None else total + values
     if total is None:
         raise ConfigError("no part of the mix has a weight: set loss.parts.NAME=1")
     return total
 
 
+def _check_mix(parts: Mapping[str, float | int], knobs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise ``ConfigError`` for a name, a weight or a knob that is wrong."""
+    names = losses_by_name()
+    for name in (*parts, *knobs):
+        if name not in names:
+            raise ConfigError(f"{name}: no such part of a mix; there are {', '.join(names)}")
+    for name, part_knobs in knobs.items():
+        if name not in parts:
+            raise ConfigError(f"knobs.{name}: {name} is no part of this mix; set parts.{name} too")
+        settable = [knob for knob in _knobs_of(name) if knob not in RUNTIME_ARGS]
+        unknown = [knob for knob in part_knobs if knob not in settable]
+        if unknown:
+            listed = ", ".join(settable) or "none"
+            raise ConfigError(
+                f"knobs.{name}.{unknown[0]}: {name} has no such knob; it has {listed}"
+            )
+    for name, weight in parts.items():
+        if not (is_number(weight) and weight >= 0):
+            raise ConfigError(f"parts.{name}={weight} is no weight: write a finite number >= 0")
+
+
 @functools.cache
 def losses_by_name() -> dict[str, Loss]:
-    """Return name -> loss for every loss that can be part of a mix, sorted by name in ``loss=``."""
-    found = {}
+    """Return every loss that can be part of a mix by its name in ``loss=``, sorted by name."""
+    losses = {}
     for function, loss in vars(import_module(__package__)).items():
         if function.endswith("_loss") and loss is not mix_loss:
             name = function.removesuffix("_loss").replace("_", "")
-            found[_OTHERWISE.get(name, name)] = loss
-    return dict(sorted(found.items()))
+            losses[_NAME_OVERRIDES.get(name, name)] = loss
+    return dict(sorted(losses.items()))
 
 
 def reads_teacher(loss: Loss | None) -> bool:
@@ -103,4 +120,5 @@ def reads_teacher(loss: Loss | None) -> bool:
 
 @functools.cache
 def _knobs_of(name: str) -> tuple[str, ...]:
+    """Return the keyword arguments of the loss with this name."""
     return tuple(inspect.signature(losses_by_name()[name]).parameters)[3:]

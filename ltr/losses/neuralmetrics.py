@@ -1,15 +1,8 @@
 """NeuralMAP, NeuralMRR, NeuralPrecision and NeuralERR: metrics with NeuralSort instead of sorting.
 
-They are constructed like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021). Each metric is computed from
-the softly sorted relevance, b = S rel, with S = sinkhorn(neural_sort(s)) and rel = 1 for relevant
-items, else 0. Each value, ``[batch]``, is between about -1 (best) and 0. It approaches minus the
-exact metric as the temperature goes to 0. A list without a relevant item gives 0 without gradient;
-one with a label below 0 is NaN.
-
-Common knobs: ``k`` is a cutoff rank >= 1, None for the whole list. ``relevant`` > 0 is the lowest
-label that counts as relevant. ``temperature`` > 0 is in units of the scores; smaller is closer to
-the exact metric. The iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all sums
-differ from one by less than ``tol``.
+They are built like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021): each metric is computed from the
+softly sorted relevance, and approaches minus the exact metric as the temperature goes to 0. A list
+without a relevant item gives 0 without gradient; one with a label below 0 is NaN.
 """
 
 from typing import Any
@@ -40,10 +33,31 @@ def neural_map_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Return minus NeuralMAP@k of each list, ``[batch]``, from about -1 to 0.
+    r"""Return minus NeuralMAP@k of each list.
 
-    NeuralMAP@k = 1/R sum over ranks r <= k of b_r (1 + sum over q < r of b_q) / r, where R is the
-    number of relevant items of the list, whatever k is.
+    .. math::
+        \mathrm{NeuralMAP}@k = \frac{1}{R} \sum_{r \le k} \frac{b_r}{r}
+        \left(1 + \sum_{q < r} b_q\right)
+
+    where b = S h is the softly sorted relevance: h_j is 1 if item j is relevant, else 0, and
+    S = sinkhorn(neural_sort(s)). R is the number of relevant items of the list, whatever k is.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
+        k: cutoff rank >= 1, None for the whole list.
+        temperature: > 0, in units of the scores; smaller is closer to the exact metric.
+        relevant: > 0, the lowest label that counts as relevant.
+        max_iter, tol: the iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all
+            sums differ from one by less than ``tol``.
+
+    Returns:
+        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
+        without a relevant item.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: built like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021).
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
     >>> neural_map_loss(scores, labels, labels >= 0, temperature=0.01)  # -(1 / 2 + 2 / 3) / 2
@@ -52,8 +66,9 @@ def neural_map_loss(
     scores, labels = without_padding(scores, labels, mask)
     hits = is_relevant(labels, mask, relevant)
     b = _softly_sorted(scores, hits, mask, temperature, max_iter, tol)
-    found = cut(b * ((1 + running_sums(b) - b) / ranks_like(b)), k).sum(-1)
-    return _negative(found / hits.sum(-1).clamp(min=1), hits, labels)
+    precisions = (1 + running_sums(b) - b) / ranks_like(b)
+    total = cut(b * precisions, k).sum(-1)
+    return _negative(total / hits.sum(-1).clamp(min=1), hits, labels)
 
 
 def neural_mrr_loss(
@@ -67,10 +82,31 @@ def neural_mrr_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Return minus NeuralMRR@k of each list, ``[batch]``, from about -1 to 0.
+    r"""Return minus NeuralMRR@k of each list.
 
-    NeuralMRR@k = sum over ranks r <= k of 1/r b_r times the product over q < r of (1 - b_q). The
-    product is the probability that no rank before r is relevant.
+    .. math::
+        \mathrm{NeuralMRR}@k = \sum_{r \le k} \frac{b_r}{r} \prod_{q < r} (1 - b_q)
+
+    where b = S h is the softly sorted relevance: h_j is 1 if item j is relevant, else 0, and
+    S = sinkhorn(neural_sort(s)). The product is the probability that no rank before r is
+    relevant.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
+        k: cutoff rank >= 1, None for the whole list.
+        temperature: > 0, in units of the scores; smaller is closer to the exact metric.
+        relevant: > 0, the lowest label that counts as relevant.
+        max_iter, tol: the iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all
+            sums differ from one by less than ``tol``.
+
+    Returns:
+        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
+        without a relevant item.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: built like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021).
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
     >>> neural_mrr_loss(scores, labels, labels >= 0, temperature=0.01)  # -1 / 2
@@ -93,11 +129,32 @@ def neural_precision_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Return minus NeuralPrecision@k of each list, ``[batch]``, from about -1 to 0.
+    r"""Return minus NeuralPrecision@k of each list.
 
-    NeuralPrecision@k = sum over ranks r <= k of b_r / k, however short the list is. With k = None
-    the divisor is the number of items; then the value hardly depends on the scores, so that there
-    is no gradient to learn from.
+    .. math::
+        \mathrm{NeuralPrecision}@k = \frac{1}{k} \sum_{r \le k} b_r
+
+    where b = S h is the softly sorted relevance: h_j is 1 if item j is relevant, else 0, and
+    S = sinkhorn(neural_sort(s)). The divisor is k, however short the list is. With k = None
+    it is the number of items; then the value hardly depends on the scores, so that there is no
+    gradient to learn from.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
+        k: cutoff rank >= 1, None for the whole list.
+        temperature: > 0, in units of the scores; smaller is closer to the exact metric.
+        relevant: > 0, the lowest label that counts as relevant.
+        max_iter, tol: the iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all
+            sums differ from one by less than ``tol``.
+
+    Returns:
+        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
+        without a relevant item.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: built like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021).
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
     >>> neural_precision_loss(scores, labels, labels >= 0, k=2, temperature=0.01)  # -1 / 2
@@ -107,8 +164,8 @@ def neural_precision_loss(
     hits = is_relevant(labels, mask, relevant)
     b = _softly_sorted(scores, hits, mask, temperature, max_iter, tol)
     k = check_k(k)
-    found = cut(b, k).sum(-1) / (mask.sum(-1).clamp(min=1) if k is None else k)
-    return _negative(found, hits, labels)
+    divisor = mask.sum(-1).clamp(min=1) if k is None else k
+    return _negative(cut(b, k).sum(-1) / divisor, hits, labels)
 
 
 def neural_err_loss(
@@ -122,14 +179,32 @@ def neural_err_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Return minus NeuralERR@k of each list, ``[batch]``, from about -1 to 0.
+    r"""Return minus NeuralERR@k of each list.
 
-    NeuralERR@k = sum over ranks r <= k of 1/r c_r times the product over q < r of (1 - c_q). Here
-    c = S p, and p_j = (2^y_j - 1) / 2^(levels - 1) is the probability that item j satisfies the
-    user (Chapelle et al., 2009). The value is not divided by the ERR of the ideal order.
+    .. math::
+        \mathrm{NeuralERR}@k = \sum_{r \le k} \frac{c_r}{r} \prod_{q < r} (1 - c_q), \qquad
+        p_j = \frac{2^{y_j} - 1}{2^{\mathrm{levels} - 1}}
+
+    where c = S p with S = sinkhorn(neural_sort(s)), and p_j is the probability that item j
+    satisfies the user. The value is not divided by the ERR of the ideal order.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
+        k: cutoff rank >= 1, None for the whole list.
+        temperature: > 0, in units of the scores; smaller is closer to the exact metric.
         levels: > 0, the number of grades (5 for labels 0 to 4); every label must be below it.
+        max_iter, tol: the iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all
+            sums differ from one by less than ``tol``.
+
+    Returns:
+        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
+        without a relevant item.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: built like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021); ERR is of Chapelle et al.
+    (2009).
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
     >>> neural_err_loss(scores, labels, labels >= 0, temperature=0.01, levels=3)
@@ -139,8 +214,8 @@ def neural_err_loss(
     scores, labels = without_padding(scores, labels, mask)
     p = (labels.exp2() - 1) / 2.0 ** min(levels - 1, 1023)  # largest power in float64
     c = _softly_sorted(scores, p, mask, temperature, max_iter, tol)
-    found = cut(first_stop(c) / ranks_like(c), k).sum(-1)
-    return _negative(found, mask & (labels > 0), labels)
+    value = cut(first_stop(c) / ranks_like(c), k).sum(-1)
+    return _negative(value, mask & (labels > 0), labels)
 
 
 def _negative(values: PerList, relevant: Mask, labels: Labels) -> PerList:
@@ -164,5 +239,6 @@ def _softly_sorted(
 def _sorted(
     scores: Scores, values: torch.Tensor, mask: Mask, temperature: float, *scaling: Any
 ) -> torch.Tensor:
+    """Return S v; ``scaling`` are the knobs of ``scaled``."""
     soft = neural_sort(scores, mask, temperature=temperature)
     return (scaled(soft, mask, *scaling) * values.unsqueeze(-2)).sum(-1)

@@ -12,24 +12,27 @@ from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations.second_derivatives import fast_path
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
-COSTS = ("logistic", "hinge", "squared_hinge", "exponential")  # the kernel numbers both
-COUNTED = ("all", "any", "both")  # in the order given here
+# The kernel gets the index of a choice, so that the order matters.
+COSTS = ("logistic", "hinge", "squared_hinge", "exponential")
+COUNTED = ("all", "any", "both")
 LINEAR_FROM = 30.0  # from here the exponential continues as its tangent: exp(30) = 1e13
 
 
 class PairWeight(NamedTuple):
-    """The weight w_ij of a pair, as the constants from which it is computed.
+    r"""The weight w_ij of a pair, as the constants from which it is computed.
 
-    w_ij = own_i + |g_i - g_j| (c + c_d |d_i - d_j| + c_s step(|r_i - r_j|)).
+    .. math::
+        w_{ij} = \mathrm{base}_i + |g_i - g_j|
+        \left(c + c_d |d_i - d_j| + c_s \, \mathrm{step}(|r_i - r_j|)\right)
 
     Attributes:
-        own, gain, discount: own, g and d of each item, ``[batch, list]``; None means 0.
+        base, gain, discount: base, g and d of each item, ``[batch, list]``; None means 0.
         ranks: r, ``[batch, list]``, needed if ``steps`` is given.
         steps: the values of step at the distances 1, 2, ..., ``[list]``; None means 0.
         factors: c, c_d and c_s.
     """
 
-    own: Scores | None = None
+    base: Scores | None = None
     gain: Scores | None = None
     discount: Scores | None = None
     ranks: Ranks | None = None
@@ -49,7 +52,10 @@ def sum_over_pairs(
     pairs: str = "any",
     ordered: bool = True,
 ) -> PerList:
-    """Return the sum over the pairs y_i > y_j of w_ij cost(sigma (s_i - s_j)), ``[batch]``.
+    r"""Return the weighted sum of the costs of the pairs of each list, ``[batch]``.
+
+    .. math::
+        \sum_{y_i > y_j} w_{ij} \, \mathrm{cost}(\sigma (s_i - s_j))
 
     On the CPU each thread needs memory for only one row of pairs.
 
@@ -68,12 +74,16 @@ def sum_over_pairs(
     sigma = check_positive("sigma", sigma)
     top = _top(scores, mask, k, pairs)
     counted = "all" if k is None else pairs
-    if cost != "logistic" and sigma != 1:  # the kernel has a sigma for the logistic alone
-        scores, sigma = sigma * scores, 1.0
-    found = _sum_over_pairs(scores, labels, mask, weight, top, counted, ordered, cost, float(sigma))
+    if cost != "logistic" and sigma != 1:  # the kernel has a sigma for the logistic cost only
+        scores = sigma * scores
+        sigma = 1.0
+    values = _sum_over_pairs(
+        scores, labels, mask, weight, top, counted, ordered, cost, float(sigma)
+    )
     if weight.gain is None:
-        return found
-    return found.masked_fill(weight.gain.isnan().any(-1), torch.nan)  # of a list without pairs too
+        return values
+    # a list without pairs is NaN too if a gain is
+    return values.masked_fill(weight.gain.isnan().any(-1), torch.nan)
 
 
 def pairs_counted(scores: Scores, labels: Labels, mask: Mask, k: int | None, pairs: str) -> Tensor:
@@ -85,6 +95,7 @@ def pairs_counted(scores: Scores, labels: Labels, mask: Mask, k: int | None, pai
 
 
 def _top(scores: Scores, mask: Mask, k: int | None, pairs: str) -> Mask:
+    """Return True for the items in the current top k, ``[batch, list]``."""
     check_choice("pairs", pairs, COUNTED[1:])
     check_k(k)
     return mask if k is None else rank_of_item(scores, mask) <= k
@@ -98,20 +109,29 @@ def _ordered_pairs(labels: Labels, among: Mask) -> Tensor:
     return lower.masked_fill(~among, 0).sum(-1, keepdim=True)
 
 
-def _by_loops(
-    scores: Scores, labels: Labels, mask: Mask, weight: PairWeight, top: Mask, *knobs: Any
+def _sum_by_kernel(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    weight: PairWeight,
+    top: Mask,
+    counted: str,
+    ordered: bool,
+    cost: str,
+    sigma: float,
 ) -> Work:
-    counted, ordered, cost, sigma = knobs
-    nothing = torch.zeros((), dtype=torch.float64, device=mask.device).expand(mask.shape)
-    items = [nothing if x is None else x for x in (weight.own, weight.gain, weight.discount)]
+    """Return the fast path of ``_sum_over_pairs``."""
+    zeros = torch.zeros((), dtype=torch.float64, device=mask.device).expand(mask.shape)
+    per_item = [zeros if x is None else x for x in (weight.base, weight.gain, weight.discount)]
     ranks = mask.long() if weight.ranks is None else weight.ranks
-    steps = nothing.new_zeros(mask.shape[-1]) if weight.steps is None else weight.steps
-    numbers = COUNTED.index(counted), ordered, COSTS.index(cost), sigma, LINEAR_FROM
-    arrays, costs = [labels, mask, *items, ranks, top, steps], list_sizes(mask) ** 2
-    return value_op("pairs:pair_lists", arrays, [weight.factors, *numbers], costs)
+    steps = zeros.new_zeros(mask.shape[-1]) if weight.steps is None else weight.steps
+    arrays = [labels, mask, *per_item, ranks, top, steps]
+    choices = [COUNTED.index(counted), ordered, COSTS.index(cost)]
+    knobs = [weight.factors, *choices, sigma, LINEAR_FROM]
+    return value_op("pairs:pair_lists", arrays, knobs, list_sizes(mask) ** 2)
 
 
-@with_kernel(_by_loops)
+@with_kernel(_sum_by_kernel)
 def _sum_over_pairs(
     scores: Scores,
     labels: Labels,
@@ -123,28 +143,14 @@ def _sum_over_pairs(
     cost: str,
     sigma: float,
 ) -> PerList:
-    above, below = (labels.masked_fill(~mask, x) for x in (-torch.inf, torch.inf))
-    pairs = above.unsqueeze(-1) > below.unsqueeze(-2)
-    if not ordered:
-        itself = torch.eye(mask.shape[-1], dtype=torch.bool, device=mask.device)
-        pairs = pairs | ((mask & top).unsqueeze(-1) & mask.unsqueeze(-2) & ~itself)
-    if counted != "all":
-        first, second = top.unsqueeze(-1), top.unsqueeze(-2)
-        pairs = pairs & (first | second if counted == "any" else first & second)
+    """Return the sum over the counted pairs of their weighted costs, ``[batch]``."""
     weights = _weight_matrix(weight)
-    pairs = pairs & (weights != 0)  # other costs may be infinite: 0 * inf is NaN
+    # A pair of weight 0 is left out: its cost may be infinite, and 0 * inf is NaN.
+    pairs = _counted_pairs(labels, mask, top, counted, ordered) & (weights != 0)
 
     def plain(scores: Scores) -> PerList:
-        apart = torch.where(pairs, sigma * _differences(scores), torch.inf)
-        if cost == "logistic":
-            costs = -logsigmoid(apart)
-        elif cost == "exponential":
-            growing = (-apart).clamp(max=LINEAR_FROM).exp()
-            costs = growing * (1 + (-apart - LINEAR_FROM).clamp(min=0))
-        else:
-            short = (1 - apart).clamp(min=0)
-            costs = short.square() if cost == "squared_hinge" else short
-        return (weights * costs).sum((-2, -1))
+        margins = torch.where(pairs, sigma * _differences(scores), torch.inf)
+        return (weights * _COST_FUNCTIONS[cost](margins)).sum((-2, -1))
 
     def logistic(scores: Scores, _: bool) -> tuple[PerList, Scores]:
         """Return the weighted sum of log(1 + exp(-z)), z = sigma (s_i - s_j), and its slope.
@@ -162,20 +168,63 @@ def _sum_over_pairs(
     return fast_path(scores, *slope_op(logistic), plain)
 
 
+def _counted_pairs(labels: Labels, mask: Mask, top: Mask, counted: str, ordered: bool) -> Tensor:
+    """Return True for the pairs that count, ``[batch, i, j]``."""
+    above = labels.masked_fill(~mask, -torch.inf)
+    below = labels.masked_fill(~mask, torch.inf)
+    pairs = above.unsqueeze(-1) > below.unsqueeze(-2)
+    if not ordered:
+        itself = torch.eye(mask.shape[-1], dtype=torch.bool, device=mask.device)
+        pairs = pairs | ((mask & top).unsqueeze(-1) & mask.unsqueeze(-2) & ~itself)
+    i_in_top = top.unsqueeze(-1)
+    j_in_top = top.unsqueeze(-2)
+    if counted == "any":
+        return pairs & (i_in_top | j_in_top)
+    if counted == "both":
+        return pairs & (i_in_top & j_in_top)
+    return pairs
+
+
+def _logistic(margins: Tensor) -> Tensor:
+    return -logsigmoid(margins)
+
+
+def _hinge(margins: Tensor) -> Tensor:
+    return (1 - margins).clamp(min=0)
+
+
+def _squared_hinge(margins: Tensor) -> Tensor:
+    return _hinge(margins).square()
+
+
+def _exponential(margins: Tensor) -> Tensor:
+    growing = (-margins).clamp(max=LINEAR_FROM).exp()
+    return growing * (1 + (-margins - LINEAR_FROM).clamp(min=0))
+
+
+_COST_FUNCTIONS = {
+    "logistic": _logistic,
+    "hinge": _hinge,
+    "squared_hinge": _squared_hinge,
+    "exponential": _exponential,
+}
+
+
 def _weight_matrix(weight: PairWeight) -> Tensor:
     """Return w_ij, ``[batch, i, j]``, or ``[batch, i, 1]`` if it is the same for all j."""
-    own: Any = 0 if weight.own is None else weight.own.unsqueeze(-1)
-    constant, of_discount, of_step = weight.factors
-    changes: list[Any] = [constant] if constant else []
-    if weight.discount is not None and of_discount:
-        changes.append(_differences(of_discount * weight.discount).abs_())
-    if weight.ranks is not None and weight.steps is not None and of_step:
-        apart = _differences(weight.ranks).abs_()
-        changes.append((of_step * weight.steps)[(apart - 1).clamp(min=0)])  # 0: not a pair
-    if weight.gain is None or not changes:
-        return own
-    swapped = _differences(weight.gain).abs_() * sum(changes[1:], changes[0])
-    return swapped if weight.own is None else own + swapped
+    base: Any = 0 if weight.base is None else weight.base.unsqueeze(-1)
+    constant, discount_factor, step_factor = weight.factors
+    terms: list[Any] = [constant] if constant else []
+    if weight.discount is not None and discount_factor:
+        terms.append(_differences(discount_factor * weight.discount).abs_())
+    if weight.ranks is not None and weight.steps is not None and step_factor:
+        distances = _differences(weight.ranks).abs_()
+        # an item is at distance 0 of itself, which is no pair
+        terms.append((step_factor * weight.steps)[(distances - 1).clamp(min=0)])
+    if weight.gain is None or not terms:
+        return base
+    changes = _differences(weight.gain).abs_() * sum(terms[1:], terms[0])
+    return changes if weight.base is None else base + changes
 
 
 def _differences(values: Tensor) -> Tensor:

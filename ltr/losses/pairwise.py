@@ -29,20 +29,28 @@ def ranknet_loss(
     pairs: str = "any",
     pair_weight: str | None = None,
 ) -> PerList:
-    """Return the RankNet loss of each list, ``[batch]``, >= 0.
+    r"""Return the RankNet loss of each list.
 
-    The loss is the sum over the pairs y_i > y_j of w_ij log(1 + exp(-sigma (s_i - s_j))) (Burges et
-    al., 2005, eq. 3; "RankNet and LambdaRank", daxpy.xyz, 2021, where sigma is called alpha).
-    Unlike in the paper, pairs of items with equal labels do not count. A list without pairs gives 0
-    without gradient.
+    .. math::
+        \ell(s, y) = \sum_{y_i > y_j} w_{ij} \log\left(1 + e^{-\sigma (s_i - s_j)}\right)
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1; None: all pairs count.
+        sigma: > 0, slope of the logistic function, in units of 1 / score.
         pairs: which pairs count if there is a cutoff: ``"any"``, those with at least one item in
             the current top k, or ``"both"``, those with both items in it.
-        sigma: > 0, slope of the logistic function, in units of 1 / score.
         pair_weight: the weights w_ij, as in ``ranksvm_loss``; ``"mean"`` counts the pairs that the
             cutoff leaves.
+
+    Returns:
+        One value per list, ``[batch]``, >= 0; 0 without gradient for a list without pairs.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Burges et al. (2005), eq. 3; "RankNet and LambdaRank" (daxpy.xyz, 2021), where sigma is
+    called alpha. Unlike in the paper, pairs of items with equal labels do not count.
 
     >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
     >>> ranknet_loss(scores, labels, labels >= 0)  # log(1 + exp(2)) + log(1 + exp(1))
@@ -63,21 +71,32 @@ def lambdarank_loss(
     sigma: float = 1.0,
     pairs: str = "any",
 ) -> PerList:
-    """Return the LambdaRank loss of each list, ``[batch]``, >= 0.
+    r"""Return the LambdaRank loss of each list.
 
-    The loss is the sum over the pairs y_i > y_j of
-    |delta NDCG@k|_ij log(1 + exp(-sigma (s_i - s_j))). Here
-    |delta NDCG@k|_ij = |g_i - g_j| |d(r_i) - d(r_j)| / maxDCG@k is the change of NDCG@k if i and j
-    swap their current ranks r; the gradient treats it as a constant. g is the gain, 2^y - 1 in the
-    papers, and d(r) is 1/log2(1 + r), 0 beyond k (Burges et al., 2006; Burges, 2010, section 4.1).
-    A list without pairs gives 0 without gradient.
+    .. math::
+        \ell(s, y) = \sum_{y_i > y_j} |\Delta_{ij}|
+        \log\left(1 + e^{-\sigma (s_i - s_j)}\right), \qquad
+        |\Delta_{ij}| = \frac{|g_i - g_j| \, |d(r_i) - d(r_j)|}{\mathrm{maxDCG}@k}
+
+    where Delta_ij is the change of NDCG@k if i and j swap their current ranks r; the gradient
+    treats it as a constant. g is the gain, 2^y - 1 in the papers, and d(r) is 1/log2(1 + r), 0
+    beyond k.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1; None: all pairs count.
         gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         sigma: > 0, slope of the logistic function, in units of 1 / score.
         pairs: which pairs count if there is a cutoff: ``"any"``, those with at least one item in
             the current top k, or ``"both"``, those with both items in it.
+
+    Returns:
+        One value per list, ``[batch]``, >= 0; 0 without gradient for a list without pairs.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Burges et al. (2006); Burges (2010), section 4.1.
 
     >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
     >>> lambdarank_loss(scores, labels, labels >= 0, k=1)  # |1 - 0| * log(1 + exp(2)), one pair
@@ -85,8 +104,8 @@ def lambdarank_loss(
     """
     scores, labels = without_padding(scores, labels, mask)
     discount = discounts(mask.shape[-1], scores, k=k)[rank_of_item(scores, mask) - 1]
-    of_item = _normalised_gains(labels, mask, k, gain)
-    weight = PairWeight(gain=of_item, discount=discount, factors=(0.0, 1.0, 0.0))
+    item_gains = _normalised_gains(labels, mask, k, gain)
+    weight = PairWeight(gain=item_gains, discount=discount, factors=(0.0, 1.0, 0.0))
     return sum_over_pairs(scores, labels, mask, weight, sigma=sigma, k=k, pairs=pairs)
 
 
@@ -102,26 +121,37 @@ def lambda_loss(
     mu: float = 10.0,
     pairs: str = "any",
 ) -> PerList:
-    """Return the LambdaLoss of each list, ``[batch]``, >= 0.
+    r"""Return the LambdaLoss of each list.
 
-    The loss is the sum over pairs of w_ij log(1 + exp(-sigma (s_i - s_j))) (Wang et al., 2018,
-    sections 4 and 5, where the logarithm has base 2). The weights w depend on the current ranks r
-    but the gradient treats them as constants. Let G = g(y) / maxDCG@k, with the gain g(y) = 2^y - 1
-    in the paper, and d(r) = 1/log2(1 + r). Then the weights are:
+    .. math::
+        \ell(s, y) = \sum_{i,j} w_{ij} \log\left(1 + e^{-\sigma (s_i - s_j)}\right), \qquad
+        G = \frac{g(y)}{\mathrm{maxDCG}@k}
 
-    - ``ndcg1``: w_ij = G_i d(r_i), over all i != j, whatever their labels (NDCG-Loss1, eq. 12; the
-      paper includes i = j, which has no gradient).
-    - ``ndcg2``: w_ij = delta_ij |G_i - G_j|, over the pairs y_i > y_j, with delta_ij =
-      |d(|r_i - r_j|) - d(|r_i - r_j| + 1)|.
-    - ``ndcg2++``: w_ij = (rho_ij + mu delta_ij) |G_i - G_j|, over the same pairs, with rho_ij =
-      |d(r_i) - d(r_j)|; mu = 0 would be LambdaRank.
+    The weights w depend on the current ranks r, but the gradient treats them as constants.
+    ``ndcg1`` has, over all i != j, whatever their labels,
 
-    The paper has no cutoff. Here, with a cutoff k, a pair counts only if at least one of its two
+    .. math::
+        w_{ij} = G_i \, d(r_i)
+
+    ``ndcg2`` has, over the pairs y_i > y_j,
+
+    .. math::
+        w_{ij} = \delta_{ij} |G_i - G_j|, \qquad
+        \delta_{ij} = |d(|r_i - r_j|) - d(|r_i - r_j| + 1)|
+
+    ``ndcg2++`` has, over the same pairs,
+
+    .. math::
+        w_{ij} = (\rho_{ij} + \mu \, \delta_{ij}) |G_i - G_j|, \qquad
+        \rho_{ij} = |d(r_i) - d(r_j)|
+
+    where mu = 0 would be LambdaRank. With a cutoff k, a pair counts only if at least one of its two
     items is in the current top k. So an item i below the top k is paired only with items j in the
     top k that have lower labels; this holds for ``ndcg1`` too. maxDCG has the same cutoff; the
-    discounts d have none. A list without a relevant item gives 0 without gradient.
+    discounts d have none.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         variant: ``"ndcg1"``, ``"ndcg2"`` or ``"ndcg2++"``.
         k: cutoff rank >= 1; None: all pairs count.
         gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
@@ -129,6 +159,17 @@ def lambda_loss(
         mu: > 0, weight of delta in ``ndcg2++`` (10 in the paper).
         pairs: which pairs count if there is a cutoff: ``"any"``, those named above, or ``"both"``,
             those with both items in the current top k.
+
+    Returns:
+        One value per list, ``[batch]``, >= 0; 0 without gradient for a list without a relevant
+        item.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Wang et al. (2018), sections 4 and 5; NDCG-Loss1 is eq. 12. In the paper the gain is
+    2^y - 1, the logarithm has base 2, the pairs of NDCG-Loss1 include i = j, which has no gradient,
+    and there is no cutoff.
 
     >>> scores, labels = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
     >>> lambda_loss(scores, labels, labels >= 0, variant="ndcg1")  # log(1 + e) / log2(1 + 2)
@@ -139,15 +180,21 @@ def lambda_loss(
     check_choice("variant", variant, ["ndcg1", "ndcg2", "ndcg2++"])
     mu = check_positive("mu", mu)
     scores, labels = without_padding(scores, labels, mask)
-    of_item, ranks = _normalised_gains(labels, mask, k, gain), rank_of_item(scores, mask)
-    of_rank = discounts(mask.shape[-1] + 1, scores)
-    discount, steps = of_rank[ranks - 1], of_rank[:-1] - of_rank[1:]
+    item_gains = _normalised_gains(labels, mask, k, gain)
+    ranks = rank_of_item(scores, mask)
+    rank_discounts = discounts(mask.shape[-1] + 1, scores)
+    discount = rank_discounts[ranks - 1]
     ordered = variant != "ndcg1"
     if ordered:
-        factors = (0.0, 1.0, float(mu)) if variant == "ndcg2++" else (0.0, 0.0, 1.0)
-        weight = PairWeight(None, of_item, discount, ranks, steps, factors)
+        weight = PairWeight(
+            gain=item_gains,
+            discount=discount,
+            ranks=ranks,
+            steps=rank_discounts[:-1] - rank_discounts[1:],
+            factors=(0.0, 1.0, float(mu)) if variant == "ndcg2++" else (0.0, 0.0, 1.0),
+        )
     else:
-        weight = PairWeight(own=of_item * discount)
+        weight = PairWeight(base=item_gains * discount)
     return sum_over_pairs(
         scores, labels, mask, weight, sigma=sigma, k=k, pairs=pairs, ordered=ordered
     )
@@ -155,9 +202,9 @@ def lambda_loss(
 
 def _normalised_gains(labels: Labels, mask: Mask, k: int | None, gain: Gain) -> Scores:
     """Return g_j / maxDCG@k for each item, ``[batch, list]``; 0 in an empty list."""
-    of_item = gains(labels, mask, gain=gain)
-    ideal = ideal_dcg(of_item, mask, k=k).unsqueeze(-1)
-    return of_item / ideal.masked_fill(ideal <= 0, 1)
+    item_gains = gains(labels, mask, gain=gain)
+    ideal = ideal_dcg(item_gains, mask, k=k).unsqueeze(-1)
+    return item_gains / ideal.masked_fill(ideal <= 0, 1)
 
 
 def ranksvm_loss(
@@ -168,22 +215,33 @@ def ranksvm_loss(
     squared: bool = False,
     pair_weight: str | None = None,
 ) -> PerList:
-    """Return the RankSVM loss of each list, ``[batch]``, >= 0.
+    r"""Return the RankSVM loss of each list.
 
-    The loss is the sum over the pairs y_i > y_j of w_ij max(0, 1 - (s_i - s_j)), with the maximum
-    squared if ``squared`` (Joachims, 2002; Chapelle and Keerthi, 2010). The margin is 1 in units of
-    the scores. With ``pair_weight="mean"`` a list of many pairs counts no more than others, as with
-    the query-level weights of IR-SVM (Cao et al., 2006, who multiply all of them by the largest
-    number of pairs). With ``pair_weight="ndcg_beta"`` it is RankSVMndcg, an upper bound of 1 -
-    NDCG_beta (Jin et al., 2018; Team Macrohard, n.d., eq. 18 to 20). With a linear model and the
-    trainer's ``l2`` or ``l1`` it is the support vector machine. A list without pairs gives 0
-    without gradient.
+    .. math::
+        \ell(s, y) = \sum_{y_i > y_j} w_{ij} \max(0, 1 - (s_i - s_j))
+
+    or with the maximum squared. The margin is 1 in units of the scores. With a linear model and the
+    trainer's ``l2`` or ``l1`` this is the support vector machine.
+
+    With ``pair_weight="mean"`` a list of many pairs counts no more than others. With
+    ``pair_weight="ndcg_beta"`` the loss is RankSVMndcg, an upper bound of 1 - NDCG_beta.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         squared: use the squared hinge.
         pair_weight: None for w_ij = 1; ``"mean"`` for w_ij = 1 / the number of pairs of the list,
             so that the loss is the mean over them; ``"ndcg_beta"`` for w_ij = (y_i - y_j) /
             DCG_beta, where DCG_beta is the sum over ranks r of y_r (n - r) in the ideal order.
+
+    Returns:
+        One value per list, ``[batch]``, >= 0; 0 without gradient for a list without pairs.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Joachims (2002); Chapelle and Keerthi (2010) for the squared hinge. ``"mean"`` is like
+    the query-level weights of IR-SVM (Cao et al., 2006), who multiply all of them by the largest
+    number of pairs. RankSVMndcg is of Jin et al. (2018); Team Macrohard (n.d.), eq. 18 to 20.
 
     >>> scores, labels = torch.tensor([[0.0, 2.0, 0.5]]), torch.tensor([[2.0, 0.0, 0.0]])
     >>> ranksvm_loss(scores, labels, labels >= 0)  # (1 + 2) + (1 + 0.5)
@@ -193,24 +251,33 @@ def ranksvm_loss(
     """
     scores, labels = without_padding(scores, labels, mask)
     weight = _pair_weight(scores, labels, mask, pair_weight)
-    return sum_over_pairs(
-        scores, labels, mask, weight, cost="squared_hinge" if squared else "hinge"
-    )
+    cost = "squared_hinge" if squared else "hinge"
+    return sum_over_pairs(scores, labels, mask, weight, cost=cost)
 
 
 def rankboost_loss(
     scores: Scores, labels: Labels, mask: Mask, *, pair_weight: str | None = None
 ) -> PerList:
-    """Return the RankBoost loss of each list, ``[batch]``, >= 0.
+    r"""Return the RankBoost loss of each list.
 
-    The loss is the sum over the pairs y_i > y_j of w_ij exp(-(s_i - s_j)) (Freund et al., 2003,
-    section 3), here minimised by gradient descent instead of boosting. With
-    ``pair_weight="ndcg_beta"`` it is RankBoostndcg (Jin et al., 2018; Team Macrohard, n.d., eq. 18
-    and 19). From s_j - s_i = 30 on, the exponential continues as its tangent. A list without pairs
-    gives 0 without gradient.
+    .. math::
+        \ell(s, y) = \sum_{y_i > y_j} w_{ij} \, e^{-(s_i - s_j)}
+
+    From s_j - s_i = 30 on, the exponential continues as its tangent. With
+    ``pair_weight="ndcg_beta"`` the loss is RankBoostndcg.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         pair_weight: the weights w_ij, as in ``ranksvm_loss``.
+
+    Returns:
+        One value per list, ``[batch]``, >= 0; 0 without gradient for a list without pairs.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Freund et al. (2003), section 3, here minimised by gradient descent instead of boosting.
+    RankBoostndcg is of Jin et al. (2018); Team Macrohard (n.d.), eq. 18 and 19.
 
     >>> scores, labels = torch.tensor([[0.0, 2.0, 0.0]]), torch.tensor([[2.0, 0.0, 0.0]])
     >>> rankboost_loss(scores, labels, labels >= 0)  # exp(2) + exp(0)
@@ -233,22 +300,22 @@ def _pair_weight(
 ) -> PairWeight:
     """Return the weight for the knob ``pair_weight``; ``labels`` must be 0 on padding.
 
-    None gives 1, ``"mean"`` 1 / the number of counted pairs. ``"ndcg_beta"`` gives (y_i - y_j) /
-    DCG_beta, with DCG_beta = sum over ranks r of y_r (n - r) in the ideal order. The weights of the
-    pairs in the wrong order then add up to 1 - NDCG_beta.
+    None gives 1, and ``"mean"`` gives 1 / the number of counted pairs. ``"ndcg_beta"`` gives
+    (y_i - y_j) / DCG_beta, with DCG_beta = sum over ranks r of y_r (n - r) in the ideal order. The
+    weights of the pairs in the wrong order then add up to 1 - NDCG_beta.
     """
     if pair_weight is None:
-        return PairWeight(own=torch.ones_like(scores))
+        return PairWeight(base=torch.ones_like(scores))
     if pair_weight == "mean":
         counted = pairs_counted(scores, labels, mask, k, pairs).clamp(min=1)
-        return PairWeight(own=torch.ones_like(scores) / counted)
+        return PairWeight(base=torch.ones_like(scores) / counted)
     if pair_weight != "ndcg_beta":
         raise ConfigError(
             f"pair_weight={pair_weight!r} is not known: write mean, ndcg_beta, or null (None in "
             "Python) for pairs that all count 1"
         )
     labels = nan_below_0(labels)
-    below = (mask.sum(-1, keepdim=True) - ranks_like(mask)).clamp(min=0)
+    items_below = (mask.sum(-1, keepdim=True) - ranks_like(mask)).clamp(min=0)
     # padding has the label 0 here and adds nothing, wherever it is sorted, if labels are >= 0
-    ideal = (labels.sort(-1, descending=True).values * below).sum(-1, keepdim=True)
+    ideal = (labels.sort(-1, descending=True).values * items_below).sum(-1, keepdim=True)
     return PairWeight(gain=labels / ideal.masked_fill(ideal <= 0, 1), factors=(1.0, 0.0, 0.0))

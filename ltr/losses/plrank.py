@@ -9,7 +9,7 @@ from ltr.losses.soft_permutation import negative_ratio
 from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
 from ltr.metrics.ordering import running_sums
 from ltr.relaxations.neuralsort import uniform_noise
-from ltr.relaxations.second_derivatives import once
+from ltr.relaxations.second_derivatives import forbid_second_derivative
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -24,29 +24,43 @@ def plrank_loss(
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> PerList:
-    """Return minus the mean NDCG@k of each list over drawn rankings, ``[batch]``, -1 (best) to 0.
+    r"""Return minus the mean NDCG@k of each list over drawn rankings.
 
     Rankings are drawn from the Plackett-Luce model, rank by rank: each item j that is left is drawn
-    with a probability in proportion to exp(m_j), with m = s / temperature. The paper has no
-    temperature. As the temperature goes to 0, the value goes to minus the exact NDCG@k. Value and
-    gradient are PL-Rank-3's unbiased estimates for minus the expected NDCG@k (Oosterhuis, 2022,
-    "Learning-to-Rank at the Speed of Sampling"). The reward of item j at rank r is g_j d(r): g are
-    the gains divided by maxDCG@k, and d(r) = 1/log2(1 + r), 0 beyond k. The gradient of the
-    expected NDCG@k with respect to m_j is the mean over the rankings of
+    with a probability in proportion to exp(m_j), with m = s / temperature. As the temperature goes
+    to 0, the value goes to minus the exact NDCG@k.
 
-        sum over r > r_j of the rewards + exp(m_j) sum over r <= min(r_j, k) of (g_j d(r) - R_r)/Z_r
+    Value and gradient are PL-Rank-3's unbiased estimates for minus the expected NDCG@k. The
+    gradient of the expected NDCG@k with respect to m_j is the mean over the rankings of
 
-    where r_j is the rank of j, R_r the sum of the rewards from rank r on, and Z_r the sum of exp(m)
-    over the items left at rank r. A list without a relevant item gives 0 without gradient. A list
-    of n items takes time in proportion to ``n_samples`` (n + k log k), and memory for ``n_samples``
-    n numbers.
+    .. math::
+        \sum_{r > r_j} \rho_r + e^{m_j} \sum_{r \le \min(r_j, k)} \frac{g_j d(r) - R_r}{Z_r}
+
+    where g are the gains divided by maxDCG@k, d(r) is 0 beyond k, rho_r = g d(r) is the reward of
+    the item at rank r, r_j is the rank of j, R_r the sum of the rewards from rank r on, and Z_r the
+    sum of exp(m) over the items left at rank r.
+
+    A list of n items takes time in proportion to ``n_samples`` (n + k log k), and memory for
+    ``n_samples`` n numbers.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
         gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         n_samples: >= 1, the number of rankings to draw.
         temperature: > 0, in units of the scores; the larger, the more evenly items are drawn.
         generator: draws the rankings; None is torch's own.
+
+    Returns:
+        One value per list, ``[batch]``, from -1 (best) to 0; 0 without gradient for a list without
+        a relevant item.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+        NotImplementedError: a second derivative is taken.
+
+    Source: Oosterhuis (2022), "Learning-to-Rank at the Speed of Sampling". The paper has no
+    temperature.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 0.0]])
     >>> drawn = {"n_samples": 100_000, "generator": torch.Generator().manual_seed(0)}
@@ -57,16 +71,17 @@ def plrank_loss(
     n_samples = positive_int("n_samples", n_samples)
     scores, labels = without_padding(scores, labels, mask)
     k = check_k(k)
-    of_item = gains(labels, mask, gain=gain)
+    item_gains = gains(labels, mask, gain=gain)
     with torch.no_grad():
         m = scores.double() / temperature
-        found, slope = _estimates(m, of_item.double(), mask, k, n_samples, generator)
-        one = negative_ratio(torch.ones_like(found), ideal_dcg(of_item, mask, k=k).double())
-        value = (one * found).to(scores.dtype)
-        slope = (one.unsqueeze(-1) * slope / temperature).to(scores.dtype)
+        dcg, slope = _estimates(m, item_gains.double(), mask, k, n_samples, generator)
+        ideal = ideal_dcg(item_gains, mask, k=k).double()
+        scale = negative_ratio(torch.ones_like(dcg), ideal)
+        value = (scale * dcg).to(scores.dtype)
+        slope = (scale.unsqueeze(-1) * slope / temperature).to(scores.dtype)
     # add a term of value 0 whose gradient is the estimate
     value = value + ((scores - scores.detach()) * slope).sum(-1)
-    return once(value, "plrank, whose gradient is an estimate by draws,")
+    return forbid_second_derivative(value, "plrank, whose gradient is an estimate by draws,")
 
 
 def _estimates(
@@ -81,32 +96,33 @@ def _estimates(
 
     The gradient, ``[batch, list]``, is that of the expected DCG@k.
     """
-    of_rank = discounts(mask.shape[-1], m, k=k)[:k]
+    rank_discounts = discounts(mask.shape[-1], m, k=k)[:k]
     # far below every number, but finite: sums of exponentials of -inf would be NaN
     least = torch.finfo(m.dtype).min / 4
     m = (m - m.masked_fill(~mask, least).logsumexp(-1, keepdim=True)).masked_fill(~mask, least)
     noise = uniform_noise(mask, n_samples, m, generator).masked_fill(~mask, 0.5)
-    order = (m - (-noise.log()).log()).topk(len(of_rank), -1).indices  # Gumbel noise
-    m, gain = (x.expand(n_samples, -1, -1) for x in (m, gain))
-    top, own = m.gather(-1, order), gain.gather(-1, order)
-    reward = own * of_rank
-    from_here = running_sums(reward.flip(-1)).flip(-1)
+    order = (m - (-noise.log()).log()).topk(len(rank_discounts), -1).indices  # Gumbel noise
+    m = m.expand(n_samples, -1, -1)
+    gain = gain.expand(n_samples, -1, -1)
+    m_top = m.gather(-1, order)
+    gain_top = gain.gather(-1, order)
+    reward = gain_top * rank_discounts
+    reward_to_go = running_sums(reward.flip(-1)).flip(-1)
 
-    placed = torch.zeros_like(m, dtype=torch.bool).scatter(-1, order, True)
-    others = m.masked_fill(placed, least).logsumexp(-1, keepdim=True)
-    left = torch.cat([others, top.flip(-1)], -1).logcumsumexp(-1)[..., 1:].flip(-1)
+    in_top = torch.zeros_like(m, dtype=torch.bool).scatter(-1, order, True)
+    log_z_below = m.masked_fill(in_top, least).logsumexp(-1, keepdim=True)
+    log_z = torch.cat([log_z_below, m_top.flip(-1)], -1).logcumsumexp(-1)[..., 1:].flip(-1)
 
-    def running(values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log sum over r <= min(r_j, k) of values_r / Z_r, for the top k and for others."""
-        logs = torch.where(values > 0, values.log(), least) - left
-        sums = logs.clamp(min=least).logcumsumexp(-1)
-        return sums, sums[..., -1:]
+    def log_running_sums(values: Tensor) -> Tensor:
+        """Return log sum over q <= r of values_q / Z_q at each rank r of the top k."""
+        logs = torch.where(values > 0, values.log(), least) - log_z
+        return logs.clamp(min=least).logcumsumexp(-1)
 
-    (direct, direct_below), (risk, risk_below) = (
-        running(of_rank.expand_as(left)),
-        running(from_here),
-    )
-    slope = gain * (m + direct_below).exp() - (m + risk_below).exp()
-    of_placed = from_here - reward + own * (top + direct).exp() - (top + risk).exp()
-    slope = slope.scatter(-1, order, of_placed).masked_fill(~mask, 0)
+    log_direct = log_running_sums(rank_discounts.expand_as(log_z))
+    log_risk = log_running_sums(reward_to_go)
+    # items below the top k count all its ranks
+    slope = gain * (m + log_direct[..., -1:]).exp() - (m + log_risk[..., -1:]).exp()
+    slope_top = reward_to_go - reward
+    slope_top = slope_top + gain_top * (m_top + log_direct).exp() - (m_top + log_risk).exp()
+    slope = slope.scatter(-1, order, slope_top).masked_fill(~mask, 0)
     return reward.sum(-1).mean(0), slope.mean(0)

@@ -11,7 +11,7 @@ from ltr.losses.batch import without_padding
 from ltr.metrics.relevance import is_relevant
 from ltr.typing import Labels, Mask, PerList, Scores
 
-MOST_LEVELS = 1000  # for ``ordinal``, which stores a number for each item and threshold
+MAX_LEVELS = 1000  # of ``ordinal``, which stores a number for each item and threshold
 
 
 def _mean(costs: Tensor, mask: Mask) -> PerList:
@@ -20,10 +20,23 @@ def _mean(costs: Tensor, mask: Mask) -> PerList:
 
 
 def mse_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
-    """Return the mean square error of each list, ``[batch]``, >= 0.
+    r"""Return the mean square error of each list.
 
-    The loss is the mean over items of (s_j - y_j)^2, so scores are in units of the labels. It is
-    subset regression (Cossock and Zhang, 2006, section 5) with equal weights.
+    .. math::
+        \ell(s, y) = \frac{1}{n} \sum_j (s_j - y_j)^2
+
+    So scores are in units of the labels.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
+
+    Returns:
+        One value per list, ``[batch]``, >= 0.
+
+    Raises:
+        ConfigError: the shapes or the devices of the tensors differ.
+
+    Source: Cossock and Zhang (2006), section 5: subset regression with equal weights.
 
     >>> mask = torch.tensor([[True, True, False]])
     >>> mse_loss(torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[2.0, 0.0, 0.0]]), mask)
@@ -34,13 +47,25 @@ def mse_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
 
 
 def rmse_loss(scores: Scores, labels: Labels, mask: Mask, *, levels: float | int = 5) -> PerList:
-    """Return the root mean square error of each list, ``[batch]``, >= 0.
+    r"""Return the root mean square error of each list.
 
-    The loss is sqrt(mean over items of (levels sigmoid(s_j) - y_j)^2) (Pobrotyn and Bialobrzeski,
-    2021, section 5.4). If the error is exactly 0, the gradient is 0.
+    .. math::
+        \ell(s, y) = \sqrt{\frac{1}{n} \sum_j
+        (\mathrm{levels} \cdot \operatorname{sigmoid}(s_j) - y_j)^2}
+
+    If the error is exactly 0, the gradient is 0.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         levels: > 0, the number of grades (5 for labels 0 to 4).
+
+    Returns:
+        One value per list, ``[batch]``, >= 0.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Pobrotyn and Bialobrzeski (2021), section 5.4.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 1.0]])
     >>> rmse_loss(scores, labels, labels >= 0, levels=4)  # 2 against 3 and 1
@@ -54,14 +79,26 @@ def rmse_loss(scores: Scores, labels: Labels, mask: Mask, *, levels: float | int
 
 
 def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | int = 1) -> PerList:
-    """Return the binary cross entropy of each list, ``[batch]``, >= 0.
+    r"""Return the binary cross entropy of each list.
 
-    The loss is the mean over items of log(1 + exp(-s_j)) if item j is relevant, else of
-    log(1 + exp(s_j)). This is minus the mean log likelihood under P(relevant) = sigmoid(s_j); Team
-    Macrohard (n.d., section 5) trained with it.
+    .. math::
+        \ell(s, y) = \frac{1}{n} \sum_j \begin{cases}
+        \log(1 + e^{-s_j}) & \text{if item } j \text{ is relevant} \\
+        \log(1 + e^{s_j}) & \text{else} \end{cases}
+
+    This is minus the mean log likelihood under P(relevant) = sigmoid(s_j).
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         relevant: > 0, the lowest label that counts as relevant.
+
+    Returns:
+        One value per list, ``[batch]``, >= 0.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Team Macrohard (n.d.), section 5, trained with it.
 
     >>> scores, labels = torch.tensor([[0.0, 2.0]]), torch.tensor([[2.0, 1.0]])
     >>> bce_loss(scores, labels, labels > 0, relevant=2)  # (log 2 + log(1 + exp(2))) / 2
@@ -75,18 +112,29 @@ def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | in
 def ordinal_loss(
     scores: Scores, labels: Labels, mask: Mask, *, levels: int = 5, sigma: float = 1.0
 ) -> PerList:
-    """Return the ordinal regression loss of each list, ``[batch]``, >= 0.
+    r"""Return the ordinal regression loss of each list.
 
-    The loss is the mean over items of the sum over grades l from 1 to levels - 1 of
-    log(1 + exp(-z)) if y_j >= l, else of log(1 + exp(z)), with z = sigma (s_j - l + 1/2). This is
-    the all-threshold logistic loss (Rennie and Srebro, 2005, section 4.2), but with thresholds
-    fixed half way between the grades. Scores are in units of the labels. A label between two grades
-    counts as both, in proportion.
+    .. math::
+        \ell(s, y) = \frac{1}{n} \sum_j \sum_{l = 1}^{\mathrm{levels} - 1} \begin{cases}
+        \log(1 + e^{-z_{jl}}) & y_j \ge l \\ \log(1 + e^{z_{jl}}) & y_j < l \end{cases}, \qquad
+        z_{jl} = \sigma \left(s_j - l + \frac{1}{2}\right)
+
+    Scores are in units of the labels. A label between two grades counts as both, in proportion.
 
     Args:
+        scores, mask: ``[batch, list]``, as described in ``ltr.losses``.
         labels: ``[batch, list]``, from 0 to ``levels`` - 1.
         levels: from 2 to 1000, the number of grades (5 for labels 0 to 4).
         sigma: > 0, slope of the logistic function, in units of 1 / score.
+
+    Returns:
+        One value per list, ``[batch]``, >= 0.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: the all-threshold logistic loss of Rennie and Srebro (2005), section 4.2, but with
+    thresholds fixed half way between the grades.
 
     >>> scores, labels = torch.tensor([[0.5]]), torch.tensor([[1.0]])
     >>> ordinal_loss(scores, labels, labels > 0, levels=3)  # log 2 + log(1 + exp(-1))
@@ -94,15 +142,16 @@ def ordinal_loss(
     """
     sigma = check_positive("sigma", sigma)
     levels = check_levels(levels)
-    if levels > MOST_LEVELS:
+    if levels > MAX_LEVELS:
         raise ConfigError(
             f"levels={levels:g} are too many for ordinal, with a threshold for each: write at most "
-            f"{MOST_LEVELS}, or choose a loss of the labels as numbers, such as loss=rmse"
+            f"{MAX_LEVELS}, or choose a loss of the labels as numbers, such as loss=rmse"
         )
     scores, labels = without_padding(scores, labels, mask)
     grades = torch.arange(1, levels, dtype=scores.dtype, device=scores.device)
     margins = sigma * (scores.unsqueeze(-1) - grades + 0.5)
     above = labels.unsqueeze(-1) - grades
     signed = margins.where(above >= 0, -margins)
-    share = (1 + above).clamp(min=0).masked_fill(above >= 0, 0)  # 0 if the label is a grade
-    return _mean((-logsigmoid(signed) - share * margins).sum(-1).masked_fill(~mask, 0), mask)
+    fraction = (1 + above).clamp(min=0).masked_fill(above >= 0, 0)  # 0 if the label is a grade
+    costs = (-logsigmoid(signed) - fraction * margins).sum(-1)
+    return _mean(costs.masked_fill(~mask, 0), mask)

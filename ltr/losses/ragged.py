@@ -1,4 +1,4 @@
-"""Ragged lists as tensors: from scores and labels of lists of any lengths to what losses take."""
+"""Ragged lists: pad scores and labels of lists of any lengths to the tensors of a loss."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,14 +13,17 @@ from ltr.typing import Labels, Mask, Scores
 
 
 def pad_lists(scores: Tensor | Sequence[Any], labels: Sequence[Any]) -> tuple[Scores, Labels, Mask]:
-    """Return ``(scores, labels, mask)``, each ``[batch, list]``, as every loss and metric takes it.
-
-    The scores keep their gradient and dtype. The labels are put on the scores' device, in float32,
-    or float64 if they have it. Shorter lists end with padding, which no loss reads.
+    """Pad scores and labels of lists of any lengths to the tensors that losses and metrics take.
 
     Args:
-        scores: ``[items]``, those of all lists one after another, or a tensor ``[items]`` a list.
-        labels: for each list those of its items: a tensor, an array or numbers.
+        scores: one flat tensor, ``[items]``, of all lists one after another, or one tensor
+            ``[items]`` per list.
+        labels: one tensor, array or sequence of numbers per list, ``[items]``.
+
+    Returns:
+        ``(scores, labels, mask)``, each ``[batch, list]``. The scores keep their gradient and
+        dtype. The labels are on the scores' device, in float64 if any of them is, else in float32.
+        Shorter lists end with padding, which no loss reads.
 
     Raises:
         ConfigError: the numbers of scores and labels differ, or there are no lists.
@@ -30,25 +33,29 @@ def pad_lists(scores: Tensor | Sequence[Any], labels: Sequence[Any]) -> tuple[Sc
             [0., 1.]]), tensor([[ True, False],
             [ True,  True]]))
     """
-    given = [torch.as_tensor(of_list) for of_list in labels]
-    if not given or any(of_list.dim() != 1 for of_list in given):
-        raise ConfigError("labels: wanted those of each list, [items], such as [[1, 0], [2, 0, 1]]")
-    lengths = [len(of_list) for of_list in given]
+    label_lists = [torch.as_tensor(values) for values in labels]
+    if not label_lists or any(values.dim() != 1 for values in label_lists):
+        raise ConfigError(
+            "labels: expected the labels of each list, [items], such as [[1, 0], [2, 0, 1]]"
+        )
+    lengths = [len(values) for values in label_lists]
     if isinstance(scores, Tensor):
         if scores.shape != (sum(lengths),):
             raise ConfigError(
-                f"scores: given is {told(scores)}, wanted one score an item, [{sum(lengths)}], as "
-                f"the labels are of {sum(lengths)} items in {len(lengths)} lists"
+                f"scores: expected one score per item, [{sum(lengths)}], as the labels describe "
+                f"{sum(lengths)} items in {len(lengths)} lists, got {told(scores)}"
             )
         scores = scores.split(lengths)
-    scores = [torch.as_tensor(of_list) for of_list in scores]
-    if [of_list.shape for of_list in scores] != [(length,) for length in lengths]:
+    score_lists = [torch.as_tensor(values) for values in scores]
+    if [values.shape for values in score_lists] != [(length,) for length in lengths]:
         raise ConfigError(
-            "scores and labels: wanted as many scores of each list as labels, [items]"
+            f"scores: expected as many scores of each list as labels, {lengths}, got shapes "
+            f"{[list(values.shape) for values in score_lists]}"
         )
-    padded = pad_sequence(scores, batch_first=True)
-    dtype = torch.float64 if torch.float64 in {x.dtype for x in given} else torch.float32
-    ragged = [of_list.to(padded.device, dtype) for of_list in given]
-    places = torch.arange(padded.shape[1], device=padded.device)
-    mask = places < torch.tensor(lengths, device=padded.device).unsqueeze(-1)
-    return padded, pad_sequence(ragged, batch_first=True), mask
+    padded = pad_sequence(score_lists, batch_first=True)
+    has_float64 = any(values.dtype == torch.float64 for values in label_lists)
+    dtype = torch.float64 if has_float64 else torch.float32
+    label_lists = [values.to(padded.device, dtype) for values in label_lists]
+    columns = torch.arange(padded.shape[1], device=padded.device)
+    mask = columns < torch.tensor(lengths, device=padded.device).unsqueeze(-1)
+    return padded, pad_sequence(label_lists, batch_first=True), mask

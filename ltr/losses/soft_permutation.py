@@ -1,15 +1,9 @@
 """NDCG of softly sorted lists: NeuralNDCG, OT-NDCG and SoftSort-NDCG.
 
 Sorting is replaced by multiplication with S, ``[rank, item]``, a relaxed permutation matrix after
-Sinkhorn scaling (Pobrotyn and Bialobrzeski, 2021). Each value, ``[batch]``, is between about -1
-(best) and 0. It approaches minus the exact NDCG@k as the temperature goes to 0. A list without a
-relevant item (of gain > 0) gives 0 without gradient.
-
-Common knobs: ``k`` is a cutoff rank >= 1, None for the whole list. ``gain`` is that of the metric:
-g(y) = 2^y - 1 (``"exp2"``), y (``"linear"``), or a table of the gains of the grades 0, 1, 2 and so
-on; a label without an entry there makes its list NaN. ``temperature`` > 0 is in units
-of the scores; smaller is closer to NDCG. The iterations of ``sinkhorn`` end after ``max_iter`` of
-them, or when all sums differ from one by less than ``tol``.
+Sinkhorn scaling (Pobrotyn and Bialobrzeski, 2021). Each value approaches minus the exact NDCG@k as
+the temperature goes to 0. A list without a relevant item (of gain > 0) gives 0 without gradient. If
+``gain`` is a table, a label without an entry there makes its list NaN.
 """
 
 from typing import Any
@@ -24,7 +18,7 @@ from ltr.losses.batch import without_padding
 from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
 from ltr.relaxations import neural_sort, sinkhorn, soft_sort
 from ltr.relaxations.neuralsort import drawn_scores
-from ltr.relaxations.optimal_transport import check_iterations, places
+from ltr.relaxations.optimal_transport import check_iterations, squashed_scores
 from ltr.typing import Labels, Mask, Matrix, PerList, Scores
 
 
@@ -44,13 +38,18 @@ def neural_ndcg_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Return minus NeuralNDCG@k of each list, ``[batch]``, from about -1 (best) to 0.
+    r"""Return minus NeuralNDCG@k of each list.
 
-    NeuralNDCG@k = sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with
-    S = sinkhorn(neural_sort(s)), g the gains (2^y - 1 in the paper) and d(r) = 1/log2(1 + r). The
-    transposed variant is the sum over items j of g_j (S' d)_j / maxDCG@k, where S' is the scaling
-    of the transposed matrix (Pobrotyn and Bialobrzeski, 2021, eq. 5 and 6). A list without a
-    relevant item gives 0 without gradient; the paper does not say what it does with such lists.
+    .. math::
+        \mathrm{NeuralNDCG}@k = \frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r)
+
+    where S = sinkhorn(neural_sort(s)), g are the gains, and d(r) = 1/log2(1 + r). The transposed
+    variant is
+
+    .. math::
+        \frac{1}{\mathrm{maxDCG}@k} \sum_j g_j \, (T d)_j
+
+    where T is the scaling of the transposed matrix, and d(r) is 0 beyond k.
 
     On the CPU a list of n items takes at most n^2 time, and at most 32 MiB of memory in each
     thread. On an NVIDIA GPU a kernel is used for lists padded to at most 2,048 items, except for
@@ -59,10 +58,11 @@ def neural_ndcg_loss(
     Args:
         scores: ``[batch, list]``. Equal scores share their ranks equally, so a saturated output
             activation gives no gradient; the paper uses Tanh as output activation.
+        labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
         gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         temperature: > 0, in units of the scores; smaller is closer to NDCG.
-        transposed: use eq. 6 instead of eq. 5.
+        transposed: use the transposed variant (eq. 6 instead of eq. 5).
         stochastic: average the value over noisy scores drawn by ``drawn_scores``; the temperature
             is then in units of log scores.
         n_samples: >= 1, the number of draws if stochastic; time and memory grow with it.
@@ -70,6 +70,16 @@ def neural_ndcg_loss(
         generator: draws the noise; None is torch's own.
         max_iter, tol: the iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all
             sums differ from one by less than ``tol``.
+
+    Returns:
+        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
+        without a relevant item (of gain > 0).
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Pobrotyn and Bialobrzeski (2021), eq. 5 and 6, where the gain is 2^y - 1. The paper does
+    not say what it does with a list without a relevant item.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> neural_ndcg_loss(scores, labels, labels >= 0, k=1, temperature=0.01)  # -(2 - 1) / (4 - 1)
@@ -79,12 +89,14 @@ def neural_ndcg_loss(
     copies = 1
     if stochastic:
         drawn = drawn_scores(scores, mask, n_samples=n_samples, beta=beta, generator=generator)
-        scores, copies = drawn.flatten(0, 1), len(drawn)
-    of_item, masks = gains(labels, mask, gain=gain).repeat(copies, 1), mask.repeat(copies, 1)
+        copies = len(drawn)
+        scores = drawn.flatten(0, 1)
+    item_gains = gains(labels, mask, gain=gain).repeat(copies, 1)
+    masks = mask.repeat(copies, 1)
     temperature = check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
-    found = neural_dcg(scores, of_item, masks, k, temperature, transposed, max_iter, tol)
-    values = negative_ndcg(found, of_item, masks, k=k)
+    dcg = neural_sort_dcg(scores, item_gains, masks, k, temperature, transposed, max_iter, tol)
+    values = negative_ndcg(dcg, item_gains, masks, k=k)
     return values.unflatten(0, (copies, len(mask))).mean(0)
 
 
@@ -99,16 +111,32 @@ def ot_ndcg_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Return minus NDCG@k of each list, sorted by optimal transport, ``[batch]``, about -1 to 0.
+    r"""Return minus NDCG@k of each list, sorted by optimal transport.
 
-    The loss is minus the sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with S = ot_sort(s)
-    (Cuturi et al., 2019), g the gains and d(r) = 1/log2(1 + r). Scores are standardised list by
+    .. math::
+        -\frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r)
+
+    where S = ot_sort(s), g are the gains, and d(r) = 1/log2(1 + r). Scores are standardised list by
     list, so that their unit does not matter.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
+        k: cutoff rank >= 1, None for the whole list.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         temperature: > 0, the weight of the entropy against the squared distances of scores from
             ranks. Both are first put on a scale from 0 to 1, whatever the length of the list. At
             the default, columns sum to one within about 3e-3 after 30 iterations.
+        max_iter, tol: the iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all
+            sums differ from one by less than ``tol``.
+
+    Returns:
+        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
+        without a relevant item (of gain > 0).
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Cuturi et al. (2019) for the sorting.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> ot_ndcg_loss(scores, labels, labels >= 0, k=1, temperature=1e-3)  # -(2 - 1) / (4 - 1)
@@ -117,9 +145,10 @@ def ot_ndcg_loss(
     scores, labels = without_padding(scores, labels, mask)
     temperature = check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
-    ordered, of_item = places(scores, mask), gains(labels, mask, gain=gain)
-    found = neural_dcg(ordered, of_item, mask, k, temperature, False, max_iter, tol)
-    return negative_ndcg(found, of_item, mask, k=k)
+    squashed = squashed_scores(scores, mask)
+    item_gains = gains(labels, mask, gain=gain)
+    dcg = neural_sort_dcg(squashed, item_gains, mask, k, temperature, False, max_iter, tol)
+    return negative_ndcg(dcg, item_gains, mask, k=k)
 
 
 def softsort_ndcg_loss(
@@ -133,12 +162,32 @@ def softsort_ndcg_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    """Return minus NDCG@k of each list, sorted by SoftSort, ``[batch]``, about -1 (best) to 0.
+    r"""Return minus NDCG@k of each list, sorted by SoftSort.
 
-    The loss is minus the sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with
-    S = sinkhorn(soft_sort(s)) (Prillo and Eisenschlos, 2020), g the gains and d(r) = 1/log2(1 + r).
+    .. math::
+        -\frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r)
+
+    where S = sinkhorn(soft_sort(s)), g are the gains, and d(r) = 1/log2(1 + r).
+
     The loops of the CPU, which a GPU uses too, form no matrix: apart from one sort, a list takes
     time and memory in proportion to its number of items.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
+        k: cutoff rank >= 1, None for the whole list.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
+        temperature: > 0, in units of the scores; smaller is closer to NDCG.
+        max_iter, tol: the iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all
+            sums differ from one by less than ``tol``.
+
+    Returns:
+        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
+        without a relevant item (of gain > 0).
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Prillo and Eisenschlos (2020) for the sorting.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> softsort_ndcg_loss(scores, labels, labels >= 0, k=1, temperature=0.01)  # -(2 - 1) / (4 - 1)
@@ -147,30 +196,32 @@ def softsort_ndcg_loss(
     scores, labels = without_padding(scores, labels, mask)
     temperature = check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
-    of_item = gains(labels, mask, gain=gain)
-    found = _soft_sort_dcg(scores, of_item, mask, k, temperature, max_iter, tol)
-    return negative_ndcg(found, of_item, mask, k=k)
+    item_gains = gains(labels, mask, gain=gain)
+    dcg = _soft_sort_dcg(scores, item_gains, mask, k, temperature, max_iter, tol)
+    return negative_ndcg(dcg, item_gains, mask, k=k)
 
 
-def _by_running_sums(
-    scores: Scores, of_item: Labels, mask: Mask, k: int | None, *knobs: Any
+def _soft_sort_dcg_by_kernel(
+    scores: Scores, item_gains: Labels, mask: Mask, k: int | None, *knobs: Any
 ) -> Work:
-    arrays = [mask, of_item, discounts(mask.shape[-1], scores, k=k)]
+    """Return the fast path of ``_soft_sort_dcg``."""
+    arrays = [mask, item_gains, discounts(mask.shape[-1], scores, k=k)]
     return value_op("softsort:softsort_ndcg_lists", arrays, knobs, list_sizes(mask) * 400)
 
 
-@with_kernel(_by_running_sums, copied=True)
+@with_kernel(_soft_sort_dcg_by_kernel, copied=True)
 def _soft_sort_dcg(
-    scores: Scores, of_item: Labels, mask: Mask, k: int | None, temperature: float, *scaling: Any
+    scores: Scores, item_gains: Labels, mask: Mask, k: int | None, temperature: float, *scaling: Any
 ) -> PerList:
+    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``, S as in SoftSort-NDCG."""
     soft = soft_sort(scores, mask, temperature=temperature)
-    return soft_dcg(scaled(soft, mask, *scaling), of_item, k=k)
+    return soft_dcg(scaled(soft, mask, *scaling), item_gains, k=k)
 
 
 @with_kernel(neural_dcg_by_kernel, off_the_loop)
-def neural_dcg(
+def neural_sort_dcg(
     scores: Scores,
-    of_item: Labels,
+    item_gains: Labels,
     mask: Mask,
     k: int | None,
     temperature: float,
@@ -179,11 +230,11 @@ def neural_dcg(
 ) -> PerList:
     """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``, S as in NeuralNDCG.
 
-    ``of_item`` are the gains g, ``[batch, list]``, 0 on padding.
+    The gains g, ``[batch, list]``, are 0 on padding; ``scaling`` are the knobs of ``scaled``.
     """
     soft = neural_sort(scores, mask, temperature=temperature)
     first = "rows" if transposed else "columns"
-    return soft_dcg(scaled(soft, mask, *scaling, first=first), of_item, k=k)
+    return soft_dcg(scaled(soft, mask, *scaling, first=first), item_gains, k=k)
 
 
 def scaled(
@@ -193,18 +244,18 @@ def scaled(
     return sinkhorn(soft, mask, max_iter=max_iter, tol=tol, first=first)
 
 
-def soft_dcg(soft: Matrix, of_item: Labels, *, k: int | None) -> PerList:
-    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``: S ``soft``, g ``of_item``."""
-    sorted_gains = (soft * of_item.unsqueeze(-2)).sum(-1)
+def soft_dcg(soft: Matrix, item_gains: Labels, *, k: int | None) -> PerList:
+    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``, where S is ``soft``."""
+    sorted_gains = (soft * item_gains.unsqueeze(-2)).sum(-1)
     return (sorted_gains * discounts(soft.shape[-1], soft, k=k)).sum(-1)
 
 
-def negative_ndcg(found: PerList, of_item: Labels, mask: Mask, *, k: int | None) -> PerList:
-    """Return ``-found / maxDCG@k``; 0 without gradient for a list without a relevant item."""
-    return negative_ratio(found, ideal_dcg(of_item, mask, k=k))
+def negative_ndcg(dcg: PerList, item_gains: Labels, mask: Mask, *, k: int | None) -> PerList:
+    """Return ``-dcg / maxDCG@k``; 0 without gradient for a list without a relevant item."""
+    return negative_ratio(dcg, ideal_dcg(item_gains, mask, k=k))
 
 
-def negative_ratio(found: PerList, ideal: PerList) -> PerList:
-    """Return ``-found / ideal``; 0 without gradient where ``ideal`` is 0."""
+def negative_ratio(dcg: PerList, ideal: PerList) -> PerList:
+    """Return ``-dcg / ideal``; 0 without gradient where ``ideal`` is 0."""
     empty = ideal <= 0  # False where a gain is NaN
-    return (-found / ideal.masked_fill(empty, 1)).masked_fill(empty, 0)
+    return (-dcg / ideal.masked_fill(empty, 1)).masked_fill(empty, 0)

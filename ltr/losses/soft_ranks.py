@@ -1,22 +1,12 @@
 """NDCG with soft ranks (ApproxNDCG, LapNDCG, SoDeep-NDCG) or distributions of ranks (SoftNDCG).
 
-Each loss returns minus NDCG@k with soft ranks, ``[batch]``, between about -1 (best) and 0. A list
-without a relevant item (of gain > 0) gives 0 without gradient. ``k`` is a cutoff rank >= 1, None
-for the whole list. ``gain`` is that of the metric: g(y) = 2^y - 1 (``"exp2"``), y (``"linear"``),
-or a table of the gains of the grades 0, 1, 2 and so on.
+A list without a relevant item (of gain > 0) gives 0 without gradient. ApproxNDCG, LapNDCG and
+SoDeep-NDCG differ only in the soft ranks r_j of the items j.
 
-ApproxNDCG, LapNDCG and SoDeep-NDCG differ in the soft ranks r_j of the items j. The value of each
-is minus the sum over j of
-
-    g_j t(r_j) / log2(1 + r_j) / maxDCG@k
-
-where g are the gains. Without k, t = 1. With k, t(r) = sigmoid(cut_slope (k + 1/2 - r)) is a smooth
-cutoff.
-
-``temperature`` (``sigma`` of SoftNDCG) is > 0, in units of the scores. As it goes to 0, items with
-different scores get their exact ranks. Then SoftNDCG goes to minus the exact NDCG@k, and so do
-ApproxNDCG and LapNDCG without k. With k, their ``cut_slope`` must grow too: at 10, an item at rank
-k keeps the share sigmoid(5) = 0.993 of its gain. SoDeep-NDCG has no temperature.
+As ``temperature`` (``sigma`` of SoftNDCG) goes to 0, items with different scores get their exact
+ranks. Then SoftNDCG goes to minus the exact NDCG@k, and so do ApproxNDCG and LapNDCG without k.
+With k, their ``cut_slope`` must grow too: at 10, an item at rank k keeps the fraction sigmoid(5) =
+0.993 of its gain. SoDeep-NDCG has no temperature.
 """
 
 from functools import partial
@@ -33,10 +23,11 @@ from ltr.losses.soft_permutation import negative_ndcg, negative_ratio
 from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.metrics.ordering import order_by_score, ranks_like
 from ltr.relaxations import learned_ranks, rank_distribution, sinkhorn
-from ltr.typing import Labels, Mask, PerList, Scores
+from ltr.typing import Labels, Mask, Matrix, PerList, Scores
 
 
-def _ranks_by_loops(scores: Scores, mask: Mask, temperature: float, *, laplace: bool) -> Work:
+def _ranks_by_kernel(scores: Scores, mask: Mask, temperature: float, *, laplace: bool) -> Work:
+    """Return the fast path of ``_sigmoid_ranks`` or ``_laplace_ranks``."""
     costs = list_sizes(mask) * 64 if laplace else list_sizes(mask) ** 2
     knobs = [float(temperature), laplace]
     return vector_op("ranks:soft_rank_lists", mask, knobs, costs=costs, fill=1)
@@ -52,19 +43,33 @@ def approx_ndcg_loss(
     temperature: float = 1.0,
     cut_slope: float = 10.0,
 ) -> PerList:
-    """Return minus ApproxNDCG@k of each list, ``[batch]``, from about -1 (best) to 0.
+    r"""Return minus ApproxNDCG@k of each list.
 
-    The value is NDCG@k with the soft ranks
-    r_j = 1 + sum over i != j of sigmoid((s_i - s_j) / temperature) and the cutoff
-    t(r) = sigmoid(cut_slope (k + 1/2 - r)) (Qin, Liu and Li, 2010, sections 4.1 and 4.2; in the
-    paper alpha = 1 / temperature and beta = cut_slope). The paper centres the cutoff at k instead
-    of k + 1/2; then the value would not go to the exact NDCG@k, however large cut_slope is.
+    .. math::
+        -\frac{1}{\mathrm{maxDCG}@k} \sum_j \frac{g_j \, t(r_j)}{\log_2(1 + r_j)}, \qquad
+        r_j = 1 + \sum_{i \ne j} \operatorname{sigmoid}
+        \left(\frac{s_i - s_j}{\mathrm{temperature}}\right)
+
+    where g are the gains. Without k, t = 1; with k, t(r) = sigmoid(cut_slope (k + 1/2 - r)) is a
+    smooth cutoff.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
         gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         temperature: > 0, in units of the scores; smaller is closer to NDCG.
         cut_slope: > 0, steepness of the cutoff t, in units of 1 / rank; not used without ``k``.
+
+    Returns:
+        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
+        without a relevant item (of gain > 0).
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Qin, Liu and Li (2010), sections 4.1 and 4.2, with alpha = 1 / temperature and
+    beta = cut_slope. The paper centres the cutoff at k instead of k + 1/2; then the value would not
+    go to the exact NDCG@k, however large cut_slope is.
 
     >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
     >>> approx_ndcg_loss(scores, labels, labels >= 0, temperature=0.1)  # -1 / log2(1 + 2)
@@ -76,7 +81,7 @@ def approx_ndcg_loss(
     return _negative_ndcg_at(ranks, gains(labels, mask, gain=gain), mask, k, cut_slope)
 
 
-@with_kernel(partial(_ranks_by_loops, laplace=False))
+@with_kernel(partial(_ranks_by_kernel, laplace=False))
 def _sigmoid_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
     """Return the soft rank of each item, ``[batch, list]``; undefined on padding."""
     above = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
@@ -94,19 +99,33 @@ def lap_ndcg_loss(
     temperature: float = 1.0,
     cut_slope: float = 10.0,
 ) -> PerList:
-    """Return minus LapNDCG@k of each list, ``[batch]``, from about -1 (best) to 0.
+    r"""Return minus LapNDCG@k of each list.
 
-    The soft ranks are r_j = 1 + sum over i != j of Phi((s_i - s_j) / temperature), with Phi(x) =
-    1/2 e^x for x <= 0 and 1 - 1/2 e^-x for x > 0. They are a Lap-Sum of Struski et al. (2025,
-    "LapSum - One Method to Differentiate Them All: Ranking, Sorting and Top-k Selection"), who
-    train classifiers with it. A list takes only the time of one sort.
+    .. math::
+        -\frac{1}{\mathrm{maxDCG}@k} \sum_j \frac{g_j \, t(r_j)}{\log_2(1 + r_j)}, \qquad
+        r_j = 1 + \sum_{i \ne j} \Phi\left(\frac{s_i - s_j}{\mathrm{temperature}}\right)
+
+    where g are the gains. Without k, t = 1; with k, t(r) = sigmoid(cut_slope (k + 1/2 - r)) is a
+    smooth cutoff. Phi(x) is 1/2 e^x for x <= 0 and 1 - 1/2 e^-x for x > 0. A list takes only the
+    time of one sort.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
         gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         temperature: > 0, in units of the scores; smaller is closer to NDCG.
         cut_slope: > 0, steepness of the cutoff t(r) = sigmoid(cut_slope (k + 1/2 - r)), in units of
             1 / rank; not used without ``k``.
+
+    Returns:
+        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
+        without a relevant item (of gain > 0).
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: the soft ranks are a Lap-Sum of Struski et al. (2025, "LapSum - One Method to
+    Differentiate Them All: Ranking, Sorting and Top-k Selection"), who train classifiers with it.
 
     >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
     >>> lap_ndcg_loss(scores, labels, labels >= 0, temperature=0.1)  # -1 / log2(1 + 2)
@@ -118,7 +137,7 @@ def lap_ndcg_loss(
     return _negative_ndcg_at(ranks, gains(labels, mask, gain=gain), mask, k, cut_slope)
 
 
-@with_kernel(partial(_ranks_by_loops, laplace=True))
+@with_kernel(partial(_ranks_by_kernel, laplace=True))
 def _laplace_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
     """Return the soft rank of each item, ``[batch, list]``; undefined on padding."""
     order = order_by_score(scores.detach(), mask)
@@ -126,24 +145,25 @@ def _laplace_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
     gaps = (ranked[:, 1:] - ranked[:, :-1]) / temperature
     near = gaps.masked_fill(~mask.gather(-1, order)[:, 1:], -torch.inf).exp()
     near = pad(near, (1, 0))[:, : mask.shape[-1]]  # also right for length 0
-    in_front = _running(near)
-    behind = _running(_later(near.flip(-1), 1)).flip(-1)
-    ranks = ranks_like(ranked) + (behind - in_front) / 2
+    above = _running(near)
+    below = _running(_shift(near.flip(-1), 1)).flip(-1)
+    ranks = ranks_like(ranked) + (below - above) / 2
     return torch.zeros_like(scores).scatter(-1, order, ranks)
 
 
 def _running(ratios: Tensor) -> Tensor:
     """Return x with x_i = ratio_i (1 + x_(i - 1)) along the last dimension, in log n steps."""
-    sums, step = ratios, 1
+    sums = ratios
+    step = 1
     while step < ratios.shape[-1]:
-        sums = sums + ratios * _later(sums, step)
-        ratios = ratios * _later(ratios, step)
+        sums = sums + ratios * _shift(sums, step)
+        ratios = ratios * _shift(ratios, step)
         step *= 2
     return sums
 
 
-def _later(values: Tensor, step: int) -> Tensor:
-    """Shift ``values`` by ``step`` places to the right, with 0 before them."""
+def _shift(values: Tensor, step: int) -> Tensor:
+    """Return ``values`` shifted by ``step`` to the right, with 0 before them."""
     return pad(values, (step, 0))[..., : values.shape[-1]]
 
 
@@ -157,18 +177,32 @@ def sodeep_loss(
     cut_slope: float = 10.0,
     sorter: str | None = None,
 ) -> PerList:
-    """Return minus NDCG@k of each list with learned soft ranks, ``[batch]``, about -1 (best) to 0.
+    r"""Return minus NDCG@k of each list with learned soft ranks.
 
-    The soft ranks are those of ``learned_ranks``, a network that was taught to sort (Engilberge et
-    al., 2019, section 3, who use it for other metrics). Neither the unit nor a shift of the scores
-    matters. There is no temperature with which the value goes to the exact NDCG@k.
+    .. math::
+        -\frac{1}{\mathrm{maxDCG}@k} \sum_j \frac{g_j \, t(r_j)}{\log_2(1 + r_j)}
+
+    where r = learned_ranks(s), and g are the gains. Without k, t = 1; with k, t(r) =
+    sigmoid(cut_slope (k + 1/2 - r)) is a smooth cutoff. ``learned_ranks`` is a network that was
+    trained to sort. Neither the unit nor a shift of the scores matters. There is no temperature
+    with which the value goes to the exact NDCG@k.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
         gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         cut_slope: > 0, steepness of the cutoff t(r) = sigmoid(cut_slope (k + 1/2 - r)), in units of
             1 / rank; not used without ``k``.
         sorter: a file written by ``examples/teach_sorter.py``; None: the network in this package.
+
+    Returns:
+        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
+        without a relevant item (of gain > 0).
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong, or the file cannot be read.
+
+    Source: Engilberge et al. (2019), section 3, who use soft ranks for other metrics.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> sodeep_loss(scores, labels, labels >= 0).round(decimals=1)  # -(3/2 + 1) / (3 + 1 / log2(3))
@@ -180,18 +214,18 @@ def sodeep_loss(
 
 
 def _negative_ndcg_at(
-    ranks: Scores, of_item: Labels, mask: Mask, k: int | None, cut_slope: float
+    ranks: Scores, item_gains: Labels, mask: Mask, k: int | None, cut_slope: float
 ) -> PerList:
     """Return minus NDCG@k at soft ``ranks``.
 
-    On padding, ``ranks`` must be >= 0 and the gains ``of_item`` 0.
+    On padding, ``ranks`` must be >= 0 and ``item_gains`` 0.
     """
     cut_slope = check_positive("cut_slope", cut_slope)
     k = check_k(k)
-    found = of_item / (1 + ranks).log2()
+    discounted = item_gains / (1 + ranks).log2()
     if k is not None:
-        found = found * (cut_slope * (k + 0.5 - ranks)).sigmoid()
-    return negative_ndcg(found.sum(-1), of_item, mask, k=k)
+        discounted = discounted * (cut_slope * (k + 0.5 - ranks)).sigmoid()
+    return negative_ndcg(discounted.sum(-1), item_gains, mask, k=k)
 
 
 def soft_ndcg_loss(
@@ -205,18 +239,21 @@ def soft_ndcg_loss(
     discount: str = "log2",
     normalise: bool = False,
 ) -> PerList:
-    """Return minus SoftNDCG@k of each list, ``[batch]``, from about -1 (best) to 0.
+    r"""Return minus SoftNDCG@k of each list.
 
-    SoftNDCG@k = sum over items j of g_j times the sum over ranks r <= k of d(r) p_j(r) / maxDCG@k.
-    p_j is the Rank-Binomial distribution of the rank of item j if scores are Gaussian (Taylor et
-    al., 2008, section 4; Lee, 2022, eq. 2.7), and g are the gains (2^y in the slides of Taylor et
-    al., 2008). A list without a relevant item gives 0 without gradient.
+    .. math::
+        \mathrm{SoftNDCG}@k = \frac{1}{\mathrm{maxDCG}@k}
+        \sum_j g_j \sum_{r \le k} d(r) \, p_j(r)
+
+    where g are the gains, and p_j is the Rank-Binomial distribution of the rank of item j if scores
+    are Gaussian.
 
     Without ``normalise``, the loops of the CPU, which a GPU uses too, take n m min(n, k) time for a
     list of n items, m of them relevant, and memory for n min(n, k) / 15 numbers per thread.
     Otherwise it takes n^3 time.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         sigma: > 0, standard deviation of every score, in units of the scores; as it goes to 0, the
             value goes to minus the exact NDCG@k.
         k: cutoff rank >= 1, None for the whole list.
@@ -227,6 +264,15 @@ def soft_ndcg_loss(
         normalise: first scale rows and columns to sum to one with ``sinkhorn`` (the improvement
             proposed in the same slides).
 
+    Returns:
+        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
+        without a relevant item (of gain > 0).
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Taylor et al. (2008), section 4, whose slides have the gain 2^y; Lee (2022), eq. 2.7.
+
     >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
     >>> soft_ndcg_loss(scores, labels, labels >= 0, sigma=1e9, discount="linear")  # -(1 + 1/2) / 2
     tensor([-0.7500])
@@ -235,34 +281,59 @@ def soft_ndcg_loss(
     scores, labels = without_padding(scores, labels, mask)
     sigma = check_positive("sigma", sigma)
     k = check_k(k)
-    of_rank = discounts(mask.shape[-1], scores, k=k).expand(mask.shape)
-    if discount == "sqrt_log2":
-        of_rank = of_rank.sqrt()
-    elif discount == "linear":
-        linear = 1 - (ranks_like(of_rank) - 1) / mask.sum(-1, keepdim=True).clamp(min=1)
-        of_rank = linear.clamp(min=0).masked_fill(of_rank == 0, 0)
-    of_item = gains(labels, mask, gain=gain)
+    rank_discounts = _soft_ndcg_discounts(scores, mask, k, discount)
+    item_gains = gains(labels, mask, gain=gain)
     if normalise:
         soft = sinkhorn(rank_distribution(scores, mask, sigma=sigma), mask)
-        found = (of_item * (soft * of_rank.unsqueeze(-1)).sum(-2)).sum(-1)
+        dcg = _dcg_of_distribution(soft, item_gains, rank_discounts)
     else:
-        found = _expected_dcg(scores, of_item, of_rank, mask, sigma, k)
-    return negative_ratio(found, (of_item.sort(-1, descending=True).values * of_rank).sum(-1))
+        dcg = _expected_dcg(scores, item_gains, rank_discounts, mask, sigma, k)
+    ideal = (item_gains.sort(-1, descending=True).values * rank_discounts).sum(-1)
+    return negative_ratio(dcg, ideal)
 
 
-def _by_loops(
-    scores: Scores, gain: Scores, of_rank: Scores, mask: Mask, sigma: float, k: int | None
+def _soft_ndcg_discounts(scores: Scores, mask: Mask, k: int | None, discount: str) -> Scores:
+    """Return the discount of each rank, ``[batch, rank]``, 0 beyond ``k``."""
+    rank_discounts = discounts(mask.shape[-1], scores, k=k).expand(mask.shape)
+    if discount == "sqrt_log2":
+        return rank_discounts.sqrt()
+    if discount == "linear":
+        sizes = mask.sum(-1, keepdim=True).clamp(min=1)
+        linear = 1 - (ranks_like(rank_discounts) - 1) / sizes
+        return linear.clamp(min=0).masked_fill(rank_discounts == 0, 0)
+    return rank_discounts
+
+
+def _expected_dcg_by_kernel(
+    scores: Scores,
+    item_gains: Scores,
+    rank_discounts: Scores,
+    mask: Mask,
+    sigma: float,
+    k: int | None,
 ) -> Work:
-    sizes, k = list_sizes(mask), k or mask.shape[-1]
+    """Return the fast path of ``_expected_dcg``."""
+    sizes = list_sizes(mask)
+    k = k or mask.shape[-1]
     costs = sizes**2 * np.minimum(sizes, k)
-    knobs = [float(sigma), k]
-    return value_op("ranks:expected_dcg_lists", [mask, gain, of_rank], knobs, costs)
+    arrays = [mask, item_gains, rank_discounts]
+    return value_op("ranks:expected_dcg_lists", arrays, [float(sigma), k], costs)
 
 
-@with_kernel(_by_loops, copied=True)
+@with_kernel(_expected_dcg_by_kernel, copied=True)
 def _expected_dcg(
-    scores: Scores, gain: Scores, of_rank: Scores, mask: Mask, sigma: float, k: int | None
+    scores: Scores,
+    item_gains: Scores,
+    rank_discounts: Scores,
+    mask: Mask,
+    sigma: float,
+    k: int | None,
 ) -> PerList:
-    """Return the sum over items j of g_j times the sum over ranks r of d(r) p_j(r), ``[batch]``."""
+    """Return the expected DCG under the distributions of the ranks, ``[batch]``."""
     soft = rank_distribution(scores, mask, sigma=sigma)
-    return (gain * (soft * of_rank.unsqueeze(-1)).sum(-2)).sum(-1)
+    return _dcg_of_distribution(soft, item_gains, rank_discounts)
+
+
+def _dcg_of_distribution(soft: Matrix, item_gains: Scores, rank_discounts: Scores) -> PerList:
+    """Return the sum over items j of g_j times the sum over ranks r of d(r) p_j(r), ``[batch]``."""
+    return (item_gains * (soft * rank_discounts.unsqueeze(-1)).sum(-2)).sum(-1)

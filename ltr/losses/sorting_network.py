@@ -19,25 +19,35 @@ def network_ndcg_loss(
     distribution: str = "cauchy",
     temperature: float = 0.1,
 ) -> PerList:
-    """Return minus NDCG@k of each list, sorted by a soft network, ``[batch]``, from -1 to 0.
+    r"""Return minus NDCG@k of each list, sorted by a differentiable sorting network.
 
-    The loss is minus the sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with
-    S = network_sort(s) (Petersen et al., 2021 and 2022), g the gains and d(r) = 1/log2(1 + r). S is
-    doubly stochastic, so that no Sinkhorn scaling is needed. Only g is carried through the network:
-    a list of n items takes O(n log^2 n) time and memory with ``bitonic``, O(n^2) with ``odd_even``.
+    .. math::
+        -\frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r)
 
-    The paper does not say in which order items enter the network, on which S depends. Here it is
-    the ideal order, by descending gain, then score: the given order does not matter, and the loss
-    has no jump where two scores cross. At a high temperature some gain stays where it entered, and
-    the loss is nearer to -1 than NDCG. It approaches minus the exact NDCG@k as the temperature goes
-    to 0. A list without a relevant item gives 0 without gradient.
+    where S = network_sort(s), g are the gains, and d(r) = 1/log2(1 + r). S is doubly stochastic, so
+    that no Sinkhorn scaling is needed. Only g is carried through the network: a list of n items
+    takes O(n log^2 n) time and memory with ``bitonic``, O(n^2) with ``odd_even``. The loss
+    approaches minus the exact NDCG@k as the temperature goes to 0. At a high temperature some gain
+    stays where it entered, and the loss is nearer to -1 than minus NDCG is.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
         gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         network: ``bitonic`` or ``odd_even``.
         distribution: ``cauchy``, ``reciprocal``, ``optimal`` or ``logistic``; see ``network_sort``.
         temperature: > 0, in units of the scores; smaller is closer to NDCG.
+
+    Returns:
+        One value per list, ``[batch]``, from -1 (best) to 0; 0 without gradient for a list
+        without a relevant item (of gain > 0).
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Petersen et al. (2021 and 2022) for the sorting. The paper does not say in which order
+    items enter the network, on which S depends. Here it is the ideal order, by descending gain,
+    then score: the given order does not matter, and the loss has no jump where two scores cross.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
@@ -45,8 +55,9 @@ def network_ndcg_loss(
     tensor([-0.3333])
     """
     scores, labels = without_padding(scores, labels, mask)
-    of_item = gains(labels, mask, gain=gain)
-    order, values = ideal_order(scores, of_item, mask), of_item.unsqueeze(-1)
-    soft = soft_sorted(values, scores, mask, order, network, distribution, temperature).squeeze(-1)
-    found = (soft * discounts(mask.shape[-1], scores, k=k)).sum(-1)
-    return negative_ndcg(found, of_item, mask, k=k)
+    item_gains = gains(labels, mask, gain=gain)
+    order = ideal_order(scores, item_gains, mask)
+    values = item_gains.unsqueeze(-1)
+    sorted_gains = soft_sorted(values, scores, mask, order, network, distribution, temperature)
+    dcg = (sorted_gains.squeeze(-1) * discounts(mask.shape[-1], scores, k=k)).sum(-1)
+    return negative_ndcg(dcg, item_gains, mask, k=k)

@@ -1,10 +1,9 @@
 """SVM-MAP and SVM-NDCG: structured hinge losses, with the worst ranking found exactly.
 
-The loss is the maximum over rankings pi of (1 - metric(pi)) + F(pi) - F(pi*). It is at least
-1 - metric for the ranking by the scores. F(pi) is linear in the scores and should be highest for
-the ideal ranking pi*; the margin is in units of the scores. The papers train linear models with
-cutting planes. Here any model can be trained, with a subgradient of the same objective; the
-regularisation in the objective is the trainer's ``l2``.
+F(pi) is linear in the scores and should be highest for the ideal ranking pi*; the margin is in
+units of the scores. The papers train linear models with cutting planes. Here any model can be
+trained, with a subgradient of the same objective; the regularisation in the objective is the
+trainer's ``l2``.
 """
 
 import numpy as np
@@ -26,140 +25,196 @@ from ltr.losses.batch import ideal_order, refuse_below_0, without_padding
 from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
 from ltr.metrics.ordering import at_items, order_by_score, ranks_like, running_sums
 from ltr.metrics.relevance import is_relevant
-from ltr.relaxations.second_derivatives import on_numbers
+from ltr.relaxations.second_derivatives import constant_from_numbers
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
-_MOST_GRADES = 24  # with more in a list, SciPy's general assignment is faster
+_MAX_GRADES = 24  # with more in a list, SciPy's general assignment is faster
 
 
 def svm_map_loss(
     scores: Scores, labels: Labels, mask: Mask, *, relevant: float | int = 1
 ) -> PerList:
-    """Return the SVM-MAP loss of each list, ``[batch]``, >= 1 - AP.
+    r"""Return the SVM-MAP loss of each list.
 
-    AP is the average precision. F(pi) is a mean over all pairs of a relevant item i and an item j
-    that is not relevant: the pair adds s_i - s_j if pi ranks i before j, else s_j - s_i (Yue et
-    al., 2007, section 3). There are n relevant and m other items. As in the paper, both kinds stay
-    in descending order of score while the maximum is found; i and j are the positions in these two
-    orders, from 1. Item j is placed before the relevant items p, p + 1 and so on, with the p for
-    which the sum over i >= p of
+    .. math::
+        \ell(s, y) = \max_{\pi} \; (1 - \mathrm{AP}(\pi)) + F(\pi) - F(\pi^*)
 
-        w_ij = i / (n (i + j) (i + j - 1)) - 2 (s_i - s_j) / (n m)
+    where the maximum is over rankings pi, AP is the average precision, and pi* is the ideal
+    ranking. F(pi) is a mean over all pairs of a relevant item i and an item j that is not relevant:
+    the pair adds s_i - s_j if pi ranks i before j, else s_j - s_i.
 
-    is largest. Item j may also be placed after all relevant items, where this sum is 0. A list
-    without a relevant item, or of relevant items only, gives 0 without gradient.
+    There are n relevant and m other items. As in the paper, both kinds stay in descending order of
+    score while the maximum is found; i and j are the positions in these two orders, from 1. Item j
+    is put before the relevant items p, p + 1 and so on, with the p that maximises
+
+    .. math::
+        \sum_{i \ge p} \frac{i}{n (i + j) (i + j - 1)} - \frac{2 (s_i - s_j)}{n m}
+
+    Item j may also be put after all relevant items, where this sum is 0.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         relevant: > 0, the lowest label that counts as relevant.
+
+    Returns:
+        One value per list, ``[batch]``, at least 1 - AP of the ranking by the scores; 0 without
+        gradient for a list without a relevant item, or of relevant items only.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Yue et al. (2007), section 3.
 
     >>> scores, labels = torch.tensor([[0.2, 0.0]]), torch.tensor([[1.0, 0.0]])
     >>> svm_map_loss(scores, labels, labels >= 0)  # 1 - 1/2 - 2 (0.2 - 0)
     tensor([0.1000])
     """
     scores, labels = without_padding(scores, labels, mask)
-    return refuse_below_0(_hinge(scores, is_relevant(labels, mask, relevant), mask), labels)
+    hits = is_relevant(labels, mask, relevant)
+    return refuse_below_0(_hinge(scores, hits, mask), labels)
 
 
-def _by_loops(scores: Scores, hits: Mask, mask: Mask) -> Work:
+def _hinge_by_kernel(scores: Scores, hits: Mask, mask: Mask) -> Work:
+    """Return the fast path of ``_hinge``."""
     return value_op("listwise:hinge_map_lists", [mask, hits], [], list_sizes(mask) ** 2)
 
 
-@with_kernel(_by_loops)
+@with_kernel(_hinge_by_kernel)
 def _hinge(scores: Scores, hits: Mask, mask: Mask) -> PerList:
     """Return the maximum over rankings of (1 - AP) + F - F(ideal), ``[batch]``.
 
     ``hits`` is True at the relevant items; ``svm_map_loss`` defines F.
     """
     order = order_by_score(scores.detach(), mask)
-    ranked, good, real = (x.gather(-1, order) for x in (scores, hits, mask))
-    other = real & ~good
-    n, m = (x.sum(-1)[:, None, None].clamp(min=1) for x in (good, other))
-    i, j = good.cumsum(-1).unsqueeze(-1), other.cumsum(-1).unsqueeze(-2)
-    lost = i / (n * (i + j) * (i + j - 1).clamp(min=1)).to(scores.dtype)
-    gained = lost - 2 * (ranked.unsqueeze(-1) - ranked.unsqueeze(-2)) / (n * m)
-    gained = gained.masked_fill(~(good.unsqueeze(-1) & other.unsqueeze(-2)), 0)
-    from_here = running_sums(gained.flip(-2).mT).mT.flip(-2)  # [batch, p, other item]
-    none = from_here.new_zeros(len(mask), 1, mask.shape[-1])
-    best, _ = torch.cat([from_here, none], -2).max(-2)
+    ranked = scores.gather(-1, order)
+    relevant = hits.gather(-1, order)
+    not_relevant = mask.gather(-1, order) & ~relevant
+    n = relevant.sum(-1)[:, None, None].clamp(min=1)
+    m = not_relevant.sum(-1)[:, None, None].clamp(min=1)
+    i = relevant.cumsum(-1).unsqueeze(-1)
+    j = not_relevant.cumsum(-1).unsqueeze(-2)
+    precision_loss = i / (n * (i + j) * (i + j - 1).clamp(min=1)).to(scores.dtype)
+    changes = precision_loss - 2 * (ranked.unsqueeze(-1) - ranked.unsqueeze(-2)) / (n * m)
+    changes = changes.masked_fill(~(relevant.unsqueeze(-1) & not_relevant.unsqueeze(-2)), 0)
+    sums_from = running_sums(changes.flip(-2).mT).mT.flip(-2)  # [batch, p, j]
+    after_all = sums_from.new_zeros(len(mask), 1, mask.shape[-1])
+    best, _ = torch.cat([sums_from, after_all], -2).max(-2)
     return best.sum(-1)
 
 
 def svm_ndcg_loss(
     scores: Scores, labels: Labels, mask: Mask, *, k: int | None = None, gain: Gain = "exp2"
 ) -> PerList:
-    """Return the SVM-NDCG loss of each list, ``[batch]``, >= 1 - NDCG@k.
+    r"""Return the SVM-NDCG loss of each list.
 
-    F(pi) is a weighted mean of the scores. The item at rank r has the weight a(r) =
-    max(min(k, n) + 1 - r, 0), where n is the number of items. pi* is the ideal order, with equal
-    gains ordered by score (Le and Smola, 2007; Chapelle et al., 2007; a is one of their choices,
-    here divided by its sum). The worst ranking is a linear assignment of items to ranks, found on
-    the CPU in about n m G time, where n is the number of items, m that of the items outside the
-    most frequent grade, and G that of the grades. A list without a relevant item gives 0 without
-    gradient.
+    .. math::
+        \ell(s, y) = \max_{\pi} \; (1 - \mathrm{NDCG}@k(\pi)) + F(\pi) - F(\pi^*), \qquad
+        F(\pi) = \frac{\sum_r a(r) \, s_{\pi(r)}}{\sum_r a(r)}
+
+    where the maximum is over rankings pi, the item pi(r) is at rank r, and
+    a(r) = max(min(k, n) + 1 - r, 0) for a list of n items. pi* is the ideal ranking, with equal
+    gains ordered by score.
+
+    The worst ranking is a linear assignment of items to ranks, found on the CPU in about n m G
+    time, where n is the number of items, m that of the items outside the most frequent grade, and
+    G that of the grades.
 
     Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
         gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
+
+    Returns:
+        One value per list, ``[batch]``, at least 1 - NDCG@k of the ranking by the scores; 0 without
+        gradient for a list without a relevant item.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Le and Smola (2007); Chapelle et al. (2007). a is one of their choices, here divided by
+    its sum.
 
     >>> scores, labels = torch.tensor([[0.3, 0.0]]), torch.tensor([[1.0, 0.0]])
     >>> svm_ndcg_loss(scores, labels, labels >= 0)  # 1 - 1 / log2(1 + 2) - 0.3 (2 - 1) / (2 + 1)
     tensor([0.2691])
     """
     scores, labels = without_padding(scores, labels, mask)
-    of_item = gains(labels, mask, gain=gain)
-    best = at_items(ideal_order(scores, of_item, mask))
-    ideal = ideal_dcg(of_item, mask, k=k).unsqueeze(-1)
+    item_gains = gains(labels, mask, gain=gain)
+    best_ranks = at_items(ideal_order(scores, item_gains, mask))
+    ideal = ideal_dcg(item_gains, mask, k=k).unsqueeze(-1)
     counted = mask & ~(ideal <= 0)  # True where a gain is NaN
-    of_item = (of_item / ideal.masked_fill(ideal <= 0, 1)).masked_fill(~counted, 0)
-    of_rank = discounts(mask.shape[-1], scores, k=k)
+    item_gains = (item_gains / ideal.masked_fill(ideal <= 0, 1)).masked_fill(~counted, 0)
+    rank_discounts = discounts(mask.shape[-1], scores, k=k)
     k = check_k(k)
     depth = mask.sum(-1, keepdim=True).clamp(max=mask.shape[-1] if k is None else k)
-    weight = (depth + 1 - ranks_like(scores)).clamp(min=0).to(scores.dtype)
-    weight = weight / weight.sum(-1, keepdim=True).clamp(min=1)
-    given = scores, of_item, weight, of_rank.expand_as(of_item), best, counted
-    worst = on_numbers(_worst_ranks, *given)
-    # the first part is 1 - NDCG, the second F(pi) - F(pi*)
-    lost = of_item * (of_rank[best - 1] - of_rank[worst - 1])
-    moved = (weight.gather(-1, worst - 1) - weight.gather(-1, best - 1)).masked_fill(~counted, 0)
-    return (lost + moved * scores).sum(-1)
+    rank_weights = (depth + 1 - ranks_like(scores)).clamp(min=0).to(scores.dtype)
+    rank_weights = rank_weights / rank_weights.sum(-1, keepdim=True).clamp(min=1)
+    worst_ranks = constant_from_numbers(
+        _worst_ranks,
+        scores,
+        item_gains,
+        rank_weights,
+        rank_discounts.expand_as(item_gains),
+        best_ranks,
+        counted,
+    )
+    # of these two terms, the first adds up to 1 - NDCG, the second to F(pi) - F(pi*)
+    dcg_loss = item_gains * (rank_discounts[best_ranks - 1] - rank_discounts[worst_ranks - 1])
+    worst_weights = rank_weights.gather(-1, worst_ranks - 1)
+    best_weights = rank_weights.gather(-1, best_ranks - 1)
+    slopes = (worst_weights - best_weights).masked_fill(~counted, 0)
+    return (dcg_loss + slopes * scores).sum(-1)
 
 
 def _worst_ranks(
-    scores: Scores, gain: Labels, weight: Tensor, of_rank: Tensor, best: Ranks, counted: Mask
+    scores: Scores,
+    gain: Labels,
+    weight: Tensor,
+    discount: Tensor,
+    best_ranks: Ranks,
+    counted: Mask,
 ) -> Ranks:
     """Return the rank of each item in the ranking that attains the maximum, ``[batch, item]``.
 
-    Items that are not ``counted`` get their rank in ``best``. Beyond the ranks of weight > 0 the
-    order is arbitrary.
+    Items that are not ``counted`` get their rank in ``best_ranks``. Beyond the ranks of weight > 0
+    the order is arbitrary.
     """
-    found, real = best.cpu().numpy().copy(), as_array(counted)
-    s, g, a, d = map(as_array, (scores, gain, weight, of_rank))
-    few = np.zeros((len(real), 1), bool)
+    worst_ranks = best_ranks.cpu().numpy().copy()
+    real = as_array(counted)
+    s, g, a, d = map(as_array, (scores, gain, weight, discount))
+    by_grades = np.zeros((len(real), 1), bool)  # the lists with few grades, if Numba works
     if not torch.compiler.is_compiling() and numba_works():
         from ltr.kernels.listwise import worst_ndcg_lists
 
-        few = np.diff(np.sort(g)).astype(bool).sum(-1, keepdims=True) < _MOST_GRADES
-        costs = (real & few).sum(-1) ** 2 * 4
-        over_lists(lambda lists: worst_ndcg_lists(lists, s, g, a, d, real & few, found), costs)
-    _by_assignment(s, g, a, d, real & ~few, found)
-    return torch.from_numpy(found).to(best.device)
+        by_grades = np.diff(np.sort(g)).astype(bool).sum(-1, keepdims=True) < _MAX_GRADES
+        counted_here = real & by_grades
+        costs = counted_here.sum(-1) ** 2 * 4
+        over_lists(
+            lambda lists: worst_ndcg_lists(lists, s, g, a, d, counted_here, worst_ranks), costs
+        )
+    _assign_worst_ranks(s, g, a, d, real & ~by_grades, worst_ranks)
+    return torch.from_numpy(worst_ranks).to(best_ranks.device)
 
 
-def _by_assignment(
-    s: Doubles, g: Doubles, a: Doubles, d: Doubles, real: Flags, found: Ints
+def _assign_worst_ranks(
+    s: Doubles, g: Doubles, a: Doubles, d: Doubles, real: Flags, worst_ranks: Ints
 ) -> None:
-    """Write to ``found`` what ``worst_ndcg_lists`` writes, by SciPy."""
+    """Write the same ranks as ``worst_ndcg_lists``, found by SciPy, to ``worst_ranks``."""
     from scipy.optimize import linear_sum_assignment
 
     for b in np.nonzero(real.any(-1))[0]:
-        ranks, items = np.nonzero(a[b])[0], np.nonzero(real[b])[0]
+        ranks = np.nonzero(a[b])[0]
+        items = np.nonzero(real[b])[0]
         items = items[np.lexsort((-s[b][items], -g[b][items]))]
         # Of equal gains, at most as many items as there are weighted ranks can get one of these.
-        own = -g[b][items]
-        tried = items[np.arange(len(items)) - np.searchsorted(own, own) < len(ranks)]
-        worth = np.outer(s[b][tried], a[b][ranks]) - np.outer(g[b][tried], d[b][ranks])
-        worth = np.nan_to_num(worth, posinf=0, neginf=0)  # the loss itself is then not finite
-        rows, columns = linear_sum_assignment(worth, maximize=True)
-        rest = np.setdiff1d(items, tried[rows])
-        found[b][tried[rows]] = ranks[columns] + 1
-        found[b][rest] = len(ranks) + 1 + np.arange(len(rest))
+        ascending = -g[b][items]
+        position_in_grade = np.arange(len(items)) - np.searchsorted(ascending, ascending)
+        candidates = items[position_in_grade < len(ranks)]
+        objective = np.outer(s[b][candidates], a[b][ranks])
+        objective = objective - np.outer(g[b][candidates], d[b][ranks])
+        # where this is not finite, the loss is not either
+        objective = np.nan_to_num(objective, posinf=0, neginf=0)
+        rows, columns = linear_sum_assignment(objective, maximize=True)
+        unassigned = np.setdiff1d(items, candidates[rows])
+        worst_ranks[b][candidates[rows]] = ranks[columns] + 1
+        worst_ranks[b][unassigned] = len(ranks) + 1 + np.arange(len(unassigned))

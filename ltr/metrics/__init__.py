@@ -2,13 +2,18 @@
 
 ``scores`` (higher is better), ``labels`` (graded relevance, 0 = not relevant) and ``mask`` (True
 where an item exists) are ``[batch, list]``; padding is never read. The values, ``[batch]``, are
-float64 if an input is float64, else float32. ``k`` is a cutoff rank >= 1, None for the whole list.
-The other keyword arguments are the keys of a ``Convention``, with the same meaning and defaults. A
-value that is unknown or out of range raises ``ConfigError``. If a real item of a list has the score
-NaN, or a label that is NaN or below 0, the value of the list is NaN. This raises no error, because
-an error would force a wait for the GPU. ``mean_over_lists`` is NaN then, even where it leaves out
-empty lists. An item with the score -inf was not retrieved: it has no place in the ranking, but its
-label counts in the ideal order and in the number of relevant items.
+float64 if an input is float64, else float32.
+
+``k`` is a cutoff rank >= 1, None for the whole list. The other keyword arguments are the keys of a
+``Convention``, with the same meaning and defaults. A value that is unknown or out of range raises
+``ConfigError``.
+
+If a real item of a list has the score NaN, or a label that is NaN or below 0, the value of the list
+is NaN. There is no error, because an error would wait for the GPU. ``mean_over_lists`` is NaN then,
+even where it leaves out empty lists.
+
+An item with the score -inf was not retrieved: it has no rank, but its label counts in the ideal
+order and in the number of relevant items.
 
 Names that need torch are imported at their first use. So ``parse_metric`` and ``Convention`` can
 check a config without torch.

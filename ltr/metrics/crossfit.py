@@ -18,12 +18,13 @@ HALVINGS = 20  # random splits; more would reduce the noise of the splits, not t
 
 @dataclass(frozen=True)
 class Crossfit:
-    """What a choice on half of the validation lists is worth on new lists.
+    """The metric that an epoch chosen on half of the validation lists has on new lists.
 
     Attributes:
         value: the estimated metric.
         error: its standard error due to the choice of lists.
-        measured: the mean metric of the choice of each half on the other half, ``[splits][2]``.
+        measured: the mean metric, on one half, of the epoch chosen on the other half,
+            ``[splits][2]``.
     """
 
     value: float
@@ -32,20 +33,21 @@ class Crossfit:
 
     @classmethod
     def of(cls, measured: Doubles) -> "Crossfit":
-        """Return the crossfit of what was ``measured``, ``[splits, 2]``.
+        """Return the crossfit of the means ``measured``, ``[splits, 2]``.
 
         The standard error is that of a mean over n lists. The difference of the two terms of a
         split has variance 4 s^2 / n, where s^2 is the variance between lists, so a quarter of its
         square, averaged over splits, estimates s^2 / n. This is the noise from the choice of the
         lists. It does not include how much the metric varies from one training run to the next.
         """
-        error = float(np.sqrt(np.square(measured[:, 0] - measured[:, 1]).mean()) / 2)
+        differences = measured[:, 0] - measured[:, 1]
+        error = float(np.sqrt(np.square(differences).mean()) / 2)
         return cls(float(measured.mean()), error, tuple(map(tuple, measured.tolist())))
 
-    def less(self, other: "Crossfit") -> "Crossfit":
-        """Return this crossfit minus ``other``, paired: the noise that both share cancels."""
-        splits = min(len(self.measured), len(other.measured))
-        return Crossfit.of(np.array(self.measured[:splits]) - np.array(other.measured[:splits]))
+    def less(self, baseline: "Crossfit") -> "Crossfit":
+        """Return the paired difference to ``baseline``; shared noise cancels."""
+        splits = min(len(self.measured), len(baseline.measured))
+        return Crossfit.of(np.array(self.measured[:splits]) - np.array(baseline.measured[:splits]))
 
 
 @dataclass(frozen=True)
@@ -62,15 +64,16 @@ class Halves:
         Runs on the same lists get the same splits.
         """
         lists = np.flatnonzero(counted)
-        draws = np.random.default_rng(0)
-        orders = np.array([draws.permutation(lists) for _ in range(HALVINGS)])
+        rng = np.random.default_rng(0)
+        orders = np.array([rng.permutation(lists) for _ in range(HALVINGS)])
         middle = len(lists) // 2
         return cls(orders[:, :middle], orders[:, middle:])
 
     def means(self, values: Doubles) -> Doubles:
-        """Return the means of ``values``, ``[lists]``, over each half of each split.
+        """Return the mean of ``values``, ``[lists]``, over each half of each split.
 
-        The means are ``[splits, 2]``; they are NaN if there are fewer than two lists.
+        Returns:
+            The means, ``[splits, 2]``; NaN if there are fewer than two lists.
         """
         if not self.first.size:  # fewer than two lists
             return np.full((len(self.first), 2), math.nan)
@@ -78,21 +81,25 @@ class Halves:
 
 
 def crossfit_of_halves(means: Doubles) -> Crossfit | None:
-    """Return the metric of the best epoch, measured on lists that were not used to choose it.
+    r"""Return the metric of the best epoch, measured on lists that were not used to choose it.
 
-    For a random split of the n lists into halves A and B, let m_A(e) be the mean of epoch e over A:
+    .. math::
+        e_A = \arg\max_e m_A(e), \qquad e_B = \arg\max_e m_B(e), \qquad
+        \mathrm{value} = \frac{m_B(e_A) + m_A(e_B)}{2}
 
-        e_A = argmax_e m_A(e),  e_B = argmax_e m_B(e),  value = (m_B(e_A) + m_A(e_B)) / 2
+    where A and B are the halves of a random split of the n lists, and m_A(e) is the mean of epoch e
+    over A. The result is the mean of this value over the splits. It estimates without bias the
+    metric, on new lists, of an epoch chosen on n/2 lists. For an epoch chosen on all n lists it is,
+    if anything, too low.
 
-    The result is the mean of this value over the splits. It estimates without bias what an epoch
-    chosen on n/2 lists is worth on new lists. For an epoch chosen on all n lists it is, if
-    anything, too low.
+    Args:
+        means: ``[epochs, splits, 2]``, the result of ``Halves.means`` for each epoch.
 
-    ``means``, ``[epochs, splits, 2]``, are those of ``Halves.means`` for each epoch. The result is
-    None if there is no epoch, or if a half has no list.
+    Returns:
+        The crossfit; None if there is no epoch, or if a half has no list.
     """
     if not len(means) or np.isnan(means).any():
         return None
-    chosen = means.argmax(axis=0)  # [splits, 2], chosen on each half
-    measured = np.take_along_axis(means[..., ::-1], chosen[None], axis=0)[0]  # on the other half
-    return Crossfit.of(measured)
+    chosen = means.argmax(axis=0)  # [splits, 2], the epoch chosen on each half
+    on_opposite_half = means[..., ::-1]
+    return Crossfit.of(np.take_along_axis(on_opposite_half, chosen[None], axis=0)[0])

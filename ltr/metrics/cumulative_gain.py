@@ -12,34 +12,49 @@ from ltr.typing import Labels, Mask, PerList, Scores
 
 
 def gains(labels: Labels, mask: Mask, *, gain: Gain = "exp2") -> Labels:
-    """Return the gain of each item, ``[batch, list]``, 0 on padding.
+    """Return the gain of each item.
 
-    The gain is 2^y - 1 (``exp2``), y (``linear``), or ``gain[y]`` if ``gain`` is a table. A
-    label below 0, or without an entry in the table, has the gain NaN: an error would wait for the
-    GPU. ``ConfigError``: ``gain`` is unknown.
+    A label below 0, or without an entry in a table, has the gain NaN, because an error would wait
+    for the GPU.
+
+    Args:
+        labels: y, ``[batch, list]``, graded relevance >= 0.
+        mask: ``[batch, list]``, True where an item exists.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table whose entry ``gain[y]`` is the gain
+            of the grade y.
+
+    Returns:
+        The gains, ``[batch, list]``, 0 on padding.
+
+    Raises:
+        ConfigError: ``gain`` is unknown.
     """
     gain = check_gain(gain, list(GAINS))
     labels = nan_below_0(labels.masked_fill(~mask, 0))
     if isinstance(gain, str):
         return labels.exp2() - 1 if gain == "exp2" else labels
-    found = torch.full_like(labels, torch.nan)
+    item_gains = torch.full_like(labels, torch.nan)
     for grade, value in enumerate(gain):
-        found = found.masked_fill(labels == grade, value)
-    return found.masked_fill(~mask, 0)
+        item_gains = item_gains.masked_fill(labels == grade, value)
+    return item_gains.masked_fill(~mask, 0)
 
 
 def checked_gains(scores: Scores, labels: Labels, mask: Mask, *, gain: Gain) -> Labels:
-    """Check the tensors and return the gains in the dtype of the metric; wait for the GPU if
-    ``gain`` is a table, and raise ``ConfigError`` if it has no entry for a label.
+    """Check the tensors, and return the gains in the dtype of the metric, ``[batch, list]``.
+
+    If ``gain`` is a table, this waits for the GPU.
+
+    Raises:
+        ConfigError: a tensor is wrong, ``gain`` is unknown, or its table lacks a label.
     """
     gain = check_gain(gain, list(GAINS))
-    found = gains(promoted_labels(scores, labels, mask), mask, gain=gain)
-    if not isinstance(gain, str) and bool(found.isnan().any()):
+    item_gains = gains(promoted_labels(scores, labels, mask), mask, gain=gain)
+    if not isinstance(gain, str) and bool(item_gains.isnan().any()):
         raise ConfigError(
             f"gain={list(gain)} has the grades 0 to {len(gain) - 1}, but other labels are in the "
             "data: write a gain for each grade"
         )
-    return found
+    return item_gains
 
 
 def ideal_dcg(gain: Labels, mask: Mask, *, k: int | None) -> PerList:
@@ -48,10 +63,20 @@ def ideal_dcg(gain: Labels, mask: Mask, *, k: int | None) -> PerList:
 
 
 def discounts(size: int, like: Tensor, *, k: int | None = None, discount: str = "log2") -> Tensor:
-    """Return the discounts of the ranks 1 to ``size``, ``[size]``, 0 beyond ``k``.
+    """Return the discounts of the ranks 1 to ``size``.
 
-    ``log2`` is 1/log2(1 + rank). ``letor`` is 1 at ranks 1 and 2, and 1/log2(rank) from rank 3 on.
-    The dtype and device are those of ``like``.
+    Args:
+        size: the number of ranks.
+        like: a tensor with the wanted dtype and device.
+        k: cutoff rank >= 1, None for no cutoff.
+        discount: ``"log2"`` is 1/log2(1 + rank); ``"letor"`` is 1 at ranks 1 and 2, and
+            1/log2(rank) from rank 3 on.
+
+    Returns:
+        The discounts, ``[size]``, 0 beyond rank ``k``.
+
+    Raises:
+        ConfigError: ``discount`` is unknown, or ``k`` is not a cutoff.
     """
     check_choice("discount", discount, list(DISCOUNTS))
     ranks = torch.arange(1, size + 1, dtype=like.dtype, device=like.device)
@@ -60,7 +85,7 @@ def discounts(size: int, like: Tensor, *, k: int | None = None, discount: str = 
 
 
 def cut(values: Tensor, k: int | None) -> Tensor:
-    """Set ``values``, ``[..., rank]``, to 0 beyond rank ``k``; None keeps them all."""
+    """Return ``values``, ``[..., rank]``, with 0 beyond rank ``k``; None: with all of them."""
     k = check_k(k)
     return values if k is None else values.masked_fill(ranks_like(values) > k, 0)
 
@@ -75,19 +100,34 @@ def dcg(
     discount: str = "log2",
     ties: str = "file",
 ) -> PerList:
-    """Return the discounted cumulative gain of each list, ``[batch]``.
+    r"""Return the discounted cumulative gain of each list.
 
-    DCG@k = sum over ranks r <= k of g(y_r) d(r), where g is the gain, d the discount, and y_r the
-    label at rank r in descending order of score (Järvelin and Kekäläinen, 2002; Pobrotyn and
-    Bialobrzeski, 2021, eq. 1). A list of no items gives 0.
+    .. math::
+        \mathrm{DCG}@k = \sum_{r \le k} g(y_r) \, d(r)
+
+    where g is the gain, d the discount, and y_r the label at rank r in descending order of score.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
+        k: cutoff rank >= 1, None for the whole list.
+        gain, discount, ties: keys of the ``Convention``.
+
+    Returns:
+        DCG@k of each list, ``[batch]``, >= 0; 0 for a list without items.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong, or a table of gains lacks a label.
+
+    Source: Järvelin and Kekäläinen (2002); Pobrotyn and Bialobrzeski (2021), eq. 1.
 
     >>> scores, labels = torch.tensor([[0.2, 0.1, 0.9]]), torch.tensor([[3.0, 1.0, 2.0]])
     >>> dcg(scores, labels, labels > 1, discount="letor").tolist()  # 2**2 - 1 + 2**3 - 1
     [10.0]
     """
-    of_item = checked_gains(scores, labels, mask, gain=gain)
-    of_rank = at_ranks(of_item, scores, mask, ties=ties)
-    value = (of_rank * discounts(scores.shape[-1], of_rank, k=k, discount=discount)).sum(-1)
+    item_gains = checked_gains(scores, labels, mask, gain=gain)
+    rank_gains = at_ranks(item_gains, scores, mask, ties=ties)
+    rank_discounts = discounts(scores.shape[-1], rank_gains, k=k, discount=discount)
+    value = (rank_gains * rank_discounts).sum(-1)
     return value.masked_fill(broken_lists(scores, labels, mask), BROKEN)
 
 
@@ -103,11 +143,28 @@ def ndcg(
     ties: str = "file",
     short: str = "scored",
 ) -> PerList:
-    """Return the normalised discounted cumulative gain of each list, from 0 to 1, ``[batch]``.
+    r"""Return the normalised discounted cumulative gain of each list.
 
-    NDCG@k = DCG@k / maxDCG@k, where maxDCG@k is the DCG@k of the items in descending order of label
-    (Pobrotyn and Bialobrzeski, 2021, eq. 2). With ``short="zero"`` a list of fewer than k items
-    gives 0, unless it is empty.
+    .. math::
+        \mathrm{NDCG}@k = \frac{\mathrm{DCG}@k}{\mathrm{maxDCG}@k}
+
+    where maxDCG@k is the DCG@k of the items in descending order of label.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
+        k: cutoff rank >= 1, None for the whole list.
+        empty: the value of a list without a gain above 0, from 0 to 1, or ``"skip"`` for NaN.
+        gain, discount, ties: keys of the ``Convention``.
+        short: with ``"zero"``, a list of fewer than k items gives 0, unless it is empty;
+            ``"scored"`` treats it like any other list.
+
+    Returns:
+        NDCG@k of each list, ``[batch]``, from 0 to 1.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong, or a table of gains lacks a label.
+
+    Source: Järvelin and Kekäläinen (2002); Pobrotyn and Bialobrzeski (2021), eq. 2.
 
     >>> scores, labels = torch.tensor([[0.9, 0.2]]), torch.tensor([[1.0, 2.0]])
     >>> ndcg(scores, labels, labels > 0, k=1)  # (2**1 - 1) / (2**2 - 1)
@@ -115,11 +172,11 @@ def ndcg(
     """
     check_choice("short", short, list(SHORT))
     k = check_k(k)
-    of_item = checked_gains(scores, labels, mask, gain=gain)
-    discount_of = discounts(scores.shape[-1], of_item, k=k, discount=discount)
-    found = (at_ranks(of_item, scores, mask, ties=ties) * discount_of).sum(-1)
-    ideal = (at_ranks(of_item, labels, mask) * discount_of).sum(-1)
-    value = found / ideal
+    item_gains = checked_gains(scores, labels, mask, gain=gain)
+    rank_discounts = discounts(scores.shape[-1], item_gains, k=k, discount=discount)
+    list_dcg = (at_ranks(item_gains, scores, mask, ties=ties) * rank_discounts).sum(-1)
+    ideal = (at_ranks(item_gains, labels, mask) * rank_discounts).sum(-1)
+    value = list_dcg / ideal
     if short == "zero" and k is not None:
         value = value.masked_fill(mask.sum(-1) < k, 0)
     return settle(value, scores, mask, labels=labels, without=ideal <= 0, empty=empty)
@@ -134,13 +191,29 @@ def ndcg_beta(
     empty: float | int | str = 1.0,
     ties: str = "file",
 ) -> PerList:
-    """Return NDCG with a discount that is linear in the rank, from 0 to 1, ``[batch]``.
+    r"""Return NDCG of each list with a discount that is linear in the rank.
 
-    DCG_beta@k = sum over ranks r <= k of y_r (n - r), where n is the number of items of the list
-    and y_r the label at rank r. The value is DCG_beta@k divided by the DCG_beta@k of the items in
-    descending order of label (Jin et al., 2018; Team Macrohard, n.d., eq. 12, where k = n). The
-    last rank has weight 0, so that a list whose only relevant item is last gives 0. A list of one
-    item gives 1 if the item is relevant.
+    .. math::
+        \mathrm{DCG}_\beta@k = \sum_{r \le k} y_r (n - r), \qquad
+        \mathrm{NDCG}_\beta@k = \frac{\mathrm{DCG}_\beta@k}{\mathrm{maxDCG}_\beta@k}
+
+    where n is the number of items of the list, y_r the label at rank r, and maxDCG the DCG of the
+    items in descending order of label. The last rank has the weight 0, so that a list whose only
+    relevant item is last gives 0. A list of one item gives 1 if the item is relevant.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
+        k: cutoff rank >= 1, None for the whole list.
+        empty: the value of a list without a label above 0, from 0 to 1, or ``"skip"`` for NaN.
+        ties: a key of the ``Convention``.
+
+    Returns:
+        NDCG_beta@k of each list, ``[batch]``, from 0 to 1.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Jin et al. (2018); Team Macrohard (n.d.), eq. 12, where k = n.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 1.0, 2.0]])
     >>> ndcg_beta(scores, labels, labels >= 0)  # (1 * 1 + 2 * 0) / (2 * 2 + 1 * 1)
@@ -148,9 +221,9 @@ def ndcg_beta(
     """
     gain = promoted_labels(scores, labels, mask).masked_fill(~mask, 0)
     weights = cut((mask.sum(-1, keepdim=True) - ranks_like(gain)).clamp(min=0), k)
-    found = (at_ranks(gain, scores, mask, ties=ties) * weights).sum(-1)
+    list_dcg = (at_ranks(gain, scores, mask, ties=ties) * weights).sum(-1)
     ideal = (at_ranks(gain, labels, mask) * weights).sum(-1)
-    value = (found / ideal).masked_fill(ideal <= 0, 1)
+    value = (list_dcg / ideal).masked_fill(ideal <= 0, 1)
     return settle(value, scores, mask, labels=labels, without=(gain <= 0).all(-1), empty=empty)
 
 
@@ -165,23 +238,38 @@ def mean_ndcg(
     discount: str = "log2",
     ties: str = "file",
 ) -> PerList:
-    """Return the mean of NDCG@1, NDCG@2, ..., NDCG@n of each list of n items, ``[batch]``.
+    r"""Return the mean of NDCG@1, NDCG@2, ..., NDCG@n of each list of n items.
 
-    Under the convention ``letor4`` this is MeanNDCG of the LETOR script. With ``k`` the mean is
-    taken over the cutoffs 1 to min(k, n). An NDCG of 0/0, before the first rank at which the ideal
-    order has a gain, counts as 0.
+    .. math::
+        \mathrm{MeanNDCG}@k = \frac{1}{\min(k, n)} \sum_{c = 1}^{\min(k, n)} \mathrm{NDCG}@c
+
+    An NDCG of 0/0, before the first rank at which the ideal order has a gain, counts as 0.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
+        k: the largest cutoff in the mean, >= 1; None: n, the number of items.
+        empty: the value of a list without a gain above 0, from 0 to 1, or ``"skip"`` for NaN.
+        gain, discount, ties: keys of the ``Convention``.
+
+    Returns:
+        The mean of each list, ``[batch]``, from 0 to 1.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong, or a table of gains lacks a label.
+
+    Source: MeanNDCG of the LETOR script, whose value this is under the convention ``letor4``.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[1.0, 2.0]])
     >>> mean_ndcg(scores, labels, labels > 0, discount="letor")  # (1/3 + 4/4) / 2
     tensor([0.6667])
     """
     k = check_k(k)
-    of_item = checked_gains(scores, labels, mask, gain=gain)
-    discount_of = discounts(scores.shape[-1], of_item, discount=discount)
-    found = running_sums(at_ranks(of_item, scores, mask, ties=ties) * discount_of)
-    ideal = running_sums(at_ranks(of_item, labels, mask) * discount_of)
-    at_each = (found / ideal).masked_fill(ideal <= 0, 0).masked_fill(~real_ranks(mask), 0)
-    items = mask.sum(-1)
-    value = cut(at_each, k).sum(-1) / (items if k is None else items.clamp(max=k))
-    without = (of_item <= 0).all(-1)
+    item_gains = checked_gains(scores, labels, mask, gain=gain)
+    rank_discounts = discounts(scores.shape[-1], item_gains, discount=discount)
+    dcg_at = running_sums(at_ranks(item_gains, scores, mask, ties=ties) * rank_discounts)
+    ideal_at = running_sums(at_ranks(item_gains, labels, mask) * rank_discounts)
+    ndcg_at = (dcg_at / ideal_at).masked_fill(ideal_at <= 0, 0).masked_fill(~real_ranks(mask), 0)
+    sizes = mask.sum(-1)
+    value = cut(ndcg_at, k).sum(-1) / (sizes if k is None else sizes.clamp(max=k))
+    without = (item_gains <= 0).all(-1)
     return settle(value, scores, mask, labels=labels, without=without, empty=empty)

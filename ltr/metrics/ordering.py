@@ -11,22 +11,23 @@ from ltr.knobs import check_choice
 from ltr.metrics.spec import TIES
 from ltr.typing import Mask, Ranks, Scores
 
-_Sorted = tuple[Tensor, Tensor, Ranks]
-_kept: ContextVar[dict[tuple[int, int], _Sorted] | None] = ContextVar("kept", default=None)
+# The ids of scores and mask -> these tensors, and the order that they were sorted into.
+_Orders = dict[tuple[int, int], tuple[Tensor, Tensor, Ranks]]
+_known_orders: ContextVar[_Orders | None] = ContextVar("known_orders", default=None)
 
 
 @contextmanager
 def sorted_once() -> Iterator[None]:
-    """Context manager in which the same tensors of scores and mask are sorted only once.
+    """Sort the same tensors of scores and mask only once inside this context.
 
     All metrics and cutoffs of a batch then share one order by score and one ideal order. The
     tensors must not be changed inside the context.
     """
-    token = _kept.set({})
+    token = _known_orders.set({})
     try:
         yield
     finally:
-        _kept.reset(token)
+        _known_orders.reset(token)
 
 
 def order_by_score(scores: Scores, mask: Mask) -> Ranks:
@@ -37,12 +38,12 @@ def order_by_score(scores: Scores, mask: Mask) -> Ranks:
     score NaN is undefined.
     """
     # Calling id() in a compiled graph would compile it again for every tensor.
-    kept = None if torch.compiler.is_compiling() else _kept.get()
-    if kept is not None and (id(scores), id(mask)) in kept:
-        return kept[id(scores), id(mask)][-1]
+    known_orders = None if torch.compiler.is_compiling() else _known_orders.get()
+    if known_orders is not None and (id(scores), id(mask)) in known_orders:
+        return known_orders[id(scores), id(mask)][-1]
     order = _keys(scores, mask).argsort(dim=-1, descending=True, stable=True)
-    if kept is not None:  # keep the tensors alive, so that no other tensor gets the same id
-        kept[id(scores), id(mask)] = scores, mask, order
+    if known_orders is not None:  # store the tensors too, so that no other tensor gets their ids
+        known_orders[id(scores), id(mask)] = scores, mask, order
     return order
 
 
@@ -73,18 +74,28 @@ def real_ranks(mask: Mask) -> Mask:
 def at_ranks(values: Scores, scores: Scores, mask: Mask, *, ties: str = "file") -> Scores:
     """Return the value of the item at each rank, ``[batch, rank]``.
 
-    The value is 0 where the item has the score -inf: it was not retrieved. With
-    ``ties="averaged"``, items with equal scores all get their mean value, which is the expected
-    value over all their orders (McSherry and Najork, 2008, section 2). A weighted sum of the values
-    over ranks is then an expected value as well.
+    Args:
+        values: ``[batch, list]``, the value of each item, such as its gain.
+        scores, mask: ``[batch, list]``; items are ranked by descending score.
+        ties: ``"file"``: items with equal scores keep their given order. ``"averaged"``: they all
+            get their mean value, which is the expected value over all their orders (McSherry and
+            Najork, 2008, section 2). A weighted sum of the values over ranks is then an expected
+            value as well.
+
+    Returns:
+        The values in the order of the ranks, 0 where the item has the score -inf (it was not
+        retrieved).
+
+    Raises:
+        ConfigError: ``ties`` is unknown.
 
     >>> values, scores = torch.tensor([[4.0, 1.0, 2.0]]), torch.tensor([[0.5, 0.9, 0.5]])
     >>> at_ranks(values, scores, values > 0, ties="averaged")
     tensor([[1., 3., 3.]])
     """
     check_choice("ties", ties, list(TIES))
-    found = values.masked_fill(scores == -torch.inf, 0)
-    ordered = found.gather(-1, order_by_score(scores, mask))
+    retrieved = values.masked_fill(scores == -torch.inf, 0)
+    ordered = retrieved.gather(-1, order_by_score(scores, mask))
     if ties == "file":
         return ordered
     groups = tie_groups(scores, mask)
@@ -92,7 +103,7 @@ def at_ranks(values: Scores, scores: Scores, mask: Mask, *, ties: str = "file") 
 
 
 def tie_groups(scores: Scores, mask: Mask) -> Ranks:
-    """Return for each rank the index of its group of equal scores, from 0, ``[batch, rank]``."""
+    """Return the index of the group of equal scores at each rank, from 0, ``[batch, rank]``."""
     keys = _keys(scores, mask).gather(-1, order_by_score(scores, mask))
     differ = torch.zeros_like(keys, dtype=torch.long)
     differ[:, 1:] = (keys[:, 1:] != keys[:, :-1]).long()
@@ -100,7 +111,7 @@ def tie_groups(scores: Scores, mask: Mask) -> Ranks:
 
 
 def sum_of_group(values: Tensor, groups: Ranks) -> Tensor:
-    """Return for each rank the sum of ``values`` over its group, ``[batch, rank]``."""
+    """Return the sum of ``values`` over the group of each rank, ``[batch, rank]``."""
     return torch.zeros_like(values).scatter_add(-1, groups, values).gather(-1, groups)
 
 
@@ -116,6 +127,7 @@ def running_sums(values: Tensor) -> Tensor:
 
 
 def _sums_by_doubling(values: Tensor) -> Tensor:
+    """Return running sums in log n steps, each of which adds a shifted copy."""
     reach = 1
     while reach < values.shape[-1]:
         values = values + torch.nn.functional.pad(values, (reach, 0))[..., :-reach]
@@ -124,6 +136,7 @@ def _sums_by_doubling(values: Tensor) -> Tensor:
 
 
 def _keys(scores: Scores, mask: Mask) -> Scores:
+    """Return sort keys: the scores, with -inf raised to the lowest number and padding at -inf."""
     scores = scores if scores.is_floating_point() else scores.double()  # integer labels
     lowest = torch.finfo(scores.dtype).min
     return scores.clamp(min=lowest).masked_fill(~mask, -torch.inf)

@@ -1,4 +1,4 @@
-"""First and last steps of a metric: check the lists, set values of empty lists, take the mean."""
+"""Steps around the formula of a metric: check inputs, fill empty lists, take the mean."""
 
 import math
 import struct
@@ -11,34 +11,42 @@ from ltr.errors import ConfigError
 from ltr.knobs import check_empty
 from ltr.typing import Labels, Mask, PerList, PerListMask, Scores
 
-# The NaN of a list with a NaN score, or with a label that no metric counts. Its bits, which copies
-# and casts between float32 and float64 keep, tell it from the NaN of a list that is left out.
+# The NaN of a list with a NaN score, or with a label that no metric accepts. Its bits, which copies
+# and casts between float32 and float64 keep, tell it from the NaN of a list that the mean leaves
+# out.
 _BROKEN_BITS = 0x7FFC_0000_0000_0000
 (BROKEN,) = struct.unpack("<d", struct.pack("<Q", _BROKEN_BITS))
 
 
 def check_lists(scores: Scores, labels: Labels, mask: Mask, *, called: str = "labels") -> None:
-    """Raise ``ConfigError`` unless the three tensors have one shape ``[batch, list]`` and device.
+    """Check that the three tensors have one shape, ``[batch, list]``, and one device.
 
-    ``called`` is the name used for ``labels`` in the message. Every loss and metric calls this
-    first, often through ``without_padding`` or ``promoted_labels``.
+    Every loss and metric calls this first, often through ``without_padding`` or
+    ``promoted_labels``.
+
+    Args:
+        scores, labels, mask: the tensors to check.
+        called: the name of ``labels`` in the message.
+
+    Raises:
+        ConfigError: an argument is no such tensor, or the mask is not boolean.
     """
-    for name, given in (("scores", scores), (called, labels), ("mask", mask)):
-        if not isinstance(given, Tensor) or given.dim() != 2:
-            wanted = "a tensor [batch, list], such as [1, list] for one list"
-        elif given.shape != scores.shape or given.device != scores.device:
-            wanted = f"{list(scores.shape)} on {scores.device}, as the scores"
-        elif name == "mask" and given.dtype is not torch.bool:
-            wanted = "torch.bool, True where an item exists"
+    for name, values in (("scores", scores), (called, labels), ("mask", mask)):
+        if not isinstance(values, Tensor) or values.dim() != 2:
+            expected = "a tensor [batch, list], such as [1, list] for one list"
+        elif values.shape != scores.shape or values.device != scores.device:
+            expected = f"shape {list(scores.shape)} on {scores.device}, as the scores"
+        elif name == "mask" and values.dtype is not torch.bool:
+            expected = "torch.bool, True where an item exists"
         else:
             continue
-        raise ConfigError(f"{name}: given is {told(given)}, wanted {wanted}")
+        raise ConfigError(f"{name}: expected {expected}, got {told(values)}")
 
 
 def check_values(values: Any, mask: Mask, *, whose: str) -> None:
-    """Raise ``ConfigError`` unless ``values`` is one value per list.
+    """Raise ``ConfigError`` unless ``values`` holds one value per list.
 
-    ``whose`` names the loss or metric that returned the values, for the message.
+    ``whose`` is the name of the loss or metric that returned the values, for the message.
     """
     if not isinstance(values, Tensor) or values.shape != mask.shape[:1]:
         raise ConfigError(
@@ -47,17 +55,17 @@ def check_values(values: Any, mask: Mask, *, whose: str) -> None:
         )
 
 
-def told(given: Any) -> str:
+def told(value: Any) -> str:
     """Describe a value for an error: dtype, shape and device of a tensor, else its type."""
-    if not isinstance(given, Tensor):
-        return type(given).__name__
-    return f"{given.dtype} {list(given.shape)} on {given.device}"
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return f"{value.dtype} {list(value.shape)} on {value.device}"
 
 
 def promoted_labels(scores: Scores, labels: Labels, mask: Mask) -> Labels:
     """Check the three tensors, and return the labels in the dtype of the metric.
 
-    A label below 0 becomes NaN: labels are >= 0, and an error would wait for the GPU.
+    A label below 0 becomes NaN instead of an error, because an error would wait for the GPU.
     """
     check_lists(scores, labels, mask)
     return nan_below_0(labels.to(float_type(scores, labels)))
@@ -87,11 +95,23 @@ def settle(
     empty: float | int | str,
     labels: Labels | None = None,
 ) -> PerList:
-    """Set the final values of lists that are empty, or that no metric can measure.
+    """Return ``values`` with the final values of lists that are empty or broken.
 
-    Empty lists, where ``without`` is True, get the value ``empty`` (NaN for ``"skip"``). A list in
-    which a real item has a NaN in ``scores``, or a NaN or a number below 0 in ``labels`` if given,
-    gets the NaN ``BROKEN`` even if it is empty.
+    A broken list has a real item with a NaN score or, if ``labels`` are passed, with a label that
+    is NaN or below 0. Its value is the NaN ``BROKEN``, even if the list is empty.
+
+    Args:
+        values: the metric of each list, ``[batch]``; the values of empty lists are not read.
+        scores, mask: ``[batch, list]``, as for the metric.
+        without: ``[batch]``, True for an empty list.
+        empty: the value of an empty list, from 0 to 1, or ``"skip"`` for NaN.
+        labels: ``[batch, list]``, as for the metric; None: only scores are checked.
+
+    Returns:
+        One value per list, ``[batch]``, in the dtype of ``values``.
+
+    Raises:
+        ConfigError: ``empty`` is neither a number from 0 to 1 nor ``"skip"``.
     """
     empty = check_empty(empty)
     values = values.masked_fill(without, torch.nan if empty == "skip" else float(empty))
@@ -99,7 +119,7 @@ def settle(
 
 
 def broken_lists(scores: Scores, labels: Labels | None, mask: Mask) -> PerListMask:
-    """Return True where a real item has a NaN score, or a label that is not >= 0, ``[batch]``."""
+    """Return True for a list with a NaN score or a label that is not >= 0, ``[batch]``."""
     broken = scores.isnan() if labels is None else scores.isnan() | ~(labels >= 0)
     return (broken & mask).any(-1)
 
@@ -107,20 +127,28 @@ def broken_lists(scores: Scores, labels: Labels | None, mask: Mask) -> PerListMa
 def of_own_metric(values: PerList, scores: Scores, labels: Labels, mask: Mask) -> PerList:
     """Return the values of a user's metric in the dtype of a metric.
 
-    Where the metric gives NaN, and a score is NaN, the value is ``BROKEN``.
+    A NaN becomes ``BROKEN`` if the list has a NaN score.
     """
     broken = values.isnan() & broken_lists(scores, None, mask)
     return values.to(float_type(scores, labels)).masked_fill(broken, BROKEN)
 
 
 def mean_over_lists(values: PerList, *, empty: float | int | str = "skip") -> float:
-    """Return the mean of per-list values, in float64, as one sum divided by one count.
+    """Return the mean of the values of all lists, as one sum divided by one count.
 
-    ``values``, ``[lists]``, should be the values of all batches together, so that the batch size
-    cannot change the result. ``empty`` is the convention under which they were computed. With
-    ``"skip"``, lists with the value NaN are left out, but for those that a metric of this package
-    found broken (a NaN score, or a label that is NaN or below 0): one of them makes the mean NaN.
-    With a number, any NaN does. If no list is left, the mean is NaN too.
+    Args:
+        values: ``[lists]``, the metric of each list. Pass the lists of all batches together, so
+            that the batch size cannot change the result.
+        empty: the convention under which the values were computed. With ``"skip"``, lists with
+            the value NaN are left out, except those that a metric of this package marked as
+            broken (a NaN score, or a label that is NaN or below 0): one of them makes the mean
+            NaN. With a number, any NaN does.
+
+    Returns:
+        The mean, computed in float64; NaN if no list is left.
+
+    Raises:
+        ConfigError: ``empty`` is neither a number from 0 to 1 nor ``"skip"``.
 
     >>> from ltr.metrics import ndcg
     >>> scores = torch.tensor([[2.0, 1.0], [torch.nan, 1.0]])  # of a model that diverged

@@ -1,5 +1,7 @@
 """Metrics that depend on the ranks of relevant items: precision, recall, MAP, MRR and ERR."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,7 +18,7 @@ _LARGEST = 1023  # largest power of two in float64
 
 
 def _hits(scores: Scores, labels: Labels, mask: Mask, relevant: float | int) -> Scores:
-    """Return 1 where ``is_relevant``, else 0, ``[batch, list]``, in the dtype of a metric."""
+    """Return 1 for a relevant item, else 0, ``[batch, list]``, in the dtype of a metric."""
     check_lists(scores, labels, mask)
     return is_relevant(labels, mask, relevant).to(float_type(scores, labels))
 
@@ -28,19 +30,21 @@ def is_relevant(labels: Labels, mask: Mask, relevant: float | int) -> Mask:
 
 
 def threshold(relevant: float | int) -> float:
-    """Return the least label that counts as relevant: ``relevant``, or slightly less.
+    """Return the smallest label that counts as relevant: ``relevant``, or slightly less.
 
-    A label of 0.7 in a file is stored in float32, as 0.699999988, and must count as 0.7. So the
-    float32 value is returned if it is smaller and float32 can represent all digits of ``relevant``.
+    A label of 0.7 in a file is stored in float32 as 0.699999988, and must count as 0.7. So this
+    returns the float32 value if it is smaller and float32 can represent all digits of ``relevant``.
 
     >>> threshold(0.7) == float(np.float32(0.7)), threshold(0.1), threshold(0.50000001)
     (True, 0.1, 0.50000001)
     """
-    kept = np.float32(relevant)
-    return min(float(relevant), float(kept)) if float(str(kept)) == relevant else float(relevant)
+    single = np.float32(relevant)
+    if float(str(single)) != relevant:
+        return float(relevant)
+    return min(float(relevant), float(single))
 
 
-# torch.compiler.assume_constant_result does the same, but would import the whole compiler.
+# As torch.compiler.assume_constant_result does, without importing the whole compiler.
 threshold._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -54,11 +58,27 @@ def precision(
     relevant: float | int = 1,
     ties: str = "file",
 ) -> PerList:
-    """Return the precision of each list, from 0 to 1, ``[batch]``.
+    r"""Return the precision of each list.
 
-    P@k is the number of relevant items at ranks 1 to k, divided by k. As in trec_eval and the LETOR
-    script, the divisor is k even for a list of fewer than k items. With k = None the precision is
-    the share of relevant items among those with a score above -inf.
+    .. math::
+        \mathrm{P}@k = \frac{1}{k} \sum_{r \le k} h_r
+
+    where h_r is 1 if the item at rank r is relevant, else 0. As in trec_eval and the LETOR script,
+    the divisor is k even for a list of fewer than k items. With k = None the precision is the share
+    of relevant items among those with a score above -inf.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
+        k: cutoff rank >= 1, None for the whole list.
+        empty: the value of a list without a relevant item, from 0 to 1, or ``"skip"`` for NaN.
+        relevant: the smallest label that counts as relevant, > 0.
+        ties: a key of the ``Convention``.
+
+    Returns:
+        P@k of each list, ``[batch]``, from 0 to 1.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
     >>> precision(scores, labels, labels >= 0, k=4).tolist()  # 2 of 4
@@ -66,8 +86,9 @@ def precision(
     """
     k = check_k(k)
     hits = _hits(scores, labels, mask, relevant)
-    found = cut(at_ranks(hits, scores, mask, ties=ties), k).sum(-1)
-    value = found / ((mask & (scores > -torch.inf)).sum(-1).clamp(min=1) if k is None else k)
+    hits_in_top = cut(at_ranks(hits, scores, mask, ties=ties), k).sum(-1)
+    retrieved = (mask & (scores > -torch.inf)).sum(-1)
+    value = hits_in_top / (retrieved.clamp(min=1) if k is None else k)
     return settle(value, scores, mask, labels=labels, without=~hits.any(-1), empty=empty)
 
 
@@ -81,10 +102,26 @@ def recall(
     relevant: float | int = 1,
     ties: str = "file",
 ) -> PerList:
-    """Return the recall of each list, from 0 to 1, ``[batch]``.
+    r"""Return the recall of each list.
 
-    R@k is the number of relevant items at ranks 1 to k, divided by the number of relevant items of
-    the list. With k = None the recall is 1, unless a score is -inf.
+    .. math::
+        \mathrm{R}@k = \frac{1}{R} \sum_{r \le k} h_r
+
+    where h_r is 1 if the item at rank r is relevant, else 0, and R is the number of relevant items
+    of the list. With k = None the recall is 1, unless a score is -inf.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
+        k: cutoff rank >= 1, None for the whole list.
+        empty: the value of a list without a relevant item, from 0 to 1, or ``"skip"`` for NaN.
+        relevant: the smallest label that counts as relevant, > 0.
+        ties: a key of the ``Convention``.
+
+    Returns:
+        R@k of each list, ``[batch]``, from 0 to 1.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
     >>> recall(scores, labels, labels >= 0, k=2).tolist()  # 1 of 2
@@ -106,36 +143,57 @@ def map(
     map_over: str = "relevant",
     ties: str = "file",
 ) -> PerList:
-    """Return the average precision of each list, from 0 to 1, ``[batch]``; its mean is MAP.
+    r"""Return the average precision of each list, whose mean over lists is MAP.
 
-    AP@k is the sum of P@r / N over the ranks r <= k that hold a relevant item, where P@r is the
-    precision at r. N is the number of relevant items of the list (Buckley and Voorhees, 2000;
-    trec_eval's map and map_cut) or, with ``map_over="reachable"``, this number but at most k (as in
-    LightGBM).
+    .. math::
+        \mathrm{AP}@k = \frac{1}{N} \sum_{r \le k} h_r \, \mathrm{P}@r
 
-    With ``ties="averaged"`` the value is the expected AP of McSherry and Najork, 2008, section 2.4.
-    Let n items be tied, m of them relevant. The j-th of their ranks holds a relevant item with
-    probability m/n. If it does, (j-1)(m-1)/(n-1) relevant items of the tie are expected before it.
+    where h_r is 1 if the item at rank r is relevant, else 0, P@r is the precision at r, and N the
+    number of relevant items of the list.
+
+    With ``ties="averaged"`` the value is the expected AP. Let n items be tied, m of them relevant.
+    The j-th of their ranks holds a relevant item with probability m/n. If it does, (j-1)(m-1)/(n-1)
+    relevant items of the tie are expected before it.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
+        k: cutoff rank >= 1, None for the whole list.
+        empty: the value of a list without a relevant item, from 0 to 1, or ``"skip"`` for NaN.
+        relevant: the smallest label that counts as relevant, > 0.
+        map_over: the divisor N: ``"relevant"``, the number of relevant items (as trec_eval's map
+            and map_cut), or ``"reachable"``, this number but at most k (as LightGBM).
+        ties: a key of the ``Convention``.
+
+    Returns:
+        AP@k of each list, ``[batch]``, from 0 to 1.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Buckley and Voorhees (2000); for averaged ties McSherry and Najork (2008), section 2.4.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[1.0, 0.0, 2.0]])
     >>> [map(scores, labels, labels >= 0, k=k).item() for k in (1, 2)]
     [0.5, 0.5]
     """
     check_choice("map_over", map_over, list(MAP_OVER))
-    of_item = _hits(scores, labels, mask, relevant)
-    hits = at_ranks(of_item, scores, mask)
-    ranks = ranks_like(hits)
+    item_hits = _hits(scores, labels, mask, relevant)
+    rank_hits = at_ranks(item_hits, scores, mask)
+    ranks = ranks_like(rank_hits)
     if ties == "file":
-        precisions = hits * running_sums(hits) / ranks
+        precisions = rank_hits * running_sums(rank_hits) / ranks
     else:
-        chance = at_ranks(of_item, scores, mask, ties=ties)  # m / n; raises for an unknown rule
-        size, inside, ahead, place = _tied(hits, tie_groups(scores, mask))
-        before = (place - 1) * (inside - 1).clamp(min=0) / (size - 1).clamp(min=1)
-        precisions = chance * (ahead + 1 + before) / ranks
-    total = of_item.sum(-1)
+        # m / n; raises for an unknown rule
+        probability = at_ranks(item_hits, scores, mask, ties=ties)
+        tie = _tie_at_ranks(rank_hits, tie_groups(scores, mask))
+        expected_before = (
+            (tie.position - 1) * (tie.relevant - 1).clamp(min=0) / (tie.size - 1).clamp(min=1)
+        )
+        precisions = probability * (tie.relevant_above + 1 + expected_before) / ranks
+    total = item_hits.sum(-1)
     k = check_k(k)
-    over = total if k is None or map_over == "relevant" else total.clamp(max=k)
-    value = cut(precisions, k).sum(-1) / over
+    divisor = total if k is None or map_over == "relevant" else total.clamp(max=k)
+    value = cut(precisions, k).sum(-1) / divisor
     return settle(value, scores, mask, labels=labels, without=total == 0, empty=empty)
 
 
@@ -149,45 +207,80 @@ def mrr(
     relevant: float | int = 1,
     ties: str = "file",
 ) -> PerList:
-    """Return the reciprocal rank of each list, from 0 to 1, ``[batch]``; its mean is MRR.
+    r"""Return the reciprocal rank of each list, whose mean over lists is MRR.
 
-    RR@k is 1 / rank of the first relevant item, or 0 if that rank is beyond k (Voorhees, 1999).
+    .. math::
+        \mathrm{RR}@k = \begin{cases} 1 / r_1 & r_1 \le k \\ 0 & r_1 > k \end{cases}
 
-    With ``ties="averaged"`` the value is the expected RR of McSherry and Najork, 2008, section 2.3.
-    Let n items be tied, m of them relevant. The j-th of their ranks holds the first relevant item
-    with probability C(n-j, m-1) / C(n, m).
+    where r_1 is the rank of the first relevant item.
+
+    With ``ties="averaged"`` the value is the expected RR. Let n items be tied, m of them relevant.
+    The j-th of their ranks holds the first relevant item with probability C(n-j, m-1) / C(n, m).
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
+        k: cutoff rank >= 1, None for the whole list.
+        empty: the value of a list without a relevant item, from 0 to 1, or ``"skip"`` for NaN.
+        relevant: the smallest label that counts as relevant, > 0.
+        ties: a key of the ``Convention``.
+
+    Returns:
+        RR@k of each list, ``[batch]``, from 0 to 1.
+
+    Raises:
+        ConfigError: a tensor or a keyword argument is wrong.
+
+    Source: Voorhees (1999); for averaged ties McSherry and Najork (2008), section 2.3.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 1.0, 2.0]])
     >>> mrr(scores, labels, labels >= 0).tolist()
     [0.5]
     """
-    of_item = _hits(scores, labels, mask, relevant)
-    hits = at_ranks(of_item, scores, mask)
-    first = hits * (running_sums(hits) == 1)
+    item_hits = _hits(scores, labels, mask, relevant)
+    rank_hits = at_ranks(item_hits, scores, mask)
+    is_first = rank_hits * (running_sums(rank_hits) == 1)
     if ties != "file":
-        at_ranks(hits, scores, mask, ties=ties)  # raises for an unknown rule
-        size, inside, ahead, place = _tied(hits.double(), tie_groups(scores, mask))
-        chance = (_log_choose(size - place, inside - 1) - _log_choose(size, inside)).exp()
-        possible = (ahead == 0) & (inside > 0) & (size - place >= inside - 1)
-        first = chance.masked_fill(~possible, 0).to(hits.dtype)
-    value = cut(first / ranks_like(hits), k).sum(-1)
-    return settle(value, scores, mask, labels=labels, without=~of_item.any(-1), empty=empty)
+        at_ranks(rank_hits, scores, mask, ties=ties)  # raises for an unknown rule
+        tie = _tie_at_ranks(rank_hits.double(), tie_groups(scores, mask))
+        below = tie.size - tie.position
+        later_relevant = tie.relevant - 1
+        logs = _log_choose(below, later_relevant) - _log_choose(tie.size, tie.relevant)
+        possible = (tie.relevant_above == 0) & (tie.relevant > 0) & (below >= later_relevant)
+        is_first = logs.exp().masked_fill(~possible, 0).to(rank_hits.dtype)
+    value = cut(is_first / ranks_like(rank_hits), k).sum(-1)
+    return settle(value, scores, mask, labels=labels, without=~item_hits.any(-1), empty=empty)
 
 
-def _tied(hits: Scores, groups: Ranks) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Describe for each rank its group of equal scores, in four tensors ``[batch, rank]``.
+class _Tie(NamedTuple):
+    """The group of equal scores at each rank, ``[batch, rank]``.
 
-    They are the number of items in the group, the number of relevant items in it, the number of
-    relevant items ranked before the group, and the place of the rank within the group, from 1.
+    Attributes:
+        size: the number of items in the group.
+        relevant: the number of relevant items in the group.
+        relevant_above: the number of relevant items ranked above the group.
+        position: the position of the rank within the group, from 1.
     """
+
+    size: Tensor
+    relevant: Tensor
+    relevant_above: Tensor
+    position: Tensor
+
+
+def _tie_at_ranks(hits: Scores, groups: Ranks) -> _Tie:
+    """Return the tie at each rank; ``hits``, ``[batch, rank]``, are 1 at relevant items."""
     ones = torch.ones_like(hits)
-    size, inside = sum_of_group(ones, groups), sum_of_group(hits, groups)
-    # relevant items per group, then summed over the groups before each
-    of_group = torch.zeros_like(hits).scatter_add(-1, groups, hits)
-    ahead = (running_sums(of_group) - of_group).gather(-1, groups)
-    items = torch.zeros_like(hits).scatter_add(-1, groups, ones)
-    place = ranks_like(hits) - (running_sums(items) - items).gather(-1, groups)
-    return size, inside, ahead, place
+    # both sums are by the index of a group, then exclude the group itself
+    relevant_of_group = torch.zeros_like(hits).scatter_add(-1, groups, hits)
+    items_of_group = torch.zeros_like(hits).scatter_add(-1, groups, ones)
+    relevant_above = (running_sums(relevant_of_group) - relevant_of_group).gather(-1, groups)
+    items_above = (running_sums(items_of_group) - items_of_group).gather(-1, groups)
+    return _Tie(
+        size=sum_of_group(ones, groups),
+        relevant=sum_of_group(hits, groups),
+        relevant_above=relevant_above,
+        position=ranks_like(hits) - items_above,
+    )
 
 
 def _log_choose(n: Tensor, m: Tensor) -> Tensor:
@@ -198,10 +291,11 @@ def _log_choose(n: Tensor, m: Tensor) -> Tensor:
 def first_stop(chances: Tensor) -> Tensor:
     """Return c_r times the product over q < r of (1 - c_q), ``[batch, rank]``.
 
-    c is ``chances``. The result is the probability that a user who reads down the ranks stops at r.
+    c_r are the ``chances`` that the item at rank r satisfies the user. The result is the
+    probability that a user who reads down the ranks stops at r.
     """
-    going_on = torch.nn.functional.pad(1 - chances, (1, 0), value=1)[..., :-1].cumprod(-1)
-    return chances * going_on
+    reaching = torch.nn.functional.pad(1 - chances, (1, 0), value=1)[..., :-1].cumprod(-1)
+    return chances * reaching
 
 
 def err(
@@ -214,15 +308,30 @@ def err(
     levels: int = 5,
     ties: str = "file",
 ) -> PerList:
-    """Return the expected reciprocal rank of each list, from 0 to 1, ``[batch]``.
+    r"""Return the expected reciprocal rank of each list.
 
-    ERR@k = sum over ranks r <= k of 1/r R_r times the product over i < r of (1 - R_i). Here R_r =
-    (2^y_r - 1) / 2^(levels - 1) is the probability that the item at rank r satisfies the user
-    (Chapelle et al., 2009, eq. 4 and 7). Even the best order gives less than 1. The labels are
-    checked, which forces a wait for the GPU.
+    .. math::
+        \mathrm{ERR}@k = \sum_{r \le k} \frac{1}{r} R_r \prod_{i < r} (1 - R_i), \qquad
+        R_r = \frac{2^{y_r} - 1}{2^{\mathrm{levels} - 1}}
+
+    where R_r is the probability that the item at rank r satisfies the user, and y_r its label.
+    Even the best order gives less than 1. The labels are checked, which waits for the GPU.
+
+    Args:
+        scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
+        k: cutoff rank >= 1, None for the whole list.
+        empty: the value of a list without a label above 0, from 0 to 1, or ``"skip"`` for NaN.
+        levels: the number of grades, >= 2; 5 for the labels 0 to 4.
+        ties: ``"file"``; ERR has no averaged ties.
+
+    Returns:
+        ERR@k of each list, ``[batch]``, from 0 to 1.
 
     Raises:
-        ConfigError: a label is above ``levels`` - 1, or ``ties`` is ``"averaged"``.
+        ConfigError: a tensor or a keyword argument is wrong, a label is above ``levels`` - 1, or
+            ``ties`` is ``"averaged"``.
+
+    Source: Chapelle et al. (2009), eq. 4 and 7.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[1.0, 2.0]])
     >>> err(scores, labels, labels >= 0, levels=3).tolist()  # 1/4 + 1/2 * 3/4 * (1 - 1/4)

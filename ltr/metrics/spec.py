@@ -32,10 +32,10 @@ MAP_OVER = {
 
 @dataclass(frozen=True)
 class Convention:
-    """The choices on which the value of a metric depends; every printed or stored value names them.
+    """The choices that change the value of a metric; they are printed and stored beside it.
 
     Attributes:
-        empty: the value of an empty list, from 0 to 1, or ``"skip"``: NaN, which the mean leaves
+        empty: the value of an empty list, from 0 to 1, or ``"skip"`` for NaN, which the mean leaves
             out. A list is empty if it has no label of at least ``relevant`` (for map, mrr,
             precision and recall), no label above 0 (for err and ndcg_beta), or no gain above 0 (for
             the other metrics).
@@ -66,7 +66,7 @@ class Convention:
     levels: int = 5
 
     def __post_init__(self) -> None:
-        numbers = {
+        checked = {
             "empty": check_empty(self.empty),
             "gain": check_gain(self.gain, list(GAINS)),  # a table becomes a tuple
             "relevant": check_positive("relevant", self.relevant),
@@ -76,13 +76,14 @@ class Convention:
         check_choice("ties", self.ties, list(TIES))
         check_choice("short", self.short, list(SHORT))
         check_choice("map_over", self.map_over, list(MAP_OVER))
-        for key, value in numbers.items():  # as Python's own numbers, which files can hold
+        for key, value in checked.items():  # as numbers of Python, which files can hold
             object.__setattr__(self, key, value)
 
     def describe(self, parts: Collection[str] | None = None) -> str:
         """Describe the convention in one line, for printing beside a value.
 
-        ``parts`` are the keys to mention, in a short form; None: all keys, in a longer form.
+        Args:
+            parts: the keys to mention, in a short form; None: all keys, in a longer form.
 
         >>> Convention().describe(["empty", "gain"])
         'empty list = 1, gain 2^y-1'
@@ -96,7 +97,7 @@ class Convention:
             same = isinstance(self.gain, str) or self.gain[0] == 0 < self.gain[1]
             counts += " (no label > 0" if same else " (no gain > 0; err, ndcg_beta: no label > 0"
             counts += "; map, mrr, precision, recall: none relevant)"
-        said = {
+        phrases = {
             "empty": counts,
             "gain": gain,
             "discount": f"discount {DISCOUNTS[self.discount]}",
@@ -106,7 +107,7 @@ class Convention:
             "map_over": MAP_OVER[self.map_over],
             "levels": f"{self.levels} grades",
         }
-        return ", ".join(text for key, text in said.items() if parts is None or key in parts)
+        return ", ".join(text for key, text in phrases.items() if parts is None or key in parts)
 
 
 if TYPE_CHECKING:
@@ -119,8 +120,8 @@ METRICS = {  # name -> module
     **dict.fromkeys(("map", "mrr", "precision", "recall", "err"), "relevance"),
 }
 
-_OWN = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+"
-_FORM = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:@(?P<k>[1-9][0-9]{0,17}))?", re.ASCII)
+_DOTTED_NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+"
+_NAME_AT_K = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:@(?P<k>[1-9][0-9]{0,17}))?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -129,9 +130,12 @@ class Metric:
 
     Attributes:
         name: one of ``METRICS``; or ``module.function`` for a function of the user, whose module is
-            imported when ``function`` is first used; or any other name, if ``own`` is given.
+            imported when ``function`` is first used; or any other name together with ``own``.
         k: cutoff rank >= 1, None for the whole list.
         own: the user's function for ``name``, with its settings bound.
+
+    Raises:
+        ConfigError: the name is unknown, or ``k`` is not a cutoff.
     """
 
     name: str
@@ -151,8 +155,8 @@ class Metric:
 
     @property
     def is_own(self) -> bool:
-        """Whether the metric is a function of the user, not of this project."""
-        return self.own is not None or re.fullmatch(_OWN, self.name, re.ASCII) is not None
+        """Whether the metric is a function of the user instead of this project."""
+        return self.own is not None or re.fullmatch(_DOTTED_NAME, self.name, re.ASCII) is not None
 
     @property
     def function(self) -> Callable[..., PerList]:
@@ -162,37 +166,48 @@ class Metric:
         if not self.is_own:
             return resolve_name(f"ltr.metrics.{METRICS[self.name]}:{self.name}")
         try:
-            found = resolve_name(self.name)
-        except Exception as error:  # whatever a module may raise
+            function = resolve_name(self.name)
+        except Exception as error:  # a module may raise anything
             raise ConfigError(
-                f"metric {self.name} cannot be imported ({_told(error)}): put the folder of its "
-                f"module on PYTHONPATH, or choose one of {', '.join(METRICS)}"
+                f"metric {self.name} cannot be imported ({_one_line(error)}): put the folder of "
+                f"its module on PYTHONPATH, or choose one of {', '.join(METRICS)}"
             ) from error
-        if not callable(found):
+        if not callable(function):
             raise ConfigError(f"metric {self.name} is no function: name a function of its module")
-        return found
+        return function
 
     @property
     def parts(self) -> tuple[str, ...]:
         """The keys of a convention that the function takes, and on which its value depends."""
-        return tuple(name for name in _knobs(self.function) if name != "k")
+        return tuple(name for name in _known_parameters(self.function) if name != "k")
 
     def __call__(
         self, scores: Scores, labels: Labels, mask: Mask, convention: Convention = Convention()
     ) -> PerList:
-        """Return each list's value, ``[batch]``; ``ConfigError`` if the user's function fails."""
+        """Return the value of each list, ``[batch]``.
+
+        Args:
+            scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
+            convention: what the value depends on besides the cutoff.
+
+        Raises:
+            ConfigError: the user's function fails, or does not return one value per list.
+        """
         function = self.function
-        knobs = {name: getattr(convention, name, self.k) for name in _knobs(function)}  # k: no key
+        # only ``k`` is no attribute of a convention
+        arguments = {
+            name: getattr(convention, name, self.k) for name in _known_parameters(function)
+        }
         if not self.is_own:
-            return function(scores, labels, mask, **knobs)
-        if self.k is not None and "k" not in knobs:
+            return function(scores, labels, mask, **arguments)
+        if self.k is not None and "k" not in arguments:
             raise ConfigError(f"{self}: the function takes no k: write {self.name}, or give it one")
         try:
-            values = function(scores, labels, mask, **knobs)
+            values = function(scores, labels, mask, **arguments)
         except LTRError:
             raise
         except Exception as error:
-            raise ConfigError(f"{self} fails ({_told(error)}): mend the function") from error
+            raise ConfigError(f"{self} fails ({_one_line(error)}): fix the function") from error
         from ltr.metrics.per_list import check_values, of_own_metric  # imports torch
 
         check_values(values, mask, whose=str(self))
@@ -202,9 +217,14 @@ class Metric:
 def parse_metric(
     text: str, own: Mapping[str, Callable[..., PerList]] = MappingProxyType({})
 ) -> Metric:
-    """Parse a text such as ``"ndcg@5"`` or ``"ndcg"``; ``str`` of the result gives the text back.
+    """Parse the name of a metric, such as ``"ndcg@5"`` or ``"ndcg"``.
 
-    ``own`` maps the names of the user's metrics, as ``text`` has them, to functions.
+    Args:
+        text: ``NAME`` or ``NAME@K``.
+        own: the user's metrics: their names, as in ``text``, and their functions.
+
+    Returns:
+        The metric; its ``str`` is ``text``.
 
     Raises:
         ConfigError: the name is unknown or the cutoff is not an integer >= 1.
@@ -212,27 +232,28 @@ def parse_metric(
     >>> parse_metric("ndcg@5"), parse_metric("my_metrics.hits").name
     (Metric(name='ndcg', k=5), 'my_metrics.hits')
     """
-    form = _FORM.fullmatch(text)
-    if form is None:
+    match = _NAME_AT_K.fullmatch(text)
+    if match is None:
         raise _not_a_metric(text)
-    k = int(form["k"]) if form["k"] else None
-    return Metric(form["name"], k, own.get(form["name"]))
+    k = int(match["k"]) if match["k"] else None
+    return Metric(match["name"], k, own.get(match["name"]))
 
 
 @functools.cache
-def _knobs(function: Callable[..., PerList]) -> tuple[str, ...]:
-    """Return the parameters of a function that are ``k`` or keys of a convention."""
-    known = {"k", *(key.name for key in fields(Convention))} - set(
-        getattr(function, "keywords", ())
-    )
-    return tuple(name for name in inspect.signature(function).parameters if name in known)
+def _known_parameters(function: Callable[..., PerList]) -> tuple[str, ...]:
+    """Return the unbound parameters of a function that are ``k`` or keys of a convention."""
+    bound = set(getattr(function, "keywords", ()))
+    names = {"k", *(key.name for key in fields(Convention))} - bound
+    return tuple(name for name in inspect.signature(function).parameters if name in names)
 
 
-def _told(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
+    """Return the type and the message of an error in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _not_a_metric(text: str) -> ConfigError:
+    """Return the error for a text that does not name a metric."""
     return ConfigError(
         f"'{text}' is not a metric: write <name> or <name>@<k> with k >= 1, name one of "
         f"{', '.join(METRICS)}, a file of your own configs/metric, or <module>.<function> of "

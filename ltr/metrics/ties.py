@@ -1,4 +1,4 @@
-"""Metrics by which something is chosen: they do not depend on the order of rows in a list."""
+"""Metrics for selection: they do not depend on the order of the rows in a list."""
 
 from dataclasses import dataclass, replace
 
@@ -13,13 +13,13 @@ _NOT_AVERAGED = ("err",)  # metrics of this project that refuse ties="averaged"
 
 @dataclass(frozen=True)
 class TiesAveraged:
-    """A metric with ties averaged, whatever the convention says; it is called as a ``Metric`` is.
+    """A metric with ties averaged, whatever the convention says; it is called like a ``Metric``.
 
-    With equal scores in the order of the file, rows that are sorted by label make a model with many
-    equal scores look perfect. So an epoch, a trial or a weight is chosen by this value.
+    If equal scores kept the order of the file, rows sorted by label would make a model with many
+    equal scores look perfect. So epochs, trials and weights are chosen by this value.
 
-    It is the expected value over all orders of items with equal scores. A metric that has no
-    averaged ties (``err``, or a function of the user without ``ties``) counts the mean of its
+    It is the expected value over all orders of items with equal scores. For a metric that has no
+    averaged ties (``err``, or a function of the user without ``ties``), it is the mean of the
     values with tied items in the best and in the worst order of their labels. A list in which no
     tie matters has the value of the metric itself, to the last bit.
 
@@ -48,14 +48,14 @@ class TiesAveraged:
         if self.is_setting:
             averaged = self.metric(scores, labels, mask, replace(convention, ties="averaged"))
         else:
-            best = self.metric(*_sorted(scores, labels, mask, by=labels), convention)
-            worst = self.metric(*_sorted(scores, labels, mask, by=-labels), convention)
+            best = self.metric(*_break_ties(scores, labels, mask, labels), convention)
+            worst = self.metric(*_break_ties(scores, labels, mask, -labels), convention)
             averaged = (best + worst) / 2
         return torch.where(tied, averaged, value)
 
 
 def ties_that_matter(scores: Scores, labels: Labels, mask: Mask) -> PerListMask:
-    """Return whether two items of a list have equal scores but different labels, ``[batch]``.
+    """Return True for a list in which items have equal scores but different labels, ``[batch]``.
 
     Items with the score -inf were not retrieved, and count in no metric.
 
@@ -65,17 +65,18 @@ def ties_that_matter(scores: Scores, labels: Labels, mask: Mask) -> PerListMask:
     [True, False]
     """
     order = order_by_score(scores, mask)
-    ranked = scores.gather(-1, order)
-    of_rank = labels.gather(-1, order)
-    counted = mask.gather(-1, order)[:, 1:] & (ranked[:, 1:] > -torch.inf)
-    same_score = ranked[:, 1:] == ranked[:, :-1]
-    return (counted & same_score & (of_rank[:, 1:] != of_rank[:, :-1])).any(-1)
+    ranked_scores = scores.gather(-1, order)
+    ranked_labels = labels.gather(-1, order)
+    counted = mask.gather(-1, order)[:, 1:] & (ranked_scores[:, 1:] > -torch.inf)
+    same_score = ranked_scores[:, 1:] == ranked_scores[:, :-1]
+    other_label = ranked_labels[:, 1:] != ranked_labels[:, :-1]
+    return (counted & same_score & other_label).any(-1)
 
 
-def _sorted(
-    scores: Scores, labels: Labels, mask: Mask, *, by: Labels
+def _break_ties(
+    scores: Scores, labels: Labels, mask: Mask, keys: Labels
 ) -> tuple[Scores, Labels, Mask]:
-    """Return the items in descending order of score; ``by`` orders those with equal scores."""
-    order = order_by_score(by, mask)
+    """Return the items by descending score, those with equal scores by descending ``keys``."""
+    order = order_by_score(keys, mask)
     order = order.gather(-1, order_by_score(scores.gather(-1, order), mask.gather(-1, order)))
     return scores.gather(-1, order), labels.gather(-1, order), mask.gather(-1, order)

@@ -1,4 +1,4 @@
-"""SoDeep: soft ranks from a network that was taught to sort."""
+"""SoDeep: soft ranks from a network that was trained to sort."""
 
 import functools
 import json
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ltr.errors import ConfigError
 from ltr.metrics.per_list import promoted
-from ltr.relaxations.optimal_transport import standardised
+from ltr.relaxations.optimal_transport import standardise_scores
 from ltr.typing import Mask, Scores
 
 HIDDEN = 32
@@ -19,10 +19,10 @@ SHIPPED = Path(__file__).with_name("sorter.json")
 
 
 class Sorter(nn.Module):
-    """Estimates, for each item, the share in (0, 1) of the other items that are ranked above it.
+    """Estimates, for each item, the share of the other items that are ranked above it.
 
-    Engilberge et al. (2019, "SoDeep: a Sorting Deep net to learn ranking loss surrogates") read the
-    scores with an LSTM or a CNN. This network is made of functions of one item and of means over
+    Unlike the networks of Engilberge et al. (2019, "SoDeep: a Sorting Deep net to learn ranking
+    loss surrogates"), an LSTM or a CNN, this one is made of functions of one item and of means over
     the other items (Zaheer et al., 2017, "Deep Sets"), so that the order of the items does not
     matter.
     """
@@ -30,8 +30,9 @@ class Sorter(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.item = nn.Linear(1, HIDDEN)
-        self.given = nn.Linear(HIDDEN, HIDDEN)  # what an item tells the others
-        self.asked = nn.Linear(HIDDEN, HIDDEN)  # how an item weighs what the others tell
+        # The names of the layers are those in the files of weights.
+        self.given = nn.Linear(HIDDEN, HIDDEN)  # value, which the other items average
+        self.asked = nn.Linear(HIDDEN, HIDDEN)  # gate, by which an item weighs that average
         self.first = nn.Linear(2 * HIDDEN + 1, HIDDEN)
         self.second = nn.Linear(HIDDEN, HIDDEN)
         self.share = nn.Linear(HIDDEN, 1)
@@ -40,69 +41,85 @@ class Sorter(nn.Module):
         nn.init.uniform_(self.item.bias, -6, 6)
 
     def forward(self, scores: Scores, mask: Mask) -> Tensor:
-        """Map finite standardised scores to shares, ``[batch, list]``; undefined on padding."""
+        """Map finite standardised scores to shares in (0, 1), ``[batch, list]``.
+
+        The shares are undefined on padding.
+        """
         real = mask.unsqueeze(-1)
-        others = (mask.sum(-1) - 1).clamp(min=1)[:, None, None].to(scores.dtype)
+        n_others = (mask.sum(-1) - 1).clamp(min=1)[:, None, None].to(scores.dtype)
         item = self.item(scores.unsqueeze(-1)).tanh()
-        given = self.given(item).tanh().masked_fill(~real, 0)
-        told = (given.sum(-2, keepdim=True) - given) / others
-        size = (1 / others).expand(*scores.shape, 1)
-        hidden = self.first(torch.cat([told * self.asked(item), item, size], -1)).tanh()
+        value = self.given(item).tanh().masked_fill(~real, 0)
+        mean_of_others = (value.sum(-2, keepdim=True) - value) / n_others
+        size = (1 / n_others).expand(*scores.shape, 1)
+        gated = mean_of_others * self.asked(item)
+        hidden = self.first(torch.cat([gated, item, size], -1)).tanh()
         share: Tensor = self.share(self.second(hidden).tanh()).squeeze(-1).sigmoid()
         return share
 
 
 def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = None) -> Scores:
-    """Return the soft rank of each item by a network that was taught to sort, ``[batch, list]``.
+    r"""Return the soft rank of each item by a network that was trained to sort.
 
-    The soft rank is r_j = 1 + (n - 1) u_j, where n is the number of items and u_j is ``Sorter``'s
-    estimate of the share of the other items above j. So ranks are between 1 and n, and the highest
-    score has the smallest; they are 1 on padding. Items with equal scores have equal ranks.
-    ``sorter`` is a file written by ``examples/teach_sorter.py``; None: the network in this package.
+    .. math::
+        r_j = 1 + (n - 1) \, u_j
+
+    where n is the number of items and u_j the network's estimate of the share of the other items
+    that are ranked above j. Items with equal scores have equal ranks.
+
+    Args:
+        scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
+        sorter: a file written by ``examples/teach_sorter.py``; None: the network in this package.
+
+    Returns:
+        The ranks, ``[batch, list]``, between 1 (highest score) and n; 1 on padding.
 
     Raises:
         ConfigError: the file cannot be read, or contains another kind of network.
+
+    Source: Engilberge et al. (2019), with another network, see ``Sorter``.
 
     >>> scores = torch.tensor([[0.1, 0.9, 0.5, 0.3]])
     >>> learned_ranks(scores, scores > 0).round().tolist()
     [[4.0, 1.0, 2.0, 3.0]]
     """
-    scores = promoted(scores)  # in float16 the sums in ``standardised`` would overflow
+    scores = promoted(scores)  # in float16 the sums in ``standardise_scores`` would overflow
     path = SHIPPED if sorter is None else Path(sorter)
     try:
-        changed = path.stat().st_mtime_ns
-        network = _read(path, changed, scores.dtype, scores.device)
+        modified = path.stat().st_mtime_ns
+        network = _read(path, modified, scores.dtype, scores.device)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
-        why = " ".join(str(error).split())[:80]
+        reason = " ".join(str(error).split())[:80]
         raise ConfigError(
-            f"sorter={path} cannot be read ({why}): make it by python examples/teach_sorter.py, "
+            f"sorter={path} cannot be read ({reason}): make it by python examples/teach_sorter.py, "
             "or write sorter=null"
         ) from error
-    kind = scores.device.type
-    known = torch.amp.is_autocast_available(kind)  # the meta device has none
-    with torch.autocast(kind, enabled=False) if known else nullcontext():  # it needs all digits
-        shares = network(standardised(scores, mask), mask)
+    device_type = scores.device.type
+    has_autocast = torch.amp.is_autocast_available(device_type)  # the meta device has none
+    # half precision would change ranks
+    with torch.autocast(device_type, enabled=False) if has_autocast else nullcontext():
+        shares = network(standardise_scores(scores, mask), mask)
     ranks = 1 + (mask.sum(-1, keepdim=True) - 1).clamp(min=0) * shares
     return ranks.masked_fill(~mask, 1)
 
 
 @functools.cache
-def _read(path: Path, changed: int, dtype: torch.dtype, device: torch.device) -> Sorter:
-    """Read the network in a thread of its own, and keep it for later calls.
+def _read(path: Path, modified: int, dtype: torch.dtype, device: torch.device) -> Sorter:
+    """Read the network in a thread of its own, and cache it for later calls.
 
-    Inference mode, a transform of torch.func and a default device belong to the caller's thread;
-    the network would keep traces of them after they end.
+    Inference mode, a transform of torch.func and a default device belong to the caller's thread; in
+    that thread the cached network would still be bound to them after they end.
     """
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(_load, path, dtype, device).result()
 
 
 def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Sorter:
+    """Return the network with the weights in the file ``path``."""
     if not path.is_file():  # reading from a device may never end
         raise ValueError("it is no file")
     with torch.device("meta"):  # initial weights would use up random numbers
         sorter = Sorter()
     weights = json.loads(path.read_text())["weights"]
-    read = {name: torch.tensor(x, dtype=torch.float32) for name, x in weights.items()}
-    sorter.load_state_dict(read, assign=True)
+    state = {name: torch.tensor(x, dtype=torch.float32) for name, x in weights.items()}
+    sorter.load_state_dict(state, assign=True)
     return sorter.requires_grad_(False).to(device=device, dtype=dtype)

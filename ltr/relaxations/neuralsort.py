@@ -10,13 +10,26 @@ from ltr.typing import Mask, Matrix, SampledScores, Scores
 
 
 def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix:
-    """Return NeuralSort's matrix P: row r says which item has rank r, ``[batch, rank, item]``.
+    r"""Return the matrix P of NeuralSort, whose row r is a distribution over the items at rank r.
 
-    P[r, j] = softmax over j of ((n + 1 - 2r) s_j - sum_i |s_i - s_j|) / temperature, where n is the
-    number of items of the list and r goes from 1 to n (Grover et al., 2019; Pobrotyn and
-    Bialobrzeski, 2021, eq. 3). As the temperature goes to 0, P becomes the permutation matrix;
-    items with equal scores share their ranks equally. ``temperature`` > 0 is in units of the
-    scores.
+    .. math::
+        P_{rj} = \operatorname{softmax}_j
+        \frac{(n + 1 - 2r) \, s_j - \sum_i |s_i - s_j|}{\mathrm{temperature}}
+
+    where n is the number of items of the list and r goes from 1 to n. As the temperature goes to 0,
+    P becomes the permutation matrix; items with equal scores share their ranks equally.
+
+    Args:
+        scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
+        temperature: > 0, in units of the scores.
+
+    Returns:
+        P, ``[batch, rank, item]``; every row of a rank up to n sums to one.
+
+    Raises:
+        ConfigError: ``temperature`` is not a finite number above 0.
+
+    Source: Grover et al. (2019); Pobrotyn and Bialobrzeski (2021), eq. 3.
 
     >>> scores = torch.tensor([[1.0, 3.0, 9.0]])
     >>> neural_sort(scores, scores < 9, temperature=0.1).round().tolist()  # ranks 1, 2, none
@@ -25,7 +38,7 @@ def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matr
     temperature = check_positive("temperature", temperature)
     scores = promoted(scores).masked_fill(~mask, 0)
     sizes = mask.sum(-1, keepdim=True)
-    # Shifting all scores does not change P; around 0 the sums below lose the fewest digits.
+    # Shifting all scores does not change P; near 0 the sums below lose the fewest digits.
     center = scores.detach().sum(-1, keepdim=True) / sizes.clamp(min=1)
     scores = (scores - center).masked_fill(~mask, 0) / temperature
     weights = (sizes + 1 - 2 * ranks_like(mask)).to(scores.dtype)
@@ -37,7 +50,7 @@ def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matr
 
 
 def _sum_of_distances(scores: Scores, mask: Mask) -> Scores:
-    """Return the sum over i of \\|s_i - s_j\\| for each j, ``[batch, list]``; undefined on padding.
+    """Return the sum over i of |s_i - s_j| for each j, ``[batch, list]``; undefined on padding.
 
     It takes one sort and prefix sums: s_j (#below - #above) - sum below + sum above. The result is
     bitwise equal for equal scores.
@@ -55,12 +68,25 @@ def _sum_of_distances(scores: Scores, mask: Mask) -> Scores:
 
 
 def soft_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix:
-    """Return SoftSort's matrix P: row r says which item has rank r, ``[batch, rank, item]``.
+    r"""Return the matrix P of SoftSort, whose row r is a distribution over the items at rank r.
 
-    P[r, j] = softmax over j of -|s_(r) - s_j| / temperature, where s_(r) is the r-th largest score
-    (Prillo and Eisenschlos, 2020, eq. 4 with the distance |.|). As the temperature goes to 0, P
-    becomes the permutation matrix; items with equal scores share their ranks equally.
-    ``temperature`` > 0 is in units of the scores.
+    .. math::
+        P_{rj} = \operatorname{softmax}_j \frac{-|s_{(r)} - s_j|}{\mathrm{temperature}}
+
+    where s_(r) is the r-th largest score. As the temperature goes to 0, P becomes the permutation
+    matrix; items with equal scores share their ranks equally.
+
+    Args:
+        scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
+        temperature: > 0, in units of the scores.
+
+    Returns:
+        P, ``[batch, rank, item]``; every row of a rank up to n sums to one.
+
+    Raises:
+        ConfigError: ``temperature`` is not a finite number above 0.
+
+    Source: Prillo and Eisenschlos (2020), eq. 4 with the absolute difference as distance.
 
     >>> scores = torch.tensor([[1.0, 3.0, 9.0]])
     >>> soft_sort(scores, scores < 9)[0, 0]  # exp(-2) / (exp(-2) + 1) and the rest
@@ -84,21 +110,37 @@ def drawn_scores(
     beta: float,
     generator: torch.Generator | None = None,
 ) -> SampledScores:
-    """Draw the noisy log scores that stochastic NeuralSort sorts, ``[sample, batch, list]``.
+    r"""Draw the noisy log scores that stochastic NeuralSort sorts.
 
-    They are log(p_j) + beta * Gumbel noise. The p_j are positive: p_j = 1 + s_j - min over the
-    list's items of s_i. ``neural_sort`` of the noisy scores is a relaxed draw from the
-    Plackett-Luce model, which picks the item of each rank in turn, with a probability in proportion
-    to p_j^(1 / beta) (Grover et al., 2019, section 4; Pobrotyn and Bialobrzeski, 2021, section
-    4.1). ``beta`` > 0 scales only the noise here; in both papers it scales log p too. ``generator``
-    draws the noise.
+    .. math::
+        \log p_j + \beta \, G_j, \qquad p_j = 1 + s_j - \min_i s_i
+
+    where the G_j are Gumbel noise and the minimum is over the items of the list. ``neural_sort`` of
+    the noisy scores is a relaxed draw from the Plackett-Luce model, which picks the item of each
+    rank in turn, with a probability in proportion to p_j^(1 / beta).
+
+    Args:
+        scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
+        n_samples: >= 1, the number of draws.
+        beta: > 0, the scale of the noise.
+        generator: draws the noise; None is torch's own.
+
+    Returns:
+        The noisy scores, ``[sample, batch, list]``.
+
+    Raises:
+        ConfigError: ``n_samples`` or ``beta`` is out of range.
+
+    Source: Grover et al. (2019), section 4; Pobrotyn and Bialobrzeski (2021), section 4.1. Here
+    beta scales only the noise; in both papers it scales log p too.
     """
     beta = check_positive("beta", beta)
     n_samples = positive_int("n_samples", n_samples)
     scores = promoted(scores)
-    others = scores.masked_fill(~mask, torch.inf)
+    without_padding = scores.masked_fill(~mask, torch.inf)
     # one more column, because amin fails on lists of length 0
-    lowest = torch.nn.functional.pad(others, (0, 1), value=torch.inf).amin(-1, keepdim=True)
+    lowest = torch.nn.functional.pad(without_padding, (0, 1), value=torch.inf)
+    lowest = lowest.amin(-1, keepdim=True)
     logs = (scores - lowest).masked_fill(~mask, 0).log1p()
     noise = uniform_noise(mask, n_samples, logs, generator)
     gumbel = -(-noise.masked_fill(~mask, 0.5).log()).log()
@@ -106,7 +148,7 @@ def drawn_scores(
 
 
 def _items_to_count(mask: Mask) -> int | None:
-    """Return the number of real items, or None where asking for it is not possible or waits."""
+    """Return the number of real items, or None where reading it fails or waits for a GPU."""
     if mask.device.type != "cpu" or torch.compiler.is_compiling():
         return None
     try:
@@ -121,24 +163,26 @@ def uniform_noise(
     """Draw independent uniform numbers in (0, 1), ``[samples, batch, list]``; 0 on padding.
 
     On the CPU, numbers are drawn for real items only, in the order of the lists, so that padding
-    changes nothing. On a GPU, where counting the items would force a wait, under torch.compile, and
-    under a vmap over masks, numbers are drawn for all places. The number that an item gets then
-    depends on how much padding there is, but not on where the padding is.
+    changes nothing. On a GPU, where counting the items would wait, under torch.compile, and under a
+    vmap over masks, numbers are drawn for padding too. The number that an item gets then depends on
+    how much padding there is, but not on where the padding is.
 
     Args:
-        mask: ``[batch, list]``.
+        mask: ``[batch, list]``, True where an item exists.
         samples: how many numbers to draw for each item.
         like: a tensor with the wanted dtype and device.
         generator: draws the numbers; None: torch's own generator of the device.
+
+    Raises:
+        NotImplementedError: vmap is active and its ``randomness`` is not set.
     """
     device = like.device if generator is None else generator.device
-    numbers = _items_to_count(mask)
-    counted = numbers is not None
-    shape = samples, mask.numel() if numbers is None else numbers
+    n_items = _items_to_count(mask)
+    shape = samples, mask.numel() if n_items is None else n_items
     try:
         drawn = torch.rand(shape, generator=generator, dtype=like.dtype, device=device)
     except RuntimeError as error:
-        if "randomness" not in str(error):  # what vmap says of the argument that it lacks
+        if "randomness" not in str(error):  # the argument that vmap asks for
             raise
         raise NotImplementedError(
             "this loss draws random numbers, which vmap and hessian of torch.func refuse: give "
@@ -147,8 +191,8 @@ def uniform_noise(
     limits = torch.finfo(like.dtype)
     drawn = drawn.to(like.device).clamp(limits.tiny, 1 - limits.eps)
     # the i-th number of each sample goes to the i-th real item of the batch
-    if counted:  # indexing would be slower: its threads wait for each other more than they work
-        given = drawn.new_zeros(samples, *mask.shape)
-        return given.masked_scatter_(mask.expand_as(given), drawn)
-    number = (mask.flatten().cumsum(0) - 1).clamp(min=0)
-    return drawn[:, number].view(samples, *mask.shape).masked_fill(~mask, 0)
+    if n_items is not None:  # here indexing is slower: its threads mostly wait for each other
+        noise = drawn.new_zeros(samples, *mask.shape)
+        return noise.masked_scatter_(mask.expand_as(noise), drawn)
+    index = (mask.flatten().cumsum(0) - 1).clamp(min=0)
+    return drawn[:, index].view(samples, *mask.shape).masked_fill(~mask, 0)

@@ -17,22 +17,34 @@ from ltr.typing import Mask, Matrix, Scores
 def sinkhorn(
     matrix: Matrix, mask: Mask, *, max_iter: int = 30, tol: float = 1e-6, first: str = "columns"
 ) -> Matrix:
-    """Normalise columns and rows in turn until both sum to one; return ``[batch, rank, item]``.
+    r"""Normalise columns and rows in turn until both sum to one.
+
+    .. math::
+        \mathrm{diag}(u) \, P \, \mathrm{diag}(v), \qquad
+        v_j \leftarrow \frac{1}{\sum_r u_r P_{rj}}, \qquad
+        u_r \leftarrow \frac{1}{\sum_j P_{rj} v_j}
 
     For a list of n items, only the n x n block of its ranks 1 to n and its real items is read. The
-    iterations for a list end when every row and column sum differs from one by less than ``tol``,
-    or after ``max_iter`` of them (Sinkhorn, 1964; Pobrotyn and Bialobrzeski, 2021, section 4.2 and
-    its footnote 2). The iterations compute only the factors u and v of diag(u) P diag(v); the
-    matrix and its gradient are formed once, at the end. A row or column whose sum has underflowed
-    (below 1e-19 in float32) keeps its factor, so that 0/0 never occurs.
+    iterations compute only the factors u and v; the matrix and its gradient are formed once, at the
+    end. A row or column whose sum has underflowed (below 1e-19 in float32) keeps its factor, so
+    that 0/0 never occurs.
 
     Args:
         matrix: P, ``[batch, rank, item]``, non-negative, float32 or float64.
         mask: ``[batch, list]``, True where an item exists.
         max_iter: >= 1, the largest number of iterations; one iteration normalises columns and rows.
-        tol: >= 0, the scaling stops when all sums deviate from one by less than this.
+        tol: >= 0; the iterations for a list end when every row and column sum differs from one by
+            less than this.
         first: whether ``"columns"`` or ``"rows"`` are normalised first. The others are normalised
             last, and so sum to one exactly. ``"rows"`` is the scaling of the transposed matrix.
+
+    Returns:
+        The scaled matrix, ``[batch, rank, item]``, 0 outside of the block.
+
+    Raises:
+        ConfigError: ``max_iter``, ``tol`` or ``first`` is out of range.
+
+    Source: Sinkhorn (1964); Pobrotyn and Bialobrzeski (2021), section 4.2 and its footnote 2.
 
     >>> matrix, mask = torch.tensor([[[0.5, 0.5], [0.0, 1.0]]]), torch.tensor([[True, True]])
     >>> sinkhorn(matrix, mask, max_iter=1)[0, 0].tolist()  # 0.5 / 0.5 and 0.5 / 1.5, then / 4/3
@@ -52,17 +64,17 @@ def check_iterations(max_iter: int, tol: float) -> None:
         raise ConfigError(f"tol={tol} is out of range: write a number >= 0")
 
 
-def _scaled(matrix: Matrix, *given: Any) -> Matrix:
-    """Scale the block of real rows and columns, columns first, and give it a fast gradient."""
+def _scaled(matrix: Matrix, *args: Any) -> Matrix:
+    """Return the scaled matrix with a hand-written gradient; ``args`` are those of ``_iterate``."""
     return fast_path(
         matrix,
-        lambda matrix, _: _iterated(matrix, *given),
-        _slope,
-        lambda matrix: _iterated(matrix, *given)[0],
+        lambda matrix, _: _iterate(matrix, *args),
+        _gradient,
+        lambda matrix: _iterate(matrix, *args)[0],
     )
 
 
-def _iterated(
+def _iterate(
     matrix: Matrix, rows: Mask, columns: Mask, max_iter: int, tol: float
 ) -> tuple[Tensor, ...]:
     """Scale P, the block of ``matrix`` with the real ``rows`` and ``columns``; P is 0 elsewhere.
@@ -72,27 +84,28 @@ def _iterated(
     """
     p = matrix.masked_fill(~(rows.unsqueeze(-1) & columns.unsqueeze(-2)), 0)
     floor = torch.finfo(p.dtype).tiny ** 0.5
-    u, v = rows.to(p.dtype), columns.to(p.dtype)
+    u = rows.to(p.dtype)
+    v = columns.to(p.dtype)
     histories: tuple[list[Tensor], ...] = ([u], [], [], [])  # u begins with its initial value
     running = rows.new_ones((len(rows), 1))
-    looks = p.device.type == "cpu" and not torch.compiler.is_compiling()
+    # On a GPU the test for an early end would wait, and it would break a compiled graph. Without it
+    # the loop runs on, but lists that have stopped do not change.
+    may_end_early = p.device.type == "cpu" and not torch.compiler.is_compiling()
     for i in range(max_iter):
         sums = _column_sums(p, u)
         if i > 0:
             # The rows have just been normalised, so only the columns can deviate.
             within = ((v * sums - 1).abs() < tol) | ~columns
             running = running & ~within.all(-1, keepdim=True)
-            # On a GPU this test would force a wait, and it would break a compiled graph. Without
-            # it the loop runs on, but lists that have stopped do not change.
-            if looks and _all_false(running):
+            if may_end_early and _all_false(running):
                 break
         new_v = running & columns & (sums > floor)
         v = torch.where(new_v, _inverse(sums, new_v), v)
         sums = _row_sums(p, v)
         new_u = running & rows & (sums > floor)
         u = torch.where(new_u, _inverse(sums, new_u), u)
-        for history, item in zip(histories, (u, v, new_u, new_v), strict=True):
-            history.append(item)
+        for history, vector in zip(histories, (u, v, new_u, new_v), strict=True):
+            history.append(vector)
     scaled = u.unsqueeze(-1) * p * v.unsqueeze(-2)
     return scaled, p, *(torch.stack(history) for history in histories)
 
@@ -108,38 +121,39 @@ def _all_false(flags: Tensor) -> bool:
 def _inverse(sums: Tensor, used: Tensor) -> Tensor:
     """Return 1 / sums, valid where ``used``.
 
-    If PyTorch differentiates it, unused sums are replaced, because a sum of 0 would make the whole
-    gradient NaN.
+    If PyTorch differentiates this, unused sums are replaced, because a sum of 0 would make the
+    whole gradient NaN.
     """
     return 1 / (sums.masked_fill(~used, 1) if torch.is_grad_enabled() else sums)
 
 
-def _slope(
+def _gradient(
     grad: Tensor, p: Matrix, us: Tensor, vs: Tensor, new_us: Tensor, new_vs: Tensor
 ) -> Matrix:
     """Return the gradient with respect to P, from P and the vectors of the iterations."""
     # result = u p v
     grad_p = us[-1].unsqueeze(-1) * grad * vs[-1].unsqueeze(-2)
     product = grad * p
-    grad_u, grad_v = _row_sums(product, vs[-1]), _column_sums(product, us[-1])
+    grad_u = _row_sums(product, vs[-1])
+    grad_v = _column_sums(product, us[-1])
     # Every matrix-vector product of the iterations adds an outer product to the gradient of p.
-    # These are collected as pairs of vectors and summed in one matrix product.
-    of_rows: list[Tensor] = []
-    of_columns: list[Tensor] = []
+    # Their factors are collected, and the products summed in one matrix product.
+    row_factors: list[Tensor] = []
+    column_factors: list[Tensor] = []
     for i in reversed(range(len(vs))):
         # u_i = 1 / (p v_i)
         grad_sums = torch.where(new_us[i], -grad_u * us[i + 1] * us[i + 1], 0)
         grad_u = torch.where(new_us[i], 0, grad_u)
         grad_v = grad_v + _column_sums(p, grad_sums)
-        of_rows.append(grad_sums)
-        of_columns.append(vs[i])
+        row_factors.append(grad_sums)
+        column_factors.append(vs[i])
         # v_i = 1 / (u_(i-1) p)
         grad_sums = torch.where(new_vs[i], -grad_v * vs[i] * vs[i], 0)
         grad_v = torch.where(new_vs[i], 0, grad_v)
         grad_u = grad_u + _row_sums(p, grad_sums)
-        of_rows.append(us[i])
-        of_columns.append(grad_sums)
-    grad_p.baddbmm_(torch.stack(of_rows, -1), torch.stack(of_columns, -2))
+        row_factors.append(us[i])
+        column_factors.append(grad_sums)
+    grad_p.baddbmm_(torch.stack(row_factors, -1), torch.stack(column_factors, -2))
     return grad_p
 
 
@@ -156,50 +170,66 @@ def _column_sums(matrix: Tensor, weights: Tensor) -> Tensor:
 def ot_sort(
     scores: Scores, mask: Mask, *, temperature: float = 0.01, max_iter: int = 100, tol: float = 1e-6
 ) -> Matrix:
-    """Return P, n times the optimal transport plan from ranks to items, ``[batch, rank, item]``.
+    r"""Return P, n times the optimal transport plan from ranks to items.
 
-    P is doubly stochastic. Among all matrices whose rows and columns sum to one, it minimises the
-    sum over r, j of P[r, j] (a_r - x_j)^2 minus temperature times the entropy of P (Cuturi, Teboul
-    and Vert, 2019, sections 3 and 4). The targets a_r = (n - r) / (n - 1) go from 1 down to 0. The
-    scores are squashed list by list, x = sigmoid((s - mean) / deviation), so that neither their
-    unit nor a shift matters. As the temperature goes to 0, P becomes the permutation matrix; items
-    with equal scores share their ranks equally. The solution is NeuralSort of x with n - 1 times
-    the temperature, followed by Sinkhorn scaling.
+    .. math::
+        P = \arg\min_P \sum_{r,j} P_{rj} (a_r - x_j)^2 - \mathrm{temperature} \cdot H(P), \qquad
+        a_r = \frac{n - r}{n - 1}
 
-    ``temperature`` > 0 is in units of a_r squared; in these units the whole list has length 1.
-    ``max_iter`` and ``tol`` are those of ``sinkhorn``.
+    among all matrices whose rows and columns sum to one, where H is the entropy. The targets a_r go
+    from 1 down to 0. The scores are squashed list by list, x = sigmoid((s - mean) / deviation), so
+    that neither their unit nor a shift matters. As the temperature goes to 0, P becomes the
+    permutation matrix; items with equal scores share their ranks equally. The solution is
+    NeuralSort of x with n - 1 times the temperature, followed by Sinkhorn scaling.
+
+    Args:
+        scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
+        temperature: > 0, in units of a_r squared; in these units the whole list has length 1.
+        max_iter, tol: as for ``sinkhorn``.
+
+    Returns:
+        P, ``[batch, rank, item]``, doubly stochastic.
+
+    Raises:
+        ConfigError: a keyword argument is out of range.
+
+    Source: Cuturi, Teboul and Vert (2019), sections 3 and 4.
+
+    >>> scores = torch.tensor([[1.0, 3.0, 9.0]])
+    >>> ot_sort(scores, scores < 9, temperature=1e-3).round().tolist()  # ranks 1, 2, none
+    [[[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]]
     """
-    soft = neural_sort(places(scores, mask), mask, temperature=temperature)
+    soft = neural_sort(squashed_scores(scores, mask), mask, temperature=temperature)
     return sinkhorn(soft, mask, max_iter=max_iter, tol=tol)
 
 
-def places(scores: Scores, mask: Mask) -> Scores:
+def squashed_scores(scores: Scores, mask: Mask) -> Scores:
     """Return x / (n - 1), which ``ot_sort`` passes to NeuralSort; x are the squashed scores."""
-    standard = standardised(promoted(scores), mask)
-    squashed = _alike_where_tied(standard.sigmoid(), standard, mask)
+    standard = standardise_scores(promoted(scores), mask)
+    squashed = _equal_where_tied(standard.sigmoid(), standard, mask)
     return squashed / (mask.sum(-1, keepdim=True) - 1).clamp(min=1)
 
 
-def _alike_where_tied(values: Tensor, scores: Scores, mask: Mask) -> Tensor:
-    """Return ``values``, equal where ``scores`` are equal, with their gradients as they are.
+def _equal_where_tied(values: Tensor, scores: Scores, mask: Mask) -> Tensor:
+    """Return ``values``, made equal where ``scores`` are equal, with unchanged gradients.
 
-    On the CPU a function such as ``sigmoid`` rounds the last numbers of a tensor in another way
-    than the others, so that what it gives for equal numbers can differ in the last digit. Here the
-    first of tied items lends its value to the others.
+    On the CPU a function such as ``sigmoid`` rounds the last numbers of a tensor differently, so
+    that its results for equal numbers can differ in the last digit. Here all tied items get the
+    value of the first of them.
     """
     if values.device.type == "cuda":
         return values
     order = order_by_score(scores.detach(), mask)
     ordered = scores.detach().gather(-1, order)
-    begins = ordered != ordered.roll(1, -1)  # a group of ties; at the first rank it may say no
+    starts_tie = ordered != ordered.roll(1, -1)  # may be False at the first rank
     ranks = torch.arange(mask.shape[-1], device=mask.device)
-    first = ranks.where(begins, 0).cummax(-1).values  # of the items tied with that at each rank
-    of_rank = values.detach().gather(-1, order.gather(-1, first))
-    lent = of_rank.gather(-1, at_items(order) - 1)
-    return values + (lent - values).detach()
+    first_of_tie = ranks.where(starts_tie, 0).cummax(-1).values  # at each rank, from 0
+    values_at_ranks = values.detach().gather(-1, order.gather(-1, first_of_tie))
+    equal_values = values_at_ranks.gather(-1, at_items(order) - 1)
+    return values + (equal_values - values).detach()
 
 
-def standardised(scores: Scores, mask: Mask) -> Scores:
+def standardise_scores(scores: Scores, mask: Mask) -> Scores:
     """Return (s - mean) / sqrt(variance + 1e-6) within each list, 0 on padding."""
     sizes = mask.sum(-1, keepdim=True).clamp(min=1)
     scores = scores.masked_fill(~mask, 0)

@@ -12,17 +12,30 @@ from ltr.typing import Mask, Matrix, Scores
 
 
 def rank_distribution(scores: Scores, mask: Mask, *, sigma: float = 1.0) -> Matrix:
-    """Return the probability of each rank for items with Gaussian scores, ``[batch, rank, item]``.
+    r"""Return the probability of each rank for items with Gaussian scores.
 
-    Item i beats j with probability pi_ij = Phi((s_i - s_j) / (sigma sqrt 2)). The rank of j is 1
-    plus the number of items that beat it, and these contests are treated as independent. Adding
-    them one by one gives the recursion p_j(r) <- p_j(r - 1) pi_ij + p_j(r) (1 - pi_ij) (Taylor et
-    al., 2008, section 3; Lee, 2022, eq. 2.4). Each real column sums to one; rows in
-    general do not. As sigma goes to 0, the result becomes the permutation matrix. ``sigma`` > 0 is
-    the standard deviation of every score, in units of the scores.
+    .. math::
+        p_j(r) \leftarrow p_j(r - 1) \, \pi_{ij} + p_j(r) \, (1 - \pi_{ij}), \qquad
+        \pi_{ij} = \Phi\left(\frac{s_i - s_j}{\sigma \sqrt{2}}\right)
+
+    for each item i in turn, where pi_ij is the probability that i beats j. The rank of j is 1 plus
+    the number of items that beat it; these contests are treated as independent. As sigma goes to 0,
+    the result becomes the permutation matrix.
 
     It takes O(n^3) time. For long lists, about 2 sqrt(n) matrices of the recursion are stored for
     the gradient, and the others are computed again.
+
+    Args:
+        scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
+        sigma: > 0, the standard deviation of every score, in units of the scores.
+
+    Returns:
+        p, ``[batch, rank, item]``; each column of a real item sums to one, rows in general do not.
+
+    Raises:
+        ConfigError: ``sigma`` is not a finite number above 0.
+
+    Source: Taylor et al. (2008), section 3; Lee (2022), eq. 2.4.
 
     >>> scores = torch.zeros(1, 3)
     >>> rank_distribution(scores, scores == 0)[0, :, 0]  # of two fair coins
@@ -38,21 +51,24 @@ def rank_distribution(scores: Scores, mask: Mask, *, sigma: float = 1.0) -> Matr
     beats = beats.masked_fill(itself | ~mask.unsqueeze(-1), 0)
     # [batch, item, rank]: before any contest every item is first. The zeros are part of the scores'
     # graph, so that lists of length 0 have a gradient too.
-    found = beats * 0
-    found[..., :1] = 1
+    distribution = beats * 0
+    distribution[..., :1] = 1
     length = math.isqrt(size) + 1 if size > 32 else max(size, 1)
-    for part in beats.split(length, dim=-2):
-        if length < size and part.requires_grad:
-            found = checkpoint(_add_contests, found, part, use_reentrant=False)
+    for chunk in beats.split(length, dim=-2):
+        if length < size and chunk.requires_grad:
+            distribution = checkpoint(_add_contests, distribution, chunk, use_reentrant=False)
         else:
-            found = _add_contests(found, part)
-    return found.masked_fill(~mask.unsqueeze(-1), 0).mT
+            distribution = _add_contests(distribution, chunk)
+    return distribution.masked_fill(~mask.unsqueeze(-1), 0).mT
 
 
-def _add_contests(found: Tensor, beats: Tensor) -> Tensor:
-    """Return the distributions ``[batch, item, rank]`` after contests with those in ``beats``."""
+def _add_contests(distribution: Tensor, beats: Tensor) -> Tensor:
+    """Return ``distribution``, ``[batch, item, rank]``, after contests with the rows of ``beats``.
+
+    A row, ``[batch, item]``, holds the probabilities that one opponent beats each item.
+    """
     for pi in beats.unbind(-2):
         pi = pi.unsqueeze(-1)
-        shifted = torch.nn.functional.pad(found, (1, 0))[..., :-1]
-        found = shifted * pi + found * (1 - pi)
-    return found
+        shifted = torch.nn.functional.pad(distribution, (1, 0))[..., :-1]
+        distribution = shifted * pi + distribution * (1 - pi)
+    return distribution

@@ -1,7 +1,7 @@
 """Derivatives of functions whose fast path has first derivatives only, or that leave PyTorch.
 
 A fast path is a compiled loop or a hand-written backward. It computes values and slopes (the
-gradient) together, and autograd sees the slopes as constants: differentiating them once more would
+gradient) together, and autograd treats the slopes as constants: differentiating them again would
 silently give 0.
 """
 
@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 def plain_path(scores: Tensor) -> bool:
     """Return whether ``scores`` need plain PyTorch operations.
 
-    They do while a torch.func transform is active, and if they have a tangent of forward mode.
+    They do while a torch.func transform is active, or if they carry a forward-mode tangent.
     """
     if torch.compiler.is_compiling():
         return False
@@ -38,9 +38,8 @@ def fast_path(
 
     Args:
         scores: the tensor to differentiate with respect to.
-        run: ``run(scores, wanted)`` returns the values and further tensors ``rest``; ``wanted``
-            says whether the gradient is needed.
-        pull: ``pull(grad, *rest)`` returns the gradient with respect to ``scores``.
+        run: ``run(scores, need_grad)`` returns the values and further tensors ``saved``.
+        pull: ``pull(grad, *saved)`` returns the gradient with respect to ``scores``.
         plain: computes the same values with PyTorch operations. Neither it nor ``run`` may draw
             random numbers.
     """
@@ -50,99 +49,105 @@ def fast_path(
 
 
 class _FastPath(torch.autograd.Function):
+    """The values of ``run``, with ``pull`` as first derivative and ``plain`` for the others."""
+
     @staticmethod
     def forward(ctx: Any, scores: Tensor, run: Any, pull: Any, plain: Any) -> Tensor:
-        values, *rest = run(scores, ctx.needs_input_grad[0])
-        ctx.save_for_backward(scores, *rest)
-        ctx.pull, ctx.plain = pull, plain
+        values, *saved = run(scores, ctx.needs_input_grad[0])
+        ctx.save_for_backward(scores, *saved)
+        ctx.pull = pull
+        ctx.plain = plain
         return cast(Tensor, values)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        scores, *rest = ctx.saved_tensors
+        scores, *saved = ctx.saved_tensors
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-            return ctx.pull(grad, *rest), None, None, None
+            return ctx.pull(grad, *saved), None, None, None
         # create_graph=True: differentiate the plain formula
         values = ctx.plain(scores)
         (slope,) = torch.autograd.grad(values, scores, grad, create_graph=True)
         return slope, None, None, None
 
 
-def once(values: Tensor, what: str) -> Tensor:
+def forbid_second_derivative(values: Tensor, function: str) -> Tensor:
     """Return ``values``, whose second derivative raises ``NotImplementedError``.
 
-    The first is that of ``values``, also in torch.func and in forward mode. ``what`` is the name of
-    the function in the message.
+    The first derivative is that of ``values``, also in torch.func and in forward mode. The message
+    names ``function``.
     """
-    return cast(Tensor, _Once.apply(values, what))
+    return cast(Tensor, _DifferentiableOnce.apply(values, function))
 
 
-class _Once(torch.autograd.Function):
+class _DifferentiableOnce(torch.autograd.Function):
     """The identity, whose derivative cannot be differentiated."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(values: Tensor, what: str) -> Tensor:
+    def forward(values: Tensor, function: str) -> Tensor:
         return values.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        values, ctx.what = inputs
+        values, ctx.function = inputs
         ctx.save_for_backward(values)
         ctx.save_for_forward(values)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _Refusing.apply(grad, *ctx.saved_tensors, ctx.what), None
+        return _NotDifferentiable.apply(grad, *ctx.saved_tensors, ctx.function), None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, _: Any) -> Tensor:
-        return cast(Tensor, _Refusing.apply(tangent, *ctx.saved_tensors, ctx.what))
+        return cast(Tensor, _NotDifferentiable.apply(tangent, *ctx.saved_tensors, ctx.function))
 
 
-class _Refusing(torch.autograd.Function):
-    """The identity of a derivative; it takes the values too, so as to be a function of them."""
+class _NotDifferentiable(torch.autograd.Function):
+    """The identity of a derivative; it takes ``values`` too, so that it depends on them."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(derivative: Tensor, values: Tensor, what: str) -> Tensor:
+    def forward(derivative: Tensor, values: Tensor, function: str) -> Tensor:
         return derivative.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        ctx.what = inputs[-1]
+        ctx.function = inputs[-1]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        raise _no_second_derivative(ctx.what)
+        raise _no_second_derivative(ctx.function)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        raise _no_second_derivative(ctx.what)
+        raise _no_second_derivative(ctx.function)
 
 
-def _no_second_derivative(what: str) -> NotImplementedError:
+def _no_second_derivative(function: str) -> NotImplementedError:
+    """Return the error for a second derivative of ``function``."""
     return NotImplementedError(
-        f"{what} has no second derivative: take the first alone, without create_graph=True and "
+        f"{function} has no second derivative: take the first alone, without create_graph=True and "
         "hessian"
     )
 
 
-def on_numbers(compute: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """Return ``compute(*tensors)``, which reads the numbers of the tensors, as a constant.
+def constant_from_numbers(compute: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """Return ``compute(*tensors)`` as a constant; ``compute`` may leave PyTorch.
 
-    In torch.func tensors have no numbers to read; there ``compute`` gets the tensors that they
-    stand for. All tensors, and the result, are ``[batch, list]``; lists do not see each other.
+    In torch.func a tensor may have no numbers to read; then ``compute`` gets the tensors behind it.
+    All tensors, and the result, are ``[batch, list]``; lists must not affect each other.
     """
     tensors = tuple(tensor.detach() for tensor in tensors)
     if not plain_path(tensors[0]):
         return compute(*tensors)
-    return cast(Tensor, _OnNumbers.apply(compute, *tensors))
+    return cast(Tensor, _ConstantFromNumbers.apply(compute, *tensors))
 
 
-class _OnNumbers(torch.autograd.Function):
+class _ConstantFromNumbers(torch.autograd.Function):
+    """A function without derivative that vmap calls once, on the lists of all batches."""
+
     @staticmethod
     def forward(compute: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
         return compute(*tensors)
@@ -160,5 +165,5 @@ class _OnNumbers(torch.autograd.Function):
             tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
             for tensor, dim in zip(tensors, in_dims[1:], strict=True)
         ]
-        found = on_numbers(compute, *(batch.flatten(0, 1) for batch in batches))
-        return found.unflatten(0, (size, found.shape[0] // size)), 0
+        constant = constant_from_numbers(compute, *(batch.flatten(0, 1) for batch in batches))
+        return constant.unflatten(0, (size, constant.shape[0] // size)), 0

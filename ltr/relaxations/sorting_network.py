@@ -21,24 +21,37 @@ def network_sort(
     distribution: str = "cauchy",
     temperature: float = 0.1,
 ) -> Matrix:
-    """Return the matrix S of a soft sorting network, ``[batch, rank, item]``.
+    r"""Return the matrix S of a soft sorting network.
 
-    A comparator of two wires with the values a and b puts f a + (1 - f) b on the first and
-    (1 - f) a + f b on the second, with f = f((a - b) / temperature) (Petersen et al., 2021). S is
-    the product of all comparators, and doubly stochastic. As the temperature goes to 0, S becomes
-    the permutation matrix.
+    A comparator of two wires replaces their values a and b,
+
+    .. math::
+        (a, b) \leftarrow (p \, a + (1 - p) \, b, \; (1 - p) \, a + p \, b), \qquad
+        p = f\left(\frac{a - b}{\mathrm{temperature}}\right)
+
+    S is the product of all comparators. As the temperature goes to 0, S becomes the permutation
+    matrix.
 
     Args:
+        scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
         order: the item that enters each wire, padding last, ``[batch, list]``; None: by descending
             score, so that S does not depend on the order in which the items are given. S may then
             jump where two scores cross, as tied items do not share their ranks equally.
         network: ``bitonic`` has log2(n) (log2(n) + 1) / 2 layers for a list of n items, log2(n)
             rounded up; ``odd_even`` has n.
-        distribution: the function f, with f(x) + f(-x) = 1 (Petersen et al., 2022). ``cauchy`` is
-            1/2 + arctan(x) / pi, ``reciprocal`` 1/2 + x / (1 + 2 |x|). ``optimal`` is 1/2 + x for
-            |x| <= 1/4, 1 - 1 / (16 x) for larger x. With these three, no sorted score, (S s)_r,
-            falls where a score rises. With ``logistic``, the sigmoid of 2021, some do.
+        distribution: the function f, with f(x) + f(-x) = 1. ``cauchy`` is 1/2 + arctan(x) / pi,
+            ``reciprocal`` 1/2 + x / (1 + 2 |x|). ``optimal`` is 1/2 + x for |x| <= 1/4,
+            1 - 1 / (16 x) for larger x. With these three, no sorted score, (S s)_r, falls where a
+            score rises. With ``logistic``, the sigmoid of 2021, some do.
         temperature: > 0, in units of the scores.
+
+    Returns:
+        S, ``[batch, rank, item]``, doubly stochastic.
+
+    Raises:
+        ConfigError: a keyword argument is unknown or out of range.
+
+    Source: Petersen et al. (2021); for the functions f Petersen et al. (2022).
 
     >>> scores = torch.tensor([[1.0, 3.0, 9.0]])
     >>> network_sort(scores, scores < 9, temperature=1.0)[0, 0]  # 1/2 - arctan(2) / pi and the rest
@@ -59,26 +72,36 @@ def soft_sorted(
     distribution: str,
     temperature: float,
 ) -> Carried:
-    """Return S times ``values``, ``[batch, rank, channel]``, without S; knobs as ``network_sort``.
+    """Return S times ``values`` without forming S.
 
-    ``values``, ``[batch, item, channel]``, are 0 on padding.
+    Args:
+        values: ``[batch, item, channel]``, 0 on padding.
+        scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
+        order: the item that enters each wire, padding last, ``[batch, list]``.
+        network, distribution, temperature: as for ``network_sort``.
+
+    Returns:
+        The softly sorted values, ``[batch, rank, channel]``.
     """
     temperature = check_positive("temperature", temperature)
     check_choice("network", network, list(_NETWORKS))
     check_choice("distribution", distribution, list(_DISTRIBUTIONS))
-    scores, f = promoted(scores).masked_fill(~mask, 0), _DISTRIBUTIONS[distribution]
+    f = _DISTRIBUTIONS[distribution]
+    scores = promoted(scores).masked_fill(~mask, 0)
     center = scores.detach().sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
-    keys = ((scores - center) / temperature).masked_fill(~mask, 0)  # near 0 they lose no digits
+    keys = ((scores - center) / temperature).masked_fill(~mask, 0)  # near 0 no digits are lost
     # [wire, channel, list]: the keys are the first channel, and wires are exchanged as a whole
     carried = torch.cat([keys.unsqueeze(-1), values.to(keys.dtype)], -1)
     carried = carried.gather(1, order.unsqueeze(-1).expand_as(carried)).permute(1, 2, 0)
-    wires, sizes = torch.arange(mask.shape[-1], device=mask.device), mask.sum(-1)
-    for partner, longer in _NETWORKS[network](wires):
-        other = carried.index_select(0, partner)
-        last = torch.maximum(wires, partner).clamp(min=longer).unsqueeze(-1)
-        turn = torch.where(wires < partner, 1.0, -1.0).unsqueeze(-1)  # 1: gets the larger key
-        share = f(turn * (carried[:, 0] - other[:, 0])).where(last < sizes, 1.0)
-        carried = torch.lerp(other, carried, share.unsqueeze(1))
+    wires = torch.arange(mask.shape[-1], device=mask.device)
+    sizes = mask.sum(-1)
+    for partner, longer_than in _NETWORKS[network](wires):
+        of_partner = carried.index_select(0, partner)
+        # a comparator applies to lists that reach its last wire and are long enough for the layer
+        last_wire = torch.maximum(wires, partner).clamp(min=longer_than).unsqueeze(-1)
+        sign = torch.where(wires < partner, 1.0, -1.0).unsqueeze(-1)  # 1: gets the larger key
+        share = f(sign * (carried[:, 0] - of_partner[:, 0])).where(last_wire < sizes, 1.0)
+        carried = torch.lerp(of_partner, carried, share.unsqueeze(1))
     return carried[:, 1:].permute(2, 0, 1)
 
 
@@ -86,8 +109,8 @@ def _bitonic(wires: Tensor) -> Iterator[tuple[Tensor, int]]:
     """Yield each layer: the partner of each wire, and the size above which a list has the layer.
 
     Sorted blocks are merged, two at a time. The first layer of a merger compares the wires from
-    outside to inside, the next ones at distances of half the block, a quarter and so on. The
-    partner of a wire without one is the wire itself.
+    outside to inside, the next ones at distances of half the block, a quarter and so on. A wire
+    without a partner is its own partner.
     """
     half = 1
     while half < len(wires):
@@ -98,16 +121,17 @@ def _bitonic(wires: Tensor) -> Iterator[tuple[Tensor, int]]:
 
 
 def _odd_even(wires: Tensor) -> Iterator[tuple[Tensor, int]]:
-    """Yield each layer as ``_bitonic``: neighbours are compared, from wire 0 or 1 on in turn."""
+    """Yield each layer, as ``_bitonic``; neighbours are compared, from wire 0 or 1 on in turn."""
     for layer in range(len(wires)):
         odd = layer % 2
         yield (((wires + odd) ^ 1) - odd).clamp(0, len(wires) - 1), layer
 
 
 def _optimal(x: Tensor) -> Tensor:
-    size = x.abs()
-    far = x.sign() * (0.5 - 1 / (16 * size.clamp(min=0.25)))
-    return 0.5 + x.where(size <= 0.25, far)
+    """Return 1/2 + x near 0, and 1 - 1 / (16 x) or its mirror image elsewhere."""
+    distance = x.abs()
+    far = x.sign() * (0.5 - 1 / (16 * distance.clamp(min=0.25)))
+    return 0.5 + x.where(distance <= 0.25, far)
 
 
 _NETWORKS: dict[str, Callable[[Tensor], Iterator[tuple[Tensor, int]]]] = {
