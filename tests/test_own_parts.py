@@ -132,7 +132,9 @@ def test_a_checkpoint_calls_no_metric_without_trust(
         return evaluate_model(compose(f"checkpoint={folder}", *overrides, config="evaluate"))
 
     run(cfg := compose(*tiny, *written.split(), "epochs=1"), folder, {})
-    assert how_to_go_on(cfg, folder, False).endswith(f"resume={folder} 'trust=[my_metrics]'")
+    assert how_to_go_on(cfg, folder, is_sweep=False).endswith(
+        f"resume={folder} 'trust=[my_metrics]'"
+    )
     name = json.loads((folder / "results.json").read_text())["select_on"]
     assert pd.read_csv(folder / "queries.csv")[name].isin([0.0, 1.0]).all()
     monkeypatch.delitem(sys.modules, "my_metrics")

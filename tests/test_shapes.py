@@ -18,7 +18,6 @@ from torch import Tensor
 
 import ltr.losses
 import ltr.metrics
-from ltr.data.batches import Batch, Slices
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.metrics import parse_metric
@@ -87,17 +86,14 @@ def number(scores: Tensor, labels: Tensor, mask: Tensor) -> float:
     return scalar(scores, labels, mask).item()
 
 
-@pytest.mark.parametrize("sliced", [False, True], ids=["one process", "slices"])
 @pytest.mark.parametrize(
     ("loss", "came"), [(scalar, "[]"), (of_items, r"[3, \d+]"), (number, "float")]
 )
-def test_a_loss_of_ones_own_is_refused_at_the_first_batch(loss, came, sliced) -> None:
+def test_a_loss_of_ones_own_is_refused_at_the_first_batch(loss, came) -> None:
     data, model = tensors(make_lists([4, 2, 5])), MLP(5, hidden_sizes=[3])
     settings = make_settings(compose("batch_size=64"))
     stepper = TrainingStep(model, loss, torch.optim.SGD(model.parameters()), settings)
-    batch: Batch | Slices = data.batch(np.arange(3))
-    if sliced:
-        batch = Slices({0: batch}, 1, batch.lists, (0, 0, 0))
+    batch = data.batch(np.arange(3))
     in_one_line(lambda: stepper(batch), f"the loss returned .*{came}.*one value per list.*[3]")
     objective = LossObjective(loss, data)
     in_one_line(lambda: objective(np.zeros(11)), f"the loss returned .*{came}.*one value per list")

@@ -134,7 +134,7 @@ def test_a_checkpoint_reads_nothing_of_the_environment(kept, monkeypatch) -> Non
 def test_what_the_user_s_own_config_reads_is_kept_as_its_value(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TOP", "ndcg@3")
     cfg = compose("epochs=1", "select_on=${oc.env:TOP}", "+mine=${epochs}")
-    config = config_to_keep(cfg, tmp_path)
+    config = config_to_keep(cfg)
     assert config["select_on"] == "ndcg@3"
     assert (config["epochs"], config["mine"], config["patience"]) == (1, "${epochs}", None)
     again = trusted(config | {"epochs": 2}, [])
