@@ -117,7 +117,7 @@ def test_all_is_read_as_it_was_left(tmp_path) -> None:
 
 
 WRONG_TYPES = {
-    "finished": ["never", 5, None], "vali": [None, [], {"ndcg@5": "0.5"}], 
+    "finished": ["never", 5, None], "vali": [None, [], {"ndcg@5": "0.5"}],
     "choices": [None, 5, {"loss": []}, {"loss": {}}],
     "select_on": [None, 5], "data": [None, {"test": None}, {"test": {"digest": 5}}],
     "convention": [None, [], {"text": None}], "protocol": [None, [], {"dataset": None}],
