@@ -177,6 +177,18 @@ def writing_folder(folder: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
+@contextmanager
+def filling(folder: Path) -> Iterator[Path]:
+    """Context that fills ``folder``, which is empty: an exception of the body empties it again."""
+    try:
+        yield folder
+    except BaseException:
+        for path in folder.iterdir():
+            with suppress(OSError):
+                _remove(path)
+        raise
+
+
 def _sync_files(folder: Path) -> None:
     """Sync all files and folders in ``folder`` to the disk: a full one may show itself only now."""
     for path in [folder, *folder.rglob("*")]:

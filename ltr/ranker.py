@@ -3,7 +3,6 @@
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.arrays import Floats, Ints
-from ltr.atomic import atomic_write, make_folder, writing_folder
+from ltr.atomic import atomic_write, filling, make_folder, writing_folder
 from ltr.console.arguments import as_text
 from ltr.console.compose import run_config
 from ltr.console.folders import run_folder, write_overrides
@@ -331,7 +330,7 @@ class Ranker(BaseEstimator):
             if any(folder.iterdir()):
                 raise OutputError(f"{path} is not empty: give the name of a new folder")
         # A folder that exists may be a place that cannot be replaced, such as a mounted disk.
-        with nullcontext(folder) if folder.exists() else writing_folder(folder) as target:
+        with filling(folder) if folder.exists() else writing_folder(folder) as target:
             for name, content in self._files.items():
                 file = Path(target, name)
                 file.parent.mkdir(parents=True, exist_ok=True)

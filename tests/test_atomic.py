@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from processes import ROOT
 
-from ltr.atomic import atomic_write, write_csv, write_frame, writing_folder
+from ltr.atomic import atomic_write, filling, write_csv, write_frame, writing_folder
 from ltr.console.process import LogFile, ending, is_full
 from ltr.errors import OutputError
 from ltr.training.hooks import TensorBoard
@@ -41,6 +41,21 @@ atomic_write(Path(sys.argv[1]), write)
 
 def full(*_: object) -> None:
     raise FULL
+
+
+def test_a_folder_that_cannot_be_filled_is_empty_again(tmp_path: Path) -> None:
+    def fill() -> None:
+        with filling(tmp_path) as folder:
+            (folder / "inner").mkdir()
+            (folder / "inner" / "file").touch()
+            raise OutputError("full")
+
+    with pytest.raises(OutputError, match="full"):
+        fill()
+    assert not any(tmp_path.iterdir())
+    with filling(tmp_path) as folder:
+        (folder / "file").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_full_disk_leaves_the_file_before_and_nothing_else(tmp_path, monkeypatch) -> None:

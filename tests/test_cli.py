@@ -127,6 +127,14 @@ def test_a_closed_stream_does_not_end_a_run(args, numbers, tmp_path) -> None:
     assert json.loads((tmp_path / "run" / "results.json").read_text())["epochs"] == 3
 
 
+def test_workers_get_a_stream_that_was_closed() -> None:
+    program = (
+        "import os\nos.close(2)\nfrom ltr.console.streams import open_streams\nopen_streams()\n"
+        "print(os.get_inheritable(2))"
+    )
+    assert processes.run(program).stdout == "True\n"
+
+
 def test_killed_in_the_middle_and_resumed_equals_never_stopped(args, tmp_path) -> None:
     args = [*args, "epochs=20", "batch_size=12", "model.dropout=0.2", "checkpoint_minutes=0.00001"]
     call(*args, f"output_dir={tmp_path / 'whole'}")

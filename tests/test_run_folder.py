@@ -117,12 +117,25 @@ def test_all_is_read_as_it_was_left(tmp_path) -> None:
 
 
 WRONG_TYPES = {
-    "finished": ["never", 5, None], "vali": [None, [], {"ndcg@5": "0.5"}], "choices": [None, 5],
+    "finished": ["never", 5, None], "vali": [None, [], {"ndcg@5": "0.5"}],
+    "choices": [None, 5, {"loss": []}, {"loss": {}}],
     "select_on": [None, 5], "data": [None, {"test": None}, {"test": {"digest": 5}}],
     "convention": [None, [], {"text": None}], "protocol": [None, [], {"dataset": None}],
     "seed": ["1"], "wall_seconds": [None, "1"], "files_sha256": [None, {"queries.csv": 5}],
     "crossfit_halves": [5, [5], [[None, 1]]], "commit": [5], "parameters": ["many"],
 }  # fmt: skip
+
+
+def test_an_entry_that_is_missing_inside_another_is_one_line(tmp_path) -> None:
+    run = left(tmp_path)
+    content = json.loads((tmp_path / RESULTS).read_text())
+    del content["sha256"]
+    for entry in ({"convention": {}}, {"data": {"test": {}}}):
+        (tmp_path / RESULTS).write_text(sealed(content | entry))
+        read = RunFolder(run.folder)
+        name = "convention" if "convention" in entry else "digest"
+        said = refused(lambda read=read, name=name: getattr(read, name))
+        assert "results.json is damaged, or of an earlier version" in said
 
 
 @pytest.mark.parametrize(

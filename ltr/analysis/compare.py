@@ -85,6 +85,11 @@ def _write(found: Findings, place: Path) -> str:
     return str(place)
 
 
+def _none_first(seed: int | None) -> tuple[bool, int]:
+    """Return a key to sort seeds by; None (an ensemble of several seeds) comes first."""
+    return seed is not None, seed or 0
+
+
 def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
     """Compare ``runs``, and the files of scores in ``cfg``, with the settings in ``cfg``.
 
@@ -187,7 +192,7 @@ def _facts(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
             for one in runs}  # fmt: skip
     return [
         ("weights", ", ".join(sorted(best))),
-        ("seeds", " ".join(map(str, sorted({one["seed"] for one in runs})))),
+        ("seeds", " ".join(map(str, sorted({one["seed"] for one in runs}, key=_none_first)))),
         ("commit", ", ".join(dict.fromkeys(one.get("commit") or "unknown" for one in runs))),
     ]
 

@@ -24,6 +24,7 @@ def open_streams() -> None:
                 os.dup2(null, number)
                 if null != number:
                     os.close(null)
+                os.set_inheritable(number, True)  # worker processes get it too
     codecs.register_error("plain", _plain)
     for name, number in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:

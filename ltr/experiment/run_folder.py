@@ -64,7 +64,7 @@ _SHAPE = {  # of the entries of results.json that are read, see ``_fits``
     "wall_seconds": _NUMBER,
     "commit": (str, NoneType),
     "crossfit_halves": ([[_NUMBER]], NoneType),
-    "choices": dict,
+    "choices": {...: (str, NoneType)},
     "versions": dict,
     "convention": {"text": str},
     "data": {...: {"digest": str}},
@@ -243,6 +243,11 @@ class RunFolder:
         if not _fits(results, _SHAPE):
             raise self._unlike(RESULTS)
         missing = self._unlike(RESULTS)
+        if "convention" in results:
+            results["convention"] = Entries(missing, results["convention"])
+        if "data" in results:
+            data = results["data"].items()
+            results["data"] = {split: Entries(missing, part) for split, part in data}
         for split in results.keys() & _MEANS:
             means = results[split].items()
             numbers = {name: math.nan if mean is None else mean for name, mean in means}
@@ -324,8 +329,9 @@ class RunFolder:
     @property
     def convention(self) -> tuple[dict[str, Any], str]:
         """The settings of the convention of the run's metrics, and the convention in words."""
-        values = dict(self.results["convention"])
-        return values, str(values.pop("text"))
+        convention = self.results["convention"]
+        text = str(convention["text"])
+        return {name: value for name, value in convention.items() if name != "text"}, text
 
     def checked(self, name: str) -> bytes:
         """Return the content of one of ``FILES``; ``DataError`` if it has changed since the run."""
