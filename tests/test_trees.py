@@ -301,7 +301,7 @@ def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
     train(none, *data, "model=lightgbm", "epochs=0")
     for given, kind, said in (
         ([out], CheckpointError, r"no importances .*, rankboost, .*explain"),
-        ([none], CheckpointError, r"has no trees .*: resume it, or give another"),
+        ([none], CheckpointError, r"has no trees, as its weights are of epoch 0.*: give a run"),
         ([none, "top=many"], ConfigError, "top"),
         ([none, "depth=2"], ConfigError, "depth"),
     ):
