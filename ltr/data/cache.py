@@ -93,9 +93,12 @@ def _open(entry: Path, key: str) -> Lists | None:
         state = meta["columns"]
         columns = None if state is None else Columns.from_state(state)
         return Lists(
-            **arrays, digest=str(meta["digest"]), missing=int(meta["missing"]), columns=columns,
+            **arrays,
+            digest=str(meta["digest"]),
+            missing=int(meta["missing"]),
+            columns=columns,
             remarks=meta["remarks"],
-        )  # fmt: skip
+        )
     except Exception:  # NumPy and json raise many kinds for a damaged file
         return None
 

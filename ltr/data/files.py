@@ -42,9 +42,16 @@ class SplitFiles:
     _remedy = "put a vali.txt beside it"  # for the error that a file has too few queries to divide
 
     def __init__(
-        self, name: str, data_dir: StrPath, cache_dir: StrPath, rules: Rules,
-        paths: Mapping[str, str], cut: Sequence[str], fractions: Sequence[float], seed: int,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        data_dir: StrPath,
+        cache_dir: StrPath,
+        rules: Rules,
+        paths: Mapping[str, str],
+        cut: Sequence[str],
+        fractions: Sequence[float],
+        seed: int,
+    ) -> None:
         """Describe the files; nothing is read yet.
 
         Args:

@@ -225,10 +225,17 @@ class Parser:
             labels = np.zeros(lines, np.float32)
             large = np.empty((_MAX_LARGE, 2))
             complete, line, row, run, missing, largest, count = self._parse(
-                np.frombuffer(text, np.uint8), rules.labelled, rules.labels == "real",
-                float(rules.largest_label), rules.largest_index,
-                features, labels, np.zeros(width, np.int32), runs, large,
-            )  # fmt: skip
+                np.frombuffer(text, np.uint8),
+                rules.labelled,
+                rules.labels == "real",
+                float(rules.largest_label),
+                rules.largest_index,
+                features,
+                labels,
+                np.zeros(width, np.int32),
+                runs,
+                large,
+            )
             if largest <= width:
                 break
             width = largest

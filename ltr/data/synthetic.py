@@ -54,12 +54,18 @@ STREAMS = 5  # body, anchor, title, URL, whole page; the columns of a stream sha
 CONSTANT = {27: 0.0, 53: 0.0, 97: 1.0}
 _BLOCK = 64  # lists that are drawn from one random stream; other sizes give other lists
 
-_columns = [
-    cells
-    for line in Path(__file__).with_name("synthetic_columns.csv").read_text().splitlines()
-    if (cells := line.partition("#")[0].strip().split(","))[1:]
-    for _ in range(int(cells[1]))
-]
+
+def _read_columns() -> list[list[str]]:
+    """Return the cells of ``synthetic_columns.csv`` for each column of the features."""
+    columns = []
+    for line in Path(__file__).with_name("synthetic_columns.csv").read_text().splitlines():
+        cells = line.partition("#")[0].strip().split(",")
+        if len(cells) > 1:  # the second cell is the number of such columns
+            columns += [cells] * int(cells[1])
+    return columns
+
+
+_columns = _read_columns()
 _SHAPE = np.array([cells[2] for cells in _columns])
 _LATENT = np.array([LATENTS.index(cells[3]) for cells in _columns])
 _WEIGHT, _MEAN, _SPREAD, _STREAM, _NOISE = np.array(

@@ -280,11 +280,12 @@ def _text_dataset(
         form = pa.dataset.CsvFileFormat(
             pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             read_options=pa.csv.ReadOptions(
-                block_size=_BLOCK_BYTES, column_names=names,
+                block_size=_BLOCK_BYTES,
+                column_names=names,
                 autogenerate_column_names=not header and names is None,
             ),
             convert_options=pa.csv.ConvertOptions(strings_can_be_null=False),  # NA is a text
-        )  # fmt: skip
+        )
         return pa.dataset.dataset(path, schema=schema, format=form)
 
     guessed_schema = open_dataset().schema  # guessed from the first block

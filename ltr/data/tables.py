@@ -298,8 +298,12 @@ def _feature_names(source: Source, roles: Roles) -> list[str]:
     if roles.features is not None:
         return list(dict.fromkeys([*roles.features, *roles.categories]))
     no_features = {
-        roles.query, roles.label, roles.weight, *roles.id, *unnamed_columns(source.names)
-    }  # fmt: skip
+        roles.query,
+        roles.label,
+        roles.weight,
+        *roles.id,
+        *unnamed_columns(source.names),
+    }
     candidates = [
         name for name in source.names if name not in no_features and not _INDEX.fullmatch(name)
     ]

@@ -159,12 +159,14 @@ def _lists_of_model(
 
 def _chosen_dataset(node: DictConfig, options: EvaluateOptions, data_dir: str) -> DictConfig:
     """Return the node of a chosen data set, whose ``${data_dir}`` is that of the run if null."""
-    config = OmegaConf.create({
-        "dataset": OmegaConf.to_container(node),
-        "data_dir": data_dir,
-        "cache_dir": options.cache_dir,
-        "suggested": options.suggested,
-    })  # fmt: skip
+    config = OmegaConf.create(
+        {
+            "dataset": OmegaConf.to_container(node),
+            "data_dir": data_dir,
+            "cache_dir": options.cache_dir,
+            "suggested": options.suggested,
+        }
+    )
     return config.dataset
 
 

@@ -116,11 +116,15 @@ def build_onnx(model: nn.Module, transform: FeatureTransform, *, by_item: bool =
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about the exporter's own code
             program: Any = torch.onnx.export(
-                graph, example[:inputs], dynamo=True,
-                dynamic_shapes=(sizes,) * inputs, input_names=["features", "mask"][:inputs],
-                output_names=["scores"], verbose=False,
+                graph,
+                example[:inputs],
+                dynamo=True,
+                dynamic_shapes=(sizes,) * inputs,
+                input_names=["features", "mask"][:inputs],
+                output_names=["scores"],
+                verbose=False,
                 custom_translation_table={torch.ops.ltr.trees.default: write},
-            )  # fmt: skip
+            )
     except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
         text = " ".join(str(error).split())[:200]
         raise ConfigError(
