@@ -15,7 +15,7 @@ from ltr.console.compose import composed
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.experiment.build import build
-from ltr.inference.export.onnx import traced
+from ltr.inference.export.onnx import build_onnx
 from ltr.models.rounds.model import FitData
 
 SIZES = {"lengths": ([10, 100, 1000], [3, 5]), "trees": (500, 2), "calls": (200, 4)}
@@ -49,7 +49,7 @@ def _network(side: str, experiment: Any, lists: Any, raw: Any, keys: Any) -> Any
 
         return score
     runtime = peers.need("onnxruntime")
-    content = traced(network, transform)
+    content = build_onnx(network, transform)
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = torch.get_num_threads()
     session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

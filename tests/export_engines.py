@@ -26,11 +26,12 @@ import numpy as np
 from omegaconf import DictConfig
 from tabulate import tabulate
 
+from ltr.console.cli import call_command
 from ltr.console.compose import typed
 from ltr.errors import LTRError
 from ltr.experiment.engines import ENGINES
 from ltr.inference.export.command import export_model
-from ltr.inference.export.context import parity
+from ltr.inference.export.context import check_parity
 from ltr.scorers.scorer import load_model
 
 Array = np.ndarray
@@ -105,7 +106,7 @@ def parity_in_engine(cfg: DictConfig, jar: str | None = None) -> dict[str, Any]:
     found = engine_scores(cfg.to, files, np.asarray(lists.features), jar)
     notes = json.loads(files["manifest.json"])["notes"]
     theirs = restored(found, notes["score"]) if "score" in notes else found
-    return parity(lists, scorer.scores(lists).numpy(), theirs, f"to={cfg.to}")
+    return check_parity(lists, scorer.scores(lists).numpy(), theirs, f"to={cfg.to}")
 
 
 def of_ranklib(text: str, features: Array) -> Array:
@@ -261,7 +262,7 @@ def main(arguments: list[str]) -> None:
                 output = Path(folder) / "exported"
                 asked = [*options, f"checkpoint={run}", f"to={engine}", f"output={output}"]
                 try:
-                    export_model(cfg := typed("export", asked))
+                    call_command(export_model, cfg := typed("export", asked))
                     found = json.loads((output / "parity.json").read_text())
                     if engine not in ("onnx", "vespa", "native"):
                         found = parity_in_engine(cfg, jar)

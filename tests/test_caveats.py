@@ -10,6 +10,7 @@ from conftest import compose, make_lists
 from folders import write_folder
 
 from ltr import Ranker
+from ltr.console.cli import call_command
 from ltr.experiment.build import build
 from ltr.experiment.open_data import complete_settings
 from ltr.inference.evaluate import evaluate_scores
@@ -93,7 +94,7 @@ def test_training_and_evaluation_look_for_them(tmp_path: Path, caplog) -> None:
     data = tmp_path / "mine" / "test.txt"
     (tmp_path / "scores.txt").write_text("1\n" * 8)
     given = [f"scores={tmp_path}/scores.txt", f"data={data}", "metrics=[ndcg@5]"]
-    evaluate_scores(compose(*given, config="evaluate"))
+    call_command(evaluate_scores, compose(*given, config="evaluate"))
     assert "nothing to rank" in caplog.text
     assert "8 of 8 lists" in caplog.text
     caplog.clear()

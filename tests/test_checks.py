@@ -1,4 +1,4 @@
-"""The batteries: ours hold, each planted fault is caught by the property named; their commands."""
+"""The property checks: ours hold, each planted fault is caught; and their commands."""
 
 import re
 import runpy
@@ -18,6 +18,7 @@ from ltr.checks.command import check_loss, check_metric, check_model
 from ltr.checks.loss_properties import GOES_TO, LOSS_PROPERTIES, METRIC_PROPERTIES
 from ltr.checks.model_properties import MODEL_PROPERTIES, ModelSubject
 from ltr.checks.subject import DOES_NOT_APPLY, FAILS, HOLDS, Subject, Verdict, judge
+from ltr.console.cli import call_command
 from ltr.console.compose import typed
 from ltr.errors import ConfigError
 from ltr.metrics import Metric, err, ndcg
@@ -41,9 +42,10 @@ def expect_caught(verdict: Verdict, seen: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_of_a_loss_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_properties_catch_a_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fault = FAULTS[name]
-    prop, metric = LOSS[fault.caught_by], GOES_TO.get(fault.right.__name__)
+    prop = LOSS[fault.caught_by]
+    metric = GOES_TO.get(fault.right.__name__)
     verdict = judge(prop, Subject(fault.right, metric=metric))
     assert verdict.outcome == HOLDS, verdict.seen
     for target, value in fault.puts.items():
@@ -53,25 +55,25 @@ def test_a_fault_of_a_loss_is_caught(name: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METRICS)
-def test_a_metric_of_ours_has_every_property(name: str) -> None:
-    subject = Subject.of_metric(Metric(name, 5), most=float("inf") if name == "dcg" else 1)
+def test_metric_properties_hold_for_every_metric(name: str) -> None:
+    subject = Subject.of_metric(Metric(name, 5), upper=float("inf") if name == "dcg" else 1)
     verdicts = [judge(prop, subject) for prop in METRIC_PROPERTIES]
     assert not [verdict for verdict in verdicts if verdict.outcome == FAILS]
     assert sum(verdict.outcome == HOLDS for verdict in verdicts) >= 15
 
 
 def precision(scores, labels, mask, *, k=None, empty=1.0, relevant=1) -> Tensor:
-    """A right one: the share of relevant items among the first k; the faults are made from it."""
-    hit = ((labels >= relevant) & mask).to(torch.promote_types(scores.dtype, torch.float32))
-    found = at_ranks(hit, scores, mask)[:, :k].sum(-1) / (k or mask.sum(-1).clamp(min=1))
-    return settle(found, scores, mask, without=~hit.any(-1), empty=empty)
+    """A right metric: the share of relevant items among the first k, without a fault."""
+    hits = ((labels >= relevant) & mask).to(torch.promote_types(scores.dtype, torch.float32))
+    values = at_ranks(hits, scores, mask)[:, :k].sum(-1) / (k or mask.sum(-1).clamp(min=1))
+    return settle(values, scores, mask, without=~hits.any(-1), empty=empty)
 
 
 def real(x: Tensor, mask: Tensor, fill: float = 0) -> Tensor:
     return x.masked_fill(~mask, fill)
 
 
-# Property, a part of what it says, and the metric it catches; faults of losses are tried above.
+# Property, a part of its message, and the metric it catches; faults of losses are tried above.
 WRONG_METRICS = [
     ("values_are_between_the_bounds", "most=null", lambda s, y, m: 100 * ndcg(s, y, m)),
     ("no_order_is_better_than_that_of_the_labels", "in the best order",
@@ -104,18 +106,19 @@ WRONG_METRICS = [
 
 
 @pytest.mark.parametrize(("prop", "seen", "wrong"), WRONG_METRICS)
-def test_a_fault_of_a_metric_is_caught(prop: str, seen: str, wrong: Any) -> None:
+def test_metric_properties_catch_a_fault(prop: str, seen: str, wrong: Any) -> None:
     right = Subject.of_metric(Metric("right", own=precision))
     assert judge(METRIC[prop], right).outcome != FAILS
     expect_caught(judge(METRIC[prop], Subject.of_metric(Metric("own", own=wrong))), seen)
 
 
 class Right(nn.Module):
-    """A right model, pointwise; the faults are made from it."""
+    """A right pointwise model; the wrong ones are derived from it."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.inner, self.last = nn.Linear(width, 4), nn.Linear(4, 1)
+        self.inner = nn.Linear(width, 4)
+        self.last = nn.Linear(4, 1)
         self.offset = torch.randn(())  # no buffer: it is not saved
 
     def scored(self, features: Tensor, mask: Tensor) -> Tensor:
@@ -152,7 +155,7 @@ def without_its_mean(scores: Tensor, mask: Tensor, share: float = 1) -> Tensor:
     return real(scores - share * scores[mask].mean(), mask)
 
 
-# Property, a part of what it says, and the forward (or class) it catches.
+# Property, a part of its message, and the forward (or class) it catches.
 WRONG_MODELS = [
     ("evaluation_is_deterministic", "not one score per item, [4, 9]",
      lambda my, x, m, r: my.inner(x)),
@@ -177,30 +180,30 @@ WRONG_MODELS = [
 
 
 @pytest.mark.parametrize(("prop", "seen", "wrong"), WRONG_MODELS)
-def test_a_fault_of_a_model_is_caught(prop: str, seen: str, wrong: Any) -> None:
+def test_model_properties_catch_a_fault(prop: str, seen: str, wrong: Any) -> None:
     assert judge(MODEL[prop], ModelSubject(Right)).outcome == HOLDS
     kind = wrong if isinstance(wrong, type) else type("Wrong", (Right,), {"forward": wrong})
     expect_caught(judge(MODEL[prop], ModelSubject(kind)), seen)
 
 
-def test_lists_may_see_each_other_in_training_alone_where_the_model_says_so() -> None:
-    class Said(Right):
+def test_model_properties_allow_declared_batch_statistics_in_training() -> None:
+    class Declared(Right):
         batch_statistics = True
 
         def forward(self, features: Tensor, mask: Tensor, ranks: Tensor) -> Tensor:
             return without_its_mean(self.scored(features, mask), mask, self.training)
 
-    class Never(Said):
-        def train(self, mode: bool = True) -> "Never":
+    class AlwaysTraining(Declared):
+        def train(self, mode: bool = True) -> "AlwaysTraining":
             return super().train()  # in evaluation too
 
     alone = MODEL["lists_do_not_see_each_other"]
-    assert judge(MODEL["training_sees_each_list_alone"], ModelSubject(Said)).outcome == HOLDS
-    assert judge(alone, ModelSubject(Said)).outcome == HOLDS
-    assert judge(alone, ModelSubject(Never)).outcome == FAILS
+    assert judge(MODEL["training_sees_each_list_alone"], ModelSubject(Declared)).outcome == HOLDS
+    assert judge(alone, ModelSubject(Declared)).outcome == HOLDS
+    assert judge(alone, ModelSubject(AlwaysTraining)).outcome == FAILS
 
 
-def test_it_says_what_a_model_is() -> None:
+def test_model_properties_say_what_kind_a_model_is() -> None:
     small: dict[str, Any] = {"fc_sizes": (8,), "feed_forward": 8, "blocks": 1}
     plain, positions = (
         ModelSubject(partial(ContextAwareTransformer, position=position, **small))
@@ -252,8 +255,8 @@ class Stepped(Linear):
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder of a stranger's, in which commands run."""
+def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder with a user's own code, in which commands run."""
     double = "_target_: mine.twice\ntimes: 2.0\n"
     write_folder(tmp_path, {"mine.py": MINE, "configs/metric/double.yaml": double})
     monkeypatch.chdir(tmp_path)
@@ -262,14 +265,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("mine", None)
 
 
-def verdicts(what: str, arguments: str) -> tuple[str, bool]:
-    check = {"loss": check_loss, "metric": check_metric, "model": check_model}[what]
-    return check(typed(f"check_{what}", arguments.split()))
+def verdicts(kind: str, arguments: str) -> tuple[str, bool]:
+    command = {"loss": check_loss, "metric": check_metric, "model": check_model}[kind]
+    return call_command(command, typed(f"check_{kind}", arguments.split()))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("what", "arguments", "sound", "said"),
+    ("kind", "arguments", "sound", "expected"),
     [
         ("loss", "neuralndcg k=3 tol=1e-3", True, "19 properties: 18 hold, 0 fail, 1 do not apply"),
         ("loss", "mine.squared power=1.5", True, "it has no knob k"),
@@ -285,15 +288,17 @@ def verdicts(what: str, arguments: str) -> tuple[str, bool]:
         ("model", "mlp", True, "the model is pointwise"),
     ],
 )
-def test_a_part_is_judged(here: None, what: str, arguments: str, sound: bool, said: str) -> None:
-    text, holds = verdicts(what, arguments)
+def test_check_commands_print_verdicts(
+    user_folder: None, kind: str, arguments: str, sound: bool, expected: str
+) -> None:
+    text, holds = verdicts(kind, arguments)
     assert holds == sound, text
-    assert said in " ".join(text.split())
+    assert expected in " ".join(text.split())
 
 
 @pytest.mark.slow
-def test_a_mistake_is_one_line(here: None) -> None:
-    for what, arguments, said in (
+def test_check_commands_refuse_a_mistake_in_one_line(user_folder: None) -> None:
+    for kind, arguments, expected in (
         ("loss", "neuralndgc", "neuralndgc: no such loss; there are approxndcg,"),
         ("loss", "nowhere.loss", "No module named 'nowhere'): write module.function"),
         ("loss", "mine.number", "mine.number is no function"),
@@ -307,11 +312,14 @@ def test_a_mistake_is_one_line(here: None) -> None:
         ("model", "adarank", "adarank is fitted by rounds"),
         ("model", "mine.Stepped stop=3", "Stepped got an unexpected keyword argument 'stop'"),
     ):
-        assert said in refused(lambda a=arguments, w=what: verdicts(w, a), ConfigError)
+        message = refused(lambda a=arguments, k=kind: verdicts(k, a), ConfigError)
+        assert expected in message
 
 
 @pytest.mark.slow
-def test_a_loss_that_fails_ends_with_status_1(here, capsys, monkeypatch) -> None:
+def test_check_loss_ends_with_status_1_if_a_property_fails(
+    user_folder, capsys, monkeypatch
+) -> None:
     monkeypatch.setattr(sys, "argv", ["check_loss.py", "mine.coupled"])
     # it would be this process that a stop ends
     monkeypatch.setattr("ltr.__main__.end_when_stopped", lambda: None)

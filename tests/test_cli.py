@@ -13,6 +13,7 @@ import pytest
 from processes import Process, wait_for
 from test_trainer import assert_same_run
 
+from ltr.console.cli import call_command
 from ltr.console.compose import typed
 from ltr.experiment.run_folder import NOTE
 from ltr.experiment.sweep import read_runs
@@ -89,13 +90,13 @@ def test_train_evaluate_predict(args, tmp_path, letor_folder) -> None:
     there = ["dataset=letor", "dataset.folder=only", f"data_dir={letor_folder}", cache]
     for where in (there, [f"data={only}"]):
         cfg = typed("evaluate", [f"checkpoint={run}", "metrics=ndcg@1", *where])
-        assert ", 1 lists" in evaluate_model(cfg)
+        assert ", 1 lists" in call_command(evaluate_model, cfg)
     text = (letor_folder / "mine" / "test.txt").read_text().splitlines()
     unlabelled = tmp_path / "new.txt"
     unlabelled.write_text("".join(row.partition(" ")[2] + "\n" for row in text))
     output = tmp_path / "scores.csv"
     given = [f"checkpoint={run}", f"input={unlabelled}", f"output={output}"]
-    predict_file(typed("predict", given))
+    call_command(predict_file, typed("predict", given))
     scores = pd.read_csv(output)
     assert scores.row.tolist() == list(range(1, len(text) + 1))
     assert scores.qid.tolist() == [row.split()[1].removeprefix("qid:") for row in text]

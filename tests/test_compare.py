@@ -14,6 +14,7 @@ from orders import comparison_of
 from runs import run
 
 from ltr.analysis.compare import Findings, compare, findings_of
+from ltr.console.cli import call_command
 from ltr.console.compose import typed
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder, find_runs
@@ -175,7 +176,9 @@ def test_scores_of_any_ranker_stand_beside_runs(tiny, letor_folder, tmp_path) ->
                     "metrics_as=paper", config="evaluate")  # fmt: skip
     again = found(tmp_path, f"scores=[{same}]", "metric=map", *places)
     means = {f"{of.mean:.4f}" for of in again.systems.values()}
-    assert means == {evaluate_scores(asked).split("\n\n")[1].split()[-1]}, "of the scores it keeps"
+    assert means == {call_command(evaluate_scores, asked).split("\n\n")[1].split()[-1]}, (
+        "of the scores it keeps"
+    )
 
     data = letor_folder / "mine" / "test.txt"
     given = [f"scores={{theirs: {same}}}", f"data={data}", "baseline=theirs", *places]
@@ -366,7 +369,7 @@ def test_files_of_scores_are_compared_without_a_run(convention: list[str]) -> No
     named = convention or ["metrics_as=paper"]
     for name, system in findings.systems.items():
         words = [f"scores={name}.txt", "data=test.txt", "metrics=[ndcg@5]", *named]
-        table = evaluate_scores(typed("evaluate", words))
+        table = call_command(evaluate_scores, typed("evaluate", words))
         assert f"{system.mean:.4f}" == table.split("\n\n")[1].split()[-1]
         assert table.endswith(findings.report.notes[-1])
     assert findings.report.title in said("sharp.txt", "dull.txt", *asked), "without scores="
@@ -379,7 +382,7 @@ def test_runs_of_trec_are_compared_on_the_queries_that_both_have() -> None:
     assert findings.report.title == "ndcg@5 on test.qrels, test: 39 queries"
     assert "1 queries that the convention skips, or that a file lacks" in str(findings.report.notes)
     words = ["scores=sharp.run", "qrels=test.qrels", "metrics=[ndcg@5]", "metrics_as=trec"]
-    table = evaluate_scores(typed("evaluate", words))
+    table = call_command(evaluate_scores, typed("evaluate", words))
     assert f"{findings.systems['a'].mean:.4f}" == table.split("\n\n")[1].split()[-1]
 
 

@@ -13,6 +13,7 @@ from made_table import write_data
 from made_trees import SMALL
 from runs import run
 
+from ltr.console.cli import call_command
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import fit_transform, no_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
@@ -322,7 +323,9 @@ def test_an_ensemble_stands_as_a_run_when_its_members_are_gone(trained, tmp_path
 
     for folder in members:
         shutil.rmtree(folder)
-    table = evaluate_model(compose(f"checkpoint={nested.folder}", *cache, config="evaluate"))
+    table = call_command(
+        evaluate_model, compose(f"checkpoint={nested.folder}", *cache, config="evaluate")
+    )
     assert f"{nested.results['test']['ndcg@5']:.4f}" in table
     ranker = Ranker.load(ensemble.folder)
     lists = make_lists(lengths.tolist())

@@ -23,6 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ltr import Ranker
 from ltr.analysis.compare import compare
+from ltr.console.cli import call_command
 from ltr.console.compose import run_config, typed
 from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
@@ -402,7 +403,7 @@ def test_a_kept_ranker_is_a_run_folder(tmp_path, letor_folder) -> None:
         assert again.results_[name] == ranker.results_[name], name
     own = [f"data_dir={letor_folder}", f"cache_dir={letor_folder}/cache"]
     asked = [f"checkpoint={tmp_path}/kept2", "dataset=letor", "dataset.folder=mine", *own]
-    said = evaluate_model(typed("evaluate", [*asked, "split=test"]))
+    said = call_command(evaluate_model, typed("evaluate", [*asked, "split=test"]))
     assert f"{ranker.score(X, y, qid):.4f}" in said
     said = compare(typed("compare", [f"{tmp_path}/kept{i}" for i in (1, 2)]))
     assert re.search("seeds +1 2", said)

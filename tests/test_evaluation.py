@@ -35,7 +35,7 @@ def evaluated(names: list[str], convention: Convention) -> dict[str, np.ndarray]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ties", ["file", "averaged"])
-def test_all_metrics_together_are_each_by_itself(ties: str) -> None:
+def test_metrics_of_scores_give_each_metric_as_by_itself(ties: str) -> None:
     names = [f"{name}{k}" for name in METRICS for k in ("", "@1", "@3", "@10")]
     if ties == "averaged":
         names = [name for name in names if not name.startswith("err")]
@@ -50,19 +50,23 @@ def test_all_metrics_together_are_each_by_itself(ties: str) -> None:
             np.testing.assert_allclose(together[name][i], alone.item(), atol=1e-12)
 
 
-def test_batches_of_any_size_and_scores_of_others_have_the_same_metrics() -> None:
-    names, lists = ["ndcg@5", "map"], make_lists(LENGTHS, empty=(4,))
+def test_metrics_of_scores_do_not_depend_on_the_batch_size() -> None:
+    names = ["ndcg@5", "map"]
+    lists = make_lists(LENGTHS, empty=(4,))
     metrics = [parse_metric(name) for name in names]
     convention = Convention(empty="skip")
     expected = evaluated(names, convention)
     scores = predict(Rounded(), ItemTensors(lists, no_transform(lists)))
     for items in (1, 9999):
-        found = metrics_of_scores(lists, scores.numpy(), metrics, convention, items=items)
-        assert means(found, convention) == means(expected, convention)
+        values = metrics_of_scores(lists, scores.numpy(), metrics, convention, items=items)
+        assert means(values, convention) == means(expected, convention)
 
 
-def test_a_batch_is_sorted_twice_whatever_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    sorts, original = [], ordering._keys
+def test_metrics_of_scores_sort_a_batch_twice_whatever_the_metrics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sorts = []
+    original = ordering._keys
     monkeypatch.setattr(ordering, "_keys", lambda *args: sorts.append(1) or original(*args))
     evaluated(["ndcg@5"], Convention())
     once = len(sorts)
@@ -70,9 +74,11 @@ def test_a_batch_is_sorted_twice_whatever_the_metrics(monkeypatch: pytest.Monkey
     assert len(sorts) == 2 * once > 0, "by score and by label, once a batch"
 
 
-def test_an_order_is_kept_for_its_own_tensors_and_no_longer() -> None:
-    first, second = torch.tensor([[0.1, 0.9]]), torch.tensor([[0.9, 0.1]])
-    mask, half = torch.ones(1, 2, dtype=torch.bool), torch.tensor([[True, False]])
+def test_sorted_once_keeps_an_order_for_the_same_tensors_only() -> None:
+    first = torch.tensor([[0.1, 0.9]])
+    second = torch.tensor([[0.9, 0.1]])
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    half = torch.tensor([[True, False]])
     with sorted_once():
         assert order_by_score(first, mask).tolist() == [[1, 0]]
         assert order_by_score(second, mask).tolist() == [[0, 1]]

@@ -1,4 +1,4 @@
-"""Data sets: files, where they lie and what is read again; made lists of Web30K's shape."""
+"""Data sets in files, when they are read again; synthetic lists of Web30K's shape."""
 
 import hashlib
 import os
@@ -25,7 +25,8 @@ TEXT = {
 
 
 def write(folder: Path, **text: str) -> Path:
-    return write_folder(folder, {f"{split}.txt": part for split, part in (text or TEXT).items()})
+    files = {f"{split}.txt": content for split, content in (text or TEXT).items()}
+    return write_folder(folder, files)
 
 
 @pytest.fixture
@@ -35,22 +36,25 @@ def mine(tmp_path: Path) -> Path:
 
 
 def dataset(tmp_path: Path, **knobs: Any) -> LetorFiles:
-    places = {"data_dir": tmp_path / "data", "cache_dir": tmp_path / "cache"}
-    return LetorFiles(**places | {"name": "letor", "folder": "mine"} | knobs)
+    folders = {"data_dir": tmp_path / "data", "cache_dir": tmp_path / "cache"}
+    return LetorFiles(**folders | {"name": "letor", "folder": "mine"} | knobs)
 
 
 @pytest.fixture
 def parsed(monkeypatch) -> list[str]:
     """The names of the files that are parsed."""
     names: list[str] = []
-    real = files.read_blocks
-    monkeypatch.setattr(
-        files, "read_blocks", lambda path, *rest: names.append(path.name) or real(path, *rest)
-    )
+    real_reader = files.read_blocks
+
+    def read_blocks(path: Path, *args: Any) -> Any:
+        names.append(path.name)
+        return real_reader(path, *args)
+
+    monkeypatch.setattr(files, "read_blocks", read_blocks)
     return names
 
 
-def test_three_splits_of_one_width(tmp_path, mine, parsed) -> None:
+def test_letor_files_read_each_split_once(tmp_path, mine, parsed) -> None:
     data: Dataset = dataset(tmp_path)
     data.check()
     assert parsed == []
@@ -61,12 +65,12 @@ def test_three_splits_of_one_width(tmp_path, mine, parsed) -> None:
     np.testing.assert_array_equal(test.features, [[0, -1, 0], [np.nan, np.nan, 0]])
     assert (train.missing, test.missing) == (0, 2)
     assert [lists.qids.tolist() for lists in (train, vali, test)] == [["1", "2"], ["3"], ["4", "5"]]
-    again = dataset(tmp_path)
-    assert [again.split(split).items for split in SPLITS] == [3, 1, 2]
+    reopened = dataset(tmp_path)
+    assert [reopened.split(split).items for split in SPLITS] == [3, 1, 2]
     assert sorted(parsed) == ["test.txt", "train.txt", "vali.txt"]
 
 
-def test_the_width_of_train_holds_for_the_others(tmp_path, mine) -> None:
+def test_letor_files_take_the_width_of_train_for_every_split(tmp_path, mine) -> None:
     write(mine, vali="1 qid:3 4:2\n")
     message = refused(lambda: dataset(tmp_path).split("vali"))
     assert message.startswith(f"{mine}/vali.txt:1: '4:2'; ")
@@ -75,25 +79,26 @@ def test_the_width_of_train_holds_for_the_others(tmp_path, mine) -> None:
     assert [wide.split(split).width for split in SPLITS] == [7, 7, 7]
 
 
-def test_settings_reach_the_reader_and_the_cache_key(tmp_path, mine) -> None:
+def test_letor_files_pass_settings_to_reader_and_cache_key(tmp_path, mine) -> None:
     write(mine, train="3 qid:1 1:1\n0 qid:2 1:2\n0.5 qid:1 1:3\n")
     real = dataset(tmp_path, labels="real", regroup=True).split("train")
     assert real.labels.tolist() == [3, 0.5, 0]
-    for knobs, words in (
+    for knobs, expected in (
         ({"labels": "real"}, "query id '1' comes back"),
         ({"regroup": True}, "train.txt:3: label '0.5'; expected a grade"),
         ({"max_grade": 2}, "train.txt:1: label '3'; expected a grade, a whole number from 0 to 2"),
     ):
-        assert words in refused(lambda knobs=knobs: dataset(tmp_path, **knobs).split("train"))
+        message = refused(lambda knobs=knobs: dataset(tmp_path, **knobs).split("train"))
+        assert expected in message
     assert list((tmp_path / "cache").glob("*.tmp")) == []
 
 
-def test_a_changed_file_is_parsed_again(tmp_path, mine, parsed) -> None:
+def test_letor_files_parse_a_changed_file_again(tmp_path, mine, parsed) -> None:
     path = mine / "train.txt"
     first = dataset(tmp_path).split("train")
-    before = path.stat()
+    old_status = path.stat()
     path.write_text(TEXT["train"].replace("1:4", "1:5"))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(path, ns=(old_status.st_atime_ns, old_status.st_mtime_ns))
     second = dataset(tmp_path).split("train")
     assert (first.features[2, 0], second.features[2, 0]) == (4, 5)
     assert first.digest != second.digest
@@ -102,14 +107,14 @@ def test_a_changed_file_is_parsed_again(tmp_path, mine, parsed) -> None:
     assert parsed == ["train.txt"] * 2  # the first content is still in the cache
 
 
-def test_a_file_that_changes_after_it_was_hashed(tmp_path, mine, monkeypatch) -> None:
+def test_letor_files_refuse_a_file_that_changes_meanwhile(tmp_path, mine, monkeypatch) -> None:
     digests = iter(("0" * 64, "1" * 64))
     monkeypatch.setattr(files, "file_digest", lambda *_: next(digests))
     message = refused(lambda: dataset(tmp_path).split("train"))
     assert message.startswith(f"{mine}/train.txt: changed while it was read; run again")
 
 
-def test_folds(tmp_path) -> None:
+def test_letor_files_read_folds(tmp_path) -> None:
     mine = tmp_path / "data" / "mine"
     for fold in (1, 2):
         write(mine / f"Fold{fold}", train=f"{fold} qid:1 1:1\n")
@@ -126,99 +131,110 @@ def test_folds(tmp_path) -> None:
         assert message == f"dataset.fold={fold}: give a whole number from 1 to 5"
 
 
-def test_names_that_are_numbers_or_too_long(tmp_path, mine, monkeypatch) -> None:
+def test_letor_files_accept_numbers_as_names_and_refuse_long_names(
+    tmp_path, mine, monkeypatch
+) -> None:
     write(tmp_path / "2024" / "2025")
     monkeypatch.chdir(tmp_path)
     data = LetorFiles(name="letor", folder=2025, data_dir=2024, cache_dir=2026)
     assert data.split("train").features.shape == (3, 3)
     assert (tmp_path / "2026").is_dir()
-    for key, words in (("folder", "set dataset.folder"), ("cache_dir", "set cache_dir=DIR")):
+    for key, expected in (("folder", "set dataset.folder"), ("cache_dir", "set cache_dir=DIR")):
         knobs = {key: str(tmp_path / ("a" * 300))}
-        assert words in refused(lambda knobs=knobs: dataset(tmp_path, **knobs).split("train"))
+        message = refused(lambda knobs=knobs: dataset(tmp_path, **knobs).split("train"))
+        assert expected in message
 
 
-def test_missing_files_are_named(tmp_path) -> None:
-    mine, check = tmp_path / "data" / "mine", dataset(tmp_path).check
-    said = f"{mine}: no file train.txt, vali.txt; set dataset.folder"
-    assert said in refused(check)
+def test_letor_files_name_missing_files(tmp_path) -> None:
+    mine = tmp_path / "data" / "mine"
+    check = dataset(tmp_path).check
+    assert f"{mine}: no file train.txt, vali.txt; set dataset.folder" in refused(check)
     write(mine, train=TEXT["train"], valid=TEXT["vali"])
     assert "no file vali.txt; " in refused(check)
     assert dataset(tmp_path).split("train").items == 3  # what is there can be used
     (mine / "vali.txt").mkdir()
     assert "no file vali.txt; " in refused(check), "a folder is none"
     remedy = public_sets()["web30k"].how_to_get(tmp_path / "data")
-    unknown = refused(lambda: dataset(tmp_path).split("dev"), ConfigError)
-    assert "choose one of train, vali" in unknown
+    message = refused(lambda: dataset(tmp_path).split("dev"), ConfigError)
+    assert "choose one of train, vali" in message
     assert "dataset.folder=NAME" in refused(lambda: dataset(tmp_path, folder=None), ConfigError)
     check = dataset(tmp_path, name="web30k", folder="MSLR-WEB30K", folds=5, fold=1).check
     assert refused(check).endswith(remedy)
 
 
-# Lists that are made.
+# Synthetic lists.
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lists]:
+def synthetic_lists(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lists]:
     """The three splits of 300 queries."""
     cache = tmp_path_factory.mktemp("cache")
     dataset = SyntheticLists(queries=300, seed=0, cache_dir=cache)
     return {split: dataset.split(split) for split in SPLITS}
 
 
-def test_sizes_of_the_splits_and_three_percent_empty(made, tmp_path) -> None:
-    assert [len(made[split]) for split in SPLITS] == [300, 100, 100]
-    assert all(round(EMPTY * len(lists)) == lists.empty.sum() for lists in made.values())
-    one = SyntheticLists(queries=1, seed=0, cache_dir=tmp_path)
-    assert [len(one.split(split)) for split in SPLITS] == [1, 1, 1]
+def test_synthetic_lists_have_the_sizes_of_web30k(synthetic_lists, tmp_path) -> None:
+    assert [len(synthetic_lists[split]) for split in SPLITS] == [300, 100, 100]
+    assert all(round(EMPTY * len(lists)) == lists.empty.sum() for lists in synthetic_lists.values())
+    smallest = SyntheticLists(queries=1, seed=0, cache_dir=tmp_path)
+    assert [len(smallest.split(split)) for split in SPLITS] == [1, 1, 1]
     lengths = draw_lengths(np.random.default_rng(0), 18919)
     assert lengths.sum() == pytest.approx(2_270_296, rel=0.01)
     assert (lengths.min(), (lengths > 1000).sum() > 10, lengths.max() <= 1251) == (1, True, True)
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_columns_suit_the_published_transform(made, split) -> None:
-    features = made[split].features
+def test_synthetic_lists_suit_the_published_recipe(synthetic_lists, split) -> None:
+    features = synthetic_lists[split].features
     recipe = OmegaConf.load(Path(__file__).parents[1] / "configs/transform/web30k.yaml")
-    negative, free = list(recipe.negate), list(recipe.never_log)
+    negative = list(recipe.negate)
+    free = list(recipe.never_log)
     assert (features[:, negative] < 0).all()
     assert (np.delete(features, negative + free, axis=1) >= 0).all()
     assert (features[:, free] < 0).any()
 
 
-def test_relevance_shows_only_beside_the_rest_of_the_list(made: dict[str, Lists]) -> None:
-    """A column tells little of the grade; how far it is from its list's mean tells much."""
-    lists = made["train"]
+def test_synthetic_lists_show_relevance_only_within_the_list(
+    synthetic_lists: dict[str, Lists],
+) -> None:
+    """A column says little about the grade; its distance from the list's mean says much."""
+    lists = synthetic_lists["train"]
     log = np.log(lists.features[:, 45:50]).mean(axis=1)
-    of = np.repeat(np.arange(len(lists)), lists.lengths)
-    centre = np.bincount(of, log) / lists.lengths
-    own = np.abs(log - log.mean())
-    in_list = np.abs(log - centre[of])
+    numbers = np.repeat(np.arange(len(lists)), lists.lengths)
+    centres = np.bincount(numbers, log) / lists.lengths
+    distance_from_all = np.abs(log - log.mean())
+    distance_in_list = np.abs(log - centres[numbers])
 
-    def within(values: np.ndarray) -> float:
-        mean = np.bincount(of, values) / lists.lengths
-        label = lists.labels - (np.bincount(of, lists.labels) / lists.lengths)[of]
-        return float(np.corrcoef(values - mean[of], label)[0, 1])
+    def correlation(values: np.ndarray) -> float:
+        means = np.bincount(numbers, values) / lists.lengths
+        mean_labels = np.bincount(numbers, lists.labels) / lists.lengths
+        labels = lists.labels - mean_labels[numbers]
+        return float(np.corrcoef(values - means[numbers], labels)[0, 1])
 
-    assert within(in_list) < -0.3
-    assert abs(within(own)) < 0.2
-    assert within(np.log(lists.features[:, 105:110]).mean(axis=1)) > 0.2  # match: for everyone
+    assert correlation(distance_in_list) < -0.3
+    assert abs(correlation(distance_from_all)) < 0.2
+    assert correlation(np.log(lists.features[:, 105:110]).mean(axis=1)) > 0.2  # match: for everyone
 
 
-def test_the_recipe_alone_gives_the_arrays(made: dict[str, Lists], tmp_path: Path) -> None:
-    again = SyntheticLists(queries=300, seed=0, cache_dir=tmp_path).split("test")
+def test_synthetic_lists_depend_on_the_recipe_alone(
+    synthetic_lists: dict[str, Lists], tmp_path: Path
+) -> None:
+    repeated = SyntheticLists(queries=300, seed=0, cache_dir=tmp_path).split("test")
     for field in ("features", "labels", "offsets", "qids", "digest"):
-        np.testing.assert_array_equal(getattr(again, field), getattr(made["test"], field))
-    other = SyntheticLists(queries=300, seed=2**70, cache_dir=tmp_path)
-    lists = [made["vali"], made["test"], other.split("vali")]
-    assert len({each.digest for each in lists}) == 3
-    assert len({each.labels.tobytes() for each in lists}) == 3
-    assert len({each.features[:, 105].tobytes() for each in lists}) == 3
-    assert len(set(np.concatenate([made[split].qids for split in SPLITS]))) == 500
+        np.testing.assert_array_equal(
+            getattr(repeated, field), getattr(synthetic_lists["test"], field)
+        )
+    large_seed = SyntheticLists(queries=300, seed=2**70, cache_dir=tmp_path)
+    splits = [synthetic_lists["vali"], synthetic_lists["test"], large_seed.split("vali")]
+    assert len({lists.digest for lists in splits}) == 3
+    assert len({lists.labels.tobytes() for lists in splits}) == 3
+    assert len({lists.features[:, 105].tobytes() for lists in splits}) == 3
+    assert len(set(np.concatenate([synthetic_lists[split].qids for split in SPLITS]))) == 500
 
 
-def test_a_change_of_the_arrays_needs_a_new_version(made: dict[str, Lists]) -> None:
+def test_synthetic_lists_of_this_version_do_not_change(synthetic_lists: dict[str, Lists]) -> None:
     """Lengths and grades are exact everywhere, so a digest of them stands for the generator."""
-    lists = made["vali"]
+    lists = synthetic_lists["vali"]
     digest = hashlib.sha256(lists.offsets.tobytes() + lists.labels.tobytes()).hexdigest()
     assert (synthetic.VERSION, digest[:16]) == (1, "8e33ae500311f0dd")
     shown = lists.features[:: lists.items // 7, [0, 8, 15, 45, 57, 95, 110, 121, 129, 134]]
@@ -228,14 +244,16 @@ def test_a_change_of_the_arrays_needs_a_new_version(made: dict[str, Lists]) -> N
 @pytest.mark.parametrize(
     "wrong", [{"queries": 0}, {"queries": 2.5}, {"queries": True}, {"seed": -1}]
 )
-def test_settings_out_of_range(tmp_path: Path, wrong: dict[str, int]) -> None:
+def test_synthetic_lists_refuse_settings_out_of_range(
+    tmp_path: Path, wrong: dict[str, int]
+) -> None:
     dataset = SyntheticLists(**({"queries": 3, "seed": 0} | wrong), cache_dir=tmp_path)
     for use in (dataset.check, lambda: dataset.split("train")):
         assert f"dataset.{next(iter(wrong))}=" in refused(use, ConfigError)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_file_that_splits_share_is_named_once(tmp_path) -> None:
+def test_letor_files_name_a_shared_missing_file_once(tmp_path) -> None:
     shared = LetorFiles(
         name="x", folder="mine", data_dir=tmp_path, cache_dir=tmp_path / "cache", vali_share=0.2
     )

@@ -12,6 +12,7 @@ from conftest import compose
 from folders import refused
 from runs import identity, run
 
+from ltr.console.cli import call_command
 from ltr.errors import ConfigError
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.data_checks import check_metrics
@@ -67,7 +68,7 @@ def test_grades_come_from_train_and_are_kept(tmp_path: Path) -> None:
     assert identity(again) == identity(cfg)
 
     def evaluated(*more: str) -> str:
-        return evaluate_model(compose(f"checkpoint={out}", *more, config="evaluate"))
+        return call_command(evaluate_model, compose(f"checkpoint={out}", *more, config="evaluate"))
 
     assert "11 grades" in evaluated()
     folder(tmp_path / "other", test=[[0, 11]])
@@ -215,7 +216,7 @@ def test_scores_of_other_tools_are_checked_in_the_same_way(tmp_path: Path) -> No
 
     def evaluated(*more: str) -> str:
         given = [f"scores={scores}", f"data={data}", "metrics_as=paper", *more]
-        return evaluate_scores(compose(*given, config="evaluate"))
+        return call_command(evaluate_scores, compose(*given, config="evaluate"))
 
     assert "5 grades" in evaluated("metrics=[err]")
     said = refused(lambda: evaluated("metrics=[err]", "convention.levels=4"), ConfigError)

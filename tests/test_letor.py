@@ -20,7 +20,7 @@ from ltr.data.letor import Malformed, Parser, Rules, item_ids, read_blocks, read
 from ltr.errors import ConfigError
 from ltr.kernels import letor as letor_kernel
 
-# What stands on a line, what is shown of it, and what is expected; more is tried beside the plain
+# A line, what the error shows of it, and what it expects; more lines are compared with the plain
 # reader below.
 MALFORMED = [
     (b"good qid:1 1:0", "label 'good'", "a whole number from 0 to 16777216 (or set dataset.labels"),
@@ -48,40 +48,40 @@ def write(folder: Path, content: bytes | str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("line", "found", "expected"), MALFORMED)
-def test_malformed_rows(tmp_path, line, found, expected) -> None:
+@pytest.mark.parametrize(("line", "shown", "expected"), MALFORMED)
+def test_read_letor_refuses_malformed_rows(tmp_path, line, shown, expected) -> None:
     for end in (b"", b"\r\n2 qid:1 1:0\r\n2 qid:1 x\n"):
         path = write(tmp_path, b"2 qid:1 1:0.5 2:1\n" + line + end)
-        said = refused(lambda path=path: read_letor(path))
-        assert said.startswith(f"{path}:2: {found}; expected ")
-        assert expected in said
+        message = refused(lambda path=path: read_letor(path))
+        assert message.startswith(f"{path}:2: {shown}; expected ")
+        assert expected in message
 
 
-def test_settings(tmp_path) -> None:
+def test_rules_limit_widths_and_labels(tmp_path) -> None:
     path = write(tmp_path, "0 qid:1 1:1\n\n# comment\n0 qid:1 4:1\n5 qid:1 2:1")
     assert read_letor(path, Rules(width=4)).width == 4
-    for knobs, said in (
+    for knobs, expected in (
         ({"width": 3}, "4: '4:1'; expected index:value, an index from 1 to 3 (dataset.width)"),
         ({"max_grade": 4}, "5: label '5'; expected a grade, a whole number from 0 to 4 (or set"),
         ({"labels": "real", "max_grade": 4}, "5: label '5'; expected a number from 0 to 4"),
     ):
         message = refused(lambda knobs=knobs: read_letor(path, Rules(**knobs)))
-        assert message.startswith(f"{path}:{said}")
+        assert message.startswith(f"{path}:{expected}")
     for label in ("-0.5", "inf", "1e39"):
         path = write(tmp_path, f"{label} qid:1 1:1")
         message = refused(lambda path=path: read_letor(path, Rules(labels="real")))
         assert f"1: label '{label}'" in message
-    for bad, words in (
+    for knobs, expected in (
         ({"labels": "grades"}, "dataset.labels=grades is not known: choose one of grade, real"),
         ({"width": 0}, "dataset.width=0 is out of range"),
         ({"max_grade": 0}, "dataset.max_grade=0 is out of range"),
     ):
-        assert words in refused(lambda bad=bad: Rules(**bad), ConfigError)
+        assert expected in refused(lambda knobs=knobs: Rules(**knobs), ConfigError)
     grades = read_letor(write(tmp_path, "5000 qid:1 1:1\n16777216 qid:1 1:1")).labels
     assert grades.tolist() == [5000, 2**24]
 
 
-def test_query_id_that_comes_back(tmp_path) -> None:
+def test_read_letor_regroups_a_query_only_if_asked(tmp_path) -> None:
     path = write(
         tmp_path, "0 qid:a 1:1\n\n1 qid:b 1:2\n0 qid:b 1:3\n2 qid:a 1:4\n0 qid:c 1:5\n1 qid:b 1:6"
     )
@@ -97,15 +97,15 @@ def test_query_id_that_comes_back(tmp_path) -> None:
     assert "has 1,001 characters" in refused(lambda: read_letor(path))
 
 
-def test_files_that_cannot_be_read(tmp_path) -> None:
+def test_read_letor_refuses_unreadable_files(tmp_path) -> None:
     empty = write(tmp_path, "# nothing\r\n \t\n")
     missing = tmp_path / "vali.txt"
-    words = {empty: "no rows; expected rows", missing: "No such file", tmp_path: "a folder"}
-    for place, said in words.items():
-        assert said in refused(lambda place=place: read_letor(place))
+    messages = {empty: "no rows; expected rows", missing: "No such file", tmp_path: "a folder"}
+    for path, message in messages.items():
+        assert message in refused(lambda path=path: read_letor(path))
 
 
-def test_what_may_be_written(tmp_path) -> None:
+def test_read_letor_reads_every_allowed_notation(tmp_path) -> None:
     path = write(
         tmp_path,
         b"# a header\r\n"
@@ -127,7 +127,7 @@ def test_what_may_be_written(tmp_path) -> None:
     assert (lists.missing, dtypes) == (0, [np.float32, np.float32, np.int64])
 
 
-def test_comments_are_ids_of_items(tmp_path, monkeypatch) -> None:
+def test_item_ids_reads_the_comments(tmp_path, monkeypatch) -> None:
     path = write(
         tmp_path,
         "# a header\n2 qid:b 1:1 #docid = GX-1 inc = 0.5\n\n0 qid:a 1:2 # my id: 7 \r\n"
@@ -136,13 +136,13 @@ def test_comments_are_ids_of_items(tmp_path, monkeypatch) -> None:
     )
     for chunk in (1, 1 << 20):
         monkeypatch.setattr(letor, "CHUNK_BYTES", chunk)
-        seen = list[bytes]()
-        list(read_blocks(path, Rules(), seen.append))
-        ids = [one for text in seen for one in item_ids(text)]
+        texts = list[bytes]()
+        list(read_blocks(path, Rules(), texts.append))
+        ids = [item_id for text in texts for item_id in item_ids(text)]
         assert ids == ["GX-1", "my id: 7", "", "#2", "\u3000x\xa0", "a\xa0b"]
 
 
-def test_a_byte_order_mark_begins_a_file(tmp_path, monkeypatch) -> None:
+def test_read_letor_skips_a_byte_order_mark_at_the_beginning(tmp_path, monkeypatch) -> None:
     text = "# a header\n2 qid:b 1:1 # sku-1\n0 qid:b 1:2 # sku-2\n"
     for begin, chunk in itertools.product((text, text.split("\n", 1)[1]), (1, 1 << 20)):
         monkeypatch.setattr(letor, "CHUNK_BYTES", chunk)
@@ -155,7 +155,7 @@ def test_a_byte_order_mark_begins_a_file(tmp_path, monkeypatch) -> None:
     assert "no rows" in refused(lambda: read_letor(write(tmp_path, "".encode("utf-8-sig"))))
 
 
-def test_real_labels_and_rows_without_label(tmp_path) -> None:
+def test_read_letor_reads_real_labels_and_rows_without_label(tmp_path) -> None:
     path = write(tmp_path, "? qid:1 1:1\n qid:1 1:2\nqid:2 1:3 # new\n-3 qid:2 1:4\n")
     real = Rules(labels="real")
     lists = read_letor(path, Rules(labels="real", labelled=False))
@@ -163,24 +163,25 @@ def test_real_labels_and_rows_without_label(tmp_path) -> None:
     assert lists.features[:, 0].tolist() == [1, 2, 3, 4]
     assert lists.qids.tolist() == ["1", "2"]
     assert "1: label '?'" in refused(lambda: read_letor(path, real))
-    several = np.array([0.0, -3.0, -4.0]), "row {}".format  # of a table
-    assert refused(lambda: real.checked(*several)).startswith("row 1: label -3; expected")
+    table_labels = np.array([0.0, -3.0, -4.0])
+    message = refused(lambda: real.check_labels(table_labels, "row {}".format))
+    assert message.startswith("row 1: label -3; expected")
     labels = ["0.12345678901234567", "3.99999999999", "1.00000005960464", "0.1234567890123456789"]
     path = write(tmp_path, "".join(f"{label} qid:1 1:1\n" for label in labels))
-    assert read_letor(path, real).labels.tolist() == [np.float32(one) for one in labels]
+    assert read_letor(path, real).labels.tolist() == [np.float32(label) for label in labels]
 
 
-def test_pieces_of_a_file_are_one_file(tmp_path, monkeypatch) -> None:
+def test_read_letor_reads_chunks_of_any_size_alike(tmp_path, monkeypatch) -> None:
     rows = [f"{i % 3} qid:{i // 7} {i % 5 + 1}:{i} 9:1\n" for i in range(200)]
-    rows[150] = rows[150].replace(" 9:1", " 9:1 30:2")  # the width grows in a late piece
+    rows[150] = rows[150].replace(" 9:1", " 9:1 30:2")  # the width grows in a late chunk
     path = write(tmp_path, "".join(rows))
-    whole = read_letor(path)
+    expected = read_letor(path)
     for size in (333, 50, 1):
         monkeypatch.setattr(letor, "CHUNK_BYTES", size)
         write(tmp_path, "".join(rows))
         lists = read_letor(path)
         for name in ("features", "labels", "offsets", "qids"):
-            assert np.array_equal(getattr(lists, name), getattr(whole, name))
+            assert np.array_equal(getattr(lists, name), getattr(expected, name))
         write(tmp_path, "".join([*rows, "\n", "0 qid:99 1:0\n", "x\n", "y\n"]))
         assert refused(lambda: read_letor(path)).startswith(f"{path}:203: label 'x';")
         write(tmp_path, "".join([*rows, "\n", "0 qid:1 1:0\n"]))
@@ -188,7 +189,7 @@ def test_pieces_of_a_file_are_one_file(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_memory_is_bounded(tmp_path, monkeypatch) -> None:
+def test_read_blocks_needs_memory_for_a_few_chunks_only(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(letor, "CHUNK_BYTES", 1 << 14)
     monkeypatch.setattr(letor, "_FREED_BYTES", 0)
     row = "1 qid:{} " + " ".join(f"{i}:{i % 7}" for i in range(1, 35)) + "\n"
@@ -226,12 +227,13 @@ def plain_rows(text: bytes, rules: Rules) -> list[Row] | int:
         row = _ROW.fullmatch(line)
         if row is None:
             return number
-        pairs, label = re.findall(_PAIR, row[3]), 0.0
+        pairs = re.findall(_PAIR, row[3])
+        label = 0.0
         values = {int(index): float(value) for index, value in pairs}
         if rules.labelled:
             label = float(row[1]) if re.fullmatch(_NUMBER, row[1] or b"") else -1.0
-        fit = 0 <= label <= rules.largest_label and (rules.labels == "real" or label % 1 == 0)
-        if not fit or len(values) < len(pairs):
+        is_valid = 0 <= label <= rules.largest_label and (rules.labels == "real" or label % 1 == 0)
+        if not is_valid or len(values) < len(pairs):
             return number
         if not 1 <= min(values) <= max(values) <= rules.largest_index:
             return number
@@ -259,12 +261,15 @@ RULES = st.sampled_from([Rules(), Rules(width=5), Rules(labels="real"), Rules(la
 @st.composite
 def texts(draw) -> bytes:
     """Well-formed text."""
-    width, dense, lines = draw(st.integers(1, 6)), draw(st.booleans()), []
+    width = draw(st.integers(1, 6))
+    dense = draw(st.booleans())
+    lines = []
     for query in range(draw(st.integers(1, 4))):
         qid = f"{query}{draw(st.sampled_from(['', '-x', ':y', 'é']))}"
         for _ in range(draw(st.integers(1, 4))):
-            some = draw(st.sets(st.integers(1, width), min_size=1))
-            pairs = [f"{i}:{draw(NUMBERS)}" for i in (range(1, width + 1) if dense else some)]
+            sparse_indices = draw(st.sets(st.integers(1, width), min_size=1))
+            indices = range(1, width + 1) if dense else sparse_indices
+            pairs = [f"{index}:{draw(NUMBERS)}" for index in indices]
             label = f"{draw(st.integers(0, 4))}{draw(st.sampled_from(['', '.0']))}"
             blank = draw(st.sampled_from([" ", " ", " ", "  ", "\t"]))
             lines.append(blank.join([label, f"qid:{qid}", *pairs]) + draw(ENDS))
@@ -278,44 +283,42 @@ def corrupted(draw) -> bytes:
     """A text with one byte inserted, replaced or deleted, or cut off."""
     text = bytearray(draw(texts()))
     noise = draw(st.sampled_from([*b"0123456789.eE+-: \t\n\r\x0b\0#_\"'xnq,\xff", None]))
-    how = draw(st.sampled_from(["insert", "replace", "delete", "cut"]))
-    place = draw(st.integers(0, len(text) - 1))
-    end = {"insert": place, "cut": len(text)}.get(how, place + 1)
-    text[place:end] = b"" if noise is None or how in ("delete", "cut") else bytes([noise])
+    action = draw(st.sampled_from(["insert", "replace", "delete", "cut"]))
+    start = draw(st.integers(0, len(text) - 1))
+    end = {"insert": start, "cut": len(text)}.get(action, start + 1)
+    text[start:end] = b"" if noise is None or action in ("delete", "cut") else bytes([noise])
     return bytes(text)
 
 
 def check_as_plain(text: bytes, rules: Rules) -> bool:
-    """See that the kernel reads as the plain reader does; whether the text is well formed."""
+    """Check that the kernel reads as the plain reader does; return whether the text is valid."""
     plain = plain_rows(text, rules)
     if isinstance(plain, int):
         with pytest.raises(Malformed) as error:
             Parser(rules)(text)
         assert error.value.args[0] + 1 == plain, text
-        found = not error.value.args[2].startswith("label qid:ID") or re.search(
-            rb"[^\t-\r -~]", text
-        )
-        assert found, "what is wrong was not found"
+        is_explained = not error.value.args[2].startswith("label qid:ID")
+        assert is_explained or re.search(rb"[^\t-\r -~]", text), "no reason was found"
         return False
-    piece = Parser(rules)(text)
+    chunk = Parser(rules)(text)
     width = rules.width or max((max(values) for *_, values in plain), default=0)
     features = np.zeros((len(plain), width))
-    for out, (_, _, values) in zip(features, plain, strict=True):
-        out[[index - 1 for index in values]] = list(values.values())
+    for row, (_, _, values) in zip(features, plain, strict=True):
+        row[[index - 1 for index in values]] = list(values.values())
     with np.errstate(over="ignore", under="ignore"):
         single = features.astype(np.float32)
     single[~np.isfinite(single)] = np.nan
-    assert piece.features.tobytes() == single.tobytes(), text  # -0 and NaN too
-    assert piece.missing == np.isnan(single).sum()
-    assert piece.labels.tolist() == [np.float32(label) for label, *_ in plain]
+    assert chunk.features.tobytes() == single.tobytes(), text  # -0 and NaN too
+    assert chunk.missing == np.isnan(single).sum()
+    assert chunk.labels.tolist() == [np.float32(label) for label, *_ in plain]
     qids = [qid for _, qid, _ in plain]
-    runs = [(qid, len(list(same))) for qid, same in itertools.groupby(qids)]
-    assert [(qid, rows) for qid, _, rows in piece.runs] == runs
+    runs = [(qid, len(list(group))) for qid, group in itertools.groupby(qids)]
+    assert [(qid, rows) for qid, _, rows in chunk.runs] == runs
     return True
 
 
-def test_every_short_token_is_judged_alike() -> None:
-    """All tokens of up to four of these characters, as value, as index and as word."""
+def test_parser_judges_short_tokens_as_the_plain_reader_does() -> None:
+    """All tokens of up to four of these characters, as value, as index and as a pair."""
     accepted = 0
     for length in range(5):
         for token in map(bytes, itertools.product(b"07.eE+-", repeat=length)):
@@ -327,29 +330,29 @@ def test_every_short_token_is_judged_alike() -> None:
     assert accepted > 200
 
 
-def test_numbers_of_many_digits_are_read_to_the_last_bit_but_one() -> None:
-    rng, tokens = np.random.default_rng(0), ["1e-0000000000000000000001", "0." + 29 * "0" + "1"]
+def test_parser_reads_numbers_of_many_digits_to_the_last_bit_but_one() -> None:
+    rng = np.random.default_rng(0)
+    tokens = ["1e-0000000000000000000001", "0." + 29 * "0" + "1"]
     for power in rng.integers(-44, 38, 400):
         low = rng.uniform(1, 10) * 10.0**power
         tokens += [f"{low:.{rng.integers(30)}{form}}" for form in "fe"]
-    found = Parser(Rules())(
-        "".join(f"0 qid:1 1:{x}\n" for x in [*tokens, "1e" + "9" * 30]).encode()
-    )
-    assert (np.isnan(found.features).sum(), found.missing) == (1, 1)
+    rows = [f"0 qid:1 1:{token}\n" for token in [*tokens, "1e" + "9" * 30]]
+    chunk = Parser(Rules())("".join(rows).encode())
+    assert (np.isnan(chunk.features).sum(), chunk.missing) == (1, 1)
     expected = np.array(tokens, np.float64).astype(np.float32)
-    np.testing.assert_array_max_ulp(found.features[:-1, 0], expected, 1)
+    np.testing.assert_array_max_ulp(chunk.features[:-1, 0], expected, 1)
     short = [f"{rng.normal():.{digits}g}" for digits in range(1, 16) for _ in range(200)]
-    assert check_as_plain("".join(f"0 qid:1 1:{x}\n" for x in short).encode(), Rules())
+    assert check_as_plain("".join(f"0 qid:1 1:{token}\n" for token in short).encode(), Rules())
 
 
 @pytest.mark.slow
 @settings(max_examples=170, deadline=None)
 @given(st.one_of(texts(), corrupted(), corrupted()), RULES)
-def test_round_trip(text, rules) -> None:
+def test_parser_reads_random_text_as_the_plain_reader_does(text, rules) -> None:
     check_as_plain(text, rules)
 
 
-def test_without_numba_the_file_is_read_all_the_same(tmp_path, monkeypatch, caplog) -> None:
+def test_read_letor_works_without_numba(tmp_path, monkeypatch, caplog) -> None:
     path = write(tmp_path, "0 qid:1 1:1 2:-0.25 # x\n1 qid:2 1:1e400\n")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "numba", None)

@@ -22,10 +22,12 @@ from runs import run
 from sklearn.metrics import ndcg_score
 
 from ltr import metrics
+from ltr.console.cli import call_command
 from ltr.console.configs import CONFIGS
+from ltr.console.options import parse_options
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.inference.evaluate import chosen_conventions, evaluate_model
+from ltr.inference.evaluate import EvaluateOptions, chosen_conventions, evaluate_model
 from ltr.losses import neural_err_loss
 from ltr.metrics import Convention, Metric, err, mean_over_lists, ndcg, parse_metric
 from ltr.metrics.ordering import order_by_score
@@ -462,15 +464,19 @@ NAMED = {
 }
 
 
+def evaluate_conventions(defaults: dict[str, Any], *overrides: str) -> dict[str, Convention]:
+    """The conventions that ``ltr evaluate`` takes from ``overrides``."""
+    options = parse_options(EvaluateOptions, compose(*overrides, config="evaluate"))
+    return chosen_conventions(options.metrics_as, options.convention, defaults)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [path.stem for path in (CONFIGS / "metrics_as").glob("*.yaml")])
 def test_metrics_as_sets_every_key_but_levels(name: str) -> None:
     cfg = compose(f"metrics_as={name}")
     assert set(cfg.metrics_as[name]) == set(vars(Convention())) - {"levels"}
     assert make_convention(cfg) == NAMED[name]
-    assert chosen_conventions(compose(f"metrics_as={name}", config="evaluate"), {}) == {
-        name: NAMED[name]
-    }
+    assert evaluate_conventions({}, f"metrics_as={name}") == {name: NAMED[name]}
 
 
 def test_convention_keys_override_metrics_as() -> None:
@@ -478,13 +484,13 @@ def test_convention_keys_override_metrics_as() -> None:
     assert make_convention(cfg) == Convention("skip", [0, 1, 4], "letor", short="zero")
     assert make_convention(compose()) == Convention()
     assert make_convention(compose("dataset=mq2008")).levels == 3
-    cfg = compose("metrics_as=[letor4,trec]", "convention.empty=0.5", config="evaluate")
-    assert chosen_conventions(cfg, {"levels": 3}) == {
+    overrides = ["metrics_as=[letor4,trec]", "convention.empty=0.5"]
+    assert evaluate_conventions({"levels": 3}, *overrides) == {
         "letor4": Convention(empty=0.5, discount="letor", short="zero", levels=3),
         "trec": Convention(empty=0.5, gain="linear", levels=3),
     }
-    cfg = compose("convention.gain=[0,1]", config="evaluate")
-    assert chosen_conventions(cfg, {"empty": 0}) == {"own": Convention(0, [0, 1])}
+    conventions = evaluate_conventions({"empty": 0}, "convention.gain=[0,1]")
+    assert conventions == {"own": Convention(0, [0, 1])}
 
 
 @pytest.mark.parametrize(
@@ -525,12 +531,12 @@ def test_run_stores_its_convention_and_evaluate_takes_others(
     cfg = compose(*tiny, "epochs=1", "metrics_as=letor4", "metrics=[ndcg@5,map,mean_ndcg,err]")
     results = run(cfg, tmp_path, {})
     assert '"short": "zero"' in (tmp_path / "results.json").read_text()
-    text = evaluate_model(compose(f"checkpoint={tmp_path}", config="evaluate"))
+    text = call_command(evaluate_model, compose(f"checkpoint={tmp_path}", config="evaluate"))
     assert f"{results['test_mean_ndcg']:.4f}" in text
     assert text.endswith(Convention(0, discount="letor", short="zero", levels=3).describe())
     overrides = [f"checkpoint={tmp_path}", "metrics_as=[letor4,paper]", "metrics=[ndcg@5]"]
     both = compose(*overrides, f"output={tmp_path / 'queries.csv'}", config="evaluate")
-    table, described = evaluate_model(both).split("\n\n")[1:]
+    table, described = call_command(evaluate_model, both).split("\n\n")[1:]
     assert table.split()[-2] == f"{results['test_ndcg@5']:.4f}"
     assert described.splitlines()[1] == f"paper: {Convention(levels=3).describe()}"
     head = (tmp_path / "queries.csv").read_text().splitlines()[0]

@@ -17,6 +17,7 @@ from folders import refused, write_folder
 from processes import ROOT
 from runs import run
 
+from ltr.console.cli import call_command
 from ltr.console.compose import run_config, typed
 from ltr.console.configs import CONFIGS, files_of
 from ltr.console.keys import resolved
@@ -129,7 +130,9 @@ def test_a_checkpoint_calls_no_metric_without_trust(
     folder.mkdir()
 
     def evaluated(*overrides: str) -> str:
-        return evaluate_model(compose(f"checkpoint={folder}", *overrides, config="evaluate"))
+        return call_command(
+            evaluate_model, compose(f"checkpoint={folder}", *overrides, config="evaluate")
+        )
 
     run(cfg := compose(*tiny, *written.split(), "epochs=1"), folder, {})
     assert how_to_go_on(cfg, folder, is_sweep=False).endswith(

@@ -12,6 +12,7 @@ from folders import finish, refused
 from made_table import train_here, write_data
 from orders import typed
 
+from ltr.console.cli import call_command
 from ltr.errors import CheckpointError, ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
@@ -89,7 +90,9 @@ def test_the_choice_is_a_run_folder_and_a_row_that_fails_is_left_out(order, tmp_
     assert "is left out: no" in capsys.readouterr().err
     (page,) = (tmp_path / "out" / "tables").glob("*/table.html")
     assert str(page) in said
-    table = evaluate_model(typed("evaluate", [str(best.folder), f"cache_dir={tmp_path}/cache"]))
+    table = call_command(
+        evaluate_model, typed("evaluate", [str(best.folder), f"cache_dir={tmp_path}/cache"])
+    )
     assert f"{best.results['test']['ndcg@5']:.4f}" in table
     other = [
         f"output={tmp_path}/other", "select_on=map", "metrics_as=letor4", "rows=linear,adarank",
@@ -142,11 +145,15 @@ def test_the_kept_folder_is_whole_and_leads_to_the_data(order, tmp_path, monkeyp
     assert "ltr export a/b/best to=onnx" in said
     best = RunFolder(Path("a/b/best"))
     assert best.damage() is None
-    table = evaluate_model(typed("evaluate", ["a/b/best", f"cache_dir={tmp_path}/cache"]))
+    table = call_command(
+        evaluate_model, typed("evaluate", ["a/b/best", f"cache_dir={tmp_path}/cache"])
+    )
     assert f"{best.results['test']['ndcg@5']:.4f}" in table
     ranker = Ranker.load("a/b/best")
     ranker.save("deep/er/than/before")
-    ranked = evaluate_model(typed("evaluate", ["deep/er/than/before", "cache_dir=cache"]))
+    ranked = call_command(
+        evaluate_model, typed("evaluate", ["deep/er/than/before", "cache_dir=cache"])
+    )
     assert ranked.partition("\n")[2] == table.partition("\n")[2]
     monkeypatch.setattr("ltr.ranker.atomic_write", fails(OutputError("full")))
     with pytest.raises(OutputError):
@@ -169,11 +176,13 @@ def test_an_ensemble_is_explained_and_its_members_are_named(order, tmp_path) -> 
     best = RunFolder(tmp_path / "best")
     qid = best.queries.sort_values("items")["qid"].iloc[-1]
     given = [str(best.folder), "split=test", f"qid={qid}", f"output={tmp_path}/explained"]
-    said = explain(typed("explain", [*given, f"cache_dir={tmp_path}/cache"]))
+    said = call_command(explain, typed("explain", [*given, f"cache_dir={tmp_path}/cache"]))
     member = best.results["members"][0]["run"]
     assert "Leave-one-out effects" in said
     assert member in " ".join(said.split())
-    said = refused(lambda: importances(typed("importances", [str(best.folder)])), CheckpointError)
+    said = refused(
+        lambda: call_command(importances, typed("importances", [str(best.folder)])), CheckpointError
+    )
     assert member in said
 
 

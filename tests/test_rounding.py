@@ -1,4 +1,4 @@
-"""Numbers that float32 does not hold: which columns lose values, and that every reader says so."""
+"""Numbers that float32 does not hold: columns that lose values, and the warnings of readers."""
 
 import logging
 from pathlib import Path
@@ -19,7 +19,7 @@ from ltr.data.tables import Roles
 from ltr.ranker_rows import lists_of_rows
 
 AGE = np.arange(60) % 6
-LOST = {  # values, how many of the six are left
+LOSSY = {  # values, and how many of the six remain different
     "YYYYMMDD": (20240104 + AGE, 3),
     "seconds": (1_700_000_000 + 20 * AGE, 2),
     "below zero": (-(16_777_216 + AGE), 3),
@@ -27,7 +27,7 @@ LOST = {  # values, how many of the six are left
     "close fractions": (1 - 1e-9 * AGE, 1),
     "days with a time": (19_700.5 + AGE / 86_400, 1),
 }
-KEPT = {
+LOSSLESS = {
     "few digits": AGE / 10,
     "whole numbers up to 2^24": 16_777_211 + AGE,
     "large, but apart": 1e9 + 1e4 * AGE,
@@ -38,30 +38,30 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("name", LOST)
-def test_columns_that_lose_values_are_named_with_their_number(name) -> None:
-    values, left = LOST[name]
-    table = pa.table({"q": range(60), "kept": AGE, "lost": values})
+@pytest.mark.parametrize("name", LOSSY)
+def test_rounding_remarks_name_columns_that_lose_values(name) -> None:
+    values, remaining = LOSSY[name]
+    table = pa.table({"q": range(60), "exact": AGE, "lossy": values})
     remarks = lists_of(table, Roles("q"), labelled=False).remarks
-    assert f"lost (6 different values become {left}):" in remarks["rounding"]
-    assert "kept" not in remarks["rounding"]
+    assert f"lossy (6 different values become {remaining}):" in remarks["rounding"]
+    assert "exact" not in remarks["rounding"]
     frame = table.to_pandas()
-    read = lists_of_rows(Ranker(), frame[["kept", "lost"]], frame["q"], y=AGE, reset=True)
-    assert read.remarks == remarks
+    lists = lists_of_rows(Ranker(), frame[["exact", "lossy"]], frame["q"], y=AGE, reset=True)
+    assert lists.remarks == remarks
     array = np.stack([AGE.astype(values.dtype), values], axis=1)
-    read = lists_of_rows(Ranker(), array, frame["q"], y=AGE, reset=True)
-    assert f"column 1 (6 different values become {left}):" in read.remarks["rounding"]
+    lists = lists_of_rows(Ranker(), array, frame["q"], y=AGE, reset=True)
+    assert f"column 1 (6 different values become {remaining}):" in lists.remarks["rounding"]
 
 
-@pytest.mark.parametrize("name", KEPT)
-def test_columns_that_lose_nothing_are_not_named(name) -> None:
+@pytest.mark.parametrize("name", LOSSLESS)
+def test_rounding_remarks_do_not_name_lossless_columns(name) -> None:
     large = name in ("large, but apart", "constant", "missing")  # other blocks may have others
-    assert large or not len(inexact_values(KEPT[name]))
-    table = pa.table({"q": range(60), "kept": KEPT[name]})
+    assert large or not len(inexact_values(LOSSLESS[name]))
+    table = pa.table({"q": range(60), "exact": LOSSLESS[name]})
     assert lists_of(table, Roles("q"), labelled=False).remarks == {}
 
 
-def test_random_numbers_are_not_named_and_most_columns_are_not_looked_at() -> None:
+def test_rounding_remarks_do_not_name_random_numbers() -> None:
     rng = np.random.default_rng(0)
     numbers = rng.normal(size=(20_000, 3)) * [1, 1e6, 1e9] + [0, 0, 1e6]
     assert inexact_columns(numbers[:, :1]) == {}
@@ -70,18 +70,22 @@ def test_random_numbers_are_not_named_and_most_columns_are_not_looked_at() -> No
         assert lists_of(table, Roles("q"), labelled=False).remarks == {}
 
 
-def test_values_of_all_blocks_are_counted() -> None:
+def test_assemble_counts_inexact_values_of_all_blocks() -> None:
     def block(values: np.ndarray) -> Block:
-        features = values.astype(np.float32)[:, None]
-        places, zeros = np.arange(len(values)), np.zeros(len(values), np.float32)
-        inexact = {0: inexact_values(values)}
-        return Block(features, zeros, [*map(str, places)], places, inexact=inexact)
+        indices = np.arange(len(values))
+        return Block(
+            values.astype(np.float32)[:, None],
+            labels=np.zeros(len(values), np.float32),
+            queries=[*map(str, indices)],
+            query_indices=indices,
+            inexact={0: inexact_values(values)},
+        )
 
-    read = assemble([block(np.array([2.0**24, 2.0**24 + 3])), block(np.array([2.0**24 + 1, 1e8]))])
-    assert "feature 1 (4 different values become 3)" in read.remarks["rounding"]
+    lists = assemble([block(np.array([2.0**24, 2.0**24 + 3])), block(np.array([2.0**24 + 1, 1e8]))])
+    assert "feature 1 (4 different values become 3)" in lists.remarks["rounding"]
 
 
-def test_columns_that_are_constant_in_each_file_are_named(tmp_path) -> None:
+def test_rounding_remarks_name_columns_constant_in_each_file(tmp_path) -> None:
     """A folder of one file a day: no file has two dates, but the table has."""
     (tmp_path / "days").mkdir()
     for age in range(6):
@@ -97,19 +101,19 @@ def write_letor(path: Path, values: np.ndarray) -> None:
     path.write_text("".join(rows))
 
 
-def test_letor_text_says_so_too(tmp_path) -> None:
+def test_read_letor_names_columns_that_lose_values(tmp_path) -> None:
     path = tmp_path / "train.txt"
     for name in ("YYYYMMDD", "seconds", "below zero"):
-        values, left = LOST[name]
+        values, remaining = LOSSY[name]
         write_letor(path, values)
-        said = read_letor(path).remarks["rounding"]
-        assert f"feature 3 (6 different values become {left}):" in said
+        remark = read_letor(path).remarks["rounding"]
+        assert f"feature 3 (6 different values become {remaining}):" in remark
     for name in ("few digits", "whole numbers up to 2^24", "large, but apart", "missing"):
-        write_letor(path, KEPT[name])
+        write_letor(path, LOSSLESS[name])
         assert read_letor(path, Rules(width=3)).remarks == {}
 
 
-def test_a_data_set_says_it_once_also_from_its_cache(tmp_path, caplog) -> None:
+def test_table_files_warn_once_also_from_the_cache(tmp_path, caplog) -> None:
     frame = pd.DataFrame({"q": np.arange(60) // 6, "y": AGE, "day": 20240104 + AGE, "b": AGE})
     frame.to_csv(tmp_path / "items.csv")  # writes the row numbers too
     knobs = {"data_dir": tmp_path, "cache_dir": tmp_path / "cache", "query": "q", "label": "y"}
@@ -119,15 +123,16 @@ def test_a_data_set_says_it_once_also_from_its_cache(tmp_path, caplog) -> None:
         table = TableFiles(name="table", path="items.csv", **knobs)
         lists = [table.split(split) for split in ("train", "vali", "test")]
         assert lists[0].columns.names == ("day", "b")
-        said = [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
-        assert sorted(one.partition(": ")[2][:20] for one in said) == [
-            "no name, so not a fe", "numbers of more digi"
-        ]  # fmt: skip
-        assert all(one.startswith(f"{tmp_path}/items.csv: ") for one in said)
+        warnings = [
+            record.getMessage() for record in caplog.records if record.levelno > logging.INFO
+        ]
+        remarks = sorted(warning.partition(": ")[2][:20] for warning in warnings)
+        assert remarks == ["no name, so not a fe", "numbers of more digi"]
+        assert all(warning.startswith(f"{tmp_path}/items.csv: ") for warning in warnings)
 
 
 @pytest.mark.slow
-def test_a_ranker_says_it_when_it_is_trained_and_when_it_predicts(caplog) -> None:
+def test_ranker_warns_of_lost_values_in_fit_and_predict(caplog) -> None:
     frame = pd.DataFrame({"qid": np.arange(60) // 6, "day": 20240104.0 + AGE, "b": AGE})
     ranker = Ranker("linear", "listnet", epochs=1, threads=1, verbose=0)
     ranker.fit(frame, AGE, eval_set=[(frame, AGE)])

@@ -10,6 +10,7 @@ from conftest import compose, make_lists
 from made_trees import after, reading, tensors
 from runs import run
 
+from ltr.console.cli import call_command
 from ltr.console.compose import typed
 from ltr.data.lists import Lists
 from ltr.errors import CheckpointError, ConfigError, DataError, TrainingError
@@ -151,7 +152,9 @@ def test_a_run_is_trained_resumed_kept_and_its_features_listed(model, letor_fold
     run(cfg, tmp_path / "cut", choices)
     np.testing.assert_array_equal(*(RunFolder(tmp_path / n).scores for n in ("cut", "whole")))
     kept = load_model(str(tmp_path / "cut"), torch.device("cpu")).model
-    assert "of 5 features used" in importances(typed("importances", [f"{tmp_path}/cut"]))
+    assert "of 5 features used" in call_command(
+        importances, typed("importances", [f"{tmp_path}/cut"])
+    )
     state = kept.get_extra_state()
     for name in state:
         for wrong in (state[name] * torch.nan, state[name][None]):

@@ -11,6 +11,7 @@ from conftest import compose, make_lists, write_letor
 from folders import finish, refused
 
 from ltr.analysis.scores_file import read_scores
+from ltr.console.cli import call_command
 from ltr.console.compose import typed
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import FILES, RunFolder, write_queries, write_results, write_scores
@@ -131,13 +132,13 @@ def cells(text: str) -> dict[str, list[str]]:
 def test_the_same_scores_under_every_convention(files: tuple[Path, Path]) -> None:
     scores, data = files
     cfg = compose(f"scores={scores}", f"data={data}", config="evaluate")
-    title, table, described = evaluate_scores(cfg).split("\n\n")
+    title, table, described = call_command(evaluate_scores, cfg).split("\n\n")
     assert title == f"{scores} on {data}, 30 lists"
     assert table.split()[:6] == ["metric", "letor4", "lightgbm", "paper", "sklearn", "trec"]
     assert [line.partition(":")[0] for line in described.splitlines()] == table.split()[1:6]
     assert "paper: empty list = 1 (no label > 0; map, " in described
     assert described.count("3 grades") == 5
-    row = cells(evaluate_scores(cfg))["ndcg@10"]
+    row = cells(call_command(evaluate_scores, cfg))["ndcg@10"]
     assert row[1] == row[2]  # LightGBM counts as the paper
     assert len(set(row)) == 4
 
@@ -147,15 +148,15 @@ def test_keys_go_over_every_name_and_queries_are_written(files, tmp_path) -> Non
     given = f"scores={scores}", f"data={data}", "metrics=[ndcg@5,err]"
     names = "metrics_as=[letor4,paper]", "convention.empty=skip", "convention.levels=5"
     out = f"output={tmp_path / 'queries.csv'}"
-    text = evaluate_scores(compose(*given, *names, out, config="evaluate"))
+    text = call_command(evaluate_scores, compose(*given, *names, out, config="evaluate"))
     assert text.count("empty lists left out") == 2
     assert text.count("5 grades") == 2
     queries = pd.read_csv(tmp_path / "queries.csv")
     assert queries["paper ndcg@5"].isna().tolist() == queries["empty"].tolist()
     assert f"{queries['letor4 ndcg@5'].mean():.4f}" == cells(text)["ndcg@5"][0]
-    table = evaluate_scores(typed("evaluate", [*given, "metrics_as=trec,paper"]))
+    table = call_command(evaluate_scores, typed("evaluate", [*given, "metrics_as=trec,paper"]))
     assert cells(table)["metric"] == ["trec", "paper"]
-    alone = evaluate_scores(compose(*given, "metrics_as=paper", config="evaluate"))
+    alone = call_command(evaluate_scores, compose(*given, "metrics_as=paper", config="evaluate"))
     assert cells(alone)["metric"] == ["paper"]
     assert alone.endswith(Convention(levels=3).describe())
 
@@ -165,9 +166,9 @@ def test_batches_and_the_order_of_the_file_change_nothing(files, tmp_path) -> No
     scores, data = files
     given = "metrics_as=[letor4,sklearn]", "regroup=true"
     files = f"scores={scores}", f"data={data}"
-    whole = evaluate_scores(compose(*files, *given, config="evaluate"))
+    whole = call_command(evaluate_scores, compose(*files, *given, config="evaluate"))
     one_by_one = compose(*files, *given, "evaluation_items=1", config="evaluate")
-    assert evaluate_scores(one_by_one) == whole
+    assert call_command(evaluate_scores, one_by_one) == whole
 
     # queries that do not stand together: the items of each keep their order, ties too
     rows, values = data.read_text().splitlines(), scores.read_text().splitlines()
@@ -178,9 +179,11 @@ def test_batches_and_the_order_of_the_file_change_nothing(files, tmp_path) -> No
     named = [f"{rows[i].split()[1][4:]},{values[i]}" for i in order]
     theirs.write_text("\n".join(["qid,score", *named]))
     files = f"scores={theirs}", f"data={mixed}"
-    assert cells(evaluate_scores(compose(*files, *given, config="evaluate"))) == cells(whole)
+    assert cells(
+        call_command(evaluate_scores, compose(*files, *given, config="evaluate"))
+    ) == cells(whole)
     asked = compose(*files, config="evaluate")
-    assert "(or set regroup=true)" in refused(lambda: evaluate_scores(asked))
+    assert "(or set regroup=true)" in refused(lambda: call_command(evaluate_scores, asked))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +198,7 @@ def test_batches_and_the_order_of_the_file_change_nothing(files, tmp_path) -> No
     ],
 )
 def test_what_scores_cannot_go_with_is_refused(given, error, said) -> None:
-    assert said in refused(lambda: evaluate(typed("evaluate", given)), error)
+    assert said in refused(lambda: call_command(evaluate, typed("evaluate", given)), error)
 
 
 DATA = Path(os.environ.get("LTR_DATA_DIR", ""))
@@ -225,5 +228,5 @@ def test_official_files_give_the_official_figures() -> None:
             *("metrics_as=letor4", f"metrics=[{','.join(names.values())}]"),
             config="evaluate",
         )
-        found = cells(evaluate_scores(cfg))
+        found = cells(call_command(evaluate_scores, cfg))
         assert {name: found[ours][0] for name, ours in names.items()} == printed

@@ -14,7 +14,7 @@ import pytest
 from made_columns import lists_of
 
 from ltr.data.tables import Roles
-from ltr.inference.export.command import digest_of, sha256
+from ltr.inference.export.command import file_sha256, manifest_digest
 
 pytest.importorskip("fastapi")
 pytest.importorskip("httpx2")
@@ -52,8 +52,8 @@ def write_model(folder: Path, **more: object) -> Path:
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     told = {"features": ["price", "age", "stock"], "model": "Linear", "dataset": "shop"}
     told |= more
-    told["sha256"] = {"files": {"model.onnx": sha256(folder / "model.onnx")}}
-    told["sha256"]["manifest"] = digest_of(told)
+    told["sha256"] = {"files": {"model.onnx": file_sha256(folder / "model.onnx")}}
+    told["sha256"]["manifest"] = manifest_digest(told)
     (folder / "manifest.json").write_text(json.dumps(told))
     return folder
 

@@ -27,30 +27,31 @@ CELLS: dict[str, Any] = {
 ROLES = {"query": "q", "label": "y", "weight": "w", "categories": ("c",), "id": ("id",)}
 
 
-def made(cells: dict[str, Any] | None = None, **roles: Any) -> Lists:
+def read_lists(cells: dict[str, Any] | None = None, **roles: Any) -> Lists:
     return lists_of(pa.table(CELLS | (cells or {})), Roles(**(ROLES | roles)))
 
 
-def features_of(values: Any, **known: Any) -> list[float]:
+def features_of(values: Any, columns: Columns | None = None) -> list[float]:
     cells = {"q": range(len(values)), "x": values}
-    read = lists_of(pa.table(cells), Roles("q", features=("x",)), labelled=False, **known)
-    return read.features[:, 0].tolist()
+    roles = Roles("q", features=("x",))
+    lists = lists_of(pa.table(cells), roles, columns=columns, labelled=False)
+    return lists.features[:, 0].tolist()
 
 
-def test_rows_of_a_query_come_together_and_say_where_they_were() -> None:
-    read = made()
-    assert read.qids.tolist() == ["b", "a", "c"]
-    assert read.rows.tolist() == [0, 2, 1, 3]
-    assert read.labels.tolist() == [1, 2, 0, 0]
-    assert read.weights.tolist() == [2, 0.5, 1]
+def test_table_blocks_become_lists_whose_rows_are_together() -> None:
+    lists = read_lists()
+    assert lists.qids.tolist() == ["b", "a", "c"]
+    assert lists.rows.tolist() == [0, 2, 1, 3]
+    assert lists.labels.tolist() == [1, 2, 0, 0]
+    assert lists.weights.tolist() == [2, 0.5, 1]
     expected = [[0.5, 1], [np.nan, np.nan], [np.nan, 2], [-3, 1]]
-    np.testing.assert_equal(read.features.tolist(), expected)
-    assert read.missing == 3
-    other = made({"x": [0.5, None, 1e39, -4.0]}).with_digest()
-    assert read.with_digest().digest == made().with_digest().digest != other.digest
+    np.testing.assert_equal(lists.features.tolist(), expected)
+    assert lists.missing == 3
+    changed = read_lists({"x": [0.5, None, 1e39, -4.0]}).with_digest()
+    assert lists.with_digest().digest == read_lists().with_digest().digest != changed.digest
 
 
-def test_numbers() -> None:
+def test_table_blocks_read_numbers_of_every_type() -> None:
     for values, expected in (
         (pa.array([True, False, None]), [1, 0, np.nan]),
         (pa.array([Decimal("1.25"), None]), [1.25, np.nan]),
@@ -63,7 +64,7 @@ def test_numbers() -> None:
         np.testing.assert_equal(features_of(values), [float(value) for value in expected])
 
 
-def test_query_ids_of_any_type() -> None:
+def test_table_blocks_read_query_ids_of_every_type() -> None:
     for values, expected in (
         ([2**60 + 1, 2**60], [str(2**60 + 1), str(2**60)]),
         ([DAY, DAY], ["2026-01-02"]),
@@ -71,39 +72,39 @@ def test_query_ids_of_any_type() -> None:
         (pa.array(["x", "y"]).dictionary_encode(), ["x", "y"]),
         ([b"\xff", b"a"], ["\\xff", "a"]),
     ):
-        read = lists_of(pa.table({"q": values, "x": [1, 2]}), Roles("q"), labelled=False)
-        assert read.qids.tolist() == expected
+        lists = lists_of(pa.table({"q": values, "x": [1, 2]}), Roles("q"), labelled=False)
+        assert lists.qids.tolist() == expected
 
 
-def test_categories_are_those_of_train_the_most_frequent_first() -> None:
+def test_find_columns_lists_the_most_frequent_values_of_a_category_first() -> None:
     texts = ["d", "a", "b", "b", "c", "c", "", None]
     cells = {"q": range(8), "c": texts}
     roles = Roles("q", categories=("c",), category_values=3)
-    read = lists_of(pa.table(cells), roles, labelled=False)
-    columns = read.columns
+    lists = lists_of(pa.table(cells), roles, labelled=False)
+    columns = lists.columns
     assert columns == Columns(("c",), {"c": ("b", "c", "a")})
     state = columns.state()
     assert Columns.from_state(state) == columns
     for wrong in ({"names": ["c", "c"]}, {"names": ["d"]}, {"categories": {"c": ["b", 1]}}):
         with pytest.raises(ValueError, match="each name stands once"):
             Columns.from_state(state | wrong)
-    np.testing.assert_equal(read.features[:, 0].tolist(), [0, 3, 1, 1, 2, 2, np.nan, np.nan])
+    np.testing.assert_equal(lists.features[:, 0].tolist(), [0, 3, 1, 1, 2, 2, np.nan, np.nan])
 
     later = pa.table({"another": ["text"], "c": ["new"], "q": [1]})
     codes = lists_of(later, roles, columns=columns, labelled=False).features
     assert codes.tolist() == [[0]], "by name; an unseen value is 0"
 
 
-def test_a_category_is_known_by_its_text_whatever_the_type() -> None:
-    known = Columns(("x",), {"x": ("1", "2", "true")})
+def test_table_blocks_code_a_category_by_its_text_whatever_the_type() -> None:
+    columns = Columns(("x",), {"x": ("1", "2", "true")})
     for values in ([1, 2], [1.0, 2.0], ["1", "2"], ["1.0", "2.0"]):
-        assert features_of(values, columns=known) == [1, 2]
+        assert features_of(values, columns=columns) == [1, 2]
     for values in ([True], ["True"], ["true"]):
-        assert features_of(values, columns=known) == [3]
+        assert features_of(values, columns=columns) == [3]
 
 
-def test_what_cannot_be_read_is_one_line() -> None:
-    for cells, roles, words in (
+def test_table_blocks_refuse_unreadable_cells_in_one_line() -> None:
+    for cells, roles, expected in (
         ({"q": ["a", None, "b", "c"]}, {}, ["row 2", "no query id", "'q'"]),
         ({"q": ["a", "b", "", "c"]}, {}, ["row 3", "no query id"]),
         ({"q": ["a" * 1001] * 4}, {}, ["1,001 characters"]),
@@ -122,20 +123,21 @@ def test_what_cannot_be_read_is_one_line() -> None:
         ({}, {"label": "Yy"}, ["'Yy'", "dataset.label", "it has q, y"]),
         ({}, {"categories": ("colour",)}, ["'colour'", "dataset.categories"]),
     ):
-        said = refused(lambda cells=cells, roles=roles: made(cells, **roles), DataError)
-        assert all(word in said for word in words), said
+        message = refused(lambda cells=cells, roles=roles: read_lists(cells, **roles), DataError)
+        assert all(text in message for text in expected), message
 
 
-def test_a_table_without_rows_a_feature_or_single_names() -> None:
-    given = {"columns": Columns(("x", "price"), {})}
-    assert "'price'" in refused(lambda: lists_of(pa.table(CELLS), Roles(**ROLES), **given))
-    assert "no rows" in refused(lambda: lists_of(pa.table(CELLS).slice(0, 0), Roles(**ROLES)))
-    twice = pa.table([[1], [2]], names=["q", "q"])
-    assert "two columns" in refused(lambda: lists_of(twice, Roles("q"), labelled=False))
+def test_table_blocks_refuse_a_table_without_rows_a_feature_or_unique_names() -> None:
+    roles = Roles(**ROLES)
+    columns = Columns(("x", "price"), {})
+    assert "'price'" in refused(lambda: lists_of(pa.table(CELLS), roles, columns=columns))
+    assert "no rows" in refused(lambda: lists_of(pa.table(CELLS).slice(0, 0), roles))
+    duplicate = pa.table([[1], [2]], names=["q", "q"])
+    assert "two columns" in refused(lambda: lists_of(duplicate, Roles("q"), labelled=False))
 
 
-def test_roles_that_do_not_go_together() -> None:
-    for roles, word in (
+def test_roles_refuse_conflicts() -> None:
+    for roles, expected in (
         ({"label": "q"}, "one role"),
         ({"features": ("x", "y")}, "one role"),
         ({"categories": ("c", "w")}, "one role"),
@@ -143,22 +145,23 @@ def test_roles_that_do_not_go_together() -> None:
         ({"category_values": True}, "whole number"),
         ({"query": None}, "dataset.query"),
     ):
-        assert word in refused(lambda roles=roles: Roles.of(ROLES | roles), ConfigError)
+        message = refused(lambda roles=roles: Roles.from_config(ROLES | roles), ConfigError)
+        assert expected in message
 
 
-def test_the_index_that_pandas_writes_is_no_feature_unless_it_is_named() -> None:
+def test_find_columns_ignores_the_index_of_pandas_unless_named() -> None:
     index = {"__index_level_0__": [3, 1, 4, 1]}
-    assert made(index).columns == made().columns
-    named = made(index, features=("x", "__index_level_0__")).columns
+    assert read_lists(index).columns == read_lists().columns
+    named = read_lists(index, features=("x", "__index_level_0__")).columns
     assert "__index_level_0__" in named.names
 
 
 @pytest.mark.parametrize("name", ["", "  ", "Unnamed: 0", "Unnamed: 0.1"])
-def test_a_column_without_a_name_is_no_feature_unless_it_has_a_role(name) -> None:
+def test_find_columns_ignores_a_column_without_name_unless_it_has_a_role(name) -> None:
     rows = {name: [0, 1, 2, 3]}
-    assert made(rows).columns == made().columns
-    assert name in made(rows, features=("x", name)).columns.names
-    assert name in made(rows, categories=("c", name)).columns.names
+    assert read_lists(rows).columns == read_lists().columns
+    assert name in read_lists(rows, features=("x", name)).columns.names
+    assert name in read_lists(rows, categories=("c", name)).columns.names
     source = Source(framed(pa.table(CELLS | rows)))
     remark = unnamed_remarks(source, Roles(**ROLES))["unnamed"]
     assert remark.startswith("no name, so not a feature: column 7: ")

@@ -1,4 +1,4 @@
-"""Transforms: the published Web30K recipe by arithmetic, fitted on train only, always finite."""
+"""Transforms: the published recipe of Web30K as arithmetic, fitted on train only, finite."""
 
 import json
 from collections.abc import Sequence
@@ -17,18 +17,22 @@ from ltr.training.checkpoint import features_of, fitting
 
 
 def lists_with(features: np.ndarray) -> Lists:
-    offsets, qids = np.array([0, len(features)]), np.array(["1"])
-    return Lists(features.astype(np.float32), np.zeros(len(features), np.float32), offsets, qids)
+    return Lists(
+        features.astype(np.float32),
+        labels=np.zeros(len(features), np.float32),
+        offsets=np.array([0, len(features)]),
+        qids=np.array(["1"]),
+    )
 
 
 def lists_of(*columns: Sequence[float] | np.ndarray) -> Lists:
     return lists_with(np.array(columns).T)
 
 
-def test_web30k_recipe_is_log_of_x_plus_eps_then_standardised() -> None:
+def test_fit_transform_follows_the_recipe_of_web30k() -> None:
     train = lists_of([0.0, 3.0, 1.0], [-1.0, 3.0, 0.0], [-5.0, -2.0, -3.0], [0.0, 4.0, 1.0])
     fitted = fit_transform(train, log="nonnegative", never_log=[3], negate=[2])
-    got = fitted(train.features)
+    transformed = fitted(train.features)
     expected = np.array(
         [
             np.log([0.01, 3.01, 1.01]),  # all >= 0: logged
@@ -38,38 +42,39 @@ def test_web30k_recipe_is_log_of_x_plus_eps_then_standardised() -> None:
         ]
     ).T
     expected = (expected - expected.mean(0)) / (expected.std(0) + 1e-6)
-    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    np.testing.assert_allclose(transformed, expected, rtol=1e-6)
 
 
-def test_other_splits_stay_finite_whatever_they_hold() -> None:
+def test_fit_transform_keeps_any_split_finite() -> None:
     train = lists_of([0.0, 1.0, 3.0], [2.0, 2.0, 2.0], [1.0, np.nan, 3.0], [np.nan] * 3)
     odd = np.array([[-1e30, 5, np.nan, 1], [3e38, -3e38, 3e38, 3e38]], np.float32)
     for log in ("never", "nonnegative", "skewed"):
-        got = fit_transform(train, log=log)(odd)
-        assert np.isfinite(got).all()
-        assert (got[:, 1] == 0).all(), "a column constant in train says nothing"
-        assert got[0, 2] == 0, "a missing value is the column's mean"
+        transformed = fit_transform(train, log=log)(odd)
+        assert np.isfinite(transformed).all()
+        assert (transformed[:, 1] == 0).all(), "a column constant in train says nothing"
+        assert transformed[0, 2] == 0, "a missing value is the column's mean"
     assert np.isfinite(no_transform(train)(odd)).all()
     logged = fit_transform(lists_of([0.0, 3.0]), log="nonnegative")
     below, zero = logged(np.array([[-4.0], [0.0]], np.float32))
     assert below == zero, "a negative value in a logged column counts as 0"
 
 
-def test_skewed_logs_only_the_columns_it_helps() -> None:
+def test_fit_transform_takes_the_log_of_skewed_columns_only() -> None:
     rng = np.random.default_rng(0)
-    heavy, even = rng.lognormal(4, 2, 500), rng.normal(30, size=500)
+    heavy = rng.lognormal(4, 2, 500)
+    even = rng.normal(30, size=500)
     fitted = fit_transform(lists_of(heavy, -heavy, np.ones(500), even), log="skewed")
     assert fitted.shape.tolist() == [2, 2, 0, 0]
 
 
-def test_the_lists_are_left_as_they_are_and_labels_do_not_count() -> None:
+def test_fit_transform_leaves_the_lists_alone_and_ignores_labels() -> None:
     lists = make_lists([30], seed=3)
-    before = lists.features.copy()
+    features = lists.features.copy()
     fitted = fit_transform(lists, log="skewed", negate=[1])
     fitted(lists.features)
-    np.testing.assert_array_equal(lists.features, before)
-    other = replace(lists, labels=lists.labels[::-1].copy())
-    assert fit_transform(other, log="skewed", negate=[1]).state() == fitted.state()
+    np.testing.assert_array_equal(lists.features, features)
+    relabelled = replace(lists, labels=lists.labels[::-1].copy())
+    assert fit_transform(relabelled, log="skewed", negate=[1]).state() == fitted.state()
 
 
 @pytest.mark.parametrize(
@@ -81,14 +86,14 @@ def test_the_lists_are_left_as_they_are_and_labels_do_not_count() -> None:
         (quantile_transform, {"quantiles": 1}, "quantiles=1: give a"),
     ],
 )
-def test_settings_out_of_range_are_refused(fit, knobs, message) -> None:
+def test_transforms_refuse_settings_out_of_range(fit, knobs, message) -> None:
     with pytest.raises(ConfigError, match=message):
         fit(make_lists([3]), **knobs)
     with pytest.raises(DataError, match="have 4 features, the model was trained on 5"):
         fit(make_lists([3]))(make_lists([3], width=4).features)
 
 
-def test_many_items_are_transformed_as_each_alone() -> None:
+def test_fit_transform_transforms_many_items_as_each_alone() -> None:
     """In several threads, block by block; first values and constant columns across blocks too."""
     rng = np.random.default_rng(0)
     features = rng.lognormal(size=(70_000, 4)).astype(np.float32)
@@ -103,25 +108,26 @@ def test_many_items_are_transformed_as_each_alone() -> None:
         shaped = transform.shaped(features)
         assert np.allclose(transform.mean[:3], np.nanmean(shaped, 0)[:3], rtol=1e-12)
         assert np.allclose(transform.scale[:3], 1 / (np.nanstd(shaped, 0)[:3] + 1e-6), rtol=1e-9)
-        some = rng.integers(0, 70_000, 300)
-        alone = np.concatenate([transform(features[i : i + 1]) for i in some])
-        assert np.array_equal(transform(features)[some], alone)
+        sample = rng.integers(0, 70_000, 300)
+        alone = np.concatenate([transform(features[item : item + 1]) for item in sample])
+        assert np.array_equal(transform(features)[sample], alone)
 
 
 # By quantiles.
 
 
-def test_without_noise_it_is_scikit_learns() -> None:
+def test_quantile_transform_without_noise_agrees_with_scikit_learn() -> None:
     features = np.random.default_rng(0).lognormal(size=(900, 3)).astype(np.float32)
-    train, others = features[:700], features[700:]
+    train = features[:700]
+    unseen = features[700:]
     ours = quantile_transform(lists_with(train), noise=0)
     theirs = QuantileTransformer(n_quantiles=700 // 30, output_distribution="normal").fit(train)
     assert ours.grids.shape == (3, 23)
-    np.testing.assert_allclose(ours(others), theirs.transform(others), atol=1e-4)
+    np.testing.assert_allclose(ours(unseen), theirs.transform(unseen), atol=1e-4)
     assert quantile_transform(lists_with(train), quantiles=100).grids.shape == (3, 100)
 
 
-def test_ties_missing_values_constants_and_far_values() -> None:
+def test_quantile_transform_handles_ties_missing_values_constants_and_outliers() -> None:
     rng = np.random.default_rng(0)
     tied = np.repeat([0.0, 5.0], [600, 300])
     holes = np.where(rng.random(900) < 0.5, np.nan, rng.exponential(size=900))
@@ -131,43 +137,45 @@ def test_ties_missing_values_constants_and_far_values() -> None:
     # level 1/3 is the middle of the zeros, 5/6 that of the fives; 0.43 and 0.97 are their scores
     np.testing.assert_allclose(exact[:2, 0], [-0.4307, 0.9674], atol=0.1)
     transform = quantile_transform(train)
-    got = transform(odd)
-    assert np.isfinite(got).all()
+    transformed = transform(odd)
+    assert np.isfinite(transformed).all()
     assert (np.diff(transform.grids[0]) > 0).all(), "noise spreads equal values"
-    assert got[0, 1] == 0, "a missing value is the median"
-    np.testing.assert_allclose(np.abs(got[1:, 1]), 5.1993, atol=1e-3)
-    assert (got[:, 2:] == 0).all(), "constant in train, or without a value"
+    assert transformed[0, 1] == 0, "a missing value is the median"
+    np.testing.assert_allclose(np.abs(transformed[1:, 1]), 5.1993, atol=1e-3)
+    assert (transformed[:, 2:] == 0).all(), "constant in train, or without a value"
     observed = transform(train.features[~np.isnan(holes)])[:, 1]
     assert abs(np.median(observed)) < 0.05, "missing values are not fitted"
 
 
-def test_noise_is_in_units_of_the_column() -> None:
+def test_quantile_transform_scales_its_noise_with_the_column() -> None:
     column = np.random.default_rng(0).normal(size=3000)
-    one = quantile_transform(lists_of(column), noise=0.1)
-    million = quantile_transform(lists_of(1e6 * column), noise=0.1)
-    np.testing.assert_allclose(million.grids / 1e6, one.grids, rtol=1e-4)
-    assert not np.allclose(one.grids, quantile_transform(lists_of(column)).grids, rtol=1e-2)
+    small = quantile_transform(lists_of(column), noise=0.1)
+    large = quantile_transform(lists_of(1e6 * column), noise=0.1)
+    np.testing.assert_allclose(large.grids / 1e6, small.grids, rtol=1e-4)
+    assert not np.allclose(small.grids, quantile_transform(lists_of(column)).grids, rtol=1e-2)
 
 
-def test_categories_stay_and_missing_values_have_an_indicator() -> None:
+def test_quantile_transform_keeps_categories_and_marks_missing_values() -> None:
     lists = mixed(40)
-    got = quantile_transform(lists, missing="indicator")(lists.features)
-    price, brand = lists.features[:, 0], lists.features[:, 1]
-    np.testing.assert_array_equal(got[:, 1], np.where(np.isnan(brand), 13, brand))
-    np.testing.assert_array_equal(got[:, 4], np.isnan(price))
-    kept = quantile_transform(lists, missing="keep")(lists.features)
-    np.testing.assert_array_equal(np.isnan(kept), np.isnan(lists.features))
+    transformed = quantile_transform(lists, missing="indicator")(lists.features)
+    price = lists.features[:, 0]
+    brand = lists.features[:, 1]
+    np.testing.assert_array_equal(transformed[:, 1], np.where(np.isnan(brand), 13, brand))
+    np.testing.assert_array_equal(transformed[:, 4], np.isnan(price))
+    with_missing = quantile_transform(lists, missing="keep")(lists.features)
+    np.testing.assert_array_equal(np.isnan(with_missing), np.isnan(lists.features))
 
 
-def test_kept_and_read_again_it_gives_the_same_bits() -> None:
+def test_transform_state_round_trips_to_the_same_bits() -> None:
     lists = mixed(40)
     fitted = quantile_transform(lists)
     assert fitted.state() == quantile_transform(replace(lists, labels=lists.labels + 1)).state()
     state = json.loads(json.dumps(fitted.state()))
-    kept = {"width": 4, "columns": None}
-    again = features_of({"transform": state, **kept})[0]
-    np.testing.assert_array_equal(again(lists.features), fitted(lists.features))
+    checkpoint = {"width": 4, "columns": None}
+    loaded, _ = features_of({"transform": state, **checkpoint})
+    np.testing.assert_array_equal(loaded(lists.features), fitted(lists.features))
     without = {key: value for key, value in state.items() if key != "grids"}
-    for wrong in (*({"grids": g} for g in ([], [[0.0, 1.0]], [[0.0], [1.0]], 3.0)), {}):
+    wrong_grids = [{"grids": grids} for grids in ([], [[0.0, 1.0]], [[0.0], [1.0]], 3.0)]
+    for wrong in (*wrong_grids, {}):
         with pytest.raises(CheckpointError), fitting(__file__):
-            features_of({"transform": without | wrong, **kept})
+            features_of({"transform": without | wrong, **checkpoint})

@@ -9,6 +9,7 @@ import pytest
 from folders import refused
 
 from ltr.analysis.trec import read_run, write_qrels, write_run
+from ltr.console.cli import call_command
 from ltr.console.compose import typed
 from ltr.errors import ConfigError
 from ltr.inference.evaluate import evaluate_scores
@@ -69,8 +70,8 @@ def test_the_figures_are_those_of_trec_eval(tmp_path: Path, caplog) -> None:
         f"metrics=[{','.join(names.values())}]",
         f"output={tmp_path}/q.csv",
     ]
-    assert "qrels (file order: by id, descending), 60 lists" in evaluate_scores(
-        typed("evaluate", given)
+    assert "qrels (file order: by id, descending), 60 lists" in call_command(
+        evaluate_scores, typed("evaluate", given)
     )
     assert "1 queries that only" in caplog.text
     ours = pd.read_csv(tmp_path / "q.csv", dtype={"qid": str}).set_index("qid")

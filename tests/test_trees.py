@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from omegaconf import OmegaConf
 from runs import run
 
+from ltr.console.cli import call_command
 from ltr.console.compose import typed
 from ltr.console.folders import register_resolvers
 from ltr.data.batches import ItemTensors
@@ -82,13 +83,14 @@ def test_it_learns_and_is_applied_like_any_model(learned, tmp_path) -> None:
     assert results["versions"][model]
     assert not Path("catboost_info").exists()
 
-    table = evaluate_model(compose(f"checkpoint={out}", config="evaluate"))
+    table = call_command(evaluate_model, compose(f"checkpoint={out}", config="evaluate"))
     assert f"{results['test']['ndcg@5']:.4f}" in table
     assert f"{results['test']['map']:.4f}" in table
     scored = tmp_path / "scores.csv"
     source = folder / "mine" / "test.txt"
-    predict_file(
-        compose(f"checkpoint={out}", f"input={source}", f"output={scored}", config="predict")
+    call_command(
+        predict_file,
+        compose(f"checkpoint={out}", f"input={source}", f"output={scored}", config="predict"),
     )
     np.testing.assert_array_equal(pd.read_csv(scored).score.astype("f4"), kept.astype("f4"))
     assert len(set(kept)) > 2
@@ -279,7 +281,9 @@ def test_importances(learned, tmp_path) -> None:
     else:  # a tree has one leaf more than splits
         assert splits.sum() == trees.fitted - RunFolder(out).results["selected_epoch"]
         assert ((splits > 0) == (gain > 0)).all()
-    lines = importances(typed("importances", [str(out), "top=2", f"write={written}"])).splitlines()
+    lines = call_command(
+        importances, typed("importances", [str(out), "top=2", f"write={written}"])
+    ).splitlines()
     assert len(lines) == 3 + 2 + 1  # what it is and a head, two features, where all are
     used = int((gain > 0).sum())
     assert lines[0].endswith(f"{trees.title} {trees.version}, {used} of 5 features used")
@@ -306,7 +310,7 @@ def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
         ([none, "depth=2"], ConfigError, "depth"),
     ):
         with pytest.raises(kind, match=said):
-            importances(typed("importances", [*map(str, given)]))
+            call_command(importances, typed("importances", [*map(str, given)]))
 
 
 def mistake(*overrides: str) -> str:
@@ -592,7 +596,9 @@ def test_trees_split_on_categories_and_missing_values_and_are_kept(model, more, 
     assert test.features[:, :2].isnan().any(0).all()
     tested = RunFolder(out).scores.astype(np.float32)
     np.testing.assert_array_equal(predict(kept.model, test).numpy(), tested)
-    lines = importances(typed("importances", [str(out), f"write={tmp_path}"])).splitlines()
+    lines = call_command(
+        importances, typed("importances", [str(out), f"write={tmp_path}"])
+    ).splitlines()
     assert lines[1].split()[:3] == ["feature", "name", "share"]
     assert lines[3].split()[:3] == ["2", "brand", "(category)"]
     table = pd.read_csv(tmp_path / "importances.csv").sort_values("feature")

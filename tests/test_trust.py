@@ -14,6 +14,7 @@ from folders import refused
 from omegaconf import OmegaConf
 from runs import run
 
+from ltr.console.cli import call_command
 from ltr.console.compose import user_error
 from ltr.console.configs import CONFIGS
 from ltr.console.folders import read_overrides, register_resolvers, run_folder
@@ -68,7 +69,9 @@ def uses(folder: Path) -> list[Callable[[], object]]:
 
 
 def evaluated(folder: Path, *overrides: str) -> str:
-    return evaluate_model(compose(f"checkpoint={folder}", *overrides, config="evaluate"))
+    return call_command(
+        evaluate_model, compose(f"checkpoint={folder}", *overrides, config="evaluate")
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,13 @@ from conftest import compose
 from folders import read_folder, refused, sha256, write_folder
 from omegaconf import OmegaConf
 
+from ltr.console.cli import call_command
 from ltr.console.unpack import unpack
 from ltr.data.files import LetorFiles
 from ltr.data.lists import SPLITS, Lists
-from ltr.data.public_sets import Known, PublicSet, public_sets
+from ltr.data.public_sets import PublicSet, PublishedCounts, public_sets
 from ltr.errors import DataError, LTRError
-from ltr.experiment import prepare_data as room
+from ltr.experiment import prepare_data as prepare_data_module
 from ltr.experiment.prepare_data import counts_of, differences, prepare_data, table
 
 ROOT = Path(__file__).parents[1]
@@ -55,18 +56,20 @@ def write_tar(path: Path, files: dict[str, str], *extra: tarfile.TarInfo) -> Pat
 
 
 @pytest.mark.parametrize(("write", "prefix"), [(write_zip, "a/b/"), (write_tar, "./")])
-def test_the_wanted_files_are_taken_from_any_folder(tmp_path, write, prefix) -> None:
-    there = {f"{prefix}{name}": text for name, text in FILES.items()}
-    archive = write(tmp_path / "archive", there | {"README": "hello", f"{prefix}S1.txt": "no"})
-    before = archive.read_bytes()
+def test_unpack_takes_the_required_files_from_any_folder(tmp_path, write, prefix) -> None:
+    files = {f"{prefix}{name}": text for name, text in FILES.items()}
+    archive = write(tmp_path / "archive", files | {"README": "hello", f"{prefix}S1.txt": "no"})
+    content = archive.read_bytes()
     unpack(archive, None, tmp_path / "data" / "SMALL", list(FILES))
-    assert read_folder(tmp_path / "data") == {f"SMALL/{name}": t for name, t in FILES.items()}
-    assert before == archive.read_bytes()
+    expected = {f"SMALL/{name}": text for name, text in FILES.items()}
+    assert read_folder(tmp_path / "data") == expected
+    assert archive.read_bytes() == content
 
 
 def link(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)
-    member.type, member.linkname = kind, target
+    member.type = kind
+    member.linkname = target
     return member
 
 
@@ -89,12 +92,15 @@ LEADS_OUT = {
     "zip, root": lambda path: write_zip(path, FILES | {"/Fold1/vali.txt": "evil"}),
     "tar, up": lambda path: write_tar(path, FILES | {"../Fold1/train.txt": "evil"}),
     "zip, link": zip_link,
-    **{name: lambda path, one=one: write_tar(path, FILES, one) for name, one in LINKS.items()},
+    **{
+        name: lambda path, member=member: write_tar(path, FILES, member)
+        for name, member in LINKS.items()
+    },
 }
 
 
 @pytest.mark.parametrize("name", LEADS_OUT)
-def test_nothing_leads_out_of_an_archive(tmp_path: Path, name: str) -> None:
+def test_unpack_writes_nothing_outside_the_folder(tmp_path: Path, name: str) -> None:
     archive = LEADS_OUT[name](tmp_path / "archive")
     target = tmp_path / "data" / "SMALL"
     try:
@@ -108,7 +114,9 @@ def test_nothing_leads_out_of_an_archive(tmp_path: Path, name: str) -> None:
     assert {path.name for path in (tmp_path / "data").iterdir()} <= {"SMALL"}
 
 
-def test_one_complete_set_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpack_requires_exactly_one_complete_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "")
     archive = tmp_path / "archive"
     apart = {f"{'a' if '1' in name else 'b'}/{name}": text for name, text in FILES.items()}
@@ -138,12 +146,13 @@ unpack.unpack(Path(sys.argv[1]), None, Path(sys.argv[2]), ["train.txt"])
 
 
 @pytest.mark.slow
-def test_what_a_killed_process_has_unpacked_is_removed_by_the_next(tmp_path: Path) -> None:
-    archive, folder = write_zip(tmp_path / "a.zip", FILES), tmp_path / "data" / "SMALL"
+def test_prepare_data_removes_what_a_killed_process_unpacked(tmp_path: Path) -> None:
+    archive = write_zip(tmp_path / "a.zip", FILES)
+    folder = tmp_path / "data" / "SMALL"
     subprocess.run([sys.executable, "-c", KILLED, str(archive), str(folder)], check=False)
     assert [path.name for path in folder.parent.rglob("half")] == ["half"]
     write_folder(folder, dict.fromkeys(("train.txt", "vali.txt", "test.txt"), "1 qid:1 1:1\n"))
-    prepare_data(
+    call_command(prepare_data,
         compose(
             "dataset=letor", "dataset.folder=SMALL", f"data_dir={folder.parent}",
             f"cache_dir={tmp_path}/cache", config="prepare_data",
@@ -152,7 +161,7 @@ def test_what_a_killed_process_has_unpacked_is_removed_by_the_next(tmp_path: Pat
     assert [path.name for path in folder.parent.iterdir()] == ["SMALL"]
 
 
-def test_files_are_copied_from_a_folder_that_was_downloaded(tmp_path: Path) -> None:
+def test_unpack_copies_files_from_a_downloaded_folder(tmp_path: Path) -> None:
     downloaded = {f"MSLR/{name}": text for name, text in FILES.items()}
     archive = write_folder(tmp_path / "archive", downloaded)
     unpack(archive, PublicSet("a", "PAGE", "a.zip", "0" * 64), tmp_path / "data/S", list(FILES))
@@ -164,7 +173,7 @@ def test_files_are_copied_from_a_folder_that_was_downloaded(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("write", [write_zip, write_tar])
-def test_unpack_notices_damage(tmp_path, write, monkeypatch) -> None:
+def test_unpack_refuses_a_damaged_archive(tmp_path, write, monkeypatch) -> None:
     monkeypatch.setenv("PATH", "")
     archive = write(tmp_path / "archive", LONG)
     content = archive.read_bytes()
@@ -176,84 +185,87 @@ def test_unpack_notices_damage(tmp_path, write, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_rar_is_read_by_bsdtar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpack_reads_rar_with_bsdtar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    there = write_folder(tmp_path / "there", {f"SMALL/{n}": text for n, text in FILES.items()})
+    small = {f"SMALL/{name}": text for name, text in FILES.items()}
+    unpacked = write_folder(tmp_path / "there", small)
     archive = tmp_path / "my small.rar"
     archive.write_bytes(b"Rar!\x1a\x07\x01\x00 anything")
     program = tmp_path / "bin" / "bsdtar"
     program.write_text("#!/bin/sh\necho sorry, no RAR5 >&2; exit 2\n")
     program.chmod(0o755)
-    said = refused(lambda: unpack(archive, None, tmp_path / "A", list(FILES)))
-    assert "sorry, no RAR5" in said
-    program.write_text(f'#!/bin/sh\n/bin/cp -R {there}/. "$5"\n')
+    message = refused(lambda: unpack(archive, None, tmp_path / "A", list(FILES)))
+    assert "sorry, no RAR5" in message
+    program.write_text(f'#!/bin/sh\n/bin/cp -R {unpacked}/. "$5"\n')
     unpack(archive, None, tmp_path / "A", list(FILES))
     assert read_folder(tmp_path / "A") == FILES
 
 
-def test_an_archive_is_known_by_its_digest(tmp_path: Path) -> None:
-    archive, folder = tmp_path / "a.zip", tmp_path / "SMALL"
+def test_unpack_checks_the_digest_of_a_public_archive(tmp_path: Path) -> None:
+    archive = tmp_path / "a.zip"
+    folder = tmp_path / "SMALL"
     assert "no such file" in refused(lambda: unpack(archive, None, folder, list(FILES)))
     right = hashlib.sha256(write_zip(archive, FILES).read_bytes()).hexdigest()
     public = PublicSet("a", "PAGE", "a.zip", "0" * 64)
     message = refused(lambda: unpack(archive, public, folder, list(FILES)))
-    assert all(word in message for word in (right, "0" * 64, "from PAGE", "leave archive= out"))
+    assert all(text in message for text in (right, "0" * 64, "from PAGE", "leave archive= out"))
     unpack(archive, PublicSet("a", "PAGE", "a.zip", right), folder, list(FILES))
     assert read_folder(folder) == FILES
 
 
-# What is there, counted.
-
-KNOWN = (
-    *(Known(("train",), fold, rows=3, lists=2, empty=1) for fold in (1, 2)),
-    *(Known(SPLITS, fold, rows=6, lists=4, empty=2, labels=(4, 1, 1)) for fold in (1, 2)),
+COUNTS = (
+    *(PublishedCounts(("train",), fold, rows=3, lists=2, empty=1) for fold in (1, 2)),
+    *(PublishedCounts(SPLITS, fold, rows=6, lists=4, empty=2, labels=(4, 1, 1)) for fold in (1, 2)),
 )
 SMALL = PublicSet(
     "small", "https://example.org/", "SMALL.zip",
-    files={path: sha256(text) for path, text in FILES.items()}, known=KNOWN,
+    files={path: sha256(text) for path, text in FILES.items()}, counts=COUNTS,
 )  # fmt: skip
-GIVEN = {"name": "small", "folder": "SMALL", "folds": 2, "fold": 1, "width": 2, "max_grade": 2}
-OWN = {"name": "letor", "folder": "mine"}
+SETTINGS = {"name": "small", "folder": "SMALL", "folds": 2, "fold": 1, "width": 2, "max_grade": 2}
+USER_SETTINGS = {"name": "letor", "folder": "mine"}
 
 
 @pytest.fixture
-def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Any:
+def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Any:
     """Prepare the set SMALL; what is printed."""
     sets = {"small": SMALL}
-    monkeypatch.setattr(room, "public_sets", lambda: sets)
+    monkeypatch.setattr(prepare_data_module, "public_sets", lambda: sets)
 
-    def run(given: dict[str, Any] = GIVEN, public: PublicSet = SMALL, **options: Any) -> str:
+    def run(settings: dict[str, Any] = SETTINGS, public: PublicSet = SMALL, **options: Any) -> str:
         sets["small"] = public
-        places = {"data_dir": str(tmp_path / "data"), "cache_dir": str(tmp_path / "cache")}
-        places |= {key: options.pop(key) for key in places if key in options}
-        dataset = {"_target_": "ltr.data.files.LetorFiles", **given, **places}
-        prepare_data(OmegaConf.create({"archive": None, "dataset": dataset, **places, **options}))
+        folders = {"data_dir": str(tmp_path / "data"), "cache_dir": str(tmp_path / "cache")}
+        folders |= {key: options.pop(key) for key in folders if key in options}
+        dataset = {"_target_": "ltr.data.files.LetorFiles", **settings, **folders}
+        call_command(
+            prepare_data,
+            OmegaConf.create({"archive": None, "dataset": dataset, **folders, **options}),
+        )
         return capsys.readouterr().out.strip()
 
     return run
 
 
-def test_prepare_from_archive_to_table(tmp_path: Path, ask) -> None:
+def test_prepare_data_counts_an_archive(tmp_path: Path, prepare) -> None:
     archive = write_zip(tmp_path / "SMALL.zip", FILES)
     exact = replace(SMALL, sha256=hashlib.sha256(archive.read_bytes()).hexdigest())
     (tmp_path / "data/SMALL").mkdir(parents=True)  # an empty folder may be there
-    text = ask(public=exact, archive=archive)
+    text = prepare(public=exact, archive=archive)
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "1 train 3 2 1 2 0 0: 2 2: 1" in lines
     assert "2 test 2 1 1 2 1 0: 2" in lines
     assert text.endswith("all counts are as published")
     archive.unlink()
-    assert ask(public=exact, archive=archive) == text  # in place already
+    assert prepare(public=exact, archive=archive) == text  # in place already
 
 
-def test_prepare_names_every_difference(tmp_path: Path, ask) -> None:
+def test_prepare_data_names_every_difference(tmp_path: Path, prepare) -> None:
     files = FILES | {
         "Fold1/train.txt": TEXT["train"] + "1 qid:9 1:1\n",
         "Fold2/test.txt": TEXT["test"].replace("0.25", "0.26"),
     }
     archive = write_zip(tmp_path / "SMALL.zip", files)
-    assert refused(lambda: ask(archive=archive)).split("; ") == [
+    assert refused(lambda: prepare(archive=archive)).split("; ") == [
         *("Fold1 train has rows 4, not 3", "Fold1 train has lists 3, not 2"),
         *("Fold1 train+vali+test has rows 7, not 6", "Fold1 train+vali+test has lists 5, not 4"),
         "Fold1 train+vali+test has labels 0: 4  1: 2  2: 1, not 0: 4  1: 1  2: 1",
@@ -264,38 +276,39 @@ def test_prepare_names_every_difference(tmp_path: Path, ask) -> None:
     ]
 
 
-def test_own_lists_are_counted_in_every_fold(tmp_path: Path, ask) -> None:
+def test_prepare_data_counts_every_fold_of_user_lists(tmp_path: Path, prepare) -> None:
     write_folder(tmp_path / "data/mine", FLAT)
-    assert "published" not in ask(OWN)
+    assert "published" not in prepare(USER_SETTINGS)
     write_folder(tmp_path / "data/folds", FILES | {"Folder/x": ""})
-    assert len(ask(OWN | {"folder": "folds"}).splitlines()) == 2 + 6
-    for folder, found in ((None, "give dataset.folder=NAME"), ("no", "no file train.txt")):
-        assert found in refused(lambda f=folder: ask(OWN | {"folder": f}), LTRError)
+    assert len(prepare(USER_SETTINGS | {"folder": "folds"}).splitlines()) == 2 + 6
+    for folder, message in ((None, "give dataset.folder=NAME"), ("no", "no file train.txt")):
+        settings = USER_SETTINGS | {"folder": folder}
+        assert message in refused(lambda settings=settings: prepare(settings), LTRError)
 
 
-def test_many_labels_are_not_listed_and_unknown_grades_are_differences() -> None:
+def test_table_does_not_list_many_labels_and_unknown_grades_are_differences() -> None:
     labels = np.arange(12, dtype=np.float32) / 8
     features = np.zeros((12, 2), np.float32)
     lists = Lists(features, labels, np.array([0, 12]), np.array(["a"]), missing=22)
     assert " ".join(table([counts_of(lists)]).split()).endswith("12 1 0 12 22 12 from 0 to 1.375")
-    labels, offsets = np.array([0, 0, 3], np.float32), np.array([0, 2, 3])
-    lists = Lists(features[:3], labels, offsets, np.array(["a", "b"]))
-    known = [Known(("test",), empty=0, labels=(3,))]
+    labels = np.array([0, 0, 3], np.float32)
+    lists = Lists(features[:3], labels, np.array([0, 2, 3]), np.array(["a", "b"]))
+    published = [PublishedCounts(("test",), empty=0, labels=(3,))]
     row = {"fold": None, "split": "test", **counts_of(lists)}
-    found = ["test has empty lists 1, not 0", "test has labels 0: 2  3: 1, not 0: 3"]
-    assert differences([row], known) == found
+    expected = ["test has empty lists 1, not 0", "test has labels 0: 2  3: 1, not 0: 3"]
+    assert differences([row], published) == expected
 
 
-def test_vali_is_cut_from_train_where_there_is_none(tmp_path: Path, ask) -> None:
+def test_letor_files_cut_vali_from_train_if_there_is_none(tmp_path: Path, prepare) -> None:
     rows = "".join(f"{i % 3} qid:{i // 4} 1:{i} 2:1\n" for i in range(80))
     archive = write_zip(tmp_path / "a.zip", {"train.txt": rows, "test.txt": TEXT["test"]})
-    given = GIVEN | {"folds": 0, "fold": None, "vali_share": 0.25}
-    text = ask(given, replace(SMALL, files={}, known=()), archive=archive)
+    settings = SETTINGS | {"folds": 0, "fold": None, "vali_share": 0.25}
+    text = prepare(settings, replace(SMALL, files={}, counts=()), archive=archive)
     lines = [line.split()[:4] for line in text.splitlines()]
     assert ["train", "60", "15", "0"] in lines
     assert ["vali", "20", "5", "0"] in lines
-    places = {"data_dir": tmp_path / "data", "cache_dir": tmp_path / "cache"}
-    knobs = {"name": "mine", "folder": "SMALL", "vali_share": 0.25, **places}
+    folders = {"data_dir": tmp_path / "data", "cache_dir": tmp_path / "cache"}
+    knobs = {"name": "mine", "folder": "SMALL", "vali_share": 0.25, **folders}
     cut = {name: LetorFiles(**knobs).split(name) for name in ("train", "vali")}
     assert {*cut["train"].qids} | {*cut["vali"].qids} == {str(i) for i in range(20)}
     assert {*cut["train"].qids}.isdisjoint(cut["vali"].qids)
@@ -306,19 +319,19 @@ def test_vali_is_cut_from_train_where_there_is_none(tmp_path: Path, ask) -> None
     assert len(LetorFiles(**knobs).split("train")) == 20, "a vali.txt of its own is taken"
 
 
-def test_a_folder_that_is_there_is_never_touched(tmp_path: Path, ask) -> None:
+def test_prepare_data_never_touches_an_existing_folder(tmp_path: Path, prepare) -> None:
     archive = write_zip(tmp_path / "SMALL.zip", FILES)
-    assert "no file train.txt" in refused(ask)
+    assert "no file train.txt" in refused(prepare)
     write_folder(tmp_path / "data/SMALL", {"Fold1/train.txt": "mine"})
-    assert "no file vali.txt, test.txt" in refused(lambda: ask(archive=archive))
+    assert "no file vali.txt, test.txt" in refused(lambda: prepare(archive=archive))
     assert read_folder(tmp_path / "data/SMALL") == {"Fold1/train.txt": "mine"}
     write_folder(tmp_path / "data/SMALL", FILES | {"Fold1/vali.txt": "0 qid:1 1:7\n"})
-    assert "Fold1/vali.txt is not the official file" in refused(lambda: ask(archive=archive))
+    assert "Fold1/vali.txt is not the official file" in refused(lambda: prepare(archive=archive))
     assert (tmp_path / "data/SMALL/Fold1/vali.txt").read_text() == "0 qid:1 1:7\n"
 
 
 @pytest.mark.parametrize(("name", "public"), public_sets().items())
-def test_facts_agree_with_each_other_and_with_the_configs(name, public) -> None:
+def test_public_sets_agree_with_the_configs(name, public) -> None:
     config = OmegaConf.load(ROOT / f"configs/dataset/{name}.yaml")
     for parent in [entry for entry in config.defaults if isinstance(entry, str)]:
         config = OmegaConf.merge(OmegaConf.load(ROOT / f"configs/dataset/{parent}.yaml"), config)
@@ -326,21 +339,28 @@ def test_facts_agree_with_each_other_and_with_the_configs(name, public) -> None:
     assert settings.name == public.name
     folds = range(1, settings.folds + 1) or [None]
     splits = [split for split in SPLITS if split != "vali" or not settings.get("vali_share")]
-    files = {f"Fold{f}/{one}.txt" if f else f"{one}.txt" for f in folds for one in splits}
+    files = {
+        f"Fold{fold}/{split}.txt" if fold else f"{split}.txt" for fold in folds for split in splits
+    }
     assert set(public.files) in (set(), files)
     assert {len(digest) for digest in public.files.values()} <= {64}
-    assert {known.fold for known in public.known} == set(folds)
-    for fold in folds:
-        known = {each.splits: each for each in public.known if each.fold == fold}
+    assert {record.fold for record in public.counts} == set(folds)
+
+
+@pytest.mark.parametrize("public", public_sets().values(), ids=public_sets())
+def test_public_sets_have_counts_that_add_up(public) -> None:
+    for fold in {record.fold for record in public.counts}:
+        records = {record.splits: record for record in public.counts if record.fold == fold}
         for count in ("rows", "lists", "empty"):
-            parts = [getattr(known.get((split,), Known(())), count) for split in SPLITS]
-            if known.get(SPLITS) and None not in parts:
-                assert sum(parts) == getattr(known[SPLITS], count)
+            singles = [records.get((split,), PublishedCounts(())) for split in SPLITS]
+            numbers = [getattr(record, count) for record in singles]
+            if records.get(SPLITS) and None not in numbers:
+                assert sum(numbers) == getattr(records[SPLITS], count)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif("LTR_DATA_DIR" not in os.environ, reason="LTR_DATA_DIR names no folder")
-def test_real_mq2008_is_as_published(ask, monkeypatch) -> None:
-    given = GIVEN | {"name": "mq2008", "folder": "MQ2008", "folds": 5, "width": 46}
-    monkeypatch.setattr(room, "public_sets", public_sets)
-    assert "as published" in ask(given, data_dir=os.environ["LTR_DATA_DIR"])
+def test_prepare_data_finds_mq2008_as_published(prepare, monkeypatch) -> None:
+    settings = SETTINGS | {"name": "mq2008", "folder": "MQ2008", "folds": 5, "width": 46}
+    monkeypatch.setattr(prepare_data_module, "public_sets", public_sets)
+    assert "as published" in prepare(settings, data_dir=os.environ["LTR_DATA_DIR"])

@@ -17,6 +17,7 @@ from orders import comparison_of, table_of
 from runs import identity, run
 
 from ltr.analysis.compare import compare
+from ltr.console.cli import call_command
 from ltr.console.compose import typed
 from ltr.data.files import LetorFiles
 from ltr.errors import ConfigError, DataError
@@ -103,11 +104,11 @@ def test_a_run_is_measured_on_vali_alone_and_says_so(shop, tmp_path, capsys, cap
     assert mean == pytest.approx(kept.results["vali"]["ndcg@5"])
 
     words = [f"checkpoint={kept.folder}", *places(tmp_path)]
-    said = refused(lambda: evaluate_model(typed("evaluate", words)), DataError)
+    said = refused(lambda: call_command(evaluate_model, typed("evaluate", words)), DataError)
     assert "these lists have no test split: put a test.txt there, or use split=vali" in said
-    assert f"{mean:.4f}" in evaluate_model(typed("evaluate", [*words, "split=vali"]))
+    assert f"{mean:.4f}" in call_command(evaluate_model, typed("evaluate", [*words, "split=vali"]))
     exported = [*words, "to=onnx", f"output={tmp_path}/onnx"]
-    assert "10 lists of vali" in export_model(typed("export", exported))
+    assert "10 lists of vali" in call_command(export_model, typed("export", exported))
 
     (tmp_path / "shop" / "test.txt").write_text((tmp_path / "shop" / "vali.txt").read_text())
     resumed = compose(*shop, *NETWORK, f"resume={kept.folder}")
@@ -203,7 +204,7 @@ def test_folds_with_and_without_test_are_refused(command, order, tmp_path) -> No
 
 @pytest.mark.slow
 def test_prepare_data_counts_what_is_there(shop, tmp_path, capsys) -> None:
-    prepare_data(typed("prepare_data", shop))
+    call_command(prepare_data, typed("prepare_data", shop))
     said = capsys.readouterr().out
     assert [line.split()[0] for line in said.splitlines()[2:4]] == ["train", "vali"]
     assert "no test split" in said
@@ -212,12 +213,12 @@ def test_prepare_data_counts_what_is_there(shop, tmp_path, capsys) -> None:
         for split in ("train", "vali"):
             archive.write(tmp_path / "shop" / f"{split}.txt", f"{split}.txt")
     words = [*shop[:1], "dataset.folder=unpacked", *shop[2:], f"archive={tmp_path}/shop.zip"]
-    prepare_data(typed("prepare_data", words))
+    call_command(prepare_data, typed("prepare_data", words))
     assert capsys.readouterr().out == said
     with zipfile.ZipFile(tmp_path / "shop.zip", "a") as archive:
         archive.write(tmp_path / "shop" / "vali.txt", "test.txt")
     words[1] = "dataset.folder=whole"
-    prepare_data(typed("prepare_data", words))
+    call_command(prepare_data, typed("prepare_data", words))
     assert "test" in capsys.readouterr().out.split()
 
 
@@ -251,10 +252,10 @@ def test_tables_need_no_test(source, lists, tmp_path) -> None:
         zip(("train", "vali"), lists, strict=True)
     )
     words = [f"checkpoint={kept.folder}", *places(tmp_path)]
-    said = refused(lambda: evaluate_model(typed("evaluate", words)), ConfigError)
+    said = refused(lambda: call_command(evaluate_model, typed("evaluate", words)), ConfigError)
     assert "dataset.split.test=PATH" in said
     assert "split=vali" in said
-    assert "vali" in evaluate_model(typed("evaluate", [*words, "split=vali"]))
+    assert "vali" in call_command(evaluate_model, typed("evaluate", [*words, "split=vali"]))
     if "vali:" not in source:  # a file of scores has a row for each of train's rows too
         scores = f"scores=[{kept.folder}/vali_scores.csv]"
         words = [str(kept.folder), scores, f"cache_dir={tmp_path}/cache"]

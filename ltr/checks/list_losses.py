@@ -7,9 +7,10 @@ import importlib
 import inspect
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from tabulate import tabulate
 
 from ltr.console.configs import files_of
@@ -54,37 +55,45 @@ def import_function(name: str) -> Callable[..., Any]:
     """Import the function or class ``module.name``; raise ``ConfigError`` if this fails."""
     module, _, attribute = name.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        function = getattr(importlib.import_module(module), attribute)
     except Exception as error:
         text = " ".join(str(error).split())
         raise ConfigError(
             f"{name} cannot be imported ({type(error).__name__}: {text}): write module.function, "
             "and name the folder that holds the module by PYTHONPATH=FOLDER"
         ) from error
-    if not callable(found):
+    if not callable(function):
         raise ConfigError(f"{name} is no function")
-    return found
+    return function
 
 
-def list_losses(cfg: DictConfig) -> str:
-    """Return a table of all losses, or the details of the loss ``cfg.name``."""
-    return all_losses() if cfg.name is None else details(str(cfg.name))
+@dataclass(frozen=True, kw_only=True)
+class ListLossesOptions:
+    """The keys of ``ltr list_losses``."""
+
+    name: str | None  # the loss to explain; None: all losses are listed
+
+
+def list_losses(options: ListLossesOptions) -> str:
+    """Return a table of all losses, or the details of the loss ``options.name``."""
+    return all_losses() if options.name is None else details(options.name)
 
 
 def all_losses() -> str:
     """Return a table of all losses: name, function, title with paper, and knobs with defaults."""
     rows = []
-    for one in map(loss_config, loss_names()):
-        knobs = " ".join(f"{key}={_written(value)}" for key, value in one.values.items())
-        rows.append([one.name, one.target.removeprefix("ltr.losses."), one.title, knobs or "-"])
+    for config in map(loss_config, loss_names()):
+        knobs = " ".join(f"{key}={_knob_text(value)}" for key, value in config.values.items())
+        function = config.target.removeprefix("ltr.losses.")
+        rows.append([config.name, function, config.title, knobs or "-"])
     headers = ["loss=", "function in ltr.losses", "what, and its paper", "loss.KNOB=default"]
     return tabulate(rows, headers, disable_numparse=True, maxcolwidths=[None, None, 50, 40])
 
 
-def _written(value: Any) -> str:
+def _knob_text(value: Any) -> str:
     """Format a value as it is typed after ``=``, without entries of a dictionary that are 0."""
     if isinstance(value, dict):
-        value = {key: each for key, each in value.items() if each}
+        value = {key: number for key, number in value.items() if number}
     return json.dumps(value, separators=(",", ":")).replace('"', "")
 
 

@@ -1,7 +1,7 @@
 """Properties of a model ``(features, mask, ranks) -> scores``.
 
-Each public function checks one property, which its docstring states. The function raises ``Broken``
-if the property does not hold, and ``DoesNotApply`` if the property has no meaning for the model.
+Each public function checks one property, which its docstring states. The function raises
+``Violation`` if the property does not hold, and ``DoesNotApply`` if it has no meaning for a model.
 """
 
 import io
@@ -13,11 +13,11 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from ltr.checks.loss_properties import MODEL_TOO
+from ltr.checks.loss_properties import GENERAL_PROPERTIES
 from ltr.checks.subject import (
-    Broken,
+    Component,
     DoesNotApply,
-    Part,
+    Violation,
     calling,
     expect_close,
     expect_finite,
@@ -36,7 +36,7 @@ class Scored(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ModelSubject(Part):
+class ModelSubject(Component):
     """A model under test, which is built anew for every call."""
 
     make: Callable[[int], nn.Module]  # builds the model for a number of features
@@ -84,7 +84,7 @@ class ModelSubject(Part):
 def _scores(
     model: nn.Module, features: Tensor, ranks: Tensor, mask: Tensor, *, seed: int = 0
 ) -> Tensor:
-    """Call ``model`` with a seed; raise ``Broken`` unless it returns one score per item."""
+    """Call ``model`` with a seed; raise ``Violation`` unless it returns one score per item."""
     with seeded(seed), calling(mask):
         scores = model(features, mask, ranks)
     expect_shape(scores, mask.shape, mask, "score per item")
@@ -93,10 +93,11 @@ def _scores(
 
 def an_item_is_scored_by_its_own_features_alone(model: ModelSubject) -> str:
     """The other items of a list do not change a score: the model is pointwise."""
-    data = model.lists()
-    alone, first = (model.call(*given)[0, 0] for given in ([x[:, :1] for x in data], data))
-    if (moved := (alone - first).abs().item()) > _MOVED:
-        raise DoesNotApply(f"it is list-aware: a score moved by {moved:.3g} without the others")
+    inputs = model.lists()
+    first_items = [tensor[:, :1] for tensor in inputs]
+    change = (model.call(*first_items)[0, 0] - model.call(*inputs)[0, 0]).abs().item()
+    if change > _MOVED:
+        raise DoesNotApply(f"it is list-aware: a score moved by {change:.3g} without the others")
     return "the model is pointwise"
 
 
@@ -104,32 +105,35 @@ def training_sees_each_list_alone(model: ModelSubject) -> str | None:
     """In training mode, other lists do not change scores, unless ``batch_statistics`` is True."""
     if getattr(model.built(), "batch_statistics", False):
         return "it does not: the model has batch_statistics = True"
-    training, (features, *rest) = replace(model, training=True), model.lists()
+    training = replace(model, training=True)
+    features, ranks, mask = model.lists()
     changed = features.clone()
     changed[1:] = 0
-    found, expected = (training.call(x, *rest)[:1].detach() for x in (changed, features))
+    scores = training.call(changed, ranks, mask)[:1].detach()
+    expected = training.call(features, ranks, mask)[:1].detach()
     when = "when the lists beside it changed, in training mode"
-    expect_close(found, expected, "score", when, tolerance=model.close)
+    expect_close(scores, expected, "score", when, tolerance=model.close)
     return None
 
 
 def the_given_ranks_mean_nothing(model: ModelSubject) -> None:
     """Scores do not depend on ``ranks``, the positions in which the items were given."""
     features, ranks, mask = model.lists()
-    turned = torch.where(mask, mask.sum(-1, keepdim=True) + 1 - ranks, ranks)
-    found, before = (model.call(features, given, mask) for given in (turned, ranks))
-    moved = (found - before).abs().max().item()
-    if moved > _MOVED:
-        raise DoesNotApply(f"the model uses positions: scores moved by {moved:.3g} with the ranks")
+    reversed_ranks = torch.where(mask, mask.sum(-1, keepdim=True) + 1 - ranks, ranks)
+    differences = model.call(features, reversed_ranks, mask) - model.call(features, ranks, mask)
+    change = differences.abs().max().item()
+    if change > _MOVED:
+        raise DoesNotApply(f"the model uses positions: scores moved by {change:.3g} with the ranks")
 
 
 def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> str:
     """In training mode, with NaN on padding, every parameter has a finite gradient other than 0.
+
     The gradient of the features is 0 on padding, so that layers before the model can be trained.
     """
     features, ranks, mask = model.lists()
     built = replace(model, training=True).built()
-    weights = {name: w for name, w in built.named_parameters() if w.requires_grad}
+    weights = {name: weight for name, weight in built.named_parameters() if weight.requires_grad}
     if not weights:
         raise DoesNotApply("it has no parameters that a gradient trains")
     poisoned = features.masked_fill(~mask[..., None], math.nan).requires_grad_()
@@ -137,15 +141,15 @@ def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> s
     for seed in range(3):  # dropout may stop a gradient
         scores = _scores(built, poisoned, ranks, mask, seed=seed)
         if not scores.requires_grad:
-            raise Broken("the scores have no graph, so backward fails")
+            raise Violation("the scores have no graph, so backward fails")
         (scores * torch.randn(scores.shape, generator=generator)).sum().backward()
     for name, weight in weights.items():
         if weight.grad is None or not (weight.grad != 0).any():
-            raise Broken(f"no gradient reaches {name}, {list(weight.shape)}")
+            raise Violation(f"no gradient reaches {name}, {list(weight.shape)}")
         expect_finite(weight.grad, f"the gradient of {name}", "with NaN on padding")
     if poisoned.grad is not None and (poisoned.grad[~mask] != 0).any():
-        raise Broken("the gradient of the features on padding is not 0")
-    return f"{sum(w.numel() for w in weights.values()):,} parameters"
+        raise Violation("the gradient of the features on padding is not 0")
+    return f"{sum(weight.numel() for weight in weights.values()):,} parameters"
 
 
 def lists_of_any_size_are_scored(model: ModelSubject) -> None:
@@ -168,21 +172,24 @@ def evaluation_is_deterministic(model: ModelSubject) -> None:
 
 def a_seed_gives_the_model(model: ModelSubject) -> None:
     """Two models that are built with the same seed have the same weights."""
-    first, second = (model.built().state_dict() for _ in range(2))
+    first = model.built().state_dict()
+    second = model.built().state_dict()
     for name, weight in first.items():
         if not torch.equal(second[name], weight):
-            raise Broken(f"{name} is another when the model was built again under the same seed")
+            raise Violation(f"{name} is another when the model was built again under the same seed")
 
 
 def the_state_dict_holds_the_model(model: ModelSubject) -> None:
     """Loaded into a model with another seed, the state dict gives exactly the same scores."""
-    saved, other, file = model.built(), model.built(seed=1), io.BytesIO()
+    saved = model.built()
+    loaded = model.built(seed=1)
+    file = io.BytesIO()
     torch.save(saved.state_dict(), file)
     file.seek(0)
-    other.load_state_dict(torch.load(file, weights_only=True))
-    found, expected = (_scores(each, *model.lists()) for each in (other, saved))
+    loaded.load_state_dict(torch.load(file, weights_only=True))
+    expected = _scores(saved, *model.lists())
     when = "after saving and loading: the state_dict lacks something (register a buffer)"
-    expect_close(found, expected, "score", when)
+    expect_close(_scores(loaded, *model.lists()), expected, "score", when)
 
 
-MODEL_PROPERTIES = (*properties_of(globals(), "model"), *MODEL_TOO)
+MODEL_PROPERTIES = (*properties_of(globals(), "model"), *GENERAL_PROPERTIES)

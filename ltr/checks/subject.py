@@ -1,7 +1,7 @@
-"""Try properties on a loss or a metric: the part under test, lists to try it on, and verdicts.
+"""Try properties on a loss or a metric: the component under test, its lists, and verdicts.
 
-A property is a function of the part under test. It returns None or a text with details, or raises
-``Broken`` or ``DoesNotApply`` with the reason in one line.
+A property is a function of the component under test. It returns None or a text with details, or
+raises ``Violation`` or ``DoesNotApply`` with the reason in one line.
 """
 
 import inspect
@@ -18,13 +18,15 @@ from torch import Tensor
 from ltr.metrics import Convention, Metric
 from ltr.typing import Loss, Mask
 
-HOLDS, FAILS, DOES_NOT_APPLY = "holds", "FAILS", "does not apply"
+HOLDS = "holds"
+FAILS = "FAILS"
+DOES_NOT_APPLY = "does not apply"
 
 Property = Callable[[Any], str | None]
 Data = tuple[Tensor, Tensor, Tensor]  # scores, labels, mask
 
 
-class Broken(Exception):
+class Violation(Exception):
     """The property does not hold; the message says in one line what was observed."""
 
 
@@ -42,79 +44,91 @@ class Verdict(NamedTuple):
 
 def judge(prop: Property, subject: Any) -> Verdict:
     """Try one property on one subject; a crash counts as ``FAILS``."""
+    name = prop.__name__.replace("_", " ")
     try:
-        outcome, seen = HOLDS, prop(subject) or ""
+        return Verdict(name, HOLDS, prop(subject) or "")
     except DoesNotApply as error:
-        outcome, seen = DOES_NOT_APPLY, str(error)
-    except Broken as error:
-        outcome, seen = FAILS, str(error)
+        return Verdict(name, DOES_NOT_APPLY, str(error))
+    except Violation as error:
+        return Verdict(name, FAILS, str(error))
     except Exception as error:
-        outcome, seen = FAILS, f"crashed: {one_line(error)}"
-    return Verdict(prop.__name__.replace("_", " "), outcome, seen)
+        return Verdict(name, FAILS, f"crashed: {describe_error(error)}")
 
 
 def properties_of(module: Mapping[str, Any], *arguments: str) -> tuple[Property, ...]:
     """Return a module's public functions whose first argument has one of these names, in order."""
-    functions = filter(inspect.isfunction, module.values())
-    own = (x for x in functions if x.__module__ == module["__name__"] and x.__name__[0] != "_")
-    return tuple(x for x in own if x.__code__.co_varnames[0] in arguments)
+    functions = [
+        function
+        for function in module.values()
+        if inspect.isfunction(function)
+        and function.__module__ == module["__name__"]
+        and not function.__name__.startswith("_")
+    ]
+    return tuple(
+        function for function in functions if function.__code__.co_varnames[0] in arguments
+    )
 
 
 def expect_close(
-    found: Tensor, expected: Tensor, what: str, when: str, *, tolerance: float = 0.0
+    actual: Tensor, expected: Tensor, name: str, when: str, *, tolerance: float = 0.0
 ) -> None:
-    """Raise ``Broken`` unless two tensors of lists agree; NaN never agrees.
+    """Raise ``Violation`` unless two tensors of lists agree; NaN never agrees.
 
     Args:
-        found: the numbers found.
+        actual: the numbers found, ``[batch]`` or ``[batch, list]``.
         expected: the numbers expected.
-        what: name of the numbers, for the message, such as ``value``.
+        name: name of the numbers, for the message, such as ``value``.
         when: what was changed in between, for the message.
         tolerance: largest difference allowed, times the larger of 1 and the expected number.
 
     >>> expect_close(torch.tensor([0.0, 2.0]), torch.tensor([0.0, 1.0]), "value", "in a dream")
     Traceback (most recent call last):
-    ltr.checks.subject.Broken: value of list 1 changed from 1 to 2 in a dream
+    ltr.checks.subject.Violation: value of list 1 changed from 1 to 2 in a dream
     """
     allowed = tolerance * expected.abs().clamp(min=1)
-    wrong = ~((found - expected).abs() <= allowed) & (found != expected)
-    wrong |= found.isnan() | expected.isnan()
-    if wrong.any():
-        place = tuple(torch.nonzero(wrong)[0].tolist())
-        item = f", item {place[1]}," if len(place) > 1 else ""
-        raise Broken(
-            f"{what} of list {place[0]}{item} changed from {expected[place].item():.10g} to "
-            f"{found[place].item():.10g} {when}"
+    differs = ~((actual - expected).abs() <= allowed) & (actual != expected)
+    differs |= actual.isnan() | expected.isnan()
+    if differs.any():
+        index = tuple(torch.nonzero(differs)[0].tolist())
+        item = f", item {index[1]}," if len(index) > 1 else ""
+        raise Violation(
+            f"{name} of list {index[0]}{item} changed from {expected[index].item():.10g} to "
+            f"{actual[index].item():.10g} {when}"
         )
 
 
-def expect_finite(found: Tensor, what: str, when: str) -> None:
-    """Raise ``Broken`` unless every number is finite; ``what`` and ``when`` are for the message."""
-    if not found.isfinite().all():
-        raise Broken(f"{what} is {found[~found.isfinite()].flatten()[0].item()} {when}")
+def expect_finite(numbers: Tensor, name: str, when: str) -> None:
+    """Raise ``Violation`` unless all numbers are finite; the texts are for the message."""
+    if not numbers.isfinite().all():
+        first = numbers[~numbers.isfinite()].flatten()[0].item()
+        raise Violation(f"{name} is {first} {when}")
 
 
-def expect_shape(found: object, shape: torch.Size, mask: Mask, what: str) -> None:
-    """Raise ``Broken`` unless ``found``, the result for ``mask``, is a tensor with this shape."""
-    if not isinstance(found, Tensor) or found.shape != shape:
-        got = f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-        raise Broken(f"returned {got}{_on_lists(mask)}, not one {what}, {list(shape)}")
+def expect_shape(result: object, shape: torch.Size, mask: Mask, content: str) -> None:
+    """Raise ``Violation`` unless ``result`` is a tensor with this shape.
+
+    ``mask`` is that of the lists, and ``content`` is what the tensor should hold, for the message.
+    """
+    if isinstance(result, Tensor) and result.shape == shape:
+        return
+    got = f"shape {list(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
+    raise Violation(f"returned {got}{_on_lists(mask)}, not one {content}, {list(shape)}")
 
 
-def one_line(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return type and message of an error, shortened."""
     return f"{type(error).__name__}: {textwrap.shorten(str(error), 160, placeholder='...')}"
 
 
 @contextmanager
 def calling(mask: Mask) -> Iterator[None]:
-    """Turn any error in the body into ``Broken``, with the size of the lists in ``mask``."""
+    """Turn any error in the body into ``Violation``, with the size of the lists in ``mask``."""
     try:
         yield
-    except Broken:
+    except Violation:
         raise
     except Exception as error:
-        raise Broken(f"crashed{_on_lists(mask)}: {one_line(error)}") from error
+        raise Violation(f"crashed{_on_lists(mask)}: {describe_error(error)}") from error
 
 
 def _on_lists(mask: Mask) -> str:
@@ -144,9 +158,12 @@ def padded(rows: Sequence[Sequence[tuple[float, int]]]) -> Data:
     >>> scores[mask].tolist(), labels[mask].tolist(), mask.tolist()[1]
     ([0.5, 0.25, 4.0], [2.0, 1.0, 3.0], [False, True, False, False])
     """
-    places, padding = 2 * max(map(len, rows)), (7.0, 2.0, 0.0)
-    lists = [[x for item in row for x in (padding, (*item, 1.0))] for row in rows]
-    lists = [row + [padding] * (places - len(row)) for row in lists]
+    list_size = 2 * max(map(len, rows))
+    padding = (7.0, 2.0, 0.0)  # score, label and mask
+    lists = []
+    for row in rows:
+        entries = [entry for item in row for entry in (padding, (*item, 1.0))]
+        lists.append(entries + [padding] * (list_size - len(entries)))
     scores, labels, mask = torch.tensor(lists, dtype=torch.float64).unbind(-1)
     return scores, labels, mask.bool()
 
@@ -163,8 +180,8 @@ class Measured(NamedTuple):
     gradient: Tensor  # [batch, list]
 
 
-class Part:
-    """The part under test: the interface that losses, metrics and models have in common."""
+class Component:
+    """The component under test: what losses, metrics and models have in common."""
 
     names: tuple[str, ...] = ("scores", "labels")  # names of its inputs, before the mask
     close = 1e-12  # tolerance for sums over tensors of different shapes
@@ -177,23 +194,25 @@ class Part:
         return ragged()
 
     def modes(self) -> Sequence[Self]:
-        """Return the part in each mode in which it is called; the last is training mode."""
+        """Return the component in each mode in which it is called; the last is training mode."""
         return [self]
 
     def without_draws(self) -> tuple[Self, Sequence[Tensor]]:
-        """Return part and lists whose results are not random, or raise ``DoesNotApply``."""
+        """Return component and lists whose results are not random, or raise ``DoesNotApply``."""
         return self, self.lists()
 
     def expect(
         self, data: Sequence[Tensor], expected: Any, when: str, *, tolerance: float = 0.0
     ) -> None:
-        """Raise ``Broken`` unless ``measure`` gives what is ``expected``; see ``expect_close``."""
-        for what, new, old in zip(expected._fields, self.measure(*data), expected, strict=True):
-            expect_close(new, old, what, f"{when}{self.mode}", tolerance=tolerance)
+        """Raise ``Violation`` unless ``measure`` gives ``expected``; see ``expect_close``."""
+        when = f"{when}{self.mode}"
+        names = expected._fields
+        for name, new, old in zip(names, self.measure(*data), expected, strict=True):
+            expect_close(new, old, name, when, tolerance=tolerance)
 
 
 @dataclass(frozen=True)
-class Subject(Part):
+class Subject(Component):
     """A loss or a metric under test."""
 
     function: Loss  # the loss or metric, with its knobs bound
@@ -203,20 +222,24 @@ class Subject(Part):
 
     @classmethod
     def of_metric(
-        cls, metric: Metric, *, grades: int = 5, least: float = 0.0, most: float = 1.0
+        cls, metric: Metric, *, grades: int = 5, lower: float = 0.0, upper: float = 1.0
     ) -> Self:
-        """Return a metric as subject, with values in [least, most] and the default convention."""
+        """Return a metric as subject, with values in [lower, upper] and the default convention."""
         convention = Convention(levels=grades)
         knobs = {name: getattr(convention, name) for name in metric.parts}
         if metric.k is not None:
             knobs["k"] = metric.k
-        return cls(partial(metric.function, **knobs), grades=grades, bounds=(least, most))
+        return cls(partial(metric.function, **knobs), grades=grades, bounds=(lower, upper))
 
     @property
     def knobs(self) -> dict[str, Any]:
         """The knobs in the function's signature with their values."""
         parameters = list(inspect.signature(self.function).parameters.values())[3:]
-        return {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD}
+        return {
+            parameter.name: parameter.default
+            for parameter in parameters
+            if parameter.kind is not parameter.VAR_KEYWORD
+        }
 
     def with_knobs(self, **knobs: Any) -> Self:
         """Return the subject with changed knobs; raise ``DoesNotApply`` if it lacks one of them."""
@@ -226,19 +249,21 @@ class Subject(Part):
 
     def at_each(self, *cutoffs: int | None) -> dict[str, Self]:
         """Return text -> subject for each of several cutoffs; only itself if it has no ``k``."""
-        has_k = "k" in self.knobs
-        return {f" at k={k}": self.with_knobs(k=k) for k in cutoffs} if has_k else {"": self}
+        if "k" not in self.knobs:
+            return {"": self}
+        return {f" at k={k}": self.with_knobs(k=k) for k in cutoffs}
 
     def sharp(self) -> Self:
-        """Return a nearly sharp loss, for scores that are far apart: ``sigma`` is not changed."""
-        turned = {"temperature": 1e-12, "cut_slope": 100.0, "beta": 1e-300}
-        return self.with_knobs(**{knob: x for knob, x in turned.items() if knob in self.knobs})
+        """Return the loss in its hard-sorting limit (scores are far apart); ``sigma`` stays."""
+        sharp_knobs = {"temperature": 1e-12, "cut_slope": 100.0, "beta": 1e-300}
+        knobs = {knob: value for knob, value in sharp_knobs.items() if knob in self.knobs}
+        return self.with_knobs(**knobs)
 
     def call(self, scores: Tensor, labels: Tensor, mask: Tensor, **knobs: Any) -> Tensor:
         """Return the values, ``[batch]``, with their graph. Labels are clamped to ``grades`` - 1.
 
         Raises:
-            Broken: the function crashes, or does not return one value per list.
+            Violation: the function crashes, or does not return one value per list.
         """
         if (labels[mask] >= self.grades).any():  # otherwise keep the strides of the labels
             labels = labels.where(~mask, labels.clamp(max=self.grades - 1))
@@ -251,7 +276,7 @@ class Subject(Part):
         """Return values and gradient (0 for a metric), with a seed for torch's generator.
 
         Raises:
-            Broken: the function crashes, returns another shape, or has no graph for backward.
+            Violation: the function crashes, returns another shape, or has no graph for backward.
         """
         scores = scores.detach().clone().requires_grad_(self.bounds is None)
         with seeded(seed), calling(mask):
@@ -260,7 +285,7 @@ class Subject(Part):
                 value = value.detach() if value.is_floating_point() else value.to(scores.dtype)
                 return Measured(value, torch.zeros_like(scores))
             if not value.requires_grad:
-                raise Broken(f"the values have no graph, so backward fails{_on_lists(mask)}")
+                raise Violation(f"the values have no graph, so backward fails{_on_lists(mask)}")
             weights = torch.arange(1, len(mask) + 1, dtype=value.dtype)
             (gradient,) = torch.autograd.grad((value * weights).sum(), scores)
         return Measured(value.detach(), gradient)
@@ -272,10 +297,11 @@ class Subject(Part):
     def draws(self, scores: Tensor, labels: Tensor, mask: Tensor) -> bool:
         """Return whether it draws from torch's generator, or repeated calls differ."""
         with seeded():
-            before = torch.get_rng_state()
+            state = torch.get_rng_state()
             first = self.call(scores, labels, mask)
-            moved = not torch.equal(before, torch.get_rng_state())
-            return moved or not torch.equal(first, self.call(scores, labels, mask))
+            if not torch.equal(state, torch.get_rng_state()):
+                return True
+            return not torch.equal(first, self.call(scores, labels, mask))
 
     def steps(self, scores: Tensor, labels: Tensor, mask: Tensor) -> bool:
         """Return whether the values depend on random draws and, given these, are step functions.
@@ -284,8 +310,9 @@ class Subject(Part):
         """
         if not self.draws(scores, labels, mask):
             return False
-        moved = scores + 1e-10 * scores.sin()
-        return torch.equal(*(self.values(given, labels, mask) for given in (scores, moved)))
+        moved_scores = scores + 1e-10 * scores.sin()
+        values = self.values(scores, labels, mask)
+        return torch.equal(values, self.values(moved_scores, labels, mask))
 
     def without_draws(self) -> tuple[Self, Data]:
         """Return loss and lists whose value is not random, or raise ``DoesNotApply``.
@@ -297,9 +324,9 @@ class Subject(Part):
         scores, labels, mask = ragged()
         if not self.draws(scores, labels, mask):
             return self, (scores, labels, mask)
-        places = labels.shape[-1]
-        distinct = torch.arange(places).to(labels).expand_as(labels)
-        subject = replace(self.sharp(), grades=max(self.grades, places))
+        list_size = labels.shape[-1]
+        distinct = torch.arange(list_size).to(labels).expand_as(labels)
+        subject = replace(self.sharp(), grades=max(self.grades, list_size))
         values = [subject.measure(scores, distinct, mask, seed=seed).value for seed in range(3)]
         if not all(torch.allclose(value, values[0], rtol=0, atol=1e-12) for value in values):
             raise DoesNotApply("its value depends on its draws, and no knob turns them off")

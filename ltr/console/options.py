@@ -24,8 +24,10 @@ def parse_options(options_type: type[Options], cfg: DictConfig) -> Options:
 
     Args:
         options_type: a dataclass with a field for each key that the command reads. A field is a
-            ``str``, ``bool``, ``int``, ``float``, one of these or None, ``tuple[str, ...]`` (a
-            single text, a list, or null for an empty one), or ``Any`` (plain lists and dicts).
+            ``str``, ``bool``, ``int``, ``float``, ``tuple[str, ...]`` (a single text, a list, or
+            null for an empty one), a ``DictConfig`` (a node, such as a data set's, with its
+            interpolations), one of these or None (null, or a key that must be given and is not),
+            or ``Any`` (plain lists and dicts).
         cfg: the composed config of the command.
 
     Raises:
@@ -42,7 +44,7 @@ def parse_options(options_type: type[Options], cfg: DictConfig) -> Options:
     """
     hints = get_type_hints(options_type)
     option_fields: tuple[Field[Any], ...] = fields(options_type)  # type: ignore[arg-type]
-    required(cfg, *(name for name in _names(option_fields) if OmegaConf.is_missing(cfg, name)))
+    required(cfg, *_missing_keys(cfg, hints))
     values = {
         option.name: _parse(option.name, cfg.get(option.name), hints[option.name], option)
         for option in option_fields
@@ -51,27 +53,36 @@ def parse_options(options_type: type[Options], cfg: DictConfig) -> Options:
     return options_type(**values)
 
 
-def _names(option_fields: tuple[Field[Any], ...]) -> list[str]:
-    return [option.name for option in option_fields]
+def _missing_keys(cfg: DictConfig, hints: dict[str, Any]) -> list[str]:
+    """Return the keys that must be given and are not, except those that may be None."""
+    missing = [name for name in hints if OmegaConf.is_missing(cfg, name)]
+    return [name for name in missing if NoneType not in get_args(hints[name])]
 
 
 def _parse(name: str, value: Any, hint: Any, option: Field[Any]) -> Any:
     """Return the value of the key ``name`` as the type ``hint``."""
     if hint is Any:
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-    if hint == tuple[str, ...]:
-        return tuple(as_list(value))
     allowed = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if value is None and NoneType in allowed:
         return None
     kind = next(kind for kind in allowed if kind is not NoneType)
+    if kind == tuple[str, ...]:
+        return tuple(as_list(value))
+    if kind is DictConfig:
+        return _require(name, value)
     return _PARSERS[kind](name, value, option)
 
 
 def _parse_text(name: str, value: Any, option: Field[Any]) -> str:
+    return str(_require(name, value))
+
+
+def _require(name: str, value: Any) -> Any:
+    """Return ``value``; raise ``ConfigError`` if it is null."""
     if value is None:
         raise ConfigError(f"give {name}=...; see --help")
-    return str(value)
+    return value
 
 
 def _parse_bool(name: str, value: Any, option: Field[Any]) -> bool:

@@ -11,13 +11,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ltr.arrays import Doubles, Floats, Ints
+from ltr.arrays import Doubles, Floats, Ints, Texts
 from ltr.data.lists import Columns, Lists
 from ltr.data.rounding import add_distinct, rounding_remarks
 from ltr.errors import DataError
 
 LONGEST_QID = 1000  # characters; limited because each entry of the array is as wide as the longest
-_AT_ONCE = 1 << 14  # rows that are reordered in one step
+_ROWS_PER_STEP = 1 << 14  # rows that are reordered at a time
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Block:
     features: Floats  # [rows, width]; NaN is missing; the width may differ between blocks
     labels: Floats  # [rows]
     queries: Sequence[str]  # query ids; the same id may occur several times
-    places: Ints  # [rows], the index in ``queries`` of each row's query id
+    query_indices: Ints  # [rows], the index in ``queries`` of each row's query id
     missing: int = 0  # number of NaN in ``features``
-    at: Callable[[int], str] = str  # describes where a row is in the source, for messages
+    locate: Callable[[int], str] = str  # row of the block -> "FILE:LINE" in the source, for errors
     rows: Ints | None = None  # [rows], 0-based row in the source; None: the rows that come next
     weights: Doubles | Floats | None = None  # [rows], weight of the row's query; None: all equal
     inexact: Mapping[int, Any] = field(default_factory=dict)  # column -> see ``inexact_values``
@@ -40,7 +40,7 @@ def assemble(
     file: Path | None = None,
     *,
     keep: Container[str] | None = None,
-    together: bool = False,
+    require_adjacent: bool = False,
     digest: str = "",
     columns: Columns | None = None,
 ) -> Lists:
@@ -51,72 +51,143 @@ def assemble(
             filled with 0 to the width of the widest.
         file: an ``.npy`` file for the features, which are then memory-mapped; None: in memory.
         keep: the query ids whose rows are used; None: all.
-        together: raise an error if the rows of a query are apart; if False, put them together.
+        require_adjacent: raise an error if the rows of a query are apart; if False, they are put
+            together.
         digest: the digest of the lists.
         columns: names and categories of the features.
 
     Raises:
-        DataError: a query id is too long, a query comes back although ``together`` is True, or the
-            weights of a query differ.
+        DataError: a query id is too long, the rows of a query are apart although they must be
+            adjacent, or the weights of a query differ.
         OSError: the disk is full or cannot be written.
     """
-    known, before, last, missing = dict[str, int](), 0, -1, 0
-    inexact = dict[int, Any]()
-    of, labels, rows, weights = list[Any](), list[Floats](), list[Ints](), list[Any]()
+    rows = _Rows(keep, require_adjacent)
     with closing(_Features(file)) as features:
         for block in blocks:
-            for column, values in block.inexact.items():
-                inexact[column] = add_distinct(inexact.get(column, values), values)
-            numbers = [
-                known.setdefault(qid, len(known)) if keep is None or qid in keep else -1
-                for qid in block.queries
-            ]
-            lists, own = np.array(numbers, np.int32)[block.places], block.rows
-            some: Any = slice(None)
-            if keep is not None:
-                some = np.flatnonzero(lists >= 0)
-                before, own = before + len(lists), before + some
-            if not len(lists := lists[some]):
-                continue
-            if together and len(back := np.flatnonzero(np.diff(lists, prepend=last) < 0)):
-                row = int(np.arange(len(block.labels))[some][back[0]])
-                raise DataError(
-                    f"{block.at(row)}: query id {block.queries[block.places[row]]!r} comes back, "
-                    "expected the items of a query together (or set dataset.regroup=true)"
-                )
-            features.append(values := block.features[some])
-            missing += block.missing if keep is None else int(np.isnan(values).sum())
-            last = lists[-1]
-            of.append(lists)
-            labels.append(block.labels[some])
-            rows += [] if own is None else [own]
-            weights += [] if block.weights is None else [block.weights[some]]
-        if len(long := max(known, key=len)) > LONGEST_QID:
+            used = rows.add(block)
+            if len(used):
+                features.append(used)
+        return rows.lists(features, digest, columns)
+
+
+class _Rows:
+    """Collects the rows of blocks, except their features."""
+
+    def __init__(self, keep: Container[str] | None, require_adjacent: bool) -> None:
+        self._keep = keep
+        self._require_adjacent = require_adjacent
+        self._list_of_qid = dict[str, int]()  # query id -> number of its list
+        self._rows_read = 0
+        self._last_list = -1
+        self._missing = 0
+        self._inexact = dict[int, Any]()  # column -> see ``inexact_values``
+        # One array for each block with rows that are used.
+        self._lists = list[Ints]()
+        self._labels = list[Floats]()
+        self._source_rows = list[Ints]()
+        self._weights = list[Doubles | Floats]()
+
+    def add(self, block: Block) -> Floats:
+        """Add the rows of ``block`` whose query is kept; return their features."""
+        for column, values in block.inexact.items():
+            self._inexact[column] = add_distinct(self._inexact.get(column, values), values)
+        lists = self._lists_of(block)
+        source_rows = block.rows
+        selected: Any = slice(None)
+        if self._keep is not None:
+            selected = np.flatnonzero(lists >= 0)
+            source_rows = self._rows_read + selected
+            self._rows_read += len(lists)
+        lists = lists[selected]
+        features = block.features[selected]
+        if not len(lists):
+            return features
+        if self._require_adjacent:
+            self._check_adjacent(block, lists, selected)
+        self._last_list = lists[-1]
+        self._missing += block.missing if self._keep is None else int(np.isnan(features).sum())
+        self._lists.append(lists)
+        self._labels.append(block.labels[selected])
+        if source_rows is not None:
+            self._source_rows.append(source_rows)
+        if block.weights is not None:
+            self._weights.append(block.weights[selected])
+        return features
+
+    def _lists_of(self, block: Block) -> Any:
+        """Return the number of each row's list, ``[rows]``; -1 if its query is not kept."""
+        numbers = []
+        for qid in block.queries:
+            if self._keep is None or qid in self._keep:
+                numbers.append(self._list_of_qid.setdefault(qid, len(self._list_of_qid)))
+            else:
+                numbers.append(-1)
+        return np.array(numbers, np.int32)[block.query_indices]
+
+    def _check_adjacent(self, block: Block, lists: Ints, selected: Any) -> None:
+        """Raise ``DataError`` if a query comes back after another one."""
+        returns = np.flatnonzero(np.diff(lists, prepend=self._last_list) < 0)
+        if len(returns):
+            row = int(np.arange(len(block.labels))[selected][returns[0]])
+            qid = block.queries[block.query_indices[row]]
             raise DataError(
-                f"the query id {long[:40]!r}... has {len(long):,} characters; expected at most "
-                f"{LONGEST_QID:,}"
+                f"{block.locate(row)}: query id {qid!r} comes back, expected the items of a query "
+                "together (or set dataset.regroup=true)"
             )
-        lists, qids = np.concatenate(of), np.array([*known])
-        order = np.argsort(lists, kind="stable") if (np.diff(lists) < 0).any() else None
-        by: Any = slice(None) if order is None else order
-        origin = np.concatenate(rows)[by] if rows else order
-        first, weigh = np.unique(lists, return_index=True)[1], None
-        if weights:
-            every = np.concatenate(weights)
-            weigh = every[first].astype(np.float32)
-            if len(other := np.flatnonzero(every[first][lists] != every)):
-                raise DataError(
-                    f"query {str(qids[lists[other[0]]])!r} has the weight {every[other[0]]:g} and "
-                    "others; give one weight to all rows of a query"
-                )
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(lists))])
-        every_label = np.concatenate(labels, dtype=np.float32)[by]
-        names = {i: f"feature {i + 1}" if columns is None else columns.names[i] for i in inexact}
-        remarks = rounding_remarks({names[i]: inexact[i] for i in sorted(inexact)})
+
+    def lists(self, features: "_Features", digest: str, columns: Columns | None) -> Lists:
+        """Return the lists; ``features`` has collected the features that ``add`` returned."""
+        longest = max(self._list_of_qid, key=len)
+        if len(longest) > LONGEST_QID:
+            raise DataError(
+                f"the query id {longest[:40]!r}... has {len(longest):,} characters; expected at "
+                f"most {LONGEST_QID:,}"
+            )
+        lists = np.concatenate(self._lists)
+        qids = np.array([*self._list_of_qid])
+        is_sorted = not (np.diff(lists) < 0).any()
+        order = None if is_sorted else np.argsort(lists, kind="stable")
+        labels = np.concatenate(self._labels, dtype=np.float32)
+        source_rows = np.concatenate(self._source_rows) if self._source_rows else None
+        if order is not None:
+            labels = labels[order]
+            source_rows = order if source_rows is None else source_rows[order]
         return Lists(
-            features.result(order), every_label, offsets, qids, digest=digest, missing=missing,
-            columns=columns, weights=weigh, rows=origin, remarks=remarks,
-        )  # fmt: skip
+            features.result(order),
+            labels,
+            np.concatenate([[0], np.cumsum(np.bincount(lists))]),
+            qids,
+            digest=digest,
+            missing=self._missing,
+            columns=columns,
+            weights=self._list_weights(lists, qids),
+            rows=source_rows,
+            remarks=self._remarks(columns),
+        )
+
+    def _list_weights(self, lists: Ints, qids: Texts) -> Floats | None:
+        """Return the weight of each list; ``DataError`` if the rows of a list disagree."""
+        if not self._weights:
+            return None
+        weights = np.concatenate(self._weights)
+        first_rows = np.unique(lists, return_index=True)[1]
+        list_weights = weights[first_rows]
+        differing = np.flatnonzero(list_weights[lists] != weights)
+        if len(differing):
+            row = differing[0]
+            raise DataError(
+                f"query {str(qids[lists[row]])!r} has the weight {weights[row]:g} and others; give "
+                "one weight to all rows of a query"
+            )
+        return list_weights.astype(np.float32)
+
+    def _remarks(self, columns: Columns | None) -> dict[str, str]:
+        """Return the warning about columns that lose values in float32."""
+        values = dict[str, Any]()
+        for column in sorted(self._inexact):
+            name = f"feature {column + 1}" if columns is None else columns.names[column]
+            values[name] = self._inexact[column]
+        return rounding_remarks(values)
 
 
 class _Features:
@@ -128,7 +199,8 @@ class _Features:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._path, self._blocks = path, list[Floats]()
+        self._path = path
+        self._blocks = list[Floats]()
         self._file: BinaryIO | None = None if path is None else path.open("wb")
         self._shapes: list[tuple[int, int]] = []  # one for each block
 
@@ -144,7 +216,8 @@ class _Features:
 
     def result(self, order: Ints | None) -> Floats:
         """Return the features ``[rows, width]`` in the given order; None: as they were appended."""
-        rows, width = int(np.sum(self._shapes, 0)[0]), int(np.max(self._shapes, 0)[1])
+        rows = sum(shape[0] for shape in self._shapes)
+        width = max(shape[1] for shape in self._shapes)
         if self._path is None or self._file is None:
             blocks = [_widened(block, width) for block in self._blocks]
             features = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
@@ -153,32 +226,37 @@ class _Features:
         self._file.seek(0)
         self._file.write(header)
         if any(shape[1] != width for shape in self._shapes):
-            ends = np.cumsum([math.prod(shape) for shape in self._shapes])[:-1]
-            self._write_again(header, lambda values: (
-                _widened(block.reshape(shape), width)
-                for block, shape in zip(np.split(values, ends), self._shapes, strict=True)
-            ))  # fmt: skip
+            self._write_again(header, lambda values: self._widened_blocks(values, width))
         if order is not None:
-            self._write_again(header, lambda values: (
-                values.reshape(rows, width)[order[first : first + _AT_ONCE]]
-                for first in range(0, rows, _AT_ONCE)
-            ))  # fmt: skip
+
+            def reorder(values: Any) -> Iterable[Floats]:
+                table = values.reshape(rows, width)
+                for first in range(0, rows, _ROWS_PER_STEP):
+                    yield table[order[first : first + _ROWS_PER_STEP]]
+
+            self._write_again(header, reorder)
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         return np.load(self._path, mmap_mode="r")
+
+    def _widened_blocks(self, values: Any, width: int) -> Iterable[Floats]:
+        """Yield the blocks that stand in ``values``, each with ``width`` columns."""
+        ends = np.cumsum([math.prod(shape) for shape in self._shapes])[:-1]
+        for block, shape in zip(np.split(values, ends), self._shapes, strict=True):
+            yield _widened(block.reshape(shape), width)
 
     def _write_again(self, header: bytes, blocks: Callable[[Any], Iterable[Floats]]) -> None:
         """Write the file again, with what ``blocks`` makes of the values that are in it."""
         assert self._path is not None
         assert self._file is not None
         self._file.close()
-        before = self._path.rename(self._path.with_suffix(".before"))
+        old_file = self._path.rename(self._path.with_suffix(".before"))
         self._file = self._path.open("wb")
         self._file.write(header)
-        for block in blocks(np.memmap(before, np.float32, "r", len(header))):
+        for block in blocks(np.memmap(old_file, np.float32, "r", len(header))):
             self._file.write(block.data)
-        before.unlink()
+        old_file.unlink()
 
     def close(self) -> None:
         if self._file is not None:
@@ -187,8 +265,8 @@ class _Features:
 
 
 def _widened(block: Floats, width: int) -> Floats:
-    more = width - block.shape[1]
-    return np.pad(block, ((0, 0), (0, more))) if more else block
+    added = width - block.shape[1]
+    return np.pad(block, ((0, 0), (0, added))) if added else block
 
 
 def _header(rows: int, width: int) -> bytes:

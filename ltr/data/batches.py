@@ -21,8 +21,8 @@ from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.typing import Features, Labels, Mask, Ranks, Scores
 
-_AHEAD = 32  # batches whose items a thread draws in one go, which takes some milliseconds
-_SHARE = 0.5  # the part of the free memory that the features of a set may take
+_AHEAD = 32  # batches whose items a thread draws at once, which takes some milliseconds
+_SHARE = 0.5  # the fraction of the free memory that the features of a set may take
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ class Batch:
         return len(self.lists)
 
 
-class Chosen(NamedTuple):
-    """The items chosen from some lists, and the weights of the lists.
+class SampledItems(NamedTuple):
+    """The items sampled from lists, and the weights of the lists.
 
     There may be more rows than lists; the rows after the last list have no items.
     """
 
     order: Ints  # [lists], the numbers of the lists
-    ranks: NDArray[np.int32]  # [rows, list_size], 0-based positions in the list, then any numbers
-    lengths: Ints  # [rows], the number of items: so many of ``ranks`` are valid
+    ranks: NDArray[np.int32]  # [rows, list_size], 0-based positions; undefined after ``lengths``
+    lengths: Ints  # [rows], the number of items
     starts: Ints  # [rows], index among all items of the list's first item
     weights: Floats | None = None  # [rows]
 
@@ -80,15 +80,19 @@ class ItemTensors:
         device = torch.device(device)
         if mapped is None:
             mapped = 4 * lists.items * transform.outputs > _SHARE * machine.free_memory(device)
-        self.mapped, self._transform = mapped, transform
+        self.mapped = mapped
+        self._transform = transform
         self._items = (
             lists.features if mapped else torch.from_numpy(transform(lists.features)).to(device)
         )
         self.categories = np.flatnonzero(transform.codes)
-        send = lambda values: torch.from_numpy(np.array(values, np.float32)).to(device)  # noqa: E731
-        self.labels = send(lists.labels)
-        self.teacher = None if lists.teacher is None else send(lists.teacher)
-        self.offsets, self.lengths, self.qids = lists.offsets, lists.lengths, lists.qids
+        self.labels = _float_tensor(lists.labels, device)
+        self.teacher = None
+        if lists.teacher is not None:
+            self.teacher = _float_tensor(lists.teacher, device)
+        self.offsets = lists.offsets
+        self.lengths = lists.lengths
+        self.qids = lists.qids
         self.relevant = lists.labels > 0
         self.weights = None if lists.weights is None else np.array(lists.weights, np.float32)
         self.device = self.labels.device
@@ -109,49 +113,53 @@ class ItemTensors:
         """Return all items of the lists with the numbers ``lists``, padded to the longest list."""
         lengths = self.lengths[lists]
         ranks = np.broadcast_to(np.arange(lengths.max()), (len(lists), lengths.max()))
-        sent = self._sent(Chosen(lists, ranks.copy(), lengths, self.offsets[lists]))
-        return self._gather(lists, sent)
+        items = SampledItems(lists, ranks.copy(), lengths, self.offsets[lists])
+        return self._gather(lists, self._to_device(items))
 
-    def _drawn(
+    def _sample_ahead(
         self, batch_size: int, list_size: int, fixed: bool, seed: int, epoch: int, start: int
-    ) -> Iterator[Chosen]:
-        """Yield the chosen items of an epoch from step ``start`` on, which a thread draws ahead."""
+    ) -> Iterator[SampledItems]:
+        """Yield the sampled items of an epoch from step ``start`` on; a thread samples ahead."""
         order = np.random.default_rng([seed, epoch]).permutation(len(self))
 
-        def draw(first: int) -> Chosen:
+        def sample(first: int) -> SampledItems:
             lists = order[first : first + _AHEAD * batch_size]
-            more = -len(lists) % batch_size if fixed else 0
-            lengths = np.pad(np.minimum(self.lengths[lists], list_size), (0, more))
+            empty_rows = -len(lists) % batch_size if fixed else 0
+            added = (0, empty_rows)
+            lengths = np.pad(np.minimum(self.lengths[lists], list_size), added)
             ranks = np.empty((len(lengths), list_size), np.int32)
             ranks[:] = np.arange(list_size)
             for row in np.flatnonzero(self.lengths[lists] > list_size):
-                i = int(lists[row])
-                relevant = self.relevant[self.offsets[i] : self.offsets[i + 1]]
-                rng = np.random.default_rng([seed, epoch, i])
+                number = int(lists[row])
+                relevant = self.relevant[self.offsets[number] : self.offsets[number + 1]]
+                rng = np.random.default_rng([seed, epoch, number])
                 ranks[row] = subsample(relevant, list_size, rng)
-            weights = None if self.weights is None else np.pad(self.weights[lists], (0, more))
-            return Chosen(lists, ranks, lengths, np.pad(self.offsets[lists], (0, more)), weights)
+            weights = None if self.weights is None else np.pad(self.weights[lists], added)
+            starts = np.pad(self.offsets[lists], added)
+            return SampledItems(lists, ranks, lengths, starts, weights)
 
         with ThreadPoolExecutor(1) as pool:
             firsts = range(start * batch_size, len(order), _AHEAD * batch_size)
-            futures: Iterator[Any] = (pool.submit(draw, first) for first in firsts)
+            futures: Iterator[Any] = (pool.submit(sample, first) for first in firsts)
             for future, _ in pairwise(chain(futures, [None])):  # the next one has begun
                 yield future.result()
 
-    def _sent(self, chosen: Chosen) -> list[Tensor]:
-        """Send the arrays of ``chosen`` to the device; a GPU receives them in the background."""
-        tensors = [torch.from_numpy(array) for array in chosen[1:] if array is not None]
+    def _to_device(self, sampled: SampledItems) -> list[Tensor]:
+        """Send the arrays of ``sampled`` to the device; a GPU receives them in the background."""
+        tensors = [torch.from_numpy(array) for array in sampled[1:] if array is not None]
         if self.device.type == "cpu":
             return tensors
-        return [one.pin_memory().to(self.device, non_blocking=True) for one in tensors]
+        return [tensor.pin_memory().to(self.device, non_blocking=True) for tensor in tensors]
 
     def _gather(
-        self, lists: Ints, sent: Sequence[Tensor], noise: float = 0.0, draw: tuple[int, ...] = ()
+        self, lists: Ints, tensors: Sequence[Tensor], noise: float = 0.0, draw: tuple[int, ...] = ()
     ) -> Batch:
-        """Gather the batch of ``lists`` from ``sent``, the tensors of ``Chosen``; add ``noise``,
-        seeded by ``draw``, to features that are numbers. No shape depends on values of tensors.
+        """Gather the batch of ``lists``; no shape depends on values of tensors.
+
+        ``tensors`` are the arrays of ``SampledItems``, and ``noise``, seeded by ``draw``, is added
+        to features that are numbers.
         """
-        ranks, lengths, starts, *weights = sent
+        ranks, lengths, starts, *weights = tensors
         mask = torch.arange(ranks.shape[1], device=self.device) < lengths[:, None]
         outside = ~mask
         rows = (starts[:, None] + ranks).masked_fill_(outside, 0)
@@ -160,9 +168,9 @@ class ItemTensors:
         if noise:
             seed = int(np.random.SeedSequence(draw).generate_state(1, np.uint64)[0])
             generator = torch.Generator(self.device).manual_seed(seed)
-            drawn = torch.randn(features.shape, generator=generator, device=self.device)
-            drawn[..., self.categories] = 0.0
-            features = (features + noise * drawn).masked_fill_(outside[..., None], 0.0)
+            normal = torch.randn(features.shape, generator=generator, device=self.device)
+            normal[..., self.categories] = 0.0
+            features = (features + noise * normal).masked_fill_(outside[..., None], 0.0)
         return Batch(
             features=features,
             labels=self.labels[rows].masked_fill_(outside, 0.0),
@@ -178,10 +186,16 @@ class ItemTensors:
         """Return the features of the items ``rows``, ``[batch, list]``; 0 where ``outside``."""
         if isinstance(self._items, Tensor):
             return self._items[rows].masked_fill_(outside[..., None], 0.0)
-        there = ~outside.cpu()
-        out = torch.zeros(*rows.shape, self._transform.outputs)
-        out[there] = torch.from_numpy(self._transform(self._items[rows.cpu()[there].numpy()]))
-        return out.to(self.device)
+        exists = ~outside.cpu()
+        features = torch.zeros(*rows.shape, self._transform.outputs)
+        item_features = self._items[rows.cpu()[exists].numpy()]
+        features[exists] = torch.from_numpy(self._transform(item_features))
+        return features.to(self.device)
+
+
+def _float_tensor(values: Any, device: torch.device) -> Tensor:
+    """Copy ``values`` to ``device`` as float32."""
+    return torch.from_numpy(np.array(values, np.float32)).to(device)
 
 
 def train_batches(
@@ -217,26 +231,27 @@ def train_batches(
             lists, and slice ``rank`` is yielded. Its noise depends on its number too. A slice
             without lists has one row without items.
     """
-    for chosen in data._drawn(batch_size, list_size, fixed, seed, epoch, start):
-        sent = data._sent(chosen)
-        for first in range(0, len(chosen.order), batch_size):
+    for sampled in data._sample_ahead(batch_size, list_size, fixed, seed, epoch, start):
+        tensors = data._to_device(sampled)
+        for first in range(0, len(sampled.order), batch_size):
             begin = first + batch_size * rank // ranks
             end = first + batch_size * (rank + 1) // ranks
             rows = slice(begin, end)
             draw = (seed, epoch, start) if ranks == 1 else (seed, epoch, start, rank)
-            if begin >= len(chosen.lengths):
-                yield data._gather(chosen.order[rows], _row_without_items(sent), noise, draw)
+            if begin >= len(sampled.lengths):
+                batch_tensors = _row_without_items(tensors)
             else:
-                width = None if fixed else int(chosen.lengths[rows].max())
-                part = [sent[0][rows, :width], *(tensor[rows] for tensor in sent[1:])]
-                yield data._gather(chosen.order[rows], part, noise, draw)
+                width = None if fixed else int(sampled.lengths[rows].max())
+                positions, *row_tensors = tensors
+                batch_tensors = [positions[rows, :width], *(tensor[rows] for tensor in row_tensors)]
+            yield data._gather(sampled.order[rows], batch_tensors, noise, draw)
             start += 1
 
 
-def _row_without_items(sent: Sequence[Tensor]) -> list[Tensor]:
-    """Return the tensors of ``Chosen`` for one list without items."""
-    ranks, lengths, *others = sent
-    return [ranks[:1, :1], torch.zeros_like(lengths[:1]), *(tensor[:1] for tensor in others)]
+def _row_without_items(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the tensors of ``SampledItems`` for one list without items."""
+    positions, lengths, *row_tensors = tensors
+    return [positions[:1, :1], torch.zeros_like(lengths[:1]), *(row[:1] for row in row_tensors)]
 
 
 def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints:
@@ -245,15 +260,16 @@ def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints
     If any item is ``relevant``, ``[n]``, the sample has at least one, distributed as if drawn again
     until it has, as published for Web30K. Here the number of relevant items is drawn first.
     """
-    good, bad = np.flatnonzero(relevant), np.flatnonzero(~relevant)
-    if len(good) == 0:
+    relevant_items = np.flatnonzero(relevant)
+    irrelevant_items = np.flatnonzero(~relevant)
+    if len(relevant_items) == 0:
         return np.sort(rng.choice(len(relevant), list_size, replace=False))
-    kept = 0
-    while kept == 0:
-        kept = int(rng.hypergeometric(len(good), len(bad), list_size))
-    chosen = rng.choice(good, kept, replace=False)
-    others = rng.choice(bad, list_size - kept, replace=False)
-    return np.sort(np.concatenate([chosen, others]))
+    count = 0
+    while count == 0:
+        count = int(rng.hypergeometric(len(relevant_items), len(irrelevant_items), list_size))
+    sampled_relevant = rng.choice(relevant_items, count, replace=False)
+    sampled_irrelevant = rng.choice(irrelevant_items, list_size - count, replace=False)
+    return np.sort(np.concatenate([sampled_relevant, sampled_irrelevant]))
 
 
 def batches_by_length(lengths: Ints, *, items: int, pairs: int | None = None) -> Iterator[Ints]:
@@ -266,6 +282,9 @@ def batches_by_length(lengths: Ints, *, items: int, pairs: int | None = None) ->
     first = 0
     while first < len(order):
         width = int(lengths[order[first]])
-        fit = items // width if pairs is None else min(items // width, pairs // width**2)
-        yield order[first : first + max(1, fit)]
-        first += max(1, fit)
+        count = items // width
+        if pairs is not None:
+            count = min(count, pairs // width**2)
+        count = max(1, count)
+        yield order[first : first + count]
+        first += count

@@ -30,33 +30,42 @@ from ltr.data.lists import Columns, Lists
 from ltr.errors import DataError, OutputError
 
 log = logging.getLogger(__name__)
-Place = str | os.PathLike[str]
+StrPath = str | os.PathLike[str]
 
 FORMAT_VERSION = 8
 META = "meta.json"
 _ARRAYS = ("features", "labels", "offsets", "qids", "weights", "rows")  # the last two may be None
 _NAME = re.compile(r"[A-Za-z0-9-]{0,48}-[0-9a-f]{16}")  # the name of an entry
 _checked: dict[Path, dict[str, int]] = {}  # array files whose hash this process has checked
-# Clocks of file systems are coarse, so a change in a file that is younger than this may not show.
-_SETTLED_NS = 2_000_000_000
+# Clocks of file systems are coarse: the times of a younger file may not show a change.
+_STABLE_NS = 2_000_000_000
 
 
-def cached_lists(cache_dir: Place, key: str, build: Callable[[Path], Lists]) -> Lists:
+def cached_lists(cache_dir: StrPath, key: str, build: Callable[[Path], Lists]) -> Lists:
     """Open the cache entry ``key``; build it first if it is missing, damaged or outdated.
 
-    ``key`` is a text with everything that the arrays depend on. ``build`` makes the lists, and
-    writes their features to the ``.npy`` file that it is given. The large arrays of the result are
-    memory-mapped and read-only. ``DataError``: the cache cannot be written, or not read back.
+    Args:
+        cache_dir: the folder of all entries.
+        key: a text with everything that the arrays depend on.
+        build: makes the lists, and writes their features to the ``.npy`` file of that path.
+
+    Returns:
+        The lists; their large arrays are memory-mapped and read-only.
+
+    Raises:
+        DataError: the cache cannot be written, or not read back.
     """
     readable = re.sub(r"[^A-Za-z0-9]+", "-", key)[:48].strip("-")
     name = f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     entry = Path(str(cache_dir)) / name  # a name such as 2024 is a number in YAML
-    if (lists := _open(entry, key)) is not None:
+    lists = _open(entry, key)
+    if lists is not None:
         return lists
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{entry}.lock"):  # waits for another process that is building it
-            if (lists := _open(entry, key)) is None:
+            lists = _open(entry, key)
+            if lists is None:
                 _build(entry, key, build)
                 lists = _open(entry, key)
     except OSError as error:
@@ -75,26 +84,34 @@ def _open(entry: Path, key: str) -> Lists | None:
         meta = unsealed((entry / META).read_bytes())
         if (meta["version"], meta["key"]) != (FORMAT_VERSION, key):
             return None
-        arrays = {name: _mapped(entry / f"{name}.npy", one) for name, one in meta["hash"].items()}
+        arrays = {
+            name: _map_array(entry / f"{name}.npy", expected_hash)
+            for name, expected_hash in meta["hash"].items()
+        }
         for name in ("offsets", "qids"):
             arrays[name] = np.array(arrays[name])
-        columns = None if (state := meta["columns"]) is None else Columns.from_state(state)
+        state = meta["columns"]
+        columns = None if state is None else Columns.from_state(state)
         return Lists(
-            **arrays, digest=str(meta["digest"]), missing=int(meta["missing"]), columns=columns,
+            **arrays,
+            digest=str(meta["digest"]),
+            missing=int(meta["missing"]),
+            columns=columns,
             remarks=meta["remarks"],
-        )  # fmt: skip
+        )
     except Exception:  # NumPy and json raise many kinds for a damaged file
         return None
 
 
-def _mapped(path: Path, expected: str) -> NDArray[Any]:
-    """Map the array of an ``.npy`` file; ``ValueError`` if its hash is not ``expected``."""
+def _map_array(path: Path, expected_hash: str) -> NDArray[Any]:
+    """Map the array of an ``.npy`` file; ``ValueError`` if it has another hash."""
     with path.open("rb") as file:
-        identity, now = _identity(file.fileno()), time.time_ns()
+        identity = _identity(file.fileno())
+        opened_ns = time.time_ns()
     if _checked.get(path) != identity:
-        if _hash(path) != expected:
+        if _hash(path) != expected_hash:
             raise ValueError("another hash")
-        if _settled(identity, now):
+        if _is_stable(identity, opened_ns):
             _checked[path] = identity
     # A plain view of the map: slicing a memmap costs several times as much.
     return np.asarray(np.load(path, mmap_mode="r"))
@@ -107,24 +124,13 @@ def _hash(path: Path) -> str:
 def _build(entry: Path, key: str, build: Callable[[Path], Lists]) -> None:
     """Write the entry and move it into place; the caller holds its lock."""
     temporary = entry.with_name(f"{entry.name}.tmp")
-    for leftover in entry.parent.glob("*.tmp"):
-        if leftover != temporary and _NAME.fullmatch(leftover.stem):
-            with suppress(OSError), FileLock(leftover.with_suffix(".lock"), timeout=0):
-                shutil.rmtree(leftover)  # a Timeout (its writer lives) is an OSError too
+    _remove_leftovers(entry.parent, temporary)
     if temporary.exists():
         shutil.rmtree(temporary)  # this process holds the lock, so the writer is dead
     temporary.mkdir()
     try:
         lists = build(temporary / "features.npy")
-        hashes = dict[str, str]()
-        for name in _ARRAYS:
-            file, array = temporary / f"{name}.npy", getattr(lists, name)
-            if array is None:
-                continue
-            if name != "features":
-                np.save(buffer := BytesIO(), array)  # plain writes raise OSError for a full disk
-                _write_synced(file, buffer.getvalue())
-            hashes[name] = _hash(file)
+        hashes = _write_arrays(lists, temporary)
         meta = {
             "version": FORMAT_VERSION,
             "key": key,
@@ -144,6 +150,30 @@ def _build(entry: Path, key: str, build: Callable[[Path], Lists]) -> None:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def _remove_leftovers(cache_dir: Path, temporary: Path) -> None:
+    """Remove the folders that killed processes left, except ``temporary``."""
+    for leftover in cache_dir.glob("*.tmp"):
+        if leftover != temporary and _NAME.fullmatch(leftover.stem):
+            with suppress(OSError), FileLock(leftover.with_suffix(".lock"), timeout=0):
+                shutil.rmtree(leftover)  # a Timeout (its writer lives) is an OSError too
+
+
+def _write_arrays(lists: Lists, folder: Path) -> dict[str, str]:
+    """Write the arrays of ``lists``, except the features; return the hash of each file."""
+    hashes = dict[str, str]()
+    for name in _ARRAYS:
+        file = folder / f"{name}.npy"
+        array = getattr(lists, name)
+        if array is None:
+            continue
+        if name != "features":
+            buffer = BytesIO()
+            np.save(buffer, array)
+            _write_synced(file, buffer.getvalue())  # plain writes raise OSError for a full disk
+        hashes[name] = _hash(file)
+    return hashes
 
 
 def _write_synced(path: Path, content: bytes) -> None:
@@ -167,50 +197,55 @@ def unsealed(text: bytes) -> dict[str, Any]:
     return json.loads(content)
 
 
-def file_digest(path: Place, cache_dir: Place) -> str:
-    """Return the SHA-256 of a file's content. It is stored under ``cache_dir``, and reused while
-    size, inode, device, mtime and ctime of the file are the same. ``ctime`` cannot be set back, so
-    a changed file with its old ``mtime`` is noticed. ``DataError``: it cannot be read, or changes
-    meanwhile.
+def file_digest(path: StrPath, cache_dir: StrPath) -> str:
+    """Return the SHA-256 of a file's content.
+
+    It is stored under ``cache_dir``, and reused while size, inode, device, mtime and ctime of the
+    file are the same. ``ctime`` cannot be set back, so a changed file with its old ``mtime`` is
+    noticed.
+
+    Raises:
+        DataError: the file cannot be read, or changes meanwhile.
     """
     path = Path(path)
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
-    note, now = Path(cache_dir) / "digests" / f"{name}.json", time.time_ns()
+    record = Path(cache_dir) / "digests" / f"{name}.json"
+    started_ns = time.time_ns()
     try:
         with path.open("rb") as file:
-            before = _identity(file.fileno())
+            identity = _identity(file.fileno())
             with suppress(OSError, ValueError):
-                known = unsealed(note.read_bytes())
-                if known["identity"] == before:
-                    return str(known["digest"])
+                stored = unsealed(record.read_bytes())
+                if stored["identity"] == identity:
+                    return str(stored["digest"])
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-            after = _identity(file.fileno())
+            final_identity = _identity(file.fileno())
     except OSError as error:
         raise DataError(unreadable(path, error)) from None
-    check_unchanged(path, str(before), str(after))
-    if _settled(before, now):
+    check_unchanged(path, str(identity), str(final_identity))
+    if _is_stable(identity, started_ns):
         with suppress(OSError, OutputError):  # a cache that cannot be written costs only time
-            note.parent.mkdir(parents=True, exist_ok=True)
-            content = {"path": str(path.resolve()), "digest": digest, "identity": before}
-            atomic_write(note, sealed(content))
+            record.parent.mkdir(parents=True, exist_ok=True)
+            content = {"path": str(path.resolve()), "digest": digest, "identity": identity}
+            atomic_write(record, sealed(content))
     return digest
 
 
-def check_unchanged(path: Path, before: str, after: str) -> None:
-    """Raise ``DataError`` if ``before`` and ``after``, digests of a file being read, differ."""
-    if before != after:
+def check_unchanged(path: Path, first_digest: str, last_digest: str) -> None:
+    """Raise ``DataError`` if the digests of a file, before and after it was read, differ."""
+    if first_digest != last_digest:
         raise DataError(f"{path}: changed while it was read; run again when it is complete")
 
 
 def unreadable(path: Path, error: OSError) -> str:
     """Return the reason why a file could not be read, as one line."""
-    why = "a folder" if path.is_dir() else f"cannot be read, {error.strerror or error}"
-    return f"{path}: {why}; expected a file"
+    reason = "a folder" if path.is_dir() else f"cannot be read, {error.strerror or error}"
+    return f"{path}: {reason}; expected a file"
 
 
-def _settled(identity: dict[str, int], now: int) -> bool:
-    """Return whether a file is old enough that its times show any change after ``now`` (ns)."""
-    return max(identity["st_mtime_ns"], identity["st_ctime_ns"]) < now - _SETTLED_NS
+def _is_stable(identity: dict[str, int], time_ns: int) -> bool:
+    """Return whether a file is so old that its times show any change after ``time_ns``."""
+    return max(identity["st_mtime_ns"], identity["st_ctime_ns"]) < time_ns - _STABLE_NS
 
 
 def _identity(descriptor: int) -> dict[str, int]:

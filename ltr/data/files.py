@@ -9,12 +9,12 @@ from dataclasses import replace
 from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from tqdm import tqdm
 
 from ltr.data.assemble import Block, assemble
-from ltr.data.cache import Place, cached_lists, check_unchanged, file_digest
+from ltr.data.cache import StrPath, cached_lists, check_unchanged, file_digest
 from ltr.data.letor import CHUNK_BYTES, READER_VERSION, Rules, item_ids, read_blocks, text_chunks
 from ltr.data.lists import SPLITS, Columns, Lists, check_split, split_queries
 from ltr.data.public_sets import public_sets
@@ -22,9 +22,18 @@ from ltr.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
 OTHER_SPLIT = "use split=vali, which chose the epoch, so that metrics are too high there"
-# Blocks, columns and remarks.
-Read = tuple[Iterable[Block], Columns | None, Mapping[str, str]]
-Reading = Callable[[Container[str] | None], Read]
+
+
+class SplitContent(NamedTuple):
+    """The rows of a split, before they are put together as lists."""
+
+    blocks: Iterable[Block]
+    columns: Columns | None
+    remarks: Mapping[str, str]
+
+
+# takes the query ids to keep; None: all
+ReadSplit = Callable[[Container[str] | None], SplitContent]
 
 
 class SplitFiles:
@@ -33,24 +42,45 @@ class SplitFiles:
     _remedy = "put a vali.txt beside it"  # for the error that a file has too few queries to divide
 
     def __init__(
-        self, name: str, data_dir: Place, cache_dir: Place, rules: Rules,
-        paths: Mapping[str, str], cut: Sequence[str], fractions: Sequence[float], seed: int,
-    ) -> None:  # fmt: skip
-        """Describe the files; nothing is read yet. ``paths`` has the path of each split, from
-        ``data_dir`` on. The splits ``cut`` share one file, which is divided by query at random with
-        ``seed``, into parts of these ``fractions``. ``rules`` say what labels and features may be.
+        self,
+        name: str,
+        data_dir: StrPath,
+        cache_dir: StrPath,
+        rules: Rules,
+        paths: Mapping[str, str],
+        cut: Sequence[str],
+        fractions: Sequence[float],
+        seed: int,
+    ) -> None:
+        """Describe the files; nothing is read yet.
+
+        Args:
+            name: the name of the data set in results.
+            data_dir: the folder in which paths begin.
+            cache_dir: the folder of the cached arrays.
+            rules: what labels and features may be.
+            paths: the path of each split.
+            cut: the splits that share one file, which is divided by query at random.
+            fractions: the fraction of the queries in each of these splits.
+            seed: the seed of that division.
         """
-        self.name, self.rules, self._paths = name, rules, paths
-        self._cut, self._fractions, self._seed = cut, fractions, seed
-        self._said = set[str]()  # subjects of the remarks that were shown
+        self.name = name
+        self.rules = rules
+        self._paths = paths
+        self._cut = cut
+        self._fractions = fractions
+        self._seed = seed
+        self._shown_remarks = set[str]()  # subjects of the remarks that were shown
         self.data_dir = Path(str(data_dir))  # a name such as 2024 is a number in YAML
         self.cache_dir = Path(str(cache_dir))
 
     def path(self, split: str) -> Path:
         """Return the file or folder that holds a split; ``ConfigError`` if none is given."""
         if check_split(split) not in self._paths:
-            other = f", or {OTHER_SPLIT}" if split == "test" else ""
-            raise ConfigError(f"give dataset.split.{split}=PATH, a table in {self.data_dir}{other}")
+            remedy = f", or {OTHER_SPLIT}" if split == "test" else ""
+            raise ConfigError(
+                f"give dataset.split.{split}=PATH, a table in {self.data_dir}{remedy}"
+            )
         return self.data_dir / self._paths[split]
 
     def _digest(self, path: Path) -> str:
@@ -62,39 +92,60 @@ class SplitFiles:
         raise NotImplementedError
 
     @cached_property
-    def _parts(self) -> dict[str, set[str]]:
+    def _queries(self) -> dict[str, set[str]]:
         """The queries of each split that shares the file of ``train``."""
         path = self.path("train")
-        parts = split_queries(
+        queries = split_queries(
             self._qids(path), self._fractions, self._seed, title=str(path), remedy=self._remedy
         )
-        return dict(zip(self._cut, parts, strict=True))
+        return dict(zip(self._cut, queries, strict=True))
 
     def _lists(
-        self, split: str, key: str, content: str, read: Reading, *, total: int | None = None,
-        **how: Any,
-    ) -> Lists:  # fmt: skip
+        self,
+        split: str,
+        key: str,
+        content_digest: str,
+        read: ReadSplit,
+        *,
+        digest: str,
+        require_adjacent: bool = False,
+        total: int | None = None,
+    ) -> Lists:
         """Return the lists in the cache entry ``key``; build the entry first if it is missing.
 
-        ``read`` takes the query ids to keep (None: all), and returns blocks, columns and remarks.
-        The remarks are shown once. ``content`` is the digest of the path. ``total`` is the number
-        of blocks, if known. ``how`` is passed on to ``assemble``.
+        Their remarks are shown once.
+
+        Args:
+            split: the split.
+            key: the key of the cache entry.
+            content_digest: the digest of the split's file or folder.
+            read: reads the rows of the split.
+            digest: the digest of the lists.
+            require_adjacent: refuse a query whose rows are apart.
+            total: the number of blocks, if known, for the progress bar.
         """
         path = self.path(split)
 
         def build(file: Path) -> Lists:
-            keep = self._parts[split] if split in self._cut else None
-            blocks, columns, remarks = read(keep)
+            keep = self._queries[split] if split in self._cut else None
+            content = read(keep)
             hidden = True if sys.stderr is None else None  # None: unless it is a terminal
-            bar = tqdm(blocks, str(path), total, unit=" blocks", disable=hidden)
-            lists = assemble(bar, file, keep=keep, columns=columns, **how)
-            check_unchanged(path, content, self._digest(path))
-            return replace(lists, remarks={**remarks, **lists.remarks})
+            blocks = tqdm(content.blocks, str(path), total, unit=" blocks", disable=hidden)
+            lists = assemble(
+                blocks,
+                file,
+                keep=keep,
+                require_adjacent=require_adjacent,
+                digest=digest,
+                columns=content.columns,
+            )
+            check_unchanged(path, content_digest, self._digest(path))
+            return replace(lists, remarks={**content.remarks, **lists.remarks})
 
         lists = cached_lists(self.cache_dir, key, build)
         for subject, remark in lists.remarks.items():
-            if subject not in self._said:
-                self._said.add(subject)
+            if subject not in self._shown_remarks:
+                self._shown_remarks.add(subject)
                 _warn_once(f"{path}: {remark}")
         return lists
 
@@ -105,9 +156,10 @@ def _warn_once(line: str) -> None:
 
 
 class LetorFiles(SplitFiles):
-    """The files ``train.txt``, ``vali.txt`` and, if it is there, ``test.txt`` in a folder, or in
-    one of its folds. Each is parsed once; later runs map the arrays from the cache, whose key has
-    the content of the file and the settings with which it is read.
+    """The files ``train.txt``, ``vali.txt`` and perhaps ``test.txt`` in a folder or in its fold.
+
+    Each is parsed once; later runs map the arrays from the cache, whose key has the content of the
+    file and the settings with which it is read.
     """
 
     def __init__(
@@ -115,8 +167,8 @@ class LetorFiles(SplitFiles):
         *,
         name: str,
         folder: str | None,
-        data_dir: Place,
-        cache_dir: Place,
+        data_dir: StrPath,
+        cache_dir: StrPath,
         fold: int | None = None,
         folds: int = 0,
         width: int | None = None,
@@ -145,19 +197,24 @@ class LetorFiles(SplitFiles):
         """
         if folder is None:
             raise ConfigError(f"give dataset.folder=NAME, the folder of {name} in {data_dir}")
-        good = type(fold) is int and 1 <= fold <= (folds or fold)
-        if not good and (folds or fold is not None):
-            raise ConfigError(
-                f"dataset.fold={fold}: give a whole number from 1{f' to {folds}' if folds else ''}"
-            )
-        place = Path(str(folder), *([] if fold is None else [f"Fold{fold}"]))
+        is_fold = type(fold) is int and 1 <= fold <= (folds or fold)
+        if not is_fold and (folds or fold is not None):
+            limit = f" to {folds}" if folds else ""
+            raise ConfigError(f"dataset.fold={fold}: give a whole number from 1{limit}")
+        files = Path(str(folder))
+        if fold is not None:
+            files /= f"Fold{fold}"
+        paths = {split: f"{files}/{split}.txt" for split in SPLITS}
         cut: Sequence[str] = ()
-        if vali_share is not None and not Path(str(data_dir), place, "vali.txt").exists():
+        if vali_share is not None and not Path(str(data_dir), paths["vali"]).exists():
             cut = SPLITS[:2]
-        paths = {split: f"{place}/{'train' if split in cut else split}.txt" for split in SPLITS}
-        rules, share = Rules(width=width, labels=labels, max_grade=max_grade), vali_share or 0.0
+            paths["vali"] = paths["train"]
+        rules = Rules(width=width, labels=labels, max_grade=max_grade)
+        share = vali_share or 0.0
         super().__init__(name, data_dir, cache_dir, rules, paths, cut, (1 - share, share), seed)
-        self.fold, self.regroup, self._width = fold, regroup, width
+        self.fold = fold
+        self.regroup = regroup
+        self._width = width
         self.folder = self.data_dir / str(folder)
 
     @property
@@ -177,20 +234,23 @@ class LetorFiles(SplitFiles):
         return SPLITS if os.path.lexists(self.path("test")) else SPLITS[:2]
 
     def check(self, *splits: str) -> None:
-        """Raise ``DataError`` naming the missing files of ``splits`` (none: those that the set
-        has); read no data.
+        """Raise ``DataError`` naming the missing files of ``splits``; read no data.
+
+        Without an argument, the splits are those that the set has.
         """
         missing = self._missing(splits or self.splits)
         if not missing:
             return
-        folder, public = self.path("train").parent, public_sets().get(self.name)
+        folder = self.path("train").parent
+        public = public_sets().get(self.name)
+        folds = self._count_folds() if self.fold is None else 0
         remedy = "set dataset.folder, dataset.fold and data_dir to where they are"
         if public:
             missing = self._missing(splits or SPLITS)
             remedy = public.how_to_get(self.data_dir)
         elif splits == ("test",) and self.path("train").is_file():
             remedy = f"these lists have no test split: put a test.txt there, or {OTHER_SPLIT}"
-        elif self.fold is None and (folds := self._count_folds()):
+        elif folds:
             remedy = f"it has folds: set dataset.fold=1, or dataset.folds={folds} for them all"
         raise DataError(f"{folder}: no file {', '.join(missing)}; {remedy}")
 
@@ -211,20 +271,22 @@ class LetorFiles(SplitFiles):
         ``DataError``: the file is missing or malformed, or the cache cannot be written.
         """
         self.check(split)
-        path, rules = self.path(split), self.rules
+        path = self.path(split)
+        rules = self.rules
         if split != "train":
             rules = replace(rules, width=self.width)
-        content = digest = self._digest(path)
+        content_digest = self._digest(path)
+        digest = content_digest
         if split in self._cut:
-            text = f"{content} {split} vali_share={self._fractions[1]} seed={self._seed}"
+            text = f"{content_digest} {split} vali_share={self._fractions[1]} seed={self._seed}"
             digest = hashlib.sha256(text.encode()).hexdigest()
         lists = self._lists(
             split,
-            f"letor {digest} reader={READER_VERSION} {rules} regroup={self.regroup}",
-            content,
-            lambda keep: (read_blocks(path, rules), None, {}),
+            f"letor {digest} reader={READER_VERSION} {rules.cache_text} regroup={self.regroup}",
+            content_digest,
+            lambda keep: SplitContent(read_blocks(path, rules), None, {}),
             digest=digest,
-            together=not self.regroup,
+            require_adjacent=not self.regroup,
             total=-(-path.stat().st_size // CHUNK_BYTES),
         )
         if split == "train":
@@ -234,6 +296,6 @@ class LetorFiles(SplitFiles):
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
         """Return the item ids in the comments of these (0-based) rows; see ``item_ids``."""
         with self.path(split).open("rb") as file:
-            every = (one for text in text_chunks(file) for one in item_ids(text))
-            ids = list(islice(every, max(rows) + 1))
+            all_ids = (item_id for text in text_chunks(file) for item_id in item_ids(text))
+            ids = list(islice(all_ids, max(rows) + 1))
         return [ids[row] for row in rows]

@@ -18,8 +18,10 @@ SPLITS = ("train", "vali", "test")
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the features, and the values of those that are categories. A category column of
-    ``Lists.features`` holds codes: 1, 2, ... for these values, 0 for others, NaN if missing.
+    """Names of the features, and the values of those that are categories.
+
+    A category column of ``Lists.features`` holds codes: 1, 2, ... for these values, 0 for others,
+    NaN if missing.
     """
 
     names: tuple[str, ...]  # all features, in order
@@ -29,29 +31,34 @@ class Columns:
     def codes(self) -> Ints:
         """Number of codes of each category, code 0 included; 0 for a number; ``[width]``."""
         values = [self.categories.get(name) for name in self.names]
-        return np.array([0 if one is None else 1 + len(one) for one in values], np.int64)
+        counts = [0 if texts is None else 1 + len(texts) for texts in values]
+        return np.array(counts, np.int64)
 
     def state(self) -> dict[str, Any]:
         """Return the columns as plain lists and texts, for a checkpoint or a cache."""
-        listed = {name: list(values) for name, values in self.categories.items()}
-        return {"names": list(self.names), "categories": listed}
+        categories = {name: list(values) for name, values in self.categories.items()}
+        return {"names": list(self.names), "categories": categories}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Columns":
         """Return the columns with this ``state()``; ``ValueError`` if it is malformed."""
-        listed = {name: tuple(values) for name, values in state["categories"].items()}
         names = tuple(state["names"])
-        sound = all(isinstance(one, str) for part in (names, *listed.values()) for one in part)
-        if not sound or not listed.keys() <= {*names} or len({*names}) != len(names):
+        categories = {name: tuple(values) for name, values in state["categories"].items()}
+        all_text = all(
+            isinstance(text, str) for texts in (names, *categories.values()) for text in texts
+        )
+        is_unique = len(set(names)) == len(names)
+        if not all_text or not is_unique or not categories.keys() <= set(names):
             raise ValueError("names and values of categories are texts, each name stands once")
-        return cls(names, listed)
+        return cls(names, categories)
 
 
 @dataclass(frozen=True)
 class Lists:
-    """The items of many queries, one list after the other, without padding. ``features`` are often
-    memory-mapped and read-only. NaN marks a missing value (``nan``, an empty cell, or a number that
-    does not fit float32); none is inf.
+    """The items of many queries, one list after the other, without padding.
+
+    ``features`` are often memory-mapped and read-only. NaN marks a missing value (``nan``, an empty
+    cell, or a number that does not fit float32); none is inf.
     """
 
     features: Floats  # [items, width]
@@ -100,20 +107,20 @@ class Lists:
         """True where a list has no relevant item, ``[lists]``."""
         return np.maximum.reduceat(self.labels, self.offsets[:-1]) <= 0
 
-    def subset(self, which: Ints) -> "Lists":
+    def subset(self, numbers: Ints) -> "Lists":
         """Return the lists with these numbers, which may repeat, in this order and in memory."""
-        lengths = self.lengths[which]
+        lengths = self.lengths[numbers]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        items = np.repeat(self.offsets[which] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        items = np.repeat(self.offsets[numbers] - offsets[:-1], lengths) + np.arange(offsets[-1])
         features = self.features[items]
         return replace(
             self,
             features=features,
             labels=self.labels[items],
             offsets=offsets,
-            qids=self.qids[which],
+            qids=self.qids[numbers],
             missing=int(np.isnan(features).sum()) if self.missing else 0,
-            weights=None if self.weights is None else self.weights[which],
+            weights=None if self.weights is None else self.weights[numbers],
             rows=self.source_rows[items],
             teacher=None if self.teacher is None else self.teacher[items],
         )
@@ -175,8 +182,15 @@ def split_queries(
 ) -> list[set[str]]:
     """Divide the queries at random into parts with these fractions of their number, rounded.
 
-    Each query id may occur any number of times; the fractions are > 0, with a sum of 1.
-    ``DataError``: a part would have no query; the text has ``title`` and ``remedy``.
+    Args:
+        qids: the query ids; each may occur any number of times.
+        fractions: the fraction of the queries in each part, > 0, with a sum of 1.
+        seed: the seed of the division.
+        title: the data, for an error.
+        remedy: what to do, for an error.
+
+    Raises:
+        DataError: a part would have no query.
     """
     ranked = sorted(
         {str(qid) for qid in qids},
@@ -185,6 +199,8 @@ def split_queries(
     ends = [round(len(ranked) * sum(fractions[:i])) for i in range(len(fractions))]
     parts = [set(ranked[start:end]) for start, end in pairwise([*ends, len(ranked)])]
     if not all(parts):
-        what = f"{len(ranked)} queries cannot be cut into parts of {list(fractions)}"
-        raise DataError(f"{title}: {what}; {remedy}")
+        raise DataError(
+            f"{title}: {len(ranked)} queries cannot be cut into parts of {list(fractions)}; "
+            f"{remedy}"
+        )
     return parts

@@ -6,14 +6,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_MOST = 4  # more threads would wait for memory, or for the thread that takes their results
+_MAX_THREADS = 4  # more threads would wait for memory, or for the thread that takes their results
 
 
 def processors() -> int:
     """Return how many threads to use: the processors of this process, but at most 4."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return min(_MOST, len(os.sched_getaffinity(0)))
-    return min(_MOST, os.cpu_count() or 1)
+        return min(_MAX_THREADS, len(os.sched_getaffinity(0)))
+    return min(_MAX_THREADS, os.cpu_count() or 1)
 
 
 def free_memory(device: Any) -> float:

@@ -10,14 +10,27 @@ class MemoryLists:
     """A data set of lists that a program hands over; the config of the run cannot hold them."""
 
     def __init__(
-        self, *, name: str, lists: Mapping[str, Lists] | None = None, fold: int | None = None,
+        self,
+        *,
+        name: str,
+        lists: Mapping[str, Lists] | None = None,
+        fold: int | None = None,
         cut: float | None = None,
-    ) -> None:  # fmt: skip
-        """Hold ``lists`` of ``train`` and ``vali``, perhaps of ``test`` too; None if only the
-        config of the data set is available. ``fold`` counts from 1; None: no folds. ``cut`` is the
-        part of the training queries that became the validation lists, for the record.
+    ) -> None:
+        """Hold the lists of a data set.
+
+        Args:
+            name: the name of the data set in results.
+            lists: those of ``train`` and ``vali``, perhaps of ``test`` too; None: only the config
+                of the data set is available.
+            fold: the number of the fold, from 1; None: the data set has no folds.
+            cut: the fraction of the training queries that became the validation lists, for the
+                record.
         """
-        self.name, self.fold, self._lists, self.cut = name, fold, dict(lists or {}), cut
+        self.name = name
+        self.fold = fold
+        self.cut = cut
+        self._lists = dict(lists or {})
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -13,32 +13,30 @@ from ltr.errors import as_started
 
 
 @dataclass(frozen=True)
-class Known:
+class PublishedCounts:
     """The published counts of a split, or the sums of several splits of a fold.
 
-    A count is None if it is not published. ``fold`` counts from 1, and is None for a set without
-    folds. ``empty`` is the number of lists
-    without a relevant item; ``labels`` has the number of items of each grade, grade 0 first.
+    A count is None if it is not published.
     """
 
     splits: tuple[str, ...]
-    fold: int | None = None
+    fold: int | None = None  # from 1; None: the set has no folds
     rows: int | None = None
     lists: int | None = None
-    empty: int | None = None
-    labels: tuple[int, ...] | None = None
+    empty: int | None = None  # number of lists without a relevant item
+    labels: tuple[int, ...] | None = None  # number of items of each grade, grade 0 first
 
 
 @dataclass(frozen=True)
 class PublicSet:
-    """A public data set, and what is known about it."""
+    """A public data set, with its published files and counts."""
 
     name: str  # as in dataset=NAME
     page: str  # where it is published
     archive: str  # the file to download there
     sha256: str = ""  # SHA-256 of the archive
     files: Mapping[str, str] = field(default_factory=dict)  # path in the set's folder -> SHA-256
-    known: tuple[Known, ...] = ()
+    counts: tuple[PublishedCounts, ...] = ()
 
     def how_to_get(self, data_dir: str | Path) -> str:
         """Return one line that says what to download and which command to run then."""
@@ -51,8 +49,13 @@ class PublicSet:
 @cache
 def public_sets() -> dict[str, PublicSet]:
     """Return all public data sets by name."""
-    facts: Any = yaml.safe_load(Path(__file__).with_name("public_sets.yaml").read_text())
-    for name, fact in facts.items():
-        known = [Known(**one | {"splits": tuple(one["splits"])}) for one in fact["known"]]
-        facts[name] = PublicSet(name=name, **fact | {"known": tuple(known)})
-    return facts
+    entries: Any = yaml.safe_load(Path(__file__).with_name("public_sets.yaml").read_text())
+    return {name: _public_set(name, entry) for name, entry in entries.items()}
+
+
+def _public_set(name: str, entry: Mapping[str, Any]) -> PublicSet:
+    counts = [
+        PublishedCounts(**record | {"splits": tuple(record["splits"])})
+        for record in entry["counts"]
+    ]
+    return PublicSet(name=name, **{**entry, "counts": tuple(counts)})

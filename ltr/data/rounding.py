@@ -1,5 +1,6 @@
-"""Which columns lose values because features are float32: numbers, such as dates or ids, with more
-digits than the 7 that it holds.
+"""Find columns that lose values because features are float32.
+
+These are columns of numbers, such as dates or ids, with more than the 7 digits that it holds.
 """
 
 from collections.abc import Mapping
@@ -12,14 +13,15 @@ from ltr.arrays import Doubles, Floats
 LARGEST_EXACT = float(1 << 24)  # float32 holds every whole number up to this one
 _FEW_STEPS = 1 << 20  # a column whose range has fewer steps of float32 is looked at more closely
 _NOISE = 1e-12  # of the largest value: so small differences come from the rounding of float64
-_MOST_VALUES = 1 << 16  # the most distinct values that are kept of a column
+_MAX_VALUES = 1 << 16  # the most distinct values that are kept of a column
 _SHARE = 0.01  # columns that lose a smaller share of their distinct values are not reported
-_MOST_NAMES = 12
+_MAX_NAMES = 12
 
 
 def to_float32(values: Doubles | Floats) -> tuple[Floats, int]:
-    """Round to the nearest float32; return the result and its number of NaN. Values that are
-    missing (NaN), infinite, or too large for float32 become NaN.
+    """Round to the nearest float32; return the result and its number of NaN.
+
+    Values that are missing (NaN), infinite, or too large for float32 become NaN.
     """
     with np.errstate(over="ignore", under="ignore"):
         rounded = values.astype(np.float32)
@@ -29,10 +31,12 @@ def to_float32(values: Doubles | Floats) -> tuple[Floats, int]:
 
 
 def inexact_values(values: Any) -> Any:
-    """Return the distinct values of a column if different ones may become equal in float32, else
-    none: if they are larger than 2^24, or so close together that float32 has few steps between the
-    least and the largest. Missing and infinite values are ignored. The column may go on elsewhere:
-    large values are returned even if they are all equal, or all exact.
+    """Return the distinct values of a column if different ones may become equal in float32.
+
+    That is so if they are larger than 2^24, or so close together that float32 has few steps between
+    the smallest and the largest. Otherwise the result is empty. Missing and infinite values are
+    ignored. The column may go on elsewhere: large values are returned even if they are all equal,
+    or all exact.
     """
     if values.dtype == np.float32 or not len(values):
         return values[:0]
@@ -42,28 +46,38 @@ def inexact_values(values: Any) -> Any:
     distinct = np.unique(values)
     distinct = distinct[np.isfinite(distinct)]
     if large:
-        return (distinct if close else distinct[np.abs(distinct) >= LARGEST_EXACT])[:_MOST_VALUES]
+        if not close:
+            distinct = distinct[np.abs(distinct) >= LARGEST_EXACT]
+        return distinct[:_MAX_VALUES]
     with np.errstate(over="ignore", invalid="ignore"):
         exact = distinct.astype(np.float32).astype(distinct.dtype) == distinct
-    return distinct[:0] if exact.all() else distinct[:_MOST_VALUES]
+    return distinct[:0] if exact.all() else distinct[:_MAX_VALUES]
 
 
 def inexact_columns(values: Any) -> dict[int, Any]:
     """Return column -> ``inexact_values`` of those columns of ``[rows, width]`` that have some."""
     if values.dtype == np.float32 or not len(values):
         return {}
-    low, high = np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)
-    columns = [i for i in range(len(low)) if any(_large_or_close(low[i], high[i]))]
-    found = {i: inexact_values(values[:, i]) for i in columns}
-    return {i: distinct for i, distinct in found.items() if len(distinct)}
+    low = np.fmin.reduce(values, axis=0)
+    high = np.fmax.reduce(values, axis=0)
+    inexact = dict[int, Any]()
+    for column in range(len(low)):
+        if any(_large_or_close(low[column], high[column])):
+            distinct = inexact_values(values[:, column])
+            if len(distinct):
+                inexact[column] = distinct
+    return inexact
 
 
 def _large_or_close(low: Any, high: Any) -> tuple[bool, bool]:
-    """Return whether a column with this range has numbers beyond 2^24, and whether they are so
-    close together that float32 has few steps between them. A constant is not close.
+    """Return whether a column with this range has numbers beyond 2^24, and whether they are close.
+
+    They are close if float32 has few steps between them. A constant is not close.
     """
-    low, high = low.item(), high.item()  # the difference of whole numbers is then exact
-    largest, span = float(max(abs(low), abs(high))), float(high - low)
+    low = low.item()  # the difference of Python's whole numbers is exact
+    high = high.item()
+    largest = float(max(abs(low), abs(high)))
+    span = float(high - low)
     if not span >= 0 or not np.isfinite(span):
         return False, False
     with np.errstate(over="ignore"):
@@ -73,24 +87,27 @@ def _large_or_close(low: Any, high: Any) -> tuple[bool, bool]:
 
 def add_distinct(distinct: Any, values: Any) -> Any:
     """Return the distinct values of both arrays; of very many, only some."""
-    if len(distinct) >= _MOST_VALUES:
+    if len(distinct) >= _MAX_VALUES:
         return distinct
-    return np.union1d(distinct, values)[:_MOST_VALUES]
+    return np.union1d(distinct, values)[:_MAX_VALUES]
 
 
 def rounding_remarks(inexact: Mapping[str, Any]) -> dict[str, str]:
-    """Return a warning about the columns that lose values, from their ``inexact_values``; empty if
-    there are none.
+    """Return a warning about the columns that lose values, if any.
+
+    ``inexact`` maps the name of each column to its ``inexact_values``.
     """
     lossy = []
     for name, values in inexact.items():
         with np.errstate(over="ignore"):
-            left = len(np.unique(values.astype(np.float32)))
-        if len(values) - left > _SHARE * len(values):
-            lossy.append(f"{name} ({len(values):,} different values become {left:,})")
+            remaining = len(np.unique(values.astype(np.float32)))
+        if len(values) - remaining > _SHARE * len(values):
+            lossy.append(f"{name} ({len(values):,} different values become {remaining:,})")
     if not lossy:
         return {}
-    shown = ", ".join(lossy[:_MOST_NAMES]) + (", ..." if len(lossy) > _MOST_NAMES else "")
+    shown = ", ".join(lossy[:_MAX_NAMES])
+    if len(lossy) > _MAX_NAMES:
+        shown += ", ..."
     return {
         "rounding": f"numbers of more digits than float32 holds become equal: {shown}: subtract "
         "one constant from the column, in every table (of dates, the first day), or leave it out"

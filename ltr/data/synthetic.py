@@ -35,9 +35,16 @@ LONG = 1000  # a split of MANY lists or more has a list longer than this, and on
 MANY = 50
 RATES = (0.514, 0.325, 0.134, 0.019, 0.008)  # Web30K's share of each grade, 0 first
 EMPTY = 0.03  # share of the lists without a relevant item
-MATCH, QUALITY, POPULAR, DEVIATION, NOISE, LEVEL = 0.45, 0.25, 0.2, 1.0, 0.5, 0.5
+# Weights of the terms of the relevance.
+MATCH = 0.45
+QUALITY = 0.25
+POPULAR = 0.2
+DEVIATION = 1.0
+NOISE = 0.5
+LEVEL = 0.5
 CENTRE = 1.5  # standard deviation of a list's centre; the deviation of an item has 1
-COPIES, COPY_LOSS = 0.1, 0.8
+COPIES = 0.1  # share of the items that are near copies
+COPY_LOSS = 0.8  # how much lower the relevance of a near copy is
 NOISE_OF_A_COPY = 0.1  # scale of the new noise on a near copy, as a part of the column's own noise
 WORSE_COPY = 0.3  # how much lower the quality of a near copy is in QUALITY_COLUMNS
 QUALITY_COLUMNS = (129, 130, 131, 132)
@@ -47,12 +54,18 @@ STREAMS = 5  # body, anchor, title, URL, whole page; the columns of a stream sha
 CONSTANT = {27: 0.0, 53: 0.0, 97: 1.0}
 _BLOCK = 64  # lists that are drawn from one random stream; other sizes give other lists
 
-_columns = [
-    cells
-    for line in Path(__file__).with_name("synthetic_columns.csv").read_text().splitlines()
-    if (cells := line.partition("#")[0].strip().split(","))[1:]
-    for _ in range(int(cells[1]))
-]
+
+def _read_columns() -> list[list[str]]:
+    """Return the cells of ``synthetic_columns.csv`` for each column of the features."""
+    columns = []
+    for line in Path(__file__).with_name("synthetic_columns.csv").read_text().splitlines():
+        cells = line.partition("#")[0].strip().split(",")
+        if len(cells) > 1:  # the second cell is the number of such columns
+            columns += [cells] * int(cells[1])
+    return columns
+
+
+_columns = _read_columns()
 _SHAPE = np.array([cells[2] for cells in _columns])
 _LATENT = np.array([LATENTS.index(cells[3]) for cells in _columns])
 _WEIGHT, _MEAN, _SPREAD, _STREAM, _NOISE = np.array(
@@ -78,30 +91,33 @@ def draw_lengths(rng: np.random.Generator, lists: int) -> Ints:
     """
     ends = 0 if lists < MANY else 1 + lists // 1000
     long = rng.integers(LONG + 1, LONGEST + 1, ends)
-    rest = rng.lognormal(4.5, 0.75, lists - 2 * ends)
+    usual = rng.lognormal(4.5, 0.75, lists - 2 * ends)
     if ends:
-        rest *= (MEAN_LENGTH * lists - long.sum() - ends) / rest.sum()
-    rest = np.clip(np.rint(rest), 1, LONGEST).astype(np.int64)
-    return rng.permutation(np.concatenate([np.ones(ends, np.int64), long, rest]))
+        usual *= (MEAN_LENGTH * lists - long.sum() - ends) / usual.sum()
+    usual = np.clip(np.rint(usual), 1, LONGEST).astype(np.int64)
+    return rng.permutation(np.concatenate([np.ones(ends, np.int64), long, usual]))
 
 
 def draw_latents(rng: np.random.Generator, lengths: Ints) -> Latents:
     """Draw the hidden properties of the items of lists with these ``lengths``, list after list."""
-    lists, items = len(lengths), int(lengths.sum())
-    of = np.repeat(np.arange(lists), lengths)
-    level, centre, query = (values[of] for values in rng.standard_normal((3, lists)))
+    lists = len(lengths)
+    items = int(lengths.sum())
+    list_numbers = np.repeat(np.arange(lists), lengths)
+    list_values = rng.standard_normal((3, lists))
+    level, centre, query = (values[list_numbers] for values in list_values)
     match, quality, popular, deviation, length, cover, noise = rng.standard_normal((7, items))
     relevance = LEVEL * level + MATCH * match + QUALITY * quality + POPULAR * popular
     relevance = relevance - DEVIATION * np.abs(deviation) + NOISE * noise
     shifted = (CENTRE * centre + deviation) * (1 + CENTRE**2) ** -0.5
     columns = (match, quality, popular, shifted, length, query, 0.5 * match + 0.8 * cover)
-    first = (np.cumsum(lengths) - lengths)[of]
-    other = first + np.floor(rng.random(items) * lengths[of]).astype(np.int64)
-    copy = (rng.random(items) < COPIES) & (other != np.arange(items))
-    copy &= ~copy[other]  # no copies of copies
-    copy_of = np.where(copy, other, np.arange(items))
+    first = (np.cumsum(lengths) - lengths)[list_numbers]
+    positions = np.floor(rng.random(items) * lengths[list_numbers]).astype(np.int64)
+    originals = first + positions
+    is_copy = (rng.random(items) < COPIES) & (originals != np.arange(items))
+    is_copy &= ~is_copy[originals]  # no copies of copies
+    copy_of = np.where(is_copy, originals, np.arange(items))
     table = np.stack(columns, axis=1).astype(np.float32)
-    return Latents(relevance[copy_of] - COPY_LOSS * copy, table, copy_of)
+    return Latents(relevance[copy_of] - COPY_LOSS * is_copy, table, copy_of)
 
 
 def grade(relevance: Doubles, offsets: Ints) -> Floats:
@@ -111,7 +127,8 @@ def grade(relevance: Doubles, offsets: Ints) -> Floats:
     all grades are 0: those whose best item has the lowest relevance. In every other list the best
     item has at least grade 1. Within a list, grades have the order of ``relevance``.
     """
-    items, lengths = len(relevance), np.diff(offsets)
+    items = len(relevance)
+    lengths = np.diff(offsets)
     labels = np.zeros(items, np.float32)
     best = np.maximum.reduceat(relevance, offsets[:-1])
     empty = np.zeros(len(lengths), bool)
@@ -144,11 +161,16 @@ def draw_features(rng: np.random.Generator, latents: Latents) -> Floats:
     x[copies[:, None], QUALITY_COLUMNS] -= WORSE_COPY
     x *= _SPREAD
     x += _MEAN
-    linear, ratio, bits = (kind == _SHAPE for kind in ("linear", "ratio", "16_bit"))
-    plain, yes_no = x[:, linear].copy(), x[:, _SHAPE == "yes_no"] > 0
+    linear = _SHAPE == "linear"
+    ratio = _SHAPE == "ratio"
+    bits = _SHAPE == "16_bit"
+    yes_no = _SHAPE == "yes_no"
+    linear_values = x[:, linear].copy()
+    yes_no_values = x[:, yes_no] > 0
     x[:, ratio | bits] *= -1
     np.exp(x, out=x)
-    x[:, linear], x[:, _SHAPE == "yes_no"] = plain, yes_no
+    x[:, linear] = linear_values
+    x[:, yes_no] = yes_no_values
     x[:, _SHAPE == "negative"] *= -1
     x[:, ratio] = 1 / (1 + x[:, ratio])
     x[:, bits] = np.floor(65535 / (1 + x[:, bits]))
@@ -169,42 +191,59 @@ class SyntheticLists:
     def __init__(
         self, *, queries: int, seed: int, cache_dir: str | Path, name: str = "synthetic"
     ) -> None:
-        """Describe the lists, which are made on first use: ``queries`` for training, and a third of
-        it, rounded, at least 1, for each other split. Web30K has 18,919 (2.27 million items).
+        """Describe the lists, which are made on first use.
+
+        Args:
+            queries: number of lists for training; each other split has a third of it, rounded, at
+                least 1. Web30K has 18,919 (2.27 million items).
+            seed: the seed of all draws.
+            cache_dir: the folder of the cached arrays.
+            name: the name of the data set in results.
         """
-        self.name, self.cache_dir = name, cache_dir
-        self.queries, self.seed = python_number(queries), python_number(seed)
+        self.name = name
+        self.cache_dir = cache_dir
+        self.queries = python_number(queries)
+        self.seed = python_number(seed)
 
     def check(self) -> None:
         """Raise ``ConfigError`` if ``queries`` or ``seed`` is out of range."""
-        for key, value, least in (("queries", self.queries, 1), ("seed", self.seed, 0)):
-            if type(value) is not int or value < least:
-                raise ConfigError(f"dataset.{key}={value}: give a whole number >= {least}")
+        for key, value, minimum in (("queries", self.queries, 1), ("seed", self.seed, 0)):
+            if type(value) is not int or value < minimum:
+                raise ConfigError(f"dataset.{key}={value}: give a whole number >= {minimum}")
 
     def split(self, split: str) -> Lists:
         """Return the lists of ``train``, ``vali`` or ``test``, made once, then mapped."""
         self.check()
         lists = self.queries if check_split(split) == "train" else max(1, round(self.queries / 3))
         recipe = f"synthetic-{VERSION}-seed-{self.seed}-queries-{self.queries}-{split}"
-
-        stream = VERSION, SPLITS.index(split)
-        rng = lambda *of: np.random.default_rng([*stream, *of, self.seed])  # noqa: E731
-        lengths = draw_lengths(rng(0, 0), lists)
-
-        def latents() -> Iterator[tuple[int, Ints, Latents]]:
-            for block, first in enumerate(range(0, lists, _BLOCK)):
-                some = lengths[first : first + _BLOCK]
-                yield block, some, draw_latents(rng(1, block), some)
-
-        def blocks() -> Iterator[Block]:  # draws twice: grades need the relevance of all items
-            relevance = np.concatenate([one.relevance for *_, one in latents()])
-            labels = grade(relevance, np.concatenate([[0], np.cumsum(lengths)]))
-            for block, some, one in latents():
-                places, first = np.repeat(np.arange(len(some)), some), block * _BLOCK
-                qids = [f"{split}-{i}" for i in range(first + 1, first + len(some) + 1)]
-                own, labels = np.split(labels, [len(places)])
-                yield Block(draw_features(rng(2, block), one), own, qids, places)
-
         digest = hashlib.sha256(recipe.encode()).hexdigest()
-        build = lambda file: assemble(blocks(), file, digest=digest)  # noqa: E731
+
+        def build(file: Path) -> Lists:
+            return assemble(self._blocks(split, lists), file, digest=digest)
+
         return cached_lists(self.cache_dir, recipe, build)
+
+    def _rng(self, split: str, *stream: int) -> np.random.Generator:
+        """Return the generator of one stream of random numbers of a split."""
+        return np.random.default_rng([VERSION, SPLITS.index(split), *stream, self.seed])
+
+    def _latents(self, split: str, lengths: Ints) -> Iterator[tuple[int, Ints, Latents]]:
+        """Yield the number of each block of lists, their lengths, and the hidden properties."""
+        for block, first in enumerate(range(0, len(lengths), _BLOCK)):
+            block_lengths = lengths[first : first + _BLOCK]
+            yield block, block_lengths, draw_latents(self._rng(split, 1, block), block_lengths)
+
+    def _blocks(self, split: str, lists: int) -> Iterator[Block]:
+        """Draw the rows of a split twice, as the grades depend on the relevance of all items."""
+        lengths = draw_lengths(self._rng(split, 0, 0), lists)
+        relevance = [latents.relevance for _, _, latents in self._latents(split, lengths)]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        labels = grade(np.concatenate(relevance), offsets)
+        for block, block_lengths, latents in self._latents(split, lengths):
+            first = block * _BLOCK
+            last = first + len(block_lengths)
+            query_indices = np.repeat(np.arange(len(block_lengths)), block_lengths)
+            block_labels, labels = np.split(labels, [len(query_indices)])
+            features = draw_features(self._rng(split, 2, block), latents)
+            qids = [f"{split}-{number}" for number in range(first + 1, last + 1)]
+            yield Block(features, block_labels, qids, query_indices)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from ltr.data.cache import Place
-from ltr.data.files import Read, SplitFiles
+from ltr.data.cache import StrPath
+from ltr.data.files import SplitContent, SplitFiles
 from ltr.data.letor import Rules
 from ltr.data.lists import SPLITS, Columns, Lists
 from ltr.data.table_sources import Source, table_files
@@ -33,10 +33,11 @@ _FRACTIONS = {3: (0.8, 0.1, 0.1), 2: (0.8, 0.2), 0: ()}
 
 
 class TableFiles(SplitFiles):
-    """A data set with a table for each split, or with a table that is divided by query. A table is
-    a file or a folder of shards, read once; later runs map the arrays from the cache, whose key has
-    the content of the files and the settings. Names and categories of features are those in
-    ``train``.
+    """A data set with a table for each split, or with a table that is divided by query.
+
+    A table is a file or a folder of shards, read once; later runs map the arrays from the cache,
+    whose key has the content of the files and the settings. Names and categories of features are
+    those in ``train``.
     """
 
     fold = None
@@ -46,8 +47,8 @@ class TableFiles(SplitFiles):
         self,
         *,
         name: str,
-        data_dir: Place,
-        cache_dir: Place,
+        data_dir: StrPath,
+        cache_dir: StrPath,
         split: Mapping[str, str | None] | None = None,
         path: str | None = None,
         fractions: Sequence[float] | None = None,
@@ -76,7 +77,7 @@ class TableFiles(SplitFiles):
             roles: the fields of ``Roles``.
         """
         self._columns: Columns | None = None
-        self.roles = Roles.of(roles)
+        self.roles = Roles.from_config(roles)
         if self.roles.label is None:
             raise ConfigError("give dataset.label=COLUMN, the column of the labels")
         self.header = bool(header)
@@ -84,25 +85,15 @@ class TableFiles(SplitFiles):
         if path is not None and fractions is not None and len(fractions) == 2:
             cut = SPLITS[:2]
             paths = dict.fromkeys(cut, str(path))
-        usual = _FRACTIONS[len(cut)]
-        parts = tuple(map(python_number, usual if fractions is None else fractions))
-        positive = [is_number(part) and part > 0 for part in parts]
-        whole = not usual or abs(sum(parts) - 1) < 1e-6
-        if not all(positive) or len(positive) != len(usual) or not whole:
-            wanted = ", ".join(cut) or "nothing, every split has a table"
-            if path is not None:
-                wanted = "train, vali and test, or of train and vali alone"
-            raise ConfigError(
-                f"dataset.fractions={list(parts)}: give the parts of {wanted}, each > 0, 1 in sum"
-            )
+        checked_fractions = _checked_fractions(fractions, cut, one_table=path is not None)
         rules = Rules(labels=labels, max_grade=max_grade)
-        super().__init__(name, data_dir, cache_dir, rules, paths, cut, parts, seed)
+        super().__init__(name, data_dir, cache_dir, rules, paths, cut, checked_fractions, seed)
 
     def with_columns(self, columns: Columns) -> "TableFiles":
         """Return the same data set with the names and categories that a model was trained on."""
-        other = copy(self)
-        other._columns = columns
-        return other
+        dataset = copy(self)
+        dataset._columns = columns
+        return dataset
 
     @property
     def columns(self) -> Columns:
@@ -132,33 +123,35 @@ class TableFiles(SplitFiles):
 
         ``DataError``: a file is missing or malformed, or the cache cannot be written.
         """
-        path, cut = self.path(split), ""
+        path = self.path(split)
         columns = None if split == "train" and self._columns is None else self.columns
+        cut = ""
         if split in self._cut:
             cut = f"{self._cut.index(split)} of {self._fractions} seed={self._seed}"
-        content = self._digest(path)
+        content_digest = self._digest(path)
         # A digest without features: runs on other features of the same items can be compared.
-        items = f"table {content} query={self.roles.query} label={self.roles.label} "
-        items += f"Form(header={self.header}, names=None) {self.rules} cut={cut}"
+        items = f"table {content_digest} query={self.roles.query} label={self.roles.label} "
+        items += f"Form(header={self.header}, names=None) {self.rules.cache_text} cut={cut}"
         state = "" if columns is None else json.dumps(columns.state())
-        key = f"{items} reader={READER_VERSION} {self.roles} columns={state}"
+        key = f"{items} reader={READER_VERSION} {self.roles.cache_text} columns={state}"
 
-        def read(keep: Container[str] | None) -> Read:
+        def read(keep: Container[str] | None) -> SplitContent:
             source = Source(path, self.header)
-            found = columns or find_columns(source, self.roles, keep)
+            split_columns = columns or find_columns(source, self.roles, keep)
             remarks = {} if columns else unnamed_remarks(source, self.roles)
             roles = replace(self.roles, id=())  # training needs no ids
-            return table_blocks(source, roles, found, rules=self.rules), found, remarks
+            blocks = table_blocks(source, roles, split_columns, rules=self.rules)
+            return SplitContent(blocks, split_columns, remarks)
 
         digest = hashlib.sha256(items.encode()).hexdigest()
-        return self._lists(split, key, content, read, digest=digest)
+        return self._lists(split, key, content_digest, read, digest=digest)
 
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
         """Return one text for each of these (0-based) rows of ``split``: its id columns, joined."""
         if not self.roles.id:
             return [""] * len(rows)
-        pieces = Source(self.path(split), self.header).pieces(self.roles.id, [], _ROWS)
-        chosen = pd.concat([piece.cells for piece in pieces]).iloc[[*rows]]
+        chunks = Source(self.path(split), self.header).chunks(self.roles.id, [], _ROWS)
+        chosen = pd.concat([chunk.cells for chunk in chunks]).iloc[[*rows]]
         return [" ".join(filter(None, map(query_text, row))) for row in chosen.to_numpy(object)]
 
     def _digest(self, path: Path) -> str:
@@ -172,9 +165,10 @@ class TableFiles(SplitFiles):
 
 def _paths(split: Any, path: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the path of each split, and the splits that share one table."""
-    given = split if isinstance(split, Mapping) else {}
-    paths = {name: str(one) for name, one in given.items() if one not in (None, "")}
-    if (path is None) == (not paths) or not paths.keys() <= {*SPLITS}:
+    split_paths = split if isinstance(split, Mapping) else {}
+    paths = {name: str(value) for name, value in split_paths.items() if value not in (None, "")}
+    both_or_none = (path is None) == (not paths)
+    if both_or_none or not paths.keys() <= {*SPLITS}:
         raise ConfigError(
             "give 'dataset.split={train:PATH,vali:PATH,test:PATH}' (test may be left out), or "
             "dataset.path=PATH of one table that is cut into them"
@@ -184,3 +178,24 @@ def _paths(split: Any, path: str | None) -> tuple[dict[str, str], tuple[str, ...
     if "vali" in paths or "train" not in paths:
         return paths, ()
     return paths | {"vali": paths["train"]}, ("train", "vali")
+
+
+def _checked_fractions(
+    fractions: Sequence[float] | None, cut: Sequence[str], *, one_table: bool
+) -> tuple[float, ...]:
+    """Return the fraction of the queries in each of the splits ``cut``, or the default fractions.
+
+    ``one_table``: one table is divided into all splits. ``ConfigError``: the fractions are wrong.
+    """
+    defaults = _FRACTIONS[len(cut)]
+    values = tuple(map(python_number, defaults if fractions is None else fractions))
+    are_positive = all(is_number(value) and value > 0 for value in values)
+    are_complete = not defaults or (are_positive and abs(sum(values) - 1) < 1e-6)
+    if not are_positive or not are_complete or len(values) != len(defaults):
+        expected = ", ".join(cut) or "nothing, every split has a table"
+        if one_table:
+            expected = "train, vali and test, or of train and vali alone"
+        raise ConfigError(
+            f"dataset.fractions={list(values)}: give the parts of {expected}, each > 0, 1 in sum"
+        )
+    return values

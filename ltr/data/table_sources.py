@@ -25,7 +25,7 @@ from ltr.knobs import parse_number
 _BLOCK_BYTES = 4 << 20  # bytes of text that are parsed at once; no row may be longer
 _FIRST_ROWS = 10_000  # the rows from which the types are guessed without pyarrow
 _PAGE_BYTES = 1 << 16  # bytes that are read at once for each column of a Parquet file
-_TWICE = re.compile(r"multiple columns named ?(.*)")
+_DUPLICATE = re.compile(r"multiple columns named ?(.*)")
 _ROW = re.compile(r"Row #(\d+): ?")
 _QUOTE_BYTES = 1 << 16  # bytes of text whose quotes are checked at once
 _UNREADABLE = (OSError, ValueError, csv.Error, EOFError, zlib.error)  # the last two: a cut .gz
@@ -36,8 +36,9 @@ _FORMS = {
 
 
 def table_form(path: Path) -> str | None:
-    """Return the form of a table file, judged by its name; None if it is not a table. The form is
-    the delimiter of a text file, or pyarrow's name for any other form.
+    """Return the form of a table file, judged by its name; None if it is not a table.
+
+    The form is the delimiter of a text file, or pyarrow's name for any other form.
 
     >>> [table_form(Path(name)) for name in ("a.pq", "a.TSV.gz", "a.parquet.gz", "train.txt")]
     ['parquet', '\\t', None, None]
@@ -52,37 +53,45 @@ def table_files(path: Path) -> list[Path]:
     ``DataError``: there is none, or the files of a folder have different forms.
     """
     try:
-        folder = path.is_dir()
-        files = [one for one in sorted(path.iterdir() if folder else [path]) if one.is_file()]
+        is_folder = path.is_dir()
+        entries = sorted(path.iterdir()) if is_folder else [path]
+        files = [entry for entry in entries if entry.is_file()]
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}; give a table file") from None
-    if not folder and not files:
+    if not is_folder and not files:
         raise DataError(f"{path}: no such file; give a table file, or a folder of them")
-    if folder:
-        files = [one for one in files if table_form(one) and not one.name.startswith((".", "_"))]
-    if len(forms := {table_form(one) for one in files}) != 1 or None in forms:
+    if is_folder:
+        files = [
+            file for file in files if table_form(file) and not file.name.startswith((".", "_"))
+        ]
+    forms = {table_form(file) for file in files}
+    if len(forms) != 1 or None in forms:
         raise DataError(
             f"{path}: not a table, or files of several forms; expected one of {', '.join(_FORMS)}"
         )
     return files
 
 
-def check_columns(named: Mapping[str, str], there: Sequence[str], title: str) -> None:
+def check_columns(required: Mapping[str, str], names: Sequence[str], title: str) -> None:
     """Raise ``DataError`` if a column is missing, or if two columns have the same name, or none.
 
     Args:
-        named: maps each required column to what it is, such as ``dataset.query`` or ``a feature``.
-        there: the columns of the table.
+        required: each required column, with its purpose, such as ``dataset.query``.
+        names: the columns of the table.
         title: the table, for the text of the error.
     """
-    if twice := [name for name, count in Counter(there).items() if count > 1]:
-        raise _named_twice(title, twice[0])
-    for name in (name for name in named if name not in there):
-        shown = ", ".join(there[:12]) + (", ..." if len(there) > 12 else "")
-        raise DataError(f"{title}: no column {name!r} ({named[name]}); it has {shown}")
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise _duplicate_column(title, name)
+    for name, purpose in required.items():
+        if name not in names:
+            shown = ", ".join(names[:12])
+            if len(names) > 12:
+                shown += ", ..."
+            raise DataError(f"{title}: no column {name!r} ({purpose}); it has {shown}")
 
 
-def _named_twice(title: str, name: str) -> DataError:
+def _duplicate_column(title: str, name: str) -> DataError:
     if not name.strip():
         return DataError(
             f"{title}: several columns have no name, such as row numbers that pandas writes, or "
@@ -92,64 +101,92 @@ def _named_twice(title: str, name: str) -> DataError:
 
 
 @dataclass(frozen=True)
-class Piece:
+class TableChunk:
     """Consecutive rows of one file."""
 
     file: str
     first: int  # the 0-based number of the first row
     cells: pd.DataFrame
 
-    def at(self, row: int, column: str = "") -> str:
-        """Return where row number ``row`` (from 0) of the piece is in the file, for messages."""
-        named = f", column {column!r}" if column else ""
-        return f"{self.file}, row {self.first + row + 1}{named}"
+    def locate(self, row: int, column: str = "") -> str:
+        """Return where row number ``row`` (from 0) of the chunk is in the file, for messages."""
+        suffix = f", column {column!r}" if column else ""
+        return f"{self.file}, row {self.first + row + 1}{suffix}"
 
 
 class Source:
     """A table: in memory, in a file, or in the files of a folder, one after another by name.
-    ``title`` is its name for messages. ``names`` are the columns of the first file, and the columns
-    of ``head`` have their types, with any number of rows.
+
+    Attributes:
+        title: its name for messages.
+        names: the columns of the first file.
+        head: a frame whose columns have the types of these columns, with any number of rows.
+        is_text: whether the files are text.
     """
 
     def __init__(self, table: Path | pd.DataFrame, header: bool = True) -> None:
-        """Open ``table``; ``DataError`` if it cannot be read, ``ConfigError`` if pyarrow is needed
-        and missing. Without ``header``, the columns of text files are named ``1``, ``2``, ...
-        """
-        in_memory = isinstance(table, pd.DataFrame)
-        self.title, self._header = "the table" if in_memory else str(table), header
-        self._checked = set[Path]()  # the text files whose quotes are known to be closed
-        self._files: list[Any] = [table] if isinstance(table, pd.DataFrame) else table_files(table)
-        self.is_text = not in_memory and table_form(self._files[0]) in (",", "\t")
-        first = self._open(self._files[0])
-        self.names, self.head = first.names, first.head
+        """Open ``table``.
 
-    def pieces(self, texts: Sequence[str], numbers: Sequence[str], rows: int) -> Iterator[Piece]:
-        """Yield the rows in order, at most ``rows`` at once, with only the given columns. From text
-        files, ``texts`` are read without any conversion, and ``numbers`` as numbers. ``DataError``:
-        a file cannot be read, or lacks a column.
+        Args:
+            table: a file, a folder, or a frame in memory.
+            header: whether text files begin with the names of the columns; if not, these are named
+                ``1``, ``2``, ...
+
+        Raises:
+            DataError: the table cannot be read.
+            ConfigError: pyarrow is needed and missing.
+        """
+        self._header = header
+        self._checked = set[Path]()  # the text files whose quotes are known to be closed
+        self._files: list[Any]
+        if isinstance(table, pd.DataFrame):
+            self.title = "the table"
+            self._files = [table]
+            self.is_text = False
+        else:
+            self.title = str(table)
+            self._files = table_files(table)
+            self.is_text = table_form(self._files[0]) in (",", "\t")
+        first_file = self._open(self._files[0])
+        self.names = first_file.names
+        self.head = first_file.head
+
+    def chunks(
+        self, texts: Sequence[str], numbers: Sequence[str], rows: int
+    ) -> Iterator[TableChunk]:
+        """Yield the rows in order, with only the named columns.
+
+        Args:
+            texts: columns that are read without any conversion from text files.
+            numbers: columns that are read as numbers from text files.
+            rows: the largest number of rows in a chunk.
+
+        Raises:
+            DataError: a file cannot be read, or lacks a column.
         """
         columns = [*texts, *numbers]
         for file in self._files:
             title = self.title if isinstance(file, pd.DataFrame) else str(file)
-            opened, first = self._open(file, texts, numbers), 0
-            check_columns(dict.fromkeys(columns, "in the first file"), opened.names, title)
+            reader = self._open(file, texts, numbers)
+            check_columns(dict.fromkeys(columns, "in the first file"), reader.names, title)
+            first = 0
             with self._reading(title):
-                for cells in opened.blocks(columns, rows):
-                    yield Piece(title, first, cells)
+                for cells in reader.blocks(columns, rows):
+                    yield TableChunk(title, first, cells)
                     first += len(cells)
 
     def _open(self, file: Any, texts: Sequence[str] = (), numbers: Sequence[str] = ()) -> Any:
         if isinstance(file, pd.DataFrame):
             return _Memory(file)
         form: Any = table_form(file)
-        plain = form in (",", "\t") and not has("pyarrow.dataset")
-        if not plain:
+        without_arrow = form in (",", "\t") and not has("pyarrow.dataset")
+        if not without_arrow:
             need("pyarrow.dataset", "parquet")
         with self._reading(str(file)):
             if form in (",", "\t") and file not in self._checked:
                 _check_quotes(file, form)
                 self._checked.add(file)
-            if plain:
+            if without_arrow:
                 return _Text(file, form, self._header, texts)
             return _Arrow(file, form, self._header, texts, numbers)
 
@@ -165,14 +202,15 @@ class Source:
             if not of_arrow and not isinstance(error, _UNREADABLE):
                 raise
             text = str(error).rpartition("Invalid: ")[2]  # without where in pyarrow it was raised
-            if twice := _TWICE.search(text):
-                raise _named_twice(title, twice[1]) from None
+            duplicate = _DUPLICATE.search(text)
+            if duplicate:
+                raise _duplicate_column(title, duplicate[1]) from None
             row = _ROW.search(text)
-            where = f"{title}, row {int(row[1]) - self._header}" if row else title
+            source = f"{title}, row {int(row[1]) - int(self._header)}" if row else title
+            reason = " ".join(_ROW.sub("", text).split())[:200]
             raise DataError(
-                f"{where}: cannot be read, {' '.join(_ROW.sub('', text).split())[:200]}; write "
-                "commas between the columns (.tsv: tabs), and numbers, or name texts in "
-                "dataset.categories"
+                f"{source}: cannot be read, {reason}; write commas between the columns (.tsv: "
+                "tabs), and numbers, or name texts in dataset.categories"
             ) from None
 
 
@@ -180,18 +218,20 @@ def framed(cells: Any) -> pd.DataFrame:
     """Return a ``pa.Table`` or ``pa.RecordBatch`` as a frame whose columns keep their types."""
     import pyarrow as pa
 
-    def typed(type_: Any) -> Any:  # None: a category, or objects that are all None
-        is_own = pa.types.is_dictionary(type_) or pa.types.is_null(type_)
-        return None if is_own else pd.ArrowDtype(type_)
+    def pandas_type(type_: Any) -> Any:
+        if pa.types.is_dictionary(type_) or pa.types.is_null(type_):
+            return None  # pandas makes a category, or objects that are all None
+        return pd.ArrowDtype(type_)
 
-    return cells.to_pandas(types_mapper=typed, ignore_metadata=True)
+    return cells.to_pandas(types_mapper=pandas_type, ignore_metadata=True)
 
 
 class _Memory:
     """A table in memory."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
-        self.names, self.head = list(frame.columns), frame
+        self.names = list(frame.columns)
+        self.head = frame
 
     def blocks(self, columns: list[str], rows: int) -> Iterator[pd.DataFrame]:
         cells = self.head[columns]
@@ -219,11 +259,11 @@ class _Arrow:
         self.head = framed(self._data.schema.empty_table())
 
     def blocks(self, columns: list[str], rows: int) -> Iterator[pd.DataFrame]:
-        ahead: dict[str, Any] = {"columns": columns, "batch_size": rows, "batch_readahead": 2}
+        settings: dict[str, Any] = {"columns": columns, "batch_size": rows, "batch_readahead": 2}
         try:
-            yield from map(framed, self._data.to_batches(**ahead))
+            yield from map(framed, self._data.to_batches(**settings))
         except ValueError:  # read again in one thread, where the error has the row
-            for _ in self._data.to_batches(**ahead, use_threads=False):
+            for _ in self._data.to_batches(**settings, use_threads=False):
                 pass
             raise
 
@@ -236,32 +276,34 @@ def _text_dataset(
     import pyarrow.csv
     import pyarrow.dataset
 
-    def opened(names: Sequence[str] | None = None, schema: Any = None) -> Any:
+    def open_dataset(names: Sequence[str] | None = None, schema: Any = None) -> Any:
         form = pa.dataset.CsvFileFormat(
             pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             read_options=pa.csv.ReadOptions(
-                block_size=_BLOCK_BYTES, column_names=names,
+                block_size=_BLOCK_BYTES,
+                column_names=names,
                 autogenerate_column_names=not header and names is None,
             ),
             convert_options=pa.csv.ConvertOptions(strings_can_be_null=False),  # NA is a text
-        )  # fmt: skip
+        )
         return pa.dataset.dataset(path, schema=schema, format=form)
 
-    first = opened().schema  # guessed from the first block
-    names, types = first.names, dict.fromkeys(texts, pa.string())
+    guessed_schema = open_dataset().schema  # guessed from the first block
+    names = guessed_schema.names
     if not header:
         names = [str(i) for i, _ in enumerate(names, 1)]
-    for name, type_ in zip(names, first.types, strict=True):
-        number = name in numbers and not pa.types.is_boolean(type_)
-        types.setdefault(name, pa.float64() if number else type_)
+    types = dict.fromkeys(texts, pa.string())
+    for name, type_ in zip(names, guessed_schema.types, strict=True):
+        is_number = name in numbers and not pa.types.is_boolean(type_)
+        types.setdefault(name, pa.float64() if is_number else type_)
     schema = pa.schema([(name, types[name]) for name in names])
-    return opened(None if header else names, schema)
+    return open_dataset(None if header else names, schema)
 
 
-def _open_text(path: Path, mode: str, **how: Any) -> Any:
+def _open_text(path: Path, mode: str, **settings: Any) -> Any:
     """Open a text file; if its name ends in ``.gz``, its content is unpacked."""
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
-    return opener(path, mode, **how)
+    open_file = gzip.open if path.suffix.lower() == ".gz" else open
+    return open_file(path, mode, **settings)
 
 
 def _check_quotes(path: Path, delimiter: str) -> None:
@@ -276,10 +318,13 @@ def _check_quotes(path: Path, delimiter: str) -> None:
     with _open_text(path, "rb") as file:
         text += file.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)
         while block := file.read(max(_QUOTE_BYTES, len(text))):
-            while block.endswith(b'"') and (byte := file.read(1)):  # the next may belong to it
+            while block.endswith(b'"'):  # the next byte may belong to the quote
+                byte = file.read(1)
+                if not byte:
+                    break
                 block += byte
             text += block
-            end = _length(closed.match(text))
+            end = _match_length(closed.match(text))
             if b'"' not in text[end:]:
                 end = max(end - 1, text.rfind(delimiter.encode()), text.rfind(b"\n"))
             line += text.count(b"\n", 0, end)
@@ -287,8 +332,9 @@ def _check_quotes(path: Path, delimiter: str) -> None:
             if len(text) > _BLOCK_BYTES:
                 break
     text += b"\n"
-    end = _length(closed.match(text))
-    if (quote := text.find(b'"', end)) >= 0:
+    end = _match_length(closed.match(text))
+    quote = text.find(b'"', end)
+    if quote >= 0:
         line += text.count(b"\n", 0, quote)
         raise DataError(
             f"{path}:{line}: a quote opens a cell and is not closed "
@@ -296,7 +342,7 @@ def _check_quotes(path: Path, delimiter: str) -> None:
         )
 
 
-def _length(match: re.Match[bytes] | None) -> int:
+def _match_length(match: re.Match[bytes] | None) -> int:
     return match.end() if match else 0
 
 
@@ -322,21 +368,27 @@ class _Text:
     """A text file that is read without pyarrow."""
 
     def __init__(self, path: Path, delimiter: str, header: bool, texts: Sequence[str]) -> None:
-        self._path, self._delimiter, self._texts = path, delimiter, texts
-        first = [cells for _, cells in islice(self._rows(), _FIRST_ROWS)]
-        if not first:
+        self._path = path
+        self._delimiter = delimiter
+        self._texts = texts
+        first_rows = [cells for _, cells in islice(self._rows(), _FIRST_ROWS)]
+        if not first_rows:
             raise ValueError("Empty CSV file")
-        self._first = int(header)
-        self.names = first[0] if header else [str(i) for i, _ in enumerate(first[0], 1)]
-        columns = [*zip(*first[self._first :], strict=True)] or [()] * len(self.names)
-        empty = [pd.Series(dtype=_guessed(cells)) for cells in columns]
+        self._header_rows = int(header)
+        self.names = first_rows[0]
+        if not header:
+            self.names = [str(i) for i, _ in enumerate(first_rows[0], 1)]
+        columns = [*zip(*first_rows[self._header_rows :], strict=True)] or [()] * len(self.names)
+        empty = [pd.Series(dtype=_guess_type(cells)) for cells in columns]
         self.head = pd.DataFrame(dict(zip(self.names, empty, strict=True)))
 
     def blocks(self, columns: list[str], rows: int) -> Iterator[pd.DataFrame]:
-        left, at = islice(self._rows(), self._first, None), map(self.names.index, columns)
-        places = dict(zip(columns, at, strict=True))
-        while block := [*islice(left, rows)]:
-            yield pd.DataFrame({name: self._column(name, i, block) for name, i in places.items()})
+        remaining = islice(self._rows(), self._header_rows, None)
+        indices = {name: self.names.index(name) for name in columns}
+        while block := [*islice(remaining, rows)]:
+            yield pd.DataFrame(
+                {name: self._column(name, index, block) for name, index in indices.items()}
+            )
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """Yield the number of each row in the file, from 1, and its cells."""
@@ -349,28 +401,31 @@ class _Text:
                         raise ValueError(f"Row #{row}: Expected {width} columns, got {len(cells)}")
                     yield row, cells
 
-    def _column(self, name: str, place: int, block: Sequence[tuple[int, list[str]]]) -> Any:
+    def _column(self, name: str, index: int, block: Sequence[tuple[int, list[str]]]) -> Any:
+        """Return the cells at ``index`` in the rows of ``block``, as texts or numbers."""
         if name in self._texts:
-            return pd.Series([cells[place] for _, cells in block], dtype="string")
-        known = _MISSING | _FLAGS if self.head[name].dtype == bool else _MISSING
+            return pd.Series([cells[index] for _, cells in block], dtype="string")
+        constants = _MISSING | _FLAGS if self.head[name].dtype == bool else _MISSING
         values = list[float]()
         for row, cells in block:
-            cell = cells[place]
+            cell = cells[index]
             try:
-                values.append(known[cell] if cell in known else parse_number(cell))
+                values.append(constants[cell] if cell in constants else parse_number(cell))
             except ValueError:
-                where = f"In CSV column #{place}: Row #{row}"
-                raise ValueError(f"{where}: invalid value {cell!r}") from None
+                raise ValueError(
+                    f"In CSV column #{index}: Row #{row}: invalid value {cell!r}"
+                ) from None
         return np.array(values)
 
 
-def _guessed(cells: Sequence[str]) -> str:
+def _guess_type(cells: Sequence[str]) -> str:
     """Return the type of a column of text: ``bool``, ``float`` or ``string``."""
     values = {*cells} - _MISSING.keys()
     if values & _FLAGS.keys() and values <= {*_FLAGS, "0", "1"}:
         return "bool"
     try:
-        [*map(parse_number, values)]
+        for value in values:
+            parse_number(value)
     except ValueError:
         return "string"
     return "float"

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,18 +16,17 @@ from ltr.data.assemble import Block
 from ltr.data.letor import Rules
 from ltr.data.lists import Columns
 from ltr.data.rounding import inexact_values, to_float32
-from ltr.data.table_sources import Piece, Source, check_columns
+from ltr.data.table_sources import Source, TableChunk, check_columns
 from ltr.errors import ConfigError, DataError
 
 READER_VERSION = 3  # part of every cache key: raise it when the same table gives other arrays
 _LARGEST_CODE = 1 << 24  # float32 holds every whole number up to this one
 _BLOCK_BYTES = 8 << 20  # the most bytes of features in a block
-_MOST_ROWS = 1 << 15  # the most rows in a block
+_MAX_ROWS = 1 << 15  # the most rows in a block
 NAME_IT = "pandas writes row numbers so, unless index=False; name what is a feature"
 _INDEX = re.compile(r"__index_level_\d+__")  # an index column that pandas writes into Parquet
-_UNNAMED = re.compile(
-    r"\s*|Unnamed: \d+(_level_\d+)?(\.\d+)?"
-)  # "" is read as "Unnamed: 0" by pandas
+# An empty name, which pandas reads as "Unnamed: 0".
+_UNNAMED = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?(\.\d+)?")
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _FLAGS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 _KINDS: dict[str, Any] = {  # the types of single values; what NumPy counts as a number comes last
@@ -56,16 +54,23 @@ class Roles:
     def __post_init__(self) -> None:
         single = [name for name in (self.query, self.label, self.weight) if name is not None]
         for names in ([*single, *(self.features or ())], [*single, *self.categories]):
-            if twice := [name for name in names if names.count(name) > 1]:
+            repeated = [name for name in names if names.count(name) > 1]
+            if repeated:
                 raise ConfigError(
-                    f"column {twice[0]!r} stands twice in dataset.query, label, weight, features "
-                    "and categories: give it one role"
+                    f"column {repeated[0]!r} stands twice in dataset.query, label, weight, "
+                    "features and categories: give it one role"
                 )
-        if type(most := self.category_values) is not int or not 1 <= most < _LARGEST_CODE:
+        limit = self.category_values
+        if type(limit) is not int or not 1 <= limit < _LARGEST_CODE:
             raise ConfigError(
-                f"dataset.category_values={most}: give a whole number from 1 to "
+                f"dataset.category_values={limit}: give a whole number from 1 to "
                 f"{_LARGEST_CODE - 1:,}"
             )
+
+    @property
+    def cache_text(self) -> str:
+        """The roles as they stand in keys of the cache; keep it as it is."""
+        return f"Roles({', '.join(f'{role}={value!r}' for role, value in vars(self).items())})"
 
     def keys(self, *, labelled: bool) -> dict[str, str]:
         """Map each column with a role to its config key; label and weight only if ``labelled``."""
@@ -73,24 +78,28 @@ class Roles:
         for role in ("id", "categories", "features", "weight", "label", "query"):
             if labelled or role not in ("weight", "label"):
                 names = getattr(self, role) or ()
-                keys |= dict.fromkeys(
-                    [names] if isinstance(names, str) else names, f"dataset.{role}"
-                )
+                if isinstance(names, str):
+                    names = (names,)
+                keys |= dict.fromkeys(names, f"dataset.{role}")
         return keys
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> "Roles":
-        """Return the roles in a config. Column names may be numbers in YAML, and a single name may
-        be written without brackets.
+    def from_config(cls, config: Mapping[str, Any]) -> "Roles":
+        """Return the roles in a config, which maps each role to a column or to several.
+
+        Column names may be numbers in YAML, and a single name may be written without brackets.
+        ``ConfigError``: no column has the query ids, or a column has two roles.
         """
-        if given.get("query") in (None, ""):
+        if config.get("query") in (None, ""):
             raise ConfigError("give dataset.query=COLUMN, the column of the query ids")
-        roles = {role: one for role, one in given.items() if one is not None}
+        roles = {role: columns for role, columns in config.items() if columns is not None}
         for role in {"query", "label", "weight"} & roles.keys():
             roles[role] = str(roles[role])
         for role in {"id", "features", "categories"} & roles.keys():
             names = roles[role]
-            roles[role] = tuple(map(str, [names] if isinstance(names, str | int) else names))
+            if isinstance(names, str | int):
+                names = [names]
+            roles[role] = tuple(map(str, names))
         return cls(**roles)
 
 
@@ -104,11 +113,14 @@ def kind(column: Any) -> str:
         return kind(column.dtype.categories)
     if column.dtype == object:
         return _OBJECTS.get(pd.api.types.infer_dtype(column), "other")
-    one = column.dtype.type
-    return next((kind for kind, types in _KINDS.items() if issubclass(one, types)), "other")
+    value_type = column.dtype.type
+    for name, types in _KINDS.items():
+        if issubclass(value_type, types):
+            return name
+    return "other"
 
 
-def _type(column: pd.Series) -> Any:
+def _column_type(column: pd.Series) -> Any:
     """Return the type of a column for messages, in a file that of Arrow."""
     return getattr(column.dtype, "pyarrow_dtype", column.dtype)
 
@@ -135,104 +147,132 @@ def category_text(value: Any) -> str:
     ['red', '3', '3', '3', '1.5', 'true', 'true', '', '']
     """
     text = query_text(value)
-    whole = _WHOLE.fullmatch(text)
-    return whole[1] if whole else _FLAGS.get(text, text)
+    number = _WHOLE.fullmatch(text)
+    return number[1] if number else _FLAGS.get(text, text)
 
 
 def _distinct(column: pd.Series, text: Callable[[Any], str]) -> tuple[list[str], Ints]:
     """Return the texts of the distinct values of a column, and for each row its index there."""
-    places, values = pd.factorize(column)
+    indices, values = pd.factorize(column)
     texts = [text(value) for value in values.tolist()]
-    if len(missing := np.flatnonzero(places < 0)):
-        places[missing] = len(texts)
+    missing = np.flatnonzero(indices < 0)
+    if len(missing):
+        indices[missing] = len(texts)
         texts.append("")
-    return texts, places
+    return texts, indices
 
 
-def same_texts(column: pd.Series, other: pd.Series) -> bool:
+def same_texts(column: pd.Series, second_column: pd.Series) -> bool:
     """Return whether two columns hold the same values, row by row, as texts: 1, 1.0 and "1"."""
-    texts, places = _distinct(column, category_text)
-    other_texts, other_places = _distinct(other, category_text)
-    return texts == other_texts and np.array_equal(places, other_places)
+    texts, indices = _distinct(column, category_text)
+    other_texts, other_indices = _distinct(second_column, category_text)
+    return texts == other_texts and np.array_equal(indices, other_indices)
 
 
-def _column(piece: Piece, name: str, *, coded: bool = False) -> pd.Series:
-    """Return a column; ``DataError`` unless it holds numbers (or, if ``coded``, texts or dates)."""
-    column = piece.cells[name]
-    if kind(column) not in ("number", *(["text", "date"] * coded)):
+def _category_column(chunk: TableChunk, name: str) -> pd.Series:
+    """Return a column; ``DataError`` unless it holds numbers, texts or dates."""
+    column = chunk.cells[name]
+    if kind(column) not in ("number", "text", "date"):
         raise DataError(
-            f"{piece.file}: column {name!r} holds {_type(column)}, where "
-            + (
-                "numbers or texts are read; turn its values into texts"
-                if coded
-                else "numbers are read; write it so in every file, or train with "
-                f"'dataset.categories=[{name}]' or dataset.id"
-            )
+            f"{chunk.file}: column {name!r} holds {_column_type(column)}, where numbers or texts "
+            "are read; turn its values into texts"
         )
     return column
 
 
-def _numbers(piece: Piece, name: str) -> Doubles | Floats:
+def _numbers(chunk: TableChunk, name: str) -> Doubles | Floats:
     """Return the numbers of a column as floats, float64 unless the column is float; NaN if missing.
+
     ``DataError``: the column does not hold numbers.
     """
-    column = _column(piece, name)
+    column = chunk.cells[name]
+    if kind(column) != "number":
+        raise DataError(
+            f"{chunk.file}: column {name!r} holds {_column_type(column)}, where numbers are read; "
+            f"write it so in every file, or train with 'dataset.categories=[{name}]' or dataset.id"
+        )
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(object)
     elif isinstance(column.dtype, pd.SparseDtype):
         column = pd.Series(column.to_numpy())
-    own: Any = column.dtype
-    plain = np.dtype(getattr(own, "numpy_dtype", own))
-    return column.to_numpy(plain if plain.kind == "f" else np.float64, na_value=np.nan)
+    dtype: Any = column.dtype
+    numpy_dtype = np.dtype(getattr(dtype, "numpy_dtype", dtype))
+    float_type = numpy_dtype if numpy_dtype.kind == "f" else np.float64
+    return column.to_numpy(float_type, na_value=np.nan)
 
 
-def _queries(piece: Piece, roles: Roles) -> tuple[list[str], Ints]:
-    """Return the distinct query ids of ``piece``, and for each row its index there.
+def _queries(chunk: TableChunk, roles: Roles) -> tuple[list[str], Ints]:
+    """Return the distinct query ids of ``chunk``, and for each row its index there.
 
     ``DataError``: an id is missing, or neither a number, a text nor a date.
     """
-    column, at = piece.cells[roles.query], partial(piece.at, column=roles.query)
+    column = chunk.cells[roles.query]
     if kind(column) == "other":
-        raise DataError(f"{at(0)}: a query id is {_type(column)}; expected numbers or texts")
-    texts, places = _distinct(column, query_text)
+        raise DataError(
+            f"{chunk.locate(0, roles.query)}: a query id is {_column_type(column)}; expected "
+            "numbers or texts"
+        )
+    texts, indices = _distinct(column, query_text)
     if "" in texts:
-        row = int(np.flatnonzero(places == texts.index(""))[0])
-        raise DataError(f"{at(row)}: no query id; expected one in every row")
-    return texts, places
+        row = int(np.flatnonzero(indices == texts.index(""))[0])
+        raise DataError(f"{chunk.locate(row, roles.query)}: no query id; expected one in every row")
+    return texts, indices
 
 
 def table_qids(source: Source, roles: Roles) -> set[str]:
     """Return the query ids of a table."""
     check_columns({roles.query: "dataset.query"}, source.names, source.title)
-    pieces = source.pieces([roles.query], [], _MOST_ROWS)
-    return {qid for piece in pieces for qid in _queries(piece, roles)[0]}
+    qids = set[str]()
+    for chunk in source.chunks([roles.query], [], _MAX_ROWS):
+        chunk_qids, _ = _queries(chunk, roles)
+        qids.update(chunk_qids)
+    return qids
 
 
 def find_columns(source: Source, roles: Roles, keep: Container[str] | None = None) -> Columns:
-    """Find names and categories of the features in ``source``, the training table. The values of a
-    category are sorted by falling frequency, then by text; only rows with a query id in ``keep``
-    are counted (None: all). ``DataError``: a column is missing, has a wrong type, or has no role
-    and does not hold numbers.
+    """Find names and categories of the features in ``source``, the training table.
+
+    Args:
+        source: the table.
+        roles: the roles of its columns.
+        keep: only rows with these query ids are counted; None: all.
+
+    Returns:
+        The columns; the values of a category are sorted by falling frequency, then by text.
+
+    Raises:
+        DataError: a column is missing, has a wrong type, or has no role and does not hold numbers.
     """
     check_columns(roles.keys(labelled=True), source.names, source.title)
     names = _feature_names(source, roles)
-    counts = {name: Counter[str]() for name in names if name in roles.categories}
-    for piece in source.pieces([*{roles.query, *counts}], [], _MOST_ROWS) if counts else ():
-        rows = np.ones(len(piece.cells), bool)
-        if keep is not None:
-            qids, places = _queries(piece, roles)
-            rows = np.array([qid in keep for qid in qids], bool)[places]
-        for name, count in counts.items():
-            texts, places = _distinct(_column(piece, name, coded=True), category_text)
-            often = np.bincount(places[rows], minlength=len(texts)).tolist()
-            for text, times in zip(texts, often, strict=True):
-                count[text] += times
+    counters = {name: Counter[str]() for name in names if name in roles.categories}
+    if counters:
+        for chunk in source.chunks([*{roles.query, *counters}], [], _MAX_ROWS):
+            _count_values(counters, chunk, roles, keep)
     categories = dict[str, tuple[str, ...]]()
-    for name, count in counts.items():
-        del count[""]  # a missing value is not a category
-        frequent = sorted(+count, key=lambda text: (-count[text], text))
+    for name, counter in counters.items():
+        del counter[""]  # a missing value is not a category
+        frequent = sorted(+counter, key=lambda text: (-counter[text], text))
         categories[name] = tuple(frequent[: roles.category_values])
     return Columns(tuple(names), categories)
+
+
+def _count_values(
+    counters: Mapping[str, Counter[str]],
+    chunk: TableChunk,
+    roles: Roles,
+    keep: Container[str] | None,
+) -> None:
+    """Add to each counter how often its column has each value in ``chunk``."""
+    rows = np.ones(len(chunk.cells), bool)
+    if keep is not None:
+        qids, indices = _queries(chunk, roles)
+        rows = np.array([qid in keep for qid in qids], bool)[indices]
+    for name, counter in counters.items():
+        texts, indices = _distinct(_category_column(chunk, name), category_text)
+        counts = np.bincount(indices[rows], minlength=len(texts)).tolist()
+        for text, count in zip(texts, counts, strict=True):
+            counter[text] += count
 
 
 def unnamed_columns(names: Sequence[str]) -> list[str]:
@@ -245,82 +285,119 @@ def unnamed_columns(names: Sequence[str]) -> list[str]:
 
 
 def unnamed_remarks(source: Source, roles: Roles) -> dict[str, str]:
-    """Return a warning about the columns that are not features as they have no name; empty if there
-    are none.
-    """
+    """Return a warning about columns that are no features because they have no name, if any."""
     used = roles.keys(labelled=True)
     unused = [name for name in unnamed_columns(source.names) if name not in used]
     if not unused or roles.features is not None:
         return {}
-    places = [f"column {i}" for i, name in enumerate(source.names, 1) if name in unused]
-    return {"unnamed": f"no name, so not a feature: {', '.join(places)}: {NAME_IT}"}
+    columns = [f"column {i}" for i, name in enumerate(source.names, 1) if name in unused]
+    return {"unnamed": f"no name, so not a feature: {', '.join(columns)}: {NAME_IT}"}
 
 
 def _feature_names(source: Source, roles: Roles) -> list[str]:
     if roles.features is not None:
         return list(dict.fromkeys([*roles.features, *roles.categories]))
-    others = {roles.query, roles.label, roles.weight, *roles.id, *unnamed_columns(source.names)}
-    own = [name for name in source.names if name not in others and not _INDEX.fullmatch(name)]
-    if strange := [
-        name for name in own if name not in roles.categories and kind(source.head[name]) != "number"
-    ]:
-        shown = ", ".join(f"{name} ({_type(source.head[name])})" for name in strange[:12])
+    no_features = {
+        roles.query,
+        roles.label,
+        roles.weight,
+        *roles.id,
+        *unnamed_columns(source.names),
+    }
+    candidates = [
+        name for name in source.names if name not in no_features and not _INDEX.fullmatch(name)
+    ]
+    unusable = [
+        name
+        for name in candidates
+        if name not in roles.categories and kind(source.head[name]) != "number"
+    ]
+    if unusable:
+        shown = ", ".join(f"{name} ({_column_type(source.head[name])})" for name in unusable[:12])
         raise DataError(
             f"{source.title}: no role for {shown}; only numbers are features by default: put each "
             "column into 'dataset.categories=[NAME]' or, to ignore it, into 'dataset.id=[NAME]', "
             "or all features into 'dataset.features=[NAME]'; turn dates and lists into numbers"
         )
-    if not (names := list(dict.fromkeys([*own, *roles.categories]))):  # an id may be a feature too
+    names = list(dict.fromkeys([*candidates, *roles.categories]))  # an id may be a feature too
+    if not names:
         raise DataError(f"{source.title}: no number column is left as a feature; name some")
     return names
 
 
 def table_blocks(
-    source: Source, roles: Roles, columns: Columns, *, rules: Rules,
-    see: Callable[[Any], object] = len,
-) -> Iterator[Block]:  # fmt: skip
+    source: Source,
+    roles: Roles,
+    columns: Columns,
+    *,
+    rules: Rules,
+    on_block: Callable[[Any], object] = len,
+) -> Iterator[Block]:
     """Yield the rows of a table, block by block; memory does not grow with the table.
 
-    Labels and weights are read only if ``rules.labelled``. ``see`` is called with the cells of each
-    block (a frame). ``DataError``: something is missing, has a wrong type, or is
-    infinite; one line says where. ``ConfigError``: labels are to be read, and no column has that
-    role.
+    Args:
+        source: the table.
+        roles: the roles of its columns.
+        columns: the features.
+        rules: what labels may be; labels and weights are read only if ``rules.labelled``.
+        on_block: called with the cells of each block (a frame).
+
+    Raises:
+        DataError: something is missing, has a wrong type, or is infinite; one line says where.
+        ConfigError: labels are to be read, and no column has that role.
     """
     keys = roles.keys(labelled=rules.labelled) | dict.fromkeys(columns.names, "a feature")
     check_columns(keys, source.names, source.title)
-    label, weight = (roles.label, roles.weight) if rules.labelled else (None, None)
+    label = roles.label if rules.labelled else None
+    weight = roles.weight if rules.labelled else None
     if rules.labelled and label is None:
         raise ConfigError("give dataset.label=COLUMN, the column of the labels")
     numbers = [name for name in columns.names if name not in columns.categories]
     numbers += [name for name in (label, weight) if name is not None]
     texts = [*dict.fromkeys([roles.query, *roles.id, *columns.categories])]
     texts = [name for name in texts if name not in numbers]
-    encode = {name: _encoder(values) for name, values in columns.categories.items()}
-    at_once = max(1, min(_MOST_ROWS, _BLOCK_BYTES // (4 * len(columns.names))))
-    empty = True
-    for piece in source.pieces(texts, numbers, at_once):
-        see(piece.cells)
-        if not (rows := len(piece.cells)):
+    encoders = {name: _encoder(values) for name, values in columns.categories.items()}
+    rows_at_once = max(1, min(_MAX_ROWS, _BLOCK_BYTES // (4 * len(columns.names))))
+    is_empty = True
+    for chunk in source.chunks(texts, numbers, rows_at_once):
+        on_block(chunk.cells)
+        rows = len(chunk.cells)
+        if not rows:
             continue
-        empty = False
-        qids, places = _queries(piece, roles)
-        weights = None if weight is None else _numbers(piece, weight)
-        if weights is not None and len(wrong := np.flatnonzero(~(to_float32(weights)[0] > 0))):
-            row = int(wrong[0])
-            raise DataError(
-                f"{piece.at(row)}: weight {weights[row]:g}; expected a finite number > 0 in "
-                "float32, so leave out the queries of weight zero"
-            )
-        features, inexact = _features(piece, columns, encode)
+        is_empty = False
+        qids, query_indices = _queries(chunk, roles)
+        weights = None if weight is None else _weights(chunk, weight)
+        features, inexact = _features(chunk, columns, encoders)
         labels = np.zeros(rows, np.float32)
         if label is not None:
-            labels = rules.checked(_numbers(piece, label).astype(np.float64), piece.at)
-        missing = int(np.isnan(features).sum())
+            numbers_of_label = _numbers(chunk, label).astype(np.float64)
+            labels = rules.check_labels(numbers_of_label, chunk.locate)
         yield Block(
-            features, labels, qids, places, missing, piece.at, weights=weights, inexact=inexact
+            features,
+            labels,
+            qids,
+            query_indices,
+            missing=int(np.isnan(features).sum()),
+            locate=chunk.locate,
+            weights=weights,
+            inexact=inexact,
         )
-    if empty:
+    if is_empty:
         raise DataError(f"{source.title}: no rows; expected a row for each item")
+
+
+def _weights(chunk: TableChunk, name: str) -> Doubles | Floats:
+    """Return the weights in a column; ``DataError`` unless each is a finite number > 0."""
+    weights = _numbers(chunk, name)
+    rounded, _ = to_float32(weights)
+    invalid = np.flatnonzero(~(rounded > 0))
+    if len(invalid):
+        row = int(invalid[0])
+        raise DataError(
+            f"{chunk.locate(row)}: weight {weights[row]:g}; expected a finite number > 0 in "
+            "float32, so leave out the queries of weight zero"
+        )
+    return weights
 
 
 def _encoder(values: Sequence[str]) -> Callable[[str], float]:
@@ -330,31 +407,35 @@ def _encoder(values: Sequence[str]) -> Callable[[str], float]:
 
 
 def _features(
-    piece: Piece, columns: Columns, encode: dict[str, Callable[[str], float]]
+    chunk: TableChunk, columns: Columns, encoders: Mapping[str, Callable[[str], float]]
 ) -> tuple[Floats, dict[int, Any]]:
-    """Return the features ``[rows, width]``, numbers and the codes of categories, and the
-    ``inexact_values`` of the columns that have some.
+    """Return the features ``[rows, width]``, numbers and the codes of categories.
+
+    Also return the ``inexact_values`` of the columns that have some.
     """
-    by_column = np.empty((len(columns.names), len(piece.cells)), np.float32)
+    by_column = np.empty((len(columns.names), len(chunk.cells)), np.float32)
     inexact = dict[int, Any]()
-    for i, (name, out) in enumerate(zip(columns.names, by_column, strict=True)):
-        if name in encode:
-            texts, places = _distinct(_column(piece, name, coded=True), category_text)
-            out[:] = np.array([encode[name](text) for text in texts], np.float32)[places]
+    for index, name in enumerate(columns.names):
+        if name in encoders:
+            texts, indices = _distinct(_category_column(chunk, name), category_text)
+            codes = np.array([encoders[name](text) for text in texts], np.float32)
+            by_column[index] = codes[indices]
             continue
-        values = _numbers(piece, name)
-        if len(infinite := np.flatnonzero(np.isinf(values))):
+        values = _numbers(chunk, name)
+        infinite = np.flatnonzero(np.isinf(values))
+        if len(infinite):
             raise DataError(
-                f"{piece.at(int(infinite[0]))}: an infinite value in column {name!r}; expected a "
-                "finite number, or an empty cell where it is missing"
+                f"{chunk.locate(int(infinite[0]))}: an infinite value in column {name!r}; expected "
+                "a finite number, or an empty cell where it is missing"
             )
-        out[:] = to_float32(values)[0]
-        if len(distinct := inexact_values(_exact(piece.cells[name], values))):
-            inexact[i] = distinct
+        by_column[index], _ = to_float32(values)
+        distinct = inexact_values(_exact_values(chunk.cells[name], values))
+        if len(distinct):
+            inexact[index] = distinct
     return np.ascontiguousarray(by_column.T), inexact
 
 
-def _exact(column: pd.Series, values: Doubles | Floats) -> Any:
+def _exact_values(column: pd.Series, values: Doubles | Floats) -> Any:
     """Return ``values``, the numbers of ``column``; of large whole ones, what float64 rounds."""
     if not pd.api.types.is_integer_dtype(column.dtype) or not (np.abs(values) > 2**53).any():
         return values

@@ -24,7 +24,11 @@ _MANY_BLOCKS = 8  # for fewer blocks, threads are not worth their cost
 _SKEW_SAMPLE = 100_000  # about how many items are used to judge skewness
 _SAMPLE = 1 << 20  # at most so many items, sampled evenly, are used for quantiles
 _COLUMNS = 16  # columns read at once for quantiles, as the items are stored row by row
-_PLAIN, LOG, SIGNED_LOG, QUANTILE = 0, 1, 2, 3
+# Values of ``FeatureTransform.shape``.
+_PLAIN = 0
+LOG = 1
+SIGNED_LOG = 2
+QUANTILE = 3
 LOG_EPS = 0.01  # added before the logarithm, in units of the feature
 _STD_EPS = 1e-6  # added to the standard deviation (population, over items)
 END = 1e-7  # quantile levels are kept so far from 0 and 1, and normal scores thus within +-5.2
@@ -61,9 +65,10 @@ class FeatureTransform:
         return self.width + len(self.indicated)
 
     def __call__(self, features: Floats) -> Floats:
-        """Transform ``[items, width]`` into a new float32 array ``[items, outputs]``, finite except
-        that missing values stay NaN with ``keep_missing``. ``DataError``: the number of features is
-        not that of the training lists.
+        """Transform ``[items, width]`` into a new float32 array ``[items, outputs]``.
+
+        It is finite, except that missing values stay NaN with ``keep_missing``. ``DataError``: the
+        number of features is not that of the training lists.
         """
         if features.shape[1] != self.width:
             raise DataError(
@@ -90,19 +95,22 @@ class FeatureTransform:
     def shaped(self, features: Floats) -> Doubles:
         """Return ``f(sign * x)`` for every column, in float64."""
         block = features * self.sign
-        if len(logged := np.flatnonzero(self.shape == LOG)):
-            part = block[:, logged]
-            np.maximum(part, 0.0, out=part)
-            part += LOG_EPS
-            block[:, logged] = np.log(part, out=part)
-        if len(logged := np.flatnonzero(self.shape == SIGNED_LOG)):
-            block[:, logged] = _signed_log(block[:, logged])
+        log_columns = np.flatnonzero(self.shape == LOG)
+        if len(log_columns):
+            values = block[:, log_columns]
+            np.maximum(values, 0.0, out=values)
+            values += LOG_EPS
+            block[:, log_columns] = np.log(values, out=values)
+        signed_log_columns = np.flatnonzero(self.shape == SIGNED_LOG)
+        if len(signed_log_columns):
+            block[:, signed_log_columns] = _signed_log(block[:, signed_log_columns])
         for column, grid in zip(np.flatnonzero(self.shape == QUANTILE), self.grids, strict=True):
-            x, levels = block[:, column], np.linspace(0.0, 1.0, len(grid))
-            level = np.interp(x, grid, levels)
+            values = block[:, column]
+            grid_levels = np.linspace(0.0, 1.0, len(grid))
+            levels = np.interp(values, grid, grid_levels)
             if (grid[1:] == grid[:-1]).any():  # a value at several levels gets the middle of them
-                level = (level - np.interp(-x, -grid[::-1], -levels[::-1])) / 2
-            block[:, column] = ndtri(np.clip(level, END, 1 - END))
+                levels = (levels - np.interp(-values, -grid[::-1], -grid_levels[::-1])) / 2
+            block[:, column] = ndtri(np.clip(levels, END, 1 - END))
         return block
 
     def keeping_missing(self) -> "FeatureTransform":
@@ -111,7 +119,10 @@ class FeatureTransform:
 
     def state(self) -> dict[str, Any]:
         """Return the transform as plain lists and numbers, for a checkpoint."""
-        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in asdict(self).items()}
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in asdict(self).items()
+        }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "FeatureTransform":
@@ -125,22 +136,26 @@ class FeatureTransform:
 
 
 def no_transform(lists: Lists, *, missing: Missing = "mean") -> FeatureTransform:
-    """Return a transform that leaves features as they are, except missing values. With
-    ``missing="mean"`` these become 0; ``indicator`` also adds a column for each number column with
-    a missing value; ``keep`` leaves NaN.
+    """Return a transform that leaves features as they are, except missing values.
+
+    With ``missing="mean"`` these become 0; ``indicator`` also adds a column for each number column
+    with a missing value; ``keep`` leaves NaN.
     """
     check_choice("transform.missing", missing, get_args(Missing))
     width = lists.width
-    codes, some = np.zeros((2, width), np.int64)
-    if lists.columns is not None:
-        codes = lists.columns.codes
+    codes = np.zeros(width, np.int64) if lists.columns is None else lists.columns.codes
+    has_missing = np.zeros(width, bool)
     if missing == "indicator" and lists.missing:
-        some = np.isnan(lists.features.max(0))  # the maximum of values with a NaN is NaN
-    indicated = np.flatnonzero(some & (codes == 0))
+        has_missing = np.isnan(lists.features.max(0))  # the maximum of values with a NaN is NaN
     return FeatureTransform(
-        np.zeros(width, np.int8), np.ones(width), np.zeros(width), np.ones(width), codes,
-        indicated, missing == "keep",
-    )  # fmt: skip
+        shape=np.zeros(width, np.int8),
+        sign=np.ones(width),
+        mean=np.zeros(width),
+        scale=np.ones(width),
+        codes=codes,
+        indicated=np.flatnonzero(has_missing & (codes == 0)),
+        keep_missing=missing == "keep",
+    )
 
 
 def fit_transform(
@@ -174,13 +189,16 @@ def fit_transform(
         ConfigError: a setting is out of range.
     """
     check_choice("transform.log", log, get_args(Log))
-    if wrong := [c for c in (*never_log, *negate) if not 0 <= c < lists.width]:
-        raise ConfigError(
-            f"transform: column {wrong[0]} is not there, the lists have columns "
-            f"0 to {lists.width - 1}; choose another transform, such as transform=standardise"
-        )
+    for column in (*never_log, *negate):
+        if not 0 <= column < lists.width:
+            raise ConfigError(
+                f"transform: column {column} is not there, the lists have columns 0 to "
+                f"{lists.width - 1}; choose another transform, such as transform=standardise"
+            )
     plain = no_transform(lists, missing=missing)
-    shape, sign, categories = plain.shape, plain.sign, plain.codes > 0
+    shape = plain.shape
+    sign = plain.sign
+    categories = plain.codes > 0
     sign[list(negate)] = -1.0
     low, high = column_range(lists.features)
     constant = low >= high  # also if all values are missing
@@ -191,7 +209,8 @@ def fit_transform(
     elif log == "signed":
         shape[:] = SIGNED_LOG
     shape[list(never_log)] = _PLAIN
-    shape[categories], sign[categories] = _PLAIN, 1.0
+    shape[categories] = _PLAIN
+    sign[categories] = 1.0
 
     from sklearn.preprocessing import StandardScaler  # half of a command's import time
 
@@ -248,28 +267,34 @@ def quantile_transform(
         sample = lists.features[::step, columns].T.astype(np.float64, order="C")
         for row, (column, values) in enumerate(zip(columns, sample, strict=True), first):
             values = values[~np.isnan(values)]
-            if spread := noise * values.std() if len(values) else 0.0:
-                draw = np.random.default_rng([len(values), int(column), 20250224])  # per column
-                values = values + spread * draw.standard_normal(len(values))
-            if len(values):  # rounding in the interpolation may break the ascending order
-                grids[row] = np.maximum.accumulate(np.quantile(values, levels))
+            if not len(values):
+                continue
+            deviation = noise * values.std()
+            if deviation:
+                rng = np.random.default_rng([len(values), int(column), 20250224])  # per column
+                values = values + deviation * rng.standard_normal(len(values))
+            # rounding in the interpolation may break the ascending order
+            grids[row] = np.maximum.accumulate(np.quantile(values, levels))
 
     with ThreadPoolExecutor(processors(), "quantiles") as pool:
         list(pool.map(fit, range(0, len(numbers), _COLUMNS)))
     low, high = column_range(lists.features)
-    plain.shape[numbers], plain.scale[numbers] = QUANTILE, (low < high)[numbers]
+    plain.shape[numbers] = QUANTILE
+    plain.scale[numbers] = (low < high)[numbers]
     return replace(plain, grids=grids)
 
 
 def column_range(features: Floats) -> tuple[Floats, Floats]:
     """Return the least and largest value of each column; inf and -inf if all values are missing."""
     low = np.fmin.reduce(features, axis=0, initial=np.inf)
-    return low, np.fmax.reduce(features, axis=0, initial=-np.inf)
+    high = np.fmax.reduce(features, axis=0, initial=-np.inf)
+    return low, high
 
 
 def _less_skewed_by_log(features: Floats) -> Flags:
-    """Return for each column whether sign(x) log(1 + |x|) makes it less skewed. The items are
-    sampled evenly; the function is odd, so the sign of the column does not matter.
+    """Return for each column whether sign(x) log(1 + |x|) makes it less skewed.
+
+    The items are sampled evenly; the function is odd, so the sign of the column does not matter.
     """
     from scipy.stats import skew  # takes a second
 
@@ -277,24 +302,24 @@ def _less_skewed_by_log(features: Floats) -> Flags:
     varies = np.fmax.reduce(sample, axis=1) > np.fmin.reduce(sample, axis=1)
     better = np.zeros(features.shape[1], bool)
     for column in np.flatnonzero(varies):
-        x = sample[column][~np.isnan(sample[column])]
-        better[column] = abs(skew(_signed_log(x))) < abs(skew(x))
+        values = sample[column][~np.isnan(sample[column])]
+        better[column] = abs(skew(_signed_log(values))) < abs(skew(values))
     return better
 
 
-def _signed_log(x: Doubles) -> Doubles:
-    return np.sign(x) * np.log1p(np.abs(x))
+def _signed_log(values: Doubles) -> Doubles:
+    return np.sign(values) * np.log1p(np.abs(values))
 
 
 def _by_small_blocks(function: Callable[[Floats], Doubles], features: Floats, out: Any) -> Any:
     """Write ``function(features)`` into ``out`` and return it; many rows use several threads."""
 
-    def work(start: int) -> None:
+    def transform_block(start: int) -> None:
         rows = slice(start, start + _SMALL_BLOCK)
         out[rows] = function(features[rows])
 
     starts = range(0, len(features), _SMALL_BLOCK)
     with ThreadPoolExecutor(processors(), "transform") as pool:
-        run: Any = map if len(starts) < _MANY_BLOCKS else pool.map
-        list(run(work, starts))  # an error in a thread is raised here
+        apply: Any = map if len(starts) < _MANY_BLOCKS else pool.map
+        list(apply(transform_block, starts))  # an error in a thread is raised here
     return out

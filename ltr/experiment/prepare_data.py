@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +10,38 @@ from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
 from ltr.atomic import remove_parts
-from ltr.console.keys import required
 from ltr.console.unpack import unpack
 from ltr.data.cache import file_digest
 from ltr.data.files import LetorFiles
-from ltr.data.lists import SPLITS, Lists, splits_of
-from ltr.data.public_sets import Known, public_sets
+from ltr.data.lists import SPLITS, Dataset, Lists, splits_of
+from ltr.data.public_sets import PublicSet, PublishedCounts, public_sets
 from ltr.errors import ConfigError, DataError
 from ltr.scorers.parts import make_dataset
 
-_FEW = 8  # the number of items is shown for each label if there are at most so many labels
+_FEW_LABELS = 8  # up to so many labels, the number of items is shown for each
 
 
-def prepare_data(cfg: DictConfig) -> None:
-    """Check and unpack the data set ``cfg.dataset``, fill its cache, and print what it holds.
-    ``ConfigError``, ``DataError``: one line says what to change, or what differs from the published
-    counts and files.
+@dataclass(frozen=True, kw_only=True)
+class PrepareDataOptions:
+    """The keys of ``ltr prepare_data``."""
+
+    dataset: DictConfig  # the node of the data set
+    archive: str | None = None  # the downloaded file, or a folder with its files
+    data_dir: str  # the folder that holds the data sets
+
+
+def prepare_data(options: PrepareDataOptions) -> None:
+    """Check and unpack a data set, fill its cache, and print what it holds.
+
+    Raises:
+        ConfigError, DataError: one line says what to change, or what differs from the published
+            counts and files.
     """
-    required(cfg, "dataset")
-    datasets, public = _folds(cfg), public_sets().get(cfg.dataset.get("name"))
-    rows, strange, text = [], [], ""
-    for dataset in datasets:
+    public = public_sets().get(options.dataset.get("name"))
+    rows = []
+    differing_files = []
+    columns_text = ""
+    for dataset in _datasets_of_folds(options):
         if public and isinstance(dataset, LetorFiles):  # a public set has all of them
             dataset.check(*SPLITS)
         else:
@@ -38,49 +50,69 @@ def prepare_data(cfg: DictConfig) -> None:
             lists = dataset.split(split)
             rows.append({"fold": dataset.fold, "split": split, **counts_of(lists)})
             if public and isinstance(dataset, LetorFiles):
-                path = dataset.path(split)
-                official = public.files.get(path.relative_to(dataset.folder).as_posix())
-                if official not in (None, file_digest(path, dataset.cache_dir)):
-                    strange.append(f"{path} is not the official file")
+                differing_files += _unofficial_files(dataset, split, public)
             if split == "train" and lists.columns is not None:
                 coded = ", ".join(lists.columns.categories) or "none"
-                text = f"\n\n{len(lists.columns.names):,} features, categories: {coded}"
+                columns_text = f"\n\n{len(lists.columns.names):,} features, categories: {coded}"
     if "test" not in {row["split"] for row in rows}:
-        text += "\n\nno test split: train, recommend and the others measure vali alone"
-    print(table(rows) + text)
-    if public and public.known:
-        if strange := differences(rows, public.known) + strange:
-            raise DataError(f"{'; '.join(strange)}; {public.how_to_get(cfg.data_dir)}")
+        columns_text += "\n\nno test split: train, recommend and the others measure vali alone"
+    print(table(rows) + columns_text)
+    if public and public.counts:
+        problems = differences(rows, public.counts) + differing_files
+        if problems:
+            raise DataError(f"{'; '.join(problems)}; {public.how_to_get(options.data_dir)}")
         print("\nall counts are as published")
 
 
-def _folds(cfg: DictConfig) -> list[Any]:
-    """Unpack ``cfg.archive`` if needed; return ``cfg.dataset`` once for each of its folds."""
-    dataset = make_dataset(cfg.dataset)
+def _unofficial_files(dataset: LetorFiles, split: str, public: PublicSet) -> list[str]:
+    """Return in words that the file of ``split`` is not the published one; empty if it is."""
+    path = dataset.path(split)
+    official = public.files.get(path.relative_to(dataset.folder).as_posix())
+    if official is None or official == file_digest(path, dataset.cache_dir):
+        return []
+    return [f"{path} is not the official file"]
+
+
+def _datasets_of_folds(options: PrepareDataOptions) -> list[Dataset]:
+    """Unpack the archive if needed; return the data set once for each of its folds."""
+    dataset = make_dataset(options.dataset)
     if not isinstance(dataset, LetorFiles):
-        if cfg.archive is not None:
+        if options.archive is not None:
             raise ConfigError("archive: this data set has none; leave it out")
         return [dataset]
     folder = dataset.folder
     remove_parts(folder.parent)  # of a process that was killed while it unpacked
-    folds = cfg.dataset.get("folds") or len([*folder.glob("Fold[0-9]")])
-    every = [*range(1, folds + 1)] or [None]
-    if cfg.archive is not None and not any(folder.glob("*")):
-        cut = [] if cfg.dataset.get("vali_share") is None else ["vali"]
-        public = public_sets().get(dataset.name)
-        optional = [] if public else _files(every, ["test"])
-        splits = [one for one in SPLITS if one not in cut and (public or one != "test")]
-        archive = Path(str(cfg.archive)).expanduser()
-        unpack(archive, public, folder, _files(every, splits), optional)
+    fold_count = options.dataset.get("folds") or len([*folder.glob("Fold[0-9]")])
+    folds = [*range(1, fold_count + 1)] or [None]
+    if options.archive is not None and not any(folder.glob("*")):
+        has_vali = options.dataset.get("vali_share") is None
+        _unpack_archive(options.archive, dataset, folds, has_vali=has_vali)
     nodes: list[Any] = [
-        OmegaConf.merge(cfg.dataset, {"fold": fold, "folds": folds}) for fold in every
+        OmegaConf.merge(options.dataset, {"fold": fold, "folds": fold_count}) for fold in folds
     ]
     return [*map(make_dataset, nodes)]
 
 
-def _files(folds: Sequence[int | None], splits: Sequence[str]) -> list[str]:
+def _unpack_archive(
+    archive: str, dataset: LetorFiles, folds: Sequence[int | None], *, has_vali: bool
+) -> None:
+    """Unpack the files of all ``folds``; only a public set must have a test split."""
+    public = public_sets().get(dataset.name)
+    splits = ["train"]
+    if has_vali:
+        splits.append("vali")
+    if public:
+        splits.append("test")
+    optional = [] if public else _split_files(folds, ["test"])
+    path = Path(archive).expanduser()
+    unpack(path, public, dataset.folder, _split_files(folds, splits), optional)
+
+
+def _split_files(folds: Sequence[int | None], splits: Sequence[str]) -> list[str]:
     """Return the path of each of ``splits`` of each fold, in the folder of the data set."""
-    return [f"Fold{fold}/{one}.txt" if fold else f"{one}.txt" for fold in folds for one in splits]
+    return [
+        f"Fold{fold}/{split}.txt" if fold else f"{split}.txt" for fold in folds for split in splits
+    ]
 
 
 def counts_of(lists: Lists) -> dict[str, Any]:
@@ -95,37 +127,49 @@ def counts_of(lists: Lists) -> dict[str, Any]:
     }
 
 
-def differences(rows: Sequence[Mapping[str, Any]], known: Sequence[Known]) -> list[str]:
-    """Return in words every count in ``rows`` that differs from the published one."""
-    found = []
-    for record in known:
-        parts = [r for r in rows if r["fold"] == record.fold and r["split"] in record.splits]
-        must: dict[str, Any] = {
+def differences(
+    rows: Sequence[Mapping[str, Any]], published: Sequence[PublishedCounts]
+) -> list[str]:
+    """Return in words every count in ``rows`` that differs from the published one.
+
+    Args:
+        rows: for each split of each fold, ``fold``, ``split`` and its ``counts_of``.
+        published: the counts to compare with; those of several splits are compared with the sum.
+    """
+    messages = []
+    for record in published:
+        counted = [
+            row for row in rows if row["fold"] == record.fold and row["split"] in record.splits
+        ]
+        expected_counts: dict[str, Any] = {
             "rows": record.rows,
             "lists": record.lists,
             "empty lists": record.empty,
             "labels": record.labels and Counter(dict(enumerate(record.labels))),
         }
-        where = ("" if record.fold is None else f"Fold{record.fold} ") + "+".join(record.splits)
-        for name, number in must.items():
-            if number is None:
+        fold = "" if record.fold is None else f"Fold{record.fold} "
+        title = f"{fold}{'+'.join(record.splits)}"
+        for name, expected in expected_counts.items():
+            if expected is None:
                 continue
-            have = sum((part[name] for part in parts), type(number)())
-            if have != number:
-                found.append(f"{where} has {name} {_shown(have)}, not {_shown(number)}")
-    return found
+            actual = sum((row[name] for row in counted), type(expected)())
+            if actual != expected:
+                messages.append(
+                    f"{title} has {name} {_count_text(actual)}, not {_count_text(expected)}"
+                )
+    return messages
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a text table with a line for each split."""
-    shown = [{**row, "labels": _shown(row["labels"])} for row in rows]
+    shown = [{**row, "labels": _count_text(row["labels"])} for row in rows]
     return tabulate(shown, headers="keys", intfmt=",", missingval="")
 
 
-def _shown(count: Any) -> str:
+def _count_text(count: Any) -> str:
     """Return a count in words; for many different labels, their number and range."""
     if not isinstance(count, Counter):
         return str(count)
-    if len(count) > _FEW:
+    if len(count) > _FEW_LABELS:
         return f"{len(count)} from {min(count):g} to {max(count):g}"
     return "  ".join(f"{label:g}: {count[label]:,}" for label in sorted(count))

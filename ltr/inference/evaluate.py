@@ -1,8 +1,11 @@
-"""Compute metrics of a trained model, or of scores from any tool, under one or more conventions:
-rules that metrics leave open, such as the value of a list without a relevant item.
+"""Compute metrics of a trained model, or of scores from any tool, under one or more conventions.
+
+A convention is the set of rules that metrics leave open, such as the value of a list without a
+relevant item.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from ltr.analysis.scores_file import read_scored
 from ltr.analysis.trec import read_run
-from ltr.arrays import Reals
+from ltr.arrays import Doubles, Reals
 from ltr.console.configs import files_of
-from ltr.console.keys import as_list, flag
+from ltr.console.keys import as_list
 from ltr.data.lists import Lists, check_split
 from ltr.errors import ConfigError
 from ltr.experiment.data_checks import check_metrics
@@ -21,8 +24,16 @@ from ltr.experiment.report import metric_table
 from ltr.experiment.run_folder import write_queries
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
-from ltr.scorers.inputs import check_output, is_table, open_scorer, read_file, set_threads
+from ltr.scorers.inputs import (
+    ScoringOptions,
+    check_output,
+    is_table,
+    open_scorer,
+    read_file,
+    use_threads,
+)
 from ltr.scorers.parts import named_metrics
+from ltr.scorers.scorer import Scorer
 from ltr.training.caveats import warn_of_measurement
 from ltr.training.evaluation import means, metrics_of_scores
 
@@ -31,129 +42,269 @@ DEFAULT_METRICS = (
 )  # fmt: skip
 
 
-def evaluate(cfg: DictConfig) -> str:
-    """Evaluate the model or the scores that ``cfg`` names; return a table of metrics as text."""
-    return evaluate_model(cfg) if cfg.scores is None else evaluate_scores(cfg)
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(ScoringOptions):
+    """The keys of ``ltr evaluate``."""
+
+    checkpoint: str | None  # a run folder, or a .pt file in it; None: ``scores`` are evaluated
+    scores: str | None  # a file of scores, or with ``qrels`` a run of TREC
+    data: str | None  # the LETOR file that was scored, or on which the model is measured
+    qrels: str | None  # the judgments of a run of TREC
+    dataset: DictConfig | None = None  # the node of a chosen data set; None: the run's own
+    suggested: Any  # values that the chosen data set suggests, such as ``levels``
+    split: str
+    regroup: bool  # put the rows of a query in ``data`` together; else they must be adjacent
+    metrics: tuple[str, ...] | None  # None: those of the run, or DEFAULT_METRICS
+    metrics_as: Any = None  # name of a convention -> its settings
+    convention: Any  # settings that win over those of every convention, unless null
+    output: str | None  # a CSV file for the metrics of every query
+    data_dir: str | None  # None: that of the run
+    cache_dir: str
 
 
-def evaluate_model(cfg: DictConfig) -> str:
-    """Evaluate the model ``cfg.checkpoint``.
+@dataclass(frozen=True)
+class Measurement:
+    """What is measured: lists, metrics and conventions."""
 
-    The lists are those in the LETOR file ``cfg.data``, or those of ``cfg.split`` in the data set
-    ``cfg.dataset``. If neither is given, the run's own data set is used.
+    title: str  # what was scored, for the first line of the report
+    source: str  # the split or the file of the lists, for messages
+    column: str  # head of the table's column if there is a single convention
+    lists: Lists
+    metrics: Sequence[Metric]
+    conventions: Mapping[str, Convention]  # by name
+
+
+def evaluate(options: EvaluateOptions) -> str:
+    """Evaluate the model or the scores that ``options`` name; return a table of metrics."""
+    return evaluate_model(options) if options.scores is None else evaluate_scores(options)
+
+
+def evaluate_model(options: EvaluateOptions) -> str:
+    """Evaluate the model ``options.checkpoint``; return a table of metrics as text.
+
+    The lists are those in the LETOR file ``options.data``, or those of ``options.split`` in the
+    data set ``options.dataset``. If neither is set, the run's own data set is used.
+
+    Raises:
+        ConfigError, DataError, CheckpointError: one line that says what to correct.
     """
-    if OmegaConf.is_missing(cfg, "checkpoint"):
+    if options.checkpoint is None:
         raise ConfigError("give checkpoint=..., or scores=... and data=...; see --help")
-    check_split(cfg.split)
-    chosen = cfg.get("dataset")
-    if cfg.data is not None and is_table(Path(cfg.data)):
+    check_split(options.split)
+    if options.data is not None and is_table(Path(options.data)):
         raise ConfigError(
-            f"data={cfg.data} is a table, not LETOR text: write dataset=table "
-            f"dataset.split.test={cfg.data} dataset.query=COLUMN dataset.label=COLUMN"
+            f"data={options.data} is a table, not LETOR text: write dataset=table "
+            f"dataset.split.test={options.data} dataset.query=COLUMN dataset.label=COLUMN"
         )
-    _check_files(cfg)
-    scorer = open_scorer(cfg)
-    given = {"dataset": chosen or cfg.data, "metrics": cfg.metrics}
-    own = scorer.own_config(cfg, [part for part, value in given.items() if value is None])
-    names = as_list(own.metrics if cfg.metrics is None else cfg.metrics)
+    _check_files(options)
+    scorer = open_scorer(options.checkpoint, options)
+    run_config = scorer.run_config(
+        _parts_of_run(options),
+        data_dir=options.data_dir,
+        cache_dir=options.cache_dir,
+        trust=options.trust,
+    )
+    settings: Any = OmegaConf.to_object(run_config.convention)
+    if options.suggested.get("levels") is not None:  # from the chosen data set
+        settings["levels"] = options.suggested["levels"]
+    metrics = _metrics_of_model(options, run_config)
+    conventions = chosen_conventions(options.metrics_as, options.convention, settings)
+    name, lists = _lists_of_model(options, scorer, run_config)
+    measurement = Measurement(
+        title=f"{options.checkpoint} on {name}",
+        source=options.data or options.split,
+        column="data" if options.data is not None else options.split,
+        lists=lists,
+        metrics=metrics,
+        conventions=conventions,
+    )
+    score = partial(scorer.scores, items=options.evaluation_items)
+    return _report(measurement, score, options)
+
+
+def _parts_of_run(options: EvaluateOptions) -> list[str]:
+    """Return the parts of the run's config that the evaluation builds."""
+    parts = []
+    if options.dataset is None and options.data is None:
+        parts.append("dataset")
+    if options.metrics is None:
+        parts.append("metrics")
+    return parts
+
+
+def _metrics_of_model(options: EvaluateOptions, run_config: DictConfig) -> tuple[Metric, ...]:
+    """Return the metrics in ``options``, or else those of the run."""
+    names = as_list(run_config.metrics if options.metrics is None else options.metrics)
     if not names:
         raise ConfigError("metrics=[] asks for nothing: name some, such as 'metrics=[ndcg@5]'")
-    metrics = named_metrics(names, own.get("own_metrics") or {} if cfg.metrics is None else None)
-    settings: Any = OmegaConf.to_object(own.convention)
-    if cfg.suggested.get("levels") is not None:  # from the chosen data set
-        settings["levels"] = cfg.suggested.levels
-    conventions = chosen_conventions(cfg, settings)
-    if cfg.data is not None:
-        name, split = cfg.data, "data"
-        lists, _ = read_file(Path(cfg.data), flag(cfg, "regroup"), scorer)
-    else:
-        cfg.data_dir = own.data_dir
-        dataset, lists = scorer.read(chosen or own.dataset, cfg.split)
-        fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
-        name, split = f"{dataset.name}{fold}", cfg.split
-    title, score = f"{cfg.checkpoint} on {name}", partial(scorer.scores, items=cfg.evaluation_items)
-    return _report(cfg, title, lists, score, metrics, conventions, split)
+    if options.metrics is None:
+        return named_metrics(names, run_config.get("own_metrics") or {})
+    return named_metrics(names)
 
 
-def evaluate_scores(cfg: DictConfig) -> str:
-    """Evaluate the file ``cfg.scores``: a score for each row of ``cfg.data``, or a run of TREC with
-    the judgments ``cfg.qrels``.
+def _lists_of_model(
+    options: EvaluateOptions, scorer: Scorer, run_config: DictConfig
+) -> tuple[str, Lists]:
+    """Return the name of the data, and the lists on which the model is measured."""
+    if options.data is not None:
+        lists, _ = read_file(Path(options.data), options.regroup, scorer)
+        return options.data, lists
+    node = run_config.dataset
+    if options.dataset is not None:
+        node = _chosen_dataset(options.dataset, options, run_config.data_dir)
+    dataset, lists = scorer.read(node, options.split)
+    fold = "" if dataset.fold is None else f" fold {dataset.fold}"
+    return f"{dataset.name}{fold}", lists
 
-    The table has a column for each convention in ``cfg.metrics_as``, by default for all in
-    ``configs/metrics_as``.
+
+def _chosen_dataset(node: DictConfig, options: EvaluateOptions, data_dir: str) -> DictConfig:
+    """Return the node of a chosen data set, whose ``${data_dir}`` is that of the run if null."""
+    config = OmegaConf.create(
+        {
+            "dataset": OmegaConf.to_container(node),
+            "data_dir": data_dir,
+            "cache_dir": options.cache_dir,
+            "suggested": options.suggested,
+        }
+    )
+    return config.dataset
+
+
+def evaluate_scores(options: EvaluateOptions) -> str:
+    """Evaluate the scores in the file ``options.scores``; return a table of metrics as text.
+
+    The file holds a score for each row of ``options.data``, or it is a run of TREC with the
+    judgments ``options.qrels``. The table has a column for each convention in
+    ``options.metrics_as``, by default for all in ``configs/metrics_as``.
+
+    Raises:
+        ConfigError, DataError: one line that says what to correct.
     """
-    if (cfg.data is None) == (cfg.qrels is None) or not OmegaConf.is_missing(cfg, "checkpoint"):
+    if options.scores is None:
+        raise ConfigError("give scores=FILE, and data=FILE or qrels=FILE; see --help")
+    both_or_none = (options.data is None) == (options.qrels is None)
+    if both_or_none or options.checkpoint is not None:
         raise ConfigError(
-            f"scores={cfg.scores}: give data=FILE, the LETOR file whose rows they score, or "
+            f"scores={options.scores}: give data=FILE, the LETOR file whose rows they score, or "
             "qrels=FILE, the judgments of a run of TREC, and no checkpoint"
         )
-    _check_files(cfg)
-    set_threads(cfg)
-    metrics = named_metrics(as_list(cfg.metrics) or DEFAULT_METRICS)
-    scores: Reals
-    if cfg.qrels is not None:
-        lists, scores = read_run(Path(cfg.scores), Path(cfg.qrels))
-    else:
-        lists, scores = read_scored(Path(cfg.scores), Path(cfg.data), regroup=flag(cfg, "regroup"))
-    if not cfg.get("metrics_as"):
-        known = {name: OmegaConf.load(path) for name, path in files_of("metrics_as").items()}
-        OmegaConf.update(cfg, "metrics_as", known, force_add=True)
-    conventions = chosen_conventions(cfg, {"levels": levels_for(float(lists.labels.max()))})
-    on = cfg.data or f"{cfg.qrels} (file order: by id, descending)"
-    title, first = f"{cfg.scores} on {on}", next(iter(conventions))
-    return _report(cfg, title, lists, lambda _: scores, metrics, conventions, first)
+    _check_files(options)
+    use_threads(options.threads)
+    metrics = named_metrics(options.metrics or DEFAULT_METRICS)
+    lists, scores = _read_scores(options.scores, options)
+    named = options.metrics_as or {
+        name: OmegaConf.to_object(OmegaConf.load(path))
+        for name, path in files_of("metrics_as").items()
+    }
+    levels = levels_for(float(lists.labels.max()))
+    conventions = chosen_conventions(named, options.convention, {"levels": levels})
+    data = options.data or f"{options.qrels} (file order: by id, descending)"
+    measurement = Measurement(
+        title=f"{options.scores} on {data}",
+        source=str(options.data or options.qrels),
+        column=next(iter(conventions)),
+        lists=lists,
+        metrics=metrics,
+        conventions=conventions,
+    )
+    return _report(measurement, lambda _: scores, options)
 
 
-def _check_files(cfg: DictConfig) -> None:
-    """Check that ``cfg.data`` and ``cfg.output`` are usable, before any file is read."""
-    if cfg.data is not None and cfg.get("dataset") is not None:
-        raise ConfigError(f"data={cfg.data}: pass data= or dataset=, not both")
-    if cfg.qrels is not None and cfg.scores is None:
-        raise ConfigError(f"qrels={cfg.qrels}: give scores=FILE, a run of TREC, and no checkpoint")
-    if cfg.output is not None:
-        inputs = {key: str(cfg[key]) for key in ("scores", "data", "qrels") if cfg[key] is not None}
-        check_output(Path(cfg.output), ".csv", **inputs)
+def _read_scores(path: str, options: EvaluateOptions) -> tuple[Lists, Reals]:
+    """Return the judged lists, and their scores in the file ``path``, ``[items]``."""
+    if options.qrels is not None:
+        return read_run(Path(path), Path(options.qrels))
+    return read_scored(Path(path), Path(str(options.data)), regroup=options.regroup)
 
 
-def chosen_conventions(cfg: DictConfig, own: Mapping[str, Any]) -> dict[str, Convention]:
-    """Return name -> convention for the conventions in ``cfg.metrics_as``.
+def _check_files(options: EvaluateOptions) -> None:
+    """Check that ``data`` and ``output`` are usable, before any file is read."""
+    if options.data is not None and options.dataset is not None:
+        raise ConfigError(f"data={options.data}: pass data= or dataset=, not both")
+    if options.qrels is not None and options.scores is None:
+        raise ConfigError(
+            f"qrels={options.qrels}: give scores=FILE, a run of TREC, and no checkpoint"
+        )
+    if options.output is not None:
+        files = {"scores": options.scores, "data": options.data, "qrels": options.qrels}
+        inputs = {key: path for key, path in files.items() if path is not None}
+        check_output(Path(options.output), ".csv", **inputs)
 
-    Keys of ``cfg.convention`` that are not null replace those of every named convention, and
-    ``own`` has values for keys that neither sets. Without ``metrics_as``, there is one convention,
-    named ``own``, with these values.
+
+def chosen_conventions(
+    metrics_as: Mapping[str, Mapping[str, Any]] | None,
+    overrides: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+) -> dict[str, Convention]:
+    """Return name -> convention for the named conventions.
+
+    Args:
+        metrics_as: name -> settings of each named convention; None or empty: there is a single
+            convention, named ``own``, without settings.
+        overrides: settings that replace those of every convention, unless they are None.
+        defaults: settings for what neither of the two sets.
     """
-    given: Any = OmegaConf.to_object(cfg.convention)
-    set_here = {key: value for key, value in given.items() if value is not None}
-    named: Any = OmegaConf.to_object(cfg.metrics_as) if cfg.get("metrics_as") else {"own": {}}
-    return {name: Convention(**{**own, **keys, **set_here}) for name, keys in named.items()}
+    set_here = {key: value for key, value in overrides.items() if value is not None}
+    named = metrics_as or {"own": {}}
+    return {
+        name: Convention(**{**defaults, **settings, **set_here}) for name, settings in named.items()
+    }
 
 
 def _report(
-    cfg: DictConfig, title: str, lists: Lists, score: Callable[[Lists], Any],
-    metrics: Sequence[Metric], conventions: Mapping[str, Convention], alone: str,
-) -> str:  # fmt: skip
+    measurement: Measurement, score: Callable[[Lists], Any], options: EvaluateOptions
+) -> str:
     """Compute the metrics; return a table of the means, and the conventions in words.
 
-    If ``cfg.output`` is set, the values of every query are written to it. With several conventions,
-    its columns have names such as ``letor4 ndcg@5``. With one, ``alone`` is the head of the table.
+    If ``options.output`` is set, the values of every query are written to it.
     """
-    place = str(cfg.data or cfg.qrels or cfg.split)
+    lists = measurement.lists
+    conventions = measurement.conventions
     for convention in conventions.values():
-        check_metrics(place, lists, metrics, convention)
-    scores, single = score(lists), len(conventions) == 1
-    table, words, columns = {}, [], dict[str, Any]()
-    for name, convention in conventions.items():
-        items = cfg.evaluation_items
-        values = metrics_of_scores(lists, scores, metrics, convention, items=items)
-        columns |= {k if single else f"{name} {k}": of_list for k, of_list in values.items()}
-        table[alone if single else name] = means(values, convention)
-        words.append(convention.describe() if single else f"{name}: {convention.describe()}")
-    in_file_order = [name for name, one in conventions.items() if one.ties == "file"]
+        check_metrics(measurement.source, lists, measurement.metrics, convention)
+    scores = score(lists)
+    values = {
+        name: metrics_of_scores(
+            lists, scores, measurement.metrics, convention, items=options.evaluation_items
+        )
+        for name, convention in conventions.items()
+    }
+    table = {name: means(values[name], conventions[name]) for name in conventions}
+    _warn(measurement, scores, table)
+    if options.output is not None:
+        write_queries(Path(options.output), lists, _query_columns(values))
+    if len(conventions) == 1:
+        ((name, convention),) = conventions.items()
+        table = {measurement.column: table[name]}
+        lines = [convention.describe()]
+    else:
+        lines = [f"{name}: {convention.describe()}" for name, convention in conventions.items()]
+    described = "\n".join(lines)
+    return f"{measurement.title}, {len(lists):,} lists\n\n{metric_table(table)}\n\n{described}"
+
+
+def _query_columns(values: Mapping[str, Mapping[str, Doubles]]) -> dict[str, Doubles]:
+    """Return the columns of the output: with several conventions, such as ``letor4 ndcg@5``."""
+    columns = dict[str, Doubles]()
+    for name, metric_values in values.items():
+        prefix = "" if len(values) == 1 else f"{name} "
+        columns |= {f"{prefix}{metric}": per_list for metric, per_list in metric_values.items()}
+    return columns
+
+
+def _warn(measurement: Measurement, scores: Any, table: Mapping[str, Mapping[str, float]]) -> None:
+    """Log doubts about one column of the table: the first with ties in file order, or else the
+    first.
+    """
+    conventions = measurement.conventions
+    in_file_order = [name for name in conventions if conventions[name].ties == "file"]
     name = next(iter([*in_file_order, *conventions]))
-    printed = table[alone if single else name]
-    where = place if single else f"{place} ({name})"
-    warn_of_measurement(where, lists, scores, metrics, conventions[name], printed)
-    if cfg.output is not None:
-        write_queries(Path(cfg.output), lists, columns)
-    described = "\n".join(words)
-    return f"{title}, {len(lists):,} lists\n\n{metric_table(table)}\n\n{described}"
+    source = measurement.source
+    warn_of_measurement(
+        source if len(conventions) == 1 else f"{source} ({name})",
+        measurement.lists,
+        scores,
+        measurement.metrics,
+        conventions[name],
+        table[name],
+    )

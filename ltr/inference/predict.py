@@ -1,69 +1,111 @@
 """Score new lists with a trained model."""
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from omegaconf import DictConfig
 
 from ltr.analysis.trec import write_qrels, write_run
 from ltr.arrays import Reals
 from ltr.atomic import atomic_write, write_frame
-from ltr.console.keys import required
 from ltr.data.lists import Columns, Lists
 from ltr.data.tables import query_text
 from ltr.errors import need
 from ltr.knobs import check_choice
-from ltr.scorers.inputs import check_output, open_scorer, read_input
+from ltr.scorers.inputs import (
+    InputOptions,
+    ScoringOptions,
+    check_output,
+    open_scorer,
+    read_input,
+)
 from ltr.scorers.scorer import Scorer
 from ltr.training.evaluation import ranks_of
 
 log = logging.getLogger(__name__)
 
+ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".trec")
 
-def predict_file(cfg: DictConfig) -> str:
-    """Score every row of ``cfg.input`` with the model ``cfg.checkpoint`` and write ``cfg.output``.
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions(InputOptions, ScoringOptions):
+    """The keys of ``ltr predict``."""
+
+    checkpoint: str  # a run folder, or a .pt file in it
+    input: str  # a table, or LETOR text
+    output: str  # a file that ends in one of ENDINGS
+    qrels: str | None  # a file for the labels of the input; None: labels are not read
+    order: str  # "input" or "ranked"
+
+
+def predict_file(options: PredictOptions) -> str:
+    """Score every row of ``options.input`` with the model, and write ``options.output``.
 
     The output has a row for every row of the input, with the query (``qid``, or the query column of
     a table), the ids (``id``, or the id columns of a table), ``row`` (the row of the input, from
     1), ``score`` and ``rank`` (1 = best of its list; ties are in the order of the input). Queries
-    and ids are written as they are in the input. With ``cfg.order=input`` the rows have the order
+    and ids are written as they are in the input. With the order ``input`` the rows have the order
     of the input. With ``ranked``, each list is sorted, best first, and the lists have the order of
-    their first rows. An output that ends in ``.trec`` is a run of TREC. The labels of the
-    input are written to ``cfg.qrels``, if it is set. The text returned says how many rows and lists
-    were scored.
+    their first rows. An output that ends in ``.trec`` is a run of TREC.
+
+    Returns:
+        A text that says how many rows and lists were scored.
+
+    Raises:
+        ConfigError, DataError, CheckpointError, OutputError: one line that says what to correct.
     """
-    required(cfg, "checkpoint", "input", "output")
-    output = Path(cfg.output)
-    endings = ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".trec"
-    check_output(output, *endings, input=cfg.input)
-    if cfg.qrels is not None:
-        check_output(Path(cfg.qrels), ".qrels", ".txt", key="qrels", input=cfg.input)
-    if output.suffix == ".parquet":
-        need("pyarrow", "parquet")
-    check_choice("order", cfg.order, ("input", "ranked"))
-    scorer = open_scorer(cfg)
-    lists, ids, queries = read_input(cfg, scorer)
-    for column, (unknown, known) in unseen(lists, scorer).items():
-        log.warning(
-            "input=%s: %s of %s values of %s are not among those of train, and all count as one "
-            "value, other%s", cfg.input, f"{unknown:,}", f"{unknown + known:,}", column,
-            "" if known else ": compare their spelling with train's",
-        )  # fmt: skip
-    if cfg.qrels is not None:
-        write_qrels(Path(cfg.qrels), lists, ids)
-    scores = scorer.scores(lists, items=cfg.evaluation_items).cpu().numpy()
-    table = ranking(lists, ids, scores, cfg.order, queries)
+    output = Path(options.output)
+    _check_outputs(options)
+    scorer = open_scorer(options.checkpoint, options)
+    labelled = options.qrels is not None
+    lists, ids, queries = read_input(Path(options.input), options, scorer, labelled=labelled)
+    _warn_of_unseen_values(options.input, unseen(lists, scorer))
+    if options.qrels is not None:
+        write_qrels(Path(options.qrels), lists, ids)
+    scores = scorer.scores(lists, items=options.evaluation_items).cpu().numpy()
     if output.suffix == ".trec":
         write_run(output, lists, ids, scores)
-    elif output.suffix == ".parquet":
-        atomic_write(output, lambda file: table.to_parquet(file, index=False))
     else:
-        for name in [name for name in table if table[name].dtype.type is bytes]:
-            table[name] = table[name].map(query_text)
-        write_frame(output, table, guard=False)
+        _write_table(output, ranking(lists, ids, scores, options.order, queries))
     return f"{len(scores):,} rows of {len(lists):,} lists scored: {output}"
+
+
+def _check_outputs(options: PredictOptions) -> None:
+    """Raise ``ConfigError`` if a file cannot be written or the order is unknown."""
+    output = Path(options.output)
+    check_output(output, *ENDINGS, input=options.input)
+    if options.qrels is not None:
+        check_output(Path(options.qrels), ".qrels", ".txt", key="qrels", input=options.input)
+    if output.suffix == ".parquet":
+        need("pyarrow", "parquet")
+    check_choice("order", options.order, ("input", "ranked"))
+
+
+def _warn_of_unseen_values(source: str, counts: dict[str, tuple[int, int]]) -> None:
+    """Log a warning for each column in ``counts``, which ``unseen`` returned."""
+    for column, (unseen_count, seen_count) in counts.items():
+        remedy = "" if seen_count else ": compare their spelling with train's"
+        log.warning(
+            "input=%s: %s of %s values of %s are not among those of train, and all count as one "
+            "value, other%s",
+            source,
+            f"{unseen_count:,}",
+            f"{unseen_count + seen_count:,}",
+            column,
+            remedy,
+        )
+
+
+def _write_table(output: Path, table: pd.DataFrame) -> None:
+    """Write ``table`` in the format that the name of ``output`` says."""
+    if output.suffix == ".parquet":
+        atomic_write(output, lambda file: table.to_parquet(file, index=False))
+        return
+    for name in [name for name in table if table[name].dtype.type is bytes]:
+        table[name] = table[name].map(query_text)
+    write_frame(output, table, guard=False)
 
 
 def unseen(lists: Lists, scorer: Scorer) -> dict[str, tuple[int, int]]:
@@ -74,8 +116,9 @@ def unseen(lists: Lists, scorer: Scorer) -> dict[str, tuple[int, int]]:
     columns = scorer.columns or Columns(())
     counts = dict[str, tuple[int, int]]()
     for name, codes, values in zip(columns.names, columns.codes, lists.features.T, strict=False):
-        if codes and (unknown := int((values == 0).sum())):
-            counts[name] = unknown, int((values > 0).sum())
+        unseen_count = int((values == 0).sum())
+        if codes and unseen_count:
+            counts[name] = unseen_count, int((values > 0).sum())
     return counts
 
 
@@ -84,13 +127,19 @@ def ranking(
 ) -> pd.DataFrame:
     """Return the items' query, ids, row, score and rank, in an ``order`` of ``predict_file``.
 
-    ``queries`` is the column of the queries, ``[items]``; None: their ids as text, ``qid``.
+    Args:
+        lists: the lists of the items.
+        ids: the id columns, ``[items, columns]``.
+        scores: ``[items]``, higher is better.
+        order: ``"input"`` or ``"ranked"``.
+        queries: the column of the queries, ``[items]``; None: their ids as text, ``qid``.
     """
-    of_item = np.repeat(np.arange(len(lists)), lists.lengths)
+    list_numbers = np.repeat(np.arange(len(lists)), lists.lengths)
     rows = lists.source_rows
     if queries is None:
-        queries = pd.Series(lists.qids[of_item], name="qid")
-    known = {"row": rows + 1, "score": scores, "rank": ranks_of(scores, lists.offsets)}
-    table = pd.DataFrame({str(queries.name): queries, **ids, **known})
-    keys = (rows,) if order == "input" else (table["rank"], of_item)
-    return table.iloc[np.lexsort(keys)]
+        queries = pd.Series(lists.qids[list_numbers], name="qid")
+    ranks = ranks_of(scores, lists.offsets)
+    columns = {str(queries.name): queries, **ids, "row": rows + 1, "score": scores, "rank": ranks}
+    table = pd.DataFrame(columns)
+    sort_keys = (rows,) if order == "input" else (table["rank"], list_numbers)
+    return table.iloc[np.lexsort(sort_keys)]

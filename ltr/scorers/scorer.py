@@ -103,11 +103,21 @@ class Scorer:
         return predict(self.model, data, items=items, precision=self.precision)
 
     def own_config(self, cfg: DictConfig, parts: Sequence[str]) -> DictConfig:
+        """Return ``run_config`` with ``data_dir``, ``cache_dir`` and ``trust`` of ``cfg``."""
+        return self.run_config(
+            parts, data_dir=cfg.data_dir, cache_dir=cfg.cache_dir, trust=cfg.trust
+        )
+
+    def run_config(
+        self, parts: Sequence[str], *, data_dir: str | None, cache_dir: str,
+        trust: Sequence[str] | str,
+    ) -> DictConfig:  # fmt: skip
         """Return the config of the scorer's run, checked so that ``parts`` can be built from it.
-        Its ``cache_dir`` is that of ``cfg``, and so is its ``data_dir`` unless ``cfg`` has null.
+
+        Its ``cache_dir`` is the one given, and so is its ``data_dir`` unless that is None.
         """
-        places = {"data_dir": cfg.data_dir or self.config["data_dir"], "cache_dir": cfg.cache_dir}
-        return trusted(self.config | places, parts, cfg.trust)
+        folders = {"data_dir": data_dir or self.config["data_dir"], "cache_dir": cache_dir}
+        return trusted(self.config | folders, parts, trust)
 
     def read(self, node: DictConfig, split: str) -> tuple[Dataset, Lists]:
         """Open the data set of a ``dataset`` node; return it, and its ``split`` for this model.

@@ -70,7 +70,7 @@ def other_data(name: str, runs: Sequence[Run]) -> str | None:
             dataset.check()
         if name not in public_sets():
             continue
-        known = [record for record in public_sets()[name].known if record.fold in folds]
+        known = [record for record in public_sets()[name].counts if record.fold in folds]
         if not known:
             return f"{name} has folds, and none of them is read"
         rows = [

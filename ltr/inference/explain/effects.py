@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ltr.arrays import Doubles
 from ltr.data.lists import Lists
 from ltr.errors import need
-from ltr.inference.explain.subject import Subject
+from ltr.inference.explain.subject import ExplainedList
 from ltr.models.embeddings import WithEmbeddings
 from ltr.models.rounds import BoostedTrees, CatBoost, RoundModel, XGBoost
 from ltr.models.rounds.catboost import with_categories
@@ -23,48 +23,60 @@ class Attributions(NamedTuple):
 
     method: str  # the method and its baseline in words
     values: Doubles  # [items, features], what an item's own features add to its score
-    others: Doubles  # [items], what the features of the other items in the list add to its score
+    other_items: Doubles  # [items], what the features of the list's other items add to its score
     baseline: Doubles  # [items]
 
     @property
     def sums(self) -> Doubles:
         """The sum of baseline and all parts, ``[items]``, which is (nearly) the score."""
-        return self.baseline + self.values.sum(-1) + self.others
+        return self.baseline + self.values.sum(-1) + self.other_items
 
 
-def attributions_of(subject: Subject, *, items: int = 32768) -> Attributions | None:
-    """Split the scores of ``subject.items`` into parts from their features; None without a method.
+def attribute_scores(explained: ExplainedList, *, items: int = 32768) -> Attributions | None:
+    """Split the scores of the explained items into parts from their features.
 
     For boosted trees, the parts are the SHAP values that the tree library computes (Lundberg et
-    al., 2020, TreeSHAP). For networks, they are integrated gradients, with at most ``items`` items
-    in a batch, including padding.
+    al., 2020, TreeSHAP). For networks, they are integrated gradients (Sundararajan et al., 2017).
+
+    Args:
+        explained: the list, its model, and the items to explain.
+        items: the largest number of items in a batch, including padding.
+
+    Returns:
+        The parts; None for a model without a method.
 
     Raises:
         ConfigError: Captum is not installed.
     """
-    model = subject.scorer.model
+    model = explained.scorer.model
     if isinstance(model, BoostedTrees):
-        rows = np.ascontiguousarray(subject.data.features[subject.items].cpu().numpy())
-        parts = np.zeros((len(rows), model.width + 1))  # last column: the expected score
-        booster, module = model.booster, model.module
-        if isinstance(model, CatBoost) and booster:
-            table = with_categories(rows, model.categories)
-            pool = module.Pool(table, cat_features=model.categories or None)
-            parts = booster.get_feature_importance(pool, type="ShapValues")
-        elif isinstance(model, XGBoost) and booster:
-            kinds = ["c" if i in model.categories else "q" for i in range(model.width)]
-            given = module.DMatrix(rows, feature_types=kinds, enable_categorical=True)
-            parts = booster.predict(given, pred_contribs=True).astype(np.float64)
-        elif booster:
-            parts = booster.predict(rows, pred_contrib=True)
-        method = f"SHAP values of {model.title}'s own method; the baseline is its expected score"
-        return Attributions(method, parts[:, :-1], np.zeros(len(rows)), parts[:, -1])
+        return _shap_values(explained, model)
     if isinstance(model, (Ensemble, RoundModel)):
         return None
-    return _integrated_gradients(subject, model, items)
+    return _integrated_gradients(explained, model, items)
 
 
-def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Attributions:
+def _shap_values(explained: ExplainedList, model: BoostedTrees) -> Attributions:
+    """Return the SHAP values that the tree library computes."""
+    rows = np.ascontiguousarray(explained.tensors.features[explained.items].cpu().numpy())
+    values = np.zeros((len(rows), model.width + 1))  # last column: the expected score
+    booster = model.booster
+    module = model.module
+    if isinstance(model, CatBoost) and booster:
+        table = with_categories(rows, model.categories)
+        pool = module.Pool(table, cat_features=model.categories or None)
+        values = booster.get_feature_importance(pool, type="ShapValues")
+    elif isinstance(model, XGBoost) and booster:
+        kinds = ["c" if column in model.categories else "q" for column in range(model.width)]
+        matrix = module.DMatrix(rows, feature_types=kinds, enable_categorical=True)
+        values = booster.predict(matrix, pred_contribs=True).astype(np.float64)
+    elif booster:
+        values = booster.predict(rows, pred_contrib=True)
+    method = f"SHAP values of {model.title}'s own method; the baseline is its expected score"
+    return Attributions(method, values[:, :-1], np.zeros(len(rows)), values[:, -1])
+
+
+def _integrated_gradients(explained: ExplainedList, model: nn.Module, items: int) -> Attributions:
     """Compute integrated gradients (Sundararajan et al., 2017) from the mean item of the list.
 
     At the baseline, every item of the list is replaced by the mean of the list's items, so that all
@@ -72,51 +84,67 @@ def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Att
     the features of other items have parts in a score too.
     """
     captum = need("captum.attr", "explain")
-    features, transform = subject.data.features[None], subject.scorer.transform  # [1, list, column]
-    column_of = np.concatenate([np.arange(transform.width), transform.indicated])
+    transform = explained.scorer.transform
+    features = explained.tensors.features[None]  # [1, list, column]
+    raw_columns = np.concatenate([np.arange(transform.width), transform.indicated])
     if isinstance(model, WithEmbeddings):
         with torch.no_grad():
             features = model.inputs(features, torch.ones_like(features[..., 0], dtype=torch.bool))
-        column_of, model = column_of[model.columns.cpu().numpy()], model.model
+        raw_columns = raw_columns[model.columns.cpu().numpy()]
+        model = model.model
     baseline = features.mean(1, keepdim=True).expand_as(features).clone()
-    size, targets = features.shape[1], subject.items
-    places = torch.arange(1, size + 1, device=features.device)
+    list_size = features.shape[1]
+    targets = explained.items
+    ranks = torch.arange(1, list_size + 1, device=features.device)
 
-    def scores_of(given: Tensor) -> Tensor:
-        mask = torch.ones(given.shape[:2], dtype=torch.bool, device=given.device)
-        return model(given, mask, places.expand(len(given), -1)).float()
+    def score(inputs: Tensor) -> Tensor:
+        mask = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
+        return model(inputs, mask, ranks.expand(len(inputs), -1)).float()
 
     model.requires_grad_(False)
-    method, batch = captum.IntegratedGradients(scores_of), max(1, items // size)
-    knobs = {"n_steps": _STEPS, "internal_batch_size": batch}
-    parts = [method.attribute(features, baseline, target=i, **knobs)[0] for i in targets.tolist()]
-    # [items, list, feature]
-    whole = torch.stack(parts).double().cpu().numpy() @ np.eye(transform.width)[column_of]
-    own = whole[np.arange(len(whole)), targets]
+    method = captum.IntegratedGradients(score)
+    settings = {"n_steps": _STEPS, "internal_batch_size": max(1, items // list_size)}
+    gradients = [
+        method.attribute(features, baseline, target=target, **settings)[0]
+        for target in targets.tolist()
+    ]
+    column_values = torch.stack(gradients).double().cpu().numpy()
+    values = column_values @ np.eye(transform.width)[raw_columns]  # [items, list, feature]
+    item_values = values[np.arange(len(values)), targets]
     return Attributions(
         "integrated gradients of Captum; at the baseline every item is the list's mean item; where "
         "the model's output is saturated (tanh, sigmoid), scores and parts differ by very little",
-        own,
-        whole.sum((1, 2)) - own.sum(-1),
-        scores_of(baseline)[0, targets].double().cpu().numpy(),
+        item_values,
+        values.sum((1, 2)) - item_values.sum(-1),
+        score(baseline)[0, targets].double().cpu().numpy(),
     )
 
 
-def leave_one_out(subject: Subject, *, items: int = 32768) -> Doubles:
-    """Compute how the scores of ``subject.items`` change if one other item is left out of the list.
+def leave_one_out(explained: ExplainedList, *, items: int = 32768) -> Doubles:
+    """Compute how the scores of the explained items change if another item is left out of the list.
 
-    Return ``[items, list]``, the score without an item minus the score with it; NaN for the item
-    itself. A batch has at most ``items`` items, including padding; the list needs at least two.
+    Args:
+        explained: the list, of at least two items, its model, and the items to explain.
+        items: the largest number of items in a batch, including padding.
+
+    Returns:
+        ``[items, list]``, the score without an item minus the score with it; NaN for the item
+        itself.
     """
-    size, lists = len(subject.scores), subject.lists
-    found = np.full((size, size), np.nan)  # [out, item]
-    at_a_time = max(1, items // size)
-    for first in range(0, size, at_a_time):
-        out = np.arange(first, min(size, first + at_a_time))
-        rest = np.array([np.delete(np.arange(size), j) for j in out])  # in the list's order
-        offsets = np.arange(0, rest.size + 1, size - 1)
-        labels, qids = np.zeros(rest.size, np.float32), out.astype(str)
-        without = Lists(lists.features[rest.ravel()], labels, offsets, qids, columns=lists.columns)
-        scores = subject.scorer.scores(without, items=items).cpu().numpy()
-        found[out[:, None], rest] = scores.reshape(rest.shape)
-    return (found - subject.scores.astype(np.float64)).T[subject.items]
+    size = len(explained.scores)
+    lists = explained.lists
+    scores_without = np.full((size, size), np.nan)  # [left out, item]
+    batch_size = max(1, items // size)
+    for first in range(0, size, batch_size):
+        left_out = np.arange(first, min(size, first + batch_size))
+        remaining = np.array([np.delete(np.arange(size), item) for item in left_out])  # in order
+        shortened = Lists(
+            lists.features[remaining.ravel()],
+            labels=np.zeros(remaining.size, np.float32),
+            offsets=np.arange(0, remaining.size + 1, size - 1),
+            qids=left_out.astype(str),
+            columns=lists.columns,
+        )
+        scores = explained.scorer.scores(shortened, items=items).cpu().numpy()
+        scores_without[left_out[:, None], remaining] = scores.reshape(remaining.shape)
+    return (scores_without - explained.scores.astype(np.float64)).T[explained.items]

@@ -4,45 +4,65 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
+from pathlib import Path
 
 import numpy as np
-from omegaconf import DictConfig
 
 from ltr.arrays import Floats, Ints
 from ltr.console.folders import run_folder
-from ltr.console.keys import required, texts
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists, check_split
 from ltr.data.tables import query_text
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
-from ltr.scorers.inputs import open_scorer, read_input
+from ltr.scorers.inputs import (
+    InputOptions,
+    ScorerInput,
+    ScoringOptions,
+    open_scorer,
+    read_input,
+)
 from ltr.scorers.scorer import Scorer
 from ltr.training.evaluation import ranks_of
 
 _TOP = 10  # number of items to explain if none are named
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(InputOptions, ScoringOptions):
+    """The keys of ``ltr explain``."""
+
+    checkpoint: str  # a run folder, or a .pt file in it
+    qid: str  # the id of the query whose list is explained
+    split: str  # the split of the run's data that has the query
+    items: tuple[str, ...]  # rows of the explained items in the list, from 1; empty: the ten best
+    input: str | None  # a file that has the query instead
+    output: str | None  # the folder for the page; None: a new one in ``output_dir``
+    output_dir: str
+    data_dir: str | None  # None: that of the run
+    cache_dir: str
+
+
 @dataclass(frozen=True)
-class Subject:
+class ExplainedList:
     """A list, the trained model that ranks it, and the items to explain."""
 
     scorer: Scorer
-    place: str  # where the list comes from: the data set and the split, or the file
-    lists: Lists  # only the one list
+    source: str  # where the list comes from: the data set and the split, or the file
+    lists: Lists  # only the explained list
     names: Sequence[str]  # names of the items, such as their ids
     labelled: bool = True  # whether labels are known; those in a file are not read
-    asked: Sequence[int] = ()  # positions of the items to explain, from 0; empty: the ten best
+    chosen: Sequence[int] = ()  # positions of the items to explain, from 0; empty: the ten best
 
     @cached_property
-    def data(self) -> ItemTensors:
+    def tensors(self) -> ItemTensors:
         """The list in the form that the model reads."""
         return self.scorer.open(self.lists)
 
     @cached_property
     def scores(self) -> Floats:
         """The scores of all items of the list, ``[items]``."""
-        return self.scorer.scores(self.data).cpu().numpy()
+        return self.scorer.scores(self.tensors).cpu().numpy()
 
     @cached_property
     def ranks(self) -> Ints:
@@ -53,10 +73,10 @@ class Subject:
     def items(self) -> Ints:
         """The positions (from 0) of the items to explain, best first."""
         order = np.argsort(self.ranks)
-        return order[np.isin(order, self.asked)] if self.asked else order[:_TOP]
+        return order[np.isin(order, self.chosen)] if self.chosen else order[:_TOP]
 
     @property
-    def shown(self) -> list[str]:
+    def item_names(self) -> list[str]:
         """The names of the items to explain."""
         return [self.names[item] for item in self.items]
 
@@ -81,40 +101,73 @@ def members_of_run(checkpoint: str) -> str:
     return " or ".join(member["run"] for member in members) or "a run folder"
 
 
-def subject_of(cfg: DictConfig) -> Subject:
-    """Load the subject that the config of the command (``configs/explain.yaml``) describes.
+def load_explained_list(options: ExplainOptions) -> ExplainedList:
+    """Load the list that ``options`` name, and the model that ranks it.
 
     Raises:
         ConfigError, DataError, CheckpointError: one line that says what to correct.
     """
-    required(cfg, "checkpoint", "qid")
-    check_split(cfg.split)
-    scorer = open_scorer(cfg)
-    if cfg.input is not None:
-        (lists, columns, _), place = read_input(cfg, scorer), str(cfg.input)
+    check_split(options.split)
+    scorer = open_scorer(options.checkpoint, options)
+    if options.input is not None:
+        source = options.input
+        scorer_input = read_input(Path(options.input), options, scorer)
+        lists = scorer_input.lists
+        number = _list_number(lists, options.qid, source)
+        ids = _ids_in_file(scorer_input, number)
     else:
-        dataset, lists = scorer.read(scorer.own_config(cfg, ["dataset"]).dataset, cfg.split)
-        fold = "" if dataset.fold is None else f" fold {dataset.fold}"
-        place = f"{dataset.name}{fold}, {cfg.split}"
-    known, qid = lists.qids.tolist(), str(cfg.qid)
-    if qid not in known:
-        raise ConfigError(f"qid={qid}: {place} has no such query; give one such as {known[0]}")
-    chosen = known.index(qid)
-    rows, ids = np.arange(*lists.offsets[chosen : chosen + 2]), list[str]()
-    if cfg.input is None:
-        if read := getattr(dataset, "ids", None):
-            ids = read(cfg.split, lists.source_rows[rows].tolist())
-    else:  # join the id columns of an item into one text
-        cells = columns.iloc[rows].itertuples(index=False)
-        ids = [" ".join(filter(None, map(query_text, row))) for row in cells]
-    places = [*map(str, range(1, len(rows) + 1))]
-    names = [one or f"item {place}" for one, place in zip_longest(ids, places)]
-    asked = texts(cfg, "items")
-    if wrong := [text for text in asked if text not in places]:
-        raise ConfigError(
-            f"items={wrong[0]}: the list has the items 1 to {len(rows)}, in the order of the data"
+        config = scorer.run_config(
+            ["dataset"],
+            data_dir=options.data_dir,
+            cache_dir=options.cache_dir,
+            trust=options.trust,
         )
-    return Subject(
-        scorer, place, lists.subset(np.array([chosen])), names, cfg.input is None,
-        [int(text) - 1 for text in asked],
-    )  # fmt: skip
+        dataset, lists = scorer.read(config.dataset, options.split)
+        fold = "" if dataset.fold is None else f" fold {dataset.fold}"
+        source = f"{dataset.name}{fold}, {options.split}"
+        number = _list_number(lists, options.qid, source)
+        ids = []
+        if hasattr(dataset, "ids"):
+            rows = lists.source_rows[_items_of_list(lists, number)]
+            ids = dataset.ids(options.split, rows.tolist())
+    count = int(lists.lengths[number])
+    row_names = [str(row) for row in range(1, count + 1)]
+    return ExplainedList(
+        scorer=scorer,
+        source=source,
+        lists=lists.subset(np.array([number])),
+        names=[name or f"item {row}" for name, row in zip_longest(ids, row_names)],
+        labelled=options.input is None,
+        chosen=_item_positions(options.items, count),
+    )
+
+
+def _list_number(lists: Lists, qid: str, source: str) -> int:
+    """Return the number of the list of the query; ``ConfigError`` if ``source`` has none."""
+    qids = lists.qids.tolist()
+    if qid not in qids:
+        raise ConfigError(f"qid={qid}: {source} has no such query; give one such as {qids[0]}")
+    return qids.index(qid)
+
+
+def _items_of_list(lists: Lists, number: int) -> Ints:
+    """Return the indices of the items of a list among all items."""
+    return np.arange(lists.offsets[number], lists.offsets[number + 1])
+
+
+def _ids_in_file(scorer_input: ScorerInput, number: int) -> list[str]:
+    """Return one text for each item of a list: its id columns, joined."""
+    items = _items_of_list(scorer_input.lists, number)
+    rows = scorer_input.ids.iloc[items].itertuples(index=False)
+    return [" ".join(filter(None, map(query_text, row))) for row in rows]
+
+
+def _item_positions(items: Sequence[str], count: int) -> list[int]:
+    """Return the positions, from 0, of the named items in a list with ``count`` items."""
+    row_names = {str(row) for row in range(1, count + 1)}
+    for item in items:
+        if item not in row_names:
+            raise ConfigError(
+                f"items={item}: the list has the items 1 to {count}, in the order of the data"
+            )
+    return [int(item) - 1 for item in items]

@@ -12,11 +12,11 @@ from ltr.arrays import Reals
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.inference.export.context import ExportContext, Exported
-from ltr.inference.export.forms import NODE, Tree, Trees, at_most, below, stump
+from ltr.inference.export.forms import NODE, Tree, Trees, make_stump, next_below, round_down
 from ltr.models.rounds import BoostedTrees, LightGBM, RankBoost, XGBoost
 
 
-def trees_of(model: BoostedTrees | RankBoost) -> Trees:
+def convert_trees(model: BoostedTrees | RankBoost) -> Trees:
     """Convert the trees of LightGBM, XGBoost or CatBoost, or the rankers of RankBoost.
 
     RankBoost treats a missing value as 0. ``check_engine`` must have been called before: it refuses
@@ -27,7 +27,11 @@ def trees_of(model: BoostedTrees | RankBoost) -> Trees:
     """
     if isinstance(model, RankBoost):
         rankers = zip(*(model.content.get(name, ()) for name in model.names), strict=True)
-        return Trees(tuple(stump(int(f), float(t), 0.0, float(a)) for f, t, a in rankers))
+        stumps = [
+            make_stump(int(feature), float(threshold), 0.0, float(alpha))
+            for feature, threshold, alpha in rankers
+        ]
+        return Trees(tuple(stumps))
     if model.booster is None:
         return Trees(())
     if isinstance(model, LightGBM):
@@ -36,58 +40,64 @@ def trees_of(model: BoostedTrees | RankBoost) -> Trees:
                 raise ConfigError(
                     f"model.options.{option} is LightGBM's alone: leave it out, or use to=native"
                 )
-        return _lightgbm(model.booster)
-    return (_xgboost if isinstance(model, XGBoost) else _catboost)(model.booster)
+        return _convert_lightgbm(model.booster)
+    if isinstance(model, XGBoost):
+        return _convert_xgboost(model.booster)
+    return _convert_catboost(model.booster)
 
 
-def _lightgbm(booster: Any) -> Trees:
+def _convert_lightgbm(booster: Any) -> Trees:
     """Convert a LightGBM booster: splits ``x <= t`` with float64 thresholds.
 
     A missing value counts as 0 unless train had missing values in the feature.
     """
 
-    def tree_of(root: Mapping[str, Any]) -> Tree:
+    def convert_tree(root: Mapping[str, Any]) -> Tree:
         rows: list[Any] = []
 
         def add(node: Mapping[str, Any]) -> int:
-            place = len(rows)
+            index = len(rows)
             rows.append((-1, 0.0, 0, 0, False, node.get("leaf_value")))
             if "leaf_value" not in node:
-                kind, threshold = node["missing_type"], at_most(node["threshold"])
-                missing_left = node["default_left"] if kind == "NaN" else threshold >= 0
-                sides = add(node["left_child"]), add(node["right_child"])
-                rows[place] = (node["split_feature"], threshold, *sides, missing_left, 0.0)
-            return place
+                threshold = round_down(node["threshold"])
+                missing_left = threshold >= 0
+                if node["missing_type"] == "NaN":
+                    missing_left = node["default_left"]
+                left = add(node["left_child"])
+                right = add(node["right_child"])
+                rows[index] = (node["split_feature"], threshold, left, right, missing_left, 0.0)
+            return index
 
         add(root)
         return np.array(rows, NODE)
 
-    return Trees(tuple(tree_of(t["tree_structure"]) for t in booster.dump_model()["tree_info"]))
+    dump = booster.dump_model()
+    return Trees(tuple(convert_tree(tree["tree_structure"]) for tree in dump["tree_info"]))
 
 
-def _xgboost(booster: Any) -> Trees:
-    """Convert an XGBoost booster: ``x < t`` with float32 t. A leaf's value is in the place of t."""
+def _convert_xgboost(booster: Any) -> Trees:
+    """Convert an XGBoost booster: ``x < t`` with float32 t. A leaf has its value in place of t."""
     learner = json.loads(bytes(booster.save_raw("json")))["learner"]
-    known_trees = learner["gradient_booster"]["model"]["trees"]
 
-    def tree_of(known: Mapping[str, Any]) -> Tree:
-        tree = np.zeros(len(known["left_children"]), NODE)
-        left, conditions = (
-            np.array(known["left_children"]),
-            np.array(known["split_conditions"], "f4"),
-        )
-        leaves = left < 0
-        tree["left"], tree["right"] = np.where(leaves, 0, [left, known["right_children"]])
-        tree["feature"] = np.where(leaves, -1, known["split_indices"])
-        tree["threshold"], tree["value"] = below(conditions), np.where(leaves, conditions, 0)
-        tree["missing_left"] = known["default_left"]
+    def convert_tree(stored: Mapping[str, Any]) -> Tree:
+        tree = np.zeros(len(stored["left_children"]), NODE)
+        left = np.array(stored["left_children"])
+        conditions = np.array(stored["split_conditions"], "f4")
+        is_leaf = left < 0
+        tree["left"] = np.where(is_leaf, 0, left)
+        tree["right"] = np.where(is_leaf, 0, stored["right_children"])
+        tree["feature"] = np.where(is_leaf, -1, stored["split_indices"])
+        tree["threshold"] = next_below(conditions)
+        tree["value"] = np.where(is_leaf, conditions, 0)
+        tree["missing_left"] = stored["default_left"]
         return tree
 
+    trees = learner["gradient_booster"]["model"]["trees"]
     base = learner["learner_model_param"]["base_score"]
-    return Trees(tuple(map(tree_of, known_trees)), float(base.strip("[]")))
+    return Trees(tuple(map(convert_tree, trees)), float(base.strip("[]")))
 
 
-def _catboost(booster: Any) -> Trees:
+def _convert_catboost(booster: Any) -> Trees:
     """Convert a CatBoost booster, whose trees have one split, ``x > border``, for all nodes of a
     depth. Bit i of a leaf's number is 1 on the right of split i.
     """
@@ -97,24 +107,27 @@ def _catboost(booster: Any) -> Trees:
         content = json.loads(path.read_bytes())
     scale, bias = content["scale_and_bias"]
     floats = content["features_info"]["float_features"]
-    missing_left = {f["feature_index"]: f["nan_value_treatment"] != "AsTrue" for f in floats}
+    missing_left = {
+        feature["feature_index"]: feature["nan_value_treatment"] != "AsTrue" for feature in floats
+    }
 
-    def tree_of(known: Mapping[str, Any]) -> Tree:
-        splits, rows = known["splits"] or [], list[Any]()
-        for n in range(2 ** len(splits) - 1):
-            split = splits[(n + 1).bit_length() - 1]
+    def convert_tree(stored: Mapping[str, Any]) -> Tree:
+        splits = stored["splits"] or []
+        rows = list[Any]()
+        for node in range(2 ** len(splits) - 1):
+            split = splits[(node + 1).bit_length() - 1]
             feature = split["float_feature_index"]
-            sides = 2 * n + 1, 2 * n + 2
-            rows.append((feature, split["border"], *sides, missing_left[feature], 0.0))
+            children = (2 * node + 1, 2 * node + 2)
+            rows.append((feature, split["border"], *children, missing_left[feature], 0.0))
         for path in range(2 ** len(splits)):  # leaves from left to right; split 0 is the top bit
             number = int(f"{path:0{len(splits)}b}"[::-1], 2)
-            rows.append((-1, 0.0, 0, 0, False, scale * known["leaf_values"][number]))
+            rows.append((-1, 0.0, 0, 0, False, scale * stored["leaf_values"][number]))
         return np.array(rows, NODE)
 
-    return Trees(tuple(map(tree_of, content["oblivious_trees"])), float(np.sum(bias)))
+    return Trees(tuple(map(convert_tree, content["oblivious_trees"])), float(np.sum(bias)))
 
 
-def native(context: ExportContext) -> Exported:
+def export_native(context: ExportContext) -> Exported:
     """Write the library's own file: LightGBM's text, XGBoost's JSON or CatBoost's binary.
 
     It expects transformed features; the manifest has the complete transform.
@@ -128,15 +141,17 @@ def native(context: ExportContext) -> Exported:
             "to=native: the model has no trees, as its weights are of epoch 0, the start: give a "
             "run of which a later epoch was chosen"
         )
-    name, content = "model.cbm", model.content
+    name = "model.cbm"
+    content = model.content
     if isinstance(model, LightGBM):
         name = "model.txt"
     elif isinstance(model, XGBoost):
-        name, content = "model.json", bytes(model.booster.save_raw("json"))
+        name = "model.json"
+        content = bytes(model.booster.save_raw("json"))
 
-    def run(folder: Path, lists: Lists) -> Reals:
+    def score(folder: Path, lists: Lists) -> Reals:
         booster = model.load((folder / name).read_bytes())
         return model.score_with(booster, context.scorer.transform(lists.features))
 
-    reads = {"reads": "features behind the transform of the manifest"}
-    return Exported({name: content}, run, model.description, reads)
+    notes = {"reads": "features behind the transform of the manifest"}
+    return Exported({name: content}, score, model.description, notes)

@@ -3,148 +3,218 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from torch import nn
 
 from ltr.atomic import atomic_write, make_folder, without_nan, writing, writing_folder
 from ltr.console.folders import run_folder
-from ltr.console.keys import required
-from ltr.data.lists import check_split
-from ltr.data.transforms import column_range
+from ltr.data.lists import Lists, check_split
+from ltr.data.transforms import FeatureTransform, column_range
 from ltr.errors import ConfigError
 from ltr.experiment.engines import LUCENE, check_engine
 from ltr.experiment.run_folder import RunFolder, versions
-from ltr.inference.export.boosters import native, trees_of
+from ltr.inference.export.boosters import convert_trees, export_native
 from ltr.inference.export.context import (
     IDENTIFIER,
     ExportContext,
     Exported,
+    check_parity,
     json_text,
-    parity,
 )
-from ltr.inference.export.forms import layers_of
-from ltr.inference.export.onnx import onnx, vespa
-from ltr.inference.export.texts import plugin, ranklib, solr
+from ltr.inference.export.forms import Layers, Trees, convert_layers
+from ltr.inference.export.onnx import export_onnx, export_vespa
+from ltr.inference.export.texts import export_plugin, export_ranklib, export_solr
 from ltr.models.rounds import BoostedTrees, RankBoost
-from ltr.scorers.inputs import read_input, set_threads
-from ltr.scorers.scorer import load_model
+from ltr.scorers.inputs import InputOptions, ScoringOptions, open_scorer, read_input
+from ltr.scorers.scorer import Scorer
 from ltr.training.checkpoint import selected_checkpoint
 from ltr.training.evaluation import predict
 
-_WRITERS = {
-    "onnx": onnx, "vespa": vespa, "native": native, "solr": solr, "ranklib": ranklib,
-    **dict.fromkeys(LUCENE, plugin),
-}  # fmt: skip
-_OF_RUN = ("convention", "vali", "test", "select", "select_on", "selected_epoch", "dataset", "fold",
-           "seed", "commit", "finished")  # fmt: skip
-_CODES = (
+_EXPORTERS: dict[str, Callable[[ExportContext], Exported]] = {
+    "onnx": export_onnx,
+    "vespa": export_vespa,
+    "native": export_native,
+    "solr": export_solr,
+    "ranklib": export_ranklib,
+    **dict.fromkeys(LUCENE, export_plugin),
+}
+_CONVERTING_ENGINES = ("solr", "ranklib", *LUCENE)  # they need ``Trees`` or ``Layers``
+# Entries of the run's results that the manifest repeats.
+_RESULT_KEYS = (
+    "convention", "vali", "test", "select", "select_on", "selected_epoch", "dataset", "fold",
+    "seed", "commit", "finished",
+)  # fmt: skip
+_CATEGORY_NOTE = (
     "a feature under categories is read as a code: 1 + the place of its value, as text, in the "
     "list there, 0 where the list lacks it; missing (NaN) where it is missing or empty. A whole "
     "number or a text such as 3.0 is the text 3, a flag true or false."
 )
 
 
-def export_model(cfg: DictConfig) -> str:
-    """Export the model ``cfg.checkpoint`` for the engine ``cfg.to``; return a text on the result.
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(InputOptions, ScoringOptions):
+    """The keys of ``ltr export``."""
+
+    checkpoint: str  # a run folder, or a .pt file in it
+    to: str  # the engine, one of ``ltr.experiment.engines.ENGINES``
+    output: str  # a new folder
+    split: str  # the split of the run's data on which scores are compared
+    input: str | None  # a file to compare on instead
+    data_dir: str | None  # None: that of the run
+    cache_dir: str
+
+
+def export_model(options: ExportOptions) -> str:
+    """Export the model ``options.checkpoint`` for the engine ``options.to``.
 
     The files are written to a temporary folder, and their scores are compared with those of the
-    model (the parity check). Then the folder is moved to ``cfg.output``. If the check fails,
+    model (the parity check). Then the folder is moved to ``options.output``. If the check fails,
     nothing is written.
+
+    Returns:
+        A text that names the files, what was compared, and the largest difference.
 
     Raises:
         ConfigError, DataError, CheckpointError, OutputError: one line that says what to correct.
     """
-    required(cfg, "checkpoint", "to", "output")
-    output, engine, checkpoint = Path(cfg.output), str(cfg.to), Path(cfg.checkpoint)
-    check_split(cfg.split)
+    output = Path(options.output)
+    check_split(options.split)
     if output.exists():
         raise ConfigError(f"output={output} is there already: give the name of a new folder")
-    name = output.name
-    if not IDENTIFIER.fullmatch(name):
-        name = re.sub(r"\W", "_", f"ltr_{name}", flags=re.ASCII)
-    set_threads(cfg)
-    scorer = load_model(checkpoint, trust=cfg.trust)
-    if cfg.input is not None:
-        lists, split = read_input(cfg, scorer)[0], str(cfg.input)
-    else:
-        _, lists = scorer.read(scorer.own_config(cfg, ["dataset"]).dataset, cfg.split)
-        split = str(cfg.split)
-    model, run = scorer.model, RunFolder(run_folder(str(checkpoint)))
-    results = run.results if run.finished else {}
-    of_train = results.get("data", {}).get("train", {})
-    missing = lists.missing + int(of_train.get("missing_values", 0))
-    check_engine(engine, model, scorer.transform, missing)
-    form: Any = None
-    if engine in ("solr", "ranklib", *LUCENE):
-        if isinstance(model, BoostedTrees | RankBoost):
-            form = trees_of(model)
-        else:
-            form = layers_of(model, scorer.transform)
+    scorer = open_scorer(options.checkpoint, options)
+    source, lists = _lists_to_compare(options, scorer)
+    results = _results_of_run(options.checkpoint)
+    context = _export_context(options, scorer, lists, results)
     # always in float32, even if the run used another precision
-    scores = predict(model, scorer.open(lists), items=cfg.evaluation_items).numpy()
-    # an empty cell of a table is missing, also to a model that never saw one in training
-    absent_is_zero = scorer.columns is None and bool(of_train) and not missing
-    negative = column_range(lists.features)[0] < 0
-    context = ExportContext(name, scorer, form, absent_is_zero, negative)
-    exported = _WRITERS[engine](context)
+    items = options.evaluation_items
+    scores = predict(scorer.model, scorer.open(lists), items=items).numpy()
+    exported = _EXPORTERS[options.to](context)
 
     make_folder("output", output.parent)
-    with writing(output), writing_folder(output) as part:
+    with writing(output), writing_folder(output) as temporary:
         for file, content in exported.files.items():
-            atomic_write(part / file, content)
+            atomic_write(temporary / file, content)
+        exported_scores = exported.score(temporary, lists)
         compared = {
-            "to": engine,
-            "ran_by": exported.ran_by,
-            **parity(lists, scores, exported.run(part, lists), f"to={engine}"),
-            "split": split,
+            "to": options.to,
+            "ran_by": exported.backend,
+            **check_parity(lists, scores, exported_scores, f"to={options.to}"),
+            "split": source,
             "missing_values": lists.missing,
-            "features_below_zero": int(negative.sum()),
+            "features_below_zero": int(context.negative.sum()),
         }
-        weights, selected = selected_checkpoint(checkpoint)
-        atomic_write(part / "parity.json", json_text(compared))
-        files = {file: sha256(part / file) for file in [*exported.files, "parity.json"]}
-        digests = {"checkpoint": sha256(weights), "data": dict(selected["data"]), "files": files}
-        described = manifest(engine, context, exported, results, digests)
+        atomic_write(temporary / "parity.json", json_text(compared))
+        digests = _digests(options.checkpoint, temporary, [*exported.files, "parity.json"])
+        manifest = build_manifest(options.to, context, exported, results, digests)
         # lets a service know that the manifest is whole: its features, categories and digests
-        described["sha256"]["manifest"] = digest_of(described)
-        atomic_write(part / "manifest.json", json_text(described))
+        manifest["sha256"]["manifest"] = manifest_digest(manifest)
+        atomic_write(temporary / "manifest.json", json_text(manifest))
     return (
-        f"{', '.join(exported.files)}\n{compared['lists']:,} lists of {split}, "
-        f"{compared['items']:,} items, run by {exported.ran_by}: largest difference "
+        f"{', '.join(exported.files)}\n{compared['lists']:,} lists of {source}, "
+        f"{compared['items']:,} items, run by {exported.backend}: largest difference "
         f"{compared['largest_difference']:.1e}\nkept in {output}"
     )
 
 
-def manifest(
-    engine: str, context: ExportContext, exported: Exported, results: Mapping[str, Any],
-    digests: Mapping[str, Any],
-) -> dict[str, Any]:  # fmt: skip
-    """Return the content of ``manifest.json``; ``results`` are empty for an unfinished run."""
-    model, columns = context.scorer.model, context.scorer.columns
-    categories = {} if columns is None else columns.state()["categories"]
+def _export_context(
+    options: ExportOptions, scorer: Scorer, lists: Lists, results: Mapping[str, Any]
+) -> ExportContext:
+    """Return what the exporter needs; ``ConfigError`` if the engine cannot represent the model."""
+    train_data = results.get("data", {}).get("train", {})
+    missing = lists.missing + int(train_data.get("missing_values", 0))
+    check_engine(options.to, scorer.model, scorer.transform, missing)
+    return ExportContext(
+        name=_model_name(Path(options.output)),
+        scorer=scorer,
+        converted=_convert(options.to, scorer.model, scorer.transform),
+        # an empty cell of a table is missing, also to a model that never saw one in training
+        absent_is_zero=scorer.columns is None and bool(train_data) and not missing,
+        negative=column_range(lists.features)[0] < 0,
+    )
+
+
+def _model_name(output: Path) -> str:
+    """Return the model's name in the engine: the folder's, with every other character as _."""
+    if IDENTIFIER.fullmatch(output.name):
+        return output.name
+    return re.sub(r"\W", "_", f"ltr_{output.name}", flags=re.ASCII)
+
+
+def _lists_to_compare(options: ExportOptions, scorer: Scorer) -> tuple[str, Lists]:
+    """Return the file or the split on which scores are compared, and its lists."""
+    if options.input is not None:
+        return options.input, read_input(Path(options.input), options, scorer).lists
+    config = scorer.run_config(
+        ["dataset"],
+        data_dir=options.data_dir,
+        cache_dir=options.cache_dir,
+        trust=options.trust,
+    )
+    _, lists = scorer.read(config.dataset, options.split)
+    return options.split, lists
+
+
+def _results_of_run(checkpoint: str) -> dict[str, Any]:
+    """Return the results of the run; empty if it is not finished."""
+    run = RunFolder(run_folder(checkpoint))
+    return dict(run.results) if run.finished else {}
+
+
+def _convert(engine: str, model: Any, transform: FeatureTransform) -> Trees | Layers | None:
+    """Return the model in the form that ``engine`` needs; None if it needs none."""
+    if engine not in _CONVERTING_ENGINES:
+        return None
+    if isinstance(model, BoostedTrees | RankBoost):
+        return convert_trees(model)
+    return convert_layers(model, transform)
+
+
+def _digests(checkpoint: str, folder: Path, files: list[str]) -> dict[str, Any]:
+    """Return the SHA-256 of the checkpoint, of the run's data and of each exported file."""
+    weights, content = selected_checkpoint(Path(checkpoint))
     return {
-        "to": engine,
-        "model": type(getattr(model, "model", model)).__name__,
-        "choices": results.get("choices", {}),
-        "features": list(context.features),
-        "categories": categories,
-        "transform": context.scorer.transform.state(),
-        **without_nan({key: results[key] for key in _OF_RUN if key in results}),
-        "sha256": digests,
-        "versions": versions(),
-        "notes": {**({"categories": _CODES} if categories else {}), **exported.notes},
+        "checkpoint": file_sha256(weights),
+        "data": dict(content["data"]),
+        "files": {file: file_sha256(folder / file) for file in files},
     }
 
 
-def digest_of(content: Mapping[str, Any]) -> str:
+def build_manifest(
+    engine: str,
+    context: ExportContext,
+    exported: Exported,
+    results: Mapping[str, Any],
+    digests: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the content of ``manifest.json``; ``results`` are empty for an unfinished run."""
+    scorer = context.scorer
+    model: nn.Module = getattr(scorer.model, "model", scorer.model)
+    categories = {} if scorer.columns is None else scorer.columns.state()["categories"]
+    notes = {"categories": _CATEGORY_NOTE} if categories else {}
+    return {
+        "to": engine,
+        "model": type(model).__name__,
+        "choices": results.get("choices", {}),
+        "features": list(context.features),
+        "categories": categories,
+        "transform": scorer.transform.state(),
+        **without_nan({key: results[key] for key in _RESULT_KEYS if key in results}),
+        "sha256": digests,
+        "versions": versions(),
+        "notes": {**notes, **exported.notes},
+    }
+
+
+def manifest_digest(content: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a manifest that has no digest of itself yet."""
     written = json.loads(json_text(content))
     return hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
 
 
-def sha256(file: Path) -> str:
+def file_sha256(file: Path) -> str:
     """Return the SHA-256 of a file's content, in hexadecimal digits."""
     return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""What every export writer gets and returns, and the parity check of the exported scores."""
+"""What every exporter gets and returns, and the parity check of the exported scores."""
 
 import json
 import re
@@ -26,18 +26,18 @@ class Exported:
 
     files: Mapping[str, bytes | str]  # name -> content
     # computes the scores of all items, [items], from the files in a folder
-    run: Callable[[Path, Lists], Reals]
-    ran_by: str  # what ``run`` uses, for the parity file
+    score: Callable[[Path, Lists], Reals]
+    backend: str  # what ``score`` uses, for the parity file
     notes: Mapping[str, Any] = field(default_factory=dict)  # notes for the manifest
 
 
 @dataclass(frozen=True)
 class ExportContext:
-    """A model to export, with the information that its writer may need."""
+    """A model to export, with the information that its exporter may need."""
 
     name: str  # name of the model in the engine
     scorer: Scorer
-    form: Any  # the model on raw features, as ``Trees`` or ``Layers``; None: neither
+    converted: Any  # the model on raw features, as ``Trees`` or ``Layers``; None: neither
     # whether a feature that a document lacks counts as 0, as in LETOR text; else it is missing
     absent_is_zero: bool
     negative: Flags  # [feature], whether the compared lists have values below 0
@@ -45,10 +45,11 @@ class ExportContext:
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the features, in order; ``f1``, ``f2``, ... if they have no names."""
-        columns, width = self.scorer.columns, self.scorer.transform.width
-        return tuple(f"f{i}" for i in range(1, width + 1)) if columns is None else columns.names
+        if self.scorer.columns is not None:
+            return self.scorer.columns.names
+        return tuple(f"f{number}" for number in range(1, self.scorer.transform.width + 1))
 
-    def texts(
+    def export_texts(
         self, files: Mapping[str, str], read: Reader, *, shift: float | None = None, **notes: Any
     ) -> Exported:
         """Return an ``Exported`` for text ``files``.
@@ -60,14 +61,14 @@ class ExportContext:
             notes: notes for the manifest.
         """
 
-        def run(folder: Path, lists: Lists) -> Reals:
-            scores = by_rows(read(folder, self.features), lists)
+        def score(folder: Path, lists: Lists) -> Reals:
+            scores = score_in_blocks(read(folder, self.features), lists)
             return scores.astype(np.float64) - (shift or 0.0)
 
         if shift is not None:
             notes["score"] = f"the model's score {shift:+}"
         notes["format"] = "read back by the engine's rules, not run in the engine"
-        return Exported(files, run, "ltr on the files, by the engine's rules", notes)
+        return Exported(files, score, "ltr on the files, by the engine's rules", notes)
 
 
 def json_text(content: Any) -> str:
@@ -75,31 +76,44 @@ def json_text(content: Any) -> str:
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def by_rows(score: Callable[[Floats], Reals], lists: Lists) -> Reals:
-    """Apply ``score`` to the features of all items, some rows at a time; return ``[items]``."""
+def score_in_blocks(score: Callable[[Floats], Reals], lists: Lists) -> Reals:
+    """Apply ``score`` to the features of all items, block by block; return ``[items]``."""
     starts = range(0, lists.items, _ROWS)
-    return np.concatenate([score(np.asarray(lists.features[i : i + _ROWS])) for i in starts])
+    blocks = (np.asarray(lists.features[start : start + _ROWS]) for start in starts)
+    return np.concatenate([score(block) for block in blocks])
 
 
-def parity(lists: Lists, ours: Reals, theirs: Reals, what: str) -> dict[str, Any]:
-    """Compare the export's scores ``[items]`` with the model's; return what the parity file says.
+def check_parity(
+    lists: Lists, model_scores: Reals, exported_scores: Reals, title: str
+) -> dict[str, Any]:
+    """Compare the scores of the exported files with the model's.
+
+    Args:
+        lists: the lists that were scored.
+        model_scores: the model's scores, ``[items]``.
+        exported_scores: the scores of the exported files, ``[items]``.
+        title: the export, for the message of an error.
+
+    Returns:
+        The entries of the parity file.
 
     Raises:
         ConfigError: a score differs by more than the tolerance; the message names the item.
     """
-    ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
-    largest = np.maximum.reduceat(np.abs(ours), lists.offsets[:-1])
+    model_scores = model_scores.astype(np.float64)
+    exported_scores = exported_scores.astype(np.float64)
+    largest = np.maximum.reduceat(np.abs(model_scores), lists.offsets[:-1])
     units = np.repeat(np.maximum(1.0, largest), lists.lengths)
-    gaps = np.abs(theirs - ours)
+    gaps = np.abs(exported_scores - model_scores)
     wrong = ~(gaps <= TOLERANCE * units)  # NaN is wrong too
     if wrong.any():
-        place = int(wrong.argmax())
-        number = int(np.searchsorted(lists.offsets, place, side="right")) - 1
+        item = int(wrong.argmax())
+        number = int(np.searchsorted(lists.offsets, item, side="right")) - 1
         raise ConfigError(
-            f"{what} does not score as the model does: of list qid {lists.qids[number]} item "
-            f"{place - lists.offsets[number] + 1} is {ours[place]:.9g} here, {theirs[place]:.9g} "
-            "there; nothing is written: choose another form, such as to=onnx, or report the "
-            "model's config"
+            f"{title} does not score as the model does: of list qid {lists.qids[number]} item "
+            f"{item - lists.offsets[number] + 1} is {model_scores[item]:.9g} here, "
+            f"{exported_scores[item]:.9g} there; nothing is written: choose another form, such as "
+            "to=onnx, or report the model's config"
         )
     return {
         "lists": len(lists),

@@ -54,26 +54,31 @@ class Trees:
         That tree is left out if the sum is 0, unless there are no other trees.
         """
         constant = self.bias + shift
-        return (*self.trees, leaf(constant)) if constant or not self.trees else self.trees
+        if constant or not self.trees:
+            return (*self.trees, make_leaf(constant))
+        return self.trees
 
     @property
-    def least(self) -> float:
+    def lower_bound(self) -> float:
         """A lower bound of the scores."""
-        return self.bias + sum(float(t["value"][t["feature"] < 0].min()) for t in self.trees)
+        leaves = (tree["value"][tree["feature"] < 0] for tree in self.trees)
+        return self.bias + sum(float(values.min()) for values in leaves)
 
 
 def leaf_values(tree: Tree, features: Floats) -> Doubles:
     """Return the value of the leaf that each row of ``features`` reaches, ``[items]``."""
-    nodes, moving = np.zeros(len(features), np.int64), np.arange(len(features))
-    while len(moving := moving[tree["feature"][nodes[moving]] >= 0]):
-        at = tree[nodes[moving]]
-        x = features[moving, at["feature"]]
-        left = np.where(np.isnan(x), at["missing_left"], x <= at["threshold"])
-        nodes[moving] = np.where(left, at["left"], at["right"])
+    nodes = np.zeros(len(features), np.int64)  # the node that each row has reached
+    moving = np.flatnonzero(tree["feature"][nodes] >= 0)  # rows that have not reached a leaf
+    while len(moving):
+        splits = tree[nodes[moving]]
+        values = features[moving, splits["feature"]]
+        left = np.where(np.isnan(values), splits["missing_left"], values <= splits["threshold"])
+        nodes[moving] = np.where(left, splits["left"], splits["right"])
+        moving = moving[tree["feature"][nodes[moving]] >= 0]
     return tree["value"][nodes]
 
 
-def fold(
+def fold_tree(
     tree: Tree, leaf: Callable[..., Any], split: Callable[..., Any], node: int = 0, depth: int = 0
 ) -> Any:
     """Convert a tree bottom-up; return the result for ``node``.
@@ -84,41 +89,42 @@ def fold(
     row = tree[node]
     if row["feature"] < 0:
         return leaf(np.float32(row["value"]), node)
-    sides = (fold(tree, leaf, split, int(row[side]), depth + 1) for side in ("left", "right"))
-    return split(row, *sides, node, depth)
+    left = fold_tree(tree, leaf, split, int(row["left"]), depth + 1)
+    right = fold_tree(tree, leaf, split, int(row["right"]), depth + 1)
+    return split(row, left, right, node, depth)
 
 
-def leaf(value: float) -> Tree:
+def make_leaf(value: float) -> Tree:
     """Return a tree with a single leaf."""
     return np.array([(-1, 0.0, 0, 0, False, value)], NODE)
 
 
-def stump(feature: int, threshold: float, low: float, high: float) -> Tree:
+def make_stump(feature: int, threshold: float, low: float, high: float) -> Tree:
     """Return a tree with one split: ``high`` if the feature is above the threshold, else ``low``.
 
     A missing feature counts as 0.
     """
-    split = np.array([(feature, at_most(threshold), 1, 2, threshold >= 0, 0.0)], NODE)
-    return np.concatenate([split, leaf(low), leaf(high)])
+    split = np.array([(feature, round_down(threshold), 1, 2, threshold >= 0, 0.0)], NODE)
+    return np.concatenate([split, make_leaf(low), make_leaf(high)])
 
 
-def at_most(threshold: float | Doubles) -> Floats:
+def round_down(threshold: float | Doubles) -> Floats:
     """Return the largest float32 that is not above ``threshold``.
 
-    >>> float(at_most(0.1)) <= 0.1 < float(np.nextafter(at_most(0.1), np.float32(1)))
+    >>> float(round_down(0.1)) <= 0.1 < float(np.nextafter(round_down(0.1), np.float32(1)))
     True
     """
     exact = np.asarray(threshold, np.float64)
     near = exact.astype(np.float32)
-    return np.where(near > exact, below(near), near)
+    return np.where(near > exact, next_below(near), near)
 
 
-def below(threshold: Floats) -> Floats:
+def next_below(threshold: Floats) -> Floats:
     """Return t such that ``x <= t`` means ``x < threshold`` in float32."""
     return np.nextafter(np.asarray(threshold, np.float32), np.float32(-np.inf))
 
 
-def above(threshold: Floats) -> Floats:
+def next_above(threshold: Floats) -> Floats:
     """Return t such that ``x < t`` means ``x <= threshold`` in float32."""
     return np.nextafter(np.asarray(threshold, np.float32), np.float32(np.inf))
 
@@ -132,16 +138,17 @@ class Layers(nn.Sequential):
         return len(self) == 2 and isinstance(self[1], nn.Identity)
 
 
-def layers_of(model: nn.Module, transform: FeatureTransform) -> Layers:
+def convert_layers(model: nn.Module, transform: FeatureTransform) -> Layers:
     """Return the layers of a model (for which ``is_dense`` is true) with its transform.
 
     The standardisation of the transform becomes part of the first layer:
     ``W (scale * (sign * x - mean)) + b = (W * scale * sign) x + (b - (W * scale) mean)``.
     """
-    network: Any = linear_of(model) if isinstance(model, AdaRank | PRank) else model
+    network: Any = convert_linear(model) if isinstance(model, AdaRank | PRank) else model
     hidden = [*network.layers] if isinstance(network, MLP) else []
     modules = [*hidden, network.head.linear, network.head.activation]
-    layers = Layers(*(deepcopy(one).double() for one in modules if not isinstance(one, Dropout)))
+    layered = [module for module in modules if not isinstance(module, Dropout)]
+    layers = Layers(*(deepcopy(module).double() for module in layered))
     layers.requires_grad_(False)
     first: Any = layers[0]
     weights = first.weight.numpy() * transform.scale
@@ -150,7 +157,7 @@ def layers_of(model: nn.Module, transform: FeatureTransform) -> Layers:
     return layers
 
 
-def linear_of(model: AdaRank | PRank) -> Linear:
+def convert_linear(model: AdaRank | PRank) -> Linear:
     """Return a linear network, in float64, that gives the same scores as ``model``."""
     weights = torch.from_numpy(model.linear_weights())
     network = Linear(len(weights)).double().requires_grad_(False)

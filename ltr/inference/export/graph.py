@@ -14,29 +14,30 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from ltr.data.transforms import END, LOG, LOG_EPS, QUANTILE, SIGNED_LOG, FeatureTransform
-from ltr.inference.export.boosters import trees_of
-from ltr.inference.export.forms import Trees, linear_of
+from ltr.inference.export.boosters import convert_trees
+from ltr.inference.export.forms import Trees, convert_linear
 from ltr.models.rounds import AdaRank, BoostedTrees, PRank, RankBoost
 from ltr.scorers.ensemble import Ensemble
 
 
-def _exact(numbers: ArrayLike) -> Tensor:
+def _constant(numbers: ArrayLike) -> Tensor:
     """Return a float64 constant, because the exporter writes Python numbers as float32."""
     return torch.tensor(numbers, dtype=torch.float64)
 
 
-def _between(values: Tensor, low: float, high: float) -> Tensor:
-    return torch.minimum(torch.maximum(values, _exact(low)), _exact(high))
+def _clip(values: Tensor, low: float, high: float) -> Tensor:
+    return torch.minimum(torch.maximum(values, _constant(low)), _constant(high))
 
 
-def transformed(features: Tensor, transform: FeatureTransform) -> Tensor:
+def transform_features(features: Tensor, transform: FeatureTransform) -> Tensor:
     """Apply ``transform`` to ``features`` ``[..., width]``; return ``[..., outputs]``, float32."""
-    shape, missing = transform.shape, features.isnan()
+    shape = transform.shape
+    missing = features.isnan()
     raw = torch.where(missing, torch.zeros_like(features), features).double()
-    raw = raw * _exact(transform.sign)
+    raw = raw * _constant(transform.sign)
     shaped = raw
     if LOG in shape:
-        logarithm = (raw.clamp(min=0.0) + _exact(LOG_EPS)).log()
+        logarithm = (raw.clamp(min=0.0) + _constant(LOG_EPS)).log()
         shaped = torch.where(torch.tensor(shape == LOG), logarithm, shaped)
     if SIGNED_LOG in shape:
         logarithm = raw.sign() * (raw.abs() + 1.0).log()
@@ -44,12 +45,12 @@ def transformed(features: Tensor, transform: FeatureTransform) -> Tensor:
     if QUANTILE in shape:
         # a column without quantiles uses those of another column; its result is discarded
         row = np.maximum(np.cumsum(shape == QUANTILE) - 1, 0)
-        score = normal_score(_levels(raw, _exact(transform.grids[row])))
+        score = normal_score(_levels(raw, _constant(transform.grids[row])))
         shaped = torch.where(torch.tensor(shape == QUANTILE), score, shaped)
     limit = float(np.finfo(np.float32).max)
-    centred = (shaped - _exact(transform.mean)) * _exact(transform.scale)
-    filled = _exact(math.nan) if transform.keep_missing else _exact(transform.codes)
-    result = torch.where(missing, filled, _between(centred, -limit, limit)).float()
+    centred = (shaped - _constant(transform.mean)) * _constant(transform.scale)
+    filled = _constant(math.nan) if transform.keep_missing else _constant(transform.codes)
+    result = torch.where(missing, filled, _clip(centred, -limit, limit)).float()
     if len(transform.indicated):
         result = torch.cat([result, missing[..., torch.tensor(transform.indicated)].float()], -1)
     return result
@@ -60,23 +61,26 @@ def _levels(values: Tensor, grids: Tensor) -> Tensor:
     ``[columns, levels]``. A value that is equal to several gets the middle of their levels.
     """
     columns, count = grids.shape
-    flat, starts = grids.flatten(), torch.arange(columns) * count
+    quantiles = grids.flatten()
+    starts = torch.arange(columns) * count
 
-    def quantiles(before: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Count the quantiles that are ``before`` each value, by a binary search."""
-        place = torch.zeros_like(values, dtype=torch.int64)
+    def count_quantiles(compare: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Count the quantiles for which ``compare(quantile, value)`` holds, by a binary search."""
+        counts = torch.zeros_like(values, dtype=torch.int64)
         for bit in reversed(range(count.bit_length())):
-            tried = place + (1 << bit)
-            at = flat[starts + tried.clamp(max=count) - 1]
-            place = torch.where(before(at, values) & (tried <= count), tried, place)
-        return place
+            larger = counts + (1 << bit)
+            last = quantiles[starts + larger.clamp(max=count) - 1]
+            counts = torch.where(compare(last, values) & (larger <= count), larger, counts)
+        return counts
 
-    lower, upper = quantiles(torch.lt), quantiles(torch.le)
+    lower = count_quantiles(torch.lt)
+    upper = count_quantiles(torch.le)
     left = (lower - 1).clamp(0, count - 2)
-    low, high = flat[starts + left], flat[starts + left + 1]
-    place = left + _between((values - low) / (high - low), 0.0, 1.0)
-    place = torch.where(lower < upper, (lower + upper - 1) / _exact(2.0), place)
-    return _between(place / _exact(count - 1), END, 1 - END)
+    low = quantiles[starts + left]
+    high = quantiles[starts + left + 1]
+    index = left + _clip((values - low) / (high - low), 0.0, 1.0)
+    index = torch.where(lower < upper, (lower + upper - 1) / _constant(2.0), index)
+    return _clip(index / _constant(count - 1), END, 1 - END)
 
 
 # Wichura (1988), algorithm AS 241, PPND16: the inverse normal distribution to about 16 digits, for
@@ -102,15 +106,17 @@ def normal_score(levels: Tensor) -> Tensor:
     >>> normal_score(torch.tensor([0.5, 0.975], dtype=torch.float64)).round(decimals=12).tolist()
     [0.0, 1.95996398454]
     """
-    off = levels - _exact(0.5)
-    depth = (-torch.minimum(levels, _exact(1.0) - levels).log()).sqrt()
-    x = torch.stack((_exact(0.180625) - off * off, depth - _exact(1.6)), -1)[..., None]
+    centred = levels - _constant(0.5)
+    depth = (-torch.minimum(levels, _constant(1.0) - levels).log()).sqrt()
+    middle_argument = _constant(0.180625) - centred * centred
+    tail_argument = depth - _constant(1.6)
+    arguments = torch.stack((middle_argument, tail_argument), -1)[..., None]
     coefficients = torch.tensor(_WICHURA, dtype=torch.float64)
-    values = coefficients[..., 0] + 0 * x  # [..., 2, 2]
+    values = coefficients[..., 0] + 0 * arguments  # [..., 2, 2]
     for power in range(1, coefficients.shape[-1]):
-        values = values * x + coefficients[..., power]
+        values = values * arguments + coefficients[..., power]
     middle, tail = (values[..., 0] / values[..., 1]).unbind(-1)
-    return torch.where(off.abs() <= _exact(0.425), off * middle, off.sign() * tail)
+    return torch.where(centred.abs() <= _constant(0.425), centred * middle, centred.sign() * tail)
 
 
 @torch.library.custom_op("ltr::trees", mutates_args=())
@@ -125,11 +131,12 @@ trees_operator.register_fake(
 
 
 class TreesGraph(nn.Module):
-    """A place for ``trees`` in a traced graph; ``number`` tells several of them apart."""
+    """Stands for ``trees`` in a traced graph; ``number`` tells several of them apart."""
 
     def __init__(self, trees: Trees) -> None:
         super().__init__()
-        self.trees, self.number = trees, id(self)
+        self.trees = trees
+        self.number = id(self)
 
     def forward(self, features: Tensor, mask: Tensor, ranks: Tensor | None = None) -> Tensor:
         scores: Tensor = trees_operator(features.flatten(0, 1).double(), self.number)
@@ -146,9 +153,9 @@ class ScorerGraph(nn.Module):
     def __init__(self, model: nn.Module, transform: FeatureTransform) -> None:
         super().__init__()
         if isinstance(model, AdaRank | PRank):
-            model = linear_of(model).float()
+            model = convert_linear(model).float()
         elif isinstance(model, BoostedTrees | RankBoost):
-            model = TreesGraph(trees_of(model))
+            model = TreesGraph(convert_trees(model))
         self.model = model
         self.transform = transform
 
@@ -156,16 +163,22 @@ class ScorerGraph(nn.Module):
         self, features: Tensor, mask: Tensor | None = None, ranks: Tensor | None = None
     ) -> Tensor:
         if mask is None:
-            features, mask = features[:, None], torch.ones_like(features[:, :1], dtype=torch.bool)
+            mask = torch.ones_like(features[:, :1], dtype=torch.bool)
+            features = features[:, None]
         ranks = torch.ones_like(mask, dtype=torch.int64).cumsum(-1)
-        scores: Tensor = self.model(transformed(features, self.transform), mask, ranks)
+        scores: Tensor = self.model(transform_features(features, self.transform), mask, ranks)
         return scores.float()
 
 
-def graph_of(model: nn.Module, transform: FeatureTransform) -> nn.Module:
+def build_graph(model: nn.Module, transform: FeatureTransform) -> nn.Module:
     """Return a ``ScorerGraph``, or for an ensemble one of them, of its members with a weight."""
     if not isinstance(model, Ensemble):
         return ScorerGraph(model, transform)
+    graphs = []
+    weights = []
     members: Any = zip(model.members, model.weights, strict=True)
-    used = [(graph_of(one.model, one.transform), weight) for one, weight in members if weight]
-    return Ensemble(*zip(*used, strict=True))
+    for member, weight in members:
+        if weight:
+            graphs.append(build_graph(member.model, member.transform))
+            weights.append(weight)
+    return Ensemble(graphs, weights)

@@ -18,7 +18,7 @@ import torch
 
 from ltr.arrays import Flags, Floats, Reals
 from ltr.errors import ConfigError
-from ltr.inference.export.forms import NODE, Tree, below, leaf_values
+from ltr.inference.export.forms import NODE, Tree, leaf_values, next_below
 
 Score = Callable[[Floats], Reals]
 _SOLR_ACTIVATIONS: Mapping[str, Any] = {
@@ -46,7 +46,7 @@ def read_solr(folder: Path, names: Sequence[str]) -> Score:
         return used.index(node["feature"]), threshold, node["left"], node["right"], False
 
     if "trees" in params:
-        trees = [_tree(tree["root"], read) for tree in params["trees"]]
+        trees = [_read_tree(tree["root"], read) for tree in params["trees"]]
         return lambda rows: _sum_trees(trees, _absent_as_zero(rows[:, columns]))
     if "weights" in params:
         layers: Any = [{"matrix": [[params["weights"][name] for name in used]], "bias": [0.0]}]
@@ -69,7 +69,8 @@ def read_ranklib(folder: Path, names: Sequence[str]) -> Score:
     """RankLib takes an absent feature for 0; it adds trees in float32, linear terms in float64."""
     text = (folder / "model.txt").read_text()
     if text.startswith("## Linear Regression"):
-        weights = {int(number): float(w) for number, w in re.findall(r"(\d+):(\S+)", text)}
+        entries = re.findall(r"(\d+):(\S+)", text)
+        weights = {int(number): float(weight) for number, weight in entries}
         columns = [number - 1 for number in weights if number]
         slopes = np.array([weights[column + 1] for column in columns])
         bias = weights.get(0, 0.0)
@@ -82,7 +83,7 @@ def read_ranklib(folder: Path, names: Sequence[str]) -> Score:
         return int(feature.text or "") - 1, float(threshold.text or ""), left, right, False
 
     root = ElementTree.fromstring(re.sub(r"^##.*$", "", text, flags=re.MULTILINE))
-    trees = [_tree(tree[0], read) for tree in root.iter("tree")]
+    trees = [_read_tree(tree[0], read) for tree in root.iter("tree")]
     return lambda rows: _sum_trees(trees, _absent_as_zero(rows))
 
 
@@ -92,16 +93,16 @@ def read_plugin(folder: Path, names: Sequence[str]) -> Score:
     """
     features = json.loads((folder / "featureset.json").read_text())["featureset"]["features"]
     model = json.loads((folder / "model.json").read_text())["model"]["model"]
-    places = {feature["name"]: place for place, feature in enumerate(features)}
+    indices = {feature["name"]: index for index, feature in enumerate(features)}
 
     def read(node: Mapping[str, Any]) -> Any:
         if "leaf" in node:
             return float(node["leaf"])
-        threshold = below(np.array(node["split_condition"], np.float32))
+        threshold = next_below(np.array(node["split_condition"], np.float32))
         missing_left = node["missing"] == node["yes"]
-        return places[node["split"]], threshold, *node["children"], missing_left
+        return indices[node["split"]], threshold, *node["children"], missing_left
 
-    trees = [_tree(root, read) for root in json.loads(model["definition"])["splits"]]
+    trees = [_read_tree(root, read) for root in json.loads(model["definition"])["splits"]]
 
     def score(rows: Floats) -> Reals:
         columns = dict(zip(names, rows.T, strict=True))
@@ -144,7 +145,7 @@ def _matches(query: Mapping[str, Any], columns: Mapping[str, Floats], items: int
     return np.ones(items, np.bool_)  # match_all
 
 
-def _tree(root: Any, read: Callable[[Any], Any]) -> Tree:
+def _read_tree(root: Any, read: Callable[[Any], Any]) -> Tree:
     """Convert a tree of a file.
 
     Args:
@@ -155,13 +156,13 @@ def _tree(root: Any, read: Callable[[Any], Any]) -> Tree:
     rows: list[Any] = []
 
     def add(node: Any) -> int:
-        place = len(rows)
+        index = len(rows)
         content = read(node)
         rows.append((-1, 0.0, 0, 0, False, content))
         if not isinstance(content, float):
             feature, threshold, left, right, missing_left = content
-            rows[place] = (feature, threshold, add(left), add(right), missing_left, 0.0)
-        return place
+            rows[index] = (feature, threshold, add(left), add(right), missing_left, 0.0)
+        return index
 
     add(root)
     return np.array(rows, NODE)

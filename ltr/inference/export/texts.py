@@ -6,14 +6,14 @@ float32, and so does ``model/xgboost+json`` in the plugins of Elasticsearch and 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ltr.errors import ConfigError
 from ltr.inference.export.context import ExportContext, Exported, json_text
-from ltr.inference.export.forms import Trees, above, fold
+from ltr.inference.export.forms import Layers, Trees, fold_tree, next_above
 from ltr.inference.export.read_back import read_plugin, read_ranklib, read_solr
 
 _SOLR = "org.apache.solr.ltr"
@@ -21,53 +21,78 @@ _SLACK = np.float32(1e-6)  # Solr adds it to every threshold, in float32
 _MARGIN = 1e-4  # relative margin of the shift of trees, for rounding errors of float32 sums
 
 
-def solr(context: ExportContext) -> Exported:
+def export_solr(context: ExportContext) -> Exported:
     """Write Solr's feature store and model.
 
     Each feature is read from the field with its name. Numbers in trees are texts, as in Solr's own
     examples.
     """
-    form, names, params = context.form, context.features, dict[str, Any]()
     shift = None
-    if isinstance(form, Trees):
-        kind, trees = "MultipleAdditiveTreesModel", form.with_bias()
-
-        def split(row: Any, left: Any, right: Any, *_: int) -> dict[str, Any]:
-            limit = str(before_slack(row["threshold"]))
-            name = names[row["feature"]]
-            return {"feature": name, "threshold": limit, "left": left, "right": right}
-
-        roots = [fold(tree, lambda value, _: {"value": str(value)}, split) for tree in trees]
-        params["trees"] = [{"weight": "1.0", "root": root} for root in roots]
-    elif form.is_linear:
-        kind, weights = "LinearModel", form[0].weight[0]
-        params["weights"] = dict(zip(names, weights.tolist(), strict=True))
-        shift = -float(form[0].bias)
+    if isinstance(context.converted, Trees):
+        kind = "MultipleAdditiveTreesModel"
+        params = {"trees": _solr_trees(context.converted, context.features)}
+    elif context.converted.is_linear:
+        linear = context.converted[0]
+        kind = "LinearModel"
+        params = {"weights": dict(zip(context.features, linear.weight[0].tolist(), strict=True))}
+        shift = -float(linear.bias)
     else:
         kind = "NeuralNetworkModel"
-        params["layers"] = [
-            {
-                "matrix": layer.weight.tolist(),
-                "bias": layer.bias.tolist(),
-                "activation": type(activation).__name__.lower(),  # Solr's name for it
-            }
-            for layer, activation in zip(form[::2], form[1::2], strict=True)
-        ]
-    store, field = dict[str, Any](store=context.name), f"{_SOLR}.feature.FieldValueFeature"
-    features = [{**store, "name": n, "class": field, "params": {"field": n}} for n in names]
-    known = [{"name": name} for name in names]
+        params = {"layers": _solr_layers(context.converted)}
+    features = [
+        {
+            "store": context.name,
+            "name": name,
+            "class": f"{_SOLR}.feature.FieldValueFeature",
+            "params": {"field": name},
+        }
+        for name in context.features
+    ]
     model = {
-        **store, "name": context.name, "features": known, "class": f"{_SOLR}.model.{kind}",
+        "store": context.name,
+        "name": context.name,
+        "features": [{"name": name} for name in context.features],
+        "class": f"{_SOLR}.model.{kind}",
         "params": params,
-    }  # fmt: skip
+    }
     files = {"features.json": json_text(features), "model.json": json_text(model)}
-    return context.texts(files, read_solr, shift=shift)
+    return context.export_texts(files, read_solr, shift=shift)
 
 
-def before_slack(threshold: np.float32) -> np.float32:
+def _solr_trees(trees: Trees, names: Sequence[str]) -> Any:
+    """Return the trees as Solr writes them, each with weight 1."""
+
+    def split(row: Any, left: Any, right: Any, *_: int) -> dict[str, Any]:
+        return {
+            "feature": names[row["feature"]],
+            "threshold": str(threshold_before_slack(row["threshold"])),
+            "left": left,
+            "right": right,
+        }
+
+    def leaf(value: np.float32, _: int) -> dict[str, str]:
+        return {"value": str(value)}
+
+    return [{"weight": "1.0", "root": fold_tree(tree, leaf, split)} for tree in trees.with_bias()]
+
+
+def _solr_layers(layers: Layers) -> Any:
+    """Return the layers as Solr writes them."""
+    modules: Any = layers
+    return [
+        {
+            "matrix": linear.weight.tolist(),
+            "bias": linear.bias.tolist(),
+            "activation": type(activation).__name__.lower(),  # Solr's name for it
+        }
+        for linear, activation in zip(modules[::2], modules[1::2], strict=True)
+    ]
+
+
+def threshold_before_slack(threshold: np.float32) -> np.float32:
     """Return the largest float32 that, after Solr has added 1e-6, is at most ``threshold``.
 
-    >>> before_slack(np.float32(0.5)) + np.float32(1e-6)
+    >>> threshold_before_slack(np.float32(0.5)) + np.float32(1e-6)
     np.float32(0.5)
     """
     near = np.float32(threshold - _SLACK)
@@ -78,14 +103,18 @@ def before_slack(threshold: np.float32) -> np.float32:
     return near
 
 
-def ranklib(context: ExportContext) -> Exported:
+def export_ranklib(context: ExportContext) -> Exported:
     """Write RankLib's text for trees or a linear regression; features are numbered from 1."""
-    form = context.form
-    if not isinstance(form, Trees):
-        numbers = enumerate([float(form[0].bias), *form[0].weight[0].tolist()])  # 0: the bias
-        entries = " ".join(f"{i}:{number!r}" for i, number in numbers)
+    converted = context.converted
+    if not isinstance(converted, Trees):
+        linear = converted[0]
+        weights = [float(linear.bias), *linear.weight[0].tolist()]  # number 0 is the bias
+        entries = " ".join(f"{number}:{weight!r}" for number, weight in enumerate(weights))
         text = f"## Linear Regression\n## Lambda = 1.0E-10\n{entries}\n"
-        return context.texts({"model.txt": text}, read_ranklib)
+        return context.export_texts({"model.txt": text}, read_ranklib)
+
+    def leaf(value: np.float32, _: int) -> str:
+        return f"<output>{value}</output>"
 
     def split(row: Any, left: str, right: str, *_: int) -> str:
         return (
@@ -93,33 +122,37 @@ def ranklib(context: ExportContext) -> Exported:
             f'<split pos="left">{left}</split><split pos="right">{right}</split>'
         )
 
-    made = form.with_bias()
+    trees = converted.with_bias()
     lines = [
-        f'<tree id="{number}" weight="1.0"><split>'
-        f"{fold(tree, '<output>{}</output>'.format, split)}</split></tree>"
-        for number, tree in enumerate(made, 1)
+        f'<tree id="{number}" weight="1.0"><split>{fold_tree(tree, leaf, split)}</split></tree>'
+        for number, tree in enumerate(trees, 1)
     ]
-    head = ["## LambdaMART", f"## No. of trees = {len(made)}", "", "<ensemble>"]
+    head = ["## LambdaMART", f"## No. of trees = {len(trees)}", "", "<ensemble>"]
     text = "\n".join([*head, *lines, "</ensemble>", ""])
-    return context.texts({"model.txt": text}, read_ranklib)
+    return context.export_texts({"model.txt": text}, read_ranklib)
 
 
-def plugin(context: ExportContext) -> Exported:
+def export_plugin(context: ExportContext) -> Exported:
     """Write the requests that create feature set and model in Elasticsearch and OpenSearch.
 
     Lucene does not accept scores below 0. So a constant is added to the scores of the trees, and a
     feature with values below 0 is sent as two: its value or 0 under its name, and the negated
     value or 0 under another name for splits below 0.
+
+    Raises:
+        ConfigError: a feature has the name that such a second feature needs.
     """
-    form, names = context.form, context.features
-    shift = max(0.0, -form.least) * (1 + _MARGIN)
+    trees: Trees = context.converted
+    names = context.features
+    shift = max(0.0, -trees.lower_bound) * (1 + _MARGIN)
     below_zero = {
-        names[column]: f"{names[column]}.below_zero" for column in _split_below_zero(form)
+        names[column]: f"{names[column]}.below_zero" for column in _split_below_zero(trees)
     }
-    if taken := {*below_zero.values()}.intersection(names):
+    duplicates = set(names).intersection(below_zero.values())
+    if duplicates:
         raise ConfigError(
-            f"the feature {min(taken)} has a name that the feature set needs: rename the column "
-            "and train again"
+            f"the feature {min(duplicates)} has a name that the feature set needs: rename the "
+            "column and train again"
         )
     features = [
         _feature(
@@ -136,7 +169,7 @@ def plugin(context: ExportContext) -> Exported:
     ]
     model = {
         "type": "model/xgboost+json",
-        "definition": _splits(context, form, shift, below_zero),
+        "definition": _xgboost_json(context, trees, shift, below_zero),
     }
     files = {
         "featureset.json": {"featureset": {"name": context.name, "features": features}},
@@ -146,13 +179,14 @@ def plugin(context: ExportContext) -> Exported:
     if below_zero:
         notes["below_zero"] = "NAME.below_zero is -NAME where NAME is below 0, else 0"
     texts = {name: json_text(content) for name, content in files.items()}
-    return context.texts(texts, read_plugin, shift=shift, **notes)
+    return context.export_texts(texts, read_plugin, shift=shift, **notes)
 
 
 def _split_below_zero(trees: Trees) -> list[int]:
     """Return the columns that some tree splits at a value below 0, in ascending order."""
     nodes = np.concatenate(trees.with_bias())
-    return np.unique(nodes["feature"][(nodes["feature"] >= 0) & (nodes["threshold"] < 0)]).tolist()
+    below_zero = (nodes["feature"] >= 0) & (nodes["threshold"] < 0)
+    return np.unique(nodes["feature"][below_zero]).tolist()
 
 
 def _feature(
@@ -188,7 +222,7 @@ def _feature(
     return {"name": name, "params": [], "template_language": "mustache", "template": template}
 
 
-def _splits(
+def _xgboost_json(
     context: ExportContext, trees: Trees, shift: float, below_zero: Mapping[str, str]
 ) -> str:
     """Return ``model/xgboost+json``: nested nodes; left if the value is below the condition.
@@ -197,12 +231,14 @@ def _splits(
     """
 
     def split(row: Any, left: Any, right: Any, node: int, depth: int) -> dict[str, Any]:
-        threshold, name = row["threshold"], context.features[row["feature"]]
+        threshold = row["threshold"]
+        name = context.features[row["feature"]]
         absent_left = threshold >= 0 if context.absent_is_zero else row["missing_left"]
         missing = left if absent_left else right
-        condition = above(threshold)
+        condition = next_above(threshold)
         if threshold < 0:
-            name, condition = below_zero[name], -threshold
+            name = below_zero[name]
+            condition = -threshold
             left, right = right, left
         return {
             "nodeid": node,
@@ -218,5 +254,5 @@ def _splits(
     def leaf(value: np.float32, node: int) -> dict[str, Any]:
         return {"nodeid": node, "leaf": float(str(value))}
 
-    splits = [fold(tree, leaf, split) for tree in trees.with_bias(shift)]
+    splits = [fold_tree(tree, leaf, split) for tree in trees.with_bias(shift)]
     return json.dumps({"objective": "rank:ndcg", "splits": splits}, allow_nan=False)
