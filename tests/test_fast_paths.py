@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ltr import losses
-from ltr.kernels.compile import keep
+from ltr.kernels.compile import cache_on_disk
 from ltr.kernels.dispatch import numba_works
 from ltr.losses.mix import losses_by_name
 from ltr.losses.pairs import PairWeight, sum_over_pairs
@@ -239,7 +239,7 @@ def test_kernels_kept_by_several_threads_leave_the_folder_as_it_was() -> None:
                 meet.wait(0.1)  # both are here at once if they can be
 
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda _: keep(Compiled()), range(2)))
+        list(pool.map(lambda _: cache_on_disk(Compiled()), range(2)))
     assert usual == numba.config.CACHE_DIR
     assert folders[0] == folders[1]
 

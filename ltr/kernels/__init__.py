@@ -4,15 +4,14 @@ All kernels have these arguments in common:
 
 - ``lists``: the rows of the batch to compute, ``[lists]``.
 - ``scores``, ``labels``, ``mask`` (True where an item exists): ``[batch, list]``.
-- ``wanted``: whether the caller needs the slopes. A kernel that gets them almost for free always
-  writes them.
-- ``value``, ``[batch]``, and ``slope``, ``[batch, list]``: the results, written in place. ``slope``
+- ``need_grad``: whether the caller needs the gradient. A kernel that gets it almost for free always
+  writes it.
+- ``value``, ``[batch]``, and ``grad``, ``[batch, list]``: the results, written in place. ``grad``
   is the gradient of ``value`` with respect to the scores, written at real items only.
 
 Numba compiles a kernel at its first call, which takes a few seconds, and saves it on disk for later
 processes. Therefore import the module of a kernel where it is called, not at the top of a file.
 Kernels release Python's lock, so that threads can run them in parallel (``ltr.kernels.dispatch``).
 
-In this package a "slope" is a gradient with respect to the scores. If it is a gradient with respect
-to something else, the text says so.
+In this package ``grad_x`` is the gradient of the value with respect to x, ``[shape of x]``.
 """

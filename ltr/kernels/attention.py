@@ -3,7 +3,7 @@
 PyTorch's own attention needs padded lists, and on the CPU its dropout draws one value at a time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,15 +27,15 @@ def attend_packed(projected: Tensor, lengths: list[int], heads: int, rate: float
         attended: Tensor = _PackedAttention.apply(projected, lengths, heads, rate)
         return attended
     # without dropout and gradient no n x n matrix has to be stored
-    out = projected.new_empty(len(projected), projected.shape[1] // 3)
-    for rows, result in zip(projected.split(lengths), out.split(lengths), strict=True):
-        query, key, value = _heads(rows, heads).unsqueeze(1)
-        one = functional.scaled_dot_product_attention(query, key, value)
-        result.copy_(one[0].transpose(0, 1).flatten(1))
-    return out
+    attended = projected.new_empty(len(projected), projected.shape[1] // 3)
+    for rows, output in zip(projected.split(lengths), attended.split(lengths), strict=True):
+        query, key, value = _split_heads(rows, heads).unsqueeze(1)
+        by_head = functional.scaled_dot_product_attention(query, key, value)[0]
+        output.copy_(by_head.transpose(0, 1).flatten(1))
+    return attended
 
 
-def _heads(rows: Tensor, heads: int) -> Tensor:
+def _split_heads(rows: Tensor, heads: int) -> Tensor:
     """View ``[n, 3 * size]`` as ``[3, heads, n, size / heads]``, without a copy."""
     return rows.unflatten(1, (3, heads, -1)).permute(1, 2, 0, 3)
 
@@ -45,22 +45,27 @@ class _PackedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, projected: Tensor, lengths: list[int], heads: int, rate: float) -> Tensor:
-        size, squares = projected.shape[1] // 3, [heads * n * n for n in lengths]
+        size = projected.shape[1] // 3
         scale = (size // heads) ** -0.5
-        weights = projected.new_empty(sum(squares))
-        keep = keep_factors(weights.shape, rate).to(weights.dtype) if rate else None
-        out = projected.new_empty(len(projected), size)
-        for rows, result, flat, kept in _of_lists(projected, out, lengths, weights, keep, squares):
-            query, key, value = _heads(rows, heads)
-            weight = flat.view(heads, len(rows), len(rows))
+        weight_counts = [heads * n * n for n in lengths]
+        weights = projected.new_empty(sum(weight_counts))
+        factors = keep_factors(weights.shape, rate).to(weights.dtype) if rate else None
+        attended = projected.new_empty(len(projected), size)
+        lists = _split_lists(projected, attended, lengths, weights, factors, weight_counts)
+        for rows, output, flat_weight, flat_factor in lists:
+            query, key, value = _split_heads(rows, heads)
+            weight = flat_weight.view(heads, len(rows), len(rows))
             torch.bmm(query, key.mT, out=weight).mul_(scale)
             torch.softmax(weight, -1, out=weight)
-            if kept is not None:
-                weight = weight * kept.view_as(weight)
-            torch.bmm(weight, value, out=result.unflatten(1, (heads, -1)).transpose(0, 1))
-        ctx.save_for_backward(projected, weights, keep)
-        ctx.lengths, ctx.heads, ctx.scale, ctx.squares = lengths, heads, scale, squares
-        return out
+            if flat_factor is not None:
+                weight = weight * flat_factor.view_as(weight)
+            torch.bmm(weight, value, out=output.unflatten(1, (heads, -1)).transpose(0, 1))
+        ctx.save_for_backward(projected, weights, factors)
+        ctx.lengths = lengths
+        ctx.heads = heads
+        ctx.scale = scale
+        ctx.weight_counts = weight_counts
+        return attended
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
@@ -69,35 +74,51 @@ class _PackedAttention(torch.autograd.Function):
                 "attention has no second derivative: take the first alone, without "
                 "create_graph=True, or a model without attention, such as model=mlp"
             )
-        projected, weights, keep = ctx.saved_tensors
-        found = torch.empty_like(projected)
-        slopes, squares = found.split(ctx.lengths), ctx.squares
-        lists = _of_lists(projected, grad, ctx.lengths, weights, keep, squares)
-        for slope, (rows, upper, flat, factors) in zip(slopes, lists, strict=True):
-            query, key, value = _heads(rows, ctx.heads)
-            upper = upper.unflatten(1, (ctx.heads, -1)).transpose(0, 1)
-            weight = flat.view(ctx.heads, len(rows), len(rows))
-            of_weight, kept = torch.bmm(upper, value.mT), weight
-            if factors is not None:
-                of_weight.mul_(factors.view_as(weight))
-                kept = weight * factors.view_as(weight)
-            of_query, of_key, of_value = _heads(slope, ctx.heads)
-            torch.bmm(kept.mT, upper, out=of_value)
+        projected, weights, factors = ctx.saved_tensors
+        grad_projected = torch.empty_like(projected)
+        lists = _split_lists(projected, grad, ctx.lengths, weights, factors, ctx.weight_counts)
+        grad_rows = grad_projected.split(ctx.lengths)
+        for grad_row, (rows, upstream, flat_weight, flat_factor) in zip(
+            grad_rows, lists, strict=True
+        ):
+            query, key, value = _split_heads(rows, ctx.heads)
+            upstream = upstream.unflatten(1, (ctx.heads, -1)).transpose(0, 1)
+            weight = flat_weight.view(ctx.heads, len(rows), len(rows))
+            grad_weight = torch.bmm(upstream, value.mT)
+            dropped = weight
+            if flat_factor is not None:
+                grad_weight.mul_(flat_factor.view_as(weight))
+                dropped = weight * flat_factor.view_as(weight)
+            grad_query, grad_key, grad_value = _split_heads(grad_row, ctx.heads)
+            torch.bmm(dropped.mT, upstream, out=grad_value)
             # gradient of a softmax: w * (g - sum of w g)
-            of_weight.mul_(weight)
-            of_logit = of_weight.sub_(weight * of_weight.sum(-1, keepdim=True)).mul_(ctx.scale)
-            torch.bmm(of_logit, key, out=of_query)
-            torch.bmm(of_logit.mT, query, out=of_key)
-        return found, None, None, None
+            grad_weight.mul_(weight)
+            row_sums = grad_weight.sum(-1, keepdim=True)
+            grad_logit = grad_weight.sub_(weight * row_sums).mul_(ctx.scale)
+            torch.bmm(grad_logit, key, out=grad_query)
+            torch.bmm(grad_logit.mT, query, out=grad_key)
+        return grad_projected, None, None, None
 
 
-def _of_lists(
-    projected: Tensor, items: Tensor, lengths: Any, weights: Tensor, keep: Any, squares: Any
-) -> Any:
+def _split_lists(
+    projected: Tensor,
+    items: Tensor,
+    lengths: list[int],
+    weights: Tensor,
+    factors: Tensor | None,
+    weight_counts: list[int],
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
     """Yield for each list its rows of both tensors, its attention weights and dropout factors."""
-    kept = [None] * len(lengths) if keep is None else keep.split(squares)
-    parts = projected.split(lengths), items.split(lengths), weights.split(squares), kept
-    return zip(*parts, strict=True)
+    list_factors: Sequence[Tensor | None] = [None] * len(lengths)
+    if factors is not None:
+        list_factors = factors.split(weight_counts)
+    return zip(
+        projected.split(lengths),
+        items.split(lengths),
+        weights.split(weight_counts),
+        list_factors,
+        strict=True,
+    )
 
 
 def keep_factors(shape: Sequence[int], rate: float) -> Tensor:
@@ -107,9 +128,10 @@ def keep_factors(shape: Sequence[int], rate: float) -> Tensor:
     1 / (1 - rate), so that the expected factor is 1. NumPy's generator draws them, seeded with a
     number from torch's global generator.
     """
-    dropped = min(round(rate * _LEVELS), _LEVELS - 1)
+    dropped_levels = min(round(rate * _LEVELS), _LEVELS - 1)
     count = int(np.prod(shape))
-    bits = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
-    draws = bits.random_raw(-(-count // 4)).view(np.uint16)[:count]  # four in each 64 bits
-    keep = np.multiply(draws >= dropped, _LEVELS / (_LEVELS - dropped), dtype=np.float32)
-    return torch.from_numpy(keep).view(tuple(shape))
+    generator = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
+    draws = generator.random_raw(-(-count // 4)).view(np.uint16)[:count]  # four in each 64 bits
+    factor = _LEVELS / (_LEVELS - dropped_levels)
+    factors = np.multiply(draws >= dropped_levels, factor, dtype=np.float32)
+    return torch.from_numpy(factors).view(tuple(shape))

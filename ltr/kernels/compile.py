@@ -12,42 +12,49 @@ import numpy as np
 
 # The compiler may reorder sums, which lets it vectorise them; NaN and infinity keep their meaning.
 # (A check for 0 at every division would prevent that too, hence error_model="numpy" below.)
-_FAST = {"reassoc", "contract", "nsz", "arcp"}
+_FAST_MATH = {"reassoc", "contract", "nsz", "arcp"}
 
-_LOCK = Lock()
-_FILES = sorted(Path(__file__).parent.glob("*.py"))
-_TEXT = "kernels-" + sha256(b"".join(path.read_bytes() for path in _FILES)).hexdigest()[:16]
+_CACHE_DIR_LOCK = Lock()
+_SOURCES = sorted(Path(__file__).parent.glob("*.py"))
+_DIGEST = sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()
+_CACHE_NAME = f"kernels-{_DIGEST[:16]}"
 
 
-def keep(compiled: Any) -> Any:
+def cache_on_disk(compiled: Any) -> Any:
     """Save the machine code of a Numba function for later processes, if a folder is writable.
 
     The name of the folder has a hash of the source of all kernels, because Numba itself notices
     changes in the function's own file only.
     """
     config: Any = numba.config
-    with _LOCK:  # another thread would take the folder set here for the usual one, and restore it
-        usual = config.CACHE_DIR
-        config.CACHE_DIR = str(Path(usual or Path(__file__).parent / "__pycache__") / _TEXT)
+    # Without the lock, another thread would read the changed CACHE_DIR and restore it at its end.
+    with _CACHE_DIR_LOCK:
+        user_dir = config.CACHE_DIR
+        parent = Path(user_dir or Path(__file__).parent / "__pycache__")
+        config.CACHE_DIR = str(parent / _CACHE_NAME)
         try:
-            with suppress(RuntimeError):  # there is no such folder
+            with suppress(RuntimeError):  # no folder is writable
                 compiled.enable_caching()
         finally:
-            config.CACHE_DIR = usual
+            config.CACHE_DIR = user_dir
     return compiled
-
-
-def part(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a helper that kernels call, inlined: compiled apart, it would round differently."""
-    return kernel(function, forceinline=True)
 
 
 def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile ``function`` at its first call, and save it on disk if a folder is writable."""
-    return keep(numba.njit(nogil=True, fastmath=_FAST, error_model="numpy", **options)(function))
+    compiled = numba.njit(nogil=True, fastmath=_FAST_MATH, error_model="numpy", **options)(function)
+    return cache_on_disk(compiled)
 
 
-@part
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a helper into the kernels that call it.
+
+    Its rounding then does not depend on how LLVM splits functions.
+    """
+    return kernel(function, forceinline=True)
+
+
+@inlined
 def exp(x):
     """Compute e to the power ``x``, for x from -708 to 700, to 13 digits: 2^n times a polynomial.
 
@@ -61,7 +68,7 @@ def exp(x):
     return p * np.int64((np.int64(np.int32(n)) + 1023) << 52).view(np.float64)
 
 
-@part
+@inlined
 def log1p(x):
     """Compute log(1 + x) for x from 0 to 1, to 15 digits of the value however small x is.
 

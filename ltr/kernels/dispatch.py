@@ -1,8 +1,8 @@
 """Choose between a plain PyTorch formula and its compiled kernel, and connect it to autograd.
 
-A kernel of this package writes the value of each list and its slopes (its gradient with respect to
-the scores) in float64, to NumPy arrays. Autograd treats the slopes as constants; second derivatives
-are those of the plain formula.
+A kernel of this package writes the value of each list and its gradient with respect to the scores
+in float64, to NumPy arrays. Autograd treats that gradient as a constant; second derivatives are
+those of the plain formula.
 """
 
 import functools
@@ -24,10 +24,12 @@ from ltr.typing import Mask, PerList, Scores
 log = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Tensor])
-WORTH_A_THREAD = 1 << 16  # pairs per thread at least: starting one costs some thousand pairs
 
+# Minimum pairs per thread: starting a thread costs as much as some thousand pairs.
+PAIRS_PER_THREAD = 1 << 16
 
-# What a fast path computes, and its gradient: the arguments ``run`` and ``pull`` of ``fast_path``.
+# An accelerated implementation: its forward pass and its vector-Jacobian product, which are the
+# arguments ``run`` and ``pull`` of ``fast_path``.
 Work = tuple[Callable[[Tensor, bool], Any], Callable[..., Tensor]]
 
 
@@ -39,24 +41,31 @@ def with_kernel(
 ) -> Callable[[F], F]:
     """Give the decorated plain formula ``plain(scores, ...)`` a fast path with the same arguments.
 
-    ``fast`` is used on the CPU if Numba works and nothing is traced; with ``copied`` also on a GPU,
-    where a copy to the CPU and back takes less time than the plain formula. Otherwise ``elsewhere``
-    is used, or the plain formula if ``elsewhere`` is None or returns None. Second derivatives are
-    always those of the plain formula.
+    Second derivatives are always those of the plain formula.
+
+    Args:
+        fast: the fast path on the CPU, used if Numba works and nothing is traced.
+        elsewhere: the fast path in all other cases; None, or a call that returns None, leaves the
+            plain formula.
+        copied: use ``fast`` on a GPU too, where a copy to the CPU and back takes less time than the
+            plain formula.
     """
 
     def register(plain: F) -> F:
         @functools.wraps(plain)
-        def either(scores: Tensor, *args: Any) -> Tensor:
-            args = tuple(map(python_number, args))  # NumPy's would compile a kernel again
-            without = None if plain_path(scores) else elsewhere
-            taken = fast if kernels_apply(scores, copied) else without
-            work = taken and taken(scores, *args)
-            if work is None:
+        def accelerated(scores: Tensor, *args: Any) -> Tensor:
+            args = tuple(map(python_number, args))  # Numba would compile again for NumPy's types
+            make_path: Callable[..., Work | None] | None = None
+            if kernels_apply(scores, copied):
+                make_path = fast
+            elif not plain_path(scores):
+                make_path = elsewhere
+            path = make_path(scores, *args) if make_path else None
+            if path is None:
                 return plain(scores, *args)
-            return fast_path(scores, *work, lambda scores: plain(scores, *args))
+            return fast_path(scores, *path, lambda scores: plain(scores, *args))
 
-        return either  # type: ignore[return-value]
+        return accelerated  # type: ignore[return-value]
 
     return register
 
@@ -94,45 +103,49 @@ def _kernel(name: str) -> Callable[..., None]:
     return resolve_name(f"ltr.kernels.{name}")
 
 
-def value_op(kernel: str, *given: Any) -> Work:
-    """Return a fast path with the values of a kernel, and its slopes as the gradient.
+def value_op(kernel: str, *args: Any) -> Work:
+    """Return a fast path with the values of a kernel, and its gradient.
 
-    ``given`` are the arguments of ``value_and_slope`` after ``scores``, without ``wanted``.
+    ``args`` are the arguments of ``value_and_grad`` after ``scores``, without ``need_grad``.
     """
-    return slope_op(lambda scores, wanted: value_and_slope(kernel, scores, *given, wanted=wanted))
+    return slope_op(lambda scores, need: value_and_grad(kernel, scores, *args, need_grad=need))
 
 
 def slope_op(run: Callable[[Scores, bool], tuple[PerList, Scores]]) -> Work:
-    """Return a fast path with the values of ``run``, and the slopes of ``run`` as gradient.
+    """Return a fast path with the values of ``run``, and the gradient of ``run``.
 
-    ``run(scores, wanted)`` returns both; ``wanted`` says whether the slopes are needed.
+    ``run(scores, need_grad)`` returns both; ``need_grad`` says whether the gradient is needed.
     """
-    return run, lambda grad, slope: grad.unsqueeze(-1) * slope
+    return run, lambda upstream, grad: upstream.unsqueeze(-1) * grad
 
 
-def value_and_slope(
+def value_and_grad(
     kernel: str,
     scores: Scores,
     arrays: Sequence[Tensor],
     knobs: Sequence[Any],
     costs: Ints,
     *,
-    wanted: bool = True,
+    need_grad: bool = True,
 ) -> tuple[PerList, Scores]:
-    """Run ``kernel(lists, scores, *arrays, *knobs, wanted, value, slope)``; return value and slope.
+    """Run ``kernel(lists, scores, *arrays, *knobs, need_grad, value, grad)``.
 
     Args:
         kernel: ``"module:function"`` of this package.
         scores, arrays: tensors, which the kernel gets as NumPy arrays.
         knobs: further arguments of the kernel.
         costs: the cost of each list, see ``over_lists``.
-        wanted: whether the slopes are needed.
+        need_grad: whether the gradient is needed.
+
+    Returns:
+        The value of each list, ``[batch]``, and the gradient, ``[batch, list]``.
     """
-    value, slope = np.zeros(len(scores)), np.zeros(scores.shape)
-    given = [*map(as_array, (scores, *arrays)), *knobs, wanted, value, slope]
+    value = np.zeros(len(scores))
+    grad = np.zeros(scores.shape)
+    args = [*map(as_array, (scores, *arrays)), *knobs, need_grad, value, grad]
     run = _kernel(kernel)
-    over_lists(lambda lists: run(lists, *given), costs)
-    return as_tensor(value, scores), as_tensor(slope, scores)
+    over_lists(lambda lists: run(lists, *args), costs)
+    return as_tensor(value, scores), as_tensor(grad, scores)
 
 
 def vector_op(
@@ -140,21 +153,28 @@ def vector_op(
 ) -> Work:
     """Return a fast path for a kernel that computes one value per item instead of one per list.
 
-    The kernel is called as ``kernel(lists, scores, mask, *knobs, weights, backward, found)``, and
-    writes to ``found`` the value of each item or, if ``backward``, the gradient of the sum of
+    The kernel is called as ``kernel(lists, scores, mask, *knobs, weights, backward, output)``. It
+    writes to ``output`` the value of each item or, if ``backward``, the gradient of the sum of
     weights times values with respect to the scores. On padding the values are ``fill``. ``costs``
     are those of ``over_lists``.
     """
+    run = _kernel(kernel)
 
-    def run(scores: Tensor, weights: Tensor | None) -> Tensor:
+    def call(scores: Tensor, weights: Tensor | None) -> Tensor:
         backward = weights is not None
-        found = np.full(scores.shape, 0.0 if backward else fill, np.float64)
-        rest = found if weights is None else as_array(weights), backward, found
-        given, call = [as_array(scores), as_array(mask), *knobs, *rest], _kernel(kernel)
-        over_lists(lambda lists: call(lists, *given), costs)
-        return as_tensor(found, scores)
+        output = np.full(scores.shape, 0.0 if backward else fill, np.float64)
+        weight_array = output if weights is None else as_array(weights)  # unused if not backward
+        args = [as_array(scores), as_array(mask), *knobs, weight_array, backward, output]
+        over_lists(lambda lists: run(lists, *args), costs)
+        return as_tensor(output, scores)
 
-    return lambda scores, _: (run(scores, None), scores), lambda grad, s: run(s, grad)
+    def forward(scores: Tensor, _: bool) -> tuple[Tensor, Tensor]:
+        return call(scores, None), scores
+
+    def backward(upstream: Tensor, scores: Tensor) -> Tensor:
+        return call(scores, upstream)
+
+    return forward, backward
 
 
 def over_lists(kernel: Callable[[Ints], None], costs: Ints) -> None:
@@ -164,13 +184,13 @@ def over_lists(kernel: Callable[[Ints], None], costs: Ints) -> None:
     list, such as its number of pairs.
     """
     lists = np.argsort(-costs, kind="stable")  # the most expensive first
-    parts = min(torch.get_num_threads(), len(lists), int(costs.sum()) // WORTH_A_THREAD)
-    if parts < 2:
+    threads = min(torch.get_num_threads(), len(lists), int(costs.sum()) // PAIRS_PER_THREAD)
+    if threads < 2:
         kernel(lists)
         return
-    with ThreadPoolExecutor(parts) as pool:
-        for _ in pool.map(kernel, [lists[i::parts] for i in range(parts)]):
-            pass
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(kernel, [lists[i::threads] for i in range(threads)]):
+            pass  # reading the results raises the errors of the threads
 
 
 def as_array(values: Tensor) -> Any:

@@ -13,24 +13,37 @@ import numpy as np
 try:
     from numba import njit
 
-    from ltr.kernels.compile import keep
+    from ltr.kernels.compile import cache_on_disk
 except Exception as error:  # whatever a broken installation raises
     logging.getLogger(__name__).warning("Numba cannot be used, reading is slow: %r", error)
 
     def njit(**_: Any) -> Callable[[Any], Any]:  # type: ignore[no-redef]
         return lambda function: function
 
-    def keep(compiled: Any) -> Any:
+    def cache_on_disk(compiled: Any) -> Any:
         return compiled
 
 
-_TAB, _NEWLINE, _RETURN, _BLANK, _HASH = 9, 10, 13, 32, 35
-_PLUS, _MINUS, _POINT, _ZERO, _COLON = 43, 45, 46, 48, 58
-_A, _D, _E, _I, _N, _Q = 97, 100, 101, 105, 110, 113
+_TAB = ord("\t")
+_NEWLINE = ord("\n")
+_RETURN = ord("\r")
+_BLANK = ord(" ")
+_HASH = ord("#")
+_PLUS = ord("+")
+_MINUS = ord("-")
+_POINT = ord(".")
+_ZERO = ord("0")
+_COLON = ord(":")
+_A = ord("a")
+_D = ord("d")
+_E = ord("e")
+_I = ord("i")
+_N = ord("n")
+_Q = ord("q")
 _TO_LOWER = 32  # the bit that capital letters lack
 
-_DIGITS = 18  # so many digits always fit int64
-_MOST = 10**17  # a number below, times ten, has at most _DIGITS digits
+_MAX_DIGITS = 18  # so many digits always fit int64
+_DIGITS_FULL = 10**17  # a number below, times ten, has at most _MAX_DIGITS digits
 _POWERS = np.array([float(f"1e{power}") for power in range(100)])
 _EXACT = 2.0**24  # float32 holds every whole number up to this one
 _OVERFLOW = float(np.finfo(np.float32).max) + 2.0**103  # least number that rounds to inf
@@ -38,7 +51,7 @@ _OVERFLOW = float(np.finfo(np.float32).max) + 2.0**103  # least number that roun
 _inlined = njit(forceinline=True)  # makes parsing a fifth faster
 
 
-@keep
+@cache_on_disk
 @njit(nogil=True)
 def parse(
     text, labelled, fractions, largest_label, largest_index, features, labels, seen, runs, large
@@ -63,50 +76,60 @@ def parse(
         runs and missing values, the largest feature index, and the number of rows of ``large``.
     """
     width = features.shape[1]
-    line, row, run, missing, largest, count = 0, 0, 0, 0, 0, 0
+    line = 0
+    row = 0
+    run = 0
+    missing = 0
+    largest = 0
+    large_count = 0
     i = 0
     while i < len(text):
         i = _skip_blanks(text, i)
         if _byte(text, i) != _NEWLINE and _byte(text, i) != _HASH:
             if labelled:
                 end, value = _number(text, i)
-                good = end > i and _is_blank(_byte(text, end))
-                if not (good and 0.0 <= value <= largest_label):
+                is_number = end > i and _is_blank(_byte(text, end))
+                if not (is_number and 0.0 <= value <= largest_label):
                     break
                 if not fractions and value != np.floor(value):
                     break
                 labels[row] = abs(value)
                 i = _skip_blanks(text, end)
-            elif not _is_qid(text, i):
+            elif not _begins_qid(text, i):
                 i = _skip_blanks(text, _end_of_word(text, i))
 
             end = _end_of_word(text, i)
-            if not _is_qid(text, i) or end == i + 4:
+            if not _begins_qid(text, i) or end == i + 4:
                 break
             i += 4
-            if run > 0 and _same(text, runs[run - 1, 0], runs[run - 1, 1], i, end):
+            if run > 0 and _is_same_text(text, runs[run - 1, 0], runs[run - 1, 1], i, end):
                 runs[run - 1, 3] += 1
             else:
-                runs[run, 0], runs[run, 1], runs[run, 2], runs[run, 3] = i, end, line, 1
+                runs[run, 0] = i
+                runs[run, 1] = end
+                runs[run, 2] = line
+                runs[run, 3] = 1
                 run += 1
 
-            first = end
+            end_of_qid = end
             i = _skip_blanks(text, end)
             while i > end and _byte(text, i) != _NEWLINE and _byte(text, i) != _HASH:
-                begin, index = i, 0
+                begin = i
+                index = 0
                 digit = _byte(text, begin) - _ZERO
                 while 0 <= digit <= 9:
                     index = index * 10 + digit
                     begin += 1
                     digit = _byte(text, begin) - _ZERO
-                if begin - i > _DIGITS or not 1 <= index <= largest_index:
+                if begin - i > _MAX_DIGITS or not 1 <= index <= largest_index:
                     break
                 if _byte(text, begin) != _COLON:
                     break
                 begin += 1
                 end, value = _number(text, begin)
                 if end == begin:
-                    end, value = _end_of_nan(text, begin), np.inf  # nan is missing too
+                    end = _end_of_nan(text, begin)
+                    value = np.inf  # nan is missing too
                     if end == begin:
                         break
                 largest = max(largest, index)
@@ -122,18 +145,19 @@ def parse(
                         missing += 1
                     else:
                         features[row, column] = value
-                        if count < len(large):
-                            large[count, 0], large[count, 1] = column, value
-                            count += 1
+                        if large_count < len(large):
+                            large[large_count, 0] = column
+                            large[large_count, 1] = value
+                            large_count += 1
                 i = _skip_blanks(text, end)
-            if end == first or (_byte(text, i) != _NEWLINE and _byte(text, i) != _HASH):
+            if end == end_of_qid or (_byte(text, i) != _NEWLINE and _byte(text, i) != _HASH):
                 break
             row += 1
         while _byte(text, i) != _NEWLINE:
             i += 1
         i += 1
         line += 1
-    return i >= len(text), line, row, run, missing, largest, count
+    return i >= len(text), line, row, run, missing, largest, large_count
 
 
 @_inlined
@@ -146,14 +170,15 @@ def _number(text, i):
     negative = _byte(text, i) == _MINUS
     if negative or _byte(text, i) == _PLUS:
         i += 1
-    start = i
+    first_digit = i
     mantissa = 0
     digit = _byte(text, i) - _ZERO
     while 0 <= digit <= 9:  # a function for these loops would double the time
         mantissa = mantissa * 10 + digit
         i += 1
         digit = _byte(text, i) - _ZERO
-    count, exponent = i - start, 0
+    count = i - first_digit
+    exponent = 0
     if _byte(text, i) == _POINT:
         i += 1
         point = i
@@ -166,26 +191,29 @@ def _number(text, i):
         count -= exponent
     if count == 0:
         return begin, 0.0
-    if count > _DIGITS:  # the mantissa may have overflowed: ignore the later digits
+    if count > _MAX_DIGITS:  # the mantissa may have overflowed: ignore the later digits
         mantissa = 0
-        for place in range(start, i):
-            digit = _byte(text, place) - _ZERO
-            if digit >= 0 and mantissa < _MOST:
+        for position in range(first_digit, i):
+            digit = _byte(text, position) - _ZERO
+            if digit >= 0 and mantissa < _DIGITS_FULL:
                 mantissa = mantissa * 10 + digit
             elif digit >= 0:
                 exponent += 1
     if _byte(text, i) | _TO_LOWER == _E:
-        below = _byte(text, i + 1) == _MINUS
-        first = i + 1 + (below or _byte(text, i + 1) == _PLUS)
-        i, power = first, 0
+        is_below_1 = _byte(text, i + 1) == _MINUS
+        i += 1
+        if is_below_1 or _byte(text, i) == _PLUS:
+            i += 1
+        first_digit = i
+        power = 0
         digit = _byte(text, i) - _ZERO
         while 0 <= digit <= 9:
-            power = min(power * 10 + digit, _MOST)
+            power = min(power * 10 + digit, _DIGITS_FULL)
             i += 1
             digit = _byte(text, i) - _ZERO
-        if i == first:
+        if i == first_digit:
             return begin, 0.0
-        exponent += -power if below else power
+        exponent += -power if is_below_1 else power
 
     value = float(mantissa)
     if exponent > 60:
@@ -200,12 +228,14 @@ def _number(text, i):
 @_inlined
 def _end_of_nan(text, i):
     """Return the end of ``nan``, in any case, at ``i``; ``i`` if something else stands there."""
-    start = i + (_byte(text, i) == _MINUS or _byte(text, i) == _PLUS)
+    position = i
+    if _byte(text, i) == _MINUS or _byte(text, i) == _PLUS:
+        position += 1
     for letter in (_N, _A, _N):  # the newline at the end of the text stops the loop
-        if _byte(text, start) | _TO_LOWER != letter:
+        if _byte(text, position) | _TO_LOWER != letter:
             return i
-        start += 1
-    return start
+        position += 1
+    return position
 
 
 @_inlined
@@ -228,10 +258,10 @@ def _is_blank(byte):
 
 
 @_inlined
-def _is_qid(text, i):
+def _begins_qid(text, i):
     # One byte after the other, so that the newline at the end of the text stops the comparison.
-    begins = _byte(text, i) == _Q and _byte(text, i + 1) == _I
-    return begins and _byte(text, i + 2) == _D and _byte(text, i + 3) == _COLON
+    begins_qi = _byte(text, i) == _Q and _byte(text, i + 1) == _I
+    return begins_qi and _byte(text, i + 2) == _D and _byte(text, i + 3) == _COLON
 
 
 @_inlined
@@ -242,9 +272,10 @@ def _end_of_word(text, i):
 
 
 @_inlined
-def _same(text, a, a_end, b, b_end):
-    if a_end - a != b_end - b:
+def _is_same_text(text, first, first_end, second, second_end):
+    if first_end - first != second_end - second:
         return False
-    while a < a_end and _byte(text, a) == _byte(text, b):
-        a, b = a + 1, b + 1
-    return a == a_end
+    while first < first_end and _byte(text, first) == _byte(text, second):
+        first += 1
+        second += 1
+    return first == first_end

@@ -4,7 +4,7 @@ While torch.compile traces, the kernel is called through a custom operator. The 
 the same as in ``sinkhorn``. A list of n items takes n^2 time. It takes memory in proportion to n,
 plus a part of its matrix, however much padding there is. The knobs are not checked.
 
-S is the scaled soft permutation ``[rank, item]``, g the gains ``of_item``, 0 on padding, d the
+S is the scaled soft permutation ``[rank, item]``, g the ``gain`` of each item, 0 on padding, d the
 discounts.
 """
 
@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ltr.arrays import Ints
 from ltr.kernels.dispatch import (
     Work,
     as_array,
     list_sizes,
     numba_works,
     slope_op,
-    value_and_slope,
+    value_and_grad,
     vector_op,
 )
 from ltr.metrics.cumulative_gain import discounts
@@ -32,22 +33,25 @@ KEPT = 1 << 22  # entries of P that a thread stores (32 MiB); more are computed 
 LONGEST = 2048  # longest padded list on a GPU, where a program holds whole rows in registers
 
 
-def neural_dcg(_: Scores, *given: Any) -> Work:
+def neural_dcg(_: Scores, *args: Any) -> Work:
     """Return the fast path on the CPU: the sum over ranks r <= k of (S g)_r d(r)."""
-    return slope_op(lambda scores, wanted: _on_cpu(scores, *given, wanted=wanted))
+    return slope_op(lambda scores, need_grad: _on_cpu(scores, *args, need_grad=need_grad))
 
 
 def _on_cpu(
-    scores: Tensor, of_item: Tensor, mask: Tensor, k: int | None, *knobs: Any,
-    wanted: bool = True,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return the values and their slopes with respect to the scores, in the scores' dtype."""
-    of_rank = discounts(mask.shape[-1], scores, k=k).expand(mask.shape)
+    scores: Tensor, gain: Tensor, mask: Tensor, k: int | None, *knobs: Any, need_grad: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Return the values and their gradient with respect to the scores, in the scores' dtype."""
+    discount = discounts(mask.shape[-1], scores, k=k).expand(mask.shape)
     ranked = torch.empty(mask.shape, dtype=torch.float64, device=mask.device)
-    arrays = [mask, of_item, of_rank, ranked]
-    rest = [*knobs, torch.finfo(scores.dtype).tiny, KEPT]
-    loop, costs = "neuralndcg:neural_ndcg_lists", list_sizes(mask) ** 2 * 60
-    return value_and_slope(loop, scores, arrays, rest, costs, wanted=wanted)
+    return value_and_grad(
+        "neuralndcg:neural_ndcg_lists",
+        scores,
+        [mask, gain, discount, ranked],
+        [*knobs, torch.finfo(scores.dtype).tiny, KEPT],
+        _costs(mask),
+        need_grad=need_grad,
+    )
 
 
 def neurally_sorted(
@@ -57,22 +61,28 @@ def neurally_sorted(
 
     ``values`` get no gradient. The backward pass computes S again.
     """
-    tiny, costs = torch.finfo(scores.dtype).tiny, list_sizes(mask) ** 2 * 60
+    tiny = torch.finfo(scores.dtype).tiny
     knobs = [as_array(values), temperature, max_iter, tol, tiny, KEPT]
-    return vector_op("neuralndcg:neurally_sorted_lists", mask, knobs, costs=costs)
+    return vector_op("neuralndcg:neurally_sorted_lists", mask, knobs, costs=_costs(mask))
 
 
-def off_the_loop(scores: Scores, *given: Any) -> Work | None:
+def _costs(mask: Mask) -> Ints:
+    """Return the relative cost of each list, in units of a pair."""
+    return list_sizes(mask) ** 2 * 60
+
+
+def off_the_loop(scores: Scores, *args: Any) -> Work | None:
     """Return the fast path of ``neural_dcg`` on a GPU or under torch.compile.
 
     If there is no fast path, or if it would be slower, return None; ``neural_dcg`` then computes
     its formula.
     """
-    (lists, size), processors = scores.shape, _processors(scores.device)
+    lists, size = scores.shape
+    processors = _processors(scores.device)
     if processors == 0 or (scores.is_cuda and not worthwhile(lists, size, processors)):
         return None
     run = _operator if torch.compiler.is_compiling() else value_and_slope_on_gpu
-    return slope_op(lambda scores, _: run(scores, *given))
+    return slope_op(lambda scores, _: run(scores, *args))
 
 
 def _processors(device: torch.device) -> int:
@@ -87,7 +97,7 @@ def _processors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-# What torch.compiler.assume_constant_result does, but that would import the whole compiler.
+# As @torch.compiler.assume_constant_result, without importing the whole compiler.
 _processors._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -98,8 +108,9 @@ def worthwhile(lists: int, size: int, processors: int) -> bool:
     H200 took 0.5 ns per entry of the kernel's tiles, and for the plain formula 0.7 ms of launches
     and 0.01 ns per entry of P.
     """
-    kernel = 0.5e-9 * -(-lists // processors) * size * _columns(size)
-    return size <= LONGEST and kernel <= 700e-6 + 0.01e-9 * lists * size * size
+    kernel_time = 0.5e-9 * -(-lists // processors) * size * _columns(size)
+    plain_time = 700e-6 + 0.01e-9 * lists * size * size
+    return size <= LONGEST and kernel_time <= plain_time
 
 
 def _columns(size: int) -> int:
@@ -112,11 +123,13 @@ def launch_options(size: int, dtype: torch.dtype, *, transposed: bool) -> dict[s
 
     A program splits a list into ``CHUNKS`` x ``LANES`` columns and works on ``ROWS`` rows at a
     time. A lane holds ``CHUNKS`` entries of a row, and a warp holds whole rows (up to 512 columns);
-    more would not fit into 255 registers. At the end, the slope of P is formed ``SLOPE_ROWS`` rows
-    at a time.
+    more would not fit into 255 registers. At the end, the gradient of P is formed ``SLOPE_ROWS``
+    rows at a time.
     """
-    columns, info = _columns(size), torch.finfo(dtype)
-    warps, chunks = (4 if columns <= 128 else 8), (16 if dtype == torch.float32 else 8)
+    columns = _columns(size)
+    info = torch.finfo(dtype)
+    warps = 4 if columns <= 128 else 8
+    chunks = 16 if dtype == torch.float32 else 8
     lanes = columns // chunks
     rows = 32 * warps // lanes
     return {
@@ -133,7 +146,7 @@ def launch_options(size: int, dtype: torch.dtype, *, transposed: bool) -> dict[s
 
 
 def value_and_slope_on_gpu(
-    scores: Tensor, of_item: Tensor, mask: Tensor, k: int | None, *knobs: Any
+    scores: Tensor, gain: Tensor, mask: Tensor, k: int | None, *knobs: Any
 ) -> tuple[Tensor, Tensor]:
     """Compute what ``_on_cpu`` computes, in the dtype of the scores, on the GPU.
 
@@ -144,21 +157,23 @@ def value_and_slope_on_gpu(
 
     temperature, transposed, max_iter, tol = knobs
     lists, size = scores.shape
-    value, slope = scores.new_zeros(lists), torch.zeros_like(scores)
+    value = scores.new_zeros(lists)
+    grad = torch.zeros_like(scores)
     if lists == 0 or size == 0:
-        return value, slope
+        return value, grad
     order = order_by_score(scores, mask)
     # The kernel uses powers of 2. In float64, as at low temperatures small score differences count.
     ordered = scores.gather(-1, order).double() * (math.log2(math.e) / temperature)
-    gain = of_item.gather(-1, order)
+    ordered_gain = gain.gather(-1, order)
+    discount = discounts(size, scores, k=k)
     work = scores.new_empty((lists, 5 * (max_iter + 1) + 2, size))
     options = launch_options(size, scores.dtype, transposed=transposed)
     with torch.cuda.device_of(scores):  # else the current GPU would run it
         neural_ndcg_list[(lists,)](
-            ordered, order, gain, discounts(size, scores, k=k), mask.sum(-1), value, slope, work,
+            ordered, order, ordered_gain, discount, mask.sum(-1), value, grad, work,
             size, max_iter, float(tol), **options,
         )  # fmt: skip
-    return value, slope / temperature
+    return value, grad / temperature
 
 
 _operator = torch.library.custom_op(
@@ -166,7 +181,7 @@ _operator = torch.library.custom_op(
     _on_cpu,
     mutates_args=(),
     device_types="cpu",
-    schema="(Tensor scores, Tensor of_item, Tensor mask, SymInt? k, float temperature, "
+    schema="(Tensor scores, Tensor gain, Tensor mask, SymInt? k, float temperature, "
     "bool transposed, SymInt max_iter, float tol) -> (Tensor, Tensor)",
 )
 _operator.register_kernel("cuda")(value_and_slope_on_gpu)

@@ -1,4 +1,4 @@
-"""NeuralNDCG of one list after the other: value and slopes, without an n x n matrix of gradients.
+"""NeuralNDCG of one list after the other: value and gradient, without an n x n gradient matrix.
 
 x are the centred scores divided by the temperature. NeuralSort's matrix is P[r, j] = softmax
 over j of w_r x_j - a_j, with w_r = n + 1 - 2r and a_j = sum over i of |x_i - x_j|. The soft
@@ -11,9 +11,8 @@ processed together with common borders, which saves two thirds of the loads and 
 fill up the last group of four are 0.
 
 Every step of the scaling and of its gradient is a product of P with vectors. The gradient G of P is
-a sum of outer products X Y^T. The slopes of x and a need only three vectors from it: ``mean_r`` =
-sum over j of P G (elementwise), ``of_item_j`` = sum over r of P G, and the latter with each row
-weighted by w_r. One pass over the rows, ``_backward_sweep``, adds the share of one iteration to all
+a sum of outer products X Y^T. The gradients of x and a need only three vectors from it, the
+``Moments``. One pass over the rows, ``_backward_sweep``, adds the share of one iteration to all
 three.
 """
 
@@ -21,20 +20,32 @@ from collections import namedtuple
 
 import numpy as np
 
-from ltr.kernels.compile import exp, kernel, part
+from ltr.kernels.compile import exp, inlined, kernel
 
 # P in groups of four rows. x, a: for the logits. low: for each group the first item that does not
 # underflow. start: where each group begins in ``entries``, and the end. norm: the factor of each
-# row. entries: of all rows if ``whole``, else of the current group only.
-Band = namedtuple("Band", "x a low start norm entries whole")
+# row. entries: of all rows if ``stored``, else of the current group only.
+Band = namedtuple("Band", "x a low start norm entries stored")
+
+# Sums over the rows of P, times a factor for each row. plain: [item]. weighted: with each row
+# multiplied by w too, [item].
+ColumnSums = namedtuple("ColumnSums", "plain weighted")
+
+# The scaling, [iteration, row or item]; row 0 is the initial value. new_u, new_v: whether the
+# iteration set the entry. weighted_u: P^T (w u), saved for the column sums that gave v.
+Scaling = namedtuple("Scaling", "u v new_u new_v weighted_u")
+
+# Sums of P G (elementwise), G being the gradient of P. row: over the items of each row, [row].
+# item: over the rows of each item, [item]. weighted: as ``item``, each row multiplied by w.
+Moments = namedtuple("Moments", "row item weighted")
 
 
 @kernel
 def neural_ndcg_lists(
     lists, scores, mask, gain, discount, ranked, temperature, transposed, max_iter, tol, tiny,
-    kept, wanted, value, slope,
+    max_stored, need_grad, value, grad,
 ):  # fmt: skip
-    """Write h to ``ranked``, f to ``value``, and ``slope``; for the others see ``ltr.kernels``.
+    """Write h to ``ranked``, f to ``value``, and ``grad``; for the others see ``ltr.kernels``.
 
     Args:
         gain: g of each item, ``[batch, list]``. A list whose gains are all 0 is skipped.
@@ -45,182 +56,231 @@ def neural_ndcg_lists(
         max_iter: the largest number of iterations of the scaling.
         tol: a list stops when all sums deviate from one by less than this.
         tiny: the smallest normal number of the scores' dtype; smaller numbers count as 0.
-        kept: the largest number of entries of P that are stored.
+        max_stored: the largest number of entries of P that are stored.
     """
-    for i in lists:
-        items = np.nonzero(mask[i])[0]
-        if not (gain[i][items] != 0).any():
+    for b in lists:
+        items = np.nonzero(mask[b])[0]
+        if not (gain[b][items] != 0).any():
             continue
-        given = scores[i][items]
-        order = np.argsort(-given, kind="mergesort")
+        list_scores = scores[b][items]
+        order = np.argsort(-list_scores, kind="mergesort")
         items = items[order]
-        x = (given[order] - given.mean()) / temperature
-        a, slope_x, slope_a = np.empty_like(x), np.zeros_like(x), np.zeros_like(x)
-        _spread(x, a)
-        value[i] = _sorted_list(
-            x, a, gain[i][items], discount[i], transposed, max_iter, tol, tiny, kept, wanted,
-            ranked[i], slope_x, slope_a,
+        x = (list_scores[order] - list_scores.mean()) / temperature
+        a = np.empty_like(x)
+        grad_x = np.zeros_like(x)
+        grad_a = np.zeros_like(x)
+        _write_distances(x, a)
+        value[b] = _neural_ndcg(
+            x, a, gain[b][items], discount[b], transposed, max_iter, tol, tiny, max_stored,
+            need_grad, ranked[b], grad_x, grad_a,
         )  # fmt: skip
-        _add_slope_of_spread(x, slope_a, slope_x)
+        _add_gradient_of_distances(x, grad_a, grad_x)
         for j in range(len(items)):
-            slope[i, items[j]] = slope_x[j] / temperature
+            grad[b, items[j]] = grad_x[j] / temperature
 
 
 def neurally_sorted_lists(
-    lists, scores, mask, values, temperature, max_iter, tol, tiny, kept, weights, backward, found
-):
-    """Write S v to ``found``, where v = ``values``.
-
-    If ``backward``, write the slopes of the sum of ``weights`` times S v instead.
-    """
-    rest, knobs = np.zeros_like(found), (temperature, False, max_iter, tol, tiny, kept)
-    of_rank, ranked, slope = (weights, rest, found) if backward else (rest, found, rest.copy())
-    given = scores, mask, values, of_rank, ranked, *knobs, backward
-    neural_ndcg_lists(lists, *given, np.zeros(len(scores)), slope)
-
-
-@part
-def _sorted_list(
-    x, a, gain, discount, transposed, max_iter, tol, tiny, kept, wanted, ranked, slope_x, slope_a,
+    lists, scores, mask, values, temperature, max_iter, tol, tiny, max_stored, weights, backward,
+    output,
 ):  # fmt: skip
-    """Return f; write h to ``ranked``, and the slopes of f with respect to x and a."""
-    n, floor = len(x), np.sqrt(tiny)
+    """Write S v to ``output``, where v = ``values``.
+
+    If ``backward``, write the gradient of the sum of ``weights`` times S v instead.
+    """
+    unused = np.zeros_like(output)
+    if backward:
+        discount = weights
+        ranked = unused
+        grad = output
+    else:
+        discount = unused
+        ranked = output
+        grad = unused.copy()
+    neural_ndcg_lists(
+        lists, scores, mask, values, discount, ranked, temperature, False, max_iter, tol, tiny,
+        max_stored, backward, np.zeros(len(scores)), grad,
+    )  # fmt: skip
+
+
+@inlined
+def _neural_ndcg(
+    x, a, gain, discount, transposed, max_iter, tol, tiny, max_stored, need_grad, ranked, grad_x,
+    grad_a,
+):  # fmt: skip
+    """Return f of one list; write h to ``ranked``, and the gradients of f."""
+    n = len(x)
     low, start = _borders(x, a, np.log(tiny))
-    groups, padded, whole = len(low), 4 * len(low), start[-1] <= kept
-    entries = np.empty(start[-1] if whole else 4 * n)
-    band = Band(x, a, low, start, np.ones(padded), entries, whole)
-    column, weighted = np.zeros(n), np.zeros(n)
-    _fill(band, column, weighted)
+    padded = 4 * len(low)
+    stored = start[-1] <= max_stored
+    entries = np.empty(start[-1] if stored else 4 * n)
+    band = Band(x, a, low, start, np.ones(padded), entries, stored)
+    columns = ColumnSums(np.zeros(n), np.zeros(n))
+    _fill(band, columns)
 
-    # Row 0 of u and v is their initial value; new_u and new_v say which entries an iteration set.
-    most = max_iter + 1
-    u, v = np.ones((most, padded)), np.ones((most, n))
-    new_u, new_v = np.zeros((most, padded), np.bool_), np.zeros((most, n), np.bool_)
-    of_u = np.zeros((most, n))  # P^T (w u), saved for the column sums that gave v
-    sums, last = np.zeros(padded), max_iter
-    for i in range(1, most):
-        if transposed:
-            _forward_sweep(band, v[i - 1], u[i - 1], u[i], new_u[i], floor, sums, column, weighted)
-            off = np.abs(u[i - 1, :n] * sums[:n] - 1).max()
-        else:
-            off = np.abs(v[i - 1] * column - 1).max()
-        if i > 1 and off < tol:
-            last = i - 1
-            break
-        for j in range(n):
-            new_v[i, j] = column[j] > floor
-            v[i, j] = 1 / column[j] if new_v[i, j] else v[i - 1, j]
-            of_u[i, j] = weighted[j]
-        if not transposed:
-            _forward_sweep(band, v[i], u[i - 1], u[i], new_u[i], floor, sums, column, weighted)
+    scaling = Scaling(
+        np.ones((max_iter + 1, padded)),
+        np.ones((max_iter + 1, n)),
+        np.zeros((max_iter + 1, padded), np.bool_),
+        np.zeros((max_iter + 1, n), np.bool_),
+        np.zeros((max_iter + 1, n)),
+    )
+    row_sums = np.zeros(padded)
+    last = _scale(band, scaling, transposed, tol, np.sqrt(tiny), row_sums, columns)
 
-    # f, and its slopes with respect to the last u and v
-    slope_u, mean, factors = np.zeros(padded), np.zeros(padded), np.zeros(padded)
-    column[:], weighted[:] = 0, 0
-    gained, value = v[last] * gain, 0.0
-    for g in range(groups):
+    # f, and its gradients with respect to the last u and v
+    grad_u = np.zeros(padded)
+    row_moments = np.zeros(padded)
+    factors = np.zeros(padded)
+    columns.plain[:] = 0
+    columns.weighted[:] = 0
+    scaled_gain = scaling.v[last] * gain
+    value = 0.0
+    for g in range(len(low)):
         rows = _rows(g, band)
-        _dots(g, band, rows, gained, sums)
+        _multiply_rows(g, band, rows, scaled_gain, row_sums)
         for r in range(4 * g, min(4 * g + 4, n)):
-            ranked[r] = u[last, r] * sums[r]
-            slope_u[r] = discount[r] * sums[r]
-            factors[r] = discount[r] * u[last, r]
-            mean[r] = factors[r] * sums[r]
-            value += mean[r]
-        if wanted:
-            _add(g, band, rows, factors, column, weighted)
-    if not wanted:
+            ranked[r] = scaling.u[last, r] * row_sums[r]
+            grad_u[r] = discount[r] * row_sums[r]
+            factors[r] = discount[r] * scaling.u[last, r]
+            row_moments[r] = factors[r] * row_sums[r]
+            value += row_moments[r]
+        if need_grad:
+            _add_rows(g, band, rows, factors, columns)
+    if not need_grad:
         return value
-    slope_v = gain * column
-    of_item, of_item_weighted = gained * column, gained * weighted
-
-    slope_sums = np.zeros(n)  # slope with respect to the column sums of the iteration
-    for i in range(last, 0, -1):
-        if transposed:
-            _through_columns(
-                slope_sums, slope_v, v[i], new_v[i], of_u[i], of_item, of_item_weighted
-            )
-        _backward_sweep(band, slope_sums, slope_u, u[i], new_u[i], mean, column, weighted)
-        before = v[i - 1] if transposed else v[i]
-        for j in range(n):
-            slope_v[j] += column[j]
-            of_item[j] += before[j] * column[j]
-            of_item_weighted[j] += before[j] * weighted[j]
-        if not transposed:
-            _through_columns(
-                slope_sums, slope_v, v[i], new_v[i], of_u[i], of_item, of_item_weighted
-            )
-
-    column[:], weighted[:] = 0, 0
-    for g in range(groups):
-        rows = _rows(g, band)
-        if not transposed:
-            _dots(g, band, rows, slope_sums, sums)
-            mean[4 * g : 4 * g + 4] += sums[4 * g : 4 * g + 4]
-        _add(g, band, rows, mean, column, weighted)
-    for j in range(n):
-        slope_x[j] = of_item_weighted[j] - weighted[j]
-        slope_a[j] = column[j] - of_item[j]
+    moments = Moments(row_moments, scaled_gain * columns.plain, scaled_gain * columns.weighted)
+    grad_v = gain * columns.plain
+    _backpropagate(
+        band, scaling, last, transposed, grad_u, grad_v, row_sums, columns, moments, grad_x, grad_a
+    )
     return value
 
 
-@part
-def _forward_sweep(band, v, u, next_u, new, floor, sums, column, weighted):
-    """Compute the row sums P v, then the next u from them, then the column sums with that u.
+@inlined
+def _scale(band, scaling, transposed, tol, floor, row_sums, columns):
+    """Write the iterations of the scaling; return the last one.
 
-    ``sums`` gets P v. ``next_u`` gets 1 / ``sums`` where that is above ``floor`` (``new`` is True
-    there), else ``u``. ``column`` gets P^T u, and ``weighted`` P^T (w u), for the next u.
+    At the call, ``columns`` are those of P. Sums up to ``floor`` scale nothing.
     """
-    column[:], weighted[:] = 0, 0
+    u, v, new_u, new_v, weighted_u = scaling
+    max_iter = len(u) - 1
+    n = v.shape[1]
+    last = max_iter
+    for i in range(1, max_iter + 1):
+        if transposed:
+            _forward_sweep(band, v[i - 1], u[i - 1], u[i], new_u[i], floor, row_sums, columns)
+            deviation = np.abs(u[i - 1, :n] * row_sums[:n] - 1).max()
+        else:
+            deviation = np.abs(v[i - 1] * columns.plain - 1).max()
+        if i > 1 and deviation < tol:
+            last = i - 1
+            break
+        for j in range(n):
+            new_v[i, j] = columns.plain[j] > floor
+            v[i, j] = 1 / columns.plain[j] if new_v[i, j] else v[i - 1, j]
+            weighted_u[i, j] = columns.weighted[j]
+        if not transposed:
+            _forward_sweep(band, v[i], u[i - 1], u[i], new_u[i], floor, row_sums, columns)
+    return last
+
+
+@inlined
+def _backpropagate(
+    band, scaling, last, transposed, grad_u, grad_v, row_sums, columns, moments, grad_x, grad_a
+):
+    """Write the gradients of x and a, from those of the last u and v."""
+    u, v, new_u, new_v, weighted_u = scaling
+    n = v.shape[1]
+    grad_columns = np.zeros(n)  # gradient with respect to the column sums of the iteration
+    for i in range(last, 0, -1):
+        if transposed:
+            _through_columns(grad_columns, grad_v, v[i], new_v[i], weighted_u[i], moments)
+        _backward_sweep(band, grad_columns, grad_u, u[i], new_u[i], moments.row, columns)
+        earlier_v = v[i - 1] if transposed else v[i]
+        for j in range(n):
+            grad_v[j] += columns.plain[j]
+            moments.item[j] += earlier_v[j] * columns.plain[j]
+            moments.weighted[j] += earlier_v[j] * columns.weighted[j]
+        if not transposed:
+            _through_columns(grad_columns, grad_v, v[i], new_v[i], weighted_u[i], moments)
+
+    columns.plain[:] = 0
+    columns.weighted[:] = 0
     for g in range(len(band.low)):
         rows = _rows(g, band)
-        _dots(g, band, rows, v, sums)
+        if not transposed:
+            _multiply_rows(g, band, rows, grad_columns, row_sums)
+            moments.row[4 * g : 4 * g + 4] += row_sums[4 * g : 4 * g + 4]
+        _add_rows(g, band, rows, moments.row, columns)
+    for j in range(n):
+        grad_x[j] = moments.weighted[j] - columns.weighted[j]
+        grad_a[j] = columns.plain[j] - moments.item[j]
+
+
+@inlined
+def _forward_sweep(band, v, u, next_u, new, floor, row_sums, columns):
+    """Compute the row sums P v, then the next u from them, then the column sums with that u.
+
+    ``row_sums`` gets P v. ``next_u`` gets 1 / ``row_sums`` where that is above ``floor`` (``new``
+    is True there), else ``u``. ``columns`` get P^T u and P^T (w u), for the next u.
+    """
+    columns.plain[:] = 0
+    columns.weighted[:] = 0
+    for g in range(len(band.low)):
+        rows = _rows(g, band)
+        _multiply_rows(g, band, rows, v, row_sums)
         for r in range(4 * g, min(4 * g + 4, len(v))):
-            new[r] = sums[r] > floor
-            next_u[r] = 1 / sums[r] if new[r] else u[r]
-        _add(g, band, rows, next_u, column, weighted)
+            new[r] = row_sums[r] > floor
+            next_u[r] = 1 / row_sums[r] if new[r] else u[r]
+        _add_rows(g, band, rows, next_u, columns)
 
 
-@part
-def _backward_sweep(band, slope_sums, slope_u, u, new, mean, column, weighted):
-    """Turn the slope of the column sums, which ``u`` scales, into that of the row sums.
+@inlined
+def _backward_sweep(band, grad_columns, grad_u, u, new, row_moments, columns):
+    """Turn the gradient of the column sums, which ``u`` scales, into that of the row sums.
 
     The row sums are those from which ``u`` was computed.
     """
-    column[:], weighted[:] = 0, 0
-    sums, factors = np.empty(len(u)), np.zeros(len(u))
+    columns.plain[:] = 0
+    columns.weighted[:] = 0
+    row_sums = np.empty(len(u))
+    factors = np.zeros(len(u))
     for g in range(len(band.low)):
         rows = _rows(g, band)
-        _dots(g, band, rows, slope_sums, sums)
+        _multiply_rows(g, band, rows, grad_columns, row_sums)
         for r in range(4 * g, 4 * g + 4):
-            mean[r] += u[r] * sums[r]
-            slope_u[r] += sums[r]
+            row_moments[r] += u[r] * row_sums[r]
+            grad_u[r] += row_sums[r]
             if new[r]:  # u = 1 / sum, so the sum is 1 / u
-                factors[r] = -slope_u[r] * u[r] * u[r]
-                slope_u[r] = 0
-                mean[r] += factors[r] / u[r]
-        _add(g, band, rows, factors, column, weighted)
+                factors[r] = -grad_u[r] * u[r] * u[r]
+                grad_u[r] = 0
+                row_moments[r] += factors[r] / u[r]
+        _add_rows(g, band, rows, factors, columns)
 
 
-@part
-def _through_columns(slope_sums, slope_v, v, new, of_u, of_item, of_item_weighted):
-    """Turn the slope of v into the slope of the column sums."""
+@inlined
+def _through_columns(grad_columns, grad_v, v, new, weighted_u, moments):
+    """Turn the gradient of v into the gradient of the column sums."""
     for j in range(len(v)):
-        slope_sums[j] = 0
+        grad_columns[j] = 0
         if new[j]:
-            slope_sums[j] = -slope_v[j] * v[j] * v[j]
-            slope_v[j] = 0
-            of_item[j] += slope_sums[j] / v[j]
-            of_item_weighted[j] += slope_sums[j] * of_u[j]
+            grad_columns[j] = -grad_v[j] * v[j] * v[j]
+            grad_v[j] = 0
+            moments.item[j] += grad_columns[j] / v[j]
+            moments.weighted[j] += grad_columns[j] * weighted_u[j]
 
 
-@part
+@inlined
 def _borders(x, a, cut):
     """Return ``low`` and ``start`` of the band of entries above exp(``cut``) times the diagonal."""
     n = len(x)
     groups = (n + 3) // 4
-    low, start = np.zeros(groups, np.int64), np.zeros(groups + 1, np.int64)
-    first, end, total, highest = 0, 0, 0, 0
+    low = np.zeros(groups, np.int64)
+    start = np.zeros(groups + 1, np.int64)
+    first = 0
+    end = 0
+    total = 0
+    lowest = 0
     for r in range(n):
         w = n - 1 - 2 * r
         top = w * x[r] - a[r]
@@ -230,22 +290,20 @@ def _borders(x, a, cut):
         while end < n and w * x[end] - a[end] - top > cut:
             end += 1
         if r % 4 == 0:
-            low[r // 4] = highest = first
+            lowest = first
+            low[r // 4] = first
         if r % 4 == 3 or r == n - 1:
-            total += 4 * (end - highest)
+            total += 4 * (end - lowest)
             start[r // 4 + 1] = total
     return low, start
 
 
-@part
-def _fill(band, column, weighted):
-    """Compute the norms of the rows, the band if it is stored, and the column sums.
-
-    The column sums are computed both plain and weighted by w.
-    """
+@inlined
+def _fill(band, columns):
+    """Compute the norms of the rows, the band if it is stored, and the column sums."""
     for g in range(len(band.low)):
-        rows = _place(g, band)
-        _softmax(g, band, rows)
+        rows = _entries(g, band)
+        _write_softmax(g, band, rows)
         for q in range(4):
             total = 0.0
             for k in range(rows.shape[1]):
@@ -254,31 +312,33 @@ def _fill(band, column, weighted):
                 band.norm[4 * g + q] = 1 / total
             for k in range(rows.shape[1]):
                 rows[q, k] *= band.norm[4 * g + q]
-        _add(g, band, rows, np.ones(len(band.norm)), column, weighted)
+        _add_rows(g, band, rows, np.ones(len(band.norm)), columns)
 
 
-@part
-def _place(g, band):
+@inlined
+def _entries(g, band):
     """Return the part of ``band.entries`` for rows 4 ``g`` to 4 ``g`` + 3, ``[4, item]``."""
-    begin = band.start[g] if band.whole else 0
+    begin = band.start[g] if band.stored else 0
     count = band.start[g + 1] - band.start[g]
     return band.entries[begin : begin + count].reshape((4, count // 4))
 
 
-@part
+@inlined
 def _rows(g, band):
     """Return rows 4 ``g`` to 4 ``g`` + 3, ``[4, item]``; compute them if they are not stored."""
-    rows = _place(g, band)
-    if not band.whole:
-        _softmax(g, band, rows)
+    rows = _entries(g, band)
+    if not band.stored:
+        _write_softmax(g, band, rows)
     return rows
 
 
-@part
-def _softmax(g, band, rows):
+@inlined
+def _write_softmax(g, band, rows):
     """Write those entries of the four rows from 4 ``g`` on that do not underflow."""
-    n, count = len(band.x), rows.shape[1]
-    x, a = band.x[band.low[g] : band.low[g] + count], band.a[band.low[g] : band.low[g] + count]
+    n = len(band.x)
+    count = rows.shape[1]
+    x = band.x[band.low[g] : band.low[g] + count]
+    a = band.a[band.low[g] : band.low[g] + count]
     for q in range(4):
         r = 4 * g + q
         if r >= n:
@@ -291,58 +351,82 @@ def _softmax(g, band, rows):
             rows[q, k] = band.norm[r] * exp(max(w * x[k] - a[k] - top, -708.0))
 
 
-@part
-def _dots(g, band, rows, weights, sums):
-    """Write the products of four rows with ``weights`` to ``sums``."""
+@inlined
+def _multiply_rows(g, band, rows, vector, row_sums):
+    """Write the products of four rows with ``vector`` to ``row_sums``."""
     count = rows.shape[1]
-    given = weights[band.low[g] : band.low[g] + count]
-    s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
+    column = vector[band.low[g] : band.low[g] + count]
+    s0 = 0.0
+    s1 = 0.0
+    s2 = 0.0
+    s3 = 0.0
     for k in range(count):
-        w = given[k]
-        s0 += rows[0, k] * w
-        s1 += rows[1, k] * w
-        s2 += rows[2, k] * w
-        s3 += rows[3, k] * w
-    sums[4 * g], sums[4 * g + 1], sums[4 * g + 2], sums[4 * g + 3] = s0, s1, s2, s3
+        c = column[k]
+        s0 += rows[0, k] * c
+        s1 += rows[1, k] * c
+        s2 += rows[2, k] * c
+        s3 += rows[3, k] * c
+    row_sums[4 * g] = s0
+    row_sums[4 * g + 1] = s1
+    row_sums[4 * g + 2] = s2
+    row_sums[4 * g + 3] = s3
 
 
-@part
-def _add(g, band, rows, factors, to, weighted):
-    """Add four rows times their factors: plain to ``to``, and times w to ``weighted``."""
-    count, w = rows.shape[1], len(to) - 1 - 8 * g
-    plain = to[band.low[g] : band.low[g] + count]
-    by_w = weighted[band.low[g] : band.low[g] + count]
-    f0, f1, f2, f3 = factors[4 * g], factors[4 * g + 1], factors[4 * g + 2], factors[4 * g + 3]
-    w0, w1, w2, w3 = f0 * w, f1 * (w - 2), f2 * (w - 4), f3 * (w - 6)
+@inlined
+def _add_rows(g, band, rows, factors, columns):
+    """Add four rows times their factors to ``columns``."""
+    count = rows.shape[1]
+    w = len(columns.plain) - 1 - 8 * g
+    plain = columns.plain[band.low[g] : band.low[g] + count]
+    weighted = columns.weighted[band.low[g] : band.low[g] + count]
+    f0 = factors[4 * g]
+    f1 = factors[4 * g + 1]
+    f2 = factors[4 * g + 2]
+    f3 = factors[4 * g + 3]
+    w0 = f0 * w
+    w1 = f1 * (w - 2)
+    w2 = f2 * (w - 4)
+    w3 = f3 * (w - 6)
     for k in range(count):
-        p0, p1, p2, p3 = rows[0, k], rows[1, k], rows[2, k], rows[3, k]
+        p0 = rows[0, k]
+        p1 = rows[1, k]
+        p2 = rows[2, k]
+        p3 = rows[3, k]
         plain[k] += f0 * p0 + f1 * p1 + f2 * p2 + f3 * p3
-        by_w[k] += w0 * p0 + w1 * p1 + w2 * p2 + w3 * p3
+        weighted[k] += w0 * p0 + w1 * p1 + w2 * p2 + w3 * p3
 
 
-@part
-def _spread(x, a):
+@inlined
+def _write_distances(x, a):
     """Write a_j = sum over i of |x_i - x_j|; equal scores get exactly equal sums."""
-    n, total, above, first = len(x), x.sum(), 0.0, 0
+    n = len(x)
+    total = x.sum()
+    above = 0.0
+    first = 0
     while first < n:
-        end, run = first + 1, x[first]
+        end = first + 1
+        tied = x[first]
         while end < n and x[end] == x[first]:
-            run += x[end]
+            tied += x[end]
             end += 1
-        a[first:end] = x[first] * (n - end - first) - (total - above - run) + above
-        above += run
+        a[first:end] = x[first] * (n - end - first) - (total - above - tied) + above
+        above += tied
         first = end
 
 
-@part
-def _add_slope_of_spread(x, slope_a, slope_x):
-    n, total, above, first = len(x), slope_a.sum(), 0.0, 0
+@inlined
+def _add_gradient_of_distances(x, grad_a, grad_x):
+    n = len(x)
+    total = grad_a.sum()
+    above = 0.0
+    first = 0
     while first < n:
-        end, run = first + 1, slope_a[first]
+        end = first + 1
+        tied = grad_a[first]
         while end < n and x[end] == x[first]:
-            run += slope_a[end]
+            tied += grad_a[end]
             end += 1
         for j in range(first, end):
-            slope_x[j] += slope_a[j] * (n - end - first) + (total - above - run) - above
-        above += run
+            grad_x[j] += grad_a[j] * (n - end - first) + (total - above - tied) - above
+        above += tied
         first = end

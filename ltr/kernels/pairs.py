@@ -1,29 +1,34 @@
-"""Sums over pairs of a list's items, and their slopes, with memory for one row of pairs only.
+"""Sums over pairs of a list's items, and their gradient, with memory for one row of pairs only.
 
 The items of a list are sorted by descending label. Then the partners of an item in pairs y_i > y_j
 are all items from the next lower grade on, and no other pair is visited. Everything is float64.
 """
 
+from collections import namedtuple
+
 import numpy as np
 
-from ltr.kernels.compile import exp, kernel, log1p, part
+from ltr.kernels.compile import exp, inlined, kernel, log1p
 
 LOGISTIC, HINGE, SQUARED_HINGE, EXPONENTIAL = range(4)
 ALL, ANY, BOTH = range(3)
 
+# The items of one list. s: scores. next_grade: see ``_next_grade``. The others: see ``pair_lists``.
+Items = namedtuple("Items", "s next_grade base gain discount rank top")
+
 
 @kernel
 def pair_lists(
-    lists, scores, labels, mask, own, gain, discount, ranks, top, steps, factors, counted, ordered,
-    cost, sigma, linear_from, wanted, value, slope,
+    lists, scores, labels, mask, base, gain, discount, rank, top, steps, factors, counted, ordered,
+    cost, sigma, linear_from, need_grad, value, grad,
 ):  # fmt: skip
-    """Write ``value`` and ``slope``; for the arguments not listed here see ``ltr.kernels``.
+    """Write ``value`` and ``grad``; for the arguments not listed here see ``ltr.kernels``.
 
-    The value is the sum over pairs y_i > y_j of w_ij cost(sigma (s_i - s_j)), with w_ij = own_i +
+    The value is the sum over pairs y_i > y_j of w_ij cost(sigma (s_i - s_j)), with w_ij = b_i +
     |g_i - g_j| (c + c_d |d_i - d_j| + c_s step(|r_i - r_j|)). Only the logistic cost uses sigma.
 
     Args:
-        own, gain, discount, ranks: own, g, d and r of each item, ``[batch, list]``.
+        base, gain, discount, rank: b, g, d and r of each item, ``[batch, list]``.
         top: ``[batch, list]``, True if the item is ranked in the top k.
         steps: step at the distances 1, 2, ..., ``[list]``.
         factors: c, c_d and c_s.
@@ -34,18 +39,20 @@ def pair_lists(
         linear_from: the difference s_j - s_i beyond which the exponential cost continues as its
             tangent.
     """
-    for i in lists:
-        items = np.nonzero(mask[i])[0]
-        items = items[np.argsort(-labels[i][items], kind="mergesort")]
-        y = labels[i][items]
-        value[i] = _one_list(
-            scores[i][items], _next_grade(y), own[i][items], gain[i][items], discount[i][items],
-            ranks[i][items], top[i][items], steps, factors, counted, ordered, cost, sigma,
-            linear_from, wanted, items, slope[i],
+    for b in lists:
+        indices = np.nonzero(mask[b])[0]
+        indices = indices[np.argsort(-labels[b][indices], kind="mergesort")]
+        items = Items(
+            scores[b][indices], _next_grade(labels[b][indices]), base[b][indices], gain[b][indices],
+            discount[b][indices], rank[b][indices], top[b][indices],
+        )  # fmt: skip
+        value[b] = _sum_over_pairs(
+            items, steps, factors, counted, ordered, cost, sigma, linear_from, need_grad, indices,
+            grad[b],
         )  # fmt: skip
 
 
-@part
+@inlined
 def _next_grade(y):
     """Return for each item, in descending order of label, the first one with a lower label."""
     n = len(y)
@@ -55,103 +62,120 @@ def _next_grade(y):
     return lower
 
 
-@part
-def _one_list(
-    s, lower, own, gain, discount, ranks, top, steps, factors, counted, ordered, cost, sigma,
-    linear_from, wanted, items, slope,
+@inlined
+def _sum_over_pairs(
+    items, steps, factors, counted, ordered, cost, sigma, linear_from, need_grad, indices, grad,
 ):  # fmt: skip
+    """Return the value of one list; write its gradient to ``grad`` at ``indices``."""
+    s = items.s
+    top = items.top
     n = len(s)
-    weights, pushes, slopes = np.empty(n), np.empty(n), np.zeros(n)
+    row_weights = np.empty(n)
+    row_grads = np.empty(n)
+    grad_s = np.zeros(n)
     value = 0.0
     for i in range(n):
-        first = lower[i] if ordered or not top[i] else 0
+        first = items.next_grade[i] if ordered or not top[i] else 0
         if first == n or (counted == BOTH and not top[i]):
             continue
-        w, push = weights[first:], pushes[first:]
-        _weigh(
-            w, own[i], gain[i], discount[i], ranks[i], gain[first:], discount[first:],
-            ranks[first:], steps, factors,
-        )  # fmt: skip
+        weights = row_weights[first:]
+        _write_weights(weights, items, i, first, steps, factors)
         if counted == BOTH or (counted == ANY and not top[i]):
-            for j in range(len(w)):
-                w[j] *= top[first + j]
+            for j in range(len(weights)):
+                weights[j] *= top[first + j]
         if first <= i:
-            w[i - first] = 0.0  # an item is not paired with itself
+            weights[i - first] = 0.0  # an item is not paired with itself
+        grad_difference = row_grads[first:]
         if cost == LOGISTIC:
-            value += _logistic(w, s[i], s[first:], sigma, push)
+            value += _logistic(weights, s[i], s[first:], sigma, grad_difference)
         elif cost == EXPONENTIAL:
-            value += _exponential(w, s[i], s[first:], linear_from, push)
+            value += _exponential(weights, s[i], s[first:], linear_from, grad_difference)
         else:
-            value += _hinge(w, s[i], s[first:], cost == SQUARED_HINGE, push)
-        if wanted:
-            total, behind = 0.0, slopes[first:]
-            for j in range(len(push)):
-                total += push[j]
-                behind[j] -= push[j]
-            slopes[i] += total
-    if wanted:
+            value += _hinge(weights, s[i], s[first:], cost == SQUARED_HINGE, grad_difference)
+        if need_grad:
+            total = 0.0
+            grad_lower = grad_s[first:]
+            for j in range(len(grad_difference)):
+                total += grad_difference[j]
+                grad_lower[j] -= grad_difference[j]
+            grad_s[i] += total
+    if need_grad:
         for i in range(n):
-            slope[items[i]] = slopes[i]
+            grad[indices[i]] = grad_s[i]
     return value
 
 
-@part
-def _weigh(w, own, gain, discount, rank, gains, discounts, ranks, steps, factors):
-    constant, of_discount, of_step = factors
-    if constant == 0 and of_discount == 0 and of_step == 0:
-        w[:] = own
-    elif of_step == 0:
-        for j in range(len(w)):
-            change = constant + of_discount * abs(discount - discounts[j])
-            w[j] = own + abs(gain - gains[j]) * change
+@inlined
+def _write_weights(weights, items, i, first, steps, factors):
+    """Write w_ij of item i and each item from ``first`` on."""
+    constant, discount_factor, step_factor = factors
+    base = items.base[i]
+    gain = items.gain[i]
+    discount = items.discount[i]
+    rank = items.rank[i]
+    gains = items.gain[first:]
+    discounts = items.discount[first:]
+    ranks = items.rank[first:]
+    if constant == 0 and discount_factor == 0 and step_factor == 0:
+        weights[:] = base
+    elif step_factor == 0:
+        for j in range(len(weights)):
+            change = constant + discount_factor * abs(discount - discounts[j])
+            weights[j] = base + abs(gain - gains[j]) * change
     else:
-        for j in range(len(w)):
-            step = of_step * steps[abs(rank - ranks[j]) - 1]
-            change = constant + of_discount * abs(discount - discounts[j]) + step
-            w[j] = own + abs(gain - gains[j]) * change
+        for j in range(len(weights)):
+            step = step_factor * steps[abs(rank - ranks[j]) - 1]
+            change = constant + discount_factor * abs(discount - discounts[j]) + step
+            weights[j] = base + abs(gain - gains[j]) * change
 
 
-@part
-def _logistic(w, s, others, sigma, push):
-    """Return the sum of w log(1 + exp(-z)), z = sigma (s - others).
+@inlined
+def _logistic(weights, s, lower, sigma, grad_difference):
+    """Return the sum of w log(1 + exp(-z)), z = sigma (s - lower).
 
-    Write to ``push`` the slope with respect to s - others.
+    Write to ``grad_difference`` the gradient with respect to s - lower.
     """
     value = 0.0
-    for j in range(len(w)):
-        z = sigma * (s - others[j])
+    for j in range(len(weights)):
+        z = sigma * (s - lower[j])
         far = abs(z)
         e = exp(-min(far, 708.0))
         e = 0.0 if far > 708.0 else e
-        lower = 1 / (1 + e)
-        value += w[j] * (log1p(e) - min(z, 0.0))
-        push[j] = -sigma * w[j] * (e * lower if z > 0 else lower)
+        inverse = 1 / (1 + e)
+        value += weights[j] * (log1p(e) - min(z, 0.0))
+        grad_difference[j] = -sigma * weights[j] * (e * inverse if z > 0 else inverse)
     return value
 
 
-@part
-def _hinge(w, s, others, squared, push):
-    """Return the sum of w max(0, 1 - (s - others)), with the maximum squared if ``squared``.
+@inlined
+def _hinge(weights, s, lower, squared, grad_difference):
+    """Return the sum of w max(0, 1 - (s - lower)), with the maximum squared if ``squared``.
 
-    Write to ``push`` the slope with respect to s - others.
+    Write to ``grad_difference`` the gradient with respect to s - lower.
     """
     value = 0.0
-    for j in range(len(w)):
-        short = 1 - (s - others[j])
-        inside = short < 0
-        cost = 0.0 if inside else short
-        value += w[j] * (cost * cost if squared else cost)
-        push[j] = 0.0 if inside else -w[j] * (2 * cost if squared else 1.0)
+    for j in range(len(weights)):
+        shortfall = 1 - (s - lower[j])
+        satisfied = shortfall < 0
+        cost = 0.0 if satisfied else shortfall
+        value += weights[j] * (cost * cost if squared else cost)
+        if satisfied:
+            grad_difference[j] = 0.0
+        else:
+            grad_difference[j] = -weights[j] * (2 * cost if squared else 1.0)
     return value
 
 
-@part
-def _exponential(w, s, others, linear_from, push):
-    """Return the sum of w exp(others - s), linear beyond ``linear_from``; write ``push``."""
+@inlined
+def _exponential(weights, s, lower, linear_from, grad_difference):
+    """Return the sum of w exp(lower - s), linear beyond ``linear_from``.
+
+    Write to ``grad_difference`` the gradient with respect to s - lower.
+    """
     value = 0.0
-    for j in range(len(w)):
-        wrong_by = others[j] - s
-        e = w[j] * exp(max(min(wrong_by, linear_from), -708.0))
+    for j in range(len(weights)):
+        wrong_by = lower[j] - s
+        e = weights[j] * exp(max(min(wrong_by, linear_from), -708.0))
         value += e * (1 - min(linear_from - wrong_by, 0.0))
-        push[j] = -e
+        grad_difference[j] = -e
     return value

@@ -1,17 +1,18 @@
-"""Soft ranks and their slopes: by sigmoids, a Laplace kernel, or the Rank-Binomial recursion."""
+"""Soft ranks and their gradients: by sigmoids, a Laplace kernel, or the Rank-Binomial recursion."""
 
 import math
+from collections import namedtuple
 
 import numpy as np
 
-from ltr.kernels.compile import exp, kernel, part
+from ltr.kernels.compile import exp, inlined, kernel
 
-_HELD = 15  # contests of a block
+_BLOCK = 15  # contests of a block
 
 
 @kernel
-def soft_rank_lists(lists, scores, mask, temperature, laplace, weights, backward, found):
-    """Write the soft ranks; if ``backward``, write the slopes of the sum of weights times ranks.
+def soft_rank_lists(lists, scores, mask, temperature, laplace, weights, backward, output):
+    """Write the soft ranks; if ``backward``, the gradient of the sum of weights times ranks.
 
     rank_j = 1 + sum over i != j of F((s_i - s_j) / temperature). F is the sigmoid or, with
     ``laplace``, the distribution function of the Laplace distribution. In the latter case, the
@@ -23,56 +24,67 @@ def soft_rank_lists(lists, scores, mask, temperature, laplace, weights, backward
         temperature: > 0.
         laplace: use the Laplace distribution instead of the sigmoid.
         weights: ``[batch, list]``, used only if ``backward``.
-        found: ``[batch, list]``, written at real items.
+        output: ``[batch, list]``, written at real items.
     """
     for b in lists:
         items = np.nonzero(mask[b])[0]
         if laplace:
             items = items[np.argsort(-scores[b][items], kind="mergesort")]
-        s, w = scores[b][items], weights[b][items]
-        if laplace:
-            one = _laplace_slopes(s, w, temperature) if backward else _laplace_ranks(s, temperature)
+        s = scores[b][items]
+        w = weights[b][items]
+        if laplace and backward:
+            list_output = _laplace_gradient(s, w, temperature)
+        elif laplace:
+            list_output = _laplace_ranks(s, temperature)
+        elif backward:
+            list_output = _sigmoid_gradient(s, w, temperature)
         else:
-            one = _slopes(s, w, temperature) if backward else _ranks(s, temperature)
+            list_output = _sigmoid_ranks(s, temperature)
         for i in range(len(items)):
-            found[b, items[i]] = one[i]
+            output[b, items[i]] = list_output[i]
 
 
-@part
-def _ranks(s, temperature):
-    s, n = s / temperature, len(s)
+@inlined
+def _sigmoid_ranks(s, temperature):
+    s = s / temperature
+    n = len(s)
     ranks = np.ones(n)
     for i in range(n):
-        others, behind = s[i + 1 :], ranks[i + 1 :]
+        later_s = s[i + 1 :]
+        later_ranks = ranks[i + 1 :]
         above = 0.0
-        for j in range(len(others)):
-            z = s[i] - others[j]
+        for j in range(len(later_s)):
+            z = s[i] - later_s[j]
             e = exp(-min(abs(z), 708.0))
-            lower, higher = e / (1 + e), 1 / (1 + e)
-            behind[j] += higher if z > 0 else lower
-            above += lower if z > 0 else higher
+            smaller = e / (1 + e)
+            larger = 1 / (1 + e)
+            later_ranks[j] += larger if z > 0 else smaller
+            above += smaller if z > 0 else larger
         ranks[i] += above
     return ranks
 
 
-@part
-def _slopes(s, weights, temperature):
-    s, n = s / temperature, len(s)
-    slopes = np.zeros(n)
+@inlined
+def _sigmoid_gradient(s, weights, temperature):
+    s = s / temperature
+    n = len(s)
+    grad_s = np.zeros(n)
     for i in range(n):
-        others, behind, theirs = s[i + 1 :], slopes[i + 1 :], weights[i + 1 :]
+        later_s = s[i + 1 :]
+        later_grad = grad_s[i + 1 :]
+        later_weights = weights[i + 1 :]
         total = 0.0
-        for j in range(len(others)):
-            e = exp(-min(abs(s[i] - others[j]), 708.0))
-            steep = e / ((1 + e) * (1 + e)) * (theirs[j] - weights[i])
-            total += steep
-            behind[j] -= steep
-        slopes[i] += total
-    return slopes / temperature
+        for j in range(len(later_s)):
+            e = exp(-min(abs(s[i] - later_s[j]), 708.0))
+            pair_grad = e / ((1 + e) * (1 + e)) * (later_weights[j] - weights[i])
+            total += pair_grad
+            later_grad[j] -= pair_grad
+        grad_s[i] += total
+    return grad_s / temperature
 
 
-@part
-def _near(s, temperature):
+@inlined
+def _neighbour_kernel(s, temperature):
     """Return exp(-gap / temperature) of each two neighbours, from 0 to 1."""
     near = np.empty(max(len(s) - 1, 0))
     for i in range(len(near)):
@@ -80,35 +92,50 @@ def _near(s, temperature):
     return near
 
 
-@part
+@inlined
 def _laplace_ranks(s, temperature):
-    near, ranks = _near(s, temperature), np.arange(1.0, len(s) + 1)
-    for turn in (1, -1):  # the items before, then those after
-        gaps, found, total = near[::turn], ranks[::turn], 0.0
+    near = _neighbour_kernel(s, temperature)
+    ranks = np.arange(1.0, len(s) + 1)
+    for direction in (1, -1):  # the items before, then those after
+        gaps = near[::direction]
+        output = ranks[::direction]
+        total = 0.0
         for i in range(1, len(s)):
             total = (total + 1) * gaps[i - 1]
-            found[i] -= turn * 0.5 * total
+            output[i] -= direction * 0.5 * total
     return ranks
 
 
-@part
-def _laplace_slopes(s, weights, temperature):
+@inlined
+def _laplace_gradient(s, weights, temperature):
     """Return for each j the sum over i of (w_i - w_j) exp(-|s_i - s_j| / T) / 2T.
 
     T is the temperature.
     """
-    near, slopes = _near(s, temperature), np.zeros(len(s))
-    for turn in (1, -1):
-        gaps, w, found, count, total = near[::turn], weights[::turn], slopes[::turn], 0.0, 0.0
+    near = _neighbour_kernel(s, temperature)
+    grad_s = np.zeros(len(s))
+    for direction in (1, -1):
+        gaps = near[::direction]
+        w = weights[::direction]
+        output = grad_s[::direction]
+        count = 0.0
+        total = 0.0
         for i in range(1, len(s)):
-            count, total = (count + 1) * gaps[i - 1], (total + w[i - 1]) * gaps[i - 1]
-            found[i] += total - w[i] * count
-    return slopes / (2 * temperature)
+            count = (count + 1) * gaps[i - 1]
+            total = (total + w[i - 1]) * gaps[i - 1]
+            output[i] += total - w[i] * count
+    return grad_s / (2 * temperature)
+
+
+# The contests of one item. defeat: the probability of losing each contest, padded to whole blocks
+# with probability 0. rank: p before each block, after ``_BLOCK`` zeros. within: q before each
+# contest of each block, after one zero. width: the number of ranks.
+Contests = namedtuple("Contests", "defeat rank within width")
 
 
 @kernel
-def expected_dcg_lists(lists, scores, mask, gain, discount, sigma, k, wanted, value, slope):
-    """Write ``value`` and ``slope``; for the arguments not listed here see ``ltr.kernels``.
+def expected_dcg_lists(lists, scores, mask, gain, discount, sigma, k, need_grad, value, grad):
+    """Write ``value`` and ``grad``; for the arguments not listed here see ``ltr.kernels``.
 
     The value is the sum over items j of g_j times the sum over ranks r of d_r p_j(r), where p_j is
     the Rank-Binomial distribution. To compute it, item j meets every other item in a contest. It
@@ -117,9 +144,9 @@ def expected_dcg_lists(lists, scores, mask, gain, discount, sigma, k, wanted, va
     own, so that the distribution p of the rank after it is a product of polynomials, of p before
     it and q.
 
-    For the slopes, the blocks are passed in reverse, with the expected discount as a function of
+    For the gradient, the blocks are passed in reverse, with the expected discount as a function of
     the rank before the block. Its mean over p is the expected discount as a function of the
-    contests lost in the block. Within the block, the slope with respect to the probability of
+    contests lost in the block. Within the block, the gradient with respect to the probability of
     losing a contest is a sum over ranks. Each term is the probability of the rank before this
     contest, times the change of the expected discount if the item stands one rank lower after it.
 
@@ -131,74 +158,96 @@ def expected_dcg_lists(lists, scores, mask, gain, discount, sigma, k, wanted, va
     """
     for b in lists:
         items = np.nonzero(mask[b])[0]
-        s, g = scores[b][items] / (sigma * math.sqrt(2.0)), gain[b][items]
-        width, blocks = min(len(items), k), (len(items) + _HELD - 2) // _HELD
-        slopes, costs = np.zeros(len(items)), np.zeros(width + _HELD + 5)
-        lost, steep = np.zeros(blocks * _HELD), np.zeros(blocks * _HELD)  # a contest too many: 0
-        ranks = np.zeros((blocks + 1, width + _HELD + 4))  # p before each block, after 15 zeros
-        inside = np.zeros((blocks, _HELD + 1, _HELD + 2))  # q before each contest, after one zero
-        ranks[0, _HELD], inside[:, 0, 1] = 1, 1
+        s = scores[b][items] / (sigma * math.sqrt(2.0))
+        g = gain[b][items]
+        width = min(len(items), k)
+        blocks = (len(items) + _BLOCK - 2) // _BLOCK
+        contests = Contests(
+            np.zeros(blocks * _BLOCK),
+            np.zeros((blocks + 1, width + _BLOCK + 4)),
+            np.zeros((blocks, _BLOCK + 1, _BLOCK + 2)),
+            width,
+        )
+        contests.rank[0, _BLOCK] = 1
+        contests.within[:, 0, 1] = 1
+        grad_s = np.zeros(len(items))
+        expected = np.zeros(width + _BLOCK + 5)
+        grad_defeat = np.zeros(blocks * _BLOCK)
         for j in range(len(items)):
             if g[j] == 0:
                 continue
             for i in range(len(items) - 1):
-                lost[i] = 0.5 * math.erfc((s[j] - s[i + (i >= j)]) * math.sqrt(0.5))
-            _hold(lost, ranks, inside, width)
-            costs[:width] = discount[b, :width]
+                contests.defeat[i] = 0.5 * math.erfc((s[j] - s[i + (i >= j)]) * math.sqrt(0.5))
+            _fill_distributions(contests)
+            expected[:width] = discount[b, :width]
             for r in range(width):
-                value[b] += g[j] * ranks[blocks, _HELD + r] * costs[r]
-            if wanted:
-                _pull(lost, ranks, inside, width, costs, steep)
+                value[b] += g[j] * contests.rank[blocks, _BLOCK + r] * expected[r]
+            if need_grad:
+                _write_defeat_gradient(contests, expected, grad_defeat)
                 for i in range(len(items) - 1):
                     gap = s[i + (i >= j)] - s[j]
-                    steep[i] *= g[j] * exp(max(-0.5 * gap * gap, -708.0)) / math.sqrt(2 * math.pi)
-                slopes[:j] += steep[:j]
-                slopes[j + 1 :] += steep[j : len(items) - 1]
-                slopes[j] -= steep[: len(items) - 1].sum()
+                    power = exp(max(-0.5 * gap * gap, -708.0))
+                    grad_defeat[i] *= g[j] * power / math.sqrt(2 * math.pi)
+                grad_s[:j] += grad_defeat[:j]
+                grad_s[j + 1 :] += grad_defeat[j : len(items) - 1]
+                grad_s[j] -= grad_defeat[: len(items) - 1].sum()
         for i in range(len(items)):
-            slope[b, items[i]] = slopes[i] / (sigma * math.sqrt(2.0))
+            grad[b, items[i]] = grad_s[i] / (sigma * math.sqrt(2.0))
 
 
-@part
-def _hold(lost, ranks, inside, width):
-    """Fill ``ranks`` and ``inside`` with distributions, from the chances of losing each contest."""
-    for c in range(len(inside)):
-        q = inside[c]
-        for i in range(_HELD):
-            p, before, after = lost[c * _HELD + i], q[i], q[i + 1]
-            for t in range(_HELD + 1):
-                after[t + 1] = before[t] * p + before[t + 1] * (1 - p)
-        reached = min((c + 1) * _HELD + 1, width)
-        _slide(q[_HELD, 1:][::-1], ranks[c], ranks[c + 1, _HELD : _HELD + reached])
+@inlined
+def _fill_distributions(contests):
+    """Fill ``rank`` and ``within`` from the probabilities of losing each contest."""
+    for block in range(len(contests.within)):
+        q = contests.within[block]
+        for i in range(_BLOCK):
+            p = contests.defeat[block * _BLOCK + i]
+            q_before = q[i]
+            q_after = q[i + 1]
+            for t in range(_BLOCK + 1):
+                q_after[t + 1] = q_before[t] * p + q_before[t + 1] * (1 - p)
+        reached = min((block + 1) * _BLOCK + 1, contests.width)
+        next_rank = contests.rank[block + 1, _BLOCK : _BLOCK + reached]
+        _correlate(q[_BLOCK, 1:][::-1], contests.rank[block], next_rank)
 
 
-@part
-def _pull(lost, ranks, inside, width, costs, steep):
-    """Write the slope of the expected discount with respect to each chance ``lost``.
+@inlined
+def _write_defeat_gradient(contests, expected, grad_defeat):
+    """Write the gradient of the expected discount with respect to each probability ``defeat``.
 
-    ``costs``, the discounts followed by 0, are overwritten.
+    ``expected``, the discounts followed by 0, are overwritten.
     """
-    own, earlier = np.empty(_HELD + 1), np.empty(width)
-    for c in range(len(inside) - 1, -1, -1):
-        q, reached = inside[c], min(c * _HELD + 1, width)
-        _slide(ranks[c, _HELD : _HELD + (reached + 3) // 4 * 4], costs, own)
-        _slide(q[_HELD, 1:], costs, earlier[:reached])
-        costs[:reached] = earlier[:reached]
-        for i in range(_HELD - 1, -1, -1):
-            p, before, total = lost[c * _HELD + i], q[i], 0.0
-            for t in range(_HELD):
-                step = own[t + 1] - own[t]
-                total += before[t + 1] * step
-                own[t] += p * step
-            steep[c * _HELD + i] = total
+    expected_within = np.empty(_BLOCK + 1)
+    earlier = np.empty(contests.width)
+    for block in range(len(contests.within) - 1, -1, -1):
+        q = contests.within[block]
+        reached = min(block * _BLOCK + 1, contests.width)
+        in_fours = (reached + 3) // 4 * 4
+        _correlate(contests.rank[block, _BLOCK : _BLOCK + in_fours], expected, expected_within)
+        _correlate(q[_BLOCK, 1:], expected, earlier[:reached])
+        expected[:reached] = earlier[:reached]
+        for i in range(_BLOCK - 1, -1, -1):
+            p = contests.defeat[block * _BLOCK + i]
+            q_before = q[i]
+            total = 0.0
+            for t in range(_BLOCK):
+                step = expected_within[t + 1] - expected_within[t]
+                total += q_before[t + 1] * step
+                expected_within[t] += p * step
+            grad_defeat[block * _BLOCK + i] = total
 
 
-@part
-def _slide(weights, values, sums):
+@inlined
+def _correlate(weights, values, sums):
     """Write for each r the sum over t of weights_t values_(r + t); 4, 8, ... weights."""
     sums[:] = 0
     for t in range(0, len(weights), 4):
-        w0, w1, w2, w3 = weights[t], weights[t + 1], weights[t + 2], weights[t + 3]
-        here = values[t:]
+        w0 = weights[t]
+        w1 = weights[t + 1]
+        w2 = weights[t + 2]
+        w3 = weights[t + 3]
+        shifted = values[t:]
         for r in range(len(sums)):
-            sums[r] += w0 * here[r] + w1 * here[r + 1] + w2 * here[r + 2] + w3 * here[r + 3]
+            sums[r] += (
+                w0 * shifted[r] + w1 * shifted[r + 1] + w2 * shifted[r + 2] + w3 * shifted[r + 3]
+            )
