@@ -63,7 +63,7 @@ def _trees(side: str, experiment: Any, lists: Any, raw: Any, keys: Any) -> Any:
     data = FitData(ItemTensors(some, no_transform(some)), {}, experiment.settings)
     *_, last = itertools.islice(trees.rounds(data), keys.trees + 1)
     content, threads = last.state(), torch.get_num_threads()
-    trees.take(content)
+    trees.restore(content)
     if side == OURS:
         mask, features = torch.ones(1, len(raw), dtype=torch.bool), torch.from_numpy(raw)[None]
         return lambda: trees(features, mask).numpy()

@@ -406,7 +406,7 @@ def test_export_onnx_scores_lists_of_any_size(tmp_path: Path) -> None:
 
 def grown(model: Any, lists: Lists) -> nn.Module:
     """``model`` after three rounds on ``lists``."""
-    model.take(after(model, tensors(lists), rounds=3).state())
+    model.restore(after(model, tensors(lists), rounds=3).state())
     return model
 
 

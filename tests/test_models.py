@@ -62,7 +62,7 @@ MODELS: dict[str, Make] = {
 def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What holds for both ways to lay out the items, the GPU's included."""
     if request.param == "dense":
-        monkeypatch.setattr(Packing, "of", classmethod(lambda cls, mask: cls(mask, None)))
+        monkeypatch.setattr(Packing, "from_mask", classmethod(lambda cls, mask: cls(mask, None)))
 
 
 both_layouts = pytest.mark.usefixtures("layout")
@@ -236,7 +236,7 @@ MASK = torch.tensor([[1, 1, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]], dt
 @both_layouts
 def test_batch_norm_is_pytorchs_over_the_real_items() -> None:
     torch.manual_seed(0)
-    packing, ours, theirs = Packing.of(MASK), ItemNorm(3), nn.BatchNorm1d(3)
+    packing, ours, theirs = Packing.from_mask(MASK), ItemNorm(3), nn.BatchNorm1d(3)
     for norm in (ours, theirs):
         nn.init.constant_(norm.weight, 2.0), nn.init.constant_(norm.bias, 0.5)
     for _ in range(3):
@@ -256,7 +256,7 @@ def test_batch_norm_is_pytorchs_over_the_real_items() -> None:
 def test_fewer_than_two_items_are_normalised_by_the_running_numbers(items: int) -> None:
     norm, mask = ItemNorm(3), torch.tensor([[items > 0, False]])
     norm.mean.fill_(1.0)
-    packing = Packing.of(mask)
+    packing = Packing.from_mask(mask)
     got = packing.unpack(norm(packing.pack(torch.full((1, 2, 3), 4.0)), packing))[mask]
     torch.testing.assert_close(got, torch.full((items, 3), 3.0), rtol=1e-4, atol=0)
     assert norm.mean.tolist() == norm.variance.tolist() == [1, 1, 1]
@@ -266,7 +266,7 @@ def test_the_score_is_of_the_latent_cross() -> None:
     torch.manual_seed(0)
     model = DASALC(5, hidden_sizes=(6, 8, 8), feed_forward=16).eval()
     features, mask = torch.randn(4, 4, 5), MASK
-    items, packing = features[mask], Packing.of(mask)
+    items, packing = features[mask], Packing.from_mask(mask)
     hidden = items
     for layer, residual in zip(model.layers, (False, False, True), strict=True):
         dense = (layer.linear(hidden) / (1 + 1e-5) ** 0.5).relu()  # the norm is new
@@ -316,7 +316,7 @@ def test_a_member_is_a_network_with_scaled_weights(mini: bool, monkeypatch) -> N
     for _ in "whole", "in parts":
         found = model(data.features, data.mask)
         torch.testing.assert_close(found, got.mean(0), rtol=0, atol=1e-6)
-        monkeypatch.setattr("ltr.models.tabm._ROWS", 21)
+        monkeypatch.setattr("ltr.models.tabm._MAX_ROWS", 21)
 
 
 @pytest.mark.slow
@@ -368,7 +368,7 @@ def lists() -> tuple[Packing, Packing, torch.Tensor]:
     mask[3] = mask[3].roll(1)  # padding in front
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(4, 8, 3 * SIZE, dtype=torch.float64, generator=generator)
-    return Packing.of(mask), Packing(mask), values
+    return Packing.from_mask(mask), Packing(mask), values
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from ltr.experiment.run_folder import RunFolder
 from ltr.inference.explain.importances import importances
 from ltr.metrics import Convention
 from ltr.models.rounds import AdaRank, PRank, RankBoost
-from ltr.models.rounds.boosting import _cuts
+from ltr.models.rounds.boosting import _thresholds
 from ltr.scorers.scorer import load_model
 from ltr.training.evaluation import predict
 
@@ -28,7 +28,7 @@ from ltr.training.evaluation import predict
 def fitted(model: Any, lists: Lists, rounds: int, **more: Any) -> Any:
     """``model`` after so many rounds on ``lists``."""
     last = after(model, tensors(lists), rounds, **more)
-    model.take(last.state())
+    model.restore(last.state())
     np.testing.assert_array_equal(predict(model, tensors(lists)), last.scores["train"])
     return model
 
@@ -135,7 +135,7 @@ def test_what_a_model_cannot_take_ends_with_the_remedy() -> None:
         with pytest.raises(DataError, match=message):
             after(PRank(5), tensors(wrong))
     model = AdaRank(2)
-    model.take({"features": np.array([0.0]), "alphas": np.array([1e300])})
+    model.restore({"features": np.array([0.0]), "alphas": np.array([1e300])})
     with pytest.raises(TrainingError, match=r"not finite: train with transform=standardise"):
         predict(model, tensors(two_lists()))
 
@@ -193,4 +193,4 @@ def test_rankboost_takes_the_threshold_of_the_largest_r_and_labels_by_their_orde
 
 
 def test_every_value_but_the_largest_is_a_cut() -> None:
-    assert _cuts(np.array([3.0, 1.0, 2.0, 3.0]), most=9).tolist() == [1.0, 2.0]
+    assert _thresholds(np.array([3.0, 1.0, 2.0, 3.0]), largest_count=9).tolist() == [1.0, 2.0]

@@ -245,7 +245,7 @@ def test_lists_with_scores_that_are_not_finite_are_named() -> None:
     data.features[4, 2] = 0.0
     last = after(LightGBM(5, num_leaves=2, min_data_in_leaf=1, learning_rate=1e300), data)
     model = LightGBM(5)
-    model.take(last.state())
+    model.restore(last.state())
     with pytest.raises(TrainingError, match=r"the trees' scores are not finite: train with a low"):
         predict(model, data)
 
@@ -258,13 +258,13 @@ def test_a_booster_that_is_damaged_or_of_other_features_is_refused(library) -> N
     for content in (b"not trees", b"tree\nversion=v4\n", b"\x00" * 64):
         state = {"_extra_state": torch.from_numpy(np.frombuffer(content, np.uint8).copy())}
         said = refused(lambda state=state: model.load_state_dict(state), CheckpointError)
-        assert "trees kept are not a model that" in said
+        assert "saved trees are not a model that" in said
     for state in ({}, {"_extra_state": [1, 2]}, {"_extra_state": torch.zeros(3)}):
         with pytest.raises((CheckpointError, RuntimeError)):  # RuntimeError: within ``fitting``
             model.load_state_dict(state)
     last = after(KINDS[library](5), tensors(make_lists([30, 25])))
     with pytest.raises(CheckpointError, match=r"have other features than their config"):
-        KINDS[library](6).take(last.state())
+        KINDS[library](6).restore(last.state())
 
 
 @pytest.mark.slow
@@ -387,7 +387,7 @@ def test_an_objective_or_option_of_the_library_reaches_it(model, option) -> None
     plain, other = (after(one, data, 8) for one in made)
     assert not np.allclose(plain.scores["train"], other.scores["train"])
     if option.startswith(("feature_contri", "monotone")):
-        made[1].take(other.state())
+        made[1].restore(other.state())
         used = made[1].importances().gain
         assert used[0] < 0.05 * used.sum()
 
@@ -606,7 +606,7 @@ def test_trees_split_on_categories_and_missing_values_and_are_kept(model, more, 
     if model == "catboost":
         kept.model.categories = [1]
         with pytest.raises(CheckpointError, match="have other categories than their config"):
-            kept.model.take(kept.model.content)
+            kept.model.restore(kept.model.content)
 
 
 def test_where_a_loss_is_flat_at_equal_scores_the_gradient_beside_them_counts() -> None:

@@ -17,7 +17,9 @@ from ltr.models.layers import (
 )
 from ltr.typing import Features, Mask, Ranks, Scores
 
-_MOMENTUM, _EPS = 0.1, 1e-5  # settings of the batch norm, as in PyTorch
+# settings of the batch norm, as in PyTorch
+_MOMENTUM = 0.1
+_EPSILON = 1e-5
 
 
 class DASALC(nn.Module):
@@ -27,17 +29,28 @@ class DASALC(nn.Module):
     item gets two vectors, ``h`` and ``a``. Dense layers with batch norm compute ``h``;
     self-attention between the items of the list computes ``a``. The score is a linear function of
     ``(1 + a) * h``, the latent cross. The rest of the paper's recipe is set in the config:
-    ``transform=log1p`` is sign(x) log(1 + |x|), and ``augment.noise`` is the Gaussian noise. This
-    implementation differs from the paper: the features are standardised after the logarithm, the
-    output of a dense layer is added to its input if both have the same size, and the attention is
-    the pre-norm encoder of ``ContextAwareTransformer``.
+    ``transform=log1p`` is sign(x) log(1 + |x|), and ``augment.noise`` is the Gaussian noise.
 
     In training, and only there, the lists of a batch affect each other through the batch norm. Its
     means and variances are taken over the real items. Evaluation uses running means and variances,
     which are saved in checkpoints.
 
-    The last of ``hidden_sizes`` is the size of ``h`` and ``a``; ``heads`` must divide it.
-    ``ConfigError``: a setting is out of range.
+    This implementation differs from the paper: the features are standardised after the logarithm,
+    the output of a dense layer is added to its input if both have the same size, and the attention
+    is the pre-norm encoder of ``ContextAwareTransformer``.
+
+    Args:
+        width: number of features of an item.
+        hidden_sizes: sizes of the dense layers; the last is the size of ``h`` and ``a``.
+        activation: the activation in each dense layer.
+        blocks: number of encoder blocks.
+        heads: number of attention heads; must divide the last of ``hidden_sizes``.
+        feed_forward: size of the hidden layer in the feed-forward part of an encoder block.
+        dropout: dropout rate in the dense layers and in the encoder blocks.
+        output_activation: the activation applied to the score.
+
+    Raises:
+        ConfigError: a setting is out of range.
     """
 
     batch_statistics = True
@@ -57,8 +70,11 @@ class DASALC(nn.Module):
         super().__init__()
         sizes = sizes_tuple("hidden_sizes", hidden_sizes)
         size = sizes[-1]
-        widths = zip([positive_int("width", width), *sizes], sizes, strict=False)
-        self.layers = nn.ModuleList(DenseBlock(*both, activation, dropout) for both in widths)
+        input_sizes = [positive_int("width", width), *sizes[:-1]]
+        self.layers = nn.ModuleList(
+            DenseBlock(size_in, size_out, activation, dropout)
+            for size_in, size_out in zip(input_sizes, sizes, strict=True)
+        )
         self.entry = nn.Linear(width, size)
         self.encoder = Encoder(
             size, blocks=blocks, heads=heads, feed_forward=feed_forward, dropout=dropout
@@ -69,7 +85,7 @@ class DASALC(nn.Module):
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Return scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
-        packing = Packing.of(mask)
+        packing = Packing.from_mask(mask)
         items = packing.pack(features)
         hidden = items
         for layer in self.layers:
@@ -87,7 +103,8 @@ class DenseBlock(nn.Module):
         super().__init__()
         self.linear = nn.Linear(size_in, size_out, bias=False)  # the norm has a bias
         self.norm = ItemNorm(size_out)
-        self.activation, self.dropout = activation_module(activation), Dropout(dropout)
+        self.activation = activation_module(activation)
+        self.dropout = Dropout(dropout)
         self.residual = size_in == size_out
 
     def forward(self, items: Tensor, packing: Packing) -> Tensor:
@@ -117,22 +134,27 @@ class ItemNorm(nn.Module):
         """Normalise ``[items, size]``; the shape stays the same."""
         with torch.autocast(items.device.type, enabled=False):
             items = items.to(self.weight.dtype)
-            mean, variance = self.mean, self.variance
             if self.training:
-                mean, variance = self._measured(items, packing)
-            return (items - mean) * ((variance + _EPS).rsqrt() * self.weight) + self.bias
+                mean, variance = self._batch_moments(items, packing)
+            else:
+                mean = self.mean
+                variance = self.variance
+            return (items - mean) * ((variance + _EPSILON).rsqrt() * self.weight) + self.bias
 
-    def _measured(self, items: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
-        """Return mean and variance of the real items; update the running mean and variance."""
+    def _batch_moments(self, items: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of the real items; update the running mean and variance.
+
+        With fewer than two items, return the running mean and variance.
+        """
         real = packing.pack(packing.mask)[:, None]  # the packed items may include padding
         count = real.sum()
         mean = items.masked_fill(~real, 0).sum(0) / count.clamp(min=1)
-        square = (items - mean).masked_fill(~real, 0).square().sum(0)
-        variance = square / count.clamp(min=1)
-        enough = count > 1
+        square_sum = (items - mean).masked_fill(~real, 0).square().sum(0)
+        variance = square_sum / count.clamp(min=1)
+        has_two = count > 1
         with torch.no_grad():
-            share = _MOMENTUM * enough
-            unbiased = square / (count - 1).clamp(min=1)
-            self.mean += share * (mean - self.mean)
-            self.variance += share * (unbiased - self.variance)
-        return torch.where(enough, mean, self.mean), torch.where(enough, variance, self.variance)
+            momentum = _MOMENTUM * has_two
+            unbiased = square_sum / (count - 1).clamp(min=1)
+            self.mean += momentum * (mean - self.mean)
+            self.variance += momentum * (unbiased - self.variance)
+        return torch.where(has_two, mean, self.mean), torch.where(has_two, variance, self.variance)

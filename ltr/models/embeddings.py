@@ -10,14 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from ltr.knobs import check_choice, check_positive, positive_int
-from ltr.models.layers import in_parts
+from ltr.models.layers import split_rows
 from ltr.typing import Features, Mask, Ranks, Scores
 
 _SAMPLE = 1 << 17  # bin edges are quantiles of at most this many items, sampled evenly
-_ROWS = 1 << 12  # items embedded at once; their encodings are larger than their vectors
-_LARGEST = 50
+_MAX_ROWS = 1 << 12  # items embedded at once; their encodings are larger than their vectors
+_MAX_SIZE = 50  # of the vector of a category
 
-Settings = Mapping[str, Any] | str | None  # of a ``NumberEmbedding``; a string is the ``kind``
+# Settings of a ``NumberEmbedding``; a string is its ``kind``, None leaves the features as they are.
+EmbeddingSettings = Mapping[str, Any] | str | None
 
 
 class NumberEmbedding(nn.Module):
@@ -57,7 +58,11 @@ class NumberEmbedding(nn.Module):
         numbers: int | None = None,
     ) -> None:
         super().__init__()
-        self.numbers = 0 if kind is None else width if numbers is None else numbers
+        if kind is None:
+            numbers = 0
+        elif numbers is None:
+            numbers = width
+        self.numbers = numbers
         self.size = positive_int("embedding.size", size)
         self.outputs = self.numbers * self.size + width - self.numbers
         if kind is not None:
@@ -71,9 +76,8 @@ class NumberEmbedding(nn.Module):
             self.encoding = Piecewise(self.numbers, bins)
         bound = self.encoding.values**-0.5  # as in PyTorch's linear layer
         self.weight = nn.Parameter(torch.empty(self.numbers, self.encoding.values, size))
-        self.bias = nn.Parameter(
-            torch.empty(self.numbers * size)
-        )  # flat, not a matrix, so that l1 and l2 skip it
+        # flat, not a matrix, so that l1 and l2 skip it
+        self.bias = nn.Parameter(torch.empty(self.numbers * size))
         for parameter in (self.weight, self.bias):
             nn.init.uniform_(parameter, -bound, bound)
 
@@ -81,9 +85,9 @@ class NumberEmbedding(nn.Module):
         """Map ``[items, width]`` to ``[items, outputs]``."""
         if not self.numbers:
             return items
-        return torch.cat([self._embedded(part) for part in in_parts(items, _ROWS)])
+        return torch.cat([self._embed(chunk) for chunk in split_rows(items, _MAX_ROWS)])
 
-    def _embedded(self, items: Tensor) -> Tensor:
+    def _embed(self, items: Tensor) -> Tensor:
         encoded = self.encoding(items[:, : self.numbers])
         bias = self.bias.view(-1, 1, self.size)
         vectors = torch.baddbmm(bias, encoded, self.weight).relu().transpose(0, 1).flatten(1)
@@ -127,15 +131,15 @@ class Piecewise(nn.Module):
         self.register_buffer("edges", torch.special.ndtri(levels).repeat(numbers, 1))
 
     def forward(self, items: Tensor) -> Tensor:
-        gaps = self.edges.diff(dim=-1)
-        real = gaps > 0  # bins of width > 0 come first
-        last = real & ~torch.cat([real[:, 1:], torch.zeros_like(real[:, :1])], -1)
-        least = torch.zeros_like(gaps)
-        least[:, 0] = -math.inf
-        most = torch.where(last, math.inf, 1.0).to(gaps)
-        places = items.T[..., None] - self.edges[:, None, :-1]
-        places = places.mul_(torch.where(real, 1 / gaps, 0.0)[:, None])
-        return places.clamp_(least[:, None], most[:, None])
+        widths = self.edges.diff(dim=-1)
+        is_real = widths > 0  # bins of width > 0 come first
+        is_last = is_real & ~torch.cat([is_real[:, 1:], torch.zeros_like(is_real[:, :1])], -1)
+        lower = torch.zeros_like(widths)
+        lower[:, 0] = -math.inf
+        upper = torch.where(is_last, math.inf, 1.0).to(widths)
+        positions = items.T[..., None] - self.edges[:, None, :-1]
+        positions = positions.mul_(torch.where(is_real, 1 / widths, 0.0)[:, None])
+        return positions.clamp_(lower[:, None], upper[:, None])
 
     def fit(self, features: Tensor) -> None:
         """Set the edges to even quantiles of each column of ``features``, ``[items, numbers]``."""
@@ -148,12 +152,12 @@ class Piecewise(nn.Module):
             row[len(edges) :] = edges[-1]
 
 
-def number_embedding(width: int, embedding: Settings) -> NumberEmbedding:
+def number_embedding(width: int, embedding: EmbeddingSettings) -> NumberEmbedding:
     """Return the embedding with these settings; None leaves the features as they are."""
-    return NumberEmbedding(positive_int("width", width), **_named(embedding))
+    return NumberEmbedding(positive_int("width", width), **_settings_by_name(embedding))
 
 
-def _named(embedding: Settings) -> Mapping[str, Any]:
+def _settings_by_name(embedding: EmbeddingSettings) -> Mapping[str, Any]:
     return embedding if isinstance(embedding, Mapping) else {"kind": embedding}
 
 
@@ -170,7 +174,7 @@ class Embedding(nn.Module):
 
     def __init__(self, codes: int) -> None:
         super().__init__()
-        self.size = min(_LARGEST, round(1.6 * codes**0.56))
+        self.size = min(_MAX_SIZE, round(1.6 * codes**0.56))
         self.other = nn.Parameter(torch.zeros(self.size))
         self.own = nn.Embedding(codes + 1, self.size, padding_idx=0)  # row 0 gets no gradient
         nn.init.zeros_(self.own.weight)
@@ -198,17 +202,20 @@ class WithEmbeddings(nn.Module):
         self, make: Callable[..., nn.Module], codes: Sequence[int], *, numbers: int = 0
     ) -> None:
         super().__init__()
-        of_category = [column for column, count in enumerate(codes) if count]
-        of_number = [column for column, count in enumerate(codes) if not count]
-        of_number += range(len(codes), len(codes) + numbers)
-        self.register_buffer("categories", torch.tensor(of_category), persistent=False)
-        self.register_buffer("numbers", torch.tensor(of_number, dtype=torch.long), persistent=False)
-        embeddings = [Embedding(codes[column]) for column in of_category]
+        category_columns = [column for column, count in enumerate(codes) if count]
+        number_columns = [column for column, count in enumerate(codes) if not count]
+        number_columns += range(len(codes), len(codes) + numbers)
+        number_indices = torch.tensor(number_columns, dtype=torch.long)
+        self.register_buffer("categories", torch.tensor(category_columns), persistent=False)
+        self.register_buffer("numbers", number_indices, persistent=False)
+        embeddings = [Embedding(codes[column]) for column in category_columns]
         self.embeddings = nn.ModuleList(embeddings)
         if isinstance(make, partial) and getattr(make.func, "embeds_numbers", False):
-            given = _named(make.keywords.get("embedding"))  # applies to the numbers only
-            make = partial(make, embedding={**given, "numbers": len(of_number)})
-        self.model: Any = make(len(of_number) + sum(one.size for one in embeddings))
+            # the embedding of numbers applies to the number columns only
+            settings = _settings_by_name(make.keywords.get("embedding"))
+            make = partial(make, embedding={**settings, "numbers": len(number_columns)})
+        vector_sizes = [embedding.size for embedding in embeddings]
+        self.model: Any = make(len(number_columns) + sum(vector_sizes))
         self.pointwise = bool(getattr(self.model, "pointwise", False))
         self.batch_statistics = bool(getattr(self.model, "batch_statistics", False))
         if hasattr(self.model, "member_scores"):
@@ -227,8 +234,8 @@ class WithEmbeddings(nn.Module):
     def columns(self) -> Tensor:
         """For each input of the network, the feature column that it comes from, ``[inputs]``."""
         sizes = [embedding.size for embedding in self.embeddings]
-        of_vectors = self.categories.repeat_interleave(self.categories.new_tensor(sizes))
-        return torch.cat([self.numbers, of_vectors])
+        vector_columns = self.categories.repeat_interleave(self.categories.new_tensor(sizes))
+        return torch.cat([self.numbers, vector_columns])
 
     def inputs(self, features: Features, mask: Mask) -> Tensor:
         """Return the network's inputs: the numbers, then the vectors of the categories."""
@@ -243,10 +250,12 @@ def fit_embedding(model: nn.Module, features: Callable[[], Tensor]) -> None:
     ``features`` returns the transformed features of train, ``[items, width]``. It is called only if
     there are bins. ``model`` may be from code outside this project.
     """
-    inner = model.model if isinstance(model, WithEmbeddings) else model
-    embedding: Any = getattr(inner, "embedding", None)
-    if isinstance(encoding := getattr(embedding, "encoding", None), Piecewise):
-        given = features()
-        if isinstance(model, WithEmbeddings):
-            given = given[:, model.numbers]
-        encoding.fit(given[:, : embedding.numbers])
+    network = model.model if isinstance(model, WithEmbeddings) else model
+    embedding: Any = getattr(network, "embedding", None)
+    encoding = getattr(embedding, "encoding", None)
+    if not isinstance(encoding, Piecewise):
+        return
+    inputs = features()
+    if isinstance(model, WithEmbeddings):
+        inputs = inputs[:, model.numbers]
+    encoding.fit(inputs[:, : embedding.numbers])

@@ -22,18 +22,18 @@ class Packing(NamedTuple):
 
     Attributes:
         mask: ``[batch, list]``, True where an item exists.
-        places: ``[items]``, index of each packed item in the flattened batch; None if the padding
+        indices: ``[items]``, index of each packed item in the flattened batch; None if the padding
             is packed too.
         lengths: ``[batch]``, number of packed items of each list; None if the padding is packed
             too.
     """
 
     mask: Mask
-    places: Tensor | None = None
+    indices: Tensor | None = None
     lengths: list[int] | None = None
 
     @classmethod
-    def of(cls, mask: Mask) -> "Packing":
+    def from_mask(cls, mask: Mask) -> "Packing":
         """Return the packing for the lists of ``mask``."""
         if mask.is_cuda or torch.compiler.is_compiling():
             return cls(mask)
@@ -42,33 +42,43 @@ class Packing(NamedTuple):
     def pack(self, padded: Tensor) -> Tensor:
         """Map ``[batch, list, ...]`` to ``[items, ...]``; padding that is packed too becomes 0."""
         flat = padded.flatten(0, 1)
-        if self.places is not None:
-            return flat[self.places]
-        return flat.masked_fill(~self.mask.flatten()[(..., *[None] * (flat.dim() - 1))], 0)
+        if self.indices is not None:
+            return flat[self.indices]
+        is_padding = ~self.mask.flatten()
+        return flat.masked_fill(is_padding[(..., *[None] * (flat.dim() - 1))], 0)
 
     def unpack(self, items: Tensor) -> Tensor:
         """Map ``[items, ...]`` to ``[batch, list, ...]``, 0 on padding that was not packed."""
         shape = (*self.mask.shape, *items.shape[1:])
-        if self.places is None:
+        if self.indices is None:
             return items.view(shape)
         flat = items.new_zeros(self.mask.numel(), *items.shape[1:])
-        return flat.index_copy(0, self.places, items).view(shape)
+        return flat.index_copy(0, self.indices, items).view(shape)
 
 
-def in_parts(items: Tensor, rows: int) -> Sequence[Tensor]:
-    """Split ``items`` into parts of at most ``rows`` rows; do not split during an export."""
-    exporting = getattr(torch.compiler, "is_exporting", None)  # torch 2.6 does not have it
-    return [items] if exporting and exporting() else items.split(max(1, rows))
+def split_rows(items: Tensor, rows: int) -> Sequence[Tensor]:
+    """Split ``items`` into chunks of at most ``rows`` rows; do not split during an export."""
+    is_exporting = getattr(torch.compiler, "is_exporting", None)  # torch 2.6 does not have it
+    if is_exporting and is_exporting():
+        return [items]
+    return items.split(max(1, rows))
 
 
 def sizes_tuple(setting: str, sizes: Iterable[int], *, least: int = 1) -> tuple[int, ...]:
     """Return layer sizes as a tuple, checked.
 
-    ``ConfigError``: there are fewer than ``least`` sizes, or one is not an integer >= 1.
+    Args:
+        setting: the name of the setting, for messages.
+        sizes: the layer sizes.
+        least: the least number of sizes.
+
+    Raises:
+        ConfigError: there are fewer than ``least`` sizes, or one is not an integer >= 1.
     """
     if isinstance(sizes, str) or is_number(sizes):
         raise ConfigError(f"{setting}={sizes} is not a list: write '{setting}=[{sizes}]'")
-    if len(sizes := list(sizes)) < least:
+    sizes = list(sizes)
+    if len(sizes) < least:
         raise ConfigError(f"{setting}=[] leaves no layer: name a size, or use model=linear")
     return tuple(positive_int(f"{setting}[{i}]", size) for i, size in enumerate(sizes))
 
@@ -114,7 +124,8 @@ class Dropout(nn.Module):
         super().__init__()
         if not 0 <= rate < 1:
             raise ConfigError(f"dropout={rate} is out of range: write a number in [0, 1)")
-        self.rate, self.inplace = float(rate), inplace
+        self.rate = float(rate)
+        self.inplace = inplace
 
     def forward(self, values: Tensor) -> Tensor:
         """Apply dropout to ``values`` of any shape."""
@@ -122,8 +133,8 @@ class Dropout(nn.Module):
             return values
         if values.device.type != "cpu" or torch.compiler.is_compiling():
             return functional.dropout(values, self.rate)  # one kernel; dropout in place takes three
-        keep = keep_factors(values.shape, self.rate).to(values.dtype)
-        return values.mul_(keep) if self.inplace else values * keep
+        factors = keep_factors(values.shape, self.rate).to(values.dtype)
+        return values.mul_(factors) if self.inplace else values * factors
 
 
 def dense_layers(
@@ -136,7 +147,8 @@ def dense_layers(
 ) -> nn.Sequential:
     """Return an input layer norm, if set, then linear layer, activation and dropout per size."""
     layers: list[nn.Module] = [nn.LayerNorm(width)] if input_norm else []
-    for size_in, size_out in zip([width, *sizes], sizes, strict=False):
+    input_sizes = [width, *sizes][:-1]
+    for size_in, size_out in zip(input_sizes, sizes, strict=True):
         layers += [nn.Linear(size_in, size_out), activation_module(activation), Dropout(dropout)]
     return nn.Sequential(*layers)
 
@@ -162,9 +174,9 @@ def attend(projected: Tensor, packing: Packing, *, heads: int, rate: float) -> T
     padded = packing.unpack(projected)  # [batch, list, 3 * size]
     query, key, value = padded.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
     # A list of no items attends to its padding, because attention over nothing could be NaN.
-    seen = mask | ~mask.any(-1, keepdim=True)
+    attended_items = mask | ~mask.any(-1, keepdim=True)
     attended = functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=seen[:, None, None, :], dropout_p=rate
+        query, key, value, attn_mask=attended_items[:, None, None, :], dropout_p=rate
     )
     return attended.transpose(1, 2).flatten(-2).flatten(0, 1)
 
@@ -208,7 +220,8 @@ class Encoder(nn.Module):
         self, size: int, *, blocks: int, heads: int, feed_forward: int, dropout: float | int
     ) -> None:
         super().__init__()
-        positive_int("blocks", blocks), positive_int("feed_forward", feed_forward)
+        positive_int("blocks", blocks)
+        positive_int("feed_forward", feed_forward)
         if size % positive_int("heads", heads):
             raise ConfigError(
                 f"heads={heads} does not divide the hidden size {size}: change heads or the last "
@@ -251,6 +264,6 @@ def xavier_uniform(model: nn.Module) -> None:
     """
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2:
-            parts = parameter.chunk(3) if name.endswith("in_proj.weight") else (parameter,)
-            for part in parts:
-                nn.init.xavier_uniform_(part)
+            matrices = parameter.chunk(3) if name.endswith("in_proj.weight") else (parameter,)
+            for matrix in matrices:
+                nn.init.xavier_uniform_(matrix)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from ltr.models.embeddings import Settings, number_embedding
+from ltr.models.embeddings import EmbeddingSettings, number_embedding
 from ltr.models.layers import (
     Packing,
     ScoringHead,
@@ -29,6 +29,9 @@ class MLP(nn.Module):
         input_norm: apply a layer norm to the input.
         embedding: settings of the ``NumberEmbedding`` of the features, or its ``kind``.
         output_activation: the activation applied to the score.
+
+    Raises:
+        ConfigError: a setting is out of range.
     """
 
     pointwise = True
@@ -42,22 +45,26 @@ class MLP(nn.Module):
         activation: str | None = "relu",
         dropout: float | int = 0.0,
         input_norm: bool = False,
-        embedding: Settings = None,
+        embedding: EmbeddingSettings = None,
         output_activation: str | None = None,
     ) -> None:
         super().__init__()
-        numbers = number_embedding(width, embedding)
+        number_inputs = number_embedding(width, embedding)
         sizes = sizes_tuple("hidden_sizes", hidden_sizes, least=0)
         self.layers = dense_layers(
-            numbers.outputs, sizes, activation=activation, dropout=dropout, input_norm=input_norm
+            number_inputs.outputs,
+            sizes,
+            activation=activation,
+            dropout=dropout,
+            input_norm=input_norm,
         )
-        self.head = ScoringHead((numbers.outputs, *sizes)[-1], output_activation)
+        self.head = ScoringHead((number_inputs.outputs, *sizes)[-1], output_activation)
         xavier_uniform(self)
-        self.embedding = numbers  # set after xavier_uniform, to keep its own initialisation
+        self.embedding = number_inputs  # set after xavier_uniform, to keep its own initialisation
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Return scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
-        packing = Packing.of(mask)
+        packing = Packing.from_mask(mask)
         return self.head(self.layers(self.embedding(packing.pack(features))), packing)
 
 

@@ -6,18 +6,18 @@ import torch
 from torch import Tensor, nn
 
 from ltr.knobs import positive_int
-from ltr.models.embeddings import Settings, number_embedding
+from ltr.models.embeddings import EmbeddingSettings, number_embedding
 from ltr.models.layers import (
     Dropout,
     Packing,
     activation_module,
-    in_parts,
     sizes_tuple,
+    split_rows,
     xavier_uniform,
 )
 from ltr.typing import Features, Mask, Ranks, Scores
 
-_ROWS = 1 << 16  # most pairs of an item and a member that ``forward`` scores at once
+_MAX_ROWS = 1 << 16  # pairs of an item and a member that ``forward`` scores at once
 
 
 class TabM(nn.Module):
@@ -32,8 +32,20 @@ class TabM(nn.Module):
     average of several runs of an ``MLP``.
 
     The score of an item is the mean of the members' scores. Training minimises the mean of the
-    members' losses: each member learns to rank by itself, and that is why averaging helps. The
-    other settings are those of ``MLP``.
+    members' losses: each member learns to rank by itself, and that is why averaging helps.
+
+    Args:
+        width: number of features of an item.
+        members: number of networks.
+        mini: share everything but the first scaling and the heads.
+        hidden_sizes: sizes of the hidden layers, at least one.
+        activation: the activation after each hidden layer.
+        dropout: dropout rate after each hidden layer.
+        embedding: settings of the ``NumberEmbedding`` of the features, or its ``kind``.
+        output_activation: the activation applied to the score.
+
+    Raises:
+        ConfigError: a setting is out of range.
     """
 
     pointwise = True
@@ -48,46 +60,52 @@ class TabM(nn.Module):
         hidden_sizes: Sequence[int] = (128, 128),
         activation: str | None = "relu",
         dropout: float | int = 0.1,
-        embedding: Settings = None,
+        embedding: EmbeddingSettings = None,
         output_activation: str | None = None,
     ) -> None:
         super().__init__()
-        numbers = number_embedding(width, embedding)
+        number_inputs = number_embedding(width, embedding)
         sizes = sizes_tuple("hidden_sizes", hidden_sizes)
         self.members = positive_int("members", members)
-        entry = Scaling(members, numbers.outputs)
-        layers: list[nn.Module] = [entry]
-        for size_in, size_out in zip([numbers.outputs, *sizes], sizes, strict=False):
-            scaled = [] if mini or len(layers) == 1 else [Scaling(members, size_in)]
-            linear = (
-                nn.Linear(size_in, size_out) if mini else SharedLinear(members, size_in, size_out)
-            )
-            layers += [*scaled, linear, activation_module(activation), Dropout(dropout)]
+        first_scaling = Scaling(members, number_inputs.outputs)
+        layers: list[nn.Module] = [first_scaling]
+        input_sizes = [number_inputs.outputs, *sizes[:-1]]
+        for size_in, size_out in zip(input_sizes, sizes, strict=True):
+            if mini:
+                layers.append(nn.Linear(size_in, size_out))
+            else:
+                if len(layers) > 1:
+                    layers.append(Scaling(members, size_in))
+                layers.append(SharedLinear(members, size_in, size_out))
+            layers += [activation_module(activation), Dropout(dropout)]
         self.layers = nn.Sequential(*layers)
         xavier_uniform(self)
         self.heads = Heads(members, sizes[-1], output_activation)
-        self.embedding = numbers  # set late, like the heads, to keep its initialisation
+        self.embedding = number_inputs  # set late, like the heads, to keep its initialisation
         with torch.no_grad():
-            first = entry.scale.view(members, -1)
-            if numbers.numbers:
-                vectors = torch.randn(members, numbers.numbers)  # one factor for each feature
-                rest = torch.randn(members, width - numbers.numbers)
-                first.copy_(torch.cat([vectors.repeat_interleave(numbers.size, 1), rest], 1))
-            else:
-                first.copy_(2.0 * torch.randint(0, 2, first.shape) - 1)
+            first_scaling.scale.copy_(self._draw_first_scale(width).flatten())
+
+    def _draw_first_scale(self, width: int) -> Tensor:
+        """Return the initial ``r`` of the first layer, ``[members, inputs]``."""
+        embedding = self.embedding
+        if not embedding.numbers:
+            return 2.0 * torch.randint(0, 2, (self.members, embedding.outputs)) - 1
+        embedded = torch.randn(self.members, embedding.numbers)  # one factor for each feature
+        unchanged = torch.randn(self.members, width - embedding.numbers)
+        return torch.cat([embedded.repeat_interleave(embedding.size, 1), unchanged], 1)
 
     def member_scores(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Tensor:
         """Return each member's scores, ``[members, batch, list]``, 0 where ``mask`` is False."""
-        packing = Packing.of(mask)
-        return self._unpacked(self._scores(packing.pack(features)), packing)
+        packing = Packing.from_mask(mask)
+        return self._unpack(self._scores(packing.pack(features)), packing)
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Return scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
-        packing = Packing.of(mask)
+        packing = Packing.from_mask(mask)
         items = packing.pack(features)
-        parts = in_parts(items, _ROWS // self.members)
-        means = torch.cat([self._scores(part).mean(0, keepdim=True) for part in parts], -1)
-        return self._unpacked(means, packing)[0]
+        chunks = split_rows(items, _MAX_ROWS // self.members)
+        means = torch.cat([self._scores(chunk).mean(0, keepdim=True) for chunk in chunks], -1)
+        return self._unpack(means, packing)[0]
 
     def _scores(self, items: Tensor) -> Tensor:
         """Return the members' scores of packed items ``[items, width]``, ``[members, items]``."""
@@ -95,7 +113,7 @@ class TabM(nn.Module):
         scores: Tensor = self.heads(self.layers(inputs))
         return scores
 
-    def _unpacked(self, scores: Tensor, packing: Packing) -> Tensor:
+    def _unpack(self, scores: Tensor, packing: Packing) -> Tensor:
         padded = packing.unpack(scores.T).permute(2, 0, 1)
         return padded.masked_fill(~packing.mask, 0)
 
@@ -135,13 +153,13 @@ class Heads(nn.Module):
         self.weight = nn.Parameter(torch.empty(members, size))
         self.bias = nn.Parameter(torch.zeros(members))
         self.activation = activation_module(output_activation)
-        nn.init.uniform_(self.weight, -((6 / (size + 1)) ** 0.5), (6 / (size + 1)) ** 0.5)  # Xavier
+        bound = (6 / (size + 1)) ** 0.5  # Xavier's
+        nn.init.uniform_(self.weight, -bound, bound)
 
     def forward(self, items: Tensor) -> Tensor:
         """Map ``[members, items, size]`` to scores ``[members, items]``."""
         with torch.autocast(items.device.type, enabled=False):  # 8-bit mantissas would tie items
             wide = items.to(self.weight.dtype)
-            scores: Tensor = torch.baddbmm(
-                self.bias[:, None, None], wide, self.weight[..., None]
-            ).squeeze(-1)
-            return self.activation(scores)
+            bias = self.bias[:, None, None]
+            scores: Tensor = torch.baddbmm(bias, wide, self.weight[..., None])
+            return self.activation(scores.squeeze(-1))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ltr.errors import ConfigError
 from ltr.knobs import check_choice, positive_int
-from ltr.models.embeddings import Settings, number_embedding
+from ltr.models.embeddings import EmbeddingSettings, number_embedding
 from ltr.models.layers import (
     Encoder,
     Packing,
@@ -97,17 +97,20 @@ class ContextAwareTransformer(nn.Module):
         dropout: float | int = 0.1,
         position: str | None = None,
         max_rank: int = 240,
-        embedding: Settings = None,
+        embedding: EmbeddingSettings = None,
         output_activation: str | None = None,
     ) -> None:
         super().__init__()
-        numbers = number_embedding(width, embedding)
+        number_inputs = number_embedding(width, embedding)
         sizes = sizes_tuple("fc_sizes", fc_sizes, least=0)
-        size = (numbers.outputs, *sizes)[-1]
+        size = (number_inputs.outputs, *sizes)[-1]
         self.layers = dense_layers(
-            numbers.outputs, sizes, activation=fc_activation, dropout=fc_dropout,
+            number_inputs.outputs,
+            sizes,
+            activation=fc_activation,
+            dropout=fc_dropout,
             input_norm=input_norm,
-        )  # fmt: skip
+        )
         if position is not None:
             check_choice("position", position, ("fixed", "learned"))
         self.position: nn.Module | None = None
@@ -120,7 +123,7 @@ class ContextAwareTransformer(nn.Module):
         )
         self.head = ScoringHead(size, output_activation)
         xavier_uniform(self)
-        self.embedding = numbers  # set after xavier_uniform, to keep its own initialisation
+        self.embedding = number_inputs  # set after xavier_uniform, to keep its own initialisation
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Return scores ``[batch, list]``, 0 where ``mask`` is False.
@@ -128,7 +131,7 @@ class ContextAwareTransformer(nn.Module):
         ``ranks`` count from 1 and may be anything on padding; they are used only if ``position`` is
         set.
         """
-        packing = Packing.of(mask)
+        packing = Packing.from_mask(mask)
         hidden = self.layers(self.embedding(packing.pack(features)))
         if self.position is not None:
             if ranks is None:

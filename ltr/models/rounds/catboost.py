@@ -12,7 +12,7 @@ import torch
 
 from ltr.arrays import Floats, Reals
 from ltr.data.batches import ItemTensors
-from ltr.models.rounds.model import FitData, Importances, Round, single
+from ltr.models.rounds.model import FitData, Importances, Round, to_float32
 from ltr.models.rounds.trees import RESERVED, BoostedTrees
 
 
@@ -35,53 +35,64 @@ class CatBoost(BoostedTrees):
         "only symmetric trees can be cut at the best round: leave it out, or use model=lightgbm "
         "(grown by leaf) or model=xgboost (by level)": "grow_policy",
     }
-    takes_losses = False
+    accepts_losses = False
 
     def grow(self, data: FitData) -> Iterator[Round]:
         """Do all rounds in one call, then yield them one by one."""
-        gpu, train, threads = data.train.device.type == "cuda", data.train, torch.get_num_threads()
+        booster = self._fit(data)
+        zeros = {
+            split: np.zeros(len(lists.labels), np.float32) for split, lists in data.scored.items()
+        }
+        latest = self.round(data, booster, 0, zeros)
+        yield latest
+        stages = {
+            split: booster.staged_predict(self._table(lists), thread_count=torch.get_num_threads())
+            for split, lists in data.scored.items()
+        }
+        for trees in range(1, data.settings.epochs + 1):
+            if trees <= booster.tree_count_:
+                scores = {split: to_float32(next(stage)) for split, stage in stages.items()}
+                latest = self.round(data, booster, trees, scores)
+            yield latest
+
+    def _fit(self, data: FitData) -> Any:
+        """Return the booster of all rounds; without rounds, it is not fitted."""
+        train = data.train
+        on_gpu = train.device.type == "cuda"
+        threads = torch.get_num_threads()
         params = self.params | {
             "loss_function": self.own_objective(),
             "iterations": data.settings.epochs,
             "random_seed": data.settings.seed,
             "thread_count": threads,
-            "task_type": "GPU" if gpu else "CPU",
+            "task_type": "GPU" if on_gpu else "CPU",
             "allow_writing_files": False,
             "logging_level": "Silent",
         }
-
-        def table(of: ItemTensors) -> Any:
-            return with_categories(of.features.cpu().numpy(), self.categories)
-
         booster = self.module.CatBoost(params)
         if data.settings.epochs:
             pool = self.module.Pool(
-                table(train), train.labels.cpu().numpy(),
-                cat_features=self.categories or None, group_weight=data.weights_of_items,
-                group_id=np.repeat(np.arange(len(train)), train.lengths), thread_count=threads,
-            )  # fmt: skip
-            goes_on = SimpleNamespace(after_iteration=lambda _: not data.stop())
-            booster.fit(pool, callbacks=None if gpu else [goes_on])  # a GPU has no callbacks
-        zeros = {split: np.zeros(len(p.labels), np.float32) for split, p in data.scored.items()}
-        this = self.round(data, booster, 0, zeros)
-        yield this
-        stages = {
-            split: booster.staged_predict(table(part), thread_count=threads)
-            for split, part in data.scored.items()
-        }
-        for trees in range(1, data.settings.epochs + 1):
-            if trees <= booster.tree_count_:
-                this = self.round(
-                    data, booster, trees, {s: single(next(stages[s])) for s in stages}
-                )
-            yield this
+                self._table(train),
+                train.labels.cpu().numpy(),
+                cat_features=self.categories or None,
+                group_weight=data.weights_of_items,
+                group_id=np.repeat(np.arange(len(train)), train.lengths),
+                thread_count=threads,
+            )
+            stop_on_request = SimpleNamespace(after_iteration=lambda _: not data.stop())
+            callbacks = None if on_gpu else [stop_on_request]  # a GPU has no callbacks
+            booster.fit(pool, callbacks=callbacks)
+        return booster
 
-    def written(self, booster: Any, trees: int) -> bytes:
-        part = booster.copy()
-        part.shrink(ntree_end=trees)
+    def _table(self, lists: ItemTensors) -> Any:
+        return with_categories(lists.features.cpu().numpy(), self.categories)
+
+    def to_bytes(self, booster: Any, trees: int) -> bytes:
+        shrunk = booster.copy()
+        shrunk.shrink(ntree_end=trees)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "booster.cbm"
-            part.save_model(str(path), format="cbm")
+            shrunk.save_model(str(path), format="cbm")
             return path.read_bytes()
 
     def count_leaves(self, booster: Any) -> int:
@@ -98,14 +109,13 @@ class CatBoost(BoostedTrees):
     def load(self, content: bytes) -> Any:
         booster = self.module.CatBoost()
         booster.load_model(blob=content)
-        self.expect_same(len(booster.feature_names_) == self.width, "features")
-        self.expect_same(booster.get_cat_feature_indices() == self.categories, "categories")
+        self.check_match(len(booster.feature_names_) == self.width, "features")
+        self.check_match(booster.get_cat_feature_indices() == self.categories, "categories")
         return booster
 
     def score_with(self, booster: Any, items: Floats) -> Reals:
-        threads = torch.get_num_threads()
         table = with_categories(items, self.categories)
-        return booster.predict(table, thread_count=threads)
+        return booster.predict(table, thread_count=torch.get_num_threads())
 
 
 def with_categories(items: Floats, categories: Sequence[int]) -> Any:

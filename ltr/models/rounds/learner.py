@@ -3,7 +3,7 @@
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 
 from ltr.data.batches import ItemTensors
 from ltr.errors import ConfigError
-from ltr.models.rounds.model import FitData, RoundModel
+from ltr.models.rounds.model import FitData, Round, RoundModel
 from ltr.training.checkpoint import fitting
 from ltr.training.evaluation import check_finite
 from ltr.training.hooks import progress_bar
@@ -22,9 +22,9 @@ from ltr.typing import Loss
 
 log = logging.getLogger(__name__)
 
-_LINES = 20  # about this many lines in the log of a whole run
+_LOG_LINES = 20  # about this many in the log of a whole run
 # Settings of the neural trainer that these models do not support, with their defaults.
-_UNUSED: dict[str, Any] = {
+_UNSUPPORTED: dict[str, Any] = {
     "warmup": 0, "clip": None, "l1": 0, "l2": 0, "compile": False, "precision": "float32",
     "augment": {"noise": 0},
 }  # fmt: skip
@@ -43,9 +43,11 @@ class RoundLearner:
 
     def __init__(self, model: RoundModel, loss: Loss | None, monitor: Monitor) -> None:
         """``loss`` is the objective; None: the model's own objective."""
-        self.model, self.loss, self.monitor = model, loss, monitor
+        self.model = model
+        self.loss = loss
+        self.monitor = monitor
         self._states: dict[Path, Callable[[], Any]] = {}  # states of best and last round
-        self._there = 0  # rounds that the resumed run's checkpoint already has
+        self._saved_rounds = 0  # rounds that the resumed run's checkpoint already has
 
     def fit(self, data: Mapping[str, ItemTensors]) -> None:
         """Fit ``data["train"]``, and select the best round on ``data["vali"]``.
@@ -53,13 +55,13 @@ class RoundLearner:
         The rounds so far are also saved if a score is not finite (``TrainingError``) or if the user
         stops the fit (``Interrupted``).
         """
-        monitor, settings = self.monitor, self.monitor.settings
+        monitor = self.monitor
+        settings = monitor.settings
         if monitor.done:
             monitor.replay()
             return
-        self._there = monitor.progress.epoch
+        self._saved_rounds = monitor.progress.epoch
         monitor.restart()
-        done = monitor.progress
         with (
             monitor.open() as interruption,
             progress_bar(total=settings.epochs, desc="rounds") as bar,
@@ -75,47 +77,61 @@ class RoundLearner:
                 )
             )
             for number in itertools.count():  # 0 is the start
-                started = time.perf_counter()
-                try:
-                    this = next(rounds)
-                    row: dict[str, float] = {"epoch": number, **this.columns}
-                    for split in monitor.splits:
-                        scores, part = torch.tensor(this.scores[split]), data[split]
-                        whose, remedy = f"{self.model.makes}'", self.model.not_finite
-                        check_finite(scores, part, whose=whose, remedy=remedy)
-                        row |= monitor.measure(split, part, scores)
-                except Exception:  # keep the rounds before it
-                    self._keep()
-                    raise
-                done.epoch = number
-                row["seconds"] = time.perf_counter() - started
+                latest, row = self._measured_round(number, rounds, data)
                 bar.update(number > 0)
-                better = monitor.add(row)
-                self._states[monitor.last] = this.state
-                if better:
-                    self._states[monitor.best] = this.state
-                ends = monitor.done or interruption.signum is not None
-                if ends or not number or monitor.due:
-                    self._keep()
+                is_best = monitor.add(row)
+                self._states[monitor.last] = latest.state
+                if is_best:
+                    self._states[monitor.best] = latest.state
+                is_end = monitor.done or interruption.signum is not None
+                if is_end or number == 0 or monitor.due:
+                    self._save_checkpoints()
                     monitor.write()
-                told = ends or number % max(1, settings.epochs // _LINES) == 0
-                monitor.publish(row, sentence(row, settings.epochs) if told else None)
+                is_logged = is_end or number % max(1, settings.epochs // _LOG_LINES) == 0
+                monitor.publish(row, sentence(row, settings.epochs) if is_logged else None)
                 if interruption.signum is not None:
                     raise Interrupted(interruption.signum)
-                if ends:
+                if is_end:
                     return
 
-    def _keep(self) -> None:
+    def _measured_round(
+        self, number: int, rounds: Iterator[Round], data: Mapping[str, ItemTensors]
+    ) -> tuple[Round, dict[str, float]]:
+        """Do the next round; return it and its row of the history.
+
+        If the round fails, save the rounds before it.
+        """
+        started = time.perf_counter()
+        try:
+            latest = next(rounds)
+            row: dict[str, float] = {"epoch": number, **latest.columns}
+            for split in self.monitor.splits:
+                scores = torch.tensor(latest.scores[split])
+                check_finite(
+                    scores,
+                    data[split],
+                    whose=f"{self.model.makes}'",
+                    remedy=self.model.nonfinite_remedy,
+                )
+                row |= self.monitor.measure(split, data[split], scores)
+        except Exception:
+            self._save_checkpoints()
+            raise
+        self.monitor.progress.epoch = number
+        row["seconds"] = time.perf_counter() - started
+        return latest, row
+
+    def _save_checkpoints(self) -> None:
         """Write ``last.pt`` and, once there is a best round, ``best.pt``.
 
         An existing checkpoint of more rounds is kept, because this fit will reach those rounds too.
         """
         monitor = self.monitor
-        if monitor.progress.epoch < self._there and not monitor.done:
+        if monitor.progress.epoch < self._saved_rounds and not monitor.done:
             return
         for path in (monitor.best, monitor.last):
             if path in self._states:
-                self.model.take(self._states[path]())
+                self.model.restore(self._states[path]())
                 monitor.save(path, {"model": self.model.state_dict()})
 
     def resume(self, content: Mapping[str, Any]) -> None:
@@ -125,18 +141,23 @@ class RoundLearner:
             if self.monitor.done:
                 self.model.load_state_dict(content["model"])
                 return
-        log.info("not finished: it starts over, and does the same rounds")
+        log.info("the run is not finished: it starts over, and does the same rounds")
 
 
 def check_rounds(model: Any, loss: Loss | None, settings: Settings) -> None:
     """Raise ``ConfigError`` if ``model`` does not support the loss or one of the settings."""
-    given = [name for name, value in _UNUSED.items() if getattr(settings, name) != value]
-    if given:
-        raise ConfigError(f"{', '.join(given)}: {model.title} does not support this, leave it out")
-    own = f"{model.title} fits its own {model.own_objective()}"
-    if loss is not None and not model.takes_losses:
-        raise ConfigError(f"{own}: leave out loss=..., or choose model=lightgbm or model=xgboost")
+    unsupported = [
+        name for name, default in _UNSUPPORTED.items() if getattr(settings, name) != default
+    ]
+    if unsupported:
+        names = ", ".join(unsupported)
+        raise ConfigError(f"{names}: {model.title} does not support this, leave it out")
+    fits_itself = f"{model.title} fits its own {model.own_objective()}"
+    if loss is not None and not model.accepts_losses:
+        raise ConfigError(
+            f"{fits_itself}: leave out loss=..., or choose model=lightgbm or model=xgboost"
+        )
     if loss is not None and model.objective is not None:
         raise ConfigError(f"model.objective={model.objective} and a loss: give one of them")
     if loss is None and settings.empty_lists != "keep":
-        raise ConfigError(f"empty_lists={settings.empty_lists}: {own}: leave it out")
+        raise ConfigError(f"empty_lists={settings.empty_lists}: {fits_itself}: leave it out")

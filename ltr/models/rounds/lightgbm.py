@@ -1,7 +1,7 @@
 """LightGBM: boosted trees grown leaf by leaf."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -9,11 +9,12 @@ import torch
 from ltr.arrays import Doubles, Floats, Reals
 from ltr.data.batches import ItemTensors
 from ltr.errors import DataError
-from ltr.models.rounds.model import FitData, Importances, Round, check_whole_labels, single
+from ltr.models.rounds.model import FitData, Importances, Round, check_whole_labels, to_float32
 from ltr.models.rounds.trees import BoostedTrees
 
 _LONGEST_LIST = 10_000  # items, of its objective lambdarank
-_MOST = 1022  # LightGBM also gets the gain of the next grade: 2^1023 fits float64, 2^1024 not
+# LightGBM also gets the gain of the next grade: 2^1023 fits float64, 2^1024 does not.
+_LARGEST_LABEL = 1022
 
 
 class LightGBM(BoostedTrees):
@@ -28,8 +29,26 @@ class LightGBM(BoostedTrees):
     objectives = ("lambdarank", "rank_xendcg")
 
     def grow(self, data: FitData) -> Iterator[Round]:
-        own = {"bagging_freq": int(self.params.get("bagging_fraction", 1) < 1)} | self.params
-        params = own | {
+        user_params = {
+            "bagging_freq": int(self.params.get("bagging_fraction", 1) < 1)
+        } | self.params
+        params = user_params | self._run_params(data)
+        train = self._dataset(data.train, params, weight=data.weights_of_items)
+        booster = self.module.Booster(dict(params), train)
+        valid_splits = [split for split in data.scored if split != "train"]
+        for split in valid_splits:
+            valid = self._dataset(data.scored[split], params, reference=train)
+            booster.add_valid(valid, split)
+        written_params = booster.model_to_string().partition("\nparameters:")[2]
+        self.check_parameters(user_params, re.findall(r"(?m)^\[(\w+):", written_params))
+        while True:
+            scores = _current_scores(booster, valid_splits, with_train="train" in data.scored)
+            yield self.round(data, booster, booster.current_iteration(), scores)
+            booster.update(fobj=data.objective)
+
+    def _run_params(self, data: FitData) -> dict[str, Any]:
+        """Return the parameters that the run sets; ``DataError`` if the objective cannot fit."""
+        params: dict[str, Any] = {
             "objective": "none",
             "metric": "none",
             "seed": data.settings.seed,
@@ -39,49 +58,31 @@ class LightGBM(BoostedTrees):
             "feature_pre_filter": False,
             "verbosity": -1,
         }
-        if data.loss is None:
-            what, instead = f"LightGBM's {self.own_objective()}", "boost with a loss: loss=ranknet"
-            check_whole_labels(data.train, what, most=_MOST, instead=instead)
-            if self.own_objective() == "lambdarank":
-                _check_lengths(data.train)
-            gains = [2.0**grade - 1 for grade in range(int(data.train.labels.max()) + 2)]
-            params |= {"objective": self.own_objective(), "label_gain": gains}
+        if data.loss is not None:
+            return params
+        objective = self.own_objective()
+        check_whole_labels(
+            data.train,
+            f"LightGBM's {objective}",
+            largest=_LARGEST_LABEL,
+            remedy="boost with a loss: loss=ranknet",
+        )
+        if objective == "lambdarank":
+            _check_lengths(data.train)
+        gains = [2.0**grade - 1 for grade in range(int(data.train.labels.max()) + 2)]
+        return params | {"objective": objective, "label_gain": gains}
 
-        def lists(of: ItemTensors, **more: Any) -> Any:
-            return self.module.Dataset(
-                of.features.cpu().numpy(),
-                of.labels.cpu().numpy(),
-                group=of.lengths,
-                categorical_feature=self.categories or "auto",  # auto finds none in an array
-                params=dict(params),
-                **more,
-            )
+    def _dataset(self, lists: ItemTensors, params: dict[str, Any], **options: Any) -> Any:
+        return self.module.Dataset(
+            lists.features.cpu().numpy(),
+            lists.labels.cpu().numpy(),
+            group=lists.lengths,
+            categorical_feature=self.categories or "auto",  # auto finds none in an array
+            params=dict(params),
+            **options,
+        )
 
-        train = lists(data.train, weight=data.weights_of_items)
-        booster = self.module.Booster(dict(params), train)
-        watched = [split for split in data.scored if split != "train"]
-        for split in watched:
-            booster.add_valid(lists(data.scored[split], reference=train), split)
-        known = booster.model_to_string().partition("\nparameters:")[2]
-        self.check_known(own, re.findall(r"(?m)^\[(\w+):", known))
-
-        # LightGBM passes its current scores to a metric function, one split after another.
-        shown: list[Floats] = []
-
-        def keep(scores: Doubles, _: Any) -> tuple[str, float, bool]:
-            shown.append(single(scores))
-            return "kept", 0.0, True
-
-        while True:
-            shown.clear()
-            booster.eval_valid(keep)
-            if "train" in data.scored:
-                booster.eval_train(keep)
-            scores = dict(zip([*watched, "train"], shown, strict=False))
-            yield self.round(data, booster, booster.current_iteration(), scores)
-            booster.update(fobj=data.objective)
-
-    def written(self, booster: Any, trees: int) -> bytes:
+    def to_bytes(self, booster: Any, trees: int) -> bytes:
         return booster.model_to_string(num_iteration=trees).encode()
 
     def count_leaves(self, booster: Any) -> int:
@@ -94,7 +95,7 @@ class LightGBM(BoostedTrees):
 
     def load(self, content: bytes) -> Any:
         booster = self.module.Booster(model_str=content.decode())
-        self.expect_same(booster.num_feature() == self.width, "features")
+        self.check_match(booster.num_feature() == self.width, "features")
         return booster
 
     def score_with(self, booster: Any, items: Floats) -> Reals:
@@ -111,3 +112,19 @@ def _check_lengths(train: ItemTensors) -> None:
             "model.objective=rank_xendcg, boost with a loss (loss=ranknet), choose model=xgboost, "
             "or leave items of it out"
         )
+
+
+def _current_scores(
+    booster: Any, valid_splits: Sequence[str], *, with_train: bool
+) -> dict[str, Floats]:
+    """Return the scores of the items of each split, which LightGBM passes to a metric function."""
+    collected: list[Floats] = []
+
+    def collect(scores: Doubles, _: Any) -> tuple[str, float, bool]:
+        collected.append(to_float32(scores))
+        return "collected", 0.0, True
+
+    booster.eval_valid(collect)  # one call for each split, in order
+    if with_train:
+        booster.eval_train(collect)
+    return dict(zip([*valid_splits, "train"], collected, strict=False))

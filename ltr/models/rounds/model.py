@@ -19,7 +19,7 @@ from ltr.models.rounds.objective import LossObjective
 from ltr.training.settings import Settings
 from ltr.typing import Features, Loss, Mask, Ranks, Scores
 
-Numbers = Mapping[str, Doubles]
+Arrays = Mapping[str, Doubles]  # by name
 
 
 class Importances(NamedTuple):
@@ -34,7 +34,7 @@ class FitData:
     """The data that a model is fitted to, and the settings of the fit."""
 
     train: ItemTensors
-    scored: Mapping[str, ItemTensors]  # the splits that every round scores, see Round.scores
+    scored: Mapping[str, ItemTensors]  # the splits to evaluate after each round
     settings: Settings  # ``epochs`` is the largest number of rounds; the start does not count
     loss: Loss | None = None  # the loss to fit; None: the model's own objective
     stop: Callable[[], bool] = lambda: False  # for a library that does all rounds in one call
@@ -53,21 +53,27 @@ class FitData:
         """The loss in the form that boosting libraries expect; None: the model's own objective."""
         if self.loss is None:
             return None
-        s = self.settings
-        how: Any = {"empty": s.empty_lists, "items": s.evaluation_items, "seed": s.seed}
-        return LossObjective(self.loss, self.train, **how)
+        return LossObjective(
+            self.loss,
+            self.train,
+            empty=self.settings.empty_lists,
+            items=self.settings.evaluation_items,
+            seed=self.settings.seed,
+        )
 
     @property
     def weights_of_items(self) -> Floats | None:
         """The entry of ``weights`` for each item's list, ``[items]``; None: all equal."""
-        return None if self.weights is None else np.repeat(self.weights, self.train.lengths)
+        if self.weights is None:
+            return None
+        return np.repeat(self.weights, self.train.lengths)
 
 
 class Round(NamedTuple):
     """The result of a fit after a round."""
 
     scores: Mapping[str, Reals]  # split of FitData.scored -> the scores of its items
-    state: Callable[[], Any]  # gives the input of ``RoundModel.take``, even after more rounds
+    state: Callable[[], Any]  # returns the input of ``RoundModel.restore``, even after more rounds
     columns: dict[str, float]  # for the history; a round may leave them all unchanged
 
 
@@ -76,10 +82,10 @@ class RoundModel(nn.Module, ABC):
 
     title: ClassVar[str]
     makes: ClassVar[str]  # the plural noun for what rounds make, in messages
-    not_finite: ClassVar[str] = (  # the remedy in messages if scores are not finite
+    nonfinite_remedy: ClassVar[str] = (  # in messages about scores that are not finite
         "train with transform=standardise, or look at the features and labels of these lists"
     )
-    takes_losses: ClassVar[bool] = False  # whether it can be fitted to a loss of ltr.losses
+    accepts_losses: ClassVar[bool] = False  # whether it can be fitted to a loss of ltr.losses
     objective: str | None = None  # the objective that the user chose among the model's own
     pointwise = True
 
@@ -92,7 +98,7 @@ class RoundModel(nn.Module, ABC):
         """Fit without changing the model: yield the start, then all rounds of ``data`` or more."""
 
     @abstractmethod
-    def take(self, content: Any) -> None:
+    def restore(self, content: Any) -> None:
         """Restore ``content``, the state of a round; ``CheckpointError`` if it does not fit."""
 
     @abstractmethod
@@ -122,32 +128,34 @@ class RoundModel(nn.Module, ABC):
         scores = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
         if self.fitted and bool(mask.any()):
             items = np.ascontiguousarray(features[mask].float().cpu().numpy())
-            found = single(self.score_items(items))
-            if not np.isfinite(found).all():
-                raise TrainingError(f"the {self.makes}' scores are not finite: {self.not_finite}")
-            scores[mask] = torch.from_numpy(found).to(mask.device)
+            item_scores = to_float32(self.score_items(items))
+            if not np.isfinite(item_scores).all():
+                raise TrainingError(
+                    f"the {self.makes}' scores are not finite: {self.nonfinite_remedy}"
+                )
+            scores[mask] = torch.from_numpy(item_scores).to(mask.device)
         return scores
 
 
-class NumbersModel(RoundModel, ABC):
+class ArraysModel(RoundModel, ABC):
     """A model whose content is named arrays of finite float64, empty before the first round."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
-        self.content: Numbers = {}
+        self.content: Arrays = {}
 
     @abstractmethod
-    def fits(self, content: Numbers) -> bool:
+    def is_compatible(self, content: Arrays) -> bool:
         """Return whether ``content`` has the names and shapes of this model."""
 
     @property
     def fitted(self) -> int:
         return sum(array.size for array in self.content.values())
 
-    def take(self, content: Numbers | None) -> None:
-        if content and not self.fits(content):
+    def restore(self, content: Arrays | None) -> None:
+        if content and not self.is_compatible(content):
             raise CheckpointError(
-                f"the {self.makes} kept are not those of a {self.title} of {self.width} features: "
+                f"the saved {self.makes} are not those of a {self.title} of {self.width} features: "
                 "train again"
             )
         self.content = content or {}
@@ -159,17 +167,21 @@ class NumbersModel(RoundModel, ABC):
     def set_extra_state(self, state: Any) -> None:
         """Restore the result of ``get_extra_state``; ``CheckpointError`` if it is anything else."""
         tensors = state if isinstance(state, dict) else {"": state}
-        if not all(
-            isinstance(one, Tensor)
-            and one.nbytes <= one.untyped_storage().nbytes()  # a small file could claim much memory
-            and bool(one.isfinite().all())
-            for one in tensors.values()
-        ):
-            raise CheckpointError(f"the {self.makes} kept are no finite numbers: train again")
-        self.take({name: one.double().cpu().numpy() for name, one in tensors.items()})
+        if not all(map(_is_finite_tensor, tensors.values())):
+            raise CheckpointError(f"the saved {self.makes} are no finite numbers: train again")
+        arrays = {name: tensor.double().cpu().numpy() for name, tensor in tensors.items()}
+        self.restore(arrays)
 
 
-def single(scores: Reals) -> Floats:
+def _is_finite_tensor(value: Any) -> bool:
+    if not isinstance(value, Tensor):
+        return False
+    if value.nbytes > value.untyped_storage().nbytes():  # a small file could claim much memory
+        return False
+    return bool(value.isfinite().all())
+
+
+def to_float32(scores: Reals) -> Floats:
     """Convert ``scores`` to float32; callers check for values that are infinite in float32."""
     with np.errstate(over="ignore"):
         return scores.astype(np.float32)
@@ -186,11 +198,12 @@ def finite_features(data: ItemTensors, title: str) -> Floats:
     return features
 
 
-def check_whole_labels(data: ItemTensors, what: str, *, most: int, instead: str) -> None:
-    """Raise ``DataError`` unless all labels are whole numbers from 0 to ``most``."""
+def check_whole_labels(data: ItemTensors, objective: str, *, largest: int, remedy: str) -> None:
+    """Raise ``DataError`` unless all labels are whole numbers from 0 to ``largest``."""
     labels = data.labels.cpu().numpy()
-    wrong = labels[(labels != np.floor(labels)) | (labels < 0) | (labels > most)]
+    wrong = labels[(labels != np.floor(labels)) | (labels < 0) | (labels > largest)]
     if len(wrong):
         raise DataError(
-            f"{what} takes whole labels from 0 to {most:g}, train has {wrong[0]:g}: {instead}"
+            f"{objective} takes whole labels from 0 to {largest:g}, train has {wrong[0]:g}: "
+            f"{remedy}"
         )

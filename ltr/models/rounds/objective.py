@@ -15,16 +15,19 @@ from ltr.typing import Loss
 
 _STEP = 1.0  # how far the scores are moved to measure the curvature, in units of the scores
 _PAIRS = 240  # the limit on pairs in a batch, as a multiple of the limit on items
-_LEAST = 1.0  # least curvature, in units of the gradient: no leaf takes a larger step than 1 / this
+# least curvature, in units of the gradient: no leaf takes a larger step than 1 / this
+_LEAST_CURVATURE = 1.0
 
 
 class LossObjective:
-    """Gradient and curvature of a loss for every item, in the form that boosting libraries expect.
+    r"""Gradient and curvature of a loss for every item, in the form that boosting libraries expect.
 
     The objective L(s) is the sum over lists of weight times loss, and g(s) is its gradient by
     autograd. The curvature of item i is
 
-        h_i = max(|g_i(s + v) - g_i(s)|, |g_i(s)|), v_j = +1 or -1 at random, new in every round.
+    .. math:: h_i = \max(|g_i(s + v) - g_i(s)|, |g_i(s)|)
+
+    where v_j is 1 or -1 at random, new in every round.
 
     A library gives a leaf the value -sum g / (sum h + its regularisation).
 
@@ -62,13 +65,17 @@ class LossObjective:
                 loss depends on ``items`` only if the loss draws random numbers.
             seed: seeds the random v.
         """
-        self._loss, self._data = loss, data
+        self._loss = loss
+        self._data = data
         self._batches = list(padded_batches(data, items=items, pairs=items * _PAIRS))
-        self._counted = [counted_lists(b.labels, b.mask, empty=empty) for b in self._batches]
+        self._counted = [
+            counted_lists(batch.labels, batch.mask, empty=empty) for batch in self._batches
+        ]
         self._weights = None if data.weights is None else torch.from_numpy(data.weights)
         self._random = np.random.default_rng(seed)
         self.lists = int(sum(counted.sum() for counted in self._counted))
-        self.value, self.unit = float("nan"), 0.0
+        self.value = float("nan")
+        self.unit = 0.0
 
     def __call__(self, scores: Reals, train: Any = None) -> tuple[Floats, Floats]:
         """Return gradient and curvature of every item at ``scores``, ``[items]`` each.
@@ -79,34 +86,39 @@ class LossObjective:
             ConfigError: the loss, written by the user, did not return one value per list.
             TrainingError: the loss or its gradient is not finite.
         """
-        device, count = self._data.device, len(self._data.labels)
-        moved = scores + _STEP * self._random.choice([-1.0, 1.0], count)
+        device = self._data.device
+        moved = scores + _STEP * self._random.choice([-1.0, 1.0], len(self._data.labels))
         # if the loss draws random numbers, both gradients use the same ones
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            there = self.gradient(moved)
+            moved_gradient = self.gradient(moved)
         gradient = self.gradient(scores)
         if not gradient.any() and np.ptp(scores) == 0:
-            gradient = there
-        curvature = np.maximum(np.abs(there - gradient), _LEAST * np.abs(gradient))
+            gradient = moved_gradient
+        change = np.abs(moved_gradient - gradient)
+        curvature = np.maximum(change, _LEAST_CURVATURE * np.abs(gradient))
         if not self.unit and curvature.any():
             self.unit = 1 / float(curvature.mean())
-        parts = gradient * self.unit, curvature * self.unit
-        return parts[0].astype(np.float32), parts[1].astype(np.float32)
+        scaled_gradient = gradient * self.unit
+        scaled_curvature = curvature * self.unit
+        return scaled_gradient.astype(np.float32), scaled_curvature.astype(np.float32)
 
     def gradient(self, scores: Reals) -> Doubles:
         """Return the gradient of the weighted sum of the losses, ``[items]``; set ``value``."""
         flat = torch.from_numpy(np.array(scores, np.float64)).to(self._data.device)
-        out, total, teacher = torch.zeros_like(flat), 0.0, self._data.teacher
+        gradient = torch.zeros_like(flat)
+        total = 0.0
+        teacher = self._data.teacher
         for batch, counted in zip(self._batches, self._counted, strict=True):
-            given = flat[batch.rows].masked_fill_(~batch.mask, 0.0).requires_grad_()
-            more = {} if teacher is None else {"teacher": teacher[batch.rows]}
-            losses = self._loss(given, batch.labels, batch.mask, **more)
+            padded = flat[batch.rows].masked_fill_(~batch.mask, 0.0).requires_grad_()
+            knobs = {} if teacher is None else {"teacher": teacher[batch.rows]}
+            losses = self._loss(padded, batch.labels, batch.mask, **knobs)
             check_values(losses, batch.mask, whose="the loss")
             losses = losses.masked_fill(~counted, 0.0)
             if self._weights is not None:
                 losses = losses * self._weights[batch.lists].to(losses)
-            (slope,) = torch.autograd.grad(losses.sum(), given)
-            broken = ~(losses.isfinite() & slope.isfinite().all(-1)).cpu().numpy()
+            (padded_gradient,) = torch.autograd.grad(losses.sum(), padded)
+            is_finite = losses.isfinite() & padded_gradient.isfinite().all(-1)
+            broken = ~is_finite.cpu().numpy()
             if broken.any():
                 qids = ", ".join(self._data.qids[batch.lists[broken]])
                 raise TrainingError(
@@ -114,6 +126,6 @@ class LossObjective:
                     "model.learning_rate, or look at these lists"
                 )
             total += float(losses.detach().sum())
-            out[batch.rows[batch.mask]] = slope[batch.mask]
+            gradient[batch.rows[batch.mask]] = padded_gradient[batch.mask]
         self.value = total / max(1, self.lists)
-        return out.cpu().numpy()
+        return gradient.cpu().numpy()

@@ -9,20 +9,20 @@ import numpy as np
 from ltr.arrays import Doubles, Floats, Reals
 from ltr.errors import DataError
 from ltr.models.rounds.model import (
+    Arrays,
+    ArraysModel,
     FitData,
     Importances,
-    Numbers,
-    NumbersModel,
     Round,
     check_whole_labels,
     finite_features,
-    single,
+    to_float32,
 )
 
-_MOST_GRADES = 1000
+_MAX_GRADES = 1000
 
 
-class PRank(NumbersModel):
+class PRank(ArraysModel):
     """PRank (Crammer and Singer, 2001): one direction w and thresholds b_1 <= ... <= b_{K-1}.
 
     A round is one pass over the items of train in random order. An item of grade y with
@@ -44,18 +44,19 @@ class PRank(NumbersModel):
         self.average = average
 
     def rounds(self, data: FitData) -> Iterator[Round]:
-        instead = "grade these labels, or choose a loss that takes any, such as loss=rmse"
-        check_whole_labels(data.train, "PRank", most=_MOST_GRADES - 1, instead=instead)
+        remedy = "grade these labels, or choose a loss that takes any, such as loss=rmse"
+        check_whole_labels(data.train, "PRank", largest=_MAX_GRADES - 1, remedy=remedy)
         if data.weights is not None:
             raise DataError("PRank takes no weights of lists: leave them out")
         items = finite_features(data.train, "PRank").astype(np.float64)
-        scored = {split: finite_features(part, "PRank") for split, part in data.scored.items()}
+        scored = {split: finite_features(lists, "PRank") for split, lists in data.scored.items()}
         grades = data.train.labels.cpu().numpy().astype(np.int64)
         ranks = np.arange(grades.max())
         # the ``moves`` add up each move times the number of steps before it, for the mean
         weights, weight_moves = np.zeros((2, self.width))
         thresholds, threshold_moves = np.zeros((2, len(ranks)))
-        random, steps = np.random.default_rng(data.settings.seed), 0
+        random = np.random.default_rng(data.settings.seed)
+        steps = 0
         zeros = {split: np.zeros(len(rows), np.float32) for split, rows in scored.items()}
         yield Round(zeros, lambda: None, {self.makes: 0})
         for passes in itertools.count(1):
@@ -65,25 +66,25 @@ class PRank(NumbersModel):
                 better = grades[item] > ranks
                 if ((above >= 0) != better).any():
                     changes += 1
-                    tau = np.where(better, above <= 0, -1 * (above >= 0))
+                    tau = np.where(better, (above <= 0).astype(int), -(above >= 0).astype(int))
                     total = tau.sum()
                     thresholds -= tau
                     threshold_moves -= steps * tau
                     weights += total * items[item]
                     weight_moves += steps * total * items[item]
                 steps += 1
-            share = self.average / steps  # 0 without averaging
+            share = 1 / steps if self.average else 0.0
             content = {
                 "weights": weights - share * weight_moves,
                 "thresholds": thresholds - share * threshold_moves,
             }
             scores = {
-                split: single(rows.astype(np.float64) @ content["weights"])
+                split: to_float32(rows.astype(np.float64) @ content["weights"])
                 for split, rows in scored.items()
             }
             yield Round(scores, partial(dict, content), {self.makes: passes, "changes": changes})
 
-    def fits(self, content: Numbers) -> bool:
+    def is_compatible(self, content: Arrays) -> bool:
         shapes = {name: array.shape for name, array in content.items()}
         return len(shapes.pop("thresholds", ())) == 1 and shapes == {"weights": (self.width,)}
 

@@ -66,8 +66,8 @@ class BoostedTrees(RoundModel, ABC):
     objectives: ClassVar[tuple[str, ...]]
     reserved: ClassVar[Mapping[str, str]] = RESERVED
     makes = "trees"
-    takes_losses = True
-    not_finite = (
+    accepts_losses = True
+    nonfinite_remedy = (
         "train with a lower model.learning_rate or more regularisation (model.*), or look at the "
         "features and labels of these lists"
     )
@@ -82,18 +82,21 @@ class BoostedTrees(RoundModel, ABC):
     ) -> None:
         super().__init__(width)
         options = dict(options or {})
-        refused = {name: what for what, names in self.reserved.items() for name in names.split()}
-        refused |= {name: f"set model.{name} instead" for name in ("objective", *knobs)}
-        for name in sorted(options.keys() & refused.keys()):
-            raise ConfigError(f"model.options.{name}: {refused[name]}")
+        remedies = {
+            name: remedy for remedy, names in self.reserved.items() for name in names.split()
+        }
+        remedies |= {name: f"set model.{name} instead" for name in ("objective", *knobs)}
+        for name in sorted(options.keys() & remedies.keys()):
+            raise ConfigError(f"model.options.{name}: {remedies[name]}")
         if objective is not None and objective not in self.objectives:
             raise ConfigError(
                 f"model.objective={objective}: {self.title} has {', '.join(self.objectives)} here; "
                 "for another set loss=..."
             )
-        self.objective, self.params = objective, knobs | options
+        self.objective = objective
+        self.params = knobs | options
         self.categories: list[int] = []  # the columns whose values are category codes
-        _ = self.module  # raises an error if the library is not installed
+        need(self.library, "gbdt")  # raises an error if the library is not installed
         self.content = b""  # the booster as the library writes it; empty before the first tree
         self.booster: Any = None  # the library's booster; None before the first tree
         self._leaves = 0
@@ -107,7 +110,7 @@ class BoostedTrees(RoundModel, ABC):
         """Read the booster that the library wrote as ``content``; check its number of features."""
 
     @abstractmethod
-    def written(self, booster: Any, trees: int) -> bytes:
+    def to_bytes(self, booster: Any, trees: int) -> bytes:
         """Return the first ``trees`` >= 1 trees of ``booster`` as bytes that ``load`` reads."""
 
     @abstractmethod
@@ -125,12 +128,12 @@ class BoostedTrees(RoundModel, ABC):
         """
         value = math.nan if data.objective is None else data.objective.value
         columns: dict[str, float] = {} if math.isnan(value) else {"loss": value}
-        state = partial(self.written, booster, trees) if trees else lambda: None
+        state = partial(self.to_bytes, booster, trees) if trees else lambda: None
         return Round(scores, state, columns | {self.makes: trees})
 
-    def check_known(self, params: Iterable[str], known: Iterable[str]) -> None:
-        """Raise ``ConfigError`` if a name in ``params`` is not a parameter of the library."""
-        for name in sorted(set(params) - set(known)):
+    def check_parameters(self, names: Iterable[str], library_names: Iterable[str]) -> None:
+        """Raise ``ConfigError`` if one of ``names`` is not a parameter of the library."""
+        for name in sorted(set(names) - set(library_names)):
             raise ConfigError(
                 f"model.options.{name}: {self.description} has no parameter of that name "
                 "(aliases are not accepted): see its documentation"
@@ -139,18 +142,20 @@ class BoostedTrees(RoundModel, ABC):
     def rounds(self, data: FitData) -> Iterator[Round]:
         """Fit; a library error or a setting of a wrong type becomes a one-line ``ConfigError``."""
         rounds = self.grow(data)
-        with self._complaints(TypeError, ValueError, AttributeError):
+        with self._as_config_error(TypeError, ValueError, AttributeError):
             yield next(rounds)
-        with self._complaints():
+        with self._as_config_error():
             yield from rounds
 
     @contextmanager
-    def _complaints(self, *also: type[Exception]) -> Iterator[None]:
+    def _as_config_error(self, *error_types: type[Exception]) -> Iterator[None]:
+        """Turn the library's errors, and those of ``error_types``, into a ``ConfigError``."""
+        library_error = attrgetter(self.error)(self.module)
         try:
             yield
         except LTRError:
             raise
-        except (attrgetter(self.error)(self.module), *also) as error:
+        except (library_error, *error_types) as error:
             text = " ".join(str(error).partition("Stack trace")[0].split())
             raise ConfigError(f"{self.title}: {text}; check the model.* settings") from error
 
@@ -180,27 +185,32 @@ class BoostedTrees(RoundModel, ABC):
     def score_items(self, items: Floats) -> Reals:
         return self.score_with(self.booster, items)
 
-    def take(self, content: bytes | None) -> None:
-        content = content or b""
-        try:
-            booster = self.load(content) if content else None
-            leaves = self.count_leaves(booster) if content else 0  # stored: read for every list
-        except CheckpointError:
-            raise
-        except Exception as error:  # each library raises errors of many types
-            raise CheckpointError(
-                f"the trees kept are not a model that {self.description} reads: use the "
-                "version that wrote them, or train again"
-            ) from error
-        self.content, self.booster, self._leaves = content, booster, leaves
+    def restore(self, content: bytes | None) -> None:
+        booster = None
+        leaves = 0
+        if content:
+            try:
+                booster = self.load(content)
+                leaves = self.count_leaves(booster)
+            except CheckpointError:
+                raise
+            except Exception as error:  # each library raises errors of many types
+                raise CheckpointError(
+                    f"the saved trees are not a model that {self.description} reads: use the "
+                    "version that wrote them, or train again"
+                ) from error
+        self.content = content or b""
+        self.booster = booster
+        self._leaves = leaves  # stored, as ``forward`` reads it for every batch
 
-    def expect_same(self, fits: bool, what: str) -> None:
-        """Raise ``CheckpointError`` unless ``fits``. ``what``, such as ``"features"``, says in the
-        message what differs between the trees and their config.
+    def check_match(self, matches: bool, noun: str) -> None:
+        """Raise ``CheckpointError`` unless the trees match their config.
+
+        ``noun``, such as ``"features"``, names in the message what differs.
         """
-        if not fits:
+        if not matches:
             raise CheckpointError(
-                f"the trees kept have other {what} than their config: use the checkpoint that "
+                f"the saved trees have other {noun} than their config: use the checkpoint that "
                 "train.py wrote"
             )
 
@@ -210,4 +220,5 @@ class BoostedTrees(RoundModel, ABC):
 
     def set_extra_state(self, state: Any) -> None:
         """Restore the booster from these bytes; ``CheckpointError`` if they are not a booster."""
-        self.take(state.cpu().numpy().tobytes() if isinstance(state, Tensor) else b"?")
+        content = state.cpu().numpy().tobytes() if isinstance(state, Tensor) else b"?"
+        self.restore(content)  # b"?" is not a booster of any library

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ltr.arrays import Floats, Reals
+from ltr.arrays import Doubles, Floats, Reals
 from ltr.data.batches import ItemTensors
 from ltr.models.rounds.model import FitData, Importances, Round, check_whole_labels
 from ltr.models.rounds.trees import BoostedTrees
@@ -25,53 +25,65 @@ class XGBoost(BoostedTrees):
     objectives = ("rank:ndcg", "rank:pairwise")
 
     def grow(self, data: FitData) -> Iterator[Round]:
-        device = data.train.device.type if self.module.build_info()["USE_CUDA"] else "cpu"
-        given = {
+        user_params = {
             name: _as_text(value)
             for name, value in self.params.items()
             if data.loss is None or not name.startswith("lambdarank_")  # for XGBoost's objectives
         }
-        params = given | {
+        params = user_params | self._run_params(data)
+        train = self._matrix(
+            data.train,
+            self.module.QuantileDMatrix,
+            max_bin=params.get("max_bin", 256),
+            weight=data.weights,
+        )
+        scored = {
+            split: train if split == "train" else self._matrix(lists, self.module.DMatrix)
+            for split, lists in data.scored.items()
+        }
+        booster = self.module.Booster(params, cache=[train, *scored.values()])
+        self.check_parameters(user_params, re.findall(r'"(\w+)":"', booster.save_config()))
+        while True:
+            scores = {
+                split: booster.predict(matrix, output_margin=True)
+                for split, matrix in scored.items()
+            }
+            yield self.round(data, booster, booster.num_boosted_rounds(), scores)
+            booster.update(train, booster.num_boosted_rounds(), fobj=data.objective)
+
+    def _run_params(self, data: FitData) -> dict[str, Any]:
+        """Return the parameters that the run sets; ``DataError`` if the objective cannot fit."""
+        has_cuda = self.module.build_info()["USE_CUDA"]
+        params: dict[str, Any] = {
             "tree_method": "hist",
             "base_score": 0.0,
             "disable_default_eval_metric": True,
             "seed": data.settings.seed,
             "nthread": torch.get_num_threads(),
-            "device": device,
+            "device": data.train.device.type if has_cuda else "cpu",
             "verbosity": 0,
         }
-        if data.loss is None:
-            params["objective"] = self.own_objective()
-            if self.own_objective() == "rank:ndcg":
-                instead = "set model.objective=rank:pairwise, or boost with a loss: loss=lambdarank"
-                check_whole_labels(data.train, "XGBoost's rank:ndcg", most=31, instead=instead)
-        kinds = ["c" if i in self.categories else "q" for i in range(self.width)]
+        if data.loss is not None:
+            return params
+        objective = self.own_objective()
+        if objective == "rank:ndcg":
+            remedy = "set model.objective=rank:pairwise, or boost with a loss: loss=lambdarank"
+            check_whole_labels(data.train, "XGBoost's rank:ndcg", largest=31, remedy=remedy)
+        return params | {"objective": objective}
 
-        def lists(of: ItemTensors, kind: Any, **more: Any) -> Any:
-            return kind(
-                of.features.cpu().numpy(),
-                of.labels.cpu().numpy(),
-                group=of.lengths,
-                feature_types=kinds if self.categories else None,
-                enable_categorical=True,
-                nthread=torch.get_num_threads(),
-                **more,
-            )
+    def _matrix(self, lists: ItemTensors, matrix_type: Any, **options: Any) -> Any:
+        feature_types = ["c" if i in self.categories else "q" for i in range(self.width)]
+        return matrix_type(
+            lists.features.cpu().numpy(),
+            lists.labels.cpu().numpy(),
+            group=lists.lengths,
+            feature_types=feature_types if self.categories else None,
+            enable_categorical=True,
+            nthread=torch.get_num_threads(),
+            **options,
+        )
 
-        kind, max_bin = self.module.QuantileDMatrix, params.get("max_bin", 256)
-        train = lists(data.train, kind, max_bin=max_bin, weight=data.weights)
-        scored = {
-            split: train if split == "train" else lists(part, self.module.DMatrix)
-            for split, part in data.scored.items()
-        }
-        booster = self.module.Booster(params, cache=[train, *scored.values()])
-        self.check_known(given, re.findall(r'"(\w+)":"', booster.save_config()))
-        while True:
-            scores = {s: booster.predict(part, output_margin=True) for s, part in scored.items()}
-            yield self.round(data, booster, booster.num_boosted_rounds(), scores)
-            booster.update(train, booster.num_boosted_rounds(), fobj=data.objective)
-
-    def written(self, booster: Any, trees: int) -> bytes:
+    def to_bytes(self, booster: Any, trees: int) -> bytes:
         return bytes(booster[:trees].save_raw("ubj"))
 
     def count_leaves(self, booster: Any) -> int:
@@ -79,15 +91,18 @@ class XGBoost(BoostedTrees):
 
     def importances(self) -> Importances:
         """Return gain and splits; gain is the sum of how much each split lowers the objective."""
-        found = [self.booster.get_score(importance_type=kind) for kind in ("total_gain", "weight")]
-        names = [f"f{i}" for i in range(self.width)]  # XGBoost's names; unused features are missing
-        return Importances(*(np.array([one.get(name, 0.0) for name in names]) for one in found))
+        return Importances(self._importance("total_gain"), self._importance("weight"))
+
+    def _importance(self, kind: str) -> Doubles:
+        by_name = self.booster.get_score(importance_type=kind)  # unused features are missing
+        names = [f"f{i}" for i in range(self.width)]
+        return np.array([by_name.get(name, 0.0) for name in names])
 
     def load(self, content: bytes) -> Any:
         booster = self.module.Booster({"verbosity": 0})
         booster.load_model(bytearray(content))
         booster.set_param({"device": "cpu"})
-        self.expect_same(booster.num_features() == self.width, "features")
+        self.check_match(booster.num_features() == self.width, "features")
         return booster
 
     def score_with(self, booster: Any, items: Floats) -> Reals:
@@ -103,5 +118,5 @@ def _as_text(value: Any) -> Any:
     """
     if not isinstance(value, list):
         return value
-    nested = any(isinstance(one, list) for one in value)
-    return str(value if nested else tuple(value))
+    is_nested = any(isinstance(element, list) for element in value)
+    return str(value if is_nested else tuple(value))
