@@ -34,7 +34,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_gpu_is_told_and_everything_is_put_back(gpu) -> None:
+def test_deterministic_sets_up_a_gpu_and_restores_everything(gpu) -> None:
     with deterministic(False):
         assert not torch.are_deterministic_algorithms_enabled()
         assert WORKSPACE not in os.environ
@@ -44,7 +44,7 @@ def test_a_gpu_is_told_and_everything_is_put_back(gpu) -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_a_gpu_that_was_used_is_refused_unless_its_workspace_is_set(gpu, monkeypatch) -> None:
+def test_deterministic_refuses_a_used_gpu_without_a_workspace(gpu, monkeypatch) -> None:
     monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
     with (
         pytest.raises(ConfigError, match=rf"^deterministic=true: .* set {WORKSPACE}=:4096:8"),
@@ -61,18 +61,19 @@ def test_sums_by_doubling_are_running_sums(items: int, monkeypatch: pytest.Monke
     values = torch.randn(3, items, dtype=torch.float64, requires_grad=True)
     weights = torch.randn(3, items, dtype=torch.float64)
 
-    def slope(sums: Tensor) -> Tensor:
+    def gradient(sums: Tensor) -> Tensor:
         return torch.autograd.grad((sums * weights).sum(), values)[0]
 
-    plain, doubled = running_sums(values), ordering._sums_by_doubling(values)
-    torch.testing.assert_close(doubled, plain, atol=1e-14, rtol=0)
-    torch.testing.assert_close(slope(doubled), slope(plain), atol=1e-14, rtol=0)
+    expected = running_sums(values)
+    doubled = ordering._sums_by_doubling(values)
+    torch.testing.assert_close(doubled, expected, atol=1e-14, rtol=0)
+    torch.testing.assert_close(gradient(doubled), gradient(expected), atol=1e-14, rtol=0)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("loss", ["neuralndcg", "lambdarank", "listnet"])
-def test_two_runs_on_a_gpu_are_the_same_bits(tiny, tmp_path, loss, monkeypatch) -> None:
+def test_deterministic_runs_on_a_gpu_are_the_same_bits(tiny, tmp_path, loss, monkeypatch) -> None:
     monkeypatch.setenv(WORKSPACE, ":4096:8")  # this process may have used the GPU
     args = (*tiny, f"loss={loss}", "model.dropout=0.3", "device=cuda", "deterministic=true")
     for name in ("one", "two"):
@@ -80,27 +81,30 @@ def test_two_runs_on_a_gpu_are_the_same_bits(tiny, tmp_path, loss, monkeypatch) 
     assert_same_run(tmp_path / "one", tmp_path / "two")
 
 
-def test_tf32_reaches_a_step_and_prediction_and_no_further(monkeypatch) -> None:
+def test_tf32_is_allowed_in_steps_and_prediction_alone(monkeypatch) -> None:
     data = ItemTensors(LISTS, no_transform(LISTS))
-    seen: list[bool] = []
+    tf32_allowed: list[bool] = []
     forward = MLP.forward
 
-    def watched(*given: Any) -> Tensor:
-        scores = forward(*given)
-        seen.append(torch.backends.cuda.matmul.allow_tf32)
+    def record(_: Any = None) -> None:
+        tf32_allowed.append(torch.backends.cuda.matmul.allow_tf32)
+
+    def watched(*args: Any) -> Tensor:
+        scores = forward(*args)
+        record()
         if scores.requires_grad:
-            scores.register_hook(lambda _: seen.append(torch.backends.cuda.matmul.allow_tf32))
+            scores.register_hook(record)
         return scores
 
     monkeypatch.setattr(MLP, "forward", watched)
-    found = []
+    steps_by_precision = []
     for precision in ("float32", "tf32"):
         make = partial(MLP, LISTS.width, hidden_sizes=(4,))
         steps = figures(make, losses.listnet_loss, replace(SETTINGS, precision=precision))
-        assert len(seen) == 2 * len(steps) > 0, "forward and backward"
+        assert len(tf32_allowed) == 2 * len(steps) > 0, "forward and backward"
         predict(make().requires_grad_(False), data, precision=precision)
-        assert {*seen} == {precision == "tf32"}
+        assert {*tf32_allowed} == {precision == "tf32"}
         assert not torch.backends.cuda.matmul.allow_tf32
-        seen.clear()
-        found.append(steps)
-    assert torch.equal(*found), "on a CPU there is no TF32"
+        tf32_allowed.clear()
+        steps_by_precision.append(steps)
+    assert torch.equal(*steps_by_precision), "on a CPU there is no TF32"

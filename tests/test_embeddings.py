@@ -38,7 +38,7 @@ RENAMED = Columns(COLUMNS.names, {**COLUMNS.categories, "brand": ("x",) * 12})
 
 
 @pytest.mark.parametrize("model", ["linear", "mlp", "transformer"])
-def test_padding_is_never_read(model: str) -> None:
+def test_with_embeddings_never_reads_padding(model: str) -> None:
     lists = mixed(6)
     transform = fit_transform(lists, missing="indicator")
     torch.manual_seed(0)
@@ -55,7 +55,7 @@ def test_padding_is_never_read(model: str) -> None:
     assert (expected[~batch.mask] == 0).all()
 
 
-def test_each_value_has_a_vector_of_its_own_and_unseen_ones_the_shared_part() -> None:
+def test_embedding_trains_a_vector_per_value_and_one_for_unseen_values() -> None:
     lists = mixed(40)
     network = WithEmbeddings(torch.nn.Identity, fit_transform(lists).codes.tolist())
     embed = network.embeddings[0]
@@ -73,15 +73,19 @@ def test_each_value_has_a_vector_of_its_own_and_unseen_ones_the_shared_part() ->
 
 
 @pytest.mark.slow
-def test_categories_and_missing_values_are_learned_kept_and_resumed(tmp_path, monkeypatch) -> None:
-    out, data = tmp_path / "run", mixed_data()
+def test_networks_learn_load_and_resume_categories_and_missing_values(
+    tmp_path, monkeypatch
+) -> None:
+    out = tmp_path / "run"
+    data = mixed_data()
     assert train_mixed(out, data, *SMALL)["test_ndcg@5"] > 0.85
-    kept = load_model(str(out), torch.device("cpu"))
-    assert kept.columns == COLUMNS
-    assert (kept.transform.width, kept.transform.outputs) == (4, 5)
-    test = ItemTensors(data.split("test"), kept.transform)
-    stored = pd.read_csv(out / "scores.csv").score.to_numpy(np.float32)
-    np.testing.assert_array_equal(predict(kept.model, test).numpy(), stored)
+    loaded = load_model(str(out), torch.device("cpu"))
+    assert loaded.columns == COLUMNS
+    assert loaded.transform.width == 4
+    assert loaded.transform.outputs == 5
+    test = ItemTensors(data.split("test"), loaded.transform)
+    saved_scores = pd.read_csv(out / "scores.csv").score.to_numpy(np.float32)
+    np.testing.assert_array_equal(predict(loaded.model, test).numpy(), saved_scores)
     calls = iter(range(99))
 
     def stop(*args, **kwargs):
@@ -97,12 +101,12 @@ def test_categories_and_missing_values_are_learned_kept_and_resumed(tmp_path, mo
     train_mixed(cut, data, *SMALL, f"resume={cut}")
     assert (cut / "scores.csv").read_bytes() == (out / "scores.csv").read_bytes()
 
-    others = {split: mixed(seed=i, columns=RENAMED) for i, split in enumerate(SPLITS)}
+    renamed = {split: mixed(seed=i, columns=RENAMED) for i, split in enumerate(SPLITS)}
     with pytest.raises(DataError, match="the categories of brand are not those the model was"):
-        train_mixed(cut, MemoryLists(name="m", lists=others), *SMALL, f"resume={cut}")
+        train_mixed(cut, MemoryLists(name="m", lists=renamed), *SMALL, f"resume={cut}")
 
 
-def test_lists_of_other_columns_are_refused() -> None:
+def test_check_columns_refuses_lists_of_other_columns() -> None:
     lists = mixed(3)
     check_columns(lists, COLUMNS)
     plain = Columns(COLUMNS.names)
@@ -120,9 +124,10 @@ def test_lists_of_other_columns_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_crafted_checkpoints_are_refused(tmp_path: Path) -> None:
+def test_load_model_refuses_crafted_codes(tmp_path: Path) -> None:
     lists = {split: mixed(9, seed=1, columns=None) for split in SPLITS}
-    data, path = MemoryLists(name="plain", lists=lists), tmp_path / "run" / "last.pt"
+    data = MemoryLists(name="plain", lists=lists)
+    path = tmp_path / "run" / "last.pt"
     train_mixed(tmp_path / "run", data, "model=linear", "epochs=1", "select=last")
     content = load_checkpoint(path)
     (path.parent / "results.json").unlink()  # it would say that the file is another one
@@ -132,13 +137,13 @@ def test_crafted_checkpoints_are_refused(tmp_path: Path) -> None:
             load_model(str(path), torch.device("cpu"))
 
 
-def test_piecewise_is_the_place_in_each_bin_between_quantiles() -> None:
+def test_piecewise_is_the_position_in_each_bin_between_quantiles() -> None:
     encoding = Piecewise(3, bins=4)
     column = torch.tensor([0.0, 1.0, 2.0, 4.0, 8.0])
     tied = torch.tensor([0.0, 0.0, 0.0, 0.0, 6.0])  # quantiles 0, 0, 0, 0, 6: one bin
     encoding.fit(torch.stack([column, tied, torch.full((5,), 3.0)], 1))
-    got = encoding(torch.tensor([[3.0, 3.0, 9.0], [-1.0, -3.0, 3.0], [12.0, 12.0, -9.0]]))
-    assert got.transpose(0, 1).tolist() == [
+    positions = encoding(torch.tensor([[3.0, 3.0, 9.0], [-1.0, -3.0, 3.0], [12.0, 12.0, -9.0]]))
+    assert positions.transpose(0, 1).tolist() == [
         [[1, 1, 1 / 2, 0], [1 / 2, 0, 0, 0], [0, 0, 0, 0]],
         [[-1, 0, 0, 0], [-1 / 2, 0, 0, 0], [0, 0, 0, 0]],  # linear below the first bin
         [[1, 1, 1, 2], [2, 0, 0, 0], [0, 0, 0, 0]],  # and above the last
@@ -146,27 +151,29 @@ def test_piecewise_is_the_place_in_each_bin_between_quantiles() -> None:
     near = np.nextafter(np.float32(1), np.float32(2))  # edges that float32 cannot tell apart
     encoding = Piecewise(1, 16)
     encoding.fit(torch.from_numpy(np.repeat(np.array([[0], [1], [near], [5]], np.float32), 10, 0)))
-    found = encoding(torch.tensor([[5.0]]))
-    assert 0 <= found.min() <= found.max() <= 1
+    positions = encoding(torch.tensor([[5.0]]))
+    assert 0 <= positions.min() <= positions.max() <= 1
 
 
-def test_periodic_is_cosines_and_sines_a_linear_layer_and_relu() -> None:
+def test_number_embedding_periodic_is_cosines_and_sines_a_linear_layer_and_relu() -> None:
     torch.manual_seed(0)
     settings = {"kind": "periodic", "size": 3, "frequencies": 2, "sigma": 1.0}
     embedding = number_embedding(4, {**settings, "numbers": 3})
     assert embedding.outputs == 3 * 3 + 1
     items = torch.randn(5, 4)
-    got = embedding(items)
-    part = dict(embedding.named_parameters())
+    outputs = embedding(items)
+    parameters = dict(embedding.named_parameters())
+    frequencies = parameters["encoding.frequencies"].view(3, 2)
+    bias = parameters["bias"].view(-1, 3)
     for i in range(3):
-        angles = 2 * math.pi * items[:, i, None] * part["encoding.frequencies"].view(3, 2)[i]
+        angles = 2 * math.pi * items[:, i, None] * frequencies[i]
         encoded = torch.cat([angles.cos(), angles.sin()], 1)
-        expected = (encoded @ part["weight"][i] + part["bias"].view(-1, 3)[i]).relu()
-        torch.testing.assert_close(got[:, 3 * i : 3 * i + 3], expected)
-    assert torch.equal(got[:, 9], items[:, 3]), "what is no number stays"
+        expected = (encoded @ parameters["weight"][i] + bias[i]).relu()
+        torch.testing.assert_close(outputs[:, 3 * i : 3 * i + 3], expected)
+    assert torch.equal(outputs[:, 9], items[:, 3]), "the last column is not embedded"
 
 
-def test_categories_keep_their_vectors_and_bins_are_those_of_the_numbers() -> None:
+def test_fit_embedding_sets_the_bins_of_numbers_alone() -> None:
     lists = mixed(40)
     transform = fit_transform(lists, missing="indicator")
     make = partial(MLP, embedding="piecewise")
@@ -176,35 +183,40 @@ def test_categories_keep_their_vectors_and_bins_are_those_of_the_numbers() -> No
     fit_embedding(network, lambda: features)
     edges = network.model.embedding.encoding.edges
     assert len(edges) == 3, "price, stars and the indicator"
-    for column, found in zip((0, 2, 4), edges, strict=True):
+    for column, column_edges in zip((0, 2, 4), edges, strict=True):
         values = features[:, column]
-        assert (found[0], found[-1]) == (values.min(), values.max())
-    assert network.model.layers[0].in_features == 3 * 16 + sum(e.size for e in network.embeddings)
+        assert column_edges[0] == values.min()
+        assert column_edges[-1] == values.max()
+    vector_sizes = [embedding.size for embedding in network.embeddings]
+    assert network.model.layers[0].in_features == 3 * 16 + sum(vector_sizes)
 
 
 @pytest.mark.slow
-def test_bins_are_of_train_and_kept(tmp_path: Path) -> None:
-    data, args = mixed_data(20), ["model=tabm", "model.embedding.kind=piecewise", "threads=1"]
-    args += ["model.embedding.bins=4", "model.hidden_sizes=[4]", "loss=listnet", "batch_size=8"]
-    train_mixed(tmp_path / "whole", data, *args, "epochs=2")
+def test_bins_are_those_of_train_and_are_saved(tmp_path: Path) -> None:
+    data = mixed_data(20)
+    args = (
+        "model=tabm", "model.embedding.kind=piecewise", "model.embedding.bins=4",
+        "model.hidden_sizes=[4]", "loss=listnet", "batch_size=8", "threads=1",
+    )  # fmt: skip
+    train_mixed(tmp_path / "uncut", data, *args, "epochs=2")
     train_mixed(tmp_path / "cut", data, *args, "epochs=1")
     train_mixed(tmp_path / "cut", data, *args, "epochs=2", f"resume={tmp_path / 'cut'}")
-    whole, cut = (
-        load_checkpoint(tmp_path / name / "last.pt")["model"] for name in ("whole", "cut")
-    )
-    assert all(torch.equal(cut[name], value) for name, value in whole.items())
-    kept = load_model(str(tmp_path / "cut"), torch.device("cpu"))
-    train, test = (ItemTensors(data.split(split), kept.transform) for split in ("train", "test"))
-    edges = whole["model.embedding.encoding.edges"]
+    uncut = load_checkpoint(tmp_path / "uncut" / "last.pt")["model"]
+    cut = load_checkpoint(tmp_path / "cut" / "last.pt")["model"]
+    assert all(torch.equal(cut[name], value) for name, value in uncut.items())
+    loaded = load_model(str(tmp_path / "cut"), torch.device("cpu"))
+    train = ItemTensors(data.split("train"), loaded.transform)
+    test = ItemTensors(data.split("test"), loaded.transform)
+    edges = uncut["model.embedding.encoding.edges"]
     expected = np.quantile(train.features[:, 0].numpy(), np.linspace(0, 1, 5))
     np.testing.assert_allclose(edges[0], expected, rtol=1e-5)
     scores = np.loadtxt(tmp_path / "cut" / "scores.csv", delimiter=",", skiprows=1, usecols=-1)
-    np.testing.assert_allclose(predict(kept.model, test), scores, rtol=1e-6)
+    np.testing.assert_allclose(predict(loaded.model, test), scores, rtol=1e-6)
 
 
 @pytest.mark.parametrize("setting", ["kind=sine", "size=0", "bins=0", "frequencies=0", "sigma=0"])
-def test_a_mistake_is_named_before_data_is_read(setting: str) -> None:
+def test_build_refuses_wrong_settings_of_embeddings(setting: str) -> None:
     kind = "periodic" if setting.startswith(("freq", "sigma")) else "piecewise"
-    given = [f"model.embedding.kind={kind}", f"model.embedding.{setting}"]
+    overrides = [f"model.embedding.kind={kind}", f"model.embedding.{setting}"]
     with pytest.raises(ConfigError, match=f"embedding.{setting} is"):
-        build(compose("model=mlp", *given))
+        build(compose("model=mlp", *overrides))

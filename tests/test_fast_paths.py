@@ -22,7 +22,7 @@ import pytest
 import torch
 from ragged import plain, ragged, random_lists, value_and_gradient
 from test_losses_reference import LOSSES
-from test_models import lists
+from test_models import packed_lists
 from torch import Tensor
 from torch.autograd import forward_ad
 
@@ -35,83 +35,106 @@ from ltr.models.layers import attend
 from ltr.relaxations import learned_sorter, rank_distribution
 
 ROWS: dict[str, list[dict[str, Any]]] = {name: rows for name, (_, _, rows) in LOSSES.items()}
-STEPS: list[dict[str, Any]] = [
-    *({"temperature": 1e-3}, {"temperature": 30.0}, {"max_iter": 1}, {"max_iter": 2, "tol": 0.0}),
-    *({"tol": 0.0}, {"tol": 0.1}, {"max_iter": 200, "tol": 1e-12, "temperature": 0.3}),
+SCALINGS: list[dict[str, Any]] = [
+    {"temperature": 1e-3},
+    {"temperature": 30.0},
+    {"max_iter": 1},
+    {"max_iter": 2, "tol": 0.0},
+    {"tol": 0.0},
+    {"tol": 0.1},
+    {"max_iter": 200, "tol": 1e-12, "temperature": 0.3},
 ]
 MORE: dict[str, list[dict[str, Any]]] = {
-    "neuralndcg": [*STEPS, {"stochastic": True}],
-    "neuralndcg_t": STEPS,
+    "neuralndcg": [*SCALINGS, {"stochastic": True}],
+    "neuralndcg_t": SCALINGS,
     "softsortndcg": [{"max_iter": 1}, {"max_iter": 300, "tol": 1e-3}],
     "svmmap": [{}, {"relevant": 3}],
     "svmndcg": [{}, {"k": 1}, {"k": 7}],
 }
 CASES = [(name, knobs) for rows in (ROWS, MORE) for name in rows for knobs in rows[name]]
 NO_KERNEL: list[tuple[str, dict[str, Any]]] = [
-    *(("plrank", {}), ("rankprop", {"targets": "isotonic"})),
+    ("plrank", {}),
+    ("rankprop", {"targets": "isotonic"}),
 ]
 NUMBERS = {"temperature", "max_iter", "tol", "sigma", "mu"}  # which choose no other code
 EVERY = [case for case in CASES + NO_KERNEL if not case[1].keys() & NUMBERS]
 MIXED = ("mix", {"parts": {"neuralndcg": 1.0, "ranknet": 0.3, "listmle": 0.1}})
 
 
-def bound(name: str, knobs: dict[str, Any]) -> partial[Tensor]:
-    return partial(LOSSES[name][0] if name in LOSSES else losses_by_name()[name], **knobs)
+def bind_loss(name: str, knobs: dict[str, Any]) -> partial[Tensor]:
+    loss = LOSSES[name][0] if name in LOSSES else losses_by_name()[name]
+    return partial(loss, **knobs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "knobs"), CASES)
 @pytest.mark.parametrize("scale", [1.0, 1e3])
-def test_both_paths_agree(
+def test_losses_agree_on_both_paths(
     name: str, knobs: dict[str, Any], scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loss = bound(name, knobs)
+    loss = bind_loss(name, knobs)
     for dtype, near in ((torch.float64, 1e-11), (torch.float32, 2e-4)):
         scores, labels, mask = random_lists(0, dtype)
         with monkeypatch.context() as patch:
-            found = value_and_gradient(loss, scale * scores, labels, mask)
+            by_kernel = value_and_gradient(loss, scale * scores, labels, mask)
             plain(patch)
-            expected = value_and_gradient(loss, scale * scores, labels, mask)
-        for one, other in zip(found, expected, strict=True):
-            assert one.dtype == other.dtype == dtype
-            size = other.abs().max().clamp(min=1).item()
-            torch.testing.assert_close(one, other, atol=near * size, rtol=near)
+            by_formula = value_and_gradient(loss, scale * scores, labels, mask)
+        for actual, expected in zip(by_kernel, by_formula, strict=True):
+            assert actual.dtype == expected.dtype == dtype
+            size = expected.abs().max().clamp(min=1).item()
+            torch.testing.assert_close(actual, expected, atol=near * size, rtol=near)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["kernels", "plain", "off the CPU"])
-def test_differences_beyond_the_largest_float_are_no_nan(
+def test_pairwise_losses_of_huge_differences_are_no_nan(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    labels, mask = torch.tensor([[2.0, 1.0, 0.0]]), torch.ones(1, 3, dtype=torch.bool)
-    alike, near = [3e38, 3e38, -3e38], [60.0, 60.0, -60.0]  # of the same costs
-    right, wrong = [3e38, 1.0, -3e38], [-3e38, 1.0, 3e38]
-    apart = [1e26, 1.0, -1e26]  # where a cost overflows and no difference does
+    labels = torch.tensor([[2.0, 1.0, 0.0]])
+    mask = torch.ones(1, 3, dtype=torch.bool)
+    tied = [3e38, 3e38, -3e38]
+    tied_and_near = [60.0, 60.0, -60.0]  # of the same costs
+    right_order = [3e38, 1.0, -3e38]
+    wrong_order = [-3e38, 1.0, 3e38]
+    costs_overflow = [1e26, 1.0, -1e26]  # but no difference does
     pairwise = ("ranknet", "lambdarank", "lambdaloss", "ranksvm", "rankboost")
-    cases = [(n, k) for n, k in CASES if n.startswith(pairwise) and "sigma" not in k]
-    cases += [("distil", {"cost": "lambdarank"})]
-    cases += [("listmle", {})] if path == "kernels" else []
+    cases = [
+        (name, knobs) for name, knobs in CASES if name.startswith(pairwise) and "sigma" not in knobs
+    ]
+    cases.append(("distil", {"cost": "lambdarank"}))
+    if path == "kernels":
+        cases.append(("listmle", {}))
     for name, knobs in cases:
         with monkeypatch.context() as patch:
             if path != "kernels":
                 plain(patch)
             if path == "off the CPU":
                 patch.setattr(torch.compiler, "is_compiling", lambda: True)
-            loss = bound(name, knobs)
-            (value, slope), (same, pushed), (least, flat), (less, level), (large, _) = (
-                value_and_gradient(loss, torch.tensor([s]), labels, mask)
-                for s in (alike, near, right, apart, wrong)
-            )
-        torch.testing.assert_close((value, slope), (same, pushed))
-        assert large.item() > 1e38
-        if name != "lambdaloss ndcg1":  # which has a cost for each order
-            assert not torch.cat([least, less, *flat, *level]).any()
+            measure = partial(_measure_list, bind_loss(name, knobs), labels, mask)
+            torch.testing.assert_close(measure(tied), measure(tied_and_near))
+            wrong_value, _ = measure(wrong_order)
+            assert wrong_value.item() > 1e38
+            if name != "lambdaloss ndcg1":  # which has a cost for each order
+                for scores in (right_order, costs_overflow):
+                    value, gradient = measure(scores)
+                    assert not value.any()
+                    assert not gradient.any()
+
+
+def _measure_list(
+    loss: partial[Tensor], labels: Tensor, mask: Tensor, scores: list[float]
+) -> tuple[Tensor, Tensor]:
+    value, gradient = value_and_gradient(loss, torch.tensor([scores]), labels, mask)
+    return value, gradient
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fast", [True, False], ids=["kernels", "plain"])
-def test_a_nan_makes_its_list_nan_and_no_other(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    nan, mask = math.nan, torch.ones(4, 5, dtype=torch.bool)
+def test_losses_of_a_nan_score_are_nan_in_its_list_alone(
+    fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nan = math.nan
+    mask = torch.ones(4, 5, dtype=torch.bool)
     scores = torch.tensor(
         [[0.3, -1, 2, 0.1, 1], [0.3, -1, 2, nan, 1], [nan, -1, 2, 0.1, 1], [nan] * 5]
     )
@@ -121,9 +144,10 @@ def test_a_nan_makes_its_list_nan_and_no_other(fast: bool, monkeypatch: pytest.M
         with monkeypatch.context() as patch:
             if not fast:
                 plain(patch)
-            value, gradient = value_and_gradient(bound(name, knobs), scores, labels, mask)
-            none, _ = value_and_gradient(bound(name, knobs), scores[:0], labels[:0], mask[:0])
-        assert none.shape == (0,)
+            loss = bind_loss(name, knobs)
+            value, gradient = value_and_gradient(loss, scores, labels, mask)
+            no_value, _ = value_and_gradient(loss, scores[:0], labels[:0], mask[:0])
+        assert no_value.shape == (0,)
         if value.isnan().tolist() != [False, True, True, True] or gradient[0].isnan().any():
             wrong.append((name, knobs, value))
     assert not wrong
@@ -131,22 +155,22 @@ def test_a_nan_makes_its_list_nan_and_no_other(fast: bool, monkeypatch: pytest.M
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "knobs"), EVERY)
-def test_nothing_waits_for_a_number(name: str, knobs: dict[str, Any]) -> None:
+def test_losses_never_wait_for_a_number(name: str, knobs: dict[str, Any]) -> None:
     if name in ("svmndcg", "softndcg", "softsortndcg") or knobs == {"targets": "isotonic"}:
         return  # they are found on the CPU
     # On the meta device there are no numbers: whoever asks for one, as .item() does, or for a shape
     # that depends on them, as indexing by a mask does, is told so. On a GPU it would wait.
-    scores, labels, mask = (x.to("meta") for x in random_lists(0, torch.float32))
+    scores, labels, mask = (tensor.to("meta") for tensor in random_lists(0, torch.float32))
     scores.requires_grad_()
-    loss = bound(name, knobs)
-    steps = {"max_iter": 2} if "max_iter" in inspect.signature(loss).parameters else {}
-    values = loss(scores, labels, mask, **steps)
+    loss = bind_loss(name, knobs)
+    few_steps = {"max_iter": 2} if "max_iter" in inspect.signature(loss).parameters else {}
+    values = loss(scores, labels, mask, **few_steps)
     losses.mean_over_batch(values, labels, mask).backward()
     assert scores.grad is not None
     assert scores.grad.shape == scores.shape
 
 
-APART = {"sodeep", "svmndcg"}  # which read a file, and look at numbers on the CPU
+NOT_COMPILED = {"sodeep", "svmndcg"}  # they read a file, and look at numbers on the CPU
 COMPILED = """
 import inspect, sys, torch
 from functools import partial
@@ -156,8 +180,8 @@ data = random_lists(1, torch.float64, size=12)
 called = set()
 
 def backend(graph, _):
-    parts = [part.graph for part in graph.modules() if isinstance(part, torch.fx.GraphModule)]
-    called.update(str(node.target) for one in parts for node in one.nodes)
+    modules = [module for module in graph.modules() if isinstance(module, torch.fx.GraphModule)]
+    called.update(str(node.target) for module in modules for node in module.graph.nodes)
     return graph.forward
 
 for name in sys.argv[1:]:
@@ -167,23 +191,24 @@ for name in sys.argv[1:]:
     if "max_iter" in inspect.signature(loss).parameters:
         loss = partial(loss, max_iter=2)  # the steps are unrolled
     compiled = torch.compile(loss, backend=backend, fullgraph=True)
-    found, expected = value_and_gradient(compiled, *data), value_and_gradient(loss, *data)
-    torch.testing.assert_close(found, expected, atol=1e-11, rtol=1e-9)
+    actual = value_and_gradient(compiled, *data)
+    expected = value_and_gradient(loss, *data)
+    torch.testing.assert_close(actual, expected, atol=1e-11, rtol=1e-9)
     by_operator = name in ("neuralndcg", "otndcg")
     assert ("ltr.neural_dcg.default" in called) == by_operator, called
     print(name)
 torch.library.opcheck(torch.ops.ltr.neural_dcg.default, (*data, 3, 0.5, True, 4, 1e-6))
 from some_steps import graphs
-for found in graphs():
-    print(*found)
+for row in graphs():
+    print(*row)
 """
 
 
 @pytest.mark.slow
-def test_every_loss_compiles_into_one_graph() -> None:
+def test_losses_compile_into_one_graph() -> None:
     # in a process of its own, where shapes are not checked: the checks themselves do not compile
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    names = sorted(losses_by_name().keys() & dict(CASES).keys() - APART)
+    names = sorted(losses_by_name().keys() & dict(CASES).keys() - NOT_COMPILED)
     done = processes.run(COMPILED, *names, env={"PYTHONPATH": paths})
     steps = [f"{name} 1 0" for name in ("listnet_loss", "lambdarank_loss", "neural_ndcg_loss")]
     assert done.stdout.splitlines() == [*names, *steps], done.stderr
@@ -192,70 +217,76 @@ def test_every_loss_compiles_into_one_graph() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["kernels", "plain"])
-def test_a_default_device_means_nothing_to_tensors_elsewhere(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_losses_ignore_the_default_device(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
         plain(monkeypatch)
-    given = ragged()
+    scores, labels, mask = ragged()
     wrong = []
     for name, knobs in [*EVERY, ("distil", {"alpha": 0}), ("distil", {"alpha": 0.3})]:
-        expected = value_and_gradient(bound(name, knobs), *given)
+        loss = bind_loss(name, knobs)
+        expected = value_and_gradient(loss, scores, labels, mask)
         learned_sorter._read.cache_clear()
-        leaf = given[0].clone().requires_grad_()
+        leaf = scores.clone().requires_grad_()
         torch.default_generator.manual_seed(0)
         with torch.device("meta"):  # where numbers would be lost
-            values = bound(name, knobs)(leaf, *given[1:])
-            losses.mean_over_batch(values, *given[1:]).backward()
+            values = loss(leaf, labels, mask)
+            losses.mean_over_batch(values, labels, mask).backward()
         if not torch.equal(values.detach(), expected[0]) or not leaf.grad.isfinite().all():
             wrong.append((name, knobs))
     assert not wrong
 
 
 @pytest.mark.parametrize("cost", ["hinge", "squared_hinge", "exponential", "logistic"])
-def test_sigma_counts_for_every_cost_of_pairs(cost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sum_over_pairs_applies_sigma_to_every_cost(
+    cost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scores, labels, mask = ragged()
     labels = labels.masked_fill(~mask, 0)
 
-    def found(scores: Tensor, sigma: float) -> tuple[Tensor, Tensor]:
+    def measure(scores: Tensor, sigma: float) -> tuple[Tensor, Tensor]:
         weight = PairWeight(base=torch.ones_like(scores))
         loss = partial(sum_over_pairs, weight=weight, cost=cost, sigma=sigma)
-        return value_and_gradient(loss, scores, labels, mask)
+        value, gradient = value_and_gradient(loss, scores, labels, mask)
+        return value, gradient
 
-    by_loops, of_scaled = found(scores, 3.0), found(3 * scores, 1.0)
-    expected = of_scaled[0], 3 * of_scaled[1]
-    torch.testing.assert_close(tuple(by_loops), expected)
+    value, gradient = measure(3 * scores, 1.0)
+    expected = value, 3 * gradient
+    torch.testing.assert_close(measure(scores, 3.0), expected)
     plain(monkeypatch)
-    torch.testing.assert_close(tuple(found(scores, 3.0)), expected)
+    torch.testing.assert_close(measure(scores, 3.0), expected)
 
 
-def test_kernels_kept_by_several_threads_leave_the_folder_as_it_was() -> None:
-    usual, meet, folders = numba.config.CACHE_DIR, threading.Barrier(2), []
+def test_cache_on_disk_in_threads_restores_the_folder() -> None:
+    original = numba.config.CACHE_DIR
+    barrier = threading.Barrier(2)
+    folders = []
 
     class Compiled:
         def enable_caching(self) -> None:
             folders.append(numba.config.CACHE_DIR)
             with suppress(threading.BrokenBarrierError):
-                meet.wait(0.1)  # both are here at once if they can be
+                barrier.wait(0.1)  # both are here at once if they can be
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda _: cache_on_disk(Compiled()), range(2)))
-    assert usual == numba.config.CACHE_DIR
+    assert original == numba.config.CACHE_DIR
     assert folders[0] == folders[1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["lambdarank", "approxndcg"])
-def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_are_equal_for_any_number_of_threads(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = random_lists(2, torch.float32, size=300)
-    one = value_and_gradient(bound(name, {}), *data)
+    by_one_thread = value_and_gradient(bind_loss(name, {}), *data)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    several = value_and_gradient(bound(name, {}), *data)
-    torch.testing.assert_close(several, one, atol=0, rtol=0)
+    by_three_threads = value_and_gradient(bind_loss(name, {}), *data)
+    torch.testing.assert_close(by_three_threads, by_one_thread, atol=0, rtol=0)
 
 
 @pytest.mark.slow
-def test_a_list_of_10000_items_needs_no_matrix() -> None:
+def test_lambdarank_of_10000_items_needs_no_matrix() -> None:
     # a matrix of bits would have 12 MB, one of float32 400 MB
     torch.manual_seed(0)
     scores = torch.randn(1, 10_000, requires_grad=True)
@@ -266,7 +297,7 @@ def test_a_list_of_10000_items_needs_no_matrix() -> None:
     assert max(event.cpu_memory_usage for event in profile.events()) < 1 << 20
 
 
-def test_without_a_numba_that_works_losses_take_the_plain_path(
+def test_losses_without_numba_take_the_plain_path(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(x: float) -> float:
@@ -281,39 +312,44 @@ def test_without_a_numba_that_works_losses_take_the_plain_path(
     finally:
         numba_works.cache_clear()
     assert value.isfinite().all()
-    (told,) = caplog.messages
-    assert "plain path" in told
-    assert "\n" not in told
+    (message,) = caplog.messages
+    assert "plain path" in message
+    assert "\n" not in message
 
 
-SLOPES = """
+SOFT_RANK_GRADIENTS = """
 import numpy as np
 from ltr.kernels.ranks import soft_rank_lists
 
 scores, weights = np.random.default_rng(0).normal(size=(2, 8, 40))
-found, lists, mask = np.zeros((2, 8, 40)), np.arange(8), np.ones((8, 40), dtype=bool)
+lists = np.arange(8)
+mask = np.ones((8, 40), dtype=bool)
+gradients = np.zeros((2, 8, 40))
 for laplace in (False, True):
-    soft_rank_lists(lists, scores, mask, 0.1, laplace, weights, True, found[int(laplace)])
-print(found.tobytes().hex())
+    soft_rank_lists(lists, scores, mask, 0.1, laplace, weights, True, gradients[int(laplace)])
+print(gradients.tobytes().hex())
 """
 
 
 @pytest.mark.slow
-def test_code_from_the_disk_gives_the_bits_of_the_process_that_compiled_it(tmp_path: Path) -> None:
+def test_kernels_from_disk_give_the_bits_of_compiled_ones(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for _ in range(2):  # the first keeps its code on the disk
-        kept = processes.run(SLOPES)
+    for _ in range(2):  # the first saves its code on the disk
+        from_disk = processes.run(SOFT_RANK_GRADIENTS)
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     env["NUMBA_CACHE_DIR"] = str(tmp_path / "file")  # no folder: it compiles
-    compiled = subprocess.check_output([sys.executable, "-c", SLOPES], env=env, text=True)
-    assert kept.stdout == compiled
+    command = [sys.executable, "-c", SOFT_RANK_GRADIENTS]
+    compiled = subprocess.check_output(command, env=env, text=True)
+    assert from_disk.stdout == compiled
 
 
-def slopes(loss: Any, *given: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient of the loss, and that of its squares added to it."""
-    scores = given[0].clone().requires_grad_()
+def penalised_gradients(
+    loss: Any, scores: Tensor, labels: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradient of the loss, and that of the loss plus a penalty of its squared gradient."""
+    scores = scores.clone().requires_grad_()
     torch.manual_seed(0)
-    values = loss(scores, *given[1:])
+    values = loss(scores, labels, mask)
     (gradient,) = torch.autograd.grad(values.sum(), scores, create_graph=True)
     (penalised,) = torch.autograd.grad(values.sum() + 10 * gradient.square().sum(), scores)
     return gradient.detach(), penalised
@@ -321,24 +357,25 @@ def slopes(loss: Any, *given: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "knobs"), [*EVERY, MIXED])
-def test_a_penalty_of_the_gradient_counts_on_any_path(
+def test_losses_have_second_derivatives_on_both_paths(
     name: str, knobs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loss, given = bound(name, knobs), ragged()
+    loss = bind_loss(name, knobs)
+    lists = ragged()
     if name == "plrank" or "targets" in knobs:
         with pytest.raises(
             NotImplementedError, match=r"no second derivative.*without create_graph"
         ):
-            slopes(loss, *given)
+            penalised_gradients(loss, *lists)
         return
-    gradient, found = slopes(loss, *given)
+    gradients = penalised_gradients(loss, *lists)
     plain(monkeypatch)
-    expected = slopes(loss, *given)
-    torch.testing.assert_close((gradient, found), expected, atol=1e-11, rtol=1e-9)
+    expected = penalised_gradients(loss, *lists)
+    torch.testing.assert_close(gradients, expected, atol=1e-11, rtol=1e-9)
 
 
 # One row for each loss and each of the ways in which it computes.
-OF_FUNC = [
+FUNC_CASES = [
     *[(name, knobs) for name, knobs in EVERY if not {"k", "relevant", "levels"} & knobs.keys()],
     *[(name, {"k": 3}) for name in ("neuralndcg", "lambdarank", "lambdaloss ndcg1", "neuralmrr")],
     *[("distil", {"cost": cost, "alpha": 0.3}) for cost in ("listnet", "lambdarank")],
@@ -347,63 +384,104 @@ OF_FUNC = [
 DRAWS = {"listmle", "p_listmle", "plrank"}
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # of PyTorch itself
-@pytest.mark.parametrize(("name", "knobs"), OF_FUNC)
-def test_torch_func_gives_the_derivatives_of_autograd(name: str, knobs: dict[str, Any]) -> None:
-    (scores, labels, mask), loss = ragged(), bound(name, knobs)
-    twice = name != "plrank" and "isotonic" not in knobs.values()
-    draws = name in DRAWS or "stochastic" in knobs or "listmle" in knobs.get("parts", ())
-    random = {"randomness": "same"} if draws else {}
+def _draws(name: str, knobs: dict[str, Any]) -> bool:
+    return name in DRAWS or "stochastic" in knobs or "listmle" in knobs.get("parts", ())
+
+
+def _total_loss(name: str, knobs: dict[str, Any], lists: tuple[Tensor, ...]) -> Any:
+    """The function of the scores that sums the losses of ``lists``; its draws are seeded."""
+    loss = bind_loss(name, knobs)
+    _, labels, mask = lists
 
     def total(scores: Tensor) -> Tensor:
         torch.manual_seed(0)
         return loss(scores, labels, mask).sum()
 
-    leaf, direction = scores.clone().requires_grad_(), scores.sin() + 0.3
-    (gradient,) = torch.autograd.grad(total(leaf), leaf)
-    near = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-11)
-    near(torch.func.grad(total)(scores), gradient)
-    near(torch.func.jacfwd(total, **random)(scores), gradient)
-    along = (gradient * direction).sum()
-    near(torch.func.jvp(total, (scores,), (direction,))[1], along)
-    with forward_ad.dual_level():
-        near(forward_ad.unpack_dual(total(forward_ad.make_dual(scores, direction)))[1], along)
-    batch = torch.stack([scores, -scores])
-    if not random:
-        each = torch.stack([loss(one, labels, mask) for one in batch])
-        near(torch.func.vmap(lambda one: loss(one, labels, mask))(batch), each)
-    else:
-        with pytest.raises(NotImplementedError, match=r"^this loss draws .*randomness='same'"):
-            torch.func.vmap(total)(batch)
+    return total
 
-    def of_list(*one: Tensor) -> Tensor:
-        return loss(*(given.unsqueeze(0) for given in one)).squeeze(0)
 
-    drawn = {"randomness": "different"} if random else {}
-    found = torch.func.vmap(torch.func.grad(of_list), **drawn)(scores, labels, mask)
-    if random:
-        assert found.isfinite().all()
-    else:
-        near(found, gradient)
-    if twice:
-        torch.manual_seed(0)
-        (slope,) = torch.autograd.grad(total(leaf), leaf, create_graph=True)
-        (expected,) = torch.autograd.grad((slope * direction).sum() + 0 * leaf.sum(), leaf)
-        hessian = torch.func.jacfwd(torch.func.jacrev(total), **random)(scores)
-        near((hessian * direction).sum((-2, -1)), expected)
-        return
-    ways = torch.func.jacrev, partial(torch.func.jacfwd, randomness="same")
-    for outer, inner in itertools.product(ways, repeat=2):
-        with pytest.raises(NotImplementedError, match=r"no second derivative: take the first"):
-            outer(inner(total))(scores)
+assert_near = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-11)
+OF_PYTORCH = "ignore:.*torch.jit.script.*:DeprecationWarning"
 
 
 @pytest.mark.slow
-def test_ranks_of_a_long_list_are_differentiable_twice() -> None:
+@pytest.mark.filterwarnings(OF_PYTORCH)
+@pytest.mark.parametrize(("name", "knobs"), FUNC_CASES)
+def test_torch_func_gives_first_derivatives_of_autograd(name: str, knobs: dict[str, Any]) -> None:
+    lists = ragged()
+    scores = lists[0]
+    total = _total_loss(name, knobs, lists)
+    random = {"randomness": "same"} if _draws(name, knobs) else {}
+    leaf = scores.clone().requires_grad_()
+    direction = scores.sin() + 0.3
+    (gradient,) = torch.autograd.grad(total(leaf), leaf)
+    assert_near(torch.func.grad(total)(scores), gradient)
+    assert_near(torch.func.jacfwd(total, **random)(scores), gradient)
+    along = (gradient * direction).sum()
+    assert_near(torch.func.jvp(total, (scores,), (direction,))[1], along)
+    with forward_ad.dual_level():
+        dual = total(forward_ad.make_dual(scores, direction))
+        assert_near(forward_ad.unpack_dual(dual)[1], along)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(OF_PYTORCH)
+@pytest.mark.parametrize(("name", "knobs"), FUNC_CASES)
+def test_torch_func_vmap_gives_each_list_of_a_batch(name: str, knobs: dict[str, Any]) -> None:
+    lists = ragged()
+    scores, labels, mask = lists
+    loss = bind_loss(name, knobs)
+    total = _total_loss(name, knobs, lists)
+    batch = torch.stack([scores, -scores])
+
+    def list_loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        return loss(scores.unsqueeze(0), labels.unsqueeze(0), mask.unsqueeze(0)).squeeze(0)
+
+    if _draws(name, knobs):
+        with pytest.raises(NotImplementedError, match=r"^this loss draws .*randomness='same'"):
+            torch.func.vmap(total)(batch)
+        list_gradients = torch.func.vmap(torch.func.grad(list_loss), randomness="different")
+        assert list_gradients(scores, labels, mask).isfinite().all()
+        return
+    expected = torch.stack([loss(batch_scores, labels, mask) for batch_scores in batch])
+    batched = torch.func.vmap(lambda batch_scores: loss(batch_scores, labels, mask))(batch)
+    assert_near(batched, expected)
+    leaf = scores.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(total(leaf), leaf)
+    list_gradients = torch.func.vmap(torch.func.grad(list_loss))
+    assert_near(list_gradients(scores, labels, mask), gradient)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(OF_PYTORCH)
+@pytest.mark.parametrize(("name", "knobs"), FUNC_CASES)
+def test_torch_func_gives_second_derivatives_of_autograd_or_refuses(
+    name: str, knobs: dict[str, Any]
+) -> None:
+    lists = ragged()
+    scores = lists[0]
+    total = _total_loss(name, knobs, lists)
+    if name == "plrank" or "isotonic" in knobs.values():
+        jacobians = torch.func.jacrev, partial(torch.func.jacfwd, randomness="same")
+        for outer, inner in itertools.product(jacobians, repeat=2):
+            with pytest.raises(NotImplementedError, match=r"no second derivative: take the first"):
+                outer(inner(total))(scores)
+        return
+    random = {"randomness": "same"} if _draws(name, knobs) else {}
+    leaf = scores.clone().requires_grad_()
+    direction = scores.sin() + 0.3
+    (gradient,) = torch.autograd.grad(total(leaf), leaf, create_graph=True)
+    (expected,) = torch.autograd.grad((gradient * direction).sum() + 0 * leaf.sum(), leaf)
+    hessian = torch.func.jacfwd(torch.func.jacrev(total), **random)(scores)
+    assert_near((hessian * direction).sum((-2, -1)), expected)
+
+
+@pytest.mark.slow
+def test_rank_distribution_of_a_long_list_is_differentiable_twice() -> None:
     # its recursion is computed in parts, and again for the gradient
     scores = torch.randn(1, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    weights, mask = scores.sin().unsqueeze(-1), torch.ones(1, 40, dtype=torch.bool)
+    weights = scores.sin().unsqueeze(-1)
+    mask = torch.ones(1, 40, dtype=torch.bool)
 
     def value(scores: Tensor) -> Tensor:
         return (rank_distribution(scores, mask) * weights).sum()
@@ -411,16 +489,17 @@ def test_ranks_of_a_long_list_are_differentiable_twice() -> None:
     assert torch.autograd.gradgradcheck(value, scores.requires_grad_(), fast_mode=True)
 
 
-def test_the_values_may_be_changed_in_place() -> None:
+def test_loss_values_may_be_changed_in_place() -> None:
     scores, labels, mask = ragged()
     loss = losses.ranknet_loss
-    expected, given = slopes(loss, scores, labels, mask)[0], scores.clone().requires_grad_()
-    loss(given, labels, mask).mul_(2).sum().backward()
-    torch.testing.assert_close(given.grad, 2 * expected)
+    expected, _ = penalised_gradients(loss, scores, labels, mask)
+    leaf = scores.clone().requires_grad_()
+    loss(leaf, labels, mask).mul_(2).sum().backward()
+    torch.testing.assert_close(leaf.grad, 2 * expected)
 
 
-def test_attention_refuses_a_second_derivative() -> None:
-    packed, _, values = lists()
+def test_attend_refuses_a_second_derivative() -> None:
+    packed, _, values = packed_lists()
     items = packed.pack(values).requires_grad_()
     attended = attend(items, packed, heads=1, rate=0.0)
     with pytest.raises(NotImplementedError, match=r"no second derivative.*model=mlp"):

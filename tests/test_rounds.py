@@ -46,7 +46,8 @@ def two_lists() -> Lists:
 @pytest.mark.parametrize("sharpness", [1.0, 3.0])
 def test_adarank_weighs_features_and_lists_as_in_figure_1_of_its_paper(sharpness) -> None:
     model = fitted(AdaRank(2, metric="map", sharpness=sharpness, repeat=False), two_lists(), 3)
-    good, bad = 1.0, 1 / 2  # average precision of the one relevant item at rank 1, at rank 2
+    good = 1.0  # average precision of the one relevant item at rank 1
+    bad = 1 / 2  # and at rank 2
     first = (good + bad) / 2
     weights = np.exp(-sharpness * np.array([good, bad]))
     second = weights @ [bad, good] / weights.sum()
@@ -71,7 +72,8 @@ def test_adarank_does_not_choose_a_constant_feature_for_the_order_of_the_rows() 
 
 
 def test_adarank_leaves_out_lists_that_the_convention_skips() -> None:
-    lists, skipping = make_lists([6, 5, 7, 4], empty=(1,)), Convention(empty="skip")
+    lists = make_lists([6, 5, 7, 4], empty=(1,))
+    skipping = Convention(empty="skip")
     model = fitted(AdaRank(5), lists, 4, convention=skipping)
     without = fitted(AdaRank(5), lists.subset(np.array([0, 2, 3])), 4)
     np.testing.assert_allclose(model.content["alphas"], without.content["alphas"])
@@ -81,31 +83,34 @@ def test_adarank_leaves_out_lists_that_the_convention_skips() -> None:
 
 def plain_prank(items, grades, order, count):
     """Figure 2 of the paper, item by item; also the mean over steps."""
-    w, b, states = np.zeros(items.shape[1]), np.zeros(count - 1), []
+    w = np.zeros(items.shape[1])
+    b = np.zeros(count - 1)
+    states = []
     for i in order:
         score = w @ items[i]
         y = np.where(grades[i] > np.arange(count - 1), 1, -1)
         predicted = next((r for r in range(count - 1) if score - b[r] < 0), count - 1)
         if predicted != grades[i]:
             tau = np.where(y * (score - b) <= 0, y, 0)
-            w, b = w + tau.sum() * items[i], b - tau
+            w = w + tau.sum() * items[i]
+            b = b - tau
         assert (np.diff(b) >= 0).all(), "the thresholds stay in order"
         states.append(np.r_[w, b])
     return np.r_[w, b], np.mean(states, axis=0)
 
 
-def test_prank_is_the_paper_s_and_its_mean() -> None:
+def test_prank_follows_figure_2_of_its_paper_or_its_mean() -> None:
     lists = make_lists([30, 20, 25])
     order = np.random.default_rng(1).permutation(75)
     last, mean = plain_prank(lists.features, lists.labels.astype(int), order, 3)
     for average, expected in ((False, last), (True, mean)):
         model = fitted(PRank(5, average=average), lists, 1)
-        got = np.r_[model.content["weights"], model.content["thresholds"]]
-        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-9)
+        content = np.r_[model.content["weights"], model.content["thresholds"]]
+        np.testing.assert_allclose(content, expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (["model=adarank", "model.metric=dcg@5"], "model.metric=dcg@5"),
         (["model=adarank", "model.metric=mine.hits"], "model.metric=mine.hits"),
@@ -115,19 +120,19 @@ def test_prank_is_the_paper_s_and_its_mean() -> None:
         (["model=prank", "transform.missing=keep"], "transform.missing=mean"),
     ],
 )
-def test_a_wrong_setting_is_one_line_before_data_is_read(overrides, said) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
+def test_build_refuses_wrong_settings_of_rounds_in_one_line(overrides, message) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
         build(compose(*overrides))
     assert "\n" not in str(caught.value)
 
 
-def test_a_crafted_state_of_one_number_many_times_takes_no_memory() -> None:
-    many = torch.zeros(1, dtype=torch.float64).expand(10**15)
+def test_set_extra_state_refuses_an_expanded_tensor() -> None:
+    expanded = torch.zeros(1, dtype=torch.float64).expand(10**15)
     with pytest.raises(CheckpointError, match="no finite numbers"):
-        AdaRank(3).set_extra_state({"features": many, "alphas": many})
+        AdaRank(3).set_extra_state({"features": expanded, "alphas": expanded})
 
 
-def test_what_a_model_cannot_take_ends_with_the_remedy() -> None:
+def test_round_models_refuse_what_they_cannot_fit_with_the_remedy() -> None:
     lists = make_lists([4, 3])
     heavy = replace(lists, weights=np.array([1, 2], np.float32))
     real = replace(lists, labels=lists.labels + 0.5)
@@ -142,41 +147,45 @@ def test_what_a_model_cannot_take_ends_with_the_remedy() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["adarank", "rankboost", "prank"])
-def test_a_run_is_trained_resumed_kept_and_its_features_listed(model, letor_folder, tmp_path):
+def test_round_models_train_resume_load_and_list_importances(model, letor_folder, tmp_path):
     overrides = [*reading(letor_folder), f"model={model}", "transform=none"]
-    for name, epochs in (("cut", 3), ("whole", 5)):
+    for name, epochs in (("cut", 3), ("uncut", 5)):
         (tmp_path / name).mkdir()
-        got = run(compose(*overrides, f"epochs={epochs}"), tmp_path / name, {})
-        assert got["vali_ndcg@5"] > 0.75
+        metrics = run(compose(*overrides, f"epochs={epochs}"), tmp_path / name, {})
+        assert metrics["vali_ndcg@5"] > 0.75
     cfg, choices = resumed_config(compose(f"resume={tmp_path}/cut", "epochs=5"), ["epochs=5"])
     run(cfg, tmp_path / "cut", choices)
-    np.testing.assert_array_equal(*(RunFolder(tmp_path / n).scores for n in ("cut", "whole")))
-    kept = load_model(str(tmp_path / "cut"), torch.device("cpu")).model
+    resumed_scores = RunFolder(tmp_path / "cut").scores
+    np.testing.assert_array_equal(resumed_scores, RunFolder(tmp_path / "uncut").scores)
+    loaded = load_model(str(tmp_path / "cut"), torch.device("cpu")).model
     assert "of 5 features used" in call_command(
         importances, typed("importances", [f"{tmp_path}/cut"])
     )
-    state = kept.get_extra_state()
+    state = loaded.get_extra_state()
     for name in state:
         for wrong in (state[name] * torch.nan, state[name][None]):
             with pytest.raises(CheckpointError):
-                kept.set_extra_state({**state, name: wrong})
+                loaded.set_extra_state({**state, name: wrong})
 
 
-def test_rankboost_takes_the_threshold_of_the_largest_r_and_labels_by_their_order() -> None:
+def test_rankboost_takes_the_threshold_of_the_largest_r_and_the_order_of_labels() -> None:
     lists = make_lists([6, 5, 7, 4], empty=(3,))
-    x, y = lists.features, lists.labels
+    x = lists.features
+    y = lists.labels
     query = np.repeat(np.arange(4), lists.lengths)
     better, worse = np.nonzero((query[:, None] == query) & (y[:, None] > y))
-    scores, alphas = np.zeros(len(x)), []
+    scores = np.zeros(len(x))
+    alphas = []
     for _ in range(3):
         weights = np.exp(scores[worse] - scores[better])
         weights /= weights.sum()
-        found = {
+        r_values = {
             (k, theta): weights @ (1.0 * (x[better, k] > theta) - (x[worse, k] > theta))
             for k in range(5)
             for theta in x[:, k]
         }
-        (k, theta), r = max(found.items(), key=lambda one: abs(one[1]))
+        k, theta = max(r_values, key=lambda threshold: abs(r_values[threshold]))
+        r = r_values[k, theta]
         alphas.append(0.5 * np.log((1 + r) / (1 - r)))
         scores += alphas[-1] * (x[:, k] > theta)
     model = fitted(RankBoost(5), lists, 3)
@@ -187,10 +196,11 @@ def test_rankboost_takes_the_threshold_of_the_largest_r_and_labels_by_their_orde
     # each list has labels of its own, in the order of its grades
     grades = make_lists([8] * 50)
     real = replace(grades, labels=grades.labels + np.repeat(np.arange(50, dtype=np.float32), 8) * 3)
-    one, other = (fitted(RankBoost(5, thresholds=7), lists, 4).content for lists in (real, grades))
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, other[name])
+    of_real_labels = fitted(RankBoost(5, thresholds=7), real, 4).content
+    of_grades = fitted(RankBoost(5, thresholds=7), grades, 4).content
+    for name, array in of_real_labels.items():
+        np.testing.assert_array_equal(array, of_grades[name])
 
 
-def test_every_value_but_the_largest_is_a_cut() -> None:
+def test_thresholds_are_all_values_but_the_largest() -> None:
     assert _thresholds(np.array([3.0, 1.0, 2.0, 3.0]), largest_count=9).tolist() == [1.0, 2.0]

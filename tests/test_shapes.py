@@ -1,4 +1,4 @@
-"""What comes in another shape than ``[batch, list]``, or goes out in another than ``[batch]``."""
+"""Tensors of other shapes: what losses, metrics and models take and return."""
 
 import inspect
 import pickle
@@ -55,31 +55,32 @@ WRONG = [
 ]
 
 
-def in_one_line(call: Callable[[], object], said: str) -> None:
-    with pytest.raises(ConfigError, match=said.replace("[", r"\[").replace("]", r"\]")) as error:
+def assert_refused_in_one_line(call: Callable[[], object], message: str) -> None:
+    pattern = message.replace("[", r"\[").replace("]", r"\]")
+    with pytest.raises(ConfigError, match=pattern) as error:
         call()
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 200
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_every_loss_and_metric_says_which_of_its_tensors_is_wrong(function) -> None:
-    for given, said in WRONG:
-        in_one_line(lambda given=given: function(*given), said)
+def test_losses_and_metrics_name_the_tensor_of_a_wrong_shape(function) -> None:
+    for arguments, message in WRONG:
+        assert_refused_in_one_line(lambda arguments=arguments: function(*arguments), message)
     assert function(SCORES, LABELS, MASK).shape[0] == 1
     assert [*inspect.signature(function).parameters][:3] == ["scores", "labels", "mask"]
     assert pickle.loads(pickle.dumps(function)) is function
 
 
-# A loss of one's own: what it is to return
+# Losses that return another shape than one value per list
 
 
-def of_items(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+def item_losses(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     return (scores - labels).masked_fill(~mask, 0).square()
 
 
 def scalar(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    return of_items(scores, labels, mask).mean()
+    return item_losses(scores, labels, mask).mean()
 
 
 def number(scores: Tensor, labels: Tensor, mask: Tensor) -> float:
@@ -87,51 +88,57 @@ def number(scores: Tensor, labels: Tensor, mask: Tensor) -> float:
 
 
 @pytest.mark.parametrize(
-    ("loss", "came"), [(scalar, "[]"), (of_items, r"[3, \d+]"), (number, "float")]
+    ("loss", "shape"), [(scalar, "[]"), (item_losses, r"[3, \d+]"), (number, "float")]
 )
-def test_a_loss_of_ones_own_is_refused_at_the_first_batch(loss, came) -> None:
-    data, model = tensors(make_lists([4, 2, 5])), MLP(5, hidden_sizes=[3])
+def test_step_and_loss_objective_refuse_a_loss_of_a_wrong_shape(loss, shape) -> None:
+    data = tensors(make_lists([4, 2, 5]))
+    model = MLP(5, hidden_sizes=[3])
     settings = make_settings(compose("batch_size=64"))
     stepper = TrainingStep(model, loss, torch.optim.SGD(model.parameters()), settings)
     batch = data.batch(np.arange(3))
-    in_one_line(lambda: stepper(batch), f"the loss returned .*{came}.*one value per list.*[3]")
+    message = f"the loss returned .*{shape}.*one value per list"
+    assert_refused_in_one_line(lambda: stepper(batch), f"{message}.*[3]")
     objective = LossObjective(loss, data)
-    in_one_line(lambda: objective(np.zeros(11)), f"the loss returned .*{came}.*one value per list")
+    assert_refused_in_one_line(lambda: objective(np.zeros(11)), message)
 
 
 @pytest.mark.slow
-def test_and_before_data_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_refuses_a_loss_or_metric_of_a_wrong_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = f"{__name__}.scalar"
     write_folder(tmp_path, {"configs/loss/own.yaml": f"_target_: {name}\n_partial_: true\n"})
     monkeypatch.chdir(tmp_path)
-    for given, said in (("loss=own", "the loss"), (f"metrics=[{name}]", name)):
-        cfg = compose(given)
-        in_one_line(lambda cfg=cfg: build(cfg), f"{said} returned .*one value per list")
+    for override, source in (("loss=own", "the loss"), (f"metrics=[{name}]", name)):
+        cfg = compose(override)
+        message = f"{source} returned .*one value per list"
+        assert_refused_in_one_line(lambda cfg=cfg: build(cfg), message)
 
 
 @pytest.mark.parametrize(
-    ("returned", "came"),
+    ("reshape", "shape"),
     [
         (lambda scores: scores[..., None], r"[3, \d+, 1]"),
         (lambda scores: scores[:, :1], "[3, 1]"),  # which was broadcast
         (lambda scores: (scores, 1), "tuple"),
     ],
 )
-def test_a_model_of_ones_own_returns_one_score_for_each_item(returned, came) -> None:
-    class Own(torch.nn.Linear):
+def test_predict_refuses_a_model_of_a_wrong_shape(reshape, shape) -> None:
+    class WrongShape(torch.nn.Linear):
         def forward(self, features, mask, ranks=None):
-            return returned(super().forward(features)[..., 0])
+            return reshape(super().forward(features)[..., 0])
 
-    data, said = tensors(make_lists([4, 2, 5])), f"the model returned .*{came}.*one score per item"
+    data = tensors(make_lists([4, 2, 5]))
+    message = f"the model returned .*{shape}.*one score per item"
     with torch.inference_mode():
-        in_one_line(lambda: predict(Own(5, 1), data), said)
+        assert_refused_in_one_line(lambda: predict(WrongShape(5, 1), data), message)
 
 
-def test_a_teacher_and_a_metric_of_ones_own_in_another_shape_are_named() -> None:
+def test_teachers_and_metrics_of_a_wrong_shape_are_named() -> None:
     teacher = partial(ltr.losses.mix_loss, parts={"distil": 1}, teacher=LABELS[0])
-    in_one_line(lambda: teacher(SCORES, LABELS, MASK), "teacher: .*[5]")
-    lists = [given.repeat(3, 1) for given in (SCORES, LABELS, MASK)]
-    for function in (scalar, number, lambda *given: of_items(*given).sum(-1).numpy()):
+    assert_refused_in_one_line(lambda: teacher(SCORES, LABELS, MASK), "teacher: .*[5]")
+    lists = [tensor.repeat(3, 1) for tensor in (SCORES, LABELS, MASK)]
+    for function in (scalar, number, lambda *tensors: item_losses(*tensors).sum(-1).numpy()):
         metric = ltr.metrics.Metric("mine", own=function)
-        in_one_line(lambda metric=metric: metric(*lists), "mine returned .*[3]")
+        assert_refused_in_one_line(lambda metric=metric: metric(*lists), "mine returned .*[3]")
     assert parse_metric("ndcg@5")(SCORES, LABELS, MASK).shape == (1,)

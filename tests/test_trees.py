@@ -60,57 +60,59 @@ def data(letor_folder: Path) -> list[str]:
 def learned(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path, dict[str, float]]:
-    """A library, the folder of the run ``run`` of it and of its lists, what the run ended with."""
-    model, folder = request.param, letor_lists(tmp_path_factory.mktemp("learned"))
+    """A library, the folder of its lists and of its run ``run``, and the metrics of the run."""
+    model = request.param
+    folder = letor_lists(tmp_path_factory.mktemp("learned"))
     needed(model)
     args = (*reading(folder), f"model={model}", "epochs=30", "metrics=[ndcg@5,map]")
     return model, folder, train(folder / "run", *args)
 
 
 @pytest.mark.slow
-def test_it_learns_and_is_applied_like_any_model(learned, tmp_path) -> None:
-    model, folder, got = learned
+def test_boosted_trees_learn_and_are_applied_like_any_model(learned, tmp_path) -> None:
+    model, folder, metrics = learned
     out = folder / "run"
-    results, kept = RunFolder(out).results, RunFolder(out).scores
-    assert got["vali_ndcg@5"] > results["untrained_vali"]["ndcg@5"] + 0.1
+    results = RunFolder(out).results
+    scores = RunFolder(out).scores
+    assert metrics["vali_ndcg@5"] > results["untrained_vali"]["ndcg@5"] + 0.1
     history = RunFolder(out).history
     averaged = history.get("ties_averaged", history["vali_ndcg@5"])
     chosen_by = averaged.fillna(history["vali_ndcg@5"])
     assert results["selected_epoch"] == chosen_by.idxmax()
     assert results["ties_averaged"]["vali"]["ndcg@5"] == chosen_by.max()
     printed = history["vali_ndcg@5"][chosen_by.idxmax()]
-    assert got["vali_ndcg@5"] == results["vali"]["ndcg@5"] == printed
+    assert metrics["vali_ndcg@5"] == results["vali"]["ndcg@5"] == printed
     assert results["versions"][model]
     assert not Path("catboost_info").exists()
 
     table = call_command(evaluate_model, compose(f"checkpoint={out}", config="evaluate"))
     assert f"{results['test']['ndcg@5']:.4f}" in table
     assert f"{results['test']['map']:.4f}" in table
-    scored = tmp_path / "scores.csv"
+    output = tmp_path / "scores.csv"
     source = folder / "mine" / "test.txt"
     call_command(
         predict_file,
-        compose(f"checkpoint={out}", f"input={source}", f"output={scored}", config="predict"),
+        compose(f"checkpoint={out}", f"input={source}", f"output={output}", config="predict"),
     )
-    np.testing.assert_array_equal(pd.read_csv(scored).score.astype("f4"), kept.astype("f4"))
-    assert len(set(kept)) > 2
+    np.testing.assert_array_equal(pd.read_csv(output).score.astype("f4"), scores.astype("f4"))
+    assert len(set(scores)) > 2
 
-    again = load_model(str(out), torch.device("cpu"))
-    given = ItemTensors(make_lists([9, 4, 1], seed=5), again.transform)
-    one, two = (predict(again.model, given, items=items) for items in (4, 999))
-    np.testing.assert_array_equal(one, two)
+    scorer = load_model(str(out), torch.device("cpu"))
+    lists = ItemTensors(make_lists([9, 4, 1], seed=5), scorer.transform)
+    in_small_batches = predict(scorer.model, lists, items=4)
+    np.testing.assert_array_equal(in_small_batches, predict(scorer.model, lists, items=999))
 
 
-def test_the_seed_draws_the_items_of_a_tree() -> None:
+def test_lightgbm_seed_draws_the_items_of_a_tree() -> None:
     data = tensors(make_lists([60, 40]))
     model = LightGBM(5, bagging_fraction=0.5)
-    one, same, other = (after(model, data, 3, seed=s).scores["train"] for s in (1, 1, 2))
-    np.testing.assert_array_equal(one, same)
-    assert not np.array_equal(one, other)
+    scores = after(model, data, 3, seed=1).scores["train"]
+    np.testing.assert_array_equal(scores, after(model, data, 3, seed=1).scores["train"])
+    assert not np.array_equal(scores, after(model, data, 3, seed=2).scores["train"])
 
 
 @pytest.mark.slow
-def test_the_command_line_says_what_it_boosts_with(data, tmp_path, caplog) -> None:
+def test_train_logs_the_objective_of_boosted_trees(data, tmp_path, caplog) -> None:
     for args, loss in (
         (["model=lightgbm", "loss=neuralndcg"], "neural_ndcg_loss"),
         (["loss=listnet", "model=xgboost"], "listnet_loss"),
@@ -118,7 +120,8 @@ def test_the_command_line_says_what_it_boosts_with(data, tmp_path, caplog) -> No
         (["model=mlp"], "neural_ndcg_loss"),
     ):
         assert compose(*args).loss._target_.endswith(loss)
-    assert (compose("model=lightgbm").epochs, compose("model=lightgbm").patience) == (500, 50)
+    assert compose("model=lightgbm").epochs == 500
+    assert compose("model=lightgbm").patience == 50
     assert compose("model=mlp").patience is None
     with caplog.at_level(logging.INFO):
         for name, loss in (("own", []), ("given", ["loss=neuralndcg"])):
@@ -147,56 +150,61 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", [[], ["loss=listmle"]])
-def test_a_run_cut_off_comes_to_the_same_trees(data, tmp_path, monkeypatch, loss) -> None:
+def test_boosting_interrupted_and_resumed_gives_the_same_trees(
+    data, tmp_path, monkeypatch, loss
+) -> None:
     args = (*data, "model=lightgbm", "epochs=8", *loss, "model.bagging_fraction=0.7")
-    train(tmp_path / "whole", *args)
+    train(tmp_path / "uncut", *args)
     with monkeypatch.context() as patch:
         stop_at(patch, 5)
         with pytest.raises(Interrupted, match=r"SIGTERM"):
             train(tmp_path / "cut", *args)
     assert load_checkpoint(tmp_path / "cut" / "last.pt")["progress"]["epoch"] == 4
-    torch.manual_seed(99)  # what the process did in between must not matter
+    torch.manual_seed(99)  # draws in between must not matter
     train(tmp_path / "cut", *args, f"resume={tmp_path / 'cut'}")
     for name in ("best.pt", "last.pt"):
-        assert booster_of(tmp_path / "cut" / name) == booster_of(tmp_path / "whole" / name)
-    whole, cut = (RunFolder(tmp_path / name) for name in ("whole", "cut"))
-    np.testing.assert_array_equal(whole.scores, cut.scores)
-    assert whole.results["crossfit"] == cut.results["crossfit"] is not None
-    histories = (one.history.drop(columns="seconds") for one in (whole, cut))
+        assert booster_of(tmp_path / "cut" / name) == booster_of(tmp_path / "uncut" / name)
+    uncut = RunFolder(tmp_path / "uncut")
+    cut = RunFolder(tmp_path / "cut")
+    np.testing.assert_array_equal(uncut.scores, cut.scores)
+    assert uncut.results["crossfit"] == cut.results["crossfit"] is not None
+    histories = (run_folder.history.drop(columns="seconds") for run_folder in (uncut, cut))
     pd.testing.assert_frame_equal(*histories)
 
 
 @pytest.mark.slow
-def test_patience_and_no_round_at_all(data, tmp_path) -> None:
+def test_boosting_ends_by_patience_or_without_a_round(data, tmp_path) -> None:
     def results(name: str, *args: str) -> dict:
         train(tmp_path / name, *data, "model=lightgbm", *args)
         return RunFolder(tmp_path / name).results
 
-    none = results("none", "epochs=0")
-    assert (none["selected_epoch"], none["parameters"]) == (0, 0)
-    chosen_by = none["ties_averaged"]["vali"]
-    assert none["crossfit"] == chosen_by[none["select_on"]]  # no round was chosen
-    assert none["vali"] == none["untrained_vali"]
-    stop = results("stop", "epochs=50", "patience=3", "model.learning_rate=1e-30")
-    assert stop["epochs"] - stop["best_epoch"] == 3
-    for name, rounds in (("best", stop["best_epoch"]), ("last", stop["epochs"])):
+    untrained = results("none", "epochs=0")
+    assert untrained["selected_epoch"] == 0
+    assert untrained["parameters"] == 0
+    chosen_by = untrained["ties_averaged"]["vali"]
+    assert untrained["crossfit"] == chosen_by[untrained["select_on"]]  # no round was chosen
+    assert untrained["vali"] == untrained["untrained_vali"]
+    stopped = results("stop", "epochs=50", "patience=3", "model.learning_rate=1e-30")
+    assert stopped["epochs"] - stopped["best_epoch"] == 3
+    for name, rounds in (("best", stopped["best_epoch"]), ("last", stopped["epochs"])):
         content = bytes(booster_of(tmp_path / "stop" / f"{name}.pt"))
         assert content.count(b"\nTree=") == rounds
 
 
 @pytest.mark.slow
-def test_a_run_that_is_extended_keeps_its_trees_until_it_has_as_many(
+def test_boosting_extended_keeps_its_checkpoints_until_it_has_as_many_trees(
     data, tmp_path, monkeypatch
 ) -> None:
-    out, args = tmp_path / "run", (*data, "model=lightgbm", "select=last")
+    out = tmp_path / "run"
+    args = (*data, "model=lightgbm", "select=last")
     train(out, *args, "epochs=6")
     train(tmp_path / "long", *args, "epochs=12")
-    before = {name: (out / name).read_bytes() for name in ("last.pt", "best.pt")}
+    checkpoints = {name: (out / name).read_bytes() for name in ("last.pt", "best.pt")}
     with monkeypatch.context() as patch:
         stop_at(patch, 4)
         with pytest.raises(Interrupted):
             train(out, *args, "epochs=12", f"resume={out}", "checkpoint_minutes=1e-9")
-    assert before == {name: (out / name).read_bytes() for name in before}
+    assert checkpoints == {name: (out / name).read_bytes() for name in checkpoints}
     train(out, *args, "epochs=6", f"resume={out}")  # as it was, and its history with it
     assert len(RunFolder(out).history) == 7
     with monkeypatch.context() as patch:
@@ -209,7 +217,7 @@ def test_a_run_that_is_extended_keeps_its_trees_until_it_has_as_many(
 
 
 @pytest.mark.slow
-def test_a_round_that_breaks_down_leaves_those_before_it(data, tmp_path, monkeypatch) -> None:
+def test_boosting_saves_the_rounds_before_one_that_fails(data, tmp_path, monkeypatch) -> None:
     args = (*data, "model=lightgbm", "loss=ranknet")
     train(tmp_path / "five", *args, "epochs=5")
     original = LossObjective.__call__
@@ -231,7 +239,7 @@ def test_a_round_that_breaks_down_leaves_those_before_it(data, tmp_path, monkeyp
         np.testing.assert_array_equal(scores_of(out / name), scores_of(tmp_path / "five" / name))
 
 
-def test_lists_with_scores_that_are_not_finite_are_named() -> None:
+def test_check_finite_names_the_lists() -> None:
     data = tensors(make_lists([2] * 14))
     scores = torch.zeros(28)
     scores[[5, 6]] = torch.tensor([torch.nan, -torch.inf])
@@ -252,13 +260,13 @@ def test_lists_with_scores_that_are_not_finite_are_named() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_booster_that_is_damaged_or_of_other_features_is_refused(library) -> None:
+def test_boosted_trees_refuse_a_damaged_booster_or_other_features(library) -> None:
     needed(library)
     model = KINDS[library](5)
     for content in (b"not trees", b"tree\nversion=v4\n", b"\x00" * 64):
         state = {"_extra_state": torch.from_numpy(np.frombuffer(content, np.uint8).copy())}
-        said = refused(lambda state=state: model.load_state_dict(state), CheckpointError)
-        assert "saved trees are not a model that" in said
+        message = refused(lambda state=state: model.load_state_dict(state), CheckpointError)
+        assert "saved trees are not a model that" in message
     for state in ({}, {"_extra_state": [1, 2]}, {"_extra_state": torch.zeros(3)}):
         with pytest.raises((CheckpointError, RuntimeError)):  # RuntimeError: within ``fitting``
             model.load_state_dict(state)
@@ -268,9 +276,10 @@ def test_a_booster_that_is_damaged_or_of_other_features_is_refused(library) -> N
 
 
 @pytest.mark.slow
-def test_importances(learned, tmp_path) -> None:
+def test_importances_of_boosted_trees(learned, tmp_path) -> None:
     model, folder, _ = learned
-    out, written = folder / "run", tmp_path / "a folder"
+    out = folder / "run"
+    written = tmp_path / "a folder"
     trees = load_model(str(out), torch.device("cpu")).model
     gain, splits = trees.importances()
     assert gain.shape == splits.shape == (5,)
@@ -284,7 +293,7 @@ def test_importances(learned, tmp_path) -> None:
     lines = call_command(
         importances, typed("importances", [str(out), "top=2", f"write={written}"])
     ).splitlines()
-    assert len(lines) == 3 + 2 + 1  # what it is and a head, two features, where all are
+    assert len(lines) == 3 + 2 + 1  # title and head, two features, the file of all
     used = int((gain > 0).sum())
     assert lines[0].endswith(f"{trees.title} {trees.version}, {used} of 5 features used")
     assert lines[1].split() == ["feature", "share"] + ["splits"] * (model != "catboost")
@@ -295,22 +304,26 @@ def test_importances(learned, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
+def test_importances_refuses_models_without_any(data, tiny, tmp_path) -> None:
     nothing = torch.full((1, 2, 3), torch.nan), torch.tensor([[True, False]])
     assert LightGBM(3)(*nothing).tolist() == [[0.0, 0.0]]
     out = tmp_path / "network"
     out.mkdir()
     run(compose(*tiny, "epochs=0"), out, {})
-    none = tmp_path / "none"
-    train(none, *data, "model=lightgbm", "epochs=0")
-    for given, kind, said in (
+    untrained = tmp_path / "none"
+    train(untrained, *data, "model=lightgbm", "epochs=0")
+    for args, error_type, message in (
         ([out], CheckpointError, r"no importances .*, rankboost, .*explain"),
-        ([none], CheckpointError, r"has no trees, as its weights are of epoch 0.*: give a run"),
-        ([none, "top=many"], ConfigError, "top"),
-        ([none, "depth=2"], ConfigError, "depth"),
+        (
+            [untrained],
+            CheckpointError,
+            r"has no trees, as its weights are of epoch 0.*: give a run",
+        ),
+        ([untrained, "top=many"], ConfigError, "top"),
+        ([untrained, "depth=2"], ConfigError, "depth"),
     ):
-        with pytest.raises(kind, match=said):
-            call_command(importances, typed("importances", [*map(str, given)]))
+        with pytest.raises(error_type, match=message):
+            call_command(importances, typed("importances", [*map(str, args)]))
 
 
 def mistake(*overrides: str) -> str:
@@ -349,17 +362,19 @@ def mistake(*overrides: str) -> str:
         ("model=catboost +early_stopping_rounds=5", "set patience instead"),
     ],
 )
-def test_a_mistake_ends_with_the_remedy(overrides: str, message: str) -> None:
-    if (library := overrides.split()[0].partition("=")[2]) in KINDS:
+def test_boosted_trees_refuse_mistakes_with_the_remedy(overrides: str, message: str) -> None:
+    library = overrides.split()[0].partition("=")[2]
+    if library in KINDS:
         needed(library)
     assert re.search(message, mistake(*overrides.replace(" +", " +model.options.").split()))
 
 
-def test_a_library_that_is_missing_is_named(monkeypatch) -> None:
+def test_boosted_trees_name_a_missing_library(monkeypatch) -> None:
     for name in ("xgboost", "catboost"):
         monkeypatch.setitem(sys.modules, name, None)
-        said = f"{name} does not load here (import of {name} halted; None in sys.modules)"
-        assert mistake(f"model={name}").startswith(f"model: {said}: pip install 'ltr-torch[gbdt]'")
+        message = f"{name} does not load here (import of {name} halted; None in sys.modules)"
+        expected = f"model: {message}: pip install 'ltr-torch[gbdt]'"
+        assert mistake(f"model={name}").startswith(expected)
 
 
 @pytest.mark.slow
@@ -376,41 +391,42 @@ def test_a_library_that_is_missing_is_named(monkeypatch) -> None:
         ("catboost", "feature_weights=[0,1,1,1,1]"),
     ],
 )
-def test_an_objective_or_option_of_the_library_reaches_it(model, option) -> None:
+def test_boosted_trees_pass_objectives_and_options_to_the_library(model, option) -> None:
     needed(model)
-    data, key = tensors(make_lists([30, 25, 20] * 4)), "+model.options."
-    if option.startswith("objective"):
-        key = "model."
-    made = [
-        build(compose(f"model={model}", *own)).make_model(5) for own in ([], [f"{key}{option}"])
-    ]
-    plain, other = (after(one, data, 8) for one in made)
-    assert not np.allclose(plain.scores["train"], other.scores["train"])
+    data = tensors(make_lists([30, 25, 20] * 4))
+    key = "model." if option.startswith("objective") else "+model.options."
+    default = build(compose(f"model={model}")).make_model(5)
+    changed = build(compose(f"model={model}", f"{key}{option}")).make_model(5)
+    default_round = after(default, data, 8)
+    changed_round = after(changed, data, 8)
+    assert not np.allclose(default_round.scores["train"], changed_round.scores["train"])
     if option.startswith(("feature_contri", "monotone")):
-        made[1].restore(other.state())
-        used = made[1].importances().gain
-        assert used[0] < 0.05 * used.sum()
+        changed.restore(changed_round.state())
+        gain = changed.importances().gain
+        assert gain[0] < 0.05 * gain.sum()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "loss", ["rmse", "listnet", "lambdarank", "neuralndcg", "svmmap", "plrank"]
 )
-def test_the_gradient_is_autograd_s_of_the_sum_over_lists(loss) -> None:
+def test_loss_objective_gradient_is_that_of_the_sum_over_lists(loss) -> None:
     lists = make_lists([12, 1, 7, 20, 9], empty=(2,))
-    data, function = tensors(lists), a_loss(loss, "dataset=mq2008")
+    data = tensors(lists)
+    function = a_loss(loss, "dataset=mq2008")
     objective = LossObjective(function, data, items=20)  # so that the lists are in several batches
     scores = np.random.default_rng(0).normal(size=lists.items)
     torch.manual_seed(0)
     gradient, curvature = objective(scores)
     torch.manual_seed(0)
-    expected, total = np.zeros(lists.items), 0.0
+    expected = np.zeros(lists.items)
+    total = 0.0
     for i in np.argsort(lists.lengths, kind="stable")[::-1]:  # as the batches are: some losses draw
         start, end = lists.offsets[i : i + 2]
-        given = torch.from_numpy(scores[None, start:end]).requires_grad_()
+        leaf = torch.from_numpy(scores[None, start:end]).requires_grad_()
         labels = torch.from_numpy(lists.labels[None, start:end]).double()
-        value = function(given, labels, torch.ones_like(labels, dtype=torch.bool)).sum()
-        expected[start:end] = torch.autograd.grad(value, given)[0][0]
+        value = function(leaf, labels, torch.ones_like(labels, dtype=torch.bool)).sum()
+        expected[start:end] = torch.autograd.grad(value, leaf)[0][0]
         total += value.item()
     if loss != "plrank":  # it draws by batch
         np.testing.assert_allclose(gradient, expected * objective.unit, rtol=1e-4, atol=1e-6)
@@ -420,13 +436,15 @@ def test_the_gradient_is_autograd_s_of_the_sum_over_lists(loss) -> None:
     assert np.isfinite(curvature).all()
 
 
-def test_the_curvature_is_that_of_the_docstring() -> None:
+def test_loss_objective_curvature_is_that_of_its_docstring() -> None:
     rng = np.random.default_rng(3)
     square = rng.normal(size=(6, 6))
-    hessian, slope = square @ square.T / 6, rng.normal(size=6)
+    hessian = square @ square.T / 6
+    slope = rng.normal(size=6)
 
     def quadratic(scores, labels, mask):
-        h, b = torch.from_numpy(hessian), torch.from_numpy(slope)
+        h = torch.from_numpy(hessian)
+        b = torch.from_numpy(slope)
         return torch.einsum("bi,ij,bj->b", scores, h, scores) / 2 - scores @ b
 
     objective = LossObjective(quadratic, tensors(make_lists([6])), seed=11)
@@ -434,35 +452,37 @@ def test_the_curvature_is_that_of_the_docstring() -> None:
     unit = 0.0
     for scores in rng.normal(size=(4, 6)):
         v = draws.choice([-1.0, 1.0], 6)
-        moves, g = np.abs(hessian @ v), hessian @ scores - slope
-        curvature = np.maximum(moves, np.abs(g))
-        assert 0 < (moves > np.abs(g)).sum() < 6  # each of the two counts somewhere
+        changes = np.abs(hessian @ v)
+        g = hessian @ scores - slope
+        curvature = np.maximum(changes, np.abs(g))
+        assert 0 < (changes > np.abs(g)).sum() < 6  # each of the two counts somewhere
         unit = unit or 1 / curvature.mean()
-        got = objective(scores)
-        np.testing.assert_allclose(got[0], g * unit, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(got[1], curvature * unit, rtol=1e-5)
+        scaled_gradient, scaled_curvature = objective(scores)
+        np.testing.assert_allclose(scaled_gradient, g * unit, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(scaled_curvature, curvature * unit, rtol=1e-5)
         assert objective.unit == pytest.approx(unit)
 
 
-def test_pairs_of_a_batch_are_bounded_and_change_no_value() -> None:
-    data, seen = tensors(make_lists([300] * 10 + [40, 2, 700])), []
+def test_loss_objective_bounds_the_pairs_of_a_batch() -> None:
+    data = tensors(make_lists([300] * 10 + [40, 2, 700]))
+    shapes = []
 
     def pairwise(scores, labels, mask):
-        seen.append(tuple(scores.shape))
-        both = mask[:, :, None] & mask[:, None, :]
+        shapes.append(tuple(scores.shape))
+        pair_mask = mask[:, :, None] & mask[:, None, :]
         differences = scores[:, :, None] - scores[:, None, :] - labels[:, :, None]
-        return (differences.tanh() * both).sum((1, 2))
+        return (differences.tanh() * pair_mask).sum((1, 2))
 
     scores = np.random.default_rng(0).normal(size=data.offsets[-1])
-    few = LossObjective(pairwise, data, items=3000).gradient(scores)
-    assert seen == [(1, 700), (8, 300), (4, 300)], "at most 240 pairs for each of 3000 items"
-    many = LossObjective(pairwise, data, items=10**6).gradient(scores)
-    np.testing.assert_allclose(few, many, rtol=1e-9, atol=1e-9)
-    (alone, *_) = padded_batches(data, items=3000, pairs=1)  # a list longer than that
-    assert alone.mask.shape == (1, 700)
+    in_batches = LossObjective(pairwise, data, items=3000).gradient(scores)
+    assert shapes == [(1, 700), (8, 300), (4, 300)], "at most 240 pairs for each of 3000 items"
+    at_once = LossObjective(pairwise, data, items=10**6).gradient(scores)
+    np.testing.assert_allclose(in_batches, at_once, rtol=1e-9, atol=1e-9)
+    (longest, *_) = padded_batches(data, items=3000, pairs=1)  # a list beyond the limit on pairs
+    assert longest.mask.shape == (1, 700)
 
 
-def test_lists_weigh_the_same_and_empty_ones_can_be_left_out() -> None:
+def test_loss_objective_weighs_lists_equally_and_can_skip_empty_ones() -> None:
     data = tensors(make_lists([8, 8], empty=(1,)))
     scores = np.linspace(0, 1, 16)
     keep = LossObjective(a_loss("listnet"), data)
@@ -471,10 +491,11 @@ def test_lists_weigh_the_same_and_empty_ones_can_be_left_out() -> None:
     gradient, curvature = skip(scores)
     assert not np.any(gradient[8:])
     assert not np.any(curvature[8:])
-    assert (keep.lists, skip.lists) == (2, 1)
+    assert keep.lists == 2
+    assert skip.lists == 1
 
 
-def test_a_gradient_that_is_not_finite_names_the_list() -> None:
+def test_loss_objective_names_the_lists_of_a_gradient_that_is_not_finite() -> None:
     data = tensors(make_lists([3, 4]))
 
     def broken(scores, labels, mask):
@@ -484,22 +505,24 @@ def test_a_gradient_that_is_not_finite_names_the_list() -> None:
         LossObjective(broken, data)(np.zeros(7))
 
 
-def test_a_loss_that_draws_and_long_lists_boost() -> None:
+def test_lightgbm_boosts_a_loss_that_draws_and_long_lists() -> None:
     last = after(LightGBM(5), tensors(make_lists([10_050, 3])), loss=a_loss("listmle"))
     assert last.columns["trees"] == 1
 
 
-def test_lightgbm_says_what_to_do_about_a_list_that_is_too_long() -> None:
+def test_lightgbm_refuses_a_list_that_is_too_long_with_the_remedy() -> None:
     lists = replace(make_lists([3, 10_001]), qids=np.array(["short", "long"]))
-    said = refused(lambda: after(LightGBM(5), tensors(lists)), DataError)
-    assert said.startswith("query id long of train has 10,001 items, LightGBM's lambdarank takes")
+    message = refused(lambda: after(LightGBM(5), tensors(lists)), DataError)
+    assert message.startswith(
+        "query id long of train has 10,001 items, LightGBM's lambdarank takes"
+    )
     for remedy in ("model.objective=rank_xendcg", "loss=ranknet", "model=xgboost"):
-        assert remedy in said
+        assert remedy in message
     after(LightGBM(5), tensors(make_lists([3, 10_000])))
     after(LightGBM(5, objective="rank_xendcg"), tensors(lists))
 
 
-def test_labels_and_lists_that_an_objective_cannot_take() -> None:
+def test_boosted_trees_refuse_labels_beyond_their_objective() -> None:
     def with_labels(labels: list[float]) -> ItemTensors:
         return tensors(replace(make_lists([len(labels)]), labels=np.array(labels, np.float32)))
 
@@ -519,7 +542,7 @@ def test_labels_and_lists_that_an_objective_cannot_take() -> None:
 ROUNDS = 8
 
 
-def theirs(library: str, train: Lists, test: Lists) -> NDArray[np.floating]:
+def scores_by_library(library: str, train: Lists, test: Lists) -> NDArray[np.floating]:
     """The scores of ``test`` by the ranker of the library as its users call it."""
     qid = np.repeat(np.arange(len(train)), train.lengths)
     weights = None if train.weights is None else np.repeat(train.weights, train.lengths)
@@ -557,16 +580,17 @@ def theirs(library: str, train: Lists, test: Lists) -> NDArray[np.floating]:
 def as_table(features: NDArray[np.float32]) -> pd.DataFrame:
     table = pd.DataFrame(features)
     for column in (1, 3):
-        table[column] = [str(int(v)) if v == v else "-1" for v in features[:, column]]
+        codes = features[:, column]
+        table[column] = ["-1" if np.isnan(code) else str(int(code)) for code in codes]
     return table
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("weights", [False, True], ids=["", "weights"])
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_scores_are_those_of_the_library_s_own_ranker(library, weights, tmp_path) -> None:
+def test_boosted_trees_score_like_the_ranker_of_the_library(library, weights, tmp_path) -> None:
     data = mixed_data(weights=weights)
-    expected = theirs(library, data.split("train"), data.split("test"))
+    expected = scores_by_library(library, data.split("train"), data.split("test"))
     train_mixed(
         tmp_path / "run", data, f"model={library}", *SMALL[library], f"epochs={ROUNDS}",
         "select=last", "threads=1",
@@ -579,23 +603,24 @@ def test_scores_are_those_of_the_library_s_own_ranker(library, weights, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("model", "more"),
+    ("model", "overrides"),
     [("lightgbm", ["loss=ranknet"]), ("xgboost", ["loss=neuralndcg"]), ("catboost", [])],
 )
-def test_trees_split_on_categories_and_missing_values_and_are_kept(model, more, tmp_path) -> None:
+def test_boosted_trees_split_on_categories_and_missing_values(model, overrides, tmp_path) -> None:
     needed(model)
-    out, data = tmp_path / "run", mixed_data()
-    args = (f"model={model}", *SMALL[model], *more, "epochs=30", "select=last")
+    out = tmp_path / "run"
+    data = mixed_data()
+    args = (f"model={model}", *SMALL[model], *overrides, "epochs=30", "select=last")
     assert train_mixed(out, data, *args)["test_ndcg@5"] > 0.8
-    kept = load_model(str(out), torch.device("cpu"))
-    assert kept.model.categories == [1, 3]
-    gain = kept.model.importances().gain
+    loaded = load_model(str(out), torch.device("cpu"))
+    assert loaded.model.categories == [1, 3]
+    gain = loaded.model.importances().gain
     assert gain.argmax() == 1, "the brand tells most of the label"
     assert gain[0] > 0, "a price tells something where it is missing"
-    test = ItemTensors(data.split("test"), kept.transform)
+    test = ItemTensors(data.split("test"), loaded.transform)
     assert test.features[:, :2].isnan().any(0).all()
-    tested = RunFolder(out).scores.astype(np.float32)
-    np.testing.assert_array_equal(predict(kept.model, test).numpy(), tested)
+    test_scores = RunFolder(out).scores.astype(np.float32)
+    np.testing.assert_array_equal(predict(loaded.model, test).numpy(), test_scores)
     lines = call_command(
         importances, typed("importances", [str(out), f"write={tmp_path}"])
     ).splitlines()
@@ -604,18 +629,20 @@ def test_trees_split_on_categories_and_missing_values_and_are_kept(model, more, 
     table = pd.read_csv(tmp_path / "importances.csv").sort_values("feature")
     assert table.category.tolist() == [False, True, False, True]
     if model == "catboost":
-        kept.model.categories = [1]
+        loaded.model.categories = [1]
         with pytest.raises(CheckpointError, match="have other categories than their config"):
-            kept.model.restore(kept.model.content)
+            loaded.model.restore(loaded.model.content)
 
 
-def test_where_a_loss_is_flat_at_equal_scores_the_gradient_beside_them_counts() -> None:
+def test_loss_objective_starts_beside_equal_scores_where_the_loss_is_flat() -> None:
     flat, sloped = (
         LossObjective(a_loss(name), tensors(make_lists([12, 7])))
         for name in ("softsortndcg", "listnet")
     )
     assert not flat.gradient(np.zeros(19)).any()
-    assert all(part.any() for part in flat(np.zeros(19)))
-    there = sloped.gradient(np.zeros(19))
-    got, _ = sloped(np.zeros(19))
-    np.testing.assert_allclose(got, sloped.unit * there, rtol=1e-6)
+    gradient, curvature = flat(np.zeros(19))
+    assert gradient.any()
+    assert curvature.any()
+    expected = sloped.gradient(np.zeros(19))
+    gradient, _ = sloped(np.zeros(19))
+    np.testing.assert_allclose(gradient, sloped.unit * expected, rtol=1e-6)
