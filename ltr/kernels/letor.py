@@ -85,7 +85,7 @@ def parse(
     i = 0
     while i < len(text):
         i = _skip_blanks(text, i)
-        if _byte(text, i) != _NEWLINE and _byte(text, i) != _HASH:
+        if not _ends_row(_byte(text, i)):
             if labelled:
                 end, value = _number(text, i)
                 is_number = end > i and _is_blank(_byte(text, end))
@@ -113,7 +113,7 @@ def parse(
 
             end_of_qid = end
             i = _skip_blanks(text, end)
-            while i > end and _byte(text, i) != _NEWLINE and _byte(text, i) != _HASH:
+            while i > end and not _ends_row(_byte(text, i)):
                 begin = i
                 index = 0
                 digit = _byte(text, begin) - _ZERO
@@ -150,7 +150,7 @@ def parse(
                             large[large_count, 1] = value
                             large_count += 1
                 i = _skip_blanks(text, end)
-            if end == end_of_qid or (_byte(text, i) != _NEWLINE and _byte(text, i) != _HASH):
+            if end == end_of_qid or not _ends_row(_byte(text, i)):
                 break
             row += 1
         while _byte(text, i) != _NEWLINE:
@@ -192,13 +192,8 @@ def _number(text, i):
     if count == 0:
         return begin, 0.0
     if count > _MAX_DIGITS:  # the mantissa may have overflowed: ignore the later digits
-        mantissa = 0
-        for position in range(first_digit, i):
-            digit = _byte(text, position) - _ZERO
-            if digit >= 0 and mantissa < _DIGITS_FULL:
-                mantissa = mantissa * 10 + digit
-            elif digit >= 0:
-                exponent += 1
+        mantissa, ignored = _leading_digits(text, first_digit, i)
+        exponent += ignored
     if _byte(text, i) | _TO_LOWER == _E:
         is_below_1 = _byte(text, i + 1) == _MINUS
         i += 1
@@ -215,14 +210,34 @@ def _number(text, i):
             return begin, 0.0
         exponent += -power if is_below_1 else power
 
-    value = float(mantissa)
-    if exponent > 60:
-        value = np.inf if mantissa else 0.0  # float32 ends at 3.4e38
-    elif exponent < -70:
-        value = 0.0  # with fewer than 19 digits below 1e-52; float32 begins at 1.4e-45
-    else:
-        value = value / _POWERS[-exponent] if exponent < 0 else value * _POWERS[exponent]
+    value = _scaled(mantissa, exponent)
     return i, -value if negative else value
+
+
+@_inlined
+def _leading_digits(text, begin, end):
+    """Return a number of the first 18 digits, and how many more there are; skip a point."""
+    mantissa = 0
+    ignored = 0
+    for i in range(begin, end):
+        digit = _byte(text, i) - _ZERO
+        if digit >= 0 and mantissa < _DIGITS_FULL:
+            mantissa = mantissa * 10 + digit
+        elif digit >= 0:
+            ignored += 1
+    return mantissa, ignored
+
+
+@_inlined
+def _scaled(mantissa, exponent):
+    """Return ``mantissa`` times 10 to the power ``exponent``."""
+    if exponent > 60:
+        return np.inf if mantissa else 0.0  # float32 ends at 3.4e38
+    if exponent < -70:
+        return 0.0  # with fewer than 19 digits below 1e-52; float32 begins at 1.4e-45
+    if exponent < 0:
+        return float(mantissa) / _POWERS[-exponent]
+    return float(mantissa) * _POWERS[exponent]
 
 
 @_inlined
@@ -255,6 +270,11 @@ def _skip_blanks(text, i):
 @_inlined
 def _is_blank(byte):
     return byte == _BLANK or (_TAB <= byte <= _RETURN and byte != _NEWLINE)
+
+
+@_inlined
+def _ends_row(byte):
+    return byte in (_NEWLINE, _HASH)
 
 
 @_inlined

@@ -127,25 +127,13 @@ def _neural_ndcg(
     row_sums = np.zeros(padded)
     last = _scale(band, scaling, transposed, tol, np.sqrt(tiny), row_sums, columns)
 
-    # f, and its gradients with respect to the last u and v
+    scaled_gain = scaling.v[last] * gain
     grad_u = np.zeros(padded)
     row_moments = np.zeros(padded)
-    factors = np.zeros(padded)
-    columns.plain[:] = 0
-    columns.weighted[:] = 0
-    scaled_gain = scaling.v[last] * gain
-    value = 0.0
-    for g in range(len(low)):
-        rows = _rows(g, band)
-        _multiply_rows(g, band, rows, scaled_gain, row_sums)
-        for r in range(4 * g, min(4 * g + 4, n)):
-            ranked[r] = scaling.u[last, r] * row_sums[r]
-            grad_u[r] = discount[r] * row_sums[r]
-            factors[r] = discount[r] * scaling.u[last, r]
-            row_moments[r] = factors[r] * row_sums[r]
-            value += row_moments[r]
-        if need_grad:
-            _add_rows(g, band, rows, factors, columns)
+    value = _value(
+        band, scaling.u[last], scaled_gain, discount, need_grad, ranked, grad_u, row_moments,
+        row_sums, columns,
+    )  # fmt: skip
     if not need_grad:
         return value
     moments = Moments(row_moments, scaled_gain * columns.plain, scaled_gain * columns.weighted)
@@ -153,6 +141,33 @@ def _neural_ndcg(
     _backpropagate(
         band, scaling, last, transposed, grad_u, grad_v, row_sums, columns, moments, grad_x, grad_a
     )
+    return value
+
+
+@inlined
+def _value(
+    band, u, scaled_gain, discount, need_grad, ranked, grad_u, row_moments, row_sums, columns
+):
+    """Return f for the last u and v; write h, the gradient of u and the moments of the rows.
+
+    If ``need_grad``, write to ``columns`` the column sums with the factors d u.
+    """
+    n = len(scaled_gain)
+    factors = np.zeros(len(u))
+    columns.plain[:] = 0
+    columns.weighted[:] = 0
+    value = 0.0
+    for g in range(len(band.low)):
+        rows = _rows(g, band)
+        _multiply_rows(g, band, rows, scaled_gain, row_sums)
+        for r in range(4 * g, min(4 * g + 4, n)):
+            ranked[r] = u[r] * row_sums[r]
+            grad_u[r] = discount[r] * row_sums[r]
+            factors[r] = discount[r] * u[r]
+            row_moments[r] = factors[r] * row_sums[r]
+            value += row_moments[r]
+        if need_grad:
+            _add_rows(g, band, rows, factors, columns)
     return value
 
 

@@ -86,12 +86,7 @@ def _sum_over_pairs(
         if first <= i:
             weights[i - first] = 0.0  # an item is not paired with itself
         grad_difference = row_grads[first:]
-        if cost == LOGISTIC:
-            value += _logistic(weights, s[i], s[first:], sigma, grad_difference)
-        elif cost == EXPONENTIAL:
-            value += _exponential(weights, s[i], s[first:], linear_from, grad_difference)
-        else:
-            value += _hinge(weights, s[i], s[first:], cost == SQUARED_HINGE, grad_difference)
+        value += _sum_costs(cost, weights, s[i], s[first:], sigma, linear_from, grad_difference)
         if need_grad:
             total = 0.0
             grad_lower = grad_s[first:]
@@ -127,6 +122,16 @@ def _write_weights(weights, items, i, first, steps, factors):
             step = step_factor * steps[abs(rank - ranks[j]) - 1]
             change = constant + discount_factor * abs(discount - discounts[j]) + step
             weights[j] = base + abs(gain - gains[j]) * change
+
+
+@inlined
+def _sum_costs(cost, weights, s, lower, sigma, linear_from, grad_difference):
+    """Return the sum of w cost(s - lower); write its gradient with respect to s - lower."""
+    if cost == LOGISTIC:
+        return _logistic(weights, s, lower, sigma, grad_difference)
+    if cost == EXPONENTIAL:
+        return _exponential(weights, s, lower, linear_from, grad_difference)
+    return _hinge(weights, s, lower, cost == SQUARED_HINGE, grad_difference)
 
 
 @inlined
