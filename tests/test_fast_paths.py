@@ -305,7 +305,7 @@ def test_losses_without_numba_take_the_plain_path(
 
     numba_works.cache_clear()
     monkeypatch.setattr("ltr.kernels.compile.exp", broken)
-    monkeypatch.setattr("ltr.kernels.dispatch.value_op", None)
+    monkeypatch.setattr("ltr.kernels.dispatch.path_of_list_values", None)
     try:
         for _ in range(2):
             value, _ = value_and_gradient(losses.ranknet_loss, *random_lists(0, torch.float64))

@@ -16,7 +16,7 @@ from jaxtyping import config as checking
 from ragged import plain, random_lists, stochastic_neural_sort, value_and_gradient
 from torch import Tensor
 
-from ltr.kernels.neural_dcg import neural_dcg, worthwhile
+from ltr.kernels.neural_dcg import neural_dcg_on_cpu, triton_is_faster
 from ltr.losses import neural_ndcg_loss
 from ltr.losses.soft_permutation import negative_ndcg, soft_dcg
 from ltr.metrics.cumulative_gain import dcg, gains
@@ -68,11 +68,13 @@ def test_neural_dcg_kernel_on_long_list_equals_plain_formula(
     expected, slopes = value_and_gradient(partial(composed, **knobs), scores, labels, mask)
 
     def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        work = neural_dcg(scores, gains(labels, mask), mask, 10, temperature, False, 30, 1e-6)
+        work = neural_dcg_on_cpu(
+            scores, gains(labels, mask), mask, 10, temperature, False, 30, 1e-6
+        )
         return fast_path(scores, *work, torch.zeros_like)
 
     for max_stored in (0, 1 << 22):
-        monkeypatch.setattr("ltr.kernels.neural_dcg.KEPT", max_stored)
+        monkeypatch.setattr("ltr.kernels.neural_dcg.MAX_STORED", max_stored)
         value, gradient = value_and_gradient(loss, scores, labels, mask)
         ideal = dcg(labels, labels, mask, k=10)
         torch.testing.assert_close(-value / ideal, expected, atol=1e-11, rtol=0)
@@ -122,14 +124,14 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is
 INTERPRETED = """
 import torch
 from ragged import random_lists
-from ltr.kernels.neural_dcg import _operator, value_and_slope_on_gpu
+from ltr.kernels.neural_dcg import _operator, value_and_grad_on_gpu
 from ltr.metrics.cumulative_gain import gains
 torch.set_num_threads(1)
 
 def check(lists, near, *knobs):
     scores, labels, mask = lists
     of_item = gains(labels, mask)
-    value, slope = value_and_slope_on_gpu(scores, of_item, mask, *knobs)
+    value, slope = value_and_grad_on_gpu(scores, of_item, mask, *knobs)
     expected, slopes = _operator(scores.double(), of_item.double(), mask, *knobs)
     assert ((value - expected).abs() <= near * expected).all(), knobs
     largest = slopes.abs().amax(-1, keepdim=True)  # of which the CPU's kernel is right to 1e-6
@@ -200,9 +202,9 @@ def test_triton_kernel_spills_no_registers() -> None:
 
 def test_worthwhile_is_false_for_few_long_lists() -> None:
     for lists, size in ((64, 1), (64, 2048), (1, 1000), (132, 2000)):
-        assert worthwhile(lists, size, processors=132)
+        assert triton_is_faster(lists, size, processors=132)
     for lists, size, processors in ((64, 2049, 132), (16, 2000, 132), (1, 2048, 1), (8, 2048, 1)):
-        assert not worthwhile(lists, size, processors=processors)
+        assert not triton_is_faster(lists, size, processors=processors)
 
 
 @pytest.mark.filterwarnings("ignore")  # of PyTorch's compilers, on a GPU

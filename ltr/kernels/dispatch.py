@@ -30,34 +30,34 @@ PAIRS_PER_THREAD = 1 << 16
 
 # An accelerated implementation: its forward pass and its vector-Jacobian product, which are the
 # arguments ``run`` and ``pull`` of ``fast_path``.
-Work = tuple[Callable[[Tensor, bool], Any], Callable[..., Tensor]]
+FastPath = tuple[Callable[[Tensor, bool], Any], Callable[..., Tensor]]
 
 
-def with_kernel(
-    fast: Callable[..., Work],
-    elsewhere: Callable[..., Work | None] | None = None,
+def accelerated(
+    on_cpu: Callable[..., FastPath],
+    elsewhere: Callable[..., FastPath | None] | None = None,
     *,
-    copied: bool = False,
+    via_cpu: bool = False,
 ) -> Callable[[F], F]:
     """Give the decorated plain formula ``plain(scores, ...)`` a fast path with the same arguments.
 
     Second derivatives are always those of the plain formula.
 
     Args:
-        fast: the fast path on the CPU, used if Numba works and nothing is traced.
+        on_cpu: the fast path on the CPU, used if Numba works and nothing is traced.
         elsewhere: the fast path in all other cases; None, or a call that returns None, leaves the
             plain formula.
-        copied: use ``fast`` on a GPU too, where a copy to the CPU and back takes less time than the
-            plain formula.
+        via_cpu: use ``on_cpu`` on a GPU too, where a copy to the CPU and back takes less time than
+            the plain formula.
     """
 
     def register(plain: F) -> F:
         @functools.wraps(plain)
-        def accelerated(scores: Tensor, *args: Any) -> Tensor:
+        def choose_path(scores: Tensor, *args: Any) -> Tensor:
             args = tuple(map(python_number, args))  # Numba would compile again for NumPy's types
-            make_path: Callable[..., Work | None] | None = None
-            if kernels_apply(scores, copied):
-                make_path = fast
+            make_path: Callable[..., FastPath | None] | None = None
+            if kernels_apply(scores, via_cpu):
+                make_path = on_cpu
             elif not plain_path(scores):
                 make_path = elsewhere
             path = make_path(scores, *args) if make_path else None
@@ -65,22 +65,19 @@ def with_kernel(
                 return plain(scores, *args)
             return fast_path(scores, *path, lambda scores: plain(scores, *args))
 
-        return accelerated  # type: ignore[return-value]
+        return choose_path  # type: ignore[return-value]
 
     return register
 
 
-def kernels_apply(scores: Scores, copied: bool) -> bool:
+def kernels_apply(scores: Scores, via_cpu: bool) -> bool:
     """Return whether the compiled loops can be used for these scores.
 
-    They can if the scores are on the CPU or may be ``copied`` there, nothing is traced by
+    They can if the scores are on the CPU or may be copied there (``via_cpu``), nothing is traced by
     torch.compile, by torch.func or in forward mode, and Numba works.
     """
-    if (
-        (scores.device.type != "cpu" and not copied)
-        or torch.compiler.is_compiling()
-        or plain_path(scores)
-    ):
+    is_reachable = scores.device.type == "cpu" or via_cpu
+    if not is_reachable or torch.compiler.is_compiling() or plain_path(scores):
         return False
     return numba_works()
 
@@ -103,15 +100,17 @@ def _kernel(name: str) -> Callable[..., None]:
     return resolve_name(f"ltr.kernels.{name}")
 
 
-def value_op(kernel: str, *args: Any) -> Work:
+def path_of_list_values(kernel: str, *args: Any) -> FastPath:
     """Return a fast path with the values of a kernel, and its gradient.
 
     ``args`` are the arguments of ``value_and_grad`` after ``scores``, without ``need_grad``.
     """
-    return slope_op(lambda scores, need: value_and_grad(kernel, scores, *args, need_grad=need))
+    return path_with_grad(
+        lambda scores, need: value_and_grad(kernel, scores, *args, need_grad=need)
+    )
 
 
-def slope_op(run: Callable[[Scores, bool], tuple[PerList, Scores]]) -> Work:
+def path_with_grad(run: Callable[[Scores, bool], tuple[PerList, Scores]]) -> FastPath:
     """Return a fast path with the values of ``run``, and the gradient of ``run``.
 
     ``run(scores, need_grad)`` returns both; ``need_grad`` says whether the gradient is needed.
@@ -148,9 +147,9 @@ def value_and_grad(
     return as_tensor(value, scores), as_tensor(grad, scores)
 
 
-def vector_op(
+def path_of_item_values(
     kernel: str, mask: Mask, knobs: Sequence[Any], *, costs: Any, fill: float = 0
-) -> Work:
+) -> FastPath:
     """Return a fast path for a kernel that computes one value per item instead of one per list.
 
     The kernel is called as ``kernel(lists, scores, mask, *knobs, weights, backward, output)``. It

@@ -17,28 +17,31 @@ from torch import Tensor
 
 from ltr.arrays import Ints
 from ltr.kernels.dispatch import (
-    Work,
+    FastPath,
     as_array,
     list_sizes,
     numba_works,
-    slope_op,
+    path_of_item_values,
+    path_with_grad,
     value_and_grad,
-    vector_op,
 )
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import order_by_score
 from ltr.typing import Mask, Scores
 
-KEPT = 1 << 22  # entries of P that a thread stores (32 MiB); more are computed again in every pass
-LONGEST = 2048  # longest padded list on a GPU, where a program holds whole rows in registers
+# Entries of P that a thread stores (32 MiB); more are computed again in every pass.
+MAX_STORED = 1 << 22
+MAX_GPU_ITEMS = 2048  # longest padded list on a GPU, where a program holds whole rows in registers
 
 
-def neural_dcg(_: Scores, *args: Any) -> Work:
+def neural_dcg_on_cpu(_: Scores, *args: Any) -> FastPath:
     """Return the fast path on the CPU: the sum over ranks r <= k of (S g)_r d(r)."""
-    return slope_op(lambda scores, need_grad: _on_cpu(scores, *args, need_grad=need_grad))
+    return path_with_grad(
+        lambda scores, need_grad: _value_and_grad_on_cpu(scores, *args, need_grad=need_grad)
+    )
 
 
-def _on_cpu(
+def _value_and_grad_on_cpu(
     scores: Tensor, gain: Tensor, mask: Tensor, k: int | None, *knobs: Any, need_grad: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Return the values and their gradient with respect to the scores, in the scores' dtype."""
@@ -48,7 +51,7 @@ def _on_cpu(
         "neuralndcg:neural_ndcg_lists",
         scores,
         [mask, gain, discount, ranked],
-        [*knobs, torch.finfo(scores.dtype).tiny, KEPT],
+        [*knobs, torch.finfo(scores.dtype).tiny, MAX_STORED],
         _costs(mask),
         need_grad=need_grad,
     )
@@ -56,14 +59,14 @@ def _on_cpu(
 
 def neurally_sorted(
     scores: Scores, values: Tensor, mask: Mask, temperature: float, max_iter: int, tol: float
-) -> Work:
+) -> FastPath:
     """Return the fast path on the CPU: S v, ``[batch, rank]``, with v = ``values``.
 
     ``values`` get no gradient. The backward pass computes S again.
     """
     tiny = torch.finfo(scores.dtype).tiny
-    knobs = [as_array(values), temperature, max_iter, tol, tiny, KEPT]
-    return vector_op("neuralndcg:neurally_sorted_lists", mask, knobs, costs=_costs(mask))
+    knobs = [as_array(values), temperature, max_iter, tol, tiny, MAX_STORED]
+    return path_of_item_values("neuralndcg:neurally_sorted_lists", mask, knobs, costs=_costs(mask))
 
 
 def _costs(mask: Mask) -> Ints:
@@ -71,18 +74,18 @@ def _costs(mask: Mask) -> Ints:
     return list_sizes(mask) ** 2 * 60
 
 
-def off_the_loop(scores: Scores, *args: Any) -> Work | None:
-    """Return the fast path of ``neural_dcg`` on a GPU or under torch.compile.
+def neural_dcg_off_cpu(scores: Scores, *args: Any) -> FastPath | None:
+    """Return the fast path of the DCG on a GPU or under torch.compile.
 
-    If there is no fast path, or if it would be slower, return None; ``neural_dcg`` then computes
+    If there is no fast path, or if it would be slower, return None; the caller then computes
     its formula.
     """
     lists, size = scores.shape
     processors = _processors(scores.device)
-    if processors == 0 or (scores.is_cuda and not worthwhile(lists, size, processors)):
+    if processors == 0 or (scores.is_cuda and not triton_is_faster(lists, size, processors)):
         return None
-    run = _operator if torch.compiler.is_compiling() else value_and_slope_on_gpu
-    return slope_op(lambda scores, _: run(scores, *args))
+    run = _operator if torch.compiler.is_compiling() else value_and_grad_on_gpu
+    return path_with_grad(lambda scores, _: run(scores, *args))
 
 
 def _processors(device: torch.device) -> int:
@@ -101,7 +104,7 @@ def _processors(device: torch.device) -> int:
 _processors._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def worthwhile(lists: int, size: int, processors: int) -> bool:
+def triton_is_faster(lists: int, size: int, processors: int) -> bool:
     """Estimate whether the GPU kernel is faster than the plain formula for ``[lists, size]``.
 
     Each list occupies one of the GPU's ``processors``. For one iteration, forward and backward, an
@@ -110,7 +113,7 @@ def worthwhile(lists: int, size: int, processors: int) -> bool:
     """
     kernel_time = 0.5e-9 * -(-lists // processors) * size * _columns(size)
     plain_time = 700e-6 + 0.01e-9 * lists * size * size
-    return size <= LONGEST and kernel_time <= plain_time
+    return size <= MAX_GPU_ITEMS and kernel_time <= plain_time
 
 
 def _columns(size: int) -> int:
@@ -145,10 +148,10 @@ def launch_options(size: int, dtype: torch.dtype, *, transposed: bool) -> dict[s
     }
 
 
-def value_and_slope_on_gpu(
+def value_and_grad_on_gpu(
     scores: Tensor, gain: Tensor, mask: Tensor, k: int | None, *knobs: Any
 ) -> tuple[Tensor, Tensor]:
-    """Compute what ``_on_cpu`` computes, in the dtype of the scores, on the GPU.
+    """Compute what ``_value_and_grad_on_cpu`` computes, in the dtype of the scores, on the GPU.
 
     Every pass computes the rows of P again. The memory is that of the vectors of all iterations,
     ``[batch, 5, max_iter + 1, list]``.
@@ -178,13 +181,13 @@ def value_and_slope_on_gpu(
 
 _operator = torch.library.custom_op(
     "ltr::neural_dcg",
-    _on_cpu,
+    _value_and_grad_on_cpu,
     mutates_args=(),
     device_types="cpu",
     schema="(Tensor scores, Tensor gain, Tensor mask, SymInt? k, float temperature, "
     "bool transposed, SymInt max_iter, float tol) -> (Tensor, Tensor)",
 )
-_operator.register_kernel("cuda")(value_and_slope_on_gpu)
+_operator.register_kernel("cuda")(value_and_grad_on_gpu)
 
 
 @_operator.register_fake

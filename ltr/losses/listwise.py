@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels.dispatch import Work, as_array, list_sizes, value_op, with_kernel
+from ltr.kernels.dispatch import FastPath, accelerated, as_array, list_sizes, path_of_list_values
 from ltr.knobs import check_choice
 from ltr.losses.batch import without_padding
 from ltr.metrics.cumulative_gain import discounts
@@ -145,7 +145,7 @@ def _weighted_listmle(
 
 def _cost_by_kernel(
     scores: Scores, labels: Labels, mask: Mask, noise: Scores, weights: Tensor
-) -> Work:
+) -> FastPath:
     """Return the fast path of ``_cost_of_order``."""
     keys = as_array((-labels).masked_fill(~mask, torch.inf))
     draws = as_array(noise)
@@ -156,10 +156,10 @@ def _cost_by_kernel(
         by_label = np.argsort(np.take_along_axis(keys, by_noise, -1), -1, kind="stable")
         order = np.take_along_axis(by_noise, by_label, -1)
     arrays = [mask, torch.from_numpy(order), weights]
-    return value_op("listwise:listmle_lists", arrays, [], list_sizes(mask) * 8)
+    return path_of_list_values("listwise:listmle_lists", arrays, [], list_sizes(mask) * 8)
 
 
-@with_kernel(_cost_by_kernel)
+@accelerated(_cost_by_kernel)
 def _cost_of_order(
     scores: Scores, labels: Labels, mask: Mask, noise: Scores, weights: Tensor
 ) -> PerList:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ltr.kernels.dispatch import with_kernel
+from ltr.kernels.dispatch import accelerated
 from ltr.kernels.neural_dcg import neurally_sorted
 from ltr.knobs import check_k, check_positive
 from ltr.losses.batch import refuse_below_0, without_padding
@@ -235,7 +235,7 @@ def _softly_sorted(
     return _sorted(scores, values.to(scores.dtype), mask, temperature, max_iter, tol)
 
 
-@with_kernel(neurally_sorted)
+@accelerated(neurally_sorted)
 def _sorted(
     scores: Scores, values: torch.Tensor, mask: Mask, temperature: float, *scaling: Any
 ) -> torch.Tensor:

@@ -6,7 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ltr.kernels.dispatch import Work, list_sizes, slope_op, value_op, with_kernel
+from ltr.kernels.dispatch import (
+    FastPath,
+    accelerated,
+    list_sizes,
+    path_of_list_values,
+    path_with_grad,
+)
 from ltr.knobs import check_choice, check_k, check_positive
 from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations.second_derivatives import fast_path
@@ -119,7 +125,7 @@ def _sum_by_kernel(
     ordered: bool,
     cost: str,
     sigma: float,
-) -> Work:
+) -> FastPath:
     """Return the fast path of ``_sum_over_pairs``."""
     zeros = torch.zeros((), dtype=torch.float64, device=mask.device).expand(mask.shape)
     per_item = [zeros if x is None else x for x in (weight.base, weight.gain, weight.discount)]
@@ -128,10 +134,10 @@ def _sum_by_kernel(
     arrays = [labels, mask, *per_item, ranks, top, steps]
     choices = [COUNTED.index(counted), ordered, COSTS.index(cost)]
     knobs = [weight.factors, *choices, sigma, LINEAR_FROM]
-    return value_op("pairs:pair_lists", arrays, knobs, list_sizes(mask) ** 2)
+    return path_of_list_values("pairs:pair_lists", arrays, knobs, list_sizes(mask) ** 2)
 
 
-@with_kernel(_sum_by_kernel)
+@accelerated(_sum_by_kernel)
 def _sum_over_pairs(
     scores: Scores,
     labels: Labels,
@@ -165,7 +171,7 @@ def _sum_over_pairs(
 
     if cost != "logistic":
         return plain(scores)
-    return fast_path(scores, *slope_op(logistic), plain)
+    return fast_path(scores, *path_with_grad(logistic), plain)
 
 
 def _counted_pairs(labels: Labels, mask: Mask, top: Mask, counted: str, ordered: bool) -> Tensor:

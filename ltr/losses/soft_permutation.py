@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from ltr.kernels.dispatch import Work, list_sizes, value_op, with_kernel
-from ltr.kernels.neural_dcg import neural_dcg as neural_dcg_by_kernel
-from ltr.kernels.neural_dcg import off_the_loop
+from ltr.kernels.dispatch import FastPath, accelerated, list_sizes, path_of_list_values
+from ltr.kernels.neural_dcg import neural_dcg_off_cpu, neural_dcg_on_cpu
 from ltr.knobs import Gain, check_positive
 from ltr.losses.batch import without_padding
 from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
@@ -203,13 +202,15 @@ def softsort_ndcg_loss(
 
 def _soft_sort_dcg_by_kernel(
     scores: Scores, item_gains: Labels, mask: Mask, k: int | None, *knobs: Any
-) -> Work:
+) -> FastPath:
     """Return the fast path of ``_soft_sort_dcg``."""
     arrays = [mask, item_gains, discounts(mask.shape[-1], scores, k=k)]
-    return value_op("softsort:softsort_ndcg_lists", arrays, knobs, list_sizes(mask) * 400)
+    return path_of_list_values(
+        "softsort:softsort_ndcg_lists", arrays, knobs, list_sizes(mask) * 400
+    )
 
 
-@with_kernel(_soft_sort_dcg_by_kernel, copied=True)
+@accelerated(_soft_sort_dcg_by_kernel, via_cpu=True)
 def _soft_sort_dcg(
     scores: Scores, item_gains: Labels, mask: Mask, k: int | None, temperature: float, *scaling: Any
 ) -> PerList:
@@ -218,7 +219,7 @@ def _soft_sort_dcg(
     return soft_dcg(scaled(soft, mask, *scaling), item_gains, k=k)
 
 
-@with_kernel(neural_dcg_by_kernel, off_the_loop)
+@accelerated(neural_dcg_on_cpu, neural_dcg_off_cpu)
 def neural_sort_dcg(
     scores: Scores,
     item_gains: Labels,

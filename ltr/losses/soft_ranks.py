@@ -16,7 +16,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ltr.kernels.dispatch import Work, list_sizes, value_op, vector_op, with_kernel
+from ltr.kernels.dispatch import (
+    FastPath,
+    accelerated,
+    list_sizes,
+    path_of_item_values,
+    path_of_list_values,
+)
 from ltr.knobs import Gain, check_choice, check_k, check_positive
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import negative_ndcg, negative_ratio
@@ -26,11 +32,11 @@ from ltr.relaxations import learned_ranks, rank_distribution, sinkhorn
 from ltr.typing import Labels, Mask, Matrix, PerList, Scores
 
 
-def _ranks_by_kernel(scores: Scores, mask: Mask, temperature: float, *, laplace: bool) -> Work:
+def _ranks_by_kernel(scores: Scores, mask: Mask, temperature: float, *, laplace: bool) -> FastPath:
     """Return the fast path of ``_sigmoid_ranks`` or ``_laplace_ranks``."""
     costs = list_sizes(mask) * 64 if laplace else list_sizes(mask) ** 2
     knobs = [float(temperature), laplace]
-    return vector_op("ranks:soft_rank_lists", mask, knobs, costs=costs, fill=1)
+    return path_of_item_values("ranks:soft_rank_lists", mask, knobs, costs=costs, fill=1)
 
 
 def approx_ndcg_loss(
@@ -81,7 +87,7 @@ def approx_ndcg_loss(
     return _negative_ndcg_at(ranks, gains(labels, mask, gain=gain), mask, k, cut_slope)
 
 
-@with_kernel(partial(_ranks_by_kernel, laplace=False))
+@accelerated(partial(_ranks_by_kernel, laplace=False))
 def _sigmoid_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
     """Return the soft rank of each item, ``[batch, list]``; undefined on padding."""
     above = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
@@ -137,7 +143,7 @@ def lap_ndcg_loss(
     return _negative_ndcg_at(ranks, gains(labels, mask, gain=gain), mask, k, cut_slope)
 
 
-@with_kernel(partial(_ranks_by_kernel, laplace=True))
+@accelerated(partial(_ranks_by_kernel, laplace=True))
 def _laplace_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
     """Return the soft rank of each item, ``[batch, list]``; undefined on padding."""
     order = order_by_score(scores.detach(), mask)
@@ -311,16 +317,16 @@ def _expected_dcg_by_kernel(
     mask: Mask,
     sigma: float,
     k: int | None,
-) -> Work:
+) -> FastPath:
     """Return the fast path of ``_expected_dcg``."""
     sizes = list_sizes(mask)
     k = k or mask.shape[-1]
     costs = sizes**2 * np.minimum(sizes, k)
     arrays = [mask, item_gains, rank_discounts]
-    return value_op("ranks:expected_dcg_lists", arrays, [float(sigma), k], costs)
+    return path_of_list_values("ranks:expected_dcg_lists", arrays, [float(sigma), k], costs)
 
 
-@with_kernel(_expected_dcg_by_kernel, copied=True)
+@accelerated(_expected_dcg_by_kernel, via_cpu=True)
 def _expected_dcg(
     scores: Scores,
     item_gains: Scores,

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from ltr.arrays import Doubles, Flags, Ints
 from ltr.kernels.dispatch import (
-    Work,
+    FastPath,
+    accelerated,
     as_array,
     list_sizes,
     numba_works,
     over_lists,
-    value_op,
-    with_kernel,
+    path_of_list_values,
 )
 from ltr.knobs import Gain, check_k
 from ltr.losses.batch import ideal_order, refuse_below_0, without_padding
@@ -74,12 +74,12 @@ def svm_map_loss(
     return refuse_below_0(_hinge(scores, hits, mask), labels)
 
 
-def _hinge_by_kernel(scores: Scores, hits: Mask, mask: Mask) -> Work:
+def _hinge_by_kernel(scores: Scores, hits: Mask, mask: Mask) -> FastPath:
     """Return the fast path of ``_hinge``."""
-    return value_op("listwise:hinge_map_lists", [mask, hits], [], list_sizes(mask) ** 2)
+    return path_of_list_values("listwise:hinge_map_lists", [mask, hits], [], list_sizes(mask) ** 2)
 
 
-@with_kernel(_hinge_by_kernel)
+@accelerated(_hinge_by_kernel)
 def _hinge(scores: Scores, hits: Mask, mask: Mask) -> PerList:
     """Return the maximum over rankings of (1 - AP) + F - F(ideal), ``[batch]``.
 
