@@ -44,14 +44,14 @@ SCORES = torch.tensor([[0.3, -1.0, 2.0, 0.1, 1.0]])
 LABELS = torch.tensor([[0.0, 2.0, 1.0, 0.0, 1.0]])
 MASK = torch.tensor([[True, True, True, True, False]])
 WRONG = [
-    ((SCORES[..., None], LABELS, MASK), "scores: .*[1, 5, 1]"),
-    ((SCORES[0], LABELS[0], MASK[0]), "scores: .*[5] .*[1, list]"),
-    ((SCORES, LABELS[:, :4], MASK), "labels: .*[1, 4].*[1, 5]"),
-    ((SCORES, LABELS.repeat(3, 1), MASK), "labels: .*[3, 5].*[1, 5]"),
-    ((SCORES, LABELS, MASK[:, :1]), "mask: .*[1, 1].*[1, 5]"),
-    ((SCORES, LABELS, MASK.byte()), "mask: .*uint8.*torch.bool"),
-    ((SCORES, LABELS.to("meta"), MASK), "labels: .*meta.*cpu"),
-    ((SCORES, LABELS.tolist(), MASK), "labels: .*list"),
+    ((SCORES[..., None], LABELS, MASK), "scores: .*got .*[1, 5, 1]"),
+    ((SCORES[0], LABELS[0], MASK[0]), "scores: .*[1, list].* got .*[5]"),
+    ((SCORES, LABELS[:, :4], MASK), "labels: expected .*[1, 5].* got .*[1, 4]"),
+    ((SCORES, LABELS.repeat(3, 1), MASK), "labels: expected .*[1, 5].* got .*[3, 5]"),
+    ((SCORES, LABELS, MASK[:, :1]), "mask: expected .*[1, 5].* got .*[1, 1]"),
+    ((SCORES, LABELS, MASK.byte()), "mask: expected .*torch.bool.* got .*uint8"),
+    ((SCORES, LABELS.to("meta"), MASK), "labels: expected .*cpu.* got .*meta"),
+    ((SCORES, LABELS.tolist(), MASK), "labels: .*got .*list"),
 ]
 
 
