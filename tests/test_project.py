@@ -67,7 +67,7 @@ def test_commands_are_typed_as_they_are_printed() -> None:
     assert not [one for one in typed if changed(one[1])], "quote these arguments"
 
 
-OLD = ("NOTES", "CHANGELOG", "removed")  # which tell of commands that were
+OLD = ("CHANGELOG",)  # tells of commands that were
 OWN = r"[A-Z]{3,}|\b(squared|shop|deep|dice|ranges|margin|mine|allrank_example|submitit\w+)\b|\.{3}"
 
 
