@@ -24,7 +24,7 @@ extensions = [
     "author_year",
 ]
 # the generated pages are parts of the pages that include them
-exclude_patterns = ["build", "extensions", "figures/README.md", "reference/generated"]
+exclude_patterns = ["build", "extensions", "reference/generated"]
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 bibtex_bibfiles = ["references.bib"]
