@@ -1,4 +1,4 @@
-"""Parts of one's own: a metric as CONTRIBUTING writes it, and files of a folder ``configs``.
+"""Parts of one's own: a metric as the page extend.md has it, and files of a folder ``configs``.
 
 The metric is trained by, evaluated, trusted and known by its dotted name, and as such a file.
 """
@@ -33,17 +33,18 @@ from ltr.search.space import read_space
 from ltr.tables.spec import read_table
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 
-SECTION = (ROOT / "CONTRIBUTING.md").read_text().split("## A metric\n")[1].split("\n## ")[0]
+PAGE = (ROOT / "docs" / "how-to" / "extend.md").read_text()
+SECTION = PAGE.split("## A metric\n")[1].split("\n## ")[0]
 TRAIN = "metrics=[ndcg@10,my_metrics.hits@5] select_on=my_metrics.hits@5"
 BY_FILE = "metrics=[ndcg@10,hits@5] select_on=hits@5"
 
 
 @pytest.fixture
 def my_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The code of CONTRIBUTING where Python finds it, and its file in the folder ``configs``."""
-    (code,) = re.findall(r"```python\n(.*?)```", SECTION, re.S)
-    (knobs,) = re.findall(r"```yaml\n(.*?)```", SECTION, re.S)
-    files = {"my_metrics.py": code, "configs/metric/hits.yaml": knobs}
+    """The code of the page where Python finds it, and its file in the folder ``configs``."""
+    blocks = re.findall(r"```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)```", SECTION, re.S)
+    files = dict(blocks)
+    assert [*files] == ["my_metrics.py", "configs/metric/hits.yaml"]
     folder = write_folder(tmp_path / "own", files)
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))

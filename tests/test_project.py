@@ -16,7 +16,7 @@ import ltr
 from ltr.console.compose import composed
 
 ROOT = Path(__file__).resolve().parents[1]
-CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+EXTEND = (ROOT / "docs/how-to/extend.md").read_text()
 PAGES = [
     path for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "configs/**/*.yaml")
     for path in sorted(ROOT.glob(pattern)) if "generated" not in path.parts
@@ -67,7 +67,7 @@ def test_commands_are_typed_as_they_are_printed() -> None:
     assert not [one for one in typed if changed(one[1])], "quote these arguments"
 
 
-OLD = ("CHANGELOG",)  # tells of commands that were
+OLD = ("CHANGELOG",)  # names commands of earlier versions
 OWN = r"[A-Z]{3,}|\b(squared|shop|deep|dice|ranges|margin|mine|allrank_example|submitit\w+)\b|\.{3}"
 
 
@@ -109,16 +109,18 @@ PARTS = {  # trainings of the section are shortened by these
 @pytest.mark.slow
 @pytest.mark.parametrize("title", PARTS)
 def test_what_one_types_for_a_part_of_one_s_own_trains(title: str, tmp_path: Path) -> None:
-    own = CONTRIBUTING.split(f"## {title}\n")[1].split("\n## ")[0]
-    files = re.findall(r"`([\w/]+\.(?:py|yaml))`[^`]*:\n\n```\w+\n(.*?)```", own, re.S)
-    assert files
+    section = EXTEND.split(f"## {title}\n")[1].split("\n## ")[0]
+    captioned = r"```\{code-block\} \w+\n:caption: ([\w/]+\.(?:py|yaml))\n\n(.*?)```"
+    files = re.findall(captioned, section, re.S)
+    assert len(files) == section.count("{code-block}") > 0
     for name, content in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
     for seed, split in enumerate(("train", "vali", "test")):
         write_letor(tmp_path / f"data/shop/{split}.txt", make_lists([5, 8, 3, 6], seed=seed))
-    typed = r"^    ltr (\w+) (.*?)(?: +#.*)?$"
-    for command, arguments in re.findall(typed, own, re.M):
+    typed = re.findall(r"^\$ ltr (\w+) (.*)$", section, re.M)
+    assert len(typed) == section.count("\n$ ") > 0
+    for command, arguments in typed:
         script = "train.py" if command == "train" else f"scripts/{command}.py"
         given = [*shlex.split(arguments), *(PARTS[title] if command == "train" else [])]
         done = processes.run(script, *given, cwd=tmp_path)
