@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
+from ltr.analysis.compare import CompareOptions
 from ltr.console.compose import typed
+from ltr.console.options import parse_options
 from ltr.search.definition import Search, define_search
 
 
@@ -18,6 +20,6 @@ def search_of(arguments: Sequence[str]) -> Search:
     return define_search(typed("search", arguments))
 
 
-def comparison_of(arguments: Sequence[str]) -> DictConfig:
+def comparison_of(arguments: Sequence[str]) -> CompareOptions:
     """What ``scripts/compare.py ARGUMENTS`` asks for."""
-    return typed("compare", arguments)
+    return parse_options(CompareOptions, typed("compare", arguments))

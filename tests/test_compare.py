@@ -13,8 +13,7 @@ from folders import finish, refused
 from orders import comparison_of
 from runs import run
 
-from ltr.analysis.compare import Findings, compare, findings_of
-from ltr.console.cli import call_command
+from ltr.analysis.compare import Findings, compare, compare_runs
 from ltr.console.compose import typed
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder, find_runs
@@ -70,7 +69,7 @@ def keep(
 
 def found(*arguments: object) -> Findings:
     cfg = comparison_of([str(argument) for argument in arguments])
-    return findings_of(find_runs(cfg.runs)[0], cfg)
+    return compare_runs(find_runs(cfg.runs)[0], cfg)
 
 
 def said(*arguments: object) -> str:
@@ -90,7 +89,7 @@ def test_a_sweep_becomes_systems_with_seeds(tmp_path) -> None:
     assert [of.seeds for of in findings.systems.values()] == [3, 3]
     (pair,) = findings.pairs
     assert (pair.first, pair.word, pair.second) == ("loss=listnet", "better", "loss=rmse")
-    assert pair.spread.covers == "seeds"
+    assert pair.standard_error.covers == "seeds"
     files = sorted(tmp_path.glob("listnet*/queries.csv"))
     values = [pd.read_csv(file)["ndcg@5"].mean() for file in files]
     assert findings.systems["loss=listnet"].mean == pytest.approx(np.mean(values))
@@ -101,7 +100,7 @@ def test_folds_are_joined_and_so_are_test_lists_of_several_data_seeds(tmp_path) 
     findings = found(sweep(tmp_path / "a", seeds=(1,), folds=(1, 2, 3)))
     assert findings.report.title == "ndcg@5 on mine, test: 120 queries of 3 folds"
     assert findings.pairs[0].queries == 120
-    assert findings.pairs[0].spread.covers == "folds"
+    assert findings.pairs[0].standard_error.covers == "folds"
     assert "the same in every fold" in findings.report.notes[0]
     told = "NOT COVERED of systems with one seed: what the folds"
     assert any(note.startswith(told) for note in findings.report.notes)
@@ -119,7 +118,7 @@ def test_cuts_of_vali_alone_are_no_further_queries(tmp_path) -> None:
     assert findings.report.title == "ndcg@5 on mine, test: 40 queries, dataset.seed 1"
     assert findings.pairs[0].queries == 40
     assert [of.seeds for of in findings.systems.values()] == [3, 3]
-    assert findings.pairs[0].spread.covers == "seeds"
+    assert findings.pairs[0].standard_error.covers == "seeds"
 
 
 def test_folds_with_other_grades_are_compared_by_what_does_not_read_them(tmp_path) -> None:
@@ -201,7 +200,9 @@ def test_runs_are_compared_without_torch(tmp_path) -> None:
         "import sys\n"
         "from ltr.console.compose import typed\n"
         "from ltr.analysis.compare import compare\n"
-        f"print(compare(typed('compare', [{str(sweep(tmp_path))!r}, 'samples=500'])))\n"
+        "from ltr.console.cli import call_command\n"
+        f"cfg = typed('compare', [{str(sweep(tmp_path))!r}, 'samples=500'])\n"
+        "print(call_command(compare, cfg))\n"
         "print('torch' in sys.modules)\n"
     )
     got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -362,7 +363,7 @@ def rankers(tmp_path: Path, monkeypatch) -> None:
 @pytest.mark.parametrize("convention", [[], ["metrics_as=letor4"]])
 def test_files_of_scores_are_compared_without_a_run(convention: list[str]) -> None:
     asked = ["data=test.txt", "metric=ndcg@5", "samples=200", *convention]
-    findings = findings_of([], comparison_of(["scores=[sharp.txt,dull.txt]", *asked]))
+    findings = compare_runs([], comparison_of(["scores=[sharp.txt,dull.txt]", *asked]))
     (pair,) = findings.pairs
     assert (pair.first, pair.word, pair.queries) == ("sharp", "differ", 40)
     assert findings.report.title == "ndcg@5 on test.txt, test: 40 queries"
@@ -378,7 +379,7 @@ def test_files_of_scores_are_compared_without_a_run(convention: list[str]) -> No
 @pytest.mark.usefixtures("rankers")
 def test_runs_of_trec_are_compared_on_the_queries_that_both_have() -> None:
     asked = ["qrels=test.qrels", "metric=ndcg@5", "samples=200"]
-    findings = findings_of([], comparison_of(["scores={a:sharp.run,b:dull.run}", *asked]))
+    findings = compare_runs([], comparison_of(["scores={a:sharp.run,b:dull.run}", *asked]))
     assert findings.report.title == "ndcg@5 on test.qrels, test: 39 queries"
     assert "1 queries that the convention skips, or that a file lacks" in str(findings.report.notes)
     words = ["scores=sharp.run", "qrels=test.qrels", "metrics=[ndcg@5]", "metrics_as=trec"]
@@ -395,7 +396,7 @@ def test_a_run_of_trec_stands_beside_a_run_of_ours(tmp_path: Path) -> None:
     finish(run, {**RunFolder(run).results})
     findings = found(run, "scores=[dull.run]", "qrels=test.qrels", "samples=200")
     assert findings.pairs[0].queries == 40
-    alone = findings_of([], comparison_of(
+    alone = compare_runs([], comparison_of(
         ["scores=[dull.run]", "qrels=test.qrels", "metric=ndcg@5", "metrics_as=paper"]
     ))  # fmt: skip
     assert findings.systems["dull"].mean == pytest.approx(alone.systems["dull"].mean)

@@ -18,15 +18,15 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
 
-from ltr.analysis.values import SystemValues, align, spread_of
+from ltr.analysis.values import SystemValues, align, estimate_error
 from ltr.analysis.verdicts import (
     BETTER,
     DIFFER,
     EQUIVALENT,
     UNDECIDED,
     WORSE,
+    bootstrap_errors,
     compare_systems,
-    draw,
     equivalence_p,
     interval,
     interval_of,
@@ -114,7 +114,7 @@ def test_folds_are_weighed_as_in_the_mean() -> None:
     assert pair.p_randomisation == sign_flip_p(weighed, ONE_PAIR, samples=100)[0]  # all patterns
     one, other = np.split(values[0] - values[1], [3])
     within = (one.var(ddof=1) / 3 + other.var(ddof=1) / 9) / 2**2
-    assert (pair.spread.queries, pair.spread.df) == (pytest.approx(within), 12 - 2)
+    assert (pair.standard_error.queries, pair.standard_error.df) == (pytest.approx(within), 12 - 2)
 
 
 # --- t, TOST, Holm, effect, power
@@ -165,7 +165,7 @@ def test_seed_variance_by_hand() -> None:
     (found,) = align({"a": system(values)}).seed_variances
     assert found.raw == pytest.approx(0.005 / 2)
     residual = 4 * 0.05**2 / (1 * 1)
-    assert found.own == pytest.approx(max(0, 0.005 - residual / 2) / 2)
+    assert found.shared == pytest.approx(max(0, 0.005 - residual / 2) / 2)
     assert found.df == 1
     assert align({"a": system(values[:1])}).seed_variances == [None]
 
@@ -179,7 +179,7 @@ def test_seed_variance_is_that_of_the_mean(folds, common) -> None:
         run = rng.normal(0, 0.05, (4, 1 if common else folds)) * np.ones((4, folds))
         run = np.repeat(run, 30 // folds, axis=1)
         values = run + rng.normal(0, 0.1, (4, 30)) + rng.random(30)
-        own.append(align({"a": system(values, folds)}).seed_variances[0].own)
+        own.append(align({"a": system(values, folds)}).seed_variances[0].shared)
     truth = 0.05**2 / (4 if common else 4 * folds)
     # the larger of two estimates: somewhat too large where a seed differs by fold
     assert truth * 0.93 <= np.mean(own) <= truth * (1.07 if common or folds == 1 else 1.5)
@@ -191,19 +191,19 @@ def test_bootstrap_varies_as_the_spread_says(seeds, folds) -> None:
     unequal = (np.arange(100) * folds // 100) ** 2 / 10  # folds differ in difficulty
     hard = {name: SystemValues(of.values + unequal, of.queries) for name, of in systems.items()}
     aligned = align(hard)
-    draws = draw(aligned, samples=20_000)
-    pair = spread_of(aligned, 0, 1)
+    draws = bootstrap_errors(aligned, samples=20_000)
+    pair = estimate_error(aligned, 0, 1)
     off = draws[:, 0] - draws[:, 1]
     assert off.mean() == pytest.approx(0, abs=4 * pair.error / math.sqrt(20_000))
     assert off.var() == pytest.approx(pair.queries, rel=0.06)
-    alone = spread_of(aligned, 0)
+    alone = estimate_error(aligned, 0)
     assert draws[:, 0].var() == pytest.approx(alone.queries, rel=0.06)
 
 
 def test_the_interval_of_one_run_in_each_fold_is_that_of_its_t_test() -> None:
     systems = noisy(seeds=1, folds=4)
     systems["a"].values[0] += np.repeat([0.0, 0.04, 0.1, 0.02], 20)  # some trainings are luckier
-    spread = spread_of(align(systems), 0, 1)
+    spread = estimate_error(align(systems), 0, 1)
     off = stats.norm.ppf((np.arange(9999) + 0.5) / 9999) * spread.queries**0.5
     half = stats.t.ppf(0.975, spread.df) * spread.error
     assert interval(0, off, spread, alpha=0.05) == pytest.approx((-half, half), rel=1e-3)
@@ -216,17 +216,19 @@ def test_what_is_covered_is_said() -> None:
         "queries": only(noisy(seeds=1, shift=0.2)),
         "folds": only(noisy(seeds=1, folds=5, shift=0.2)),
     }
-    assert {key: pair.spread.covers for key, pair in said.items()} == {key: key for key in said}
-    of_means = [interval_of(noisy(seeds=n, folds=5)["a"]).spread.covers for n in (1, 2)]
+    assert {key: pair.standard_error.covers for key, pair in said.items()} == {
+        key: key for key in said
+    }
+    of_means = [interval_of(noisy(seeds=n, folds=5)["a"]).standard_error.covers for n in (1, 2)]
     assert of_means == ["queries", "seeds"]  # difficulty and training of a fold are one
-    assert said["queries"].spread.uncovered == ("a", "b")
+    assert said["queries"].standard_error.uncovered == ("a", "b")
     assert said["queries"].word == said["folds"].word == DIFFER
     assert said["queries"].note == "these models, not the methods: one seed"
-    assert said["folds"].spread.uncovered == ("a", "b")
+    assert said["folds"].standard_error.uncovered == ("a", "b")
     assert said["folds"].note == f"{said['queries'].note}, the same in every fold"
-    assert said["seeds"].spread.uncovered == ()
+    assert said["seeds"].standard_error.uncovered == ()
     mixed = {"a": noisy(seeds=3, shift=0.2)["a"], "b": noisy(seeds=1)["b"]}
-    assert only(mixed).spread.uncovered == ("b",)
+    assert only(mixed).standard_error.uncovered == ("b",)
     assert only(mixed).word == DIFFER
 
 
@@ -298,7 +300,9 @@ def test_an_interval_is_around_the_mean_of_folds_and_covers_a_number_or_not() ->
     found = interval_of(own, samples=100)
     higher = interval_of(SystemValues(own.values + 1, queries), samples=100)
     assert found.mean == pytest.approx((0.3 + 0.9) / 2)
-    assert higher.spread.queries == pytest.approx(found.spread.queries)  # one fold has one query
+    assert higher.standard_error.queries == pytest.approx(
+        found.standard_error.queries
+    )  # one fold has one query
     found = interval_of(system(np.linspace(0.4, 0.6, 100)), samples=2000)
     assert math.isnan(found.deviation)
     words = [found.covers(number) for number in (0.5, found.low, found.high, 0.7, 0.3)]

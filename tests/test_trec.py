@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from folders import refused
 
-from ltr.analysis.trec import read_run, write_qrels, write_run
+from ltr.analysis.trec import read_trec_run, write_qrels, write_trec_run
 from ltr.console.cli import call_command
 from ltr.console.compose import typed
 from ltr.errors import ConfigError
@@ -21,7 +21,7 @@ TEXT = "2 qid:b 1:1 #docid = D1 x = 1\n0 qid:a 1:2\n1 qid:b 1:3 # D2\n0 qid:b 1:
 def test_a_run_is_ranked_as_trec_eval_ranks_it(tmp_path: Path) -> None:
     (path := tmp_path / "new.txt").write_text(TEXT)
     lists, ids = read_file(path, True, ids=True)
-    write_run(tmp_path / "run", lists, ids, np.array([0.1 + 1e-9, 0.1, 0.3, 7]))
+    write_trec_run(tmp_path / "run", lists, ids, np.array([0.1 + 1e-9, 0.1, 0.3, 7]))
     wanted = ["b Q0 D3 1 0.3 ltr", "b Q0 D2 2 0.1 ltr", "b Q0 D1 3 0.1 ltr", "a Q0 2 1 7.0 ltr"]
     assert (tmp_path / "run").read_text().splitlines() == wanted
     numbered = pd.DataFrame({"n": [5, None, 7, 4]}, dtype="Int64")
@@ -100,7 +100,7 @@ def test_the_figures_are_those_of_trec_eval(tmp_path: Path, caplog) -> None:
 def test_a_malformed_file_is_one_line(run: str, qrels: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "run").write_text(run)
     (tmp_path / "qrels").write_text(qrels)
-    assert said in refused(lambda: read_run(tmp_path / "run", tmp_path / "qrels"))
+    assert said in refused(lambda: read_trec_run(tmp_path / "run", tmp_path / "qrels"))
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_only_ascii_spaces_end_a_word_or_a_line(sign: str, tmp_path: Path) -> No
     run, qrels = tmp_path / "run", tmp_path / "qrels"
     run.write_text(f"q Q0 a{sign}b\t1 2 t\r\nq Q0 c{sign} 2 1 t\n", "utf-8", newline="")
     qrels.write_text(f"q 0 a{sign}b 1\nq 0 c 1\n", "utf-8", newline="")
-    lists, scores = read_run(run, qrels)
+    lists, scores = read_trec_run(run, qrels)
     assert lists.labels.tolist() == [0, 1, 1], "c is judged, and another item than that of the run"
     assert scores.tolist() == [1, -np.inf, 2]
 
     (path := tmp_path / "new.txt").write_text(f"2 qid:b 1:1 # {sign}D{sign}1\n", "utf-8")
     lists, ids = read_file(path, True, ids=True)
-    write_run(run, lists, ids, np.array([1.0]))
+    write_trec_run(run, lists, ids, np.array([1.0]))
     assert run.read_text("utf-8") == f"b Q0 {sign}D{sign}1 1 1.0 ltr\n"
