@@ -23,7 +23,7 @@ from ltr.tables.table import make_table
 
 LISTS = MappingProxyType({"train": 4, "vali": 2, "test": 3})
 WHOLE = read_table("neuralndcg_table3")
-TABLE = WHOLE.only(["NeuralNDCG@max", "RMSE"])
+TABLE = WHOLE.select_rows(["NeuralNDCG@max", "RMSE"])
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_set_without_folds_is_known_by_its_counts_together(web30k, tmp_path) -
 
 @real_data
 def test_numbers_stay_beside_the_real_lists(tmp_path) -> None:
-    table = read_table("letor4_mq2008").only(["ListNet"])
+    table = read_table("letor4_mq2008").select_rows(["ListNet"])
     places = [f"data_dir={os.environ['LTR_DATA_DIR']}", f"cache_dir={tmp_path}"]
     runs = plan(table, places, [1], tmp_path)
     assert len(runs) == 5

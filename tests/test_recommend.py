@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from folders import finish, refused
 from made_table import train_here, write_data
-from orders import typed
+from orders import recommendation_of
 
 from ltr.console.cli import call_command
+from ltr.console.compose import typed
 from ltr.errors import CheckpointError, ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
@@ -20,7 +21,7 @@ from ltr.inference.explain.command import explain
 from ltr.inference.explain.importances import importances
 from ltr.ranker import Ranker
 from ltr.tables import runs as table_runs
-from ltr.tables.recommend import _left_out, choose, recommend
+from ltr.tables.recommend import _describe_left_out, choose_run, recommend
 
 
 def run_of(folder: Path, values: np.ndarray | None, *, members: int = 0) -> Any:
@@ -38,17 +39,17 @@ def test_a_row_is_chosen_only_if_it_is_clearly_better_than_the_ensemble(tmp_path
     near = run_of(tmp_path / "near", lists + 0.01 + noise)  # error: 0.014
     far = run_of(tmp_path / "far", lists + 0.04 + noise)
     empty = run_of(tmp_path / "empty", None)
-    assert choose([worse, near, ensemble, empty]) is ensemble
-    assert choose([worse, near, far, ensemble]) is far
-    assert choose([near, far]) is far  # no ensemble
+    assert choose_run([worse, near, ensemble, empty]) is ensemble
+    assert choose_run([worse, near, far, ensemble]) is far
+    assert choose_run([near, far]) is far  # no ensemble
     wild = run_of(tmp_path / "wild", lists + 0.05 + 3 * noise)  # higher, but not clearly better
-    assert choose([wild, ensemble]) is ensemble
-    assert choose([wild, far, ensemble]) is far
+    assert choose_run([wild, ensemble]) is ensemble
+    assert choose_run([wild, far, ensemble]) is far
     farther = run_of(tmp_path / "farther", lists + 0.045 + noise)
-    assert choose([far, ensemble, farther, wild]) is farther
+    assert choose_run([far, ensemble, farther, wild]) is farther
     exact = run_of(tmp_path / "exact", lists + 0.04 + 0.1 * noise)  # by more errors, but less
-    assert choose([exact, ensemble, farther]) is farther
-    assert choose([empty]) is empty
+    assert choose_run([exact, ensemble, farther]) is farther
+    assert choose_run([empty]) is empty
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def order(tmp_path, monkeypatch) -> list[str]:
 
 @pytest.mark.slow
 def test_the_choice_is_a_run_folder_and_a_row_that_fails_is_left_out(order, tmp_path, capsys):
-    said = recommend(typed("recommend", order))
+    said = recommend(recommendation_of(order))
     best = RunFolder(tmp_path / "best")
     assert best.damage() is None
     assert best.results["choices"]["model"] == "ensemble"
@@ -98,13 +99,13 @@ def test_the_choice_is_a_run_folder_and_a_row_that_fails_is_left_out(order, tmp_
         f"output={tmp_path}/other", "select_on=map", "metrics_as=letor4", "rows=linear,adarank",
     ]  # fmt: skip
     words = [one for one in order if not one.startswith("output=")]
-    said = recommend(typed("recommend", [*words, *other]))
+    said = recommend(recommendation_of([*words, *other]))
     assert "crossfit vali map" in said
     assert "both" in said  # the ensemble of these rows
     assert f"{RunFolder(tmp_path / 'other').results['test']['map']:.4f}" in said
     other[0], other[3] = f"output={tmp_path}/third", "rows=both"
-    assert "linear" in recommend(typed("recommend", [*words, *other]))  # what the row needs
-    again = refused(lambda: recommend(typed("recommend", order)), ConfigError)
+    assert "linear" in recommend(recommendation_of([*words, *other]))  # what the row needs
+    again = refused(lambda: recommend(recommendation_of(order)), ConfigError)
     assert again.endswith("give the name of a new folder")
 
 
@@ -115,11 +116,11 @@ def test_a_fold_of_a_folder_of_ones_own_needs_no_number_of_folds(order, tmp_path
     for fold in ("Fold1", "Fold2"):
         shutil.copytree(data_dir / folder, data_dir / "mine_by_fold" / fold)
     by_fold = ["dataset.folder=mine_by_fold", "rows=linear", "seeds=1", "dataset.fold=2"]
-    said = recommend(typed("recommend", [*order, *by_fold]))
+    said = recommend(recommendation_of([*order, *by_fold]))
     assert RunFolder(tmp_path / "best").results["fold"] == 2
     assert f"kept in {tmp_path}/best" in said
     with pytest.raises(DataError, match=r"dataset\.fold=1, or dataset\.folds=2"):
-        recommend(typed("recommend", [*order, *by_fold[:-1], f"output={tmp_path}/other"]))
+        recommend(recommendation_of([*order, *by_fold[:-1], f"output={tmp_path}/other"]))
 
 
 @pytest.mark.slow
@@ -136,12 +137,12 @@ def test_the_kept_folder_is_whole_and_leads_to_the_data(order, tmp_path, monkeyp
 
     monkeypatch.setattr(shutil, "copytree", stopped)
     with pytest.raises(KeyboardInterrupt):
-        recommend(typed("recommend", words))
+        recommend(recommendation_of(words))
     assert list(Path("a/b").iterdir()) == []
     monkeypatch.setattr(shutil, "copytree", fails(shutil.Error([("x", "y", "[Errno 28] full")])))
-    assert "free some space" in refused(lambda: recommend(typed("recommend", words)), OutputError)
+    assert "free some space" in refused(lambda: recommend(recommendation_of(words)), OutputError)
     monkeypatch.setattr(shutil, "copytree", copytree)
-    said = recommend(typed("recommend", words))
+    said = recommend(recommendation_of(words))
     assert "ltr export a/b/best to=onnx" in said
     best = RunFolder(Path("a/b/best"))
     assert best.damage() is None
@@ -172,7 +173,7 @@ def fails(error: Exception) -> Any:
 
 @pytest.mark.slow
 def test_an_ensemble_is_explained_and_its_members_are_named(order, tmp_path) -> None:
-    recommend(typed("recommend", order))
+    recommend(recommendation_of(order))
     best = RunFolder(tmp_path / "best")
     qid = best.queries.sort_values("items")["qid"].iloc[-1]
     given = [str(best.folder), "split=test", f"qid={qid}", f"output={tmp_path}/explained"]
@@ -191,7 +192,7 @@ def test_a_full_disk_while_ensembles_are_made_ends_the_command(order, tmp_path, 
     full = OutputError("no space")
     full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(table_runs, "make_ensemble", fails(full))
-    said = refused(lambda: recommend(typed("recommend", order)), OutputError)
+    said = refused(lambda: recommend(recommendation_of(order)), OutputError)
     assert said == "no space; then give the same command again"
     assert not (tmp_path / "best").exists()
 
@@ -201,19 +202,19 @@ def test_rows_that_did_not_begin_in_time_are_named(tmp_path) -> None:
     failed = SimpleNamespace(label="failed", done=False, folder=tmp_path / "failed")
     done = SimpleNamespace(label="done", done=True, folder=tmp_path / "done")
     failures = {failed.folder: "no"}
-    said = _left_out([late, failed, done], failures, "0.1", over=True)
+    said = _describe_left_out([late, failed, done], failures, "0.1", is_late=True)
     assert said.startswith("left out, as they did not begin in minutes=0.1: late; the same command")
-    assert _left_out([failed, done], failures, "0.1", over=True) == ""
-    said = _left_out([late], {}, "0.1", over=False)
+    assert _describe_left_out([failed, done], failures, "0.1", is_late=True) == ""
+    said = _describe_left_out([late], {}, "0.1", is_late=False)
     assert said == "left out, as a row that they need failed: late"
 
 
 def test_rows_that_cannot_be_compared_are_refused(order, tmp_path) -> None:
     file = tmp_path / "rows.yaml"
     file.write_text(file.read_text().replace("loss=listnet]", "loss=listnet, select_on=map]"))
-    said = refused(lambda: recommend(typed("recommend", order)), ConfigError)
+    said = refused(lambda: recommend(recommendation_of(order)), ConfigError)
     assert said.startswith("rows differ in select_on")
-    said = refused(lambda: recommend(typed("recommend", [*order, "dataset.fold=²"])), ConfigError)
+    said = refused(lambda: recommend(recommendation_of([*order, "dataset.fold=²"])), ConfigError)
     assert said == "dataset.fold=²: give a whole number, such as 1"
 
 
@@ -233,4 +234,4 @@ def test_rows_that_cannot_be_compared_are_refused(order, tmp_path) -> None:
 def test_wrong_words_are_refused(order, given, says) -> None:
     key = given.partition("=")[0]
     words = [one for one in order if not one.startswith(f"{key}=")]
-    assert says in refused(lambda: recommend(typed("recommend", [*words, given])), ConfigError)
+    assert says in refused(lambda: recommend(recommendation_of([*words, given])), ConfigError)

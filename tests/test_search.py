@@ -14,12 +14,11 @@ import torch
 from conftest import compose
 from folders import refused as refused_with
 from optuna.trial import FrozenTrial, TrialState
-from orders import search_of
+from orders import search_of, search_options
 from runs import run
 from test_checkpoint import content
 
 import ltr.search
-from ltr.console.compose import typed
 from ltr.console.configs import files_of
 from ltr.console.keys import resolved
 from ltr.errors import DataError, LTRError
@@ -27,8 +26,8 @@ from ltr.experiment.identity import user_code
 from ltr.experiment.run_folder import RunFolder
 from ltr.search import command
 from ltr.search.definition import Search
-from ltr.search.space import FORMS, Distribution, distribution
-from ltr.search.study import Report, default_params, overrides_of, suggest
+from ltr.search.space import DISTRIBUTION_FORMS, Distribution, parse_distribution
+from ltr.search.study import TrialReporter, default_params, suggest, trial_overrides
 from ltr.training.checkpoint import save_checkpoint
 
 
@@ -46,7 +45,7 @@ def small(letor_folder, tmp_path) -> list[str]:
 
 def searched(*arguments: str) -> str:
     """What the command prints."""
-    return command.run_search(typed("search", arguments))
+    return command.run_search(search_options(arguments))
 
 
 def trials(tmp_path: Path) -> pd.DataFrame:
@@ -130,10 +129,10 @@ def test_the_file_composes_to_the_config_of_the_trial(arguments, values, tmp_pat
     search = search_of([*arguments, "data_dir=here"])
     best = trial_of(search, **values)
     (tmp_path / "experiment").mkdir()
-    text = command.best_text(search, command.found_by(search, [best]))
+    text = command.best_config(search, command.best_result(search, [best]))
     (tmp_path / "experiment/found.yaml").write_text(text)
     found = compose(f"hydra.searchpath=[file://{tmp_path}]", "experiment=found", "data_dir=here")
-    wanted, _ = search.trial(overrides_of(search, best))
+    wanted, _ = search.trial(trial_overrides(search, best))
     for config in (found, wanted):
         config.device = "auto"  # where it ran is not what was found
     assert found == wanted
@@ -144,7 +143,7 @@ def test_the_file_composes_to_the_config_of_the_trial(arguments, values, tmp_pat
 def test_a_database_cannot_set_what_is_not_searched(value) -> None:
     search = search_of(["data_dir=here", "space=linear"])
     with pytest.raises(DataError, match=r"not of the space.*name=NAME"):
-        command.found_by(search, [trial_of(search, **{"optimizer.lr": value})])
+        command.best_result(search, [trial_of(search, **{"optimizer.lr": value})])
 
 
 def test_the_first_trial_is_the_config_even_outside_the_space(small) -> None:
@@ -154,9 +153,9 @@ def test_the_first_trial_is_the_config_even_outside_the_space(small) -> None:
     first.set_user_attr("default", True)
     for trial in (first, second):
         suggest(search, study, trial)
-    assert (first.params, overrides_of(search, first)) == ({}, ())
+    assert (first.params, trial_overrides(search, first)) == ({}, ())
     assert 0.05 <= second.params["optimizer.lr"] <= 0.1
-    assert len(overrides_of(search, second)) == len(search.space)
+    assert len(trial_overrides(search, second)) == len(search.space)
 
 
 @pytest.mark.slow
@@ -173,15 +172,15 @@ def test_bad_trials_are_pruned_and_say_when(small, tmp_path, capsys) -> None:
     assert "  pruned after epoch " in capsys.readouterr().err
 
 
-def report_all(report: Report, search: Search, repeat: int, values: list[float]) -> None:
-    report.begin(search.repeats[repeat], search.config.epochs)
+def report_all(report: TrialReporter, search: Search, repeat: int, values: list[float]) -> None:
+    report.begin_training(search.repeats[repeat], search.config.epochs)
     for epoch, value in enumerate(values):
         report.epoch({"epoch": epoch, f"vali_{search.metric}": value})
 
 
 def test_a_trial_of_several_trainings_is_pruned_by_their_mean(small) -> None:
     search, study = search_of([*small, "epochs=4", "seeds=1,2,3"]), optuna.create_study()
-    report = Report(search, trial := study.ask())
+    report = TrialReporter(search, trial := study.ask())
     trial.should_prune = lambda: report.values[1:] == [0.3]  # type: ignore[method-assign]
     report_all(report, search, 0, [0.5, 0.6, 0.7, 0.8, 0.9])
     with pytest.raises(optuna.TrialPruned, match="after epoch 2 of seed2"):
@@ -191,15 +190,15 @@ def test_a_trial_of_several_trainings_is_pruned_by_their_mean(small) -> None:
     assert told.value == pytest.approx((0.9 + 0.3 + 0) / 3)
     assert len(told.intermediate_values) == 4 + 2  # not over each other
     told.user_attrs["default"] = True
-    assert command.sentence(told, search).startswith("pruned after epoch 2 of seed2")
+    assert command.describe_trial(told, search).startswith("pruned after epoch 2 of seed2")
 
 
 def test_a_trial_is_not_chosen_for_the_order_of_the_rows(small) -> None:
     search, study = search_of([*small, "epochs=4"]), optuna.create_study()
-    report = Report(search, trial := study.ask())
+    report = TrialReporter(search, trial := study.ask())
     trial.should_prune = lambda: False  # type: ignore[method-assign]
     (repeat,) = search.repeats
-    report.begin(repeat, 4)
+    report.begin_training(repeat, 4)
     for epoch, (printed, averaged) in enumerate([(0.6, 0.5), (1.0, 0.4), (0.55, 0.55)]):
         report.epoch({"epoch": epoch, "vali_ndcg@5": printed, "ties_averaged": averaged})
     assert report.values == [0.55]
@@ -371,9 +370,9 @@ def test_model_and_loss_are_put_together_and_changed_on_the_command_line() -> No
 )
 def test_a_bad_distribution_says_what_to_write(value) -> None:
     with pytest.raises(LTRError) as caught:
-        distribution("x", value)
+        parse_distribution("x", value)
     assert str(caught.value).startswith("x=")
-    assert str(caught.value).endswith(FORMS)
+    assert str(caught.value).endswith(DISTRIBUTION_FORMS)
 
 
 def test_a_key_that_is_added_as_null_or_false_makes_no_other_search(monkeypatch) -> None:

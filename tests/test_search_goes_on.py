@@ -24,14 +24,14 @@ from ltr.search.command import check_free
 from ltr.search.definition import Search
 from ltr.search.study import (
     _SQLITE_SECONDS,
-    Report,
-    begin,
-    claim,
-    database,
-    finished,
+    TrialReporter,
+    begin_study,
+    claim_trial,
+    database_path,
+    finished_trials,
     open_study,
     suggest,
-    work,
+    train_trials,
 )
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted
@@ -51,7 +51,7 @@ def study_of(*arguments: str) -> optuna.Study:
 
 def kill_all(search: Search) -> None:
     """No process of the search beats any longer."""
-    with closing(sqlite3.connect(database(search))) as connection, connection:
+    with closing(sqlite3.connect(database_path(search))) as connection, connection:
         connection.execute("UPDATE trial_heartbeats SET heartbeat = '2000-01-01 00:00:00'")
 
 
@@ -85,15 +85,15 @@ def test_a_file_of_another_is_not_overwritten(small, tmp_path) -> None:
 
 def stopped_at_epoch_2(small: list[str]) -> None:
     """As if the user stopped the search there."""
-    original = Report.epoch
+    original = TrialReporter.epoch
 
-    def stop(self: Report, row: Any) -> None:
+    def stop(self: TrialReporter, row: Any) -> None:
         original(self, row)
         if row["epoch"] == 2:
             raise Interrupted(signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Report, "epoch", stop)
+        patch.setattr(TrialReporter, "epoch", stop)
         with pytest.raises(Interrupted):
             searched(*small, "trials=1")
 
@@ -113,24 +113,24 @@ def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
     monkeypatch.setattr("ltr.experiment.identity.room_digest", lambda room: "other")
     assert searched(*small, "trials=1")
     assert "resumed at epoch" not in caplog.text
-    (done,) = finished(study_of(*small))
+    (done,) = finished_trials(study_of(*small))
     assert list(done.intermediate_values) == [1, 2, 3]
     assert done.user_attrs["first"] == 0
 
 
 KILLED = """
 import os, signal
-from ltr.search.study import Report
+from ltr.search.study import TrialReporter
 from ltr.__main__ import main
 
-original = Report.epoch
+original = TrialReporter.epoch
 
 def kill(self, row):
     original(self, row)
     if row["epoch"] == 3 and self.trial.number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Report.epoch = kill
+TrialReporter.epoch = kill
 main("search")
 """
 
@@ -158,16 +158,16 @@ def test_a_killed_search_goes_on_where_it_was(small, tmp_path, caplog) -> None:
 def test_two_commands_share_the_trials(small, tmp_path, monkeypatch) -> None:
     small = [*small, "trials=4", "pruner=none"]
     other = processes.start("scripts/search.py", *small)
-    begin_training = Report.begin
+    begin_training = TrialReporter.begin_training
 
-    def begin_with_the_other(self: Report, *args: Any) -> None:
+    def begin_with_the_other(self: TrialReporter, *args: Any) -> None:
         begin_training(self, *args)
         study = study_of(*small)
         while len(study.trials) < 2:
             assert other.poll() is None, other.communicate()
             time.sleep(0.05)
 
-    monkeypatch.setattr(Report, "begin", begin_with_the_other)
+    monkeypatch.setattr(TrialReporter, "begin_training", begin_with_the_other)
     assert searched(*small)
     out, err = other.communicate()
     assert other.returncode == 0, (out, err)
@@ -180,7 +180,7 @@ def test_two_commands_share_the_trials(small, tmp_path, monkeypatch) -> None:
 def begun(arguments: list[str]) -> tuple[Search, optuna.Study]:
     """A new search with its first trial queued."""
     search, study = search_of([*arguments, "epochs=1"]), study_of(*arguments, "epochs=1")
-    begin(search, study)
+    begin_study(search, study)
     return search, study
 
 
@@ -192,31 +192,31 @@ def test_a_dead_process_s_trial_keeps_settings_and_folder_and_is_given_up_after_
     small,
 ) -> None:
     search, study = begun([*small, "trials=1"])
-    dead = claim(study)
+    dead = claim_trial(study)
     suggest(search, study, dead)
     for _ in range(4):
         kill_all(search)
         fail_stale_trials(study)
         if study.get_trials()[-1].state == TrialState.WAITING:
-            again = claim(study)
+            again = claim_trial(study)
             suggest(search, study, again)
             assert (again.params, again.user_attrs["first"]) == (dead.params, 0)
     assert states(study) == ["FAIL"] * 4
-    work(search, study, print)
-    (done,) = finished(study)
+    train_trials(search, study, print)
+    (done,) = finished_trials(study)
     assert (done.number, done.user_attrs["first"]) == (4, 4)
 
 
 def test_the_trial_of_a_living_process_is_left_to_it_and_waited_for(small, monkeypatch) -> None:
     search, study = begun([*small, "trials=2"])
-    other = claim(study)
+    other = claim_trial(study)
 
     def end_other(seconds: float) -> None:
         assert states(study) == ["RUNNING", "COMPLETE"]
         study.tell(other, 0.5)
 
     monkeypatch.setattr(study_module.time, "sleep", end_other)
-    work(search, study_of(*small, "trials=2", "epochs=1"), print)
+    train_trials(search, study_of(*small, "trials=2", "epochs=1"), print)
     assert states(study) == ["COMPLETE"] * 2
 
 
@@ -229,18 +229,18 @@ def test_a_trial_that_was_stopped_is_queued_again(error, small, monkeypatch) -> 
     with monkeypatch.context() as patch:
         patch.setattr(study_module, "fit", fail)
         with pytest.raises(type(error)):
-            work(search, study, print)
-    work(search, study, print)
-    (done,) = finished(study)
+            train_trials(search, study, print)
+    train_trials(search, study, print)
+    (done,) = finished_trials(study)
     assert (done.state, done.number) == (TrialState.COMPLETE, 1)
     assert done.user_attrs["first"] == 0
 
 
 def test_a_process_that_was_taken_for_dead_lets_go(small, monkeypatch) -> None:
     search, study = begun([*small, "trials=1"])
-    report, rows = Report.epoch, []
+    report, rows = TrialReporter.epoch, []
 
-    def slow(self: Report, row: Any) -> None:
+    def slow(self: TrialReporter, row: Any) -> None:
         rows.append(row)
         if len(rows) == 2:  # another process meanwhile
             kill_all(search)
@@ -248,9 +248,9 @@ def test_a_process_that_was_taken_for_dead_lets_go(small, monkeypatch) -> None:
             assert states(study) == ["FAIL", "WAITING"]
         report(self, row)
 
-    monkeypatch.setattr(Report, "epoch", slow)
-    work(search, study, print)
-    (done,) = finished(study)
+    monkeypatch.setattr(TrialReporter, "epoch", slow)
+    train_trials(search, study, print)
+    (done,) = finished_trials(study)
     assert (done.number, list(done.intermediate_values)) == (1, [1])
     assert not list(search.folder.rglob("*.pt"))
 

@@ -115,18 +115,18 @@ def test_published_numbers_by_fold(folds: str, part: str, said: str, tmp_path: P
 def test_members_come_along_of_the_fold_and_of_one_seed_or_of_all(tmp_path) -> None:
     table = read_table(written(tmp_path))
     assert table.published == {}
-    assert list(table.only(["all"]).rows) == ["all", "A", "B"]
+    assert list(table.select_rows(["all"]).rows) == ["all", "A", "B"]
     runs = plan(table, ["dataset=mq2008"], [1, 2], tmp_path, absent_ok=True)
     assert [one.label for one in runs] == ["A"] * 10 + ["B"] * 10 + ["all"] * 5 + ["both"] * 10
-    trained = {one.known: f"{one.label}{one.fold}{one.seed}" for one in runs if not one.members}
+    trained = {one.identity: f"{one.label}{one.fold}{one.seed}" for one in runs if not one.members}
     made = [one for one in runs if one.members and one.fold == 2]
-    assert [[trained[member.known] for member in one.members] for one in made] == [
+    assert [[trained[member.identity] for member in one.members] for one in made] == [
         ["A21", "A22", "B21", "B22"], ["A21", "B21"], ["A22", "B22"],
     ]  # fmt: skip
     assert [one.weights for one in made] == ["equal", (0.75, 0.25), (0.75, 0.25)]
-    assert len({one.known for one in runs}) == len({one.folder for one in runs}) == 35
+    assert len({one.identity for one in runs}) == len({one.folder for one in runs}) == 35
     less = plan(table, ["dataset=mq2008"], [1], tmp_path, absent_ok=True)
-    of_all = [{one.known for one in some if one.label == "all"} for some in (runs, less)]
+    of_all = [{one.identity for one in some if one.label == "all"} for some in (runs, less)]
     assert of_all[0].isdisjoint(of_all[1])
 
 
@@ -135,7 +135,7 @@ def test_every_combination_of_choices_is_a_row() -> None:
     rows = [label for label, row in folds.rows.items() if row.choice_of == "AdaRank-MAP"]
     assert rows[0] == "AdaRank-MAP model.repeat=true model.sharpness=1"
     assert folds.rows[rows[0]].settings[-2:] == ["model.repeat=true", "model.sharpness=1"]
-    assert list(folds.only(["adarank-map"]).rows) == rows
+    assert list(folds.select_rows(["adarank-map"]).rows) == rows
     assert (len(rows), "RankBoost" in folds.rows) == (4, True)
 
 

@@ -16,7 +16,6 @@ from orders import table_of
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
 from ltr.tables.budget import RowSearch, add_settings, plan_searches, read_settings, spend_budget
-from ltr.tables.config import table_config
 from ltr.tables.spec import read_table
 from ltr.tables.table import make_table
 
@@ -62,8 +61,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def planned(arguments: list[str]) -> dict[tuple[str, int | None], RowSearch]:
-    table, order = read_table("two"), table_config(table_of(arguments))
-    return {one.place: one for one in plan_searches(table, order, Path("out").absolute())}
+    options = table_of(arguments)
+    return {
+        search.cell: search
+        for search in plan_searches(read_table("two"), options, Path("out").absolute())
+    }
 
 
 @pytest.mark.slow
@@ -80,16 +82,16 @@ def test_a_row_is_searched_but_not_in_what_makes_it_that_row(here: list[str]) ->
     given = planned([*here, "optimizer.lr=0.1", "space.l2=[float,0.1,1]"])["RankSVM", 1].search
     assert "optimizer.lr" not in given.space
     assert str(given.space["l2"]) == "[float,0.1,1.0]"
-    assert len({one.known for one in found.values()}) == 4
+    assert len({one.identity for one in found.values()}) == 4
 
 
 @pytest.mark.slow
 def test_settings_of_another_search_are_not_taken(here: list[str]) -> None:
     one = planned(here)["RankSVM", 2]
-    good = {**GOOD, "search": one.known}
+    good = {**GOOD, "search": one.identity}
     path = Path("configs/found/x.yaml")
-    add_settings(path, "python scripts/table.py", {one.place: good, ("a: row", None): good})
-    assert read_settings(path) == {one.place: good, ("a: row", None): good}
+    add_settings(path, "python scripts/table.py", {one.cell: good, ("a: row", None): good})
+    assert read_settings(path) == {one.cell: good, ("a: row", None): good}
     assert one.accepts(good)
     assert not one.accepts({**good, "trials": 3})
     other = planned([*here, "epochs=3"])["RankSVM", 2]
@@ -127,14 +129,15 @@ def test_what_is_found_is_what_runs_and_is_searched_once(here, monkeypatch, caps
         raise AssertionError("searched again")
 
     monkeypatch.setattr("ltr.tables.budget.search_job", searched)
-    table, order = read_table("two").only(["RankSVM"]), table_config(table_of(here))
+    table = read_table("two").select_rows(["RankSVM"])
+    options = table_of(here)
     path.unlink()  # killed before it was written: what the searches left is taken
-    budget = spend_budget(table, order, Path("out").absolute())
+    budget = spend_budget(table, options, Path("out").absolute())
     assert budget is not None
-    assert budget.best == read_settings(path) == found
+    assert budget.results == read_settings(path) == found
     shutil.rmtree("out")  # another machine, whose code has changed
     add_settings(path, "x", {place: {**one, "code": "other"} for place, one in found.items()})
     capsys.readouterr()
-    budget = spend_budget(table, order, Path("out").absolute())
+    budget = spend_budget(table, options, Path("out").absolute())
     assert budget is not None
     assert budget.settings == {place: one["settings"] for place, one in found.items()}

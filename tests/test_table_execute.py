@@ -176,7 +176,7 @@ def test_a_failed_run_is_named_and_the_others_are_done(small: list[str], tmp_pat
 
 def planned(tmp_path: Path, *more: str, seeds: Sequence[int] = (1,)) -> list[Run]:
     given = [*write_data(tmp_path), "model.hidden_sizes=[4]", "epochs=1", *more]
-    return plan(read_table("ranknet_report").only(["BCE"]), given, seeds, tmp_path / "out")
+    return plan(read_table("ranknet_report").select_rows(["BCE"]), given, seeds, tmp_path / "out")
 
 
 def test_code_that_changed_is_said_and_its_run_found_again(tmp_path: Path, own_loss) -> None:
@@ -187,7 +187,7 @@ def test_code_that_changed_is_said_and_its_run_found_again(tmp_path: Path, own_l
     assert folder == run.folder
     assert "give the same command again" in reason
     (again,) = planned(tmp_path, loss)
-    assert again.known != run.known
+    assert again.identity != run.identity
     assert (again.folder, again.done) == (run.folder, True)
 
 
@@ -199,7 +199,7 @@ def test_a_run_goes_on_where_its_data_lie_now(tmp_path: Path, own_loss) -> None:
     moved = tmp_path / "other#place"
     moved.mkdir()
     (tmp_path / "mine").rename(moved / "mine")
-    spec = read_table("ranknet_report").only(["BCE"])
+    spec = read_table("ranknet_report").select_rows(["BCE"])
     settings = [item for item in begun.overrides if not item.startswith("seed=")]
     (again,) = plan(spec, [*settings, f"data_dir={moved}"], [1], tmp_path / "out")
     assert again.folder == begun.folder

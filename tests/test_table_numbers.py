@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from ltr.analysis.report import Report, latex, markdown, terminal
 from ltr.experiment.run_folder import RunFolder, write_results
-from ltr.tables.report import MARK, blocks, facts, fold_report, unfinished
+from ltr.tables.report import MARK, build_blocks, build_facts, build_fold_report, count_unfinished
 from ltr.tables.results import Results, over_repeats
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Row, Table, read_table
@@ -92,7 +92,7 @@ def test_a_published_number_is_covered_or_not_and_stands_below_ours() -> None:
     bare = replace(results.table, rows={**results.table.rows, "twin": Row(["epochs=0"])})
     found = replace(results, table=bare).numbers.set_index(["metric", "row"])
     assert pd.isna(found.loc[("ndcg@5", "twin"), "published"])  # others are of trained rows
-    table, verdicts = blocks(results)
+    table, verdicts = build_blocks(results)
     assert [row for row in table.rows if "published" in row[0]][1:] == [
         ["bad (published)", "0.9000", "0.2500"], ["theirs (published)", "0.1000", ""],
     ]  # fmt: skip
@@ -103,10 +103,10 @@ def test_a_published_number_is_covered_or_not_and_stands_below_ours() -> None:
 
 @pytest.mark.slow
 def test_every_row_stands_in_the_table_the_best_bold_and_what_differs_marked() -> None:
-    table, verdicts = blocks(results_of(missing={"gone": "failed"}))
+    table, verdicts = build_blocks(results_of(missing={"gone": "failed"}))
     assert [row[0] for row in table.rows] == ["good", "bad", "twin", "gone"]
     assert table.rows[3][1] == "failed"
-    assert blocks(results_of())[0].rows[3][1] == "not run"
+    assert build_blocks(results_of())[0].rows[3][1] == "not run"
     assert {len(row) for row in table.rows} == {len(table.head)}
     assert [row[1] for row in verdicts.rows] == ["better", "", "equivalent"]
     found = results_of().numbers.set_index(["row", "metric"])
@@ -114,7 +114,9 @@ def test_every_row_stands_in_the_table_the_best_bold_and_what_differs_marked() -
     assert pd.isna(found.loc[("good", "map"), "verdict"])  # not a metric of verdicts
     assert "the baseline" in verdicts.rows[1]
     assert table.best == [("good", "ndcg@5")]
-    assert blocks(results_of(ROWS[3:]))[0].best == []  # the largest is equivalent to the baseline
+    assert (
+        build_blocks(results_of(ROWS[3:]))[0].best == []
+    )  # the largest is equivalent to the baseline
     assert [row[1].endswith(f" {MARK}") for row in table.rows] == [True, False, False, False]
     assert verdicts.head[4] == "minus bad"
     assert f"{MARK}: differs from bad, p < 0.05 after Holm" in table.note
@@ -127,7 +129,7 @@ def test_every_row_stands_in_the_table_the_best_bold_and_what_differs_marked() -
 @pytest.mark.slow
 def test_the_head_names_everything() -> None:
     results = results_of(published=Published("a book", {}), lists="test 9")
-    known = dict(facts(results))
+    known = dict(build_facts(results))
     assert {key: known[key] for key in known if key != "verdict"} == {
         "data": "letor, test",
         "lists": "test 9",
@@ -142,11 +144,11 @@ def test_the_head_names_everything() -> None:
     }
     assert "Holm" in known["verdict"]
     rest = [(run, row) for run, row in ROWS if run.label != "bad"]
-    assert "no row is compared with it" in dict(facts(results_of(rest)))["baseline"]
+    assert "no row is compared with it" in dict(build_facts(results_of(rest)))["baseline"]
     last = CONFIG.copy()
     last.select = "last"
     runs = [replace(run, config=last) if run.label == "twin" else run for run, _ in ROWS]
-    assert dict(facts(results_of(runs=runs)))["selection"] == (
+    assert dict(build_facts(results_of(runs=runs)))["selection"] == (
         "best epoch by ndcg@5 of vali (select=best); last epoch (select=last)"
     )
 
@@ -155,11 +157,11 @@ def test_the_head_names_everything() -> None:
 def test_values_of_vali_are_called_so_and_stand_beside_no_published_number() -> None:
     theirs = Published("a book", {"good": {"paper": {"ndcg@5": 0.6}}})
     results = results_of(published=theirs, split="vali", left_out="they are of test")
-    known = dict(facts(results))
+    known = dict(build_facts(results))
     assert known["data"] == "letor, vali"
     assert known["NOTE"].startswith("no test split: these values are of vali")
     assert known["published"] == "left out: they are of test"
-    numbers, verdicts = blocks(results)
+    numbers, verdicts = build_blocks(results)
     assert numbers.title == "Vali metrics, metrics_as=paper"
     assert verdicts.title == "Verdicts by ndcg@5 of vali"
     assert "published" not in f"{numbers} {verdicts}"
@@ -171,7 +173,7 @@ def test_a_seed_that_lacks_a_fold_is_left_out() -> None:
     results = results_of(rows)
     found = results.verdicts["ndcg@5"].intervals["bad"]
     assert (found.queries, found.seeds) == (600, 1)
-    assert results.whole["seed"].tolist() == [1, 1]
+    assert results.complete["seed"].tolist() == [1, 1]
     assert results.numbers["runs"].unique().tolist() == [2]
     third = replace(rows[0][0], fold=3)
     without = results_of(rows, runs=[*(run for run, _ in rows), third])
@@ -188,18 +190,18 @@ def test_a_row_that_lacks_a_run_says_so(tmp_path: Path) -> None:
     for run in runs:
         if run.label == "all" or run.fold == 1:
             run.folder.mkdir()
-            RunFolder(run.folder).prepare(run.known)
+            RunFolder(run.folder).prepare(run.identity)
             finish(run.folder, {})
-    assert unfinished(runs) == {"some": "1 of 2 runs"}
-    assert dict(facts(results_of([], runs=runs)))["incomplete"] == "some has 1 of 2 runs"
+    assert count_unfinished(runs) == {"some": "1 of 2 runs"}
+    assert dict(build_facts(results_of([], runs=runs)))["incomplete"] == "some has 1 of 2 runs"
 
 
 @pytest.mark.slow
 def test_one_seed_is_about_the_models_and_the_table_says_so() -> None:
     results = results_of([(run, row) for run, row in ROWS if run.seed == 1])
-    assert "good: these models, not the methods: one seed" in blocks(results)[1].note
-    assert "one seed" not in blocks(results_of())[1].note
-    known = dict(facts(results))
+    assert "good: these models, not the methods: one seed" in build_blocks(results)[1].note
+    assert "one seed" not in build_blocks(results_of())[1].note
+    known = dict(build_facts(results))
     assert known["interval"] == "95%, over queries only (these models)"
     assert known["±"] == "no deviation: one seed"
 
@@ -222,7 +224,7 @@ def test_an_ensemble_of_all_seeds_is_one_training_beside_several() -> None:
     assert seeds == {"good": 3, "bad": 3, "twin": 3, "all": 1}
     assert judged.against["good"].word == "better"
     assert judged.against["all"].word == "differ"  # one seed tells nothing of the method
-    assert judged.intervals["all"].spread.covers == "queries"
+    assert judged.intervals["all"].standard_error.covers == "queries"
 
 
 # --- fold by fold
@@ -248,7 +250,7 @@ def test_each_fold_shows_what_its_vali_chose_whatever_its_test_says(tmp_path: Pa
     }  # fmt: skip
     runs = [finished(tmp_path, f"AdaRank-MAP {name}", fold, *pair)
             for (name, fold), pair in values.items()]  # fmt: skip
-    report, frames = fold_report(FOLDS, runs, "mine", "command")
+    report, frames = build_fold_report(FOLDS, runs, "mine", "command")
     maps = frames["table"].query("split == 'test' and metric == 'map'")
     assert maps[["fold", "chosen", "ours"]].values.tolist() == [[1, other, 0.1], [2, one, 0.2]]
     assert maps.published.tolist() == [0.4627, 0.4232]  # of the file
@@ -267,7 +269,7 @@ def test_a_published_mean_alone_stands_beside_our_mean(tmp_path: Path) -> None:
             for fold in (1, 2)]  # fmt: skip
     means = Published("a paper", {"theirs": {"test": {"map": 0.2}}}, others="theirs")
     table = replace(FOLDS, published={"mq2008": means})
-    report, frames = fold_report(table, runs, "mine", "command")
+    report, frames = build_fold_report(table, runs, "mine", "command")
     blocks = {block.title: block for block in report.blocks}
     assert blocks["map of test"].rows == [
         ["ListNet", "0.1000", "0.2000", "0.1500"],
@@ -281,10 +283,12 @@ def test_a_published_mean_alone_stands_beside_our_mean(tmp_path: Path) -> None:
     assert shown.published_mean.tolist() == [0.2, 0.2]
     # numbers of too few folds have no mean
     some = replace(means, values={"theirs": {"test": {"map": [0.3]}}})
-    report, _ = fold_report(replace(FOLDS, published={"mq2008": some}), runs, "mine", "command")
+    report, _ = build_fold_report(
+        replace(FOLDS, published={"mq2008": some}), runs, "mine", "command"
+    )
     (block,) = [block for block in report.blocks if block.title == "map of test"]
     assert block.rows[1:] == [
         ["ListNet (published)", "0.3000", "", ""], ["difference", "-0.2000", "", ""]
     ]  # fmt: skip
-    report, _ = fold_report(replace(FOLDS, published={}), runs, "mine", "command")
+    report, _ = build_fold_report(replace(FOLDS, published={}), runs, "mine", "command")
     assert "published" not in f"{report.facts} {report.blocks}"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ltr.arrays import Doubles, Reals
+from ltr.arrays import Doubles, Ints, Reals
 from ltr.atomic import safe_cell
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError, LTRError
@@ -71,12 +71,12 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
         run.checked(path.name)
     cells = _read_cells(path)
     check = partial(check_cells, path, cells)
-    rows = np.arange(len(cells))
+    rows: Ints = np.arange(len(cells))
     if "row" in cells:
         number = cells["row"].where(cells["row"].str.fullmatch("[0-9]{1,9}"), "0").astype(int)
         fits = number.between(1, len(qids)) & ~number.duplicated()
         check("row", fits, f"expected a row of {data}, a number from 1 to {len(qids)}, each once")
-        rows = number.to_numpy() - 1
+        rows = number.to_numpy(np.int64) - 1
     if len(cells) != len(qids):
         raise DataError(
             f"{path} has {len(cells):,} scores, but {data} {len(qids):,} rows: give each one"
