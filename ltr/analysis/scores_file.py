@@ -76,7 +76,7 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
         number = cells["row"].where(cells["row"].str.fullmatch("[0-9]{1,9}"), "0").astype(int)
         fits = number.between(1, len(qids)) & ~number.duplicated()
         check("row", fits, f"expected a row of {data}, a number from 1 to {len(qids)}, each once")
-        rows = number.to_numpy(np.int64) - 1
+        rows = np.asarray(number, np.int64) - 1
     if len(cells) != len(qids):
         raise DataError(
             f"{path} has {len(cells):,} scores, but {data} {len(qids):,} rows: give each one"
