@@ -98,10 +98,10 @@ def stopped_at_epoch_2(small: list[str]) -> None:
             print_search(*small, "trials=1")
 
 
-def test_run_search_does_not_resume_damaged_checkpoints_or_those_of_other_code(
+def test_run_search_does_not_resume_damaged_checkpoints_or_those_of_another_version(
     small, tmp_path, monkeypatch, caplog
 ) -> None:
-    caplog.set_level(logging.INFO, "ltr.experiment.start")
+    caplog.set_level(logging.INFO, "ltr.experiment.run")
     stopped_at_epoch_2(small)
     stopped_at_epoch_2(small)
     assert "resumed at epoch 3, " in caplog.text
@@ -110,7 +110,7 @@ def test_run_search_does_not_resume_damaged_checkpoints_or_those_of_other_code(
     caplog.clear()
     stopped_at_epoch_2(small)
     assert "resumed at epoch" not in caplog.text
-    monkeypatch.setattr("ltr.experiment.identity.room_digest", lambda room: "other")
+    monkeypatch.setattr("ltr.experiment.identity.RESULTS_VERSION", -1)
     assert print_search(*small, "trials=1")
     assert "resumed at epoch" not in caplog.text
     (done,) = finished_trials(study_of(*small))
@@ -136,7 +136,7 @@ main("search")
 
 
 def test_run_search_continues_after_a_kill(small, tmp_path, caplog) -> None:
-    caplog.set_level(logging.INFO, "ltr.experiment.start")
+    caplog.set_level(logging.INFO, "ltr.experiment.run")
     small = [*small, "epochs=5", "trials=3", "pruner=none", "select_value=best"]
     killed = processes.run(KILLED, *small)
     assert killed.returncode == -signal.SIGKILL
@@ -228,7 +228,7 @@ def test_train_trials_queues_a_stopped_trial_again(error, small, monkeypatch) ->
 
     search, study = begun([*small, "trials=1"])
     with monkeypatch.context() as patch:
-        patch.setattr(study_module, "fit", fail)
+        patch.setattr(study_module, "train", fail)
         with pytest.raises(type(error)):
             train_trials(search, study, print)
     train_trials(search, study, print)
