@@ -193,7 +193,7 @@ def test_folds_with_and_without_test_are_refused(command, order, tmp_path) -> No
         write(tmp_path / f"mixed/Fold{fold}", *splits)
     words = [*order, "dataset=letor", "dataset.folder=mixed", "dataset.folds=2"]
     made = make_table if command == "table" else recommend
-    said = refused(lambda: made(typed(command, words)), ConfigError)
+    said = refused(lambda: call_command(made, typed(command, words)), ConfigError)
     assert "fold 1, seed 1 has a test split" in said
     assert "fold 2, seed 1 has none" in said
     assert not (tmp_path / "out" / "runs").exists()
