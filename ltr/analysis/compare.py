@@ -233,13 +233,18 @@ def _facts(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
         else "last epoch"
         for result in results
     }
-    seeds = sorted({result["seed"] for result in results})
+    seeds = sorted({result["seed"] for result in results}, key=_none_first)
     commits = dict.fromkeys(result.get("commit") or "unknown" for result in results)
     return [
         ("weights", ", ".join(sorted(weights))),
         ("seeds", " ".join(map(str, seeds))),
         ("commit", ", ".join(commits)),
     ]
+
+
+def _none_first(seed: int | None) -> tuple[bool, int]:
+    """Return a key to sort seeds by; None (an ensemble of several seeds) comes first."""
+    return seed is not None, seed or 0
 
 
 def _mean_crossfit(runs: pd.DataFrame, metric: str) -> float:
