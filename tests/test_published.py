@@ -13,7 +13,7 @@ from orders import table_of
 
 from ltr.console.compose import run_config
 from ltr.data.lists import SPLITS
-from ltr.data.public_sets import Known, PublicSet
+from ltr.data.public_sets import PublicSet, PublishedCounts
 from ltr.tables import published
 from ltr.tables.published import why_left_out
 from ltr.tables.results import split_of_runs
@@ -32,14 +32,19 @@ def web30k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
     for split, count in LISTS.items():
         path = tmp_path / f"MSLR-WEB30K/Fold1/{split}.txt"
         write_letor(path, make_lists([3] * count, width=136))
-    records = tuple(Known((split,), fold=1, lists=n, rows=3 * n) for split, n in LISTS.items())
+    records = tuple(
+        PublishedCounts((split,), fold=1, lists=n, rows=3 * n) for split, n in LISTS.items()
+    )
     sets = {
-        "web30k": PublicSet("web30k", "page", "a.zip", known=records),
+        "web30k": PublicSet("web30k", "page", "a.zip", counts=records),
         "istella": PublicSet(
             "istella",
             "page",
             "b.zip",
-            known=(Known(("train", "vali"), lists=8), Known(("test",), lists=9)),
+            counts=(
+                PublishedCounts(("train", "vali"), lists=8),
+                PublishedCounts(("test",), lists=9),
+            ),
         ),
     }
     monkeypatch.setattr(published, "public_sets", lambda: sets)

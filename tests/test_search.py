@@ -214,7 +214,7 @@ def test_trial_reporter_reports_values_with_averaged_ties(small) -> None:
     for epoch, (printed, averaged) in enumerate([(0.6, 0.5), (1.0, 0.4), (0.55, 0.55)]):
         report.epoch({"epoch": epoch, "vali_ndcg@5": printed, "ties_averaged": averaged})
     assert report.values == [0.55]
-    report.begin(repeat, 4)
+    report.begin_training(repeat, 4)
     for epoch, value in enumerate([0.9, 0.5]):  # the start is kept, as the run keeps it
         report.epoch({"epoch": epoch, "vali_ndcg@5": value})
     assert report.values == [0.55, 0.9]
