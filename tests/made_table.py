@@ -19,7 +19,7 @@ def train_here(wanted: Sequence[Run], *_: object) -> dict[Path, str]:
     """``execute`` without Hydra."""
     for one in wanted:
         one.folder.mkdir(parents=True, exist_ok=True)
-        RunFolder(one.folder).prepare(one.known)
+        RunFolder(one.folder).prepare(one.identity)
         run(one.config, one.folder, {"model": "mlp", "loss": one.label})
     return {}
 

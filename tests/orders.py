@@ -1,23 +1,35 @@
-"""Orders of commands as a user types them."""
+"""Options of commands, from the words that a user types."""
 
 from collections.abc import Sequence
 
-from omegaconf import DictConfig
-
+from ltr.analysis.compare import CompareOptions
 from ltr.console.compose import typed
-from ltr.search.definition import Search, define_search
+from ltr.console.options import parse_options
+from ltr.search.definition import Search, SearchOptions, define_search
+from ltr.tables.config import TableOptions
+from ltr.tables.recommend import RecommendOptions
 
 
-def table_of(arguments: Sequence[str]) -> DictConfig:
-    """What ``scripts/table.py ARGUMENTS`` asks for."""
-    return typed("table", arguments)
+def table_of(arguments: Sequence[str]) -> TableOptions:
+    """Return the options of ``scripts/table.py ARGUMENTS``."""
+    return parse_options(TableOptions, typed("table", arguments))
+
+
+def search_options(arguments: Sequence[str]) -> SearchOptions:
+    """Return the options of ``scripts/search.py ARGUMENTS``."""
+    return parse_options(SearchOptions, typed("search", arguments))
 
 
 def search_of(arguments: Sequence[str]) -> Search:
-    """The search that ``scripts/search.py ARGUMENTS`` defines."""
-    return define_search(typed("search", arguments))
+    """Return the search that ``scripts/search.py ARGUMENTS`` defines."""
+    return define_search(search_options(arguments))
 
 
-def comparison_of(arguments: Sequence[str]) -> DictConfig:
-    """What ``scripts/compare.py ARGUMENTS`` asks for."""
-    return typed("compare", arguments)
+def comparison_of(arguments: Sequence[str]) -> CompareOptions:
+    """Return the options of ``scripts/compare.py ARGUMENTS``."""
+    return parse_options(CompareOptions, typed("compare", arguments))
+
+
+def recommendation_of(arguments: Sequence[str]) -> RecommendOptions:
+    """Return the options of ``scripts/recommend.py ARGUMENTS``."""
+    return parse_options(RecommendOptions, typed("recommend", arguments))

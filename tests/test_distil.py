@@ -183,7 +183,7 @@ rows:
 def test_a_row_brings_its_teacher_along(tmp_path) -> None:
     (tmp_path / "taught.yaml").write_text(TEXT)
     table = read_table(f"{tmp_path}/taught.yaml")
-    assert list(table.only(["pupil"]).rows) == ["pupil", "big one"]
+    assert list(table.select_rows(["pupil"]).rows) == ["pupil", "big one"]
     chained = TEXT.replace("big one: [loss=listnet]", "big one: [loss=distil, teacher=student]")
     (tmp_path / "taught.yaml").write_text(chained)
     said = refused(lambda: read_table(f"{tmp_path}/taught.yaml"), ConfigError)

@@ -405,7 +405,7 @@ def test_a_kept_ranker_is_a_run_folder(tmp_path, letor_folder) -> None:
     asked = [f"checkpoint={tmp_path}/kept2", "dataset=letor", "dataset.folder=mine", *own]
     said = call_command(evaluate_model, typed("evaluate", [*asked, "split=test"]))
     assert f"{ranker.score(X, y, qid):.4f}" in said
-    said = compare(typed("compare", [f"{tmp_path}/kept{i}" for i in (1, 2)]))
+    said = call_command(compare, typed("compare", [f"{tmp_path}/kept{i}" for i in (1, 2)]))
     assert re.search("seeds +1 2", said)
     assert "not empty" in refused(lambda: ranker.save(tmp_path / "kept1"), OutputError)
 

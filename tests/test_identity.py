@@ -101,7 +101,7 @@ def test_a_run_is_known_by_what_it_computes(one: str, other: str, same: bool) ->
 
 @pytest.mark.slow
 def test_rows_that_compute_the_same_share_their_run(tmp_path: Path) -> None:
-    spec = read_table("ranknet_report").only(["BCE"])
+    spec = read_table("ranknet_report").select_rows(["BCE"])
     rows = {"A": ["loss=bce"], "B": ["loss=bce", "l2=0.0"], "C": ["loss=bce", "l2=0.1"]}
     given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
     spec = replace(spec, rows={label: Row(row) for label, row in rows.items()})

@@ -13,7 +13,7 @@ from orders import table_of
 
 from ltr.console.compose import run_config
 from ltr.data.lists import SPLITS
-from ltr.data.public_sets import Known, PublicSet
+from ltr.data.public_sets import PublicSet, PublishedCounts
 from ltr.tables import published
 from ltr.tables.published import why_left_out
 from ltr.tables.results import split_of_runs
@@ -23,7 +23,7 @@ from ltr.tables.table import make_table
 
 LISTS = MappingProxyType({"train": 4, "vali": 2, "test": 3})
 WHOLE = read_table("neuralndcg_table3")
-TABLE = WHOLE.only(["NeuralNDCG@max", "RMSE"])
+TABLE = WHOLE.select_rows(["NeuralNDCG@max", "RMSE"])
 
 
 @pytest.fixture
@@ -32,32 +32,37 @@ def web30k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
     for split, count in LISTS.items():
         path = tmp_path / f"MSLR-WEB30K/Fold1/{split}.txt"
         write_letor(path, make_lists([3] * count, width=136))
-    known = tuple(Known((split,), fold=1, lists=n, rows=3 * n) for split, n in LISTS.items())
+    records = tuple(
+        PublishedCounts((split,), fold=1, lists=n, rows=3 * n) for split, n in LISTS.items()
+    )
     sets = {
-        "web30k": PublicSet("web30k", "page", "a.zip", known=known),
+        "web30k": PublicSet("web30k", "page", "a.zip", counts=records),
         "istella": PublicSet(
             "istella",
             "page",
             "b.zip",
-            known=(Known(("train", "vali"), lists=8), Known(("test",), lists=9)),
+            counts=(
+                PublishedCounts(("train", "vali"), lists=8),
+                PublishedCounts(("test",), lists=9),
+            ),
         ),
     }
     monkeypatch.setattr(published, "public_sets", lambda: sets)
-    places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache"]
+    folders = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache"]
 
     def ask(
-        *given: str, table: Table = TABLE, split: str = "test", budget: int | None = None,
+        *overrides: str, table: Table = TABLE, split: str = "test", budget: int | None = None,
         fold: int | None = 1,
     ) -> str | None:  # fmt: skip
-        overrides = [*table.settings, *given, *places]
-        config = run_config(overrides)[0]
-        run = Run("RMSE", fold, 1, overrides, config, "", tmp_path)
-        return why_left_out(table, given, [run], split, budget)
+        run_overrides = [*table.settings, *overrides, *folders]
+        config = run_config(run_overrides)[0]
+        run = Run("RMSE", fold, 1, run_overrides, config, "", tmp_path)
+        return why_left_out(table, overrides, [run], split, budget)
 
     return ask
 
 
-def test_numbers_stay_beside_their_own_data_and_settings(web30k, tmp_path) -> None:
+def test_why_left_out_is_none_for_the_published_data_and_settings(web30k, tmp_path) -> None:
     assert web30k() is None
     same = ["dataset=web30k", "epochs=100", "select=last", "metrics=[map]", "monitor=[train,vali]"]
     assert web30k(*same) is None
@@ -67,7 +72,7 @@ def test_numbers_stay_beside_their_own_data_and_settings(web30k, tmp_path) -> No
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("overrides", "reason"),
     [
         (["epochs=1"], "epochs=1 is not of their settings"),
         (["metrics=[map]", "model.blocks=1"], "model.blocks=1 is not of their settings"),
@@ -82,11 +87,11 @@ def test_numbers_stay_beside_their_own_data_and_settings(web30k, tmp_path) -> No
         (["dataset=synthetic", "dataset.name=web30k"], "they are of other data: Fold1"),
     ],
 )
-def test_a_changed_setting_or_other_data_leave_them_out(web30k, given, reason) -> None:
-    assert reason in str(web30k(*given))
+def test_why_left_out_names_a_changed_setting_or_other_data(web30k, overrides, reason) -> None:
+    assert reason in str(web30k(*overrides))
 
 
-def test_other_lists_another_split_and_no_fold_leave_them_out(web30k, tmp_path) -> None:
+def test_why_left_out_names_other_lists_and_another_split(web30k, tmp_path) -> None:
     assert web30k(split="vali") == "they are of test, these values of vali"
     assert web30k(fold=None) == "they are of other data: web30k has folds, and none of them is read"
     path = tmp_path / "MSLR-WEB30K/Fold1/test.txt"
@@ -97,7 +102,7 @@ def test_other_lists_another_split_and_no_fold_leave_them_out(web30k, tmp_path) 
     assert "they are of other data: Fold1 test has rows 0, not 9" in str(web30k(split="vali"))
 
 
-def test_a_set_without_folds_is_known_by_its_counts_together(web30k, tmp_path) -> None:
+def test_why_left_out_compares_all_counts_of_a_set_without_folds(web30k, tmp_path) -> None:
     for split, count in {"train": 8, "test": 9}.items():  # vali is cut from train
         path = tmp_path / f"istella-letor/{split}.txt"
         write_letor(path, make_lists([3] * count, width=220))
@@ -110,61 +115,63 @@ def test_a_set_without_folds_is_known_by_its_counts_together(web30k, tmp_path) -
 
 
 @real_data
-def test_numbers_stay_beside_the_real_lists(tmp_path) -> None:
-    table = read_table("letor4_mq2008").only(["ListNet"])
-    places = [f"data_dir={os.environ['LTR_DATA_DIR']}", f"cache_dir={tmp_path}"]
-    runs = plan(table, places, [1], tmp_path)
+def test_why_left_out_is_none_for_the_real_lists(tmp_path) -> None:
+    table = read_table("letor4_mq2008").select_rows(["ListNet"])
+    folders = [f"data_dir={os.environ['LTR_DATA_DIR']}", f"cache_dir={tmp_path}"]
+    runs = plan(table, folders, [1], tmp_path)
     assert len(runs) == 5
     assert split_of_runs(runs) == "test"
     assert why_left_out(table, [], runs, "test", 20) is None
 
 
-def test_a_budget_leaves_out_numbers_that_are_of_our_settings(web30k) -> None:
+def test_why_left_out_names_a_budget_unless_the_numbers_were_searched(web30k) -> None:
     assert web30k(budget=20) == "budget=20 searches other settings"
-    theirs = replace(TABLE.published["web30k"], searched=True)
-    assert web30k(budget=20, table=replace(TABLE, published={"web30k": theirs})) is None
+    searched = replace(TABLE.published["web30k"], searched=True)
+    assert web30k(budget=20, table=replace(TABLE, published={"web30k": searched})) is None
     for name in ("letor4_mq2007", "letor4_mq2008"):  # the authors tuned their rankers
-        assert all(one.searched for one in read_table(name).published.values())
+        assert all(numbers.searched for numbers in read_table(name).published.values())
 
 
-def test_lists_of_ones_own_are_known_by_their_folder(web30k, tmp_path) -> None:
+def test_why_left_out_compares_the_folder_of_a_users_data(web30k, tmp_path) -> None:
     for folder in ("mine", "other"):
         for split in SPLITS:
             write_letor(tmp_path / folder / f"{split}.txt", make_lists([3]))
-    own = Table(
+    table = Table(
         title="Mine",
         rows={"A": Row(["model=mlp"])},
         settings=["dataset=letor", "dataset.folder=mine", "epochs=3"],
         published={"letor": Published("a paper", {"A": {"paper": {"ndcg@5": 0.5}}})},
     )
-    assert web30k(table=own, fold=None) is None
-    other = web30k("dataset.folder=other", table=own, fold=None)
-    assert other == "dataset.folder=other is not of their settings"
+    assert web30k(table=table, fold=None) is None
+    reason = web30k("dataset.folder=other", table=table, fold=None)
+    assert reason == "dataset.folder=other is not of their settings"
 
 
 @pytest.mark.slow
-def test_the_table_says_so_and_shows_none(tmp_path, monkeypatch, capsys) -> None:
+def test_make_table_says_why_published_numbers_are_left_out(tmp_path, monkeypatch, capsys) -> None:
     for split, count in LISTS.items():
         path = tmp_path / f"ANOTHER/Fold1/{split}.txt"
         write_letor(path, make_lists([6] * count, width=136))
-    places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}/out"]
-    words = ["table=neuralndcg_table3", "dataset.folder=ANOTHER", "rows=RMSE", *places]
-    assert make_table(table_of([*words, "epochs=1", "model.blocks=1", "workers=1", "threads=1"]))
-    said = capsys.readouterr()
+    folders = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}/out"]
+    arguments = ["table=neuralndcg_table3", "dataset.folder=ANOTHER", "rows=RMSE", *folders]
+    assert make_table(
+        table_of([*arguments, "epochs=1", "model.blocks=1", "workers=1", "threads=1"])
+    )
+    output = capsys.readouterr()
     line = "the published numbers are left out: they are of other data: Fold1 train has rows 24"
-    assert line in said.err
-    assert re.search(r"published +left out: they are of other data", said.out)
-    assert "0.5051" not in said.out
-    assert "covered" not in said.out
-    assert "RMSE (published)" not in said.out
+    assert line in output.err
+    assert re.search(r"published +left out: they are of other data", output.out)
+    assert "0.5051" not in output.out
+    assert "covered" not in output.out
+    assert "RMSE (published)" not in output.out
 
 
-def test_a_table_by_fold_leaves_them_out_too(tmp_path, capsys) -> None:
+def test_make_table_by_fold_says_why_published_numbers_are_left_out(tmp_path, capsys) -> None:
     for fold in range(1, 6):
         for split in SPLITS:
             write_letor(tmp_path / f"MQ2008/Fold{fold}/{split}.txt", make_lists([3], width=46))
-    places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}"]
-    words = ["table=letor4_baselines", "rows=RankBoost", *places, "dry_run=true"]
-    assert make_table(table_of(words))
+    folders = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}"]
+    arguments = ["table=letor4_baselines", "rows=RankBoost", *folders, "dry_run=true"]
+    assert make_table(table_of(arguments))
     line = "left out: they are of other data: Fold1 train has rows 3, not 9630"
     assert line in capsys.readouterr().err

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from folders import finish, refused
 from made_table import train_here, write_data
-from orders import typed
+from orders import recommendation_of
 
 from ltr.console.cli import call_command
+from ltr.console.compose import typed
 from ltr.errors import CheckpointError, ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
@@ -20,7 +21,7 @@ from ltr.inference.explain.command import explain
 from ltr.inference.explain.importances import importances
 from ltr.ranker import Ranker
 from ltr.tables import runs as table_runs
-from ltr.tables.recommend import _left_out, choose, recommend
+from ltr.tables.recommend import _describe_left_out, choose_run, recommend
 
 
 def run_of(folder: Path, values: np.ndarray | None, *, members: int = 0) -> Any:
@@ -29,7 +30,7 @@ def run_of(folder: Path, values: np.ndarray | None, *, members: int = 0) -> Any:
     return SimpleNamespace(folder=folder, members=(None,) * members)
 
 
-def test_a_row_is_chosen_only_if_it_is_clearly_better_than_the_ensemble(tmp_path) -> None:
+def test_choose_run_prefers_the_ensemble_unless_a_row_is_clearly_better(tmp_path) -> None:
     lists = np.random.default_rng(0).normal(0.5, 0.1, (20, 2))  # the noise that all rows share
     noise = np.random.default_rng(1).normal(0, 0.02, (20, 2))
     noise -= noise.mean()
@@ -38,21 +39,21 @@ def test_a_row_is_chosen_only_if_it_is_clearly_better_than_the_ensemble(tmp_path
     near = run_of(tmp_path / "near", lists + 0.01 + noise)  # error: 0.014
     far = run_of(tmp_path / "far", lists + 0.04 + noise)
     empty = run_of(tmp_path / "empty", None)
-    assert choose([worse, near, ensemble, empty]) is ensemble
-    assert choose([worse, near, far, ensemble]) is far
-    assert choose([near, far]) is far  # no ensemble
+    assert choose_run([worse, near, ensemble, empty]) is ensemble
+    assert choose_run([worse, near, far, ensemble]) is far
+    assert choose_run([near, far]) is far  # no ensemble
     wild = run_of(tmp_path / "wild", lists + 0.05 + 3 * noise)  # higher, but not clearly better
-    assert choose([wild, ensemble]) is ensemble
-    assert choose([wild, far, ensemble]) is far
+    assert choose_run([wild, ensemble]) is ensemble
+    assert choose_run([wild, far, ensemble]) is far
     farther = run_of(tmp_path / "farther", lists + 0.045 + noise)
-    assert choose([far, ensemble, farther, wild]) is farther
+    assert choose_run([far, ensemble, farther, wild]) is farther
     exact = run_of(tmp_path / "exact", lists + 0.04 + 0.1 * noise)  # by more errors, but less
-    assert choose([exact, ensemble, farther]) is farther
-    assert choose([empty]) is empty
+    assert choose_run([exact, ensemble, farther]) is farther
+    assert choose_run([empty]) is empty
 
 
 @pytest.fixture
-def order(tmp_path, monkeypatch) -> list[str]:
+def command(tmp_path, monkeypatch) -> list[str]:
     """A command of three rows; the last one fails."""
     monkeypatch.setenv("TQDM_DISABLE", "1")
     (tmp_path / "rows.yaml").write_text(
@@ -67,7 +68,7 @@ def order(tmp_path, monkeypatch) -> list[str]:
         "  both: {ensemble: [linear, adarank, late], weights: vali}\n"
     )
 
-    def train(runs, *given: object) -> dict[Path, str]:
+    def train(runs, *args: object) -> dict[Path, str]:
         train_here([run for run in runs if run.label != "late"])
         return {run.folder: "no" for run in runs if run.label == "late"}
 
@@ -79,70 +80,85 @@ def order(tmp_path, monkeypatch) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_choice_is_a_run_folder_and_a_row_that_fails_is_left_out(order, tmp_path, capsys):
-    said = recommend(typed("recommend", order))
+def test_recommend_writes_a_run_folder_and_leaves_out_a_row_that_fails(command, tmp_path, capsys):
+    output = recommend(recommendation_of(command))
     best = RunFolder(tmp_path / "best")
     assert best.damage() is None
     assert best.results["choices"]["model"] == "ensemble"
     assert len(best.results["members"]) == 4  # two rows with two seeds, without the row that failed
-    assert f"{best.results['crossfit']:.4f}" in said
-    assert "the choice, by crossfit on vali: both" in said
+    assert f"{best.results['crossfit']:.4f}" in output
+    assert "the choice, by crossfit on vali: both" in output
     assert "is left out: no" in capsys.readouterr().err
     (page,) = (tmp_path / "out" / "tables").glob("*/table.html")
-    assert str(page) in said
+    assert str(page) in output
     table = call_command(
         evaluate_model, typed("evaluate", [str(best.folder), f"cache_dir={tmp_path}/cache"])
     )
     assert f"{best.results['test']['ndcg@5']:.4f}" in table
-    other = [
+    changes = [
         f"output={tmp_path}/other", "select_on=map", "metrics_as=letor4", "rows=linear,adarank",
     ]  # fmt: skip
-    words = [one for one in order if not one.startswith("output=")]
-    said = recommend(typed("recommend", [*words, *other]))
-    assert "crossfit vali map" in said
-    assert "both" in said  # the ensemble of these rows
-    assert f"{RunFolder(tmp_path / 'other').results['test']['map']:.4f}" in said
-    other[0], other[3] = f"output={tmp_path}/third", "rows=both"
-    assert "linear" in recommend(typed("recommend", [*words, *other]))  # what the row needs
-    again = refused(lambda: recommend(typed("recommend", order)), ConfigError)
-    assert again.endswith("give the name of a new folder")
+    arguments = [argument for argument in command if not argument.startswith("output=")]
+    output = recommend(recommendation_of([*arguments, *changes]))
+    assert "crossfit vali map" in output
+    assert "both" in output  # the ensemble of these rows
+    assert f"{RunFolder(tmp_path / 'other').results['test']['map']:.4f}" in output
+    changes[0] = f"output={tmp_path}/third"
+    changes[3] = "rows=both"
+    assert "linear" in recommend(recommendation_of([*arguments, *changes]))  # what the row needs
+    message = refused(lambda: recommend(recommendation_of(command)), ConfigError)
+    assert message.endswith("give the name of a new folder")
 
 
 @pytest.mark.slow
-def test_a_fold_of_a_folder_of_ones_own_needs_no_number_of_folds(order, tmp_path) -> None:
-    (folder,) = (one.removeprefix("dataset.folder=") for one in order if ".folder=" in one)
-    (data_dir,) = (Path(one.removeprefix("data_dir=")) for one in order if one[:8] == "data_dir")
+def test_recommend_finds_the_folds_of_a_users_folder(command, tmp_path) -> None:
+    (folder,) = (
+        argument.removeprefix("dataset.folder=") for argument in command if ".folder=" in argument
+    )
+    (data_dir,) = (
+        Path(argument.removeprefix("data_dir="))
+        for argument in command
+        if argument[:8] == "data_dir"
+    )
     for fold in ("Fold1", "Fold2"):
         shutil.copytree(data_dir / folder, data_dir / "mine_by_fold" / fold)
     by_fold = ["dataset.folder=mine_by_fold", "rows=linear", "seeds=1", "dataset.fold=2"]
-    said = recommend(typed("recommend", [*order, *by_fold]))
+    output = recommend(recommendation_of([*command, *by_fold]))
     assert RunFolder(tmp_path / "best").results["fold"] == 2
-    assert f"kept in {tmp_path}/best" in said
+    assert f"kept in {tmp_path}/best" in output
     with pytest.raises(DataError, match=r"dataset\.fold=1, or dataset\.folds=2"):
-        recommend(typed("recommend", [*order, *by_fold[:-1], f"output={tmp_path}/other"]))
+        recommend(recommendation_of([*command, *by_fold[:-1], f"output={tmp_path}/other"]))
 
 
 @pytest.mark.slow
-def test_the_kept_folder_is_whole_and_leads_to_the_data(order, tmp_path, monkeypatch) -> None:
+def test_recommend_writes_a_whole_folder_that_leads_to_the_data(
+    command, tmp_path, monkeypatch
+) -> None:
     """The copy is stopped once; the data, and so the paths in a run, are relative."""
     monkeypatch.chdir(tmp_path)
-    out = [one for one in order if not one.startswith(("data_dir=", "output=", "seeds="))]
-    words = [*out, "data_dir=.", "output=a/b/best", "rows=linear,adarank"]
+    shared_arguments = [
+        argument
+        for argument in command
+        if not argument.startswith(("data_dir=", "output=", "seeds="))
+    ]
+    arguments = [*shared_arguments, "data_dir=.", "output=a/b/best", "rows=linear,adarank"]
     copytree = shutil.copytree
 
-    def stopped(*given: object, **how: object) -> None:
-        copytree(*given, **how)
+    def stopped(*args: object, **kwargs: object) -> None:
+        copytree(*args, **kwargs)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(shutil, "copytree", stopped)
     with pytest.raises(KeyboardInterrupt):
-        recommend(typed("recommend", words))
+        recommend(recommendation_of(arguments))
     assert list(Path("a/b").iterdir()) == []
     monkeypatch.setattr(shutil, "copytree", fails(shutil.Error([("x", "y", "[Errno 28] full")])))
-    assert "free some space" in refused(lambda: recommend(typed("recommend", words)), OutputError)
+    assert "free some space" in refused(
+        lambda: recommend(recommendation_of(arguments)), OutputError
+    )
     monkeypatch.setattr(shutil, "copytree", copytree)
-    said = recommend(typed("recommend", words))
-    assert "ltr export a/b/best to=onnx" in said
+    output = recommend(recommendation_of(arguments))
+    assert "ltr export a/b/best to=onnx" in output
     best = RunFolder(Path("a/b/best"))
     assert best.damage() is None
     table = call_command(
@@ -171,54 +187,60 @@ def fails(error: Exception) -> Any:
 
 
 @pytest.mark.slow
-def test_an_ensemble_is_explained_and_its_members_are_named(order, tmp_path) -> None:
-    recommend(typed("recommend", order))
+def test_explain_accepts_a_recommended_ensemble_and_names_its_members(command, tmp_path) -> None:
+    recommend(recommendation_of(command))
     best = RunFolder(tmp_path / "best")
     qid = best.queries.sort_values("items")["qid"].iloc[-1]
-    given = [str(best.folder), "split=test", f"qid={qid}", f"output={tmp_path}/explained"]
-    said = call_command(explain, typed("explain", [*given, f"cache_dir={tmp_path}/cache"]))
+    arguments = [str(best.folder), "split=test", f"qid={qid}", f"output={tmp_path}/explained"]
+    explanation = call_command(
+        explain, typed("explain", [*arguments, f"cache_dir={tmp_path}/cache"])
+    )
     member = best.results["members"][0]["run"]
-    assert "Leave-one-out effects" in said
-    assert member in " ".join(said.split())
-    said = refused(
+    assert "Leave-one-out effects" in explanation
+    assert member in " ".join(explanation.split())
+    message = refused(
         lambda: call_command(importances, typed("importances", [str(best.folder)])), CheckpointError
     )
-    assert member in said
+    assert member in message
 
 
 @pytest.mark.slow
-def test_a_full_disk_while_ensembles_are_made_ends_the_command(order, tmp_path, monkeypatch):
+def test_recommend_ends_when_the_disk_is_full(command, tmp_path, monkeypatch):
     full = OutputError("no space")
     full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(table_runs, "make_ensemble", fails(full))
-    said = refused(lambda: recommend(typed("recommend", order)), OutputError)
-    assert said == "no space; then give the same command again"
+    message = refused(lambda: recommend(recommendation_of(command)), OutputError)
+    assert message == "no space; then give the same command again"
     assert not (tmp_path / "best").exists()
 
 
-def test_rows_that_did_not_begin_in_time_are_named(tmp_path) -> None:
+def test_describe_left_out_names_rows_that_did_not_begin(tmp_path) -> None:
     late = SimpleNamespace(label="late", done=False, folder=tmp_path / "late")
     failed = SimpleNamespace(label="failed", done=False, folder=tmp_path / "failed")
     done = SimpleNamespace(label="done", done=True, folder=tmp_path / "done")
     failures = {failed.folder: "no"}
-    said = _left_out([late, failed, done], failures, "0.1", over=True)
-    assert said.startswith("left out, as they did not begin in minutes=0.1: late; the same command")
-    assert _left_out([failed, done], failures, "0.1", over=True) == ""
-    said = _left_out([late], {}, "0.1", over=False)
-    assert said == "left out, as a row that they need failed: late"
+    reason = _describe_left_out([late, failed, done], failures, "0.1", is_late=True)
+    assert reason.startswith(
+        "left out, as they did not begin in minutes=0.1: late; the same command"
+    )
+    assert _describe_left_out([failed, done], failures, "0.1", is_late=True) == ""
+    reason = _describe_left_out([late], {}, "0.1", is_late=False)
+    assert reason == "left out, as a row that they need failed: late"
 
 
-def test_rows_that_cannot_be_compared_are_refused(order, tmp_path) -> None:
+def test_recommend_refuses_rows_that_cannot_be_compared(command, tmp_path) -> None:
     file = tmp_path / "rows.yaml"
     file.write_text(file.read_text().replace("loss=listnet]", "loss=listnet, select_on=map]"))
-    said = refused(lambda: recommend(typed("recommend", order)), ConfigError)
-    assert said.startswith("rows differ in select_on")
-    said = refused(lambda: recommend(typed("recommend", [*order, "dataset.fold=²"])), ConfigError)
-    assert said == "dataset.fold=²: give a whole number, such as 1"
+    message = refused(lambda: recommend(recommendation_of(command)), ConfigError)
+    assert message.startswith("rows differ in select_on")
+    message = refused(
+        lambda: recommend(recommendation_of([*command, "dataset.fold=²"])), ConfigError
+    )
+    assert message == "dataset.fold=²: give a whole number, such as 1"
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("argument", "message"),
     [
         ("minutes=soon", "minutes=soon: give a number"),
         ("minutes=0", "minutes=0: give a number > 0"),
@@ -230,7 +252,9 @@ def test_rows_that_cannot_be_compared_are_refused(order, tmp_path) -> None:
         ("table=letor4_baselines", "stands beside published numbers"),
     ],
 )
-def test_wrong_words_are_refused(order, given, says) -> None:
-    key = given.partition("=")[0]
-    words = [one for one in order if not one.startswith(f"{key}=")]
-    assert says in refused(lambda: recommend(typed("recommend", [*words, given])), ConfigError)
+def test_recommend_refuses_wrong_arguments(command, argument, message) -> None:
+    key = argument.partition("=")[0]
+    arguments = [default for default in command if not default.startswith(f"{key}=")]
+    assert message in refused(
+        lambda: recommend(recommendation_of([*arguments, argument])), ConfigError
+    )

@@ -38,37 +38,37 @@ def read(path: Path, text: str, qids: list[str] = QIDS) -> list[float]:
         'id,qid,score\nx\N{LINE SEPARATOR}y,a,0.1\n"x\ny",a,-2e3\nx\x85,b,0.5\n',
     ],
 )
-def test_every_form_is_read(tmp_path: Path, text: str) -> None:
+def test_read_scores_reads_every_form(tmp_path: Path, text: str) -> None:
     assert read(tmp_path / "scores", text) == [0.1, -2000, 0.5]
 
 
-def test_a_query_id_that_looks_like_a_formula_comes_back(tmp_path: Path) -> None:
+def test_read_scores_accepts_query_ids_that_look_like_formulas(tmp_path: Path) -> None:
     lists = replace(make_lists([2, 1]), qids=np.array(["=q", "-q"]))
     scores = np.array([1e-38, 0.1, 3], np.float32)
     write_scores(tmp_path / "scores.csv", lists, scores)
     text = (tmp_path / "scores.csv").read_text()
     assert text == "qid,score\n=q,1e-38\n=q,0.1\n-q,3.0\n"  # no digit is lost, none is made up
     for written in (text, text.replace("=", "'=").replace("-q", "'-q")):  # as it once was written
-        found = read(tmp_path / "again", written, ["=q", "=q", "-q"])
-        assert (np.array(found, np.float32) == scores).all()
+        scores_read = read(tmp_path / "again", written, ["=q", "=q", "-q"])
+        assert (np.array(scores_read, np.float32) == scores).all()
     write_queries(tmp_path / "queries.csv", lists, {"ndcg": np.ones(2)})
     text = (tmp_path / "queries.csv").read_text()
     assert text == "qid,items,empty,ndcg\n=q,2,False,1.0\n-q,1,False,1.0\n"
     finish(tmp_path, {})
-    now = RunFolder(tmp_path).values("ndcg")
+    values = RunFolder(tmp_path).values("ndcg")
     (tmp_path / "queries.csv").write_text(text.replace("=q", "'=q").replace("-q", "'-q"))
     finish(tmp_path, {})
-    assert RunFolder(tmp_path).values("ndcg")[0] == now[0], "earlier runs can be set beside"
+    assert RunFolder(tmp_path).values("ndcg")[0] == values[0], "earlier runs can be set beside"
 
 
-def test_an_id_is_its_text(tmp_path: Path) -> None:
+def test_read_scores_compares_ids_as_texts(tmp_path: Path) -> None:
     assert read(tmp_path / "scores", "1.00000000000001\n1\n0\n")[0] > 1  # float64
     ids = ["007", "NA", "nan", "a\x85b", "a\N{LINE SEPARATOR}b", "1e3"]
-    text = "qid,score\n" + "".join(f"{one},{i}\n" for i, one in enumerate(ids))
+    text = "qid,score\n" + "".join(f"{qid},{i}\n" for i, qid in enumerate(ids))
     assert read(tmp_path / "scores", text, ids) == [0, 1, 2, 3, 4, 5]
-    other = ["7", *ids[1:]]
+    other_ids = ["7", *ids[1:]]
     assert ":2: '007': expected the query" in refused(
-        lambda: read(tmp_path / "scores", text, other)
+        lambda: read(tmp_path / "scores", text, other_ids)
     )
 
 
@@ -95,21 +95,22 @@ def test_an_id_is_its_text(tmp_path: Path) -> None:
         ("row,score\n2,1\n3,1\n", " has 2 scores, but test.txt 3 rows"),
     ],
 )
-def test_a_malformed_file_is_an_error_with_its_line(tmp_path, text, message) -> None:
+def test_read_scores_names_the_line_of_a_malformed_cell(tmp_path, text, message) -> None:
     path = tmp_path / "scores"
     assert refused(lambda: read(path, text)).startswith(f"{path}{message}")
     assert "none'; give a file of" in refused(lambda: read_scores(tmp_path / "none", QIDS, "x"))
 
 
-def test_the_damaged_scores_of_a_run_are_refused(tmp_path: Path) -> None:
+def test_read_scores_refuses_damaged_scores_of_a_run(tmp_path: Path) -> None:
     for name in FILES:
         (tmp_path / name).write_text("score\n1\n2\n3\n")
     write_results(tmp_path, {})
-    path, other = tmp_path / "scores.csv", "score\n1\n2\n2\n"
+    path = tmp_path / "scores.csv"
+    damaged = "score\n1\n2\n2\n"
     assert read_scores(path, QIDS, "test.txt").tolist() == [1, 2, 3]
-    assert "scores.csv is damaged" in refused(lambda: read(path, other))
+    assert "scores.csv is damaged" in refused(lambda: read(path, damaged))
     (tmp_path / "results.json").unlink()  # then they are a file of the user
-    assert read(path, other) == [1, 2, 2]
+    assert read(path, damaged) == [1, 2, 2]
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def cells(text: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def test_the_same_scores_under_every_convention(files: tuple[Path, Path]) -> None:
+def test_evaluate_scores_shows_every_convention(files: tuple[Path, Path]) -> None:
     scores, data = files
     cfg = compose(f"scores={scores}", f"data={data}", config="evaluate")
     title, table, described = call_command(evaluate_scores, cfg).split("\n\n")
@@ -143,51 +144,53 @@ def test_the_same_scores_under_every_convention(files: tuple[Path, Path]) -> Non
     assert len(set(row)) == 4
 
 
-def test_keys_go_over_every_name_and_queries_are_written(files, tmp_path) -> None:
+def test_evaluate_scores_overrides_conventions_and_writes_queries(files, tmp_path) -> None:
     scores, data = files
-    given = f"scores={scores}", f"data={data}", "metrics=[ndcg@5,err]"
+    settings = f"scores={scores}", f"data={data}", "metrics=[ndcg@5,err]"
     names = "metrics_as=[letor4,paper]", "convention.empty=skip", "convention.levels=5"
     out = f"output={tmp_path / 'queries.csv'}"
-    text = call_command(evaluate_scores, compose(*given, *names, out, config="evaluate"))
+    text = call_command(evaluate_scores, compose(*settings, *names, out, config="evaluate"))
     assert text.count("empty lists left out") == 2
     assert text.count("5 grades") == 2
     queries = pd.read_csv(tmp_path / "queries.csv")
     assert queries["paper ndcg@5"].isna().tolist() == queries["empty"].tolist()
     assert f"{queries['letor4 ndcg@5'].mean():.4f}" == cells(text)["ndcg@5"][0]
-    table = call_command(evaluate_scores, typed("evaluate", [*given, "metrics_as=trec,paper"]))
+    table = call_command(evaluate_scores, typed("evaluate", [*settings, "metrics_as=trec,paper"]))
     assert cells(table)["metric"] == ["trec", "paper"]
-    alone = call_command(evaluate_scores, compose(*given, "metrics_as=paper", config="evaluate"))
+    alone = call_command(evaluate_scores, compose(*settings, "metrics_as=paper", config="evaluate"))
     assert cells(alone)["metric"] == ["paper"]
     assert alone.endswith(Convention(levels=3).describe())
 
 
 @pytest.mark.slow
-def test_batches_and_the_order_of_the_file_change_nothing(files, tmp_path) -> None:
+def test_evaluate_scores_ignores_batches_and_the_order_of_rows(files, tmp_path) -> None:
     scores, data = files
-    given = "metrics_as=[letor4,sklearn]", "regroup=true"
+    settings = "metrics_as=[letor4,sklearn]", "regroup=true"
     files = f"scores={scores}", f"data={data}"
-    whole = call_command(evaluate_scores, compose(*files, *given, config="evaluate"))
-    one_by_one = compose(*files, *given, "evaluation_items=1", config="evaluate")
-    assert call_command(evaluate_scores, one_by_one) == whole
+    report = call_command(evaluate_scores, compose(*files, *settings, config="evaluate"))
+    one_by_one = compose(*files, *settings, "evaluation_items=1", config="evaluate")
+    assert call_command(evaluate_scores, one_by_one) == report
 
     # queries that do not stand together: the items of each keep their order, ties too
-    rows, values = data.read_text().splitlines(), scores.read_text().splitlines()
+    rows = data.read_text().splitlines()
+    values = scores.read_text().splitlines()
     lists = [[i for i, row in enumerate(rows) if f"qid:q{q} " in row] for q in range(30)]
-    order = [one[k] for k in range(14) for one in lists if k < len(one)]
-    mixed, theirs = tmp_path / "mixed.txt", tmp_path / "theirs.csv"
+    order = [indices[k] for k in range(14) for indices in lists if k < len(indices)]
+    mixed = tmp_path / "mixed.txt"
+    mixed_scores = tmp_path / "theirs.csv"
     mixed.write_text("".join(f"{rows[i]}\n" for i in order))
-    named = [f"{rows[i].split()[1][4:]},{values[i]}" for i in order]
-    theirs.write_text("\n".join(["qid,score", *named]))
-    files = f"scores={theirs}", f"data={mixed}"
+    rows_with_qid = [f"{rows[i].split()[1][4:]},{values[i]}" for i in order]
+    mixed_scores.write_text("\n".join(["qid,score", *rows_with_qid]))
+    files = f"scores={mixed_scores}", f"data={mixed}"
     assert cells(
-        call_command(evaluate_scores, compose(*files, *given, config="evaluate"))
-    ) == cells(whole)
-    asked = compose(*files, config="evaluate")
-    assert "(or set regroup=true)" in refused(lambda: call_command(evaluate_scores, asked))
+        call_command(evaluate_scores, compose(*files, *settings, config="evaluate"))
+    ) == cells(report)
+    ungrouped = compose(*files, config="evaluate")
+    assert "(or set regroup=true)" in refused(lambda: call_command(evaluate_scores, ungrouped))
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "said"),
+    ("arguments", "error", "message"),
     [
         (["scores=s.txt"], ConfigError, "give data=FILE"),
         (["scores=s.txt", "checkpoint=run", "data=test.txt"], ConfigError, "give data=FILE"),
@@ -197,8 +200,8 @@ def test_batches_and_the_order_of_the_file_change_nothing(files, tmp_path) -> No
         (["scores=s", "data=d", "metrics_as=[trec,papre]"], ConfigError, "metrics_as/papre"),
     ],
 )
-def test_what_scores_cannot_go_with_is_refused(given, error, said) -> None:
-    assert said in refused(lambda: call_command(evaluate, typed("evaluate", given)), error)
+def test_evaluate_refuses_arguments_that_do_not_go_together(arguments, error, message) -> None:
+    assert message in refused(lambda: call_command(evaluate, typed("evaluate", arguments)), error)
 
 
 DATA = Path(os.environ.get("LTR_DATA_DIR", ""))
@@ -210,9 +213,9 @@ OFFICIAL = DATA.parent / "reference" / "letor4_eval"
     "LTR_DATA_DIR" not in os.environ or not OFFICIAL.is_dir() or not (DATA / "MQ2008").is_dir(),
     reason="LTR_DATA_DIR does not name MQ2008 with the official evaluation beside it",
 )
-def test_official_files_give_the_official_figures() -> None:
-    wanted = {"NDCG@{}": "ndcg@{}", "P@{}": "precision@{}"}
-    names = {a.format(k): b.format(k) for a, b in wanted.items() for k in range(1, 11)}
+def test_evaluate_scores_agrees_with_the_official_evaluation() -> None:
+    patterns = {"NDCG@{}": "ndcg@{}", "P@{}": "precision@{}"}
+    names = {a.format(k): b.format(k) for a, b in patterns.items() for k in range(1, 11)}
     names |= {"MeanNDCG": "mean_ndcg", "MAP": "map"}
     predictions = sorted(OFFICIAL.glob("MQ2008.*.pred.txt"))
     assert predictions
@@ -228,5 +231,5 @@ def test_official_files_give_the_official_figures() -> None:
             *("metrics_as=letor4", f"metrics=[{','.join(names.values())}]"),
             config="evaluate",
         )
-        found = cells(call_command(evaluate_scores, cfg))
-        assert {name: found[ours][0] for name, ours in names.items()} == printed
+        computed = cells(call_command(evaluate_scores, cfg))
+        assert {name: computed[ours][0] for name, ours in names.items()} == printed

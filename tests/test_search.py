@@ -12,14 +12,13 @@ import pandas as pd
 import pytest
 import torch
 from conftest import compose
-from folders import refused as refused_with
+from folders import refused
 from optuna.trial import FrozenTrial, TrialState
-from orders import search_of
+from orders import search_of, search_options
 from runs import run
 from test_checkpoint import content
 
 import ltr.search
-from ltr.console.compose import typed
 from ltr.console.configs import files_of
 from ltr.console.keys import resolved
 from ltr.errors import DataError, LTRError
@@ -27,8 +26,8 @@ from ltr.experiment.identity import user_code
 from ltr.experiment.run_folder import RunFolder
 from ltr.search import command
 from ltr.search.definition import Search
-from ltr.search.space import FORMS, Distribution, distribution
-from ltr.search.study import Report, default_params, overrides_of, suggest
+from ltr.search.space import DISTRIBUTION_FORMS, Distribution, parse_distribution
+from ltr.search.study import TrialReporter, default_params, suggest, trial_overrides
 from ltr.training.checkpoint import save_checkpoint
 
 
@@ -44,40 +43,43 @@ def small(letor_folder, tmp_path) -> list[str]:
     ]  # fmt: skip
 
 
-def searched(*arguments: str) -> str:
+def print_search(*arguments: str) -> str:
     """What the command prints."""
-    return command.run_search(typed("search", arguments))
+    return command.run_search(search_options(arguments))
 
 
-def trials(tmp_path: Path) -> pd.DataFrame:
+def read_trials(tmp_path: Path) -> pd.DataFrame:
     return pd.read_csv(tmp_path / "out/search/mine/trials.csv", keep_default_na=False)
 
 
-def refused(*arguments: str) -> str:
-    return refused_with(lambda: searched(*arguments), LTRError)
+def refuse_search(*arguments: str) -> str:
+    return refused(lambda: print_search(*arguments), LTRError)
 
 
 @pytest.mark.slow
-def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
+def test_run_search_writes_a_config_that_trains_to_the_same_value(
     small, letor_folder, tmp_path, capsys
 ) -> None:
     small = [*small, "trials=7", "pruner=none", "space.model.output_activation=[choice,null,tanh]"]
     (letor_folder / "mine" / "test.txt").write_bytes(b"\x00 no lists \xff")  # never looked at
-    out, err = searched(*small), capsys.readouterr().err
-    said = re.findall(r"^([1-7]) of 7  trial \d+  crossfit ndcg@5 [01]\.\d{4} on vali", err, re.M)
-    assert said == list("1234567")  # on standard error, where it is no terminal too
-    table = trials(tmp_path)
+    output = print_search(*small)
+    messages = capsys.readouterr().err
+    finished = re.findall(
+        r"^([1-7]) of 7  trial \d+  crossfit ndcg@5 [01]\.\d{4} on vali", messages, re.M
+    )
+    assert finished == list("1234567")  # on standard error, where it is no terminal too
+    table = read_trials(tmp_path)
     assert [*table.state] == ["COMPLETE"] * 7
     first = table.iloc[0]
     assert first["params_optimizer.lr"] == 0.001
     assert first["params_model.output_activation"] == "null"
     values = [*table.value]
-    assert f"value: {max(values)}\n" in out
-    assert f"own: {values[0]}\n" in out
+    assert f"value: {max(values)}\n" in output
+    assert f"own: {values[0]}\n" in output
     assert not list((tmp_path / "out/search/mine").rglob("*.pt"))
 
-    found = tmp_path / "experiment/found.yaml"
-    text = found.read_text()
+    path = tmp_path / "experiment/found.yaml"
+    text = path.read_text()
     best = f"crossfit ndcg@5 {max(values):.4f} on vali of letor: the best of 7 trials of search"
     assert text.startswith(f"# @package _global_\n# {best} mine")
     assert str(letor_folder) not in text.split("defaults:")[1]
@@ -92,18 +94,23 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
     best = table[table.value == max(values)].iloc[0]
     assert trained["vali_ndcg@5"] == best["user_attrs_best_epoch"]
 
-    assert searched(*small)  # again: nothing is left to do, nothing is written anew
-    assert found.read_text() == text
+    assert print_search(*small)  # again: nothing is left to do, nothing is written anew
+    assert path.read_text() == text
     assert "7 of 7 trials finished" in capsys.readouterr().err
-    assert len(trials(tmp_path)) == 7
+    assert len(read_trials(tmp_path)) == 7
 
 
 def trial_of(search: Search, **params: Any) -> FrozenTrial:
     """A finished trial with these values, and the first of the others."""
-    every = {key: params.get(key, space.values[0]) for key, space in search.space.items()}
-    kind, own = optuna.distributions.CategoricalDistribution, {"best_epoch": 0.6}
-    kinds = {key: kind([value]) for key, value in every.items()}
-    return optuna.create_trial(value=0.5, params=every, distributions=kinds, user_attrs=own)
+    params_of_all_keys = {
+        key: params.get(key, space.values[0]) for key, space in search.space.items()
+    }
+    kind = optuna.distributions.CategoricalDistribution
+    attributes = {"best_epoch": 0.6}
+    kinds = {key: kind([value]) for key, value in params_of_all_keys.items()}
+    return optuna.create_trial(
+        value=0.5, params=params_of_all_keys, distributions=kinds, user_attrs=attributes
+    )
 
 
 @pytest.mark.slow
@@ -126,44 +133,46 @@ def trial_of(search: Search, **params: Any) -> FrozenTrial:
         ),
     ],
 )  # fmt: skip
-def test_the_file_composes_to_the_config_of_the_trial(arguments, values, tmp_path) -> None:
+def test_best_config_composes_to_the_config_of_the_trial(arguments, values, tmp_path) -> None:
     search = search_of([*arguments, "data_dir=here"])
     best = trial_of(search, **values)
     (tmp_path / "experiment").mkdir()
-    text = command.best_text(search, command.found_by(search, [best]))
+    text = command.best_config(search, command.best_result(search, [best]))
     (tmp_path / "experiment/found.yaml").write_text(text)
-    found = compose(f"hydra.searchpath=[file://{tmp_path}]", "experiment=found", "data_dir=here")
-    wanted, _ = search.trial(overrides_of(search, best))
-    for config in (found, wanted):
+    composed = compose(f"hydra.searchpath=[file://{tmp_path}]", "experiment=found", "data_dir=here")
+    expected, _ = search.trial(trial_overrides(search, best))
+    for config in (composed, expected):
         config.device = "auto"  # where it ran is not what was found
-    assert found == wanted
+    assert composed == expected
     assert "here" not in text
 
 
 @pytest.mark.parametrize("value", ["os.system", "${oc.env:HOME}", 1e9])
-def test_a_database_cannot_set_what_is_not_searched(value) -> None:
+def test_best_result_refuses_values_outside_the_space(value) -> None:
     search = search_of(["data_dir=here", "space=linear"])
     with pytest.raises(DataError, match=r"not of the space.*name=NAME"):
-        command.found_by(search, [trial_of(search, **{"optimizer.lr": value})])
+        command.best_result(search, [trial_of(search, **{"optimizer.lr": value})])
 
 
-def test_the_first_trial_is_the_config_even_outside_the_space(small) -> None:
+def test_suggest_uses_the_config_for_the_first_trial(small) -> None:
     small = [item for item in small if item != "l2=0"] + ["space.optimizer.lr=[float,0.05,0.1,log]"]
-    search, study = search_of(small), optuna.create_study()
-    first, second = study.ask(), study.ask()
+    search = search_of(small)
+    study = optuna.create_study()
+    first = study.ask()
+    second = study.ask()
     first.set_user_attr("default", True)
     for trial in (first, second):
         suggest(search, study, trial)
-    assert (first.params, overrides_of(search, first)) == ({}, ())
+    assert (first.params, trial_overrides(search, first)) == ({}, ())
     assert 0.05 <= second.params["optimizer.lr"] <= 0.1
-    assert len(overrides_of(search, second)) == len(search.space)
+    assert len(trial_overrides(search, second)) == len(search.space)
 
 
 @pytest.mark.slow
-def test_bad_trials_are_pruned_and_say_when(small, tmp_path, capsys) -> None:
+def test_run_search_prunes_bad_trials_and_says_when(small, tmp_path, capsys) -> None:
     more = ["trials=10", "epochs=4", "space.optimizer.lr=[choice,0.001,0.05,0.1]"]
-    assert searched(*small, *more)
-    table = trials(tmp_path)
+    assert print_search(*small, *more)
+    table = read_trials(tmp_path)
     pruned = table[table.state == "PRUNED"].iloc[0]
     assert int(pruned.number) >= 5
     epochs = int(pruned.user_attrs_pruned.removeprefix("after epoch "))
@@ -173,80 +182,83 @@ def test_bad_trials_are_pruned_and_say_when(small, tmp_path, capsys) -> None:
     assert "  pruned after epoch " in capsys.readouterr().err
 
 
-def report_all(report: Report, search: Search, repeat: int, values: list[float]) -> None:
-    report.begin(search.repeats[repeat], search.config.epochs)
+def report_all(report: TrialReporter, search: Search, repeat: int, values: list[float]) -> None:
+    report.begin_training(search.repeats[repeat], search.config.epochs)
     for epoch, value in enumerate(values):
         report.epoch({"epoch": epoch, f"vali_{search.metric}": value})
 
 
-def test_a_trial_of_several_trainings_is_pruned_by_their_mean(small) -> None:
-    search, study = search_of([*small, "epochs=4", "seeds=1,2,3"]), optuna.create_study()
-    report = Report(search, trial := study.ask())
+def test_trial_reporter_prunes_by_the_mean_of_several_trainings(small) -> None:
+    search = search_of([*small, "epochs=4", "seeds=1,2,3"])
+    study = optuna.create_study()
+    report = TrialReporter(search, trial := study.ask())
     trial.should_prune = lambda: report.values[1:] == [0.3]  # type: ignore[method-assign]
     report_all(report, search, 0, [0.5, 0.6, 0.7, 0.8, 0.9])
     with pytest.raises(optuna.TrialPruned, match="after epoch 2 of seed2"):
         report_all(report, search, 1, [0.0, 0.2, 0.3, 0.1])
     study.tell(trial, state=TrialState.PRUNED)
-    (told,) = study.trials
-    assert told.value == pytest.approx((0.9 + 0.3 + 0) / 3)
-    assert len(told.intermediate_values) == 4 + 2  # not over each other
-    told.user_attrs["default"] = True
-    assert command.sentence(told, search).startswith("pruned after epoch 2 of seed2")
+    (pruned,) = study.trials
+    assert pruned.value == pytest.approx((0.9 + 0.3 + 0) / 3)
+    assert len(pruned.intermediate_values) == 4 + 2  # not over each other
+    pruned.user_attrs["default"] = True
+    assert command.describe_trial(pruned, search).startswith("pruned after epoch 2 of seed2")
 
 
-def test_a_trial_is_not_chosen_for_the_order_of_the_rows(small) -> None:
-    search, study = search_of([*small, "epochs=4"]), optuna.create_study()
-    report = Report(search, trial := study.ask())
+def test_trial_reporter_reports_values_with_averaged_ties(small) -> None:
+    search = search_of([*small, "epochs=4"])
+    study = optuna.create_study()
+    report = TrialReporter(search, trial := study.ask())
     trial.should_prune = lambda: False  # type: ignore[method-assign]
     (repeat,) = search.repeats
-    report.begin(repeat, 4)
+    report.begin_training(repeat, 4)
     for epoch, (printed, averaged) in enumerate([(0.6, 0.5), (1.0, 0.4), (0.55, 0.55)]):
         report.epoch({"epoch": epoch, "vali_ndcg@5": printed, "ties_averaged": averaged})
     assert report.values == [0.55]
-    report.begin(repeat, 4)
+    report.begin_training(repeat, 4)
     for epoch, value in enumerate([0.9, 0.5]):  # the start is kept, as the run keeps it
         report.epoch({"epoch": epoch, "vali_ndcg@5": value})
     assert report.values == [0.55, 0.9]
 
 
 @pytest.mark.slow
-def test_values_of_two_kinds_are_not_mixed(small, tmp_path, monkeypatch) -> None:
+def test_run_search_does_not_mix_values_of_two_kinds(small, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)  # which has no folder configs
     small = [*small, "epochs=2", "seeds=1,2", "write=null"]
-    assert searched(*small, "trials=1")
-    table, place = trials(tmp_path), tmp_path / "out/search/mine/trials/0000"
-    histories = [pd.read_csv(path) for path in sorted(place.rglob("history.csv"))]
+    assert print_search(*small, "trials=1")
+    table = read_trials(tmp_path)
+    folder = tmp_path / "out/search/mine/trials/0000"
+    histories = [pd.read_csv(path) for path in sorted(folder.rglob("history.csv"))]
     best = [history["vali_ndcg@5"].max() for history in histories]
     assert best[0] != best[1]
     assert table.user_attrs_best_epoch[0] == pytest.approx(sum(best) / 2, abs=1e-12)
     assert table.value[0] < table.user_attrs_best_epoch[0]
     text = (tmp_path / "configs/experiment/mine.yaml").read_text()
     assert "of letor seed1 seed2: the best of 1 trials" in text
-    said = refused(*small, "trials=2", "select_value=best")
-    assert "select_value=crossfit, now it is best: put it back, or give name=NAME" in said
+    message = refuse_search(*small, "trials=2", "select_value=best")
+    assert "select_value=crossfit, now it is best: put it back, or give name=NAME" in message
     monkeypatch.setattr("ltr.search.command.FEW_LISTS", 1)
-    assert "now it is best" in refused(*small, "trials=2")
+    assert "now it is best" in refuse_search(*small, "trials=2")
 
 
 @pytest.mark.slow
-def test_failed_trials_are_recorded_and_the_search_goes_on(small, tmp_path) -> None:
+def test_run_search_records_failed_trials_and_continues(small, tmp_path) -> None:
     more = ["space.optimizer.lr=[choice,0.001,1e30]", "optimizer=sgd", "loss=mse"]
     small = [item for item in small if item != "loss=listnet"]
-    none = [*more, "space.optimizer.lr=[float,1e30,1e31]", "optimizer.momentum=0", "l1=1e38"]
-    said = refused(*small, *none, "trials=1", "epochs=1", "name=none")
-    assert re.search("no trial was trained to its end: .*not finite", said)
+    untrainable = [*more, "space.optimizer.lr=[float,1e30,1e31]", "optimizer.momentum=0", "l1=1e38"]
+    output = refuse_search(*small, *untrainable, "trials=1", "epochs=1", "name=none")
+    assert re.search("no trial was trained to its end: .*not finite", output)
     assert not (tmp_path / "experiment").exists()
-    said = searched(*small, *more, "trials=4", "epochs=1")
-    table = trials(tmp_path)
+    output = print_search(*small, *more, "trials=4", "epochs=1")
+    table = read_trials(tmp_path)
     failed = table[table.state == "FAIL"]
     assert 0 < len(failed) < 4
     assert set(failed["params_optimizer.lr"].map(float)) == {1e30}
     assert "not finite" in failed.user_attrs_error.iloc[0]
-    assert f"failed: {len(failed)}\n" in said
+    assert f"failed: {len(failed)}\n" in output
 
 
-def test_dry_run_prints_the_space_and_the_first_config(small, tmp_path) -> None:
-    out = searched(*small, "dry_run=true", "trials=9")
+def test_run_search_dry_run_prints_the_space_and_the_first_config(small, tmp_path) -> None:
+    out = print_search(*small, "dry_run=true", "trials=9")
     assert "search mine by ndcg@5 on vali of letor\n9 trials of 1 tr" in out
     assert "optimizer.lr  [float,0.001,0.1,log]  0.001" in out
     assert "first trial: ltr train dataset=letor" in out
@@ -276,11 +288,11 @@ def test_dry_run_prints_the_space_and_the_first_config(small, tmp_path) -> None:
         ("space.l2=0.1", "space.l2=0.1: write [float,LOW,HIGH]"),
     ],
 )
-def test_mistakes_are_one_line_with_the_remedy(arguments, message) -> None:
-    assert message in refused(*arguments.split())
+def test_run_search_refuses_wrong_arguments_with_the_remedy(arguments, message) -> None:
+    assert message in refuse_search(*arguments.split())
 
 
-def test_without_optuna_it_says_how_to_get_it(monkeypatch) -> None:
+def test_search_package_without_optuna_says_how_to_install_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(
         LTRError, match=r"^optuna does not load .*: pip install 'ltr-torch\[search\]'"
@@ -288,9 +300,9 @@ def test_without_optuna_it_says_how_to_get_it(monkeypatch) -> None:
         importlib.reload(ltr.search)
 
 
-def test_keys_that_are_not_the_search_s_are_for_train() -> None:
-    own = ["trials=9", "seeds=1,2", "folds=3,4", "space=mlp,loss/ranknet"]
-    search = search_of(["dataset=mq2008", "model=mlp", "loss=ranknet", *own, "epochs=4"])
+def test_define_search_passes_other_keys_to_train() -> None:
+    options = ["trials=9", "seeds=1,2", "folds=3,4", "space=mlp,loss/ranknet"]
+    search = search_of(["dataset=mq2008", "model=mlp", "loss=ranknet", *options, "epochs=4"])
     assert search.overrides == ("dataset=mq2008", "model=mlp", "loss=ranknet", "epochs=4")
     assert (search.trials, search.config.epochs) == (9, 4)
     folds = ("dataset.fold=3", "dataset.fold=4")
@@ -298,41 +310,43 @@ def test_keys_that_are_not_the_search_s_are_for_train() -> None:
 
 
 @pytest.mark.slow
-def test_the_users_code_and_the_weights_it_begins_with_count(tmp_path, monkeypatch) -> None:
+def test_settings_of_a_search_include_initial_weights(tmp_path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    own, weights = tmp_path / "searched_own.py", tmp_path / "last.pt"
-    own.write_text("a = 1")
+    module = tmp_path / "searched_own.py"
+    weights = tmp_path / "last.pt"
+    module.write_text("a = 1")
     save_checkpoint(weights, content(config={"select": "last"}, transform={}))
-    begun = ["model=linear", "loss._target_=searched_own.loss", f"init_from={tmp_path}"]
-    search = search_of(begun)
-    code, settings = user_code(resolved(search.config)), search.settings()
+    arguments = ["model=linear", "loss._target_=searched_own.loss", f"init_from={tmp_path}"]
+    search = search_of(arguments)
+    code = user_code(resolved(search.config))
+    settings = search.settings()
     (tmp_path / "copy").mkdir()
     shutil.copy(weights, tmp_path / "copy")
-    assert search_of([*begun[:2], f"init_from={tmp_path}/copy"]).settings() == settings
+    assert search_of([*arguments[:2], f"init_from={tmp_path}/copy"]).settings() == settings
     save_checkpoint(
         weights, content(config={"select": "last"}, transform={}, model={"weight": torch.ones(50)})
     )
     assert search.settings() != settings
     assert user_code(resolved(search.config)) == code
-    own.write_text("a = 2")
+    module.write_text("a = 2")
     assert user_code(resolved(search.config)) != code
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in files_of("space") if name != "features"])
-def test_every_space_holds_what_its_model_or_loss_has(name) -> None:
-    of_loss = name.startswith("loss/")
+def test_check_space_accepts_every_space_of_the_project(name) -> None:
+    is_loss = name.startswith("loss/")
     if name == "catboost":
         pytest.importorskip("catboost")
-    chosen = ["model=linear", f"loss={name[5:]}"] if of_loss else [f"model={name}"]
+    chosen = ["model=linear", f"loss={name[5:]}"] if is_loss else [f"model={name}"]
     teacher = ["teacher=a-run"] if name == "loss/distil" else []
     search = search_of([*chosen, f"space={name}", *teacher])
     command.check_space(search)
-    assert not of_loss or default_params(search).keys() == search.space.keys()
+    assert not is_loss or default_params(search).keys() == search.space.keys()
 
 
 @pytest.mark.slow
-def test_model_and_loss_are_put_together_and_changed_on_the_command_line() -> None:
+def test_define_search_joins_spaces_and_applies_changes() -> None:
     search = search_of(
         [
             *("model=mlp", "loss=neuralndcg", "model.dropout=0.2", "space.batch_size=null"),
@@ -355,7 +369,8 @@ def test_model_and_loss_are_put_together_and_changed_on_the_command_line() -> No
     assert (groups["optimizer"], config.model.hidden_sizes, config.clip) == ("adamw", [32], None)
     command.check_space(search_of(["model=mlp", "space=mlp,features"]))
     added = search_of(["model=lightgbm", "space.+model.options.path_smooth=[float,0.5,5]"])
-    (config, _), first = added.trial(["+model.options.path_smooth=0.5"]), default_params(added)
+    (config, _) = added.trial(["+model.options.path_smooth=0.5"])
+    first = default_params(added)
     assert config.model.options == {"path_smooth": 0.5}
     assert "+model.options.path_smooth" not in first
 
@@ -369,21 +384,22 @@ def test_model_and_loss_are_put_together_and_changed_on_the_command_line() -> No
         *(["float", 2, 1], ["choice", "a", "a"], ["float", 0, 1, "log"]),
     ],
 )
-def test_a_bad_distribution_says_what_to_write(value) -> None:
+def test_parse_distribution_refuses_a_wrong_list_with_the_remedy(value) -> None:
     with pytest.raises(LTRError) as caught:
-        distribution("x", value)
+        parse_distribution("x", value)
     assert str(caught.value).startswith("x=")
-    assert str(caught.value).endswith(FORMS)
+    assert str(caught.value).endswith(DISTRIBUTION_FORMS)
 
 
-def test_a_key_that_is_added_as_null_or_false_makes_no_other_search(monkeypatch) -> None:
+def test_search_identity_ignores_new_keys_that_are_null_or_false(monkeypatch) -> None:
     search = search_of(["epochs=1", "model=mlp"])
-    settings, known = search.settings(), command.search_identity(search)
+    settings = search.settings()
+    identity = command.search_identity(search)
     monkeypatch.setattr(Search, "settings", lambda self: settings | {"later": None, "on": False})
-    assert command.search_identity(search) == known
-    before = {key: settings[key] for key in settings.keys() - {"loss.gain", "suggested.gain"}}
-    assert len(before) == len(settings) - 2
-    monkeypatch.setattr(Search, "settings", lambda self: before)  # as before there was a gain
-    assert command.search_identity(search) == known
+    assert command.search_identity(search) == identity
+    older = {key: settings[key] for key in settings.keys() - {"loss.gain", "suggested.gain"}}
+    assert len(older) == len(settings) - 2
+    monkeypatch.setattr(Search, "settings", lambda self: older)  # as before there was a gain
+    assert command.search_identity(search) == identity
     monkeypatch.setattr(Search, "settings", lambda self: settings | {"later": 0})
-    assert command.search_identity(search) != known
+    assert command.search_identity(search) != identity

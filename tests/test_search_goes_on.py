@@ -16,7 +16,7 @@ import pytest
 from optuna.storages import fail_stale_trials
 from optuna.trial import TrialState
 from orders import search_of
-from test_search import refused, searched, trials
+from test_search import print_search, read_trials, refuse_search
 from test_search import small as small_search
 
 from ltr.search import study as study_module
@@ -24,14 +24,14 @@ from ltr.search.command import check_free
 from ltr.search.definition import Search
 from ltr.search.study import (
     _SQLITE_SECONDS,
-    Report,
-    begin,
-    claim,
-    database,
-    finished,
+    TrialReporter,
+    begin_study,
+    claim_trial,
+    database_path,
+    finished_trials,
     open_study,
     suggest,
-    work,
+    train_trials,
 )
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted
@@ -51,57 +51,57 @@ def study_of(*arguments: str) -> optuna.Study:
 
 def kill_all(search: Search) -> None:
     """No process of the search beats any longer."""
-    with closing(sqlite3.connect(database(search))) as connection, connection:
+    with closing(sqlite3.connect(database_path(search))) as connection, connection:
         connection.execute("UPDATE trial_heartbeats SET heartbeat = '2000-01-01 00:00:00'")
 
 
-def test_another_search_is_not_continued_by_mistake(small, letor_folder, tmp_path) -> None:
-    assert searched(*small, "trials=1", "epochs=1")
-    for other, said in (
+def test_begin_study_refuses_another_search(small, letor_folder, tmp_path) -> None:
+    assert print_search(*small, "trials=1", "epochs=1")
+    for change, message in (
         ("epochs=2", f"{tmp_path / 'out/search/mine'} is a search with epochs=1, now it is 2"),
         ("space.optimizer.lr=[float,1e-3,0.2,log]", "now it is [float,0.001,0.2,log]"),
         ("seeds=1,2", "with repeats=[''], now it is ['seed1', 'seed2']"),
     ):
-        assert said in refused(*small, "epochs=1", other)
-    assert searched(*small, "epochs=1", "trials=2", "device=cpu", "evaluation_items=99")
+        assert message in refuse_search(*small, "epochs=1", change)
+    assert print_search(*small, "epochs=1", "trials=2", "device=cpu", "evaluation_items=99")
     vali = letor_folder / "mine" / "vali.txt"
     vali.write_text("".join(vali.read_text().splitlines(True)[:-1]))
-    assert "is a search with vali=" in refused(*small, "epochs=1")
+    assert "is a search with vali=" in refuse_search(*small, "epochs=1")
 
 
-def test_a_file_of_another_is_not_overwritten(small, tmp_path) -> None:
-    found = tmp_path / "experiment/found.yaml"
-    found.parent.mkdir()
-    found.write_text("mine: 1\n")
-    assert f"{found} is there and is not what this search wrote: move" in refused(*small)
+def test_check_free_refuses_a_file_that_the_search_did_not_write(small, tmp_path) -> None:
+    path = tmp_path / "experiment/found.yaml"
+    path.parent.mkdir()
+    path.write_text("mine: 1\n")
+    assert f"{path} is there and is not what this search wrote: move" in refuse_search(*small)
     assert not (tmp_path / "out").exists()
-    found.unlink()
-    assert searched(*small, "trials=1", "epochs=1")
-    check_free(found, search_of(small))
-    assert searched(*small, "trials=2", "epochs=1")  # its own it replaces
-    found.write_text(found.read_text() + "# my note\n")
-    assert "is not what this search wrote" in refused(*small, "trials=2", "epochs=1")
+    path.unlink()
+    assert print_search(*small, "trials=1", "epochs=1")
+    check_free(path, search_of(small))
+    assert print_search(*small, "trials=2", "epochs=1")  # its own it replaces
+    path.write_text(path.read_text() + "# my note\n")
+    assert "is not what this search wrote" in refuse_search(*small, "trials=2", "epochs=1")
 
 
 def stopped_at_epoch_2(small: list[str]) -> None:
     """As if the user stopped the search there."""
-    original = Report.epoch
+    original = TrialReporter.epoch
 
-    def stop(self: Report, row: Any) -> None:
+    def stop(self: TrialReporter, row: Any) -> None:
         original(self, row)
         if row["epoch"] == 2:
             raise Interrupted(signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Report, "epoch", stop)
+        patch.setattr(TrialReporter, "epoch", stop)
         with pytest.raises(Interrupted):
-            searched(*small, "trials=1")
+            print_search(*small, "trials=1")
 
 
-def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
+def test_run_search_does_not_resume_damaged_checkpoints_or_those_of_another_version(
     small, tmp_path, monkeypatch, caplog
 ) -> None:
-    caplog.set_level(logging.INFO, "ltr.experiment.start")
+    caplog.set_level(logging.INFO, "ltr.experiment.run")
     stopped_at_epoch_2(small)
     stopped_at_epoch_2(small)
     assert "resumed at epoch 3, " in caplog.text
@@ -110,33 +110,33 @@ def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
     caplog.clear()
     stopped_at_epoch_2(small)
     assert "resumed at epoch" not in caplog.text
-    monkeypatch.setattr("ltr.experiment.identity.room_digest", lambda room: "other")
-    assert searched(*small, "trials=1")
+    monkeypatch.setattr("ltr.experiment.identity.RESULTS_VERSION", -1)
+    assert print_search(*small, "trials=1")
     assert "resumed at epoch" not in caplog.text
-    (done,) = finished(study_of(*small))
+    (done,) = finished_trials(study_of(*small))
     assert list(done.intermediate_values) == [1, 2, 3]
     assert done.user_attrs["first"] == 0
 
 
 KILLED = """
 import os, signal
-from ltr.search.study import Report
+from ltr.search.study import TrialReporter
 from ltr.__main__ import main
 
-original = Report.epoch
+original = TrialReporter.epoch
 
 def kill(self, row):
     original(self, row)
     if row["epoch"] == 3 and self.trial.number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Report.epoch = kill
+TrialReporter.epoch = kill
 main("search")
 """
 
 
-def test_a_killed_search_goes_on_where_it_was(small, tmp_path, caplog) -> None:
-    caplog.set_level(logging.INFO, "ltr.experiment.start")
+def test_run_search_continues_after_a_kill(small, tmp_path, caplog) -> None:
+    caplog.set_level(logging.INFO, "ltr.experiment.run")
     small = [*small, "epochs=5", "trials=3", "pruner=none", "select_value=best"]
     killed = processes.run(KILLED, *small)
     assert killed.returncode == -signal.SIGKILL
@@ -144,34 +144,34 @@ def test_a_killed_search_goes_on_where_it_was(small, tmp_path, caplog) -> None:
     (last,) = (tmp_path / "out/search/mine/trials/0001").rglob("last.pt")
     reached = load_checkpoint(last)["progress"]["epoch"]
     kill_all(search_of(small))
-    assert "failed: 0\nstopped: 1\n" in searched(*small)
+    assert "failed: 0\nstopped: 1\n" in print_search(*small)
     assert f"resumed at epoch {reached + 1}, step 0" in caplog.text
-    assert [*trials(tmp_path).state] == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
-    again = study_of(*small).get_trials()[2]
-    assert again.params == began
-    assert len(again.intermediate_values) == 5  # those before the kill too
+    assert [*read_trials(tmp_path).state] == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
+    continued = study_of(*small).get_trials()[2]
+    assert continued.params == began
+    assert len(continued.intermediate_values) == 5  # those before the kill too
     history = pd.read_csv(last.with_name("history.csv"))
     assert history.epoch.tolist() == list(range(6))
-    assert again.value == history["vali_ndcg@5"].iloc[1:].max()
+    assert continued.value == history["vali_ndcg@5"].iloc[1:].max()
 
 
-def test_two_commands_share_the_trials(small, tmp_path, monkeypatch) -> None:
+def test_run_search_shares_the_trials_of_two_commands(small, tmp_path, monkeypatch) -> None:
     small = [*small, "trials=4", "pruner=none"]
-    other = processes.start("scripts/search.py", *small)
-    begin_training = Report.begin
+    other_command = processes.start("scripts/search.py", *small)
+    begin_training = TrialReporter.begin_training
 
-    def begin_with_the_other(self: Report, *args: Any) -> None:
+    def begin_with_the_other(self: TrialReporter, *args: Any) -> None:
         begin_training(self, *args)
         study = study_of(*small)
         while len(study.trials) < 2:
-            assert other.poll() is None, other.communicate()
+            assert other_command.poll() is None, other_command.communicate()
             time.sleep(0.05)
 
-    monkeypatch.setattr(Report, "begin", begin_with_the_other)
-    assert searched(*small)
-    out, err = other.communicate()
-    assert other.returncode == 0, (out, err)
-    assert [*trials(tmp_path).state] == ["COMPLETE"] * 4
+    monkeypatch.setattr(TrialReporter, "begin_training", begin_with_the_other)
+    assert print_search(*small)
+    out, err = other_command.communicate()
+    assert other_command.returncode == 0, (out, err)
+    assert [*read_trials(tmp_path).state] == ["COMPLETE"] * 4
     folders = (tmp_path / "out/search/mine/trials").glob("[0-9]*")
     assert sorted(int(path.name) for path in folders) == [*range(4)]
     assert (tmp_path / "experiment/found.yaml").is_file()
@@ -179,8 +179,9 @@ def test_two_commands_share_the_trials(small, tmp_path, monkeypatch) -> None:
 
 def begun(arguments: list[str]) -> tuple[Search, optuna.Study]:
     """A new search with its first trial queued."""
-    search, study = search_of([*arguments, "epochs=1"]), study_of(*arguments, "epochs=1")
-    begin(search, study)
+    search = search_of([*arguments, "epochs=1"])
+    study = study_of(*arguments, "epochs=1")
+    begin_study(search, study)
     return search, study
 
 
@@ -188,59 +189,60 @@ def states(study: optuna.Study) -> list[str]:
     return [trial.state.name for trial in study.get_trials()]
 
 
-def test_a_dead_process_s_trial_keeps_settings_and_folder_and_is_given_up_after_three(
+def test_claim_trial_retries_a_dead_process_s_trial_three_times(
     small,
 ) -> None:
     search, study = begun([*small, "trials=1"])
-    dead = claim(study)
+    dead = claim_trial(study)
     suggest(search, study, dead)
     for _ in range(4):
         kill_all(search)
         fail_stale_trials(study)
         if study.get_trials()[-1].state == TrialState.WAITING:
-            again = claim(study)
-            suggest(search, study, again)
-            assert (again.params, again.user_attrs["first"]) == (dead.params, 0)
+            continued = claim_trial(study)
+            suggest(search, study, continued)
+            assert (continued.params, continued.user_attrs["first"]) == (dead.params, 0)
     assert states(study) == ["FAIL"] * 4
-    work(search, study, print)
-    (done,) = finished(study)
+    train_trials(search, study, print)
+    (done,) = finished_trials(study)
     assert (done.number, done.user_attrs["first"]) == (4, 4)
 
 
-def test_the_trial_of_a_living_process_is_left_to_it_and_waited_for(small, monkeypatch) -> None:
+def test_train_trials_waits_for_the_trial_of_a_living_process(small, monkeypatch) -> None:
     search, study = begun([*small, "trials=2"])
-    other = claim(study)
+    other_trial = claim_trial(study)
 
     def end_other(seconds: float) -> None:
         assert states(study) == ["RUNNING", "COMPLETE"]
-        study.tell(other, 0.5)
+        study.tell(other_trial, 0.5)
 
     monkeypatch.setattr(study_module.time, "sleep", end_other)
-    work(search, study_of(*small, "trials=2", "epochs=1"), print)
+    train_trials(search, study_of(*small, "trials=2", "epochs=1"), print)
     assert states(study) == ["COMPLETE"] * 2
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
-def test_a_trial_that_was_stopped_is_queued_again(error, small, monkeypatch) -> None:
+def test_train_trials_queues_a_stopped_trial_again(error, small, monkeypatch) -> None:
     def fail(*args: Any) -> None:
         raise error
 
     search, study = begun([*small, "trials=1"])
     with monkeypatch.context() as patch:
-        patch.setattr(study_module, "fit", fail)
+        patch.setattr(study_module, "train", fail)
         with pytest.raises(type(error)):
-            work(search, study, print)
-    work(search, study, print)
-    (done,) = finished(study)
+            train_trials(search, study, print)
+    train_trials(search, study, print)
+    (done,) = finished_trials(study)
     assert (done.state, done.number) == (TrialState.COMPLETE, 1)
     assert done.user_attrs["first"] == 0
 
 
-def test_a_process_that_was_taken_for_dead_lets_go(small, monkeypatch) -> None:
+def test_train_trials_gives_up_a_trial_that_another_process_took(small, monkeypatch) -> None:
     search, study = begun([*small, "trials=1"])
-    report, rows = Report.epoch, []
+    report = TrialReporter.epoch
+    rows = []
 
-    def slow(self: Report, row: Any) -> None:
+    def slow(self: TrialReporter, row: Any) -> None:
         rows.append(row)
         if len(rows) == 2:  # another process meanwhile
             kill_all(search)
@@ -248,38 +250,39 @@ def test_a_process_that_was_taken_for_dead_lets_go(small, monkeypatch) -> None:
             assert states(study) == ["FAIL", "WAITING"]
         report(self, row)
 
-    monkeypatch.setattr(Report, "epoch", slow)
-    work(search, study, print)
-    (done,) = finished(study)
+    monkeypatch.setattr(TrialReporter, "epoch", slow)
+    train_trials(search, study, print)
+    (done,) = finished_trials(study)
     assert (done.number, list(done.intermediate_values)) == (1, [1])
     assert not list(search.folder.rglob("*.pt"))
 
 
-def test_a_database_that_is_damaged_or_cannot_be_reached_is_one_line(small) -> None:
-    assert searched(*small, "trials=1", "epochs=1")
+def test_open_study_refuses_a_damaged_or_unreachable_database(small) -> None:
+    assert print_search(*small, "trials=1", "epochs=1")
     path = search_of(small).folder / "search.db"
-    whole = path.read_bytes()
-    for spoilt in (whole[:100], whole[:-5000], b"no database" * 99):
+    content = path.read_bytes()
+    for spoilt in (content[:100], content[:-5000], b"no database" * 99):
         path.write_bytes(spoilt)
-        assert re.search(r"search\.db: .*good copy.*name=NAME", refused(*small))
-    path.write_bytes(whole)
+        assert re.search(r"search\.db: .*good copy.*name=NAME", refuse_search(*small))
+    path.write_bytes(content)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = 'v9.9.9'")
-    assert "no longer compatible" in refused(*small)
+    assert "no longer compatible" in refuse_search(*small)
     for storage, message in (
         ("postgresql+psycopg2://me:secret@127.0.0.1:1/none", "storage: "),
         ("nonsense", "Could not parse SQLAlchemy URL"),
         ("sqlite:////nowhere/at/all.db", "unable to open database file"),
     ):
-        said = refused(*small, f"storage={storage}")
-        assert message in said
-        assert "secret" not in said
-        assert "start the database" in said
+        error = refuse_search(*small, f"storage={storage}")
+        assert message in error
+        assert "secret" not in error
+        assert "start the database" in error
 
 
-def test_every_connection_waits_for_a_transaction_of_another_process(small, monkeypatch) -> None:
+def test_open_study_waits_for_transactions_of_other_processes(small, monkeypatch) -> None:
     study_of(*small)
-    waits, connect = [], sqlite3.connect
+    waits = []
+    connect = sqlite3.connect
 
     def noted(*args: Any, **kwargs: Any) -> sqlite3.Connection:
         waits.append(kwargs.get("timeout"))
@@ -292,7 +295,7 @@ def test_every_connection_waits_for_a_transaction_of_another_process(small, monk
     assert set(waits) == {_SQLITE_SECONDS}
 
 
-def test_a_full_disk_is_one_line_and_the_search_goes_on(small, tmp_path, monkeypatch) -> None:
+def test_run_search_continues_after_a_full_disk(small, tmp_path, monkeypatch) -> None:
     connect = sqlite3.connect
 
     def full(*args: Any, **kwargs: Any) -> sqlite3.Connection:
@@ -301,13 +304,13 @@ def test_a_full_disk_is_one_line_and_the_search_goes_on(small, tmp_path, monkeyp
         return connection
 
     small = [*small, "epochs=1", "space.l2=[float,1e-9,1e-8]"]
-    assert searched(*small, "trials=1")
+    assert print_search(*small, "trials=1")
     with closing(connect(tmp_path / "out/search/mine/search.db")) as connection:
         connection.execute("PRAGMA page_size = 512")  # small pages are full after few trials
         connection.execute("VACUUM")
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3.dbapi2, "connect", full)
-        said = refused(*small, "trials=999")
-    assert re.search(r"search\.db: .* full: .*free some space", said)
+        message = refuse_search(*small, "trials=999")
+    assert re.search(r"search\.db: .* full: .*free some space", message)
     done = sum(trial.state.is_finished() for trial in study_of(*small).get_trials())
-    assert searched(*small, f"trials={done + 1}")
+    assert print_search(*small, f"trials={done + 1}")

@@ -18,15 +18,15 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
 
-from ltr.analysis.values import SystemValues, align, spread_of
+from ltr.analysis.values import SystemValues, align, estimate_error
 from ltr.analysis.verdicts import (
     BETTER,
     DIFFER,
     EQUIVALENT,
     UNDECIDED,
     WORSE,
+    bootstrap_errors,
     compare_systems,
-    draw,
     equivalence_p,
     interval,
     interval_of,
@@ -52,11 +52,11 @@ def noisy(seeds: int = 3, queries: int = 80, shift: float = 0.0, seed: int = 0, 
     rng = np.random.default_rng(seed)
     base = rng.uniform(0.2, 0.8, queries)
 
-    def one(mean: float) -> SystemValues:
+    def simulate(mean: float) -> SystemValues:
         run = rng.normal(0, 0.01, (seeds, 1))
         return system(base + mean + run + rng.normal(0, 0.05, (seeds, queries)), **more)
 
-    return {"a": one(shift), "b": one(0.0)}
+    return {"a": simulate(shift), "b": simulate(0.0)}
 
 
 def raw(pair) -> float:
@@ -71,7 +71,7 @@ def only(systems, **settings):
 # --- randomisation test
 
 
-def test_exact_p_is_that_of_all_sign_patterns() -> None:
+def test_sign_flip_p_tries_all_patterns_of_few_differences() -> None:
     d = np.random.default_rng(0).integers(-3, 4, 9) / 4  # ties and zeros
     sums = [abs(np.dot(signs, d)) for signs in itertools.product([-1, 1], repeat=len(d))]
     p = np.mean(np.array(sums) >= abs(d.sum()) - 1e-12)
@@ -79,7 +79,7 @@ def test_exact_p_is_that_of_all_sign_patterns() -> None:
     assert sign_flip_p(both, ONE_PAIR, samples=100)[0] == pytest.approx(p, abs=1e-12)
 
 
-def test_drawn_p_counts_ties_and_is_never_zero(monkeypatch) -> None:
+def test_sign_flip_p_counts_ties_and_is_never_zero(monkeypatch) -> None:
     d = np.array([0.1] * 12 + [-0.1] * 8)  # |sum| = 0.4 is met by chance very often
     both = np.stack([d + 0.3, np.full(20, 0.3)])
     p = sign_flip_p(both, ONE_PAIR, samples=40_000)
@@ -90,7 +90,7 @@ def test_drawn_p_counts_ties_and_is_never_zero(monkeypatch) -> None:
     assert sign_flip_p(far, ONE_PAIR, samples=999)[0] == 1 / 1000
 
 
-def test_drawn_p_agrees_with_scipy_and_is_the_same_again() -> None:
+def test_sign_flip_p_agrees_with_scipy_and_repeats() -> None:
     rng = np.random.default_rng(1)
     values = rng.normal([[0.06], [0.0], [0.03]], 0.2, (3, 60))
     pairs = np.array([[0, 1], [0, 2], [1, 2]])
@@ -105,35 +105,36 @@ def test_drawn_p_agrees_with_scipy_and_is_the_same_again() -> None:
     assert (sign_flip_p(values, pairs, samples=20_000, seed=4) != p).any()
 
 
-def test_folds_are_weighed_as_in_the_mean() -> None:
+def test_compare_systems_weights_folds_as_in_the_mean() -> None:
     queries = [("small", f"{i}") for i in range(3)] + [("large", f"{i}") for i in range(9)]
     values = np.random.default_rng(2).random((2, 12))
     pair = only({name: SystemValues(values[[i]], queries) for i, name in enumerate("ab")})
     weighed = values * ([12 / 2 / 3] * 3 + [12 / 2 / 9] * 9)
     assert pair.difference == pytest.approx((weighed[0] - weighed[1]).mean())
     assert pair.p_randomisation == sign_flip_p(weighed, ONE_PAIR, samples=100)[0]  # all patterns
-    one, other = np.split(values[0] - values[1], [3])
-    within = (one.var(ddof=1) / 3 + other.var(ddof=1) / 9) / 2**2
-    assert (pair.spread.queries, pair.spread.df) == (pytest.approx(within), 12 - 2)
+    first, second = np.split(values[0] - values[1], [3])
+    within = (first.var(ddof=1) / 3 + second.var(ddof=1) / 9) / 2**2
+    assert (pair.standard_error.queries, pair.standard_error.df) == (pytest.approx(within), 12 - 2)
 
 
 # --- t, TOST, Holm, effect, power
 
 
-def test_one_seed_gives_the_paired_t_and_statsmodels_tost() -> None:
+def test_compare_systems_with_one_seed_agrees_with_paired_t_and_tost() -> None:
     systems = noisy(seeds=1, shift=0.01)
     pair = only(systems, margin=0.02)
-    a, b = systems["a"].values[0], systems["b"].values[0]
+    a = systems["a"].values[0]
+    b = systems["b"].values[0]
     assert pair.p_training == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-6)
     assert pair.p_equivalence == pytest.approx(ttost_paired(a, b, -0.02, 0.02)[0], rel=1e-6)
     assert pair.difference == pytest.approx((a - b).mean())
     exact = [equivalence_p(difference, 0, 9, margin=0.1) for difference in (0.05, -0.2)]
     assert [*exact, equivalence_p(0, math.inf, 1, margin=0.1)] == [0, 1, 1]
-    assert all(part in rule(0.02, 0.05) for part in ("p < 0.05", "90% interval", "95% interval"))
+    assert all(text in rule(0.02, 0.05) for text in ("p < 0.05", "90% interval", "95% interval"))
 
 
 @pytest.mark.slow
-def test_holm_is_over_all_pairs_and_over_those_with_the_baseline() -> None:
+def test_compare_systems_corrects_all_pairs_or_those_with_the_baseline() -> None:
     systems = noisy(shift=0.02) | {"c": noisy(shift=0.01, seed=0)["a"]}
     pairs = compare_systems(systems, samples=1000)
     assert [(p.first, p.second) for p in pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
@@ -147,11 +148,11 @@ def test_holm_is_over_all_pairs_and_over_those_with_the_baseline() -> None:
     assert min(p.p_holm for p in fewer) == pytest.approx(2 * min(map(raw, fewer)))
 
 
-def test_resolvable_difference_is_statsmodels() -> None:
+def test_resolvable_difference_agrees_with_statsmodels() -> None:
     want = TTestPower().solve_power(None, nobs=784, alpha=0.05, power=0.8) * 0.17
     assert resolvable_difference(0.17 / 28, 783) == pytest.approx(want, rel=1e-5)
-    few = resolvable_difference(0.01, 3)  # seeds decide: the same error, few degrees
-    assert few > 1.3 * resolvable_difference(0.01, 783)
+    with_few_degrees = resolvable_difference(0.01, 3)  # seeds decide: the same error, few degrees
+    assert with_few_degrees > 1.3 * resolvable_difference(0.01, 783)
     assert 0.05 < resolvable_difference(0.01, 1.2, alpha=0.05 / 100) < math.inf
     assert resolvable_difference(0, 9) == 0
     assert resolvable_difference(math.inf, 1) == math.inf
@@ -160,80 +161,87 @@ def test_resolvable_difference_is_statsmodels() -> None:
 # --- spread and bootstrap
 
 
-def test_seed_variance_by_hand() -> None:
+def test_seed_variances_agree_with_a_hand_made_case() -> None:
     values = np.array([[0.1, 0.5], [0.3, 0.5]])  # run means 0.3, 0.4; residuals -+0.05
-    (found,) = align({"a": system(values)}).seed_variances
-    assert found.raw == pytest.approx(0.005 / 2)
+    (variance,) = align({"a": system(values)}).seed_variances
+    assert variance.raw == pytest.approx(0.005 / 2)
     residual = 4 * 0.05**2 / (1 * 1)
-    assert found.own == pytest.approx(max(0, 0.005 - residual / 2) / 2)
-    assert found.df == 1
+    assert variance.shared == pytest.approx(max(0, 0.005 - residual / 2) / 2)
+    assert variance.df == 1
     assert align({"a": system(values[:1])}).seed_variances == [None]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("folds", "common"), [(1, False), (2, False), (5, True)])
-def test_seed_variance_is_that_of_the_mean(folds, common) -> None:
+def test_seed_variances_estimate_the_variance_of_the_mean(folds, common) -> None:
     rng = np.random.default_rng(0)
-    own = []
+    estimates = []
     for _ in range(1000):
         run = rng.normal(0, 0.05, (4, 1 if common else folds)) * np.ones((4, folds))
         run = np.repeat(run, 30 // folds, axis=1)
         values = run + rng.normal(0, 0.1, (4, 30)) + rng.random(30)
-        own.append(align({"a": system(values, folds)}).seed_variances[0].own)
+        estimates.append(align({"a": system(values, folds)}).seed_variances[0].shared)
     truth = 0.05**2 / (4 if common else 4 * folds)
     # the larger of two estimates: somewhat too large where a seed differs by fold
-    assert truth * 0.93 <= np.mean(own) <= truth * (1.07 if common or folds == 1 else 1.5)
+    assert truth * 0.93 <= np.mean(estimates) <= truth * (1.07 if common or folds == 1 else 1.5)
 
 
 @pytest.mark.parametrize(("seeds", "folds"), [(1, 1), (3, 1), (2, 4), (1, 5)])
-def test_bootstrap_varies_as_the_spread_says(seeds, folds) -> None:
+def test_bootstrap_errors_vary_as_the_standard_error_says(seeds, folds) -> None:
     systems = noisy(seeds=seeds, queries=100, folds=folds)
     unequal = (np.arange(100) * folds // 100) ** 2 / 10  # folds differ in difficulty
-    hard = {name: SystemValues(of.values + unequal, of.queries) for name, of in systems.items()}
+    hard = {
+        name: SystemValues(values.values + unequal, values.queries)
+        for name, values in systems.items()
+    }
     aligned = align(hard)
-    draws = draw(aligned, samples=20_000)
-    pair = spread_of(aligned, 0, 1)
-    off = draws[:, 0] - draws[:, 1]
-    assert off.mean() == pytest.approx(0, abs=4 * pair.error / math.sqrt(20_000))
-    assert off.var() == pytest.approx(pair.queries, rel=0.06)
-    alone = spread_of(aligned, 0)
-    assert draws[:, 0].var() == pytest.approx(alone.queries, rel=0.06)
+    errors = bootstrap_errors(aligned, samples=20_000)
+    pair_error = estimate_error(aligned, 0, 1)
+    pair_errors = errors[:, 0] - errors[:, 1]
+    assert pair_errors.mean() == pytest.approx(0, abs=4 * pair_error.error / math.sqrt(20_000))
+    assert pair_errors.var() == pytest.approx(pair_error.queries, rel=0.06)
+    mean_error = estimate_error(aligned, 0)
+    assert errors[:, 0].var() == pytest.approx(mean_error.queries, rel=0.06)
 
 
-def test_the_interval_of_one_run_in_each_fold_is_that_of_its_t_test() -> None:
+def test_interval_of_one_run_in_each_fold_is_that_of_its_t_test() -> None:
     systems = noisy(seeds=1, folds=4)
     systems["a"].values[0] += np.repeat([0.0, 0.04, 0.1, 0.02], 20)  # some trainings are luckier
-    spread = spread_of(align(systems), 0, 1)
-    off = stats.norm.ppf((np.arange(9999) + 0.5) / 9999) * spread.queries**0.5
-    half = stats.t.ppf(0.975, spread.df) * spread.error
-    assert interval(0, off, spread, alpha=0.05) == pytest.approx((-half, half), rel=1e-3)
-    assert spread.training > spread.queries
+    error = estimate_error(align(systems), 0, 1)
+    sampling_errors = stats.norm.ppf((np.arange(9999) + 0.5) / 9999) * error.queries**0.5
+    half = stats.t.ppf(0.975, error.df) * error.error
+    assert interval(0, sampling_errors, error, alpha=0.05) == pytest.approx((-half, half), rel=1e-3)
+    assert error.training > error.queries
 
 
-def test_what_is_covered_is_said() -> None:
-    said = {
+def test_estimate_error_says_what_it_covers() -> None:
+    pairs = {
         "seeds": only(noisy(seeds=3)),
         "queries": only(noisy(seeds=1, shift=0.2)),
         "folds": only(noisy(seeds=1, folds=5, shift=0.2)),
     }
-    assert {key: pair.spread.covers for key, pair in said.items()} == {key: key for key in said}
-    of_means = [interval_of(noisy(seeds=n, folds=5)["a"]).spread.covers for n in (1, 2)]
-    assert of_means == ["queries", "seeds"]  # difficulty and training of a fold are one
-    assert said["queries"].spread.uncovered == ("a", "b")
-    assert said["queries"].word == said["folds"].word == DIFFER
-    assert said["queries"].note == "these models, not the methods: one seed"
-    assert said["folds"].spread.uncovered == ("a", "b")
-    assert said["folds"].note == f"{said['queries'].note}, the same in every fold"
-    assert said["seeds"].spread.uncovered == ()
+    assert {key: pair.standard_error.covers for key, pair in pairs.items()} == {
+        key: key for key in pairs
+    }
+    covered_by_means = [
+        interval_of(noisy(seeds=n, folds=5)["a"]).standard_error.covers for n in (1, 2)
+    ]
+    assert covered_by_means == ["queries", "seeds"]  # difficulty and training of a fold are one
+    assert pairs["queries"].standard_error.uncovered == ("a", "b")
+    assert pairs["queries"].word == pairs["folds"].word == DIFFER
+    assert pairs["queries"].note == "these models, not the methods: one seed"
+    assert pairs["folds"].standard_error.uncovered == ("a", "b")
+    assert pairs["folds"].note == f"{pairs['queries'].note}, the same in every fold"
+    assert pairs["seeds"].standard_error.uncovered == ()
     mixed = {"a": noisy(seeds=3, shift=0.2)["a"], "b": noisy(seeds=1)["b"]}
-    assert only(mixed).spread.uncovered == ("b",)
+    assert only(mixed).standard_error.uncovered == ("b",)
     assert only(mixed).word == DIFFER
 
 
 # --- verdicts
 
 
-def test_the_words() -> None:
+def test_word_is_the_verdict() -> None:
     assert only(noisy(shift=0.1)).word == BETTER
     assert only(noisy(seeds=1, shift=-0.1)).word == DIFFER
     assert only(noisy(shift=0.0), margin=0.1).word == EQUIVALENT
@@ -246,80 +254,88 @@ def test_the_words() -> None:
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_swapped_systems_give_the_mirrored_result(seeds) -> None:
+def test_compare_systems_mirrors_swapped_systems(seeds) -> None:
     systems = noisy(seeds=seeds, shift=0.015)
-    here, there = only(systems), only(dict(reversed(systems.items())))
-    assert (there.first, there.second) == ("b", "a")
-    mirror = {"better": "worse", "worse": "better"}
-    assert mirror.get(there.word, there.word) == here.word
-    assert (there.losses, there.ties, there.wins) == (here.wins, here.ties, here.losses)
-    assert there.difference == pytest.approx(-here.difference)
-    assert there.interval[::-1] == pytest.approx([-end for end in here.interval])
+    pair = only(systems)
+    mirrored = only(dict(reversed(systems.items())))
+    assert (mirrored.first, mirrored.second) == ("b", "a")
+    opposite = {"better": "worse", "worse": "better"}
+    assert opposite.get(mirrored.word, mirrored.word) == pair.word
+    assert (mirrored.losses, mirrored.ties, mirrored.wins) == (pair.wins, pair.ties, pair.losses)
+    assert mirrored.difference == pytest.approx(-pair.difference)
+    assert mirrored.interval[::-1] == pytest.approx([-end for end in pair.interval])
     for name in ("p_randomisation", "p_training", "p_holm"):
-        assert getattr(there, name) == pytest.approx(getattr(here, name), abs=1e-12), name
+        assert getattr(mirrored, name) == pytest.approx(getattr(pair, name), abs=1e-12), name
 
 
 # --- values
 
 
-def test_skipped_queries_are_left_out_of_both() -> None:
+def test_align_leaves_out_queries_that_one_system_skips() -> None:
     systems = noisy(seeds=2)
     values = systems["a"].values.copy()
     values[1, 3] = values[:, 5] = np.nan
     with_gaps = {"a": SystemValues(values, systems["a"].queries), "b": systems["b"]}
-    kept = np.delete(np.arange(80), [3, 5])
-    queries = [systems["a"].queries[i] for i in kept]
-    without = {name: SystemValues(of.values[:, kept], queries) for name, of in systems.items()}
+    scored = np.delete(np.arange(80), [3, 5])
+    queries = [systems["a"].queries[i] for i in scored]
+    without = {
+        name: SystemValues(both_seeds.values[:, scored], queries)
+        for name, both_seeds in systems.items()
+    }
     assert align(with_gaps).dropped == 2
     assert only(with_gaps) == only(without)
 
 
-def test_a_difference_without_variance_and_a_single_query() -> None:
+def test_compare_systems_accepts_constant_differences_and_one_query() -> None:
     same = noisy()["a"]
     pair = only({"a": same, "b": SystemValues(same.values[::-1], same.queries)})
     assert (pair.difference, pair.p_randomisation, pair.p_training) == (0, 1, 1)
     assert (pair.wins, pair.ties, pair.losses) == (0, 80, 0)
-    one = system(same.values[0])
-    pair = only({"a": one, "b": one})
+    constant = system(same.values[0])
+    pair = only({"a": constant, "b": constant})
     assert (pair.word, pair.interval, pair.p_holm) == (EQUIVALENT, (0, 0), 1)
-    pair = only({"a": system(same.values[0] + 0.1), "b": one})
+    pair = only({"a": system(same.values[0] + 0.1), "b": constant})
     assert (pair.word, pair.p_training) == (DIFFER, 0)
     assert pair.interval == pytest.approx((0.1, 0.1))
     for seeds in (1, 2):
         values = np.array([[[0.9], [0.8]], [[0.1], [0.2]]])[:, :seeds]
-        pair = only({name: system(own) for name, own in zip("ab", values, strict=True)})
+        pair = only(
+            {name: system(system_values) for name, system_values in zip("ab", values, strict=True)}
+        )
         assert (pair.word, raw(pair), pair.resolvable()) == (UNDECIDED, 1, math.inf)
         assert pair.interval == (-math.inf, math.inf)
 
 
-def test_an_interval_is_around_the_mean_of_folds_and_covers_a_number_or_not() -> None:
+def test_interval_of_is_around_the_mean_of_folds() -> None:
     queries = [(1, "a"), (1, "b"), (1, "c"), (2, "d")]
-    own = SystemValues(np.array([[0.0, 0.3, 0.6, 0.9]]), queries)
-    found = interval_of(own, samples=100)
-    higher = interval_of(SystemValues(own.values + 1, queries), samples=100)
-    assert found.mean == pytest.approx((0.3 + 0.9) / 2)
-    assert higher.spread.queries == pytest.approx(found.spread.queries)  # one fold has one query
-    found = interval_of(system(np.linspace(0.4, 0.6, 100)), samples=2000)
-    assert math.isnan(found.deviation)
-    words = [found.covers(number) for number in (0.5, found.low, found.high, 0.7, 0.3)]
-    assert words == ["covers", "covers", "covers", "below", "above"]
+    folds = SystemValues(np.array([[0.0, 0.3, 0.6, 0.9]]), queries)
+    estimate = interval_of(folds, samples=100)
+    higher = interval_of(SystemValues(folds.values + 1, queries), samples=100)
+    assert estimate.mean == pytest.approx((0.3 + 0.9) / 2)
+    assert higher.standard_error.queries == pytest.approx(
+        estimate.standard_error.queries
+    )  # one fold has one query
+    estimate = interval_of(system(np.linspace(0.4, 0.6, 100)), samples=2000)
+    assert math.isnan(estimate.deviation)
+    answers = [estimate.covers(number) for number in (0.5, estimate.low, estimate.high, 0.7, 0.3)]
+    assert answers == ["covers", "covers", "covers", "below", "above"]
     apart = system(np.array([[0.1, 0.2], [0.9, 1.0]]))  # two seeds
-    found = [interval_of(apart, metric) for metric in ("ndcg@5", "dcg@5")]
-    assert (found[0].low, found[0].high) == (0, 1)
-    assert found[1].low < 0 < 1 < found[1].high
+    estimate = [interval_of(apart, metric) for metric in ("ndcg@5", "dcg@5")]
+    assert (estimate[0].low, estimate[0].high) == (0, 1)
+    assert estimate[1].low < 0 < 1 < estimate[1].high
 
 
 @pytest.mark.parametrize(
     ("key", "value", "remedy"),
     [("margin", 0, "> 0"), ("margin", math.nan, "> 0"), ("alpha", 0.5, "between")],
 )
-def test_settings_that_are_refused(key, value, remedy) -> None:
-    said = refused(lambda: only(noisy(), **{key: value}), ConfigError)
-    assert said.startswith(f"{key}={value}: give ")
-    assert remedy in said
+def test_compare_systems_refuses_settings_out_of_range(key, value, remedy) -> None:
+    message = refused(lambda: only(noisy(), **{key: value}), ConfigError)
+    assert message.startswith(f"{key}={value}: give ")
+    assert remedy in message
 
 
-def test_systems_without_a_query_in_common_are_refused() -> None:
+def test_align_refuses_systems_without_shared_queries() -> None:
     systems = noisy(seeds=1)
     fewer = SystemValues(systems["b"].values[:, :79], systems["b"].queries[:79])
     assert "a and b are measured on different queries" in refused(
@@ -357,7 +373,7 @@ def ndcg_like(
 
 
 def systems_of(values: NDArray[np.float64], folds: int = 1) -> dict[str, SystemValues]:
-    return {f"s{i}": system(own, folds) for i, own in enumerate(values)}
+    return {f"s{i}": system(system_values, folds) for i, system_values in enumerate(values)}
 
 
 def verdicts(
@@ -372,25 +388,28 @@ def verdicts(
         values = ndcg_like(rng, systems, seeds, **more)
         if folds > 1:
             fold = np.arange(QUERIES) * folds // QUERIES
-            own = rng.normal(0, 0.0 if common else 0.05, (systems, seeds, folds))
-            values = values + (own + rng.normal(0, common, (systems, seeds, 1)))[:, :, fold]
+            fold_effects = rng.normal(0, 0.0 if common else 0.05, (systems, seeds, folds))
+            values = (
+                values + (fold_effects + rng.normal(0, common, (systems, seeds, 1)))[:, :, fold]
+            )
         yield [pair.word for pair in compare_systems(systems_of(values, folds), samples=400)]
 
 
 @pytest.mark.slow
-def test_randomisation_test_rejects_at_its_level() -> None:
-    rng, tries = np.random.default_rng(1), 2000
+def test_sign_flip_p_rejects_at_its_level() -> None:
+    rng = np.random.default_rng(1)
+    tries = 2000
     pairs = np.arange(2 * tries).reshape(-1, 2)
     values = np.concatenate([ndcg_like(rng, 2, 1)[:, 0] for _ in range(tries)])
     p = sign_flip_p(values, pairs, samples=999)
     for level in (0.01, 0.05, 0.2):
-        least, most = between(level, tries)
-        assert least <= (p <= level).mean() <= most, level
+        least, largest = between(level, tries)
+        assert least <= (p <= level).mean() <= largest, level
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("systems", "seeds", "how"),
+    ("systems", "seeds", "options"),
     [
         (2, 3, {"seed_sd": 0.1}),
         (2, 1, {"folds": 5}),
@@ -399,18 +418,20 @@ def test_randomisation_test_rejects_at_its_level() -> None:
         (4, 3, {"seed_sd": 0.03}),
     ],
 )
-def test_chance_is_seldom_taken_for_a_difference(systems, seeds, how) -> None:
+def test_compare_systems_seldom_finds_differences_by_chance(systems, seeds, options) -> None:
     """Any wrong word counts, also among six pairs."""
     tries = 250
-    found = verdicts(tries, systems, seeds, **how)
-    wrong = sum(bool({BETTER, WORSE, DIFFER} & set(words)) for words in found)
+    outcomes = verdicts(tries, systems, seeds, **options)
+    wrong = sum(bool({BETTER, WORSE, DIFFER} & set(words_of_try)) for words_of_try in outcomes)
     assert wrong / tries <= between(0.05, tries)[1]
 
 
 @pytest.mark.slow
-def test_equivalence_is_seldom_claimed_at_the_margins_edge() -> None:
+def test_compare_systems_seldom_claims_equivalence_at_the_margin() -> None:
     rng = np.random.default_rng(5)
-    tries, margin, claimed = 500, 0.02, 0
+    tries = 500
+    margin = 0.02
+    claimed = 0
     for _ in range(tries):
         moved = rng.random((2, QUERIES)) < 0.6
         chance = moved * (rng.exponential(0.04, (2, QUERIES)) - 0.04)
@@ -422,19 +443,20 @@ def test_equivalence_is_seldom_claimed_at_the_margins_edge() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "training"), [(2, 0.0), (3, 3.0), (2, 30.0)])
-def test_interval_of_few_seeds_covers_whatever_dominates(seeds, training) -> None:
+def test_interval_of_few_seeds_covers_the_truth_whatever_dominates(seeds, training) -> None:
     """``training`` is the variance that the seeds add, in those that the queries do."""
     rng = np.random.default_rng([10, seeds, int(10 * training)])
-    tries, queries = 500, 40
+    tries = 500
+    queries = 40
     run_sd = (training * 0.2**2 / queries * seeds) ** 0.5
     taste = rng.normal(0, 0.2, (tries, 1, queries))
     runs = rng.normal(0, run_sd, (tries, seeds, 1))
     values = taste + runs + rng.normal(0, 0.03, (tries, seeds, queries))
-    found = [interval_of(system(one), samples=400) for one in values]
-    covered = sum(one.low <= 0 <= one.high for one in found)
+    intervals = [interval_of(system(interval), samples=400) for interval in values]
+    covered = sum(interval.low <= 0 <= interval.high for interval in intervals)
     assert covered / tries >= between(0.95, tries)[0]
     if training == 0:  # as narrow as with one seed
-        widths = [one.high - one.low for one in found]
+        widths = [interval.high - interval.low for interval in intervals]
         assert np.median(widths) < 1.1 * 2 * 2.02 * 0.2 / queries**0.5
 
 
@@ -443,16 +465,21 @@ def test_interval_of_few_seeds_covers_whatever_dominates(seeds, training) -> Non
     ("difficulty", "training", "common"),
     [(0, 0, 0), (0.06, 0, 0), (0, 0.02, 0), (0.06, 0.02, 0), (0.06, 0.02, 0.02)],
 )
-def test_folds_that_differ_in_difficulty(difficulty, training, common) -> None:
+def test_compare_systems_is_valid_on_folds_of_different_difficulty(
+    difficulty, training, common
+) -> None:
     """Methods m and n, three seeds each, and ensembles of their seeds, M and N, one in each fold.
 
     All are equal but for what chance adds, with these standard deviations: ``difficulty`` to a
     fold, ``training`` to a run, ``common`` to the runs of a seed in all folds. The interval of M is
     about these models. With ``-s`` it prints coverage, median width and share of wrong verdicts.
     """
-    tries, fold = 250, np.repeat(np.arange(5), [60, 85, 110, 135, 160])
+    tries = 250
+    fold = np.repeat(np.arange(5), [60, 85, 110, 135, 160])
     rng = np.random.default_rng([11, round(100 * difficulty), round(100 * training)])
-    covered, widths, wrong = {}, {}, {}
+    covered = {}
+    widths = {}
+    wrong = {}
 
     def note(name, low, high, truth=0.0) -> None:
         covered.setdefault(name, []).append(low <= truth <= high)
@@ -461,7 +488,8 @@ def test_folds_that_differ_in_difficulty(difficulty, training, common) -> None:
     for _ in range(tries):
         base = rng.beta(0.7, 0.5, len(fold)) - 0.7 / 1.2
         base += difficulty * stats.zscore(rng.permutation(5))[fold]
-        systems, truth = {}, {"m": 0.0}
+        systems = {}
+        truth = {"m": 0.0}
         for name in "mn":
             taste = rng.exponential(0.1, (2, len(fold))) - 0.1  # of the members, of their ensemble
             runs = rng.normal(0, training, (3, 5)) + rng.normal(0, common, (3, 1))
@@ -472,8 +500,8 @@ def test_folds_that_differ_in_difficulty(difficulty, training, common) -> None:
             systems[name.upper()] = SystemValues(mixed[None], systems[name].queries)
             truth[name.upper()] = runs.mean()
         for name in "mM":
-            one = interval_of(systems[name], samples=400)
-            note(name, one.low, one.high, truth[name])
+            interval_of_mean = interval_of(systems[name], samples=400)
+            note(name, interval_of_mean.low, interval_of_mean.high, truth[name])
         for pair in compare_systems(systems, samples=400):
             name = pair.first + pair.second
             note(name, *pair.interval)
@@ -489,7 +517,7 @@ def test_folds_that_differ_in_difficulty(difficulty, training, common) -> None:
     assert np.median(widths["M"]) < np.median(widths["m"])  # no wider than that of the members
 
 
-def test_many_pairs_can_still_pass_holm() -> None:
+def test_compare_systems_finds_differences_among_many_pairs() -> None:
     rng = np.random.default_rng(0)
     base = rng.random(60)
     levels = {f"s{i}": system(base + 0.2 * i + rng.normal(0, 0.01, 60)) for i in range(16)}

@@ -16,7 +16,6 @@ from orders import table_of
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
 from ltr.tables.budget import RowSearch, add_settings, plan_searches, read_settings, spend_budget
-from ltr.tables.config import table_config
 from ltr.tables.spec import read_table
 from ltr.tables.table import make_table
 
@@ -45,7 +44,7 @@ GOOD = {
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A folder with own configs and two folds of data; the arguments of its table."""
     monkeypatch.setenv("TQDM_DISABLE", "1")
     monkeypatch.chdir(tmp_path)
@@ -55,45 +54,50 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for seed, (fold, split) in enumerate((fold, split) for fold in (1, 2) for split in counts):
         path = tmp_path / f"MQ2008/Fold{fold}/{split}.txt"
         lists = make_lists([5] * counts[split], seed=seed)
-        told = np.repeat(lists.labels[:, None], lists.features.shape[1], axis=1)
-        write_letor(path, replace(lists, features=told.astype(np.float32)))  # easily learnt
-    places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}/out"]
-    return ["table=two", "budget=2", "workers=1", *places]
+        features = np.repeat(lists.labels[:, None], lists.features.shape[1], axis=1)
+        write_letor(path, replace(lists, features=features.astype(np.float32)))  # easily learnt
+    settings = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}/out"]
+    return ["table=two", "budget=2", "workers=1", *settings]
 
 
-def planned(arguments: list[str]) -> dict[tuple[str, int | None], RowSearch]:
-    table, order = read_table("two"), table_config(table_of(arguments))
-    return {one.place: one for one in plan_searches(table, order, Path("out").absolute())}
+def plan_by_cell(arguments: list[str]) -> dict[tuple[str, int | None], RowSearch]:
+    options = table_of(arguments)
+    return {
+        search.cell: search
+        for search in plan_searches(read_table("two"), options, Path("out").absolute())
+    }
 
 
 @pytest.mark.slow
-def test_a_row_is_searched_but_not_in_what_makes_it_that_row(here: list[str]) -> None:
-    found = planned(here)
-    assert list(found) == [(row, fold) for row in ("RankSVM", "wide") for fold in (1, 2)]
-    space = found["RankSVM", 1].search.space
+def test_plan_searches_leaves_out_keys_that_define_the_row(arguments: list[str]) -> None:
+    searches = plan_by_cell(arguments)
+    assert list(searches) == [(row, fold) for row in ("RankSVM", "wide") for fold in (1, 2)]
+    space = searches["RankSVM", 1].search.space
     assert set(space) == {"optimizer.lr", "batch_size", "loss.squared", "optimizer.weight_decay"}
-    assert found["RankSVM", 1].search.default("optimizer.lr") == 1e-12  # set, and searched
-    named = found["wide", 1].search
-    assert {"batch_size", "l2", "loss.pair_weight"} <= set(named.space)
-    assert "optimizer.weight_decay" not in named.space
-    assert named.default("batch_size") == 8  # its first trial
-    given = planned([*here, "optimizer.lr=0.1", "space.l2=[float,0.1,1]"])["RankSVM", 1].search
-    assert "optimizer.lr" not in given.space
-    assert str(given.space["l2"]) == "[float,0.1,1.0]"
-    assert len({one.known for one in found.values()}) == 4
+    assert searches["RankSVM", 1].search.default("optimizer.lr") == 1e-12  # set, and searched
+    wide = searches["wide", 1].search
+    assert {"batch_size", "l2", "loss.pair_weight"} <= set(wide.space)
+    assert "optimizer.weight_decay" not in wide.space
+    assert wide.default("batch_size") == 8  # its first trial
+    changed = plan_by_cell([*arguments, "optimizer.lr=0.1", "space.l2=[float,0.1,1]"])[
+        "RankSVM", 1
+    ].search
+    assert "optimizer.lr" not in changed.space
+    assert str(changed.space["l2"]) == "[float,0.1,1.0]"
+    assert len({search.identity for search in searches.values()}) == 4
 
 
 @pytest.mark.slow
-def test_settings_of_another_search_are_not_taken(here: list[str]) -> None:
-    one = planned(here)["RankSVM", 2]
-    good = {**GOOD, "search": one.known}
+def test_row_search_accepts_only_its_own_results(arguments: list[str]) -> None:
+    search = plan_by_cell(arguments)["RankSVM", 2]
+    good = {**GOOD, "search": search.identity}
     path = Path("configs/found/x.yaml")
-    add_settings(path, "python scripts/table.py", {one.place: good, ("a: row", None): good})
-    assert read_settings(path) == {one.place: good, ("a: row", None): good}
-    assert one.accepts(good)
-    assert not one.accepts({**good, "trials": 3})
-    other = planned([*here, "epochs=3"])["RankSVM", 2]
-    assert not other.accepts(good)
+    add_settings(path, "python scripts/table.py", {search.cell: good, ("a: row", None): good})
+    assert read_settings(path) == {search.cell: good, ("a: row", None): good}
+    assert search.accepts(good)
+    assert not search.accepts({**good, "trials": 3})
+    longer = plan_by_cell([*arguments, "epochs=3"])["RankSVM", 2]
+    assert not longer.accepts(good)
     for text in ("- 1", "a: {x: {}}", "a: b", "{"):
         path.write_text(text)
         with pytest.raises(ConfigError, match="move it away"):
@@ -101,23 +105,25 @@ def test_settings_of_another_search_are_not_taken(here: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_found_is_what_runs_and_is_searched_once(here, monkeypatch, capsys) -> None:
-    here = [*here, "rows=RankSVM"]
+def test_make_table_trains_the_found_settings_and_searches_once(
+    arguments, monkeypatch, capsys
+) -> None:
+    arguments = [*arguments, "rows=RankSVM"]
     monkeypatch.setattr("ltr.tables.table.interval_plot", lambda *args: "")
-    assert make_table(table_of(here))
-    said = capsys.readouterr().out
-    assert "configs/found/two_mq2008_budget-2.yaml" in said
+    assert make_table(table_of(arguments))
+    output = capsys.readouterr().out
+    assert "configs/found/two_mq2008_budget-2.yaml" in output
     (path,) = Path("configs/found").glob("*.yaml")
-    found = read_settings(path)
-    assert set(found) == {("RankSVM", 1), ("RankSVM", 2)}
-    mean = sum(one["value"] for one in found.values()) / 2
-    assert re.search(rf"^RankSVM .* {mean:.4f} ± ", said, re.MULTILINE)  # crossfit beside test
-    for (_, fold), one in found.items():
+    results = read_settings(path)
+    assert set(results) == {("RankSVM", 1), ("RankSVM", 2)}
+    mean = sum(result["value"] for result in results.values()) / 2
+    assert re.search(rf"^RankSVM .* {mean:.4f} ± ", output, re.MULTILINE)  # crossfit beside test
+    for (_, fold), result in results.items():
         (folder,) = Path("out/runs").glob(f"ranksvm-mq2008-fold{fold}-*")
-        assert one["settings"]
-        assert set(one["settings"]) <= set(RunFolder(folder).overrides)
-        assert RunFolder(folder).results.get("crossfit") == pytest.approx(one["value"])
-        assert one["trials"] == 2
+        assert result["settings"]
+        assert set(result["settings"]) <= set(RunFolder(folder).overrides)
+        assert RunFolder(folder).results.get("crossfit") == pytest.approx(result["value"])
+        assert result["trials"] == 2
         (database,) = Path("out/search").glob(f"two-ranksvm-mq2008-fold{fold}-*/search.db")
         study = optuna.load_study(study_name=database.parent.name, storage=f"sqlite:///{database}")
         read = {key for key in study.user_attrs["search"] if key.startswith("fold ")}
@@ -127,14 +133,15 @@ def test_what_is_found_is_what_runs_and_is_searched_once(here, monkeypatch, caps
         raise AssertionError("searched again")
 
     monkeypatch.setattr("ltr.tables.budget.search_job", searched)
-    table, order = read_table("two").only(["RankSVM"]), table_config(table_of(here))
+    table = read_table("two").select_rows(["RankSVM"])
+    options = table_of(arguments)
     path.unlink()  # killed before it was written: what the searches left is taken
-    budget = spend_budget(table, order, Path("out").absolute())
+    budget = spend_budget(table, options, Path("out").absolute())
     assert budget is not None
-    assert budget.best == read_settings(path) == found
+    assert budget.results == read_settings(path) == results
     shutil.rmtree("out")  # another machine, whose code has changed
-    add_settings(path, "x", {place: {**one, "code": "other"} for place, one in found.items()})
+    add_settings(path, "x", {cell: {**result, "code": "other"} for cell, result in results.items()})
     capsys.readouterr()
-    budget = spend_budget(table, order, Path("out").absolute())
+    budget = spend_budget(table, options, Path("out").absolute())
     assert budget is not None
-    assert budget.settings == {place: one["settings"] for place, one in found.items()}
+    assert budget.settings == {cell: result["settings"] for cell, result in results.items()}

@@ -38,15 +38,15 @@ def in_parallel(small: list[str]) -> list[str]:
     return [item for item in small if not item.startswith("workers=")] + PARALLEL
 
 
-def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Path) -> None:
+def test_table_command_makes_a_table_once(small: list[str], tmp_path: Path) -> None:
     first = run(*small)
     assert first.returncode == 0, first.stderr
     assert "1 runs, 1 to do" in first.stderr
-    said = r"^1 of 1  BCE, seed 1  ndcg@\d+ 0\.\d{4} on vali$"
-    assert re.search(said, first.stderr, re.MULTILINE)
+    pattern = r"^1 of 1  BCE, seed 1  ndcg@\d+ 0\.\d{4} on vali$"
+    assert re.search(pattern, first.stderr, re.MULTILINE)
     assert re.search(r"^lists +train \d+, vali \d+, test \d+$", first.stdout, re.MULTILINE)
-    for part in ("paper: empty list = 1", "letor4: empty list = 0", "1 of 1 runs"):
-        assert part in first.stdout
+    for expected in ("paper: empty list = 1", "letor4: empty list = 0", "1 of 1 runs"):
+        assert expected in first.stdout
     (folder,) = (tmp_path / "out/tables").iterdir()
     assert re.match("ranknet_report_letor_.*rows-BCE", folder.name)  # what was asked beyond it
     assert f"kept in {folder} " in first.stdout
@@ -55,17 +55,18 @@ def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Pa
     test = RunFolder(Path(runs["run"][0])).results["test"]["ndcg@15"]
     assert runs["paper ndcg@15"][0] == pytest.approx(test, abs=1e-12)
     assert f"{test:.4f}" in first.stdout
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.pt")}
-    again = run(*small)
-    assert "1 runs, 0 to do\n" in again.stderr
-    assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert again.stdout == first.stdout
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.pt")}
+    repeated = run(*small)
+    assert "1 runs, 0 to do\n" in repeated.stderr
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert repeated.stdout == first.stdout
 
 
-def test_a_stopped_table_goes_on(small: list[str], tmp_path: Path) -> None:
+def test_table_command_continues_after_a_stop(small: list[str], tmp_path: Path) -> None:
     out = tmp_path / "o'neil & müller #1"  # signs that Hydra reads otherwise
     small = [*small, "epochs=60", f"output_dir={out}"]
-    process, runs = started(*small), out / "runs"
+    process = started(*small)
+    runs = out / "runs"
     wait_for(lambda: list(runs.glob("bce*/last.pt")), process)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate()
@@ -104,15 +105,14 @@ def own_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return write
 
 
-def test_the_run_of_a_killed_worker_goes_on_outlives_its_table_and_is_done_once(
-    small, tmp_path, own_loss
-) -> None:
+def test_table_command_does_the_run_of_a_killed_worker_once(small, tmp_path, own_loss) -> None:
     loss = own_loss(
         "(HERE / 'killed').exists() or ((HERE / 'killed').touch(), os.kill(os.getpid(), 9))\n"
         "        (HERE / 'pid').write_text(str(os.getpid()))\n"
         "        while not (HERE / 'go').exists(): time.sleep(0.02)"
     )
-    small, pid = [*small, loss], tmp_path / "pid"
+    small = [*small, loss]
+    pid = tmp_path / "pid"
     first = started(*in_parallel(small))
     try:
         wait_for(pid.is_file, first)
@@ -139,8 +139,9 @@ def test_the_run_of_a_killed_worker_goes_on_outlives_its_table_and_is_done_once(
     assert log.count("resumed") <= 1  # of the killed worker, before its first step
 
 
-def test_two_launches_that_finish_nothing_end_the_table(tmp_path, monkeypatch) -> None:
-    runs, launched = planned(tmp_path, seeds=[1, 2]), []
+def test_execute_ends_after_two_launches_that_finish_nothing(tmp_path, monkeypatch) -> None:
+    runs = planned(tmp_path, seeds=[1, 2])
+    launched = []
 
     def killed(*_: object) -> None:
         launched.append(len(yaml.safe_load((tmp_path / "jobs.yaml").read_text())))
@@ -153,56 +154,62 @@ def test_two_launches_that_finish_nothing_end_the_table(tmp_path, monkeypatch) -
     assert launched == [2, 2, 1, 1]
 
 
-def test_jobs_are_those_of_this_process_whatever_another_one_writes(tmp_path, monkeypatch) -> None:
+def test_execute_ignores_jobs_that_another_process_writes(tmp_path, monkeypatch) -> None:
     (run,) = planned(tmp_path)
-    others = yaml.safe_dump([["epochs=0", "hydra.sweep.subdir=another"]])
+    other_jobs = yaml.safe_dump([["epochs=0", "hydra.sweep.subdir=another"]])
 
     def overwritten(path: Path, text: str) -> None:
-        path.write_text(others if path.name == "jobs.yaml" else text)
+        path.write_text(other_jobs if path.name == "jobs.yaml" else text)
 
     monkeypatch.setattr("ltr.tables.runs.atomic_write", overwritten)
     assert execute([run], tmp_path / "jobs.yaml", Workers()) == {}
     assert run.done
 
 
-def test_a_failed_run_is_named_and_the_others_are_done(small: list[str], tmp_path: Path) -> None:
-    done = run(*small, "rows=BCE,untrained", "optimizer=sgd", "optimizer.lr=1e30", "epochs=3")
-    assert done.returncode == 1
-    assert "bce-letor" in done.stderr
-    assert "not finite" in done.stderr
-    assert "1 of 2  BCE, seed 1  failed: " in done.stderr
-    assert "1 of 2 runs" in done.stdout
+def test_table_command_names_a_failed_run_and_does_the_others(
+    small: list[str], tmp_path: Path
+) -> None:
+    process = run(*small, "rows=BCE,untrained", "optimizer=sgd", "optimizer.lr=1e30", "epochs=3")
+    assert process.returncode == 1
+    assert "bce-letor" in process.stderr
+    assert "not finite" in process.stderr
+    assert "1 of 2  BCE, seed 1  failed: " in process.stderr
+    assert "1 of 2 runs" in process.stdout
 
 
 def planned(tmp_path: Path, *more: str, seeds: Sequence[int] = (1,)) -> list[Run]:
-    given = [*write_data(tmp_path), "model.hidden_sizes=[4]", "epochs=1", *more]
-    return plan(read_table("ranknet_report").only(["BCE"]), given, seeds, tmp_path / "out")
+    overrides = [*write_data(tmp_path), "model.hidden_sizes=[4]", "epochs=1", *more]
+    return plan(
+        read_table("ranknet_report").select_rows(["BCE"]), overrides, seeds, tmp_path / "out"
+    )
 
 
-def test_code_that_changed_is_said_and_its_run_found_again(tmp_path: Path, own_loss) -> None:
+def test_execute_reports_changed_code_and_finds_the_run_again(tmp_path: Path, own_loss) -> None:
     loss = own_loss("pass")
     (run,) = planned(tmp_path, loss)
     own_loss("time.sleep(0)")
     ((folder, reason),) = execute([run], tmp_path / "jobs.yaml", Workers()).items()
     assert folder == run.folder
     assert "give the same command again" in reason
-    (again,) = planned(tmp_path, loss)
-    assert again.known != run.known
-    assert (again.folder, again.done) == (run.folder, True)
+    (planned_later,) = planned(tmp_path, loss)
+    assert planned_later.identity != run.identity
+    assert (planned_later.folder, planned_later.done) == (run.folder, True)
 
 
-def test_a_run_goes_on_where_its_data_lie_now(tmp_path: Path, own_loss) -> None:
-    given = [own_loss("pass"), "device=cpu", "threads=1"]
-    (begun,) = planned(tmp_path, *given)
-    assert execute([begun], tmp_path / "jobs.yaml", Workers()) == {}
-    (begun.folder / "results.json").unlink()
+def test_execute_resumes_a_run_whose_data_were_moved(tmp_path: Path, own_loss) -> None:
+    overrides = [own_loss("pass"), "device=cpu", "threads=1"]
+    (started_run,) = planned(tmp_path, *overrides)
+    assert execute([started_run], tmp_path / "jobs.yaml", Workers()) == {}
+    (started_run.folder / "results.json").unlink()
     moved = tmp_path / "other#place"
     moved.mkdir()
     (tmp_path / "mine").rename(moved / "mine")
-    spec = read_table("ranknet_report").only(["BCE"])
-    settings = [item for item in begun.overrides if not item.startswith("seed=")]
-    (again,) = plan(spec, [*settings, f"data_dir={moved}"], [1], tmp_path / "out")
-    assert again.folder == begun.folder
-    assert execute([again], tmp_path / "jobs.yaml", Workers(extra=["evaluation_items=99"])) == {}
-    assert "resumed" in (begun.folder / "train.log").read_text()
-    assert RunFolder(begun.folder).results["seed"] == 1
+    spec = read_table("ranknet_report").select_rows(["BCE"])
+    settings = [item for item in started_run.overrides if not item.startswith("seed=")]
+    (continued,) = plan(spec, [*settings, f"data_dir={moved}"], [1], tmp_path / "out")
+    assert continued.folder == started_run.folder
+    assert (
+        execute([continued], tmp_path / "jobs.yaml", Workers(extra=["evaluation_items=99"])) == {}
+    )
+    assert "resumed" in (started_run.folder / "train.log").read_text()
+    assert RunFolder(started_run.folder).results["seed"] == 1

@@ -65,7 +65,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
-def test_the_page_in_a_browser_fits_it_and_a_click_on_a_head_sorts(tmp_path: Path) -> None:
+def test_page_fits_a_browser_and_sorts_by_a_click(tmp_path: Path) -> None:
     texts = ["+0.5 ± 0.1", "-0.2", "+12.5*", "gone", "+1,200", "-0.2", "+3 of 9", "", "<9e-3"]
     rows = [(f"System {i}", text, *["0.1 to 0.2"] * 6) for i, text in enumerate(texts, 4)]
     block = Block("numbers", "all", ("", "map", *["interval"] * 6), tuple(rows))
@@ -75,13 +75,15 @@ def test_the_page_in_a_browser_fits_it_and_a_click_on_a_head_sorts(tmp_path: Pat
         details=[("Rows", pd.DataFrame({"c": ["x" * 300]}))],
     )  # fmt: skip
     (tmp_path / "table.html").write_text(page(report))
-    said, asked, orders = list[Any](), list[str](), []
+    messages = list[Any]()
+    requests = list[str]()
+    orders = []
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM)
         shown = browser.new_page()
         for event in ("console", "pageerror"):
-            shown.on(event, lambda what: said.append(what))
-        shown.on("request", lambda request: asked.append(request.url))
+            shown.on(event, lambda message: messages.append(message))
+        shown.on("request", lambda request: requests.append(request.url))
         for width in (1250, 380):  # a desktop's and a phone's
             shown.set_viewport_size({"width": width, "height": 800})
             shown.goto((tmp_path / "table.html").as_uri())
@@ -93,19 +95,19 @@ def test_the_page_in_a_browser_fits_it_and_a_click_on_a_head_sorts(tmp_path: Pat
             names = shown.locator("tbody").first.locator("th").all_text_contents()
             orders.append(([int(n.split()[1]) for n in names], head.get_attribute("aria-sort")))
         browser.close()
-    before = [*range(4, 13)]
+    unsorted = [*range(4, 13)]
     assert orders == [
         ([8, 6, 10, 4, 12, 5, 9, 7, 11], "descending"),  # equal ones as before
         ([5, 9, 12, 4, 10, 6, 8, 7, 11], "ascending"),
-        (before, None),
-        (before, "ascending"),
-        (before[::-1], "descending"),
+        (unsorted, None),
+        (unsorted, "ascending"),
+        (unsorted[::-1], "descending"),
     ]
-    assert (said, {*asked}) == ([], {(tmp_path / "table.html").as_uri()})
+    assert (messages, {*requests}) == ([], {(tmp_path / "table.html").as_uri()})
 
 
 @pytest.mark.slow
-def test_the_page_is_whole_loads_nothing_and_has_plots(table: Path) -> None:
+def test_page_is_valid_loads_nothing_and_has_plots(table: Path) -> None:
     text = (table / "table.html").read_text()
     page = Checked(text)
     assert {"link", "iframe", "object", "base"} & set(page.tags) == set()
@@ -114,7 +116,8 @@ def test_the_page_is_whole_loads_nothing_and_has_plots(table: Path) -> None:
     (policy,) = [value for value in page.values("content") if value.startswith("default-src")]
     assert policy.startswith("default-src 'none'")
     assert policy.endswith(f"script-src 'sha256-{digest}'")
-    addresses, ids = page.values("src", "href"), page.values("id")
+    addresses = page.values("src", "href")
+    ids = page.values("id")
     (drawing,) = [value for value in addresses if value[0] != "#"]
     assert {value[1:] for value in addresses if value[0] == "#"} <= set(ids)
     kind, _, picture = drawing.partition(",")
@@ -128,24 +131,24 @@ def test_the_page_is_whole_loads_nothing_and_has_plots(table: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_csv_has_every_number_in_full(table: Path) -> None:
-    found, runs = (pd.read_csv(table / f"{name}.csv") for name in ("table", "runs"))
-    assert list(dict.fromkeys(found["row"])) == ["RankNet", "BCE", "RankSVM linear L2 0.01"]
-    for line in found.to_dict("records"):
-        own = runs.loc[runs["row"] == line["row"], f"{line['convention']} {line['metric']}"]
-        assert line["ours"] == pytest.approx(own.mean(), abs=1e-12)
-        assert line["deviation"] == pytest.approx(own.std(), abs=1e-12)
-    judged = found[(found["convention"] == "paper") & (found["metric"] == "ndcg@15")]
+def test_report_writes_every_number_in_full(table: Path) -> None:
+    numbers, runs = (pd.read_csv(table / f"{name}.csv") for name in ("table", "runs"))
+    assert list(dict.fromkeys(numbers["row"])) == ["RankNet", "BCE", "RankSVM linear L2 0.01"]
+    for line in numbers.to_dict("records"):
+        run_values = runs.loc[runs["row"] == line["row"], f"{line['convention']} {line['metric']}"]
+        assert line["ours"] == pytest.approx(run_values.mean(), abs=1e-12)
+        assert line["deviation"] == pytest.approx(run_values.std(), abs=1e-12)
+    judged = numbers[(numbers["convention"] == "paper") & (numbers["metric"] == "ndcg@15")]
     assert judged["ours"].between(judged["low"], judged["high"]).all()
-    words = judged.set_index("row")["verdict"]
-    assert pd.isna(words["RankNet"])
-    assert set(words.drop("RankNet")) <= set(WORDS)
-    before = {path.name: path.read_bytes() for path in table.glob("table.*")}
+    verdicts = judged.set_index("row")["verdict"]
+    assert pd.isna(verdicts["RankNet"])
+    assert set(verdicts.drop("RankNet")) <= set(WORDS)
+    contents = {path.name: path.read_bytes() for path in table.glob("table.*")}
     assert made(table.parents[2]) == table  # the same runs, the same files
-    assert {path.name: path.read_bytes() for path in table.glob("table.*")} == before
+    assert {path.name: path.read_bytes() for path in table.glob("table.*")} == contents
 
 
-def test_names_are_escaped_in_every_form() -> None:
+def test_renderers_escape_names() -> None:
     block = Block(EVIL, EVIL, ("", EVIL), ((EVIL, EVIL),))
     details = [(EVIL, pd.DataFrame({EVIL: [EVIL]}))]
     evil = Report("evil", EVIL, EVIL, ((EVIL, EVIL),), (block,))
@@ -170,15 +173,15 @@ def test_names_are_escaped_in_every_form() -> None:
     assert latex_text("0.5 ± 0.1") == r"0.5 $\pm$ 0.1"
 
 
-def test_verdicts_have_colours_and_a_drawing_is_the_same_again() -> None:
+def test_page_colours_every_verdict_and_interval_plot_repeats() -> None:
     style = page(Report("plain", "Plain", "make", (), ()))
-    for word in WORDS:
-        assert len(re.findall(rf"--{word}: #[0-9a-f]{{6}};", style)) == 3  # light, dark, print
-        assert f"td.{word}" in style
+    for verdict in WORDS:
+        assert len(re.findall(rf"--{verdict}: #[0-9a-f]{{6}};", style)) == 3  # light, dark, print
+        assert f"td.{verdict}" in style
     assert len({interval_plot({"map": LINES}, "a") for _ in range(2)}) == 1
 
 
-def test_details_have_numbers_to_four_digits_and_nothing_for_nan() -> None:
+def test_page_shows_details_with_four_digits_and_nothing_for_nan() -> None:
     frame = pd.DataFrame({"seed": [1], "lr": [0.0000301], "map": [float("nan")]})
     html = Checked(page(Report("plain", "Plain", "make", (), (), details=[("Runs", frame)])))
     assert "3.01e-05" in html.text

@@ -13,7 +13,7 @@ from conftest import compose, make_lists, write_letor
 from folders import refused
 from made_table import train_here
 from omegaconf import OmegaConf
-from orders import comparison_of, table_of
+from orders import comparison_of, recommendation_of, table_of
 from runs import identity, run
 
 from ltr.analysis.compare import compare
@@ -179,7 +179,7 @@ def test_a_table_shows_vali_and_recommend_chooses_on_it(shop, order, tmp_path, c
     (page,) = (tmp_path / "out" / "tables").glob("*/table.csv")
     assert pd.read_csv(page)["split"].unique().tolist() == ["vali"]
 
-    said = recommend(typed("recommend", [*order, *shop[:2], f"output={tmp_path}/best"]))
+    said = recommend(recommendation_of([*order, *shop[:2], f"output={tmp_path}/best"]))
     assert "vali ndcg@5" in said.replace("crossfit vali ndcg@5", "")
     assert "test ndcg@5" not in said
     assert "no test split: these values are of vali" in said
@@ -193,7 +193,7 @@ def test_folds_with_and_without_test_are_refused(command, order, tmp_path) -> No
         write(tmp_path / f"mixed/Fold{fold}", *splits)
     words = [*order, "dataset=letor", "dataset.folder=mixed", "dataset.folds=2"]
     made = make_table if command == "table" else recommend
-    said = refused(lambda: made(typed(command, words)), ConfigError)
+    said = refused(lambda: call_command(made, typed(command, words)), ConfigError)
     assert "fold 1, seed 1 has a test split" in said
     assert "fold 2, seed 1 has none" in said
     assert not (tmp_path / "out" / "runs").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ltr.analysis.style import GREY, settle_layout
+from ltr.analysis.style import GREY, freeze_layout
 from ltr.atomic import write_frame
 
 _CAPTION_SIZE, _LINE = 7.5, 0.135  # points; inches
@@ -42,7 +42,7 @@ def save(name: str, figure: Figure, data: pd.DataFrame, text: str) -> None:
     """
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "outputs/figures")
     folder.mkdir(parents=True, exist_ok=True)
-    settle_layout(figure)
+    freeze_layout(figure)
     figure.savefig(folder / f"{name}.png", dpi=200, metadata={"Software": None})
     figure.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})
     write_frame(folder / f"{name}.csv", data)

@@ -3,16 +3,17 @@
 import math
 import shlex
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from ltr.analysis.report import FORMS, NO_TEST, Block, Report, terminal
-from ltr.analysis.systems import OfQueries, runs_frame, side_by_side, values_of
+from ltr.analysis.report import NOT_A_TEST, RENDERERS, Block, Report, terminal
+from ltr.analysis.systems import QueryValues, arrange_runs, join_folds, system_values
 from ltr.analysis.values import SystemValues, align
 from ltr.analysis.verdicts import (
     COVERS,
@@ -20,12 +21,14 @@ from ltr.analysis.verdicts import (
     SystemInterval,
     compare_systems,
     interval_of,
-    leaders,
     rule,
-)  # fmt: skip
+    significant_best,
+)
+from ltr.arrays import Doubles
 from ltr.atomic import atomic_write, make_folder, safe_cell, write_frame
 from ltr.console.configs import files_of, own_keys
-from ltr.console.keys import number, text, texts, whole
+from ltr.console.keys import as_list
+from ltr.console.options import at_least
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.run_folder import (
     NO_TEST_SPLIT,
@@ -37,6 +40,49 @@ from ltr.experiment.run_folder import (
 from ltr.knobs import levels_for
 
 
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """The options of ``ltr compare``; ``configs/compare.yaml`` explains them."""
+
+    runs: tuple[str, ...]
+    metric: str | None
+    margin: float
+    alpha: float
+    baseline: str | None
+    published: float | None
+    samples: int = at_least(100)
+    seed: int = at_least(0)
+    write: str | None
+    scores: Any  # None, FILE, [FILE], {NAME: FILE} or {NAME: [FILE, FILE]}
+    data: Any  # None, FILE or [FILE, FILE]
+    qrels: Any  # None, FILE or [FILE, FILE]
+    data_dir: str | None
+    cache_dir: str | None
+    metrics_as: Any = None  # name of a convention -> its keys
+
+    @property
+    def label_files(self) -> list[str]:
+        """The files of ``qrels`` or else ``data``, one for each fold."""
+        return as_list(self.data if self.qrels is None else self.qrels)
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """``data_dir`` and ``cache_dir``, if they are given."""
+        folders = {"data_dir": self.data_dir, "cache_dir": self.cache_dir}
+        return {key: folder for key, folder in folders.items() if folder is not None}
+
+    def arguments(self) -> list[str]:
+        """Return the arguments that the report depends on, as on a command line."""
+        unrecorded = ("runs", "write", "data_dir", "cache_dir", "metrics_as")
+        arguments = list(self.runs)
+        for key, default in own_keys("compare").items():
+            if key not in unrecorded and getattr(self, key) != default:
+                arguments.append(f"{key}={getattr(self, key)}")
+        if self.metrics_as:
+            arguments.append(f"metrics_as={','.join(self.metrics_as)}")
+        return arguments
+
+
 class Findings(NamedTuple):
     """The result of a comparison: a report, the interval of each system, all pairs, the split."""
 
@@ -46,138 +92,121 @@ class Findings(NamedTuple):
     split: str  # the split that the runs are measured on
 
 
-def compare(cfg: DictConfig) -> str:
-    """Compare the runs that ``cfg`` names, write the files that it asks for, and return the report.
+class _Measurements(NamedTuple):
+    """The values of the systems, and what they were measured on."""
+
+    values: dict[str, SystemValues]  # by system
+    data: str  # name of the data set, or of the files
+    folds: Sequence[str]  # their names
+    convention: str  # in words
+    split: str = "test"
+    crossfit: Mapping[str, float] = {}  # by system; only of runs that are measured on vali
+
+
+def compare(options: CompareOptions) -> str:
+    """Compare runs, write the files that ``options`` name, and return the report as text.
 
     Raises:
         ConfigError, DataError: one line that says what to correct.
     """
-    _take_files_as_scores(cfg)
-    paths = texts(cfg, "runs")
-    if not paths and (cfg.scores is None or (cfg.data is None) == (cfg.qrels is None)):
+    options = _take_files_as_scores(options)
+    if not options.runs and (
+        options.scores is None or (options.data is None) == (options.qrels is None)
+    ):
         raise ConfigError(
             "give run folders, or folders that hold runs, such as outputs/<sweep>; or scores= "
             "with data= (LETOR text) or qrels= (for runs of TREC); see --help"
         )
-    runs, unfinished = find_runs(paths)
-    found = findings_of(runs, cfg)
-    parts = [terminal(found.report)]
+    runs, unfinished = find_runs(options.runs)
+    findings = compare_runs(runs, options)
+    paragraphs = [terminal(findings.report)]
     if unfinished:
-        parts.append(f"not finished, left out: {', '.join(map(str, unfinished))}\n")
-    if cfg.write is None:
-        parts.append("write=FOLDER keeps this and has the p of every test; write=FILE "
-                     "that ends in .tex, .md, .html or .csv writes that alone")  # fmt: skip
+        paragraphs.append(f"not finished, left out: {', '.join(map(str, unfinished))}\n")
+    if options.write is None:
+        paragraphs.append(
+            "write=FOLDER keeps this and has the p of every test; write=FILE "
+            "that ends in .tex, .md, .html or .csv writes that alone"
+        )
     else:
-        parts.append(f"kept in {_write(found, Path(str(cfg.write)))}")
-    return "\n".join(parts)
+        paragraphs.append(f"kept in {_write_findings(findings, Path(options.write))}")
+    return "\n".join(paragraphs)
 
 
-def _write(found: Findings, place: Path) -> str:
-    """Write one file if ``place`` ends in .html, .md, .tex or .csv, else a folder; return where."""
-    table = frame(found.pairs).assign(split=found.split)
-    if place.suffix not in {*FORMS, ".csv"}:
-        return f"{place} ({', '.join(found.report.write(place, 'compare', {'compare': table}))})"
-    make_folder("write", place.parent)
-    if place.suffix == ".csv":
-        write_frame(place, table)
+def _write_findings(findings: Findings, target: Path) -> str:
+    """Write one file if ``target`` ends in .html, .md, .tex or .csv, else a folder.
+
+    Return what was written, in words.
+    """
+    table = pairs_frame(findings.pairs).assign(split=findings.split)
+    if target.suffix not in {*RENDERERS, ".csv"}:
+        files = findings.report.write(target, "compare", {"compare": table})
+        return f"{target} ({', '.join(files)})"
+    make_folder("write", target.parent)
+    if target.suffix == ".csv":
+        write_frame(target, table)
     else:
-        atomic_write(place, FORMS[place.suffix](found.report))
-    return str(place)
+        atomic_write(target, RENDERERS[target.suffix](findings.report))
+    return str(target)
 
 
-def _none_first(seed: int | None) -> tuple[bool, int]:
-    """Return a key to sort seeds by; None (an ensemble of several seeds) comes first."""
-    return seed is not None, seed or 0
-
-
-def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
-    """Compare ``runs``, and the files of scores in ``cfg``, with the settings in ``cfg``.
+def compare_runs(runs: Sequence[RunFolder], options: CompareOptions) -> Findings:
+    """Compare ``runs`` and the files of scores in ``options``.
 
     Raises:
         ConfigError, DataError: a setting is wrong, or the runs cannot be compared.
     """
-    metric = _metric(runs, cfg)
-    scores = _scores(cfg)
+    metric = _choose_metric(runs, options.metric)
+    score_files = _score_files(options.scores)
     if runs:
-        if cfg.get("metrics_as"):
-            raise ConfigError("metrics_as: scores are measured as the runs were; leave it out")
-        cells = runs_frame(runs, metric)
-        groups = {str(name): of.droplevel(0) for name, of in cells.groupby(level=0, sort=False)}
-        measure = partial(_remeasured, metric=metric, cfg=cfg)
-        values = {name: values_of(of, metric, measure) for name, of in groups.items()}
-        folds = [str(fold) for fold in cells if fold]
-        data = str(runs[0].results["dataset"])
-        convention = runs[0].convention[1]
-        for name, files in scores.items():
-            if name in values:
-                raise ConfigError(f"scores: {name} is a system of the runs: give it another name")
-            values[name] = _measured(cells.iloc[0], name, files, metric, cfg)
+        measured = _measure_runs(runs, score_files, metric, options)
     else:
-        files = texts(cfg, "data" if cfg.qrels is None else "qrels")
-        data = ", ".join(files)
-        folds = [f"fold {number}" for number, _ in enumerate(files, 1)] if files[1:] else []
-        values, convention = _measured_alone(scores, folds or [""], metric, cfg)
-    draws: Any = {
-        "seed": whole(cfg, "seed", least=0),
-        "samples": whole(cfg, "samples", least=100),
-        "alpha": number(cfg, "alpha"),
+        measured = _measure_files(score_files, metric, options)
+    draws: Any = {"seed": options.seed, "samples": options.samples, "alpha": options.alpha}
+    baseline = _find_baseline(options.baseline, list(measured.values))
+    pairs = compare_systems(measured.values, margin=options.margin, baseline=baseline, **draws)
+    systems = {
+        name: interval_of(values, metric, **draws) for name, values in measured.values.items()
     }
-    margin, baseline = number(cfg, "margin"), text(cfg, "baseline")
-    if baseline is not None and baseline not in values:
-        alike = [name for name in values if baseline in name]
-        if len(alike) != 1:
-            raise ConfigError(f"baseline={baseline}: choose one of {' | '.join(values)}")
-        baseline = alike[0]
-    pairs = compare_systems(values, margin=margin, baseline=baseline, **draws)
-    systems = {name: interval_of(of, metric, **draws) for name, of in values.items()}
-    aligned = align(values)
-    where = f" of {len(folds)} folds" if len(folds) > 1 else "".join(f", {f}" for f in folds)
-    places = "runs", "write", "data_dir", "cache_dir", "metrics_as"
-    changed = [
-        f"{key}={cfg[key]}"
-        for key, usual in own_keys("compare").items()
-        if key not in places and cfg[key] != usual
-    ]
-    if cfg.get("metrics_as"):
-        changed.append(f"metrics_as={','.join(cfg.metrics_as)}")
-    words = [*texts(cfg, "runs"), *changed]
-    notes = _notes(systems, pairs, None if cfg.published is None else number(cfg, "published"))
-    split, worth = runs[0].split if runs else "test", dict[str, float]()
-    if split == "vali":
-        notes.insert(0, f"{NO_TEST_SPLIT}; {NO_TEST_VERDICT}")
-        if cfg.published is not None:
-            notes.insert(1, f"published={cfg.published} is compared with values of vali")
-        worth = {name: _crossfit(of, metric) for name, of in groups.items()}
-    if aligned.dropped:
-        notes.append(
-            f"{aligned.dropped} queries that the convention skips, or that a file lacks, are "
-            "left out"
-        )
+    facts = _facts([run.results for run in runs]) if runs else []
+    facts += [("scores", f"{name} of {', '.join(files)}") for name, files in score_files.items()]
+    aligned = align(measured.values)
+    queries = f"{aligned.queries:,} queries{_describe_folds(measured.folds)}"
     report = Report(
         name="compare",
-        title=f"{metric} on {data}, {split}: {aligned.queries:,} queries{where}",
-        command=f"{as_started('compare')} {shlex.join(words)}",
-        facts=[*(_facts([run.results for run in runs]) if runs else ()),
-               *(("scores", f"{name} of {', '.join(files)}") for name, files in scores.items())],
-        blocks=_blocks(systems, pairs, metric, draws["alpha"], worth),
-        notes=[*notes, convention],
-    )  # fmt: skip
-    return Findings(report, systems, pairs, split)
+        title=f"{metric} on {measured.data}, {measured.split}: {queries}",
+        command=f"{as_started('compare')} {shlex.join(options.arguments())}",
+        facts=facts,
+        blocks=_blocks(systems, pairs, metric, options.alpha, measured.crossfit),
+        notes=[
+            *_notes_on_vali(measured.split, options.published),
+            *_notes(systems, pairs, options.published),
+            *_notes_on_dropped(aligned.dropped),
+            measured.convention,
+        ],
+    )
+    return Findings(report, systems, pairs, measured.split)
 
 
-def _take_files_as_scores(cfg: DictConfig) -> None:
-    """Move the files among ``cfg.runs`` that are not of runs to ``cfg.scores``."""
-    paths = texts(cfg, "runs")
-    files = [path for path in paths if Path(path).is_file() and Path(path).name != RESULTS]
-    if files and not isinstance(cfg.scores, DictConfig):
-        cfg.scores = [*files, *texts(cfg, "scores")]
-        cfg.runs = [path for path in paths if path not in files]
+def _describe_folds(folds: Sequence[str]) -> str:
+    """Return the end of the title."""
+    if len(folds) > 1:
+        return f" of {len(folds)} folds"
+    return "".join(f", {fold}" for fold in folds)
 
 
-def _metric(runs: Sequence[RunFolder], cfg: DictConfig) -> str:
-    """Return the metric by which systems are compared."""
-    if cfg.metric is not None:
-        return str(cfg.metric)
+def _take_files_as_scores(options: CompareOptions) -> CompareOptions:
+    """Move the files among ``runs`` that are not of runs to ``scores``."""
+    files = [path for path in options.runs if Path(path).is_file() and Path(path).name != RESULTS]
+    if not files or isinstance(options.scores, dict):
+        return options
+    runs = tuple(path for path in options.runs if path not in files)
+    return replace(options, runs=runs, scores=[*files, *as_list(options.scores)])
+
+
+def _choose_metric(runs: Sequence[RunFolder], metric: str | None) -> str:
+    """Return the metric by which systems are compared: ``metric``, or else that of the runs."""
+    if metric is not None:
+        return metric
     selected = sorted({str(run.results["select_on"]) for run in runs})
     if len(selected) == 1:
         return selected[0]
@@ -186,23 +215,44 @@ def _metric(runs: Sequence[RunFolder], cfg: DictConfig) -> str:
     raise ConfigError(f"the runs were selected on {' and '.join(selected)}: give metric=NAME")
 
 
-def _facts(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def _find_baseline(baseline: str | None, names: Sequence[str]) -> str | None:
+    """Return the system that ``baseline`` names; a part of its name is enough."""
+    if baseline is None or baseline in names:
+        return baseline
+    matches = [name for name in names if baseline in name]
+    if len(matches) != 1:
+        raise ConfigError(f"baseline={baseline}: choose one of {' | '.join(names)}")
+    return matches[0]
+
+
+def _facts(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Return the head of the report: which epoch's weights, seeds and commits, from the results."""
-    best = {f"best epoch by {one['select_on']} of vali" if one["select"] == "best" else "last epoch"
-            for one in runs}  # fmt: skip
+    weights = {
+        f"best epoch by {result['select_on']} of vali"
+        if result["select"] == "best"
+        else "last epoch"
+        for result in results
+    }
+    seeds = sorted({result["seed"] for result in results}, key=_none_first)
+    commits = dict.fromkeys(result.get("commit") or "unknown" for result in results)
     return [
-        ("weights", ", ".join(sorted(best))),
-        ("seeds", " ".join(map(str, sorted({one["seed"] for one in runs}, key=_none_first)))),
-        ("commit", ", ".join(dict.fromkeys(one.get("commit") or "unknown" for one in runs))),
+        ("weights", ", ".join(sorted(weights))),
+        ("seeds", " ".join(map(str, seeds))),
+        ("commit", ", ".join(commits)),
     ]
 
 
-def _crossfit(runs: pd.DataFrame, metric: str) -> float:
+def _none_first(seed: int | None) -> tuple[bool, int]:
+    """Return a key to sort seeds by; None (an ensemble of several seeds) comes first."""
+    return seed is not None, seed or 0
+
+
+def _mean_crossfit(runs: pd.DataFrame, metric: str) -> float:
     """Return the mean crossfit of ``metric`` over the ``runs`` of a system; NaN if unknown."""
-    every = [run.results for of_fold in runs.to_numpy() for run in of_fold]
-    if any(one["select_on"] != metric or one.get("crossfit") is None for one in every):
+    results = [run.results for fold_runs in runs.to_numpy() for run in fold_runs]
+    if any(result["select_on"] != metric or result.get("crossfit") is None for result in results):
         return math.nan
-    return sum(float(one["crossfit"]) for one in every) / len(every)
+    return sum(float(result["crossfit"]) for result in results) / len(results)
 
 
 def _blocks(
@@ -210,50 +260,90 @@ def _blocks(
     pairs: Sequence[Comparison],
     metric: str,
     alpha: float,
-    worth: Mapping[str, float],
+    crossfit: Mapping[str, float],
 ) -> list[Block]:
     """Return the table of the systems and, if there are pairs, the table of their differences.
 
-    ``worth`` has the crossfit of each system that is measured on vali.
+    ``crossfit`` has the crossfit of each system that is measured on vali.
     """
-    sure = f"{1 - alpha:.0%} interval"
-    head = ["", "seeds", metric, sure, "sd of seeds", "interval covers"]
+    interval_head = f"{1 - alpha:.0%} interval"
+    blocks = [_systems_block(systems, pairs, metric, interval_head, crossfit)]
+    if pairs:
+        blocks.append(_differences_block(pairs, interval_head))
+    return blocks
+
+
+def _systems_block(
+    systems: Mapping[str, SystemInterval],
+    pairs: Sequence[Comparison],
+    metric: str,
+    interval_head: str,
+    crossfit: Mapping[str, float],
+) -> Block:
+    head = ["", "seeds", metric, interval_head, "sd of seeds", "interval covers"]
     rows = [
         [
-            name, str(of.seeds), f"{of.mean:.4f}", f"{of.low:.4f} to {of.high:.4f}",
-            "" if math.isnan(of.deviation) else f"{of.deviation:.4f}", COVERS[of.spread.covers],
+            name,
+            str(system.seeds),
+            f"{system.mean:.4f}",
+            f"{system.low:.4f} to {system.high:.4f}",
+            _format_unless_nan(system.deviation),
+            COVERS[system.standard_error.covers],
         ]
-        for name, of in systems.items()
-    ]  # fmt: skip
-    if worth:
+        for name, system in systems.items()
+    ]
+    if crossfit:
         head.append("crossfit")
         for row in rows:
-            value = worth.get(row[0], math.nan)
-            row.append("" if math.isnan(value) else f"{value:.4f}")
-    best = [(name, metric) for name in leaders(systems, pairs)]
-    first = Block("Systems", "", head, rows, best)
-    head = ["", "verdict", "against", "difference", sure, "p", "wins/ties/losses", "resolves"]
+            row.append(_format_unless_nan(crossfit.get(row[0], math.nan)))
+    best = [(name, metric) for name in significant_best(systems, pairs)]
+    return Block("Systems", "", head, rows, best)
+
+
+def _format_unless_nan(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.4f}"
+
+
+def _differences_block(pairs: Sequence[Comparison], interval_head: str) -> Block:
+    head = [
+        "", "verdict", "against", "difference", interval_head, "p", "wins/ties/losses", "resolves",
+    ]  # fmt: skip
     rows = [
         [
-            pair.first, pair.word, pair.second, f"{pair.difference:+.4f}",
+            pair.first,
+            pair.word,
+            pair.second,
+            f"{pair.difference:+.4f}",
             "{:+.4f} to {:+.4f}".format(*pair.interval),
             "<0.0001" if pair.p_holm < 0.0001 else f"{pair.p_holm:.4f}",
-            f"{pair.wins}/{pair.ties}/{pair.losses}", f"{pair.resolvable():.4f}",
+            f"{pair.wins}/{pair.ties}/{pair.losses}",
+            f"{pair.resolvable():.4f}",
         ]
         for pair in pairs
-    ]  # fmt: skip
-    if not pairs:
-        return [first]
-    return [
-        first,
-        Block(
-            "Differences",
-            "p has Holm's correction; wins/ties/losses count the queries on which the first is "
-            "better, equal or worse; resolves is the true difference found in 80% of such tests",
-            head,
-            rows,
-        ),
     ]
+    return Block(
+        "Differences",
+        "p has Holm's correction; wins/ties/losses count the queries on which the first is "
+        "better, equal or worse; resolves is the true difference found in 80% of such tests",
+        head,
+        rows,
+    )
+
+
+def _notes_on_vali(split: str, published: float | None) -> list[str]:
+    """Return notes on runs without a test split, which are compared on vali."""
+    if split != "vali":
+        return []
+    notes = [f"{NO_TEST_SPLIT}; {NO_TEST_VERDICT}"]
+    if published is not None:
+        notes.append(f"published={published:g} is compared with values of vali")
+    return notes
+
+
+def _notes_on_dropped(count: int) -> list[str]:
+    if not count:
+        return []
+    return [f"{count} queries that the convention skips, or that a file lacks, are left out"]
 
 
 def _notes(
@@ -265,149 +355,230 @@ def _notes(
     ]
     if published is not None:
         notes += [
-            f"{name}: ours {of.mean:.4f} ({of.low:.4f} to {of.high:.4f}) "
-            f"{of.covers(published)} {published:.4f}"
-            for name, of in systems.items()
+            f"{name}: ours {system.mean:.4f} ({system.low:.4f} to {system.high:.4f}) "
+            f"{system.covers(published)} {published:.4f}"
+            for name, system in systems.items()
         ]
-        notes.append(NO_TEST)
+        notes.append(NOT_A_TEST)
     if pairs:
-        first, count = pairs[0], len(pairs)
-        resolved = [max(pair.resolvable(pairs=n) for pair in pairs) for n in (1, count)]
+        first = pairs[0]
+        count = len(pairs)
+        resolved_alone = max(pair.resolvable(pairs=1) for pair in pairs)
+        resolved_first = max(pair.resolvable(pairs=count) for pair in pairs)
         notes += [
             rule(first.margin, first.alpha),
             f"{first.queries} queries resolve (80% power, alpha {first.alpha:g}) a true difference "
-            f"of {resolved[0]:.4f} in each pair, {resolved[1]:.4f} at Holm's first step of {count}",
+            f"of {resolved_alone:.4f} in each pair, {resolved_first:.4f} at Holm's first step of "
+            f"{count}",
         ]
-    if any(pair.spread.uncovered for pair in pairs):
-        folds = any(pair.spread.covers == "folds" for pair in pairs)
-        what = "what the folds have in common" if folds else "what another training would give"
+    if any(pair.standard_error.uncovered for pair in pairs):
+        folds = any(pair.standard_error.covers == "folds" for pair in pairs)
+        missing = "what the folds have in common" if folds else "what another training would give"
         notes.append(
-            f"NOT COVERED of systems with one seed: {what}; the words are about these "
+            f"NOT COVERED of systems with one seed: {missing}; the words are about these "
             "trained models, not the methods; train 3 seeds or more"
         )
     return [*notes, "not covered: other data, and settings chosen by looking at these queries"]
 
 
-def frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
+def pairs_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """Return a frame with one line per pair and all its numbers, for ``compare.csv``."""
-    ends = "low", "high", "inner_low", "inner_high"
-    rows = [
-        vars(pair) | dict(zip(ends, pair.interval + pair.inner, strict=True))
-        | {"word": pair.word, "note": pair.note, "error": pair.spread.error, "df": pair.spread.df,
-           "covers": pair.spread.covers, "resolves": pair.resolvable()}
-        for pair in pairs
-    ]  # fmt: skip
-    nested = ["interval", "inner", "spread", "p_queries"]
+    rows = []
+    for pair in pairs:
+        low, high = pair.interval
+        inner_low, inner_high = pair.equivalence_interval
+        rows.append(
+            {
+                **vars(pair),
+                "low": low,
+                "high": high,
+                "inner_low": inner_low,
+                "inner_high": inner_high,
+                "word": pair.word,
+                "note": pair.note,
+                "error": pair.standard_error.error,
+                "df": pair.standard_error.df,
+                "covers": pair.standard_error.covers,
+                "resolves": pair.resolvable(),
+            }
+        )
+    nested = ["interval", "equivalence_interval", "standard_error", "p_queries"]
     return pd.DataFrame(rows).drop(columns=nested, errors="ignore")
 
 
-def _scores(cfg: DictConfig) -> dict[str, tuple[str, ...]]:
+def _score_files(scores: Any) -> dict[str, tuple[str, ...]]:
     """Return name (by default that of the file) -> files, for each ranker that is not a run."""
-    if isinstance(cfg.scores, DictConfig):
-        return {str(name): texts(cfg.scores, str(name)) for name in cfg.scores}
-    files = texts(cfg, "scores")
-    named: dict[str, tuple[str, ...]] = {Path(file).stem: (file,) for file in files}
-    if len(named) < len(files):
+    if isinstance(scores, dict):
+        return {str(name): tuple(as_list(files)) for name, files in scores.items()}
+    paths = as_list(scores)
+    files: dict[str, tuple[str, ...]] = {Path(path).stem: (path,) for path in paths}
+    if len(files) < len(paths):
         raise ConfigError("scores: two files of one name: name them, 'scores={a:FILE,b:FILE}'")
-    return named
+    return files
 
 
-def _remeasured(run: RunFolder, *, metric: str, cfg: DictConfig) -> OfQueries:
-    """Compute a metric that ``run`` did not, from the scores that it keeps."""
-    from ltr.analysis.scores_file import values_of_kept_scores  # imports torch
+def _measure_runs(
+    runs: Sequence[RunFolder],
+    score_files: Mapping[str, Sequence[str]],
+    metric: str,
+    options: CompareOptions,
+) -> _Measurements:
+    """Return the values of ``runs``, and of the files of scores on their test lists."""
+    if options.metrics_as:
+        raise ConfigError("metrics_as: scores are measured as the runs were; leave it out")
+    cells = arrange_runs(runs, metric)
+    groups = {str(name): group.droplevel(0) for name, group in cells.groupby(level=0, sort=False)}
+    measure = partial(_measure_again, metric=metric, folders=options.folders)
+    values = {name: system_values(group, metric, measure) for name, group in groups.items()}
+    for name, files in score_files.items():
+        if name in values:
+            raise ConfigError(f"scores: {name} is a system of the runs: give it another name")
+        values[name] = _measure_beside_runs(cells.iloc[0], name, files, metric, options)
+    split = runs[0].split
+    crossfit = {}
+    if split == "vali":
+        crossfit = {name: _mean_crossfit(group, metric) for name, group in groups.items()}
+    return _Measurements(
+        values=values,
+        data=str(runs[0].results["dataset"]),
+        folds=[str(fold) for fold in cells if fold],
+        convention=runs[0].convention[1],
+        split=split,
+        crossfit=crossfit,
+    )
 
-    return run.qids, values_of_kept_scores(run, metric, _places(cfg))
+
+def _measure_again(run: RunFolder, *, metric: str, folders: Mapping[str, str]) -> QueryValues:
+    """Compute a metric that ``run`` did not, from the scores in its folder."""
+    from ltr.analysis.scores_file import values_of_stored_scores  # imports torch
+
+    return run.qids, values_of_stored_scores(run, metric, folders)
 
 
-def _places(cfg: DictConfig) -> dict[str, str]:
-    return {key: str(cfg[key]) for key in ("data_dir", "cache_dir") if cfg[key] is not None}
-
-
-def _measured(
-    of_fold: pd.Series, name: str, files: Sequence[str], metric: str, cfg: DictConfig
+def _measure_beside_runs(
+    run_of_fold: pd.Series,
+    name: str,
+    files: Sequence[str],
+    metric: str,
+    options: CompareOptions,
 ) -> SystemValues:
-    """Measure a ranker that is not a run.
+    """Measure the ranker ``name``, which is not a run, on the test lists of runs.
 
-    ``files`` are its scores, one file for each fold in ``of_fold``, which maps a fold to a run with
-    the test lists and the convention to use.
+    ``files`` are its scores, one file for each fold in ``run_of_fold``, which maps a fold to a run
+    with the test lists and the convention to use.
     """
-    from ltr.analysis.scores_file import measured, values_of_scores  # imports torch
-    from ltr.analysis.trec import read_run
-    from ltr.metrics import Convention
-
-    if "." in metric and cfg.metric is None:
+    if "." in metric and options.metric is None:
         raise ConfigError(
             f"the runs were selected on {metric}, a function of someone's own: to measure scores "
             f"by it, which imports its module, give metric={metric}"
         )
-    beside = _files_beside(cfg, name, files, [*of_fold.index])
+    label_files = _label_files(options, name, files, [*run_of_fold.index])
     folds = {}
-    for (fold, run), file, other in zip(of_fold.items(), files, beside, strict=True):
-        if cfg.qrels is not None:
-            lists, ranked = read_run(Path(file), Path(str(other)))
-            values = measured(lists, ranked, metric, Convention(**run.convention[0]))
-            by_query = pd.Series(values, [safe_cell(str(qid)) for qid in lists.qids])
-            if pd.Index(run.qids).has_duplicates:
-                raise ConfigError(f"qrels: {run.folder} has two test lists of one query id")
-            found = np.asarray(by_query.reindex(run.qids), np.float64)
-        else:
-            scored = None if other is None else Path(other)
-            found = values_of_scores(Path(file), run, metric, data=scored, places=_places(cfg))
-        folds[fold] = [(run.qids, found)]
-    return side_by_side(folds)
+    for (fold, run), file, label_file in zip(run_of_fold.items(), files, label_files, strict=True):
+        values = _measure_on_run(run, Path(file), label_file, metric, options)
+        folds[fold] = [(run.qids, values)]
+    return join_folds(folds)
 
 
-def _files_beside(
-    cfg: DictConfig, name: str, files: Sequence[str], folds: Sequence[str]
-) -> Sequence[str | None]:
-    """Return for each fold the file of ``qrels`` or ``data``, None: the test lists of the run."""
-    if cfg.data is not None and cfg.qrels is not None:
-        raise ConfigError("data, qrels: give one of them")
-    key = "data" if cfg.qrels is None else "qrels"
-    beside: Sequence[str | None] = texts(cfg, key) or [None] * len(folds)
-    for what, given in (("scores", files), (key, beside)):
-        if len(given) != len(folds):
-            raise ConfigError(
-                f"{what}: {len(given)} files for {len(folds)} folds: give one for each, in the "
-                f"order {', '.join(folds)}, such as 'scores={{{name}:[FILE,FILE]}}' and "
-                f"'{key}=[FILE,FILE]'"
-            )
-    return beside
-
-
-def _measured_alone(
-    scores: Mapping[str, Sequence[str]], folds: Sequence[str], metric: str, cfg: DictConfig
-) -> tuple[dict[str, SystemValues], str]:
-    """Measure rankers without any run; return their values, and the convention in words."""
-    from ltr.analysis.scores_file import measured, read_scored  # imports torch
-    from ltr.analysis.trec import read_run
+def _measure_on_run(
+    run: RunFolder, file: Path, label_file: str | None, metric: str, options: CompareOptions
+) -> Doubles:
+    """Measure the scores in ``file`` on the test lists of ``run``, ``[lists]``."""
+    from ltr.analysis.scores_file import measure_lists, values_of_scores  # imports torch
+    from ltr.analysis.trec import read_trec_run
     from ltr.metrics import Convention
 
-    named = [*(cfg.get("metrics_as") or ["paper" if cfg.qrels is None else "trec"])]
-    if len(named) > 1:
-        raise ConfigError(f"metrics_as={','.join(named)}: choose one convention")
-    keys: Any = OmegaConf.load(files_of("metrics_as")[named[0]])
-    read: dict[str, list[tuple[Any, Any]]] = {}
-    for name, files in scores.items():
-        pairs = zip(files, _files_beside(cfg, name, files, folds), strict=True)
-        read[name] = [
-            read_scored(Path(file), Path(str(other)))
-            if cfg.qrels is None
-            else read_run(Path(file), Path(str(other)))
-            for file, other in pairs
-        ]
-    largest = max(float(lists.labels.max()) for parts in read.values() for lists, _ in parts)
+    if options.qrels is None:
+        data = None if label_file is None else Path(label_file)
+        return values_of_scores(file, run, metric, data=data, folders=options.folders)
+    lists, scores = read_trec_run(file, Path(str(label_file)))
+    values = measure_lists(lists, scores, metric, Convention(**run.convention[0]))
+    by_query = pd.Series(values, [safe_cell(str(qid)) for qid in lists.qids])
+    if pd.Index(run.qids).has_duplicates:
+        raise ConfigError(f"qrels: {run.folder} has two test lists of one query id")
+    return np.asarray(by_query.reindex(run.qids), np.float64)
+
+
+def _label_files(
+    options: CompareOptions, name: str, score_files: Sequence[str], folds: Sequence[str]
+) -> Sequence[str | None]:
+    """Return for each fold the file of ``qrels`` or ``data``; None: the test lists of the run."""
+    if options.data is not None and options.qrels is not None:
+        raise ConfigError("data, qrels: give one of them")
+    key = "data" if options.qrels is None else "qrels"
+    label_files: Sequence[str | None] = options.label_files or [None] * len(folds)
+    for files_key, files in (("scores", score_files), (key, label_files)):
+        if len(files) != len(folds):
+            raise ConfigError(
+                f"{files_key}: {len(files)} files for {len(folds)} folds: give one for each, in "
+                f"the order {', '.join(folds)}, such as 'scores={{{name}:[FILE,FILE]}}' and "
+                f"'{key}=[FILE,FILE]'"
+            )
+    return label_files
+
+
+def _measure_files(
+    score_files: Mapping[str, Sequence[str]], metric: str, options: CompareOptions
+) -> _Measurements:
+    """Measure rankers without any run."""
+    from ltr.analysis.scores_file import measure_lists  # imports torch
+    from ltr.metrics import Convention
+
+    names = [*(options.metrics_as or ["paper" if options.qrels is None else "trec"])]
+    if len(names) > 1:
+        raise ConfigError(f"metrics_as={','.join(names)}: choose one convention")
+    keys: Any = OmegaConf.load(files_of("metrics_as")[names[0]])
+    label_files = options.label_files
+    folds = [f"fold {number}" for number, _ in enumerate(label_files, 1)] if label_files[1:] else []
+    scored = {
+        name: _read_scores(name, files, folds or [""], options)
+        for name, files in score_files.items()
+    }
+    largest = max(float(lists.labels.max()) for pairs in scored.values() for lists, _ in pairs)
     convention = Convention(**keys, levels=levels_for(largest))
     values = {
         name: [
-            pd.Series(measured(lists, of, metric, convention), lists.qids) for lists, of in parts
+            pd.Series(measure_lists(lists, scores, metric, convention), lists.qids)
+            for lists, scores in pairs
         ]
-        for name, parts in read.items()
+        for name, pairs in scored.items()
     }
-    by_fold: dict[str, dict[Hashable, Sequence[OfQueries]]] = {name: {} for name in values}
-    for place, fold in enumerate(folds):
-        qids = list(dict.fromkeys(qid for parts in values.values() for qid in parts[place].index))
-        for name, parts in values.items():  # NaN where a run of TREC lacks a query
-            of_fold = np.asarray(parts[place].reindex(qids), np.float64)
-            by_fold[name][fold] = [(qids, of_fold)]
-    return {name: side_by_side(of) for name, of in by_fold.items()}, convention.describe()
+    return _Measurements(
+        values=_join_by_query(values, folds or [""]),
+        data=", ".join(label_files),
+        folds=folds,
+        convention=convention.describe(),
+    )
+
+
+def _read_scores(
+    name: str, files: Sequence[str], folds: Sequence[str], options: CompareOptions
+) -> list[tuple[Any, Any]]:
+    """Read the scores of the ranker ``name``; return the lists and their scores of each fold."""
+    from ltr.analysis.scores_file import read_scored  # imports torch
+    from ltr.analysis.trec import read_trec_run
+
+    read: Any = read_scored if options.qrels is None else read_trec_run
+    label_files = _label_files(options, name, files, folds)
+    return [
+        read(Path(file), Path(str(label_file)))
+        for file, label_file in zip(files, label_files, strict=True)
+    ]
+
+
+def _join_by_query(
+    values: Mapping[str, Sequence[pd.Series]], folds: Sequence[str]
+) -> dict[str, SystemValues]:
+    """Align the values of each fold by query id; NaN where a run of TREC lacks a query.
+
+    Args:
+        values: by ranker, the values of each fold, with the query ids as index.
+        folds: the names of the folds.
+    """
+    by_fold: dict[str, dict[Hashable, Sequence[QueryValues]]] = {name: {} for name in values}
+    for number, fold in enumerate(folds):
+        fold_values = {name: series[number] for name, series in values.items()}
+        qids = list(dict.fromkeys(qid for series in fold_values.values() for qid in series.index))
+        for name, series in fold_values.items():
+            by_fold[name][fold] = [(qids, np.asarray(series.reindex(qids), np.float64))]
+    return {name: join_folds(fold_queries) for name, fold_queries in by_fold.items()}

@@ -15,7 +15,7 @@ from tabulate import LATEX_ESCAPE_RULES, tabulate
 from ltr.analysis.verdicts import WORDS
 from ltr.atomic import atomic_write, make_folder, write_frame
 
-NO_TEST = (
+NOT_A_TEST = (  # a note below published numbers
     "a published number is taken as printed, its values per query are not known: whether our "
     "interval covers it is no test of a difference"
 )
@@ -34,11 +34,13 @@ class Block:
 
     @property
     def noted(self) -> str:
-        """The note, with a word about bold numbers."""
-        best = "bold: the best, which differs from all that it is compared with"
-        return "; ".join(filter(None, [self.note, best * bool(self.best)]))
+        """The note, with an explanation of bold numbers."""
+        notes = [self.note]
+        if self.best:
+            notes.append("bold: the best, which differs from all that it is compared with")
+        return "; ".join(filter(None, notes))
 
-    def texts(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
+    def format_rows(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
         """Return the rows with each text escaped; ``bold`` formats the texts of ``best`` cells."""
         return [
             [
@@ -60,54 +62,66 @@ class Report:
     blocks: Sequence[Block]
     notes: Sequence[str] = ()  # printed below the blocks
     ours: str = "our runs"  # whose numbers these are; printed before the title of the page
-    plot: str = ""  # plot of the intervals for the page, an SVG file as base64; empty: none
+    plot: str = ""  # plot of the intervals for the page, an SVG file in base64; empty: none
     details: Sequence[tuple[str, pd.DataFrame]] = ()  # more tables for the page; .md has the first
 
     def write(self, folder: Path, name: str, frames: Mapping[str, pd.DataFrame]) -> list[str]:
-        """Write the report as NAME.html, .md and .tex, and ``frames`` (name -> content) as CSV.
+        """Write the report as NAME.html, .md and .tex, and the frames as CSV.
 
-        A missing ``folder`` is made. Return the names of all files written.
+        Args:
+            folder: a missing folder is made.
+            name: the name of the files of the report, without suffix.
+            frames: name of a CSV file, without suffix -> its content.
+
+        Returns:
+            The names of all files written.
         """
         make_folder("output_dir", folder)
-        for ending, render in FORMS.items():
-            atomic_write(folder / f"{name}{ending}", render(self))
-        for of_frame, frame in frames.items():
-            write_frame(folder / f"{of_frame}.csv", frame)
-        return [*(f"{name}{ending}" for ending in FORMS), *(f"{one}.csv" for one in frames)]
+        for suffix, render in RENDERERS.items():
+            atomic_write(folder / f"{name}{suffix}", render(self))
+        for frame_name, frame in frames.items():
+            write_frame(folder / f"{frame_name}.csv", frame)
+        report_files = [f"{name}{suffix}" for suffix in RENDERERS]
+        return [*report_files, *(f"{frame_name}.csv" for frame_name in frames)]
 
 
 def terminal(report: Report) -> str:
     """Return the report as plain text: facts, blocks and notes."""
     width = max(len(key) for key, _ in report.facts)
-    parts = [report.title]
-    parts.append(_wrapped((f"{key:<{width}}  {value}" for key, value in report.facts), width + 2))
+    facts = (f"{key:<{width}}  {value}" for key, value in report.facts)
+    paragraphs = [report.title, _wrap(facts, width + 2)]
     for block in report.blocks:
-        parts.append(_wrapped([": ".join(filter(None, [block.title, block.note]))], 2))
-        parts.append(tabulate(block.rows, block.head, "simple", disable_numparse=True))
-    parts.append(_wrapped(report.notes, 2))
-    return "\n\n".join(filter(None, parts)) + "\n"
+        paragraphs.append(_wrap([": ".join(filter(None, [block.title, block.note]))], 2))
+        paragraphs.append(tabulate(block.rows, block.head, "simple", disable_numparse=True))
+    paragraphs.append(_wrap(report.notes, 2))
+    return "\n\n".join(filter(None, paragraphs)) + "\n"
 
 
-def _wrapped(texts: Iterable[str], indent: int) -> str:
-    return "\n".join(textwrap.fill(one, 100, subsequent_indent=" " * indent) for one in texts)
+def _wrap(texts: Iterable[str], indent: int) -> str:
+    return "\n".join(textwrap.fill(text, 100, subsequent_indent=" " * indent) for text in texts)
 
 
 def markdown(report: Report) -> str:
     """Return the report in Markdown, for a page or a pull request."""
-    facts = [f"- {_markdown(key)}: {_markdown(value)}" for key, value in report.facts]
-    parts = [f"# {_markdown(report.title)}", f"    {report.command}", "\n".join(facts)]
+    facts = [f"- {_escape_markdown(key)}: {_escape_markdown(value)}" for key, value in report.facts]
+    paragraphs = [
+        f"# {_escape_markdown(report.title)}",
+        f"    {report.command}",
+        "\n".join(facts),
+    ]
     for block in report.blocks:
-        rows, head = block.texts(_markdown, "**{}**"), list(map(_markdown, block.head))
+        rows = block.format_rows(_escape_markdown, "**{}**")
+        head = list(map(_escape_markdown, block.head))
         table = tabulate(rows, head, "github", disable_numparse=True)
-        parts += [f"## {_markdown(block.title)}", _markdown(block.noted), table]
-    parts.append("\n".join(f"- {_markdown(note)}" for note in report.notes))
+        paragraphs += [f"## {_escape_markdown(block.title)}", _escape_markdown(block.noted), table]
+    paragraphs.append("\n".join(f"- {_escape_markdown(note)}" for note in report.notes))
     for title, frame in report.details[:1]:
-        cells = frame.map(lambda value: "" if pd.isna(value) else _markdown(str(value)))
-        parts += [f"## {title}", cells.to_markdown(index=False)]
-    return "\n\n".join(filter(None, parts)) + "\n"
+        cells = frame.map(lambda value: "" if pd.isna(value) else _escape_markdown(str(value)))
+        paragraphs += [f"## {title}", cells.to_markdown(index=False)]
+    return "\n\n".join(filter(None, paragraphs)) + "\n"
 
 
-def _markdown(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     """Escape the characters that would start a column, a tag, emphasis or a link."""
     return re.sub(r"([\\|<>*`\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", text)
 
@@ -117,23 +131,27 @@ def latex(report: Report) -> str:
 
     Other texts are in comments. The preamble needs ``\\usepackage{booktabs}``.
     """
-    said = [report.title, report.command, *(f"{key}: {value}" for key, value in report.facts)]
-    parts = ["\n".join(" ".join(f"% {text}".split()) for text in (*said, *report.notes))]
+    facts = [f"{key}: {value}" for key, value in report.facts]
+    comments = [report.title, report.command, *facts, *report.notes]
+    paragraphs = ["\n".join(" ".join(f"% {text}".split()) for text in comments)]
     label = re.sub(r"[^A-Za-z0-9]+", "-", report.name)
     for number, block in enumerate(report.blocks, 1):
-        rows = block.texts(latex_text, r"\textbf{{{}}}")
+        rows = block.format_rows(latex_text, r"\textbf{{{}}}")
         table = pd.DataFrame(rows, columns=list(map(latex_text, block.head))).to_latex(
-            index=False, escape=False, column_format="l" + "r" * (len(block.head) - 1),
-            caption=latex_text(f"{report.title}. {block.title}."), label=f"tab:{label}-{number}",
-        )  # fmt: skip
+            index=False,
+            escape=False,
+            column_format="l" + "r" * (len(block.head) - 1),
+            caption=latex_text(f"{report.title}. {block.title}."),
+            label=f"tab:{label}-{number}",
+        )
         foot = f"\\par\\smallskip\\footnotesize\n{latex_text(block.noted)}\n\\end{{table}}"
         table = table.replace("\\begin{table}", "\\begin{table}\n\\centering")
-        parts.append(table.replace("\\end{table}", foot))
-    return "\n".join(parts)
+        paragraphs.append(table.replace("\\end{table}", foot))
+    return "\n".join(paragraphs)
 
 
 # Added to tabulate's rules. LaTeX reads [ at the start of a row as an option of the line break.
-_MORE = str.maketrans({"±": r"$\pm$", "…": r"\dots{}", "†": r"$^\dagger$", "[": "{[}"})
+_LATEX_SIGNS = str.maketrans({"±": r"$\pm$", "…": r"\dots{}", "†": r"$^\dagger$", "[": "{[}"})
 
 
 def latex_text(text: str) -> str:
@@ -142,24 +160,28 @@ def latex_text(text: str) -> str:
     >>> latex_text("NDCG_5 & -0.1 to 0.2 of seeds 1-3")
     'NDCG\\_5 \\& $-$0.1 to 0.2 of seeds 1-3'
     """
-    escaped = "".join(LATEX_ESCAPE_RULES.get(sign, sign) for sign in text).translate(_MORE)
+    escaped = "".join(LATEX_ESCAPE_RULES.get(sign, sign) for sign in text).translate(_LATEX_SIGNS)
     return re.sub(r"(?<![\w.-])-(?=\d)", "$-$", escaped)  # a minus is longer than a hyphen
 
 
 def page(report: Report) -> str:
     """Return one HTML page, which loads nothing from elsewhere and sorts a table by a click."""
-    here = Path(__file__).parent
-    script, style = ((here / f"page.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
+    templates = Path(__file__).parent
+    script = (templates / "page.js").read_text(encoding="utf-8")
+    style = (templates / "page.css").read_text(encoding="utf-8")
     environment = Environment(
-        loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=FileSystemLoader(templates),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     return environment.get_template("page.html").render(
         report=report,
         published=any(PUBLISHED in str((block.head, block.rows)) for block in report.blocks),
         words=WORDS,
         details=[
-            (title, [*frame], frame.map(_entry).to_numpy().tolist())
+            (title, [*frame], frame.map(_format_cell).to_numpy().tolist())
             for title, frame in report.details
         ],
         style=style,
@@ -168,9 +190,11 @@ def page(report: Report) -> str:
     )
 
 
-def _entry(value: object) -> str:
+def _format_cell(value: object) -> str:
+    """Return four digits of a number, and nothing for None and NaN."""
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return "" if value is None or value != value else text
+    is_missing = value is None or value != value
+    return "" if is_missing else text
 
 
-FORMS: dict[str, Callable[[Report], str]] = {".html": page, ".md": markdown, ".tex": latex}
+RENDERERS: dict[str, Callable[[Report], str]] = {".html": page, ".md": markdown, ".tex": latex}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ltr.arrays import Doubles, Reals
+from ltr.arrays import Doubles, Ints, Reals
 from ltr.atomic import safe_cell
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError, LTRError
@@ -54,7 +54,7 @@ def scores_of(path: Path, lists: Lists, data: str) -> Doubles:
 def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
     """Read a file of scores; return one score for each row of the data, float64 ``[rows]``.
 
-    The scores returned are in the order of the data's rows.
+    The scores are returned in the order of the data's rows.
 
     Args:
         path: a file with one number per line, or a CSV file with a header and a column ``score``. A
@@ -69,41 +69,48 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
     run = RunFolder(path.parent)
     if path.name in FILES and run.finished:
         run.checked(path.name)
-    with reading(path, "scores, a cell for each column of its first line, decimals with a point"):
-        with path.open(encoding="utf-8-sig") as file:
-            first_line = file.readline().rstrip("\n")
-        named = bool(re.search(r'(^|,) *"?score"? *(,|$)', first_line))
-        # The header is read as a row: rows with more cells than it has are then an error.
-        frame = pd.read_csv(path, header=None, skipinitialspace=True, **_TEXTS)
-    if not named and frame.shape[1] > 1:
-        raise DataError(f"{path}:1: no column is named 'score'; name it in the first line")
-    cells = frame
-    names = ["score"]
-    if named:
-        cells = frame.iloc[1:].reset_index(drop=True)
-        names = [name.strip(" \t") for name in frame.iloc[0]]
-    if twice := [name for name in ("score", "qid", "row") if names.count(name) > 1]:
-        raise DataError(f"{path}:1: two columns are named {twice[0]!r}; rename one of them")
-    cells = cells.set_axis(names, axis=1)
-    cells.index += 1 + named
+    cells = _read_cells(path)
     check = partial(check_cells, path, cells)
-    rows = np.arange(len(cells))
+    rows: Ints = np.arange(len(cells))
     if "row" in cells:
         number = cells["row"].where(cells["row"].str.fullmatch("[0-9]{1,9}"), "0").astype(int)
         fits = number.between(1, len(qids)) & ~number.duplicated()
         check("row", fits, f"expected a row of {data}, a number from 1 to {len(qids)}, each once")
-        rows = number.to_numpy() - 1
+        rows = np.asarray(number, np.int64) - 1
     if len(cells) != len(qids):
         raise DataError(
             f"{path} has {len(cells):,} scores, but {data} {len(qids):,} rows: give each one"
         )
     if "qid" in cells:
-        theirs = pd.Series(np.array(qids, object)[rows], cells.index)
-        same = (cells["qid"] == theirs) | (cells["qid"] == theirs.map(safe_cell))
+        expected = pd.Series(np.array(qids, object)[rows], cells.index)
+        same = (cells["qid"] == expected) | (cells["qid"] == expected.map(safe_cell))
         check("qid", same, f"expected the query id of that row of {data}, in its order or by row")
     scores = np.empty(len(qids))
     scores[rows] = numbers(path, cells)
     return scores
+
+
+def _read_cells(path: Path) -> pd.DataFrame:
+    """Read a file of scores as texts with a column ``score``; the index is the line."""
+    with reading(path, "scores, a cell for each column of its first line, decimals with a point"):
+        with path.open(encoding="utf-8-sig") as file:
+            first_line = file.readline().rstrip("\n")
+        has_header = bool(re.search(r'(^|,) *"?score"? *(,|$)', first_line))
+        # The header is read as a row: rows with more cells than it has are then an error.
+        frame = pd.read_csv(path, header=None, skipinitialspace=True, **_TEXTS)
+    if not has_header:
+        if frame.shape[1] > 1:
+            raise DataError(f"{path}:1: no column is named 'score'; name it in the first line")
+        cells = frame.set_axis(["score"], axis=1)
+        cells.index += 1
+        return cells
+    names = [name.strip(" \t") for name in frame.iloc[0]]
+    repeated = [name for name in ("score", "qid", "row") if names.count(name) > 1]
+    if repeated:
+        raise DataError(f"{path}:1: two columns are named {repeated[0]!r}; rename one of them")
+    cells = frame.iloc[1:].reset_index(drop=True).set_axis(names, axis=1)
+    cells.index += 2
+    return cells
 
 
 @contextmanager
@@ -115,17 +122,22 @@ def reading(path: Path, expected: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        told = " ".join(str(error).split())
-        raise DataError(f"{path}: {told}; give a file of {expected}") from None
+        message = " ".join(str(error).split())
+        raise DataError(f"{path}: {message}; give a file of {expected}") from None
 
 
-def check_cells(path: Path, cells: pd.DataFrame, name: str, right: Any, expected: str) -> None:
-    """Raise ``DataError`` for the first cell of column ``name`` that is not ``right``, ``[rows]``.
+def check_cells(path: Path, cells: pd.DataFrame, name: str, valid: Any, expected: str) -> None:
+    """Raise ``DataError`` for the first invalid cell of the column ``name``.
 
-    The index of ``cells`` has the line of each row in ``path``.
+    Args:
+        path: the file that the cells were read from.
+        cells: the cells as texts; the index has the line of each row in ``path``.
+        name: the column.
+        valid: ``[rows]``, whether each cell of the column is valid.
+        expected: what a valid cell is, for the message.
     """
-    if not np.all(right):
-        line = cells.index[int(np.argmin(np.asarray(right)))]
+    if not np.all(valid):
+        line = cells.index[int(np.argmin(np.asarray(valid)))]
         raise DataError(f"{path}:{line}: {cells[name][line][:40]!r}: {expected}")
 
 
@@ -144,7 +156,7 @@ def _number(cell: str) -> float:
 
 
 def values_of_scores(
-    scores: Path, run: RunFolder, metric: str, *, data: Path | None, places: Mapping[str, str]
+    scores: Path, run: RunFolder, metric: str, *, data: Path | None, folders: Mapping[str, str]
 ) -> Doubles:
     """Compute ``metric`` for each line of the run's ``queries.csv``, with another ranker's scores.
 
@@ -153,7 +165,7 @@ def values_of_scores(
         run: the run that provides the test lists and the convention.
         metric: a name that ``named_metrics`` accepts; a function of the user's own is imported.
         data: the LETOR file whose rows are scored; None: the lists that the run is measured on.
-        places: ``cache_dir`` and optionally ``data_dir``, to read these lists.
+        folders: ``cache_dir`` and optionally ``data_dir``, to read these lists.
 
     Raises:
         ConfigError: the metric is undefined on these lists, or they were split from one table.
@@ -163,26 +175,29 @@ def values_of_scores(
         lists, values = read_scored(scores, data)
         _check_queries(run, lists, data)
     else:
-        lists = _measured_lists(run, places)
-        cut = run.results["protocol"].get("dataset", {}).get("path")
-        if cut or lists.source_rows.max() >= lists.items:  # rows of a larger file
+        lists = _measured_lists(run, folders)
+        table = run.results["protocol"].get("dataset", {}).get("path")
+        if table or lists.source_rows.max() >= lists.items:  # rows of a larger file
             raise ConfigError(
                 f"{run.folder}: its {run.split} lists are cut from a file that has lists of train "
                 "too, and the scores would be of all its rows: train with a file of its own for "
                 f"{run.split}"
             )
         values = scores_of(scores, lists, f"the {run.split} lists of {run.folder}")
-    return measured(lists, values, metric, Convention(**run.convention[0]), run.split)
+    return measure_lists(lists, values, metric, Convention(**run.convention[0]), run.split)
 
 
-def values_of_kept_scores(run: RunFolder, metric: str, places: Mapping[str, str]) -> Doubles:
-    """Compute ``metric`` for each line of the run's ``queries.csv``, with the scores that it keeps.
+def values_of_stored_scores(run: RunFolder, metric: str, folders: Mapping[str, str]) -> Doubles:
+    """Compute ``metric`` for each line of the run's ``queries.csv``, with the scores in its folder.
 
-    ``ConfigError``: its lists cannot be read, or the metric is undefined on them. Arguments are as
-    in ``values_of_scores``.
+    Arguments are as in ``values_of_scores``.
+
+    Raises:
+        ConfigError: the run's lists cannot be read, or the metric is undefined on them.
+        DataError: the run has another number of scores than of items.
     """
     try:
-        lists = _measured_lists(run, places)
+        lists = _measured_lists(run, folders)
     except LTRError as error:
         raise ConfigError(
             f"metric={metric}: {run.folder} did not measure it, and has no {run.split} lists to do "
@@ -192,13 +207,13 @@ def values_of_kept_scores(run: RunFolder, metric: str, places: Mapping[str, str]
         raise DataError(
             f"{run.folder}: {len(run.scores):,} scores of {lists.items:,} items: run it again"
         )
-    return measured(lists, run.scores, metric, Convention(**run.convention[0]), run.split)
+    return measure_lists(lists, run.scores, metric, Convention(**run.convention[0]), run.split)
 
 
-def measured(
+def measure_lists(
     lists: Lists, scores: Reals, metric: str, convention: Convention, split: str = "test"
 ) -> Doubles:
-    """Compute ``metric`` for each list; ``ConfigError`` if it is undefined on one."""
+    """Compute ``metric`` for each list, ``[lists]``; ``ConfigError`` if it is undefined on one."""
     (measure,) = named_metrics([metric])
     check_metrics(split, lists, [measure], convention)
     values = metrics_of_scores(lists, scores, [measure], convention)
@@ -206,10 +221,11 @@ def measured(
     return values[str(measure)]
 
 
-def _measured_lists(run: RunFolder, places: Mapping[str, str]) -> Lists:
-    node = trusted({**run.results["protocol"], **places}, ["dataset"]).dataset
-    if "data_dir" in places and "data_dir" in node:
-        node.data_dir = places["data_dir"]
+def _measured_lists(run: RunFolder, folders: Mapping[str, str]) -> Lists:
+    """Read the lists that ``run`` is measured on."""
+    node = trusted({**run.results["protocol"], **folders}, ["dataset"]).dataset
+    if "data_dir" in folders and "data_dir" in node:
+        node.data_dir = folders["data_dir"]
     lists = make_dataset(node).split(run.split)
     if lists.digest != run.digest:
         raise DataError(
@@ -223,7 +239,7 @@ def _check_queries(run: RunFolder, lists: Lists, data: Path) -> None:
     """Check that ``lists`` have the run's query ids, numbers of items and empty lists."""
     ours = pd.DataFrame({"qid": lists.qids, "items": lists.lengths, "empty": lists.empty})
     theirs = run.queries[list(ours)].copy()
-    for table in (ours, theirs):  # earlier versions wrote the ids so
+    for table in (ours, theirs):  # earlier versions wrote the ids with safe_cell
         table["qid"] = table["qid"].map(safe_cell)
     if ours.to_numpy().tolist() != theirs.to_numpy().tolist():
         raise DataError(

@@ -14,9 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 # Colours after Okabe and Ito, which colour-blind readers can tell apart; they differ in grey too.
-BLACK, BLUE, ORANGE, GREEN, PURPLE, SKY = (
-    "#000000", "#0072B2", "#D55E00", "#009E73", "#AA4499", "#56B4E9",
-)  # fmt: skip
+BLACK = "#000000"
+BLUE = "#0072B2"
+ORANGE = "#D55E00"
+GREEN = "#009E73"
+PURPLE = "#AA4499"
+SKY = "#56B4E9"
 GREY = "#666666"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)  # for several lines in one plot
 
@@ -38,8 +41,8 @@ _STYLE: Any = {
 }
 
 
-def settle_layout(figure: Figure) -> None:
-    """Lay out the figure, with rounded positions of its axes, which are the same in every run."""
+def freeze_layout(figure: Figure) -> None:
+    """Lay out the figure, and round the positions of its axes, so that every run gives the same."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:
@@ -61,36 +64,45 @@ def style() -> Iterator[None]:
 def interval_plot(panels: Mapping[str, pd.DataFrame], baseline: str) -> str:
     """Plot means, intervals and published numbers; return an SVG file as base64.
 
-    Each of ``panels`` has the columns row, ours (the mean), low and high (the ends of the interval)
-    and published. The row ``baseline`` is black, and its interval is shaded.
+    Args:
+        panels: title -> frame with the columns row, ours (the mean), low and high (the ends of the
+            interval) and published.
+        baseline: the row whose mean is black and whose interval is shaded.
     """
     rows = max(map(len, panels.values()))
     figure = Figure(figsize=(10.4, 0.8 + 0.24 * rows), layout="constrained")
-    every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (name, lines) in zip(every, panels.items(), strict=True):
-        _intervals(axes, lines.replace([-np.inf, np.inf], np.nan), baseline)
-        axes.set_title(name)
-    settle_layout(figure)
+    panel_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (title, lines) in zip(panel_axes, panels.items(), strict=True):
+        _plot_intervals(axes, lines.replace([-np.inf, np.inf], np.nan), baseline)
+        axes.set_title(title)
+    freeze_layout(figure)
     buffer = io.BytesIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(buffer, format="svg", metadata=nothing)
+    no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(buffer, format="svg", metadata=no_metadata)
     return b64encode(buffer.getvalue()).decode()
 
 
-def _intervals(axes: Axes, lines: pd.DataFrame, baseline: str) -> None:
-    y, ours, theirs = -np.arange(len(lines)), lines["ours"], lines["published"]
-    low, high, ground = lines["low"], lines["high"], lines["row"] == baseline
-    colours = [BLACK if one else BLUE for one in ground]
+def _plot_intervals(axes: Axes, lines: pd.DataFrame, baseline: str) -> None:
+    y = -np.arange(len(lines))
+    ours = lines["ours"]
+    published = lines["published"]
+    low = lines["low"]
+    high = lines["high"]
+    is_baseline = lines["row"] == baseline
+    colours = [BLACK if flag else BLUE for flag in is_baseline]
     axes.hlines(y, low, high, colours, linewidth=1.8)
     axes.scatter(ours, y, 30, colours, zorder=2)
-    axes.plot(theirs, y, "D", markersize=5, color=BLACK, markerfacecolor="w")
-    for edges in zip(low[ground], high[ground], strict=True):
+    axes.plot(published, y, "D", markersize=5, color=BLACK, markerfacecolor="w")
+    for edges in zip(low[is_baseline], high[is_baseline], strict=True):
         axes.axvspan(*edges, color="#F0F2F5", linewidth=0, zorder=0)
     # the 10% quantile: a few very low ends would squeeze all others
-    ends = [theirs.min(), theirs.max(), low.fillna(ours).quantile(0.1), high.fillna(ours).max()]
-    left, right = np.nanmin(ends), np.nanmax(ends)
-    room = max(0.05 * (right - left), 1e-3)
-    axes.set_xlim(left - room, right + room)
+    lowest = low.fillna(ours).quantile(0.1)
+    highest = high.fillna(ours).max()
+    ends = [published.min(), published.max(), lowest, highest]
+    left = np.nanmin(ends)
+    right = np.nanmax(ends)
+    margin = max(0.05 * (right - left), 1e-3)
+    axes.set_xlim(left - margin, right + margin)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)

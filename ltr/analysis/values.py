@@ -19,8 +19,8 @@ def deviation(values: Doubles) -> float:
     """Return the standard deviation (n - 1): NaN for n < 2, 0 if values differ only by rounding."""
     if len(values) < 2:
         return math.nan
-    found = float(values.std(ddof=1))
-    return 0.0 if found <= _CONSTANT * float(np.abs(values).max()) else found
+    estimate = float(values.std(ddof=1))
+    return 0.0 if estimate <= _CONSTANT * float(np.abs(values).max()) else estimate
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class SystemValues:
 class SeedVariance(NamedTuple):
     """The variance of a system's mean that comes from its seeds."""
 
-    own: float  # part of ``raw`` from effects that a seed has on all queries alike
+    shared: float  # part of ``raw`` from effects that a seed has on all queries alike
     raw: float  # variance between seeds, including chance effects of a seed on single queries
     df: int  # degrees of freedom of ``raw``
 
@@ -99,8 +99,8 @@ class Aligned:
     def seed_variances(self) -> list[SeedVariance | None]:
         """For each system, the variance that seeds add to its mean; None with one seed.
 
-        The model in each fold is crossed: y[seed, query] = mean + seed + query + rest. From the
-        variance of the run means, var(rest) / queries is subtracted, because the variance over
+        The model in each fold is crossed: y[seed, query] = mean + seed + query + residual. From the
+        variance of the run means, var(residual) / queries is subtracted, because the variance over
         queries includes it. The effect of a seed may differ between folds or be the same in all:
         the larger of the two estimates is used, both with the seeds - 1 degrees of freedom of the
         second.
@@ -108,19 +108,20 @@ class Aligned:
         return [self._seed_variance(values) for values in self.values]
 
     def _seed_variance(self, values: Doubles) -> SeedVariance | None:
-        seeds, folds = len(values), len(self.fold_sizes)
+        seeds = len(values)
+        folds = len(self.fold_sizes)
         if seeds < 2:
             return None
-        runs = self.over_folds(values)  # [seeds, folds]
-        effects = runs - runs.mean(0)
-        rest = values - values.mean(0) - effects[:, self.folds]
-        freedom = (seeds - 1) * (self.queries - folds)
-        residual = float((rest**2).sum()) / freedom if freedom else 0.0
+        run_means = self.over_folds(values)  # [seeds, folds]
+        effects = run_means - run_means.mean(0)
+        residuals = values - values.mean(0) - effects[:, self.folds]
+        residual_df = (seeds - 1) * (self.queries - folds)
+        residual = float((residuals**2).sum()) / residual_df if residual_df else 0.0
         apart = float((effects**2).sum()) / ((seeds - 1) * folds) / (seeds * folds)
         together = float((effects.mean(1) ** 2).sum()) / (seeds - 1) / seeds
         raw = max(apart, together)
         chance = residual * float((1 / self.fold_sizes).mean()) / (seeds * folds)
-        return SeedVariance(max(0.0, raw - chance), raw, seeds - 1)
+        return SeedVariance(shared=max(0.0, raw - chance), raw=raw, df=seeds - 1)
 
 
 def align(systems: Mapping[str, SystemValues]) -> Aligned:
@@ -129,27 +130,33 @@ def align(systems: Mapping[str, SystemValues]) -> Aligned:
     Raises:
         DataError: their queries differ, or no query is left.
     """
-    reference, queries = next((name, list(one.queries)) for name, one in systems.items())
+    reference = next(iter(systems))
+    queries = list(systems[reference].queries)
     for name, system in systems.items():
         if list(system.queries) != queries:
             raise DataError(
                 f"{reference} and {name} are measured on different queries: compare runs on the "
                 "same test lists"
             )
-    scored = np.logical_and.reduce([np.isfinite(one.values).all(0) for one in systems.values()])
+    scored = np.logical_and.reduce(
+        [np.isfinite(system.values).all(0) for system in systems.values()]
+    )
     if not scored.any():
         raise DataError(
             f"no query has a value in each of {', '.join(systems)}: choose another metric, or a "
             "convention that scores lists without a relevant item"
         )
-    folds = [fold for (fold, _), counts in zip(queries, scored, strict=True) if counts]
-    number = {fold: i for i, fold in enumerate(dict.fromkeys(folds))}
-    values = tuple(system.values[:, scored] for system in systems.values())
-    of_query = np.array([number[fold] for fold in folds], dtype=np.int64)
-    return Aligned(tuple(systems), values, of_query, int((~scored).sum()))
+    folds = [fold for (fold, _), is_scored in zip(queries, scored, strict=True) if is_scored]
+    fold_numbers = {fold: number for number, fold in enumerate(dict.fromkeys(folds))}
+    return Aligned(
+        names=tuple(systems),
+        values=tuple(system.values[:, scored] for system in systems.values()),
+        folds=np.array([fold_numbers[fold] for fold in folds], dtype=np.int64),
+        dropped=int((~scored).sum()),
+    )
 
 
-class Spread(NamedTuple):
+class StandardError(NamedTuple):
     """The standard error of an estimate, and the variances that make it up."""
 
     error: float  # standard error; inf with one query
@@ -157,14 +164,25 @@ class Spread(NamedTuple):
     queries: float  # variance of the estimate from the choice of queries
     training: float  # variance from the training, as far as it is known
     covers: str  # what ``error`` covers: "seeds", "folds" (differences between folds) or "queries"
-    # Systems with one seed. With "queries", ``error`` does not include their training; with
-    # "folds", it includes all of it except what the folds share, such as the initial weights.
+    # Systems with one seed. With "queries", ``error`` does not cover their training. With "folds",
+    # it covers the training variance that differs between folds, not what the folds share, such as
+    # the initial weights.
     uncovered: tuple[str, ...]
     df_queries: float  # degrees of freedom of ``queries``
     df_training: float  # degrees of freedom of ``training``
 
 
-def spread_of(aligned: Aligned, first: int, second: int | None = None) -> Spread:
+class _TrainingVariance(NamedTuple):
+    """The variance that training adds to an estimate."""
+
+    shared: float  # added to the variance of the estimate
+    raw: float  # including what the variance over queries contains already
+    df_term: float  # the sum of raw^2 / df, in the denominator of Satterthwaite's formula
+    least_df: int  # the fewest degrees of freedom of any ``raw`` in the sum
+    covers: str  # as in ``StandardError``
+
+
+def estimate_error(aligned: Aligned, first: int, second: int | None = None) -> StandardError:
     """Estimate the error of a system's mean, or of its difference from the mean of ``second``.
 
     The variance is the sum of two parts: ``queries``, which the choice of n queries adds within
@@ -182,34 +200,72 @@ def spread_of(aligned: Aligned, first: int, second: int | None = None) -> Spread
 
     One seed does not show how training varies. In a difference of two systems, the difficulty of
     the folds cancels. With at least ``FOLDS_AS_REPEATS`` folds, whose models are trained
-    separately, what it varies between folds more than ``queries`` explains counts as training. In
-    the mean of one system, difficulty and training cannot be told apart, and with fewer folds
-    there is nothing to tell them by: the variance of training is not covered. In all cases the
-    estimate is about these trained models, not about the method.
+    separately, the variance between folds beyond ``queries`` counts as training. In the mean of one
+    system, difficulty and training cannot be told apart, and with fewer folds no variance between
+    folds can be estimated: the variance of training is not covered. In all these cases the estimate
+    is about these trained models, not about the method.
+
+    Args:
+        aligned: the systems on the same queries.
+        first: row number of the system.
+        second: row number of the system to subtract; None: the error of the mean of ``first``.
     """
     systems = [first] if second is None else [first, second]
     values = aligned.by_query[first] - (0 if second is None else aligned.by_query[second])
-    n, by_fold = aligned.queries, aligned.over_folds(values)
-    single = tuple(aligned.names[i] for i in systems if aligned.seed_variances[i] is None)
-    if n < 2:
-        return Spread(math.inf, 1.0, math.inf, 0.0, "queries", single, 1.0, 1.0)
-    weighted = aligned.weights * (values - by_fold.mean()).round(12)
-    queries = sum(len(of) * deviation(weighted[of]) ** 2 for of in aligned.strata) / n**2
-    of_queries = n - len(aligned.strata)  # degrees of freedom
-    known = [found for i in systems if (found := aligned.seed_variances[i]) is not None]
-    own, raw, covers = sum(s.own for s in known), sum(s.raw for s in known), "seeds"
-    freedom = sum(s.raw**2 / s.df for s in known)
-    least = min((s.df for s in known), default=of_queries)
-    if single:
-        covers = "queries"
-        if second is not None and len(by_fold) >= FOLDS_AS_REPEATS:
-            covers, least = "folds", len(by_fold) - 1
-            raw = deviation(by_fold) ** 2 / len(by_fold)
-            own, freedom = max(0.0, raw - queries), raw**2 / least
-    variance = queries + own
-    of_both = queries**2 / of_queries + freedom
-    df = max(variance**2 / of_both, min(least, of_queries)) if of_both > 0 else float(of_queries)
-    df_training = raw**2 / freedom if freedom > 0 else float(least)
-    return Spread(
-        math.sqrt(variance), df, queries, own, covers, single, float(of_queries), df_training
+    single_seed = tuple(aligned.names[i] for i in systems if aligned.seed_variances[i] is None)
+    if aligned.queries < 2:
+        return StandardError(math.inf, 1.0, math.inf, 0.0, "queries", single_seed, 1.0, 1.0)
+    by_fold = aligned.over_folds(values)
+    queries = _query_variance(aligned, values - by_fold.mean())
+    df_queries = aligned.queries - len(aligned.strata)
+    if single_seed and second is not None and len(by_fold) >= FOLDS_AS_REPEATS:
+        training = _training_from_folds(by_fold, queries)
+    else:
+        variances = [aligned.seed_variances[i] for i in systems]
+        covers = "queries" if single_seed else "seeds"
+        training = _training_from_seeds(variances, covers, df_queries)
+    variance = queries + training.shared
+    denominator = queries**2 / df_queries + training.df_term
+    df = float(df_queries)
+    if denominator > 0:
+        df = max(variance**2 / denominator, min(training.least_df, df_queries))
+    return StandardError(
+        error=math.sqrt(variance),
+        df=df,
+        queries=queries,
+        training=training.shared,
+        covers=training.covers,
+        uncovered=single_seed,
+        df_queries=float(df_queries),
+        df_training=(
+            training.raw**2 / training.df_term if training.df_term > 0 else float(training.least_df)
+        ),
     )
+
+
+def _query_variance(aligned: Aligned, centred: Doubles) -> float:
+    """Return the variance of a mean that the choice of queries adds within their folds."""
+    weighted = aligned.weights * centred.round(12)
+    sums = sum(len(fold) * deviation(weighted[fold]) ** 2 for fold in aligned.strata)
+    return sums / aligned.queries**2
+
+
+def _training_from_seeds(
+    variances: Sequence[SeedVariance | None], covers: str, df_queries: int
+) -> _TrainingVariance:
+    """Add up the variances of the systems that have several seeds."""
+    estimates = [variance for variance in variances if variance is not None]
+    return _TrainingVariance(
+        shared=sum(estimate.shared for estimate in estimates),
+        raw=sum(estimate.raw for estimate in estimates),
+        df_term=sum(estimate.raw**2 / estimate.df for estimate in estimates),
+        least_df=min((estimate.df for estimate in estimates), default=df_queries),
+        covers=covers,
+    )
+
+
+def _training_from_folds(by_fold: Doubles, queries: float) -> _TrainingVariance:
+    """Return the variance between folds beyond that of the ``queries``."""
+    least_df = len(by_fold) - 1
+    raw = deviation(by_fold) ** 2 / len(by_fold)
+    return _TrainingVariance(max(0.0, raw - queries), raw, raw**2 / least_df, least_df, "folds")

@@ -13,16 +13,26 @@ from itertools import combinations
 import numpy as np
 from scipy.special import nctdtr, ndtri, stdtr, stdtrit
 
-from ltr.analysis.values import Aligned, Spread, SystemValues, align, deviation, spread_of
+from ltr.analysis.values import (
+    Aligned,
+    StandardError,
+    SystemValues,
+    align,
+    deviation,
+    estimate_error,
+)
 from ltr.arrays import Doubles, Ints
 from ltr.errors import ConfigError
 from ltr.metrics.spec import METRICS
 
-BETTER, WORSE, DIFFER = "better", "worse", "differ"
-EQUIVALENT, UNDECIDED = "equivalent", "undecided"
+BETTER = "better"
+WORSE = "worse"
+DIFFER = "differ"
+EQUIVALENT = "equivalent"
+UNDECIDED = "undecided"
 DECIDED = (BETTER, WORSE, DIFFER)
 WORDS = (*DECIDED, EQUIVALENT, UNDECIDED)
-# What the interval of a mean covers, by its Spread.covers
+# What the interval of a mean covers, by ``StandardError.covers``
 COVERS = {"seeds": "queries and seeds", "queries": "queries only (these models)"}
 
 EXACT_UP_TO = 14  # up to this many differences other than 0, all 2^n sign patterns are tried
@@ -35,12 +45,13 @@ _WEIGHTS = 1 << 21  # weights drawn at a time: 16 MiB, and twice that while draw
 
 def rule(margin: float, alpha: float) -> str:
     """Return the rule for the verdicts as one line of text, to print below a table."""
-    sure, inner = f"{1 - alpha:.0%}", f"{1 - 2 * alpha:.0%}"
+    level = f"{1 - alpha:.0%}"
+    inner_level = f"{1 - 2 * alpha:.0%}"
     return (
-        f"equivalent: two one-sided tests (p < {alpha:g}) and the {inner} interval put the "
+        f"equivalent: two one-sided tests (p < {alpha:g}) and the {inner_level} interval put the "
         f"difference within ±{margin:g}; else better or worse: p < {alpha:g} after Holm, p the "
         "larger of the randomisation test over queries and the t test over queries and trainings, "
-        f"and 0 outside the {sure} interval; with one seed of either row not better or worse but "
+        f"and 0 outside the {level} interval; with one seed of either row not better or worse but "
         "differ: these models do, of the methods one seed cannot tell; else undecided"
     )
 
@@ -70,7 +81,7 @@ def sign_flip_p(by_query: Doubles, pairs: Ints, *, samples: int, seed: int = 0) 
         seed: seed of the draws.
     """
     differences = by_query[pairs[:, 0]] - by_query[pairs[:, 1]]
-    p = np.array([_exact_p(one[one != 0]) for one in differences])
+    p = np.array([_exact_p(pair[pair != 0]) for pair in differences])
     drawn = np.flatnonzero(np.isnan(p))
     if not len(drawn):
         return p
@@ -145,7 +156,7 @@ class Comparison:
     second: str  # name of the second system
     difference: float  # mean of first minus mean of second
     interval: tuple[float, float]  # 1 - alpha interval of the difference
-    inner: tuple[float, float]  # 1 - 2 alpha interval of the difference, for equivalence
+    equivalence_interval: tuple[float, float]  # 1 - 2 alpha interval of the difference
     p_randomisation: float  # of the sign-flip test over queries
     p_training: float  # of the t test whose error includes the variance of training
     p_holm: float  # the larger of p_randomisation and p_training, Holm-corrected for all pairs
@@ -155,7 +166,7 @@ class Comparison:
     ties: int
     losses: int
     queries: int
-    spread: Spread  # the standard error and what it covers
+    standard_error: StandardError  # of the difference, and what it covers
     margin: float
     alpha: float
 
@@ -166,33 +177,36 @@ class Comparison:
         ``equivalent`` has priority over ``better``: a difference below the margin was declared
         irrelevant in advance (Lakens, 2017, Social Psychological and Personality Science 8).
         """
-        low, high = self.inner
+        low, high = self.equivalence_interval
         if self.p_equivalence < self.alpha and -self.margin < low and high < self.margin:
             return EQUIVALENT
         significant = self.p_holm < self.alpha and not self.interval[0] <= 0 <= self.interval[1]
         if not significant:
             return UNDECIDED
-        if self.spread.uncovered:
+        if self.standard_error.uncovered:
             return DIFFER
         return BETTER if self.difference > 0 else WORSE
 
     @property
     def note(self) -> str:
         """What the verdict does not say, in words; often empty."""
-        notes, word = [], self.word
-        if word == EQUIVALENT and self.p_holm < self.alpha:
+        notes = []
+        verdict = self.word
+        error = self.standard_error
+        if verdict == EQUIVALENT and self.p_holm < self.alpha:
             notes.append("not 0, but smaller than the margin")
-        unsure = word == UNDECIDED and self.p_holm >= self.alpha
-        if unsure and self.spread.training > 0 and self.p_queries < self.alpha:
+        unsure = verdict == UNDECIDED and self.p_holm >= self.alpha
+        if unsure and error.training > 0 and self.p_queries < self.alpha:
             notes.append("sure of these models, not of the methods: more seeds would tell")
-        if self.spread.uncovered and word != UNDECIDED:
-            where = ", the same in every fold" if self.spread.covers == "folds" else ""
-            notes.append(f"these models, not the methods: one seed{where}")
+        if error.uncovered and verdict != UNDECIDED:
+            seeds = "one seed, the same in every fold" if error.covers == "folds" else "one seed"
+            notes.append(f"these models, not the methods: {seeds}")
         return "; ".join(notes)
 
     def resolvable(self, *, pairs: int = 1) -> float:
         """Return the true difference detected with probability ``_POWER`` at alpha / ``pairs``."""
-        return resolvable_difference(self.spread.error, self.spread.df, alpha=self.alpha / pairs)
+        error = self.standard_error
+        return resolvable_difference(error.error, error.df, alpha=self.alpha / pairs)
 
 
 def compare_systems(
@@ -227,45 +241,58 @@ def compare_systems(
         raise ConfigError(f"margin={margin:g}: give a number > 0, such as 0.005 for half a point")
     if not 0 < alpha < 0.5:
         raise ConfigError(f"alpha={alpha:g}: give a number between 0 and 0.5, such as 0.05")
-    names = list(systems)
-    pairs = list(combinations(range(len(names)), 2))
-    if baseline is not None:
-        fixed = names.index(baseline)
-        pairs = [(i, fixed) for i in range(len(names)) if i != fixed]
+    pairs = _pairs_to_compare(list(systems), baseline)
     aligned = align(systems)
     if not pairs:
         return []
-    draws = draw(aligned, samples=samples, seed=seed)
-    weighted = aligned.weights * aligned.by_query
+    sampling_errors = bootstrap_errors(aligned, samples=samples, seed=seed)
     p_randomisation = sign_flip_p(
-        weighted,
+        aligned.weights * aligned.by_query,
         np.array(pairs),
         samples=max(samples, math.ceil(_PER_PAIR * len(pairs) / alpha)),
         seed=seed,
     )
-    spreads = [spread_of(aligned, i, j) for i, j in pairs]
-    differences = [float(aligned.means[i] - aligned.means[j]) for i, j in pairs]
-    p_training = [t_p(d, s.error, s.df) for d, s in zip(differences, spreads, strict=True)]
-    p_holm, p_queries = _holm(np.maximum(p_randomisation, p_training)), _holm(p_randomisation)
+    errors = [estimate_error(aligned, first, second) for first, second in pairs]
+    differences = [float(aligned.means[first] - aligned.means[second]) for first, second in pairs]
+    p_training = [
+        t_p(difference, error.error, error.df)
+        for difference, error in zip(differences, errors, strict=True)
+    ]
+    p_holm = _holm(np.maximum(p_randomisation, p_training))
+    p_queries = _holm(p_randomisation)
+    comparisons = []
+    for n, (first, second) in enumerate(pairs):
+        pair_errors = sampling_errors[:, first] - sampling_errors[:, second]
+        signs = np.sign(aligned.by_query[first] - aligned.by_query[second])
+        comparison = Comparison(
+            first=aligned.names[first],
+            second=aligned.names[second],
+            difference=differences[n],
+            interval=interval(differences[n], pair_errors, errors[n], alpha=alpha),
+            equivalence_interval=interval(differences[n], pair_errors, errors[n], alpha=2 * alpha),
+            p_randomisation=float(p_randomisation[n]),
+            p_training=p_training[n],
+            p_holm=float(p_holm[n]),
+            p_queries=float(p_queries[n]),
+            p_equivalence=equivalence_p(differences[n], errors[n].error, errors[n].df, margin),
+            wins=int((signs == 1).sum()),
+            ties=int((signs == 0).sum()),
+            losses=int((signs == -1).sum()),
+            queries=aligned.queries,
+            standard_error=errors[n],
+            margin=margin,
+            alpha=alpha,
+        )
+        comparisons.append(comparison)
+    return comparisons
 
-    found = []
-    for n, (i, j) in enumerate(pairs):
-        difference, spread, off = differences[n], spreads[n], draws[:, i] - draws[:, j]
-        signs = np.sign(aligned.by_query[i] - aligned.by_query[j])
-        losses, ties, wins = (int((signs == sign).sum()) for sign in (-1, 0, 1))
-        found.append(
-            Comparison(
-                first=names[i], second=names[j], difference=difference,
-                interval=interval(difference, off, spread, alpha=alpha),
-                inner=interval(difference, off, spread, alpha=2 * alpha),
-                p_randomisation=float(p_randomisation[n]),
-                p_training=p_training[n], p_holm=float(p_holm[n]), p_queries=float(p_queries[n]),
-                p_equivalence=equivalence_p(difference, spread.error, spread.df, margin),
-                wins=wins, ties=ties, losses=losses, queries=aligned.queries,
-                spread=spread, margin=margin, alpha=alpha,
-            )
-        )  # fmt: skip
-    return found
+
+def _pairs_to_compare(names: list[str], baseline: str | None) -> list[tuple[int, int]]:
+    """Return the numbers of the systems of each pair: all pairs, or each with ``baseline``."""
+    if baseline is None:
+        return list(combinations(range(len(names)), 2))
+    fixed = names.index(baseline)
+    return [(number, fixed) for number in range(len(names)) if number != fixed]
 
 
 def _holm(p: Doubles) -> Doubles:
@@ -277,7 +304,7 @@ def _holm(p: Doubles) -> Doubles:
     return corrected
 
 
-def draw(aligned: Aligned, *, samples: int, seed: int = 0) -> Doubles:
+def bootstrap_errors(aligned: Aligned, *, samples: int, seed: int = 0) -> Doubles:
     """Draw bootstrap samples of the queries; return each mean's error, ``[samples, systems]``.
 
     Queries are drawn with replacement, each fold's from its own and jointly for all systems, from
@@ -288,60 +315,67 @@ def draw(aligned: Aligned, *, samples: int, seed: int = 0) -> Doubles:
     population (Rao and Wu, 1988). The draws of a system do not depend on the other systems.
     """
     n = aligned.queries
-    drawn = np.zeros((samples, len(aligned.names)))
+    errors = np.zeros((samples, len(aligned.names)))
     if n == 1:
-        return drawn
+        return errors
     centred = (aligned.weights * (aligned.by_query - aligned.means[:, None])).T / n
     rng = np.random.default_rng([seed, 2])
     block = max(1, _WEIGHTS // n)
     for start in range(0, samples, block):
         count = min(block, samples - start)
-        for of in aligned.strata:
-            m = len(of)
-            chosen = rng.integers(0, m, (count, m)) + m * np.arange(count)[:, None]
-            counts = np.bincount(chosen.ravel(), minlength=count * m).reshape(count, m)
+        for fold in aligned.strata:
+            m = len(fold)
+            drawn = rng.integers(0, m, (count, m)) + m * np.arange(count)[:, None]
+            counts = np.bincount(drawn.ravel(), minlength=count * m).reshape(count, m)
             weights = 1 + math.sqrt(m / (m - 1)) * (counts - 1)
-            drawn[start : start + count] += weights @ centred[of]
-    return drawn
+            errors[start : start + count] += weights @ centred[fold]
+    return errors
 
 
-def interval(estimate: float, off: Doubles, spread: Spread, *, alpha: float) -> tuple[float, float]:
+def interval(
+    estimate: float, sampling_errors: Doubles, error: StandardError, *, alpha: float
+) -> tuple[float, float]:
     """Return the ends of the 1 - ``alpha`` interval of a mean, or of a difference of two means.
 
     The distance of each end from the estimate is sqrt(a^2 + b^2) (Howe, 1974, Journal of the
     American Statistical Association 69):
 
     - a comes from the queries. It is the distance of a bootstrap percentile from the estimate,
-      multiplied by t / z: t is the quantile of Student's t with ``spread.df_queries`` degrees of
+      multiplied by t / z: t is the quantile of Student's t with ``error.df_queries`` degrees of
       freedom, z that of the normal distribution (Hesterberg, 2015, "What teachers should know about
       the bootstrap", The American Statistician 69).
     - b comes from the training. It is the standard error of the training, times the quantile of
-      Student's t with ``spread.df_training`` degrees of freedom.
+      Student's t with ``error.df_training`` degrees of freedom.
 
     The usual method, one t quantile with Satterthwaite's degrees of freedom, gives intervals that
-    are too narrow if there are only two or three seeds. With ``spread.covers`` "folds", b is chosen
-    so that this method gives the distance: training is then what remains of one variance without
-    the part of the queries, and Howe's distance, made for independent parts, would be too short.
+    are too narrow if there are only two or three seeds. With ``error.covers`` "folds", b is chosen
+    so that this method gives the distance: training is then the remainder of one variance after
+    that of the queries is subtracted, and Howe's distance, which assumes independent parts, would
+    be too short.
 
     Args:
         estimate: the mean, or the difference.
-        off: the errors of the estimate in the bootstrap samples, ``[samples]``: a column of what
-            ``draw`` returns, or the difference of two columns.
-        spread: the variances and the degrees of freedom.
+        sampling_errors: the errors of the estimate in the bootstrap samples, ``[samples]``: a
+            column of what ``bootstrap_errors`` returns, or the difference of two columns.
+        error: the variances and the degrees of freedom.
         alpha: 0.05 for a 95 % interval.
+
+    Returns:
+        The lower and the upper end.
     """
-    if math.isinf(spread.error):
+    if math.isinf(error.error):
         return -math.inf, math.inf
     tail = 1 - alpha / 2
-    of_queries, of_training, of_both = (
-        float(stdtrit(df, tail)) for df in (spread.df_queries, spread.df_training, spread.df)
-    )
-    stretch = of_queries / ndtri(tail)
-    training = of_training * math.sqrt(spread.training)
-    if spread.covers == "folds":
-        rest = (of_both * spread.error) ** 2 - of_queries**2 * spread.queries
-        training = math.sqrt(max(0.0, rest))
-    below, above = (math.hypot(stretch * q, training) for q in np.quantile(off, [alpha / 2, tail]))
+    t_queries = float(stdtrit(error.df_queries, tail))
+    t_training = float(stdtrit(error.df_training, tail))
+    t_both = float(stdtrit(error.df, tail))
+    stretch = t_queries / ndtri(tail)
+    training = t_training * math.sqrt(error.training)
+    if error.covers == "folds":
+        remainder = (t_both * error.error) ** 2 - t_queries**2 * error.queries
+        training = math.sqrt(max(0.0, remainder))
+    quantiles = np.quantile(sampling_errors, [alpha / 2, tail])
+    below, above = (math.hypot(stretch * quantile, training) for quantile in quantiles)
     return estimate - below, estimate + above
 
 
@@ -355,7 +389,7 @@ class SystemInterval:
     deviation: float  # standard deviation over seeds of the mean over folds; NaN with one seed
     seeds: int
     queries: int
-    spread: Spread
+    standard_error: StandardError
 
     def covers(self, number: float) -> str:
         """Say that the interval "covers" ``number``, or is "above" or "below" it."""
@@ -372,28 +406,48 @@ def interval_of(
     seed: int = 0,
     samples: int = 10_000,
 ) -> SystemInterval:
-    """Return mean and interval of one system; raise ``DataError`` if no query has a value.
+    """Return mean and interval of one system.
 
-    The interval ends at 0 and 1 if the mean of ``metric`` cannot lie beyond: the part that is cut
-    off never holds the true mean, so the interval covers it as often as before.
+    The interval is cut at 0 and 1 if the mean of ``metric`` cannot lie beyond: the true mean is
+    never in what is cut off, so the interval covers it as often as before.
+
+    Args:
+        system: the values of the metric.
+        metric: its name, such as ``ndcg@5``.
+        alpha: 0.05 for a 95 % interval.
+        seed: seed of all draws.
+        samples: number of bootstrap samples.
+
+    Raises:
+        DataError: no query has a value.
     """
     aligned = align({"system": system})
-    spread, mean = spread_of(aligned, 0), float(aligned.means[0])
-    off = draw(aligned, samples=samples, seed=seed)[:, 0]
-    low, high = interval(mean, off, spread, alpha=alpha)
+    error = estimate_error(aligned, 0)
+    mean = float(aligned.means[0])
+    sampling_errors = bootstrap_errors(aligned, samples=samples, seed=seed)[:, 0]
+    low, high = interval(mean, sampling_errors, error, alpha=alpha)
     if metric.partition("@")[0] in {*METRICS} - {"dcg"}:
-        low, high = max(low, 0.0), min(high, 1.0)
-    of_seeds = aligned.over_folds(aligned.values[0]).mean(1)
+        low = max(low, 0.0)
+        high = min(high, 1.0)
+    seed_means = aligned.over_folds(aligned.values[0]).mean(1)
     return SystemInterval(
-        mean, low, high, deviation(of_seeds), len(of_seeds), aligned.queries, spread
+        mean=mean,
+        low=low,
+        high=high,
+        deviation=deviation(seed_means),
+        seeds=len(seed_means),
+        queries=aligned.queries,
+        standard_error=error,
     )
 
 
-def leaders(systems: Mapping[str, SystemInterval], pairs: Iterable[Comparison]) -> list[str]:
+def significant_best(
+    systems: Mapping[str, SystemInterval], pairs: Iterable[Comparison]
+) -> list[str]:
     """Return the best of ``systems`` if the verdict of each of its ``pairs`` is a difference.
 
     The list is empty if one of these verdicts is "equivalent" or "undecided", or if there is none.
     """
     best = max(systems, key=lambda name: systems[name].mean, default="")
-    words = {pair.word for pair in pairs if best in (pair.first, pair.second)}
-    return [best] if words and words.issubset(DECIDED) else []
+    verdicts = {pair.word for pair in pairs if best in (pair.first, pair.second)}
+    return [best] if verdicts and verdicts.issubset(DECIDED) else []

@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.analysis.scores_file import read_scored
-from ltr.analysis.trec import read_run
+from ltr.analysis.trec import read_trec_run
 from ltr.arrays import Doubles, Reals
 from ltr.console.configs import files_of
 from ltr.console.keys import as_list
@@ -213,7 +213,7 @@ def evaluate_scores(options: EvaluateOptions) -> str:
 def _read_scores(path: str, options: EvaluateOptions) -> tuple[Lists, Reals]:
     """Return the judged lists, and their scores in the file ``path``, ``[items]``."""
     if options.qrels is not None:
-        return read_run(Path(path), Path(options.qrels))
+        return read_trec_run(Path(path), Path(options.qrels))
     return read_scored(Path(path), Path(str(options.data)), regroup=options.regroup)
 
 

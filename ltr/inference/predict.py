@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ltr.analysis.trec import write_qrels, write_run
+from ltr.analysis.trec import write_qrels, write_trec_run
 from ltr.arrays import Reals
 from ltr.atomic import atomic_write, write_frame
 from ltr.data.lists import Columns, Lists
@@ -66,7 +66,7 @@ def predict_file(options: PredictOptions) -> str:
         write_qrels(Path(options.qrels), lists, ids)
     scores = scorer.scores(lists, items=options.evaluation_items).cpu().numpy()
     if output.suffix == ".trec":
-        write_run(output, lists, ids, scores)
+        write_trec_run(output, lists, ids, scores)
     else:
         _write_table(output, ranking(lists, ids, scores, options.order, queries))
     return f"{len(scores):,} rows of {len(lists):,} lists scored: {output}"

@@ -23,33 +23,34 @@ from ltr.console.arguments import as_text
 from ltr.console.compose import values_of
 from ltr.console.configs import own_configs
 from ltr.console.keys import Kind, keys, stated
+from ltr.console.options import parse_options
 from ltr.console.process import Finished, is_full, say
 from ltr.errors import ConfigError, OutputError, TrainingError, as_started
 from ltr.experiment.build import build
 from ltr.experiment.leaks import warn_of_leaks
 from ltr.experiment.run_folder import RunFolder
-from ltr.search.definition import Search, define_search
+from ltr.search.definition import Search, SearchOptions, define_search
 from ltr.search.study import (
-    begin,
-    counts,
-    finished,
-    in_one_line,
-    open_lists,
+    begin_study,
+    describe_error,
+    end_reason,
+    finished_trials,
+    is_counted,
     open_study,
-    overrides_of,
-    reason,
+    read_training_lists,
     study_lock,
-    work,
+    train_trials,
+    trial_overrides,
 )
 from ltr.training.interruption import handing_on, stoppable
 
 # With at least this many vali lists, a trial's value is the metric of its best epoch. At 2,000 that
 # is too high by .001 to .002 (results/selection.md), no more than the difference between seeds.
 FEW_LISTS = 2000
-Found = dict[str, Any]  # the result of a search, see ``found_by``
+SearchResult = dict[str, Any]  # see ``best_result``
 
 
-def run_search(cfg: DictConfig) -> str:
+def run_search(options: SearchOptions) -> str:
     """Search for good settings on vali, and write them as a config of ``experiment``.
 
     Return the text to print. With ``dry_run``, only describe the search.
@@ -59,17 +60,18 @@ def run_search(cfg: DictConfig) -> str:
         TrainingError: no trial was trained to its end.
         Interrupted, KeyboardInterrupt: the user stopped it; the same command continues the search.
     """
-    search, home = define_search(cfg), own_configs() or Path("configs")
-    path = Path(cfg.write or home / "experiment" / f"{search.name}.yaml")
+    search = define_search(options)
+    home = own_configs() or Path("configs")
+    path = Path(options.write or home / "experiment" / f"{search.name}.yaml")
     check_space(search)
-    if cfg.dry_run:
-        return _described(search)
+    if options.dry_run:
+        return _describe_search(search)
     search = read_all(search)
     check_free(path, search)
-    found = _finish(search, said=True)
-    write_best(path, search, found)
+    result = _finish_search(search, verbose=True)
+    write_best(path, search, result)
     return (
-        f"{as_yaml(found)}kept in {search.folder} (trials.csv, search.db)\n"
+        f"{as_yaml(result)}kept in {search.folder} (trials.csv, search.db)\n"
         f"written to {path}: {as_started('train')} experiment={path.stem}"
     )
 
@@ -84,77 +86,89 @@ def search_job(cfg: DictConfig) -> float:
         Interrupted: the user stopped it; the same job continues the search.
         OutputError: the disk is full.
     """
-    search = define_search(cfg)
+    search = define_search(parse_options(SearchOptions, cfg))
     folder = RunFolder(search.folder)
     try:
         with stoppable():
-            value = float(_finish(read_all(search), said=False)["value"])
+            value = float(_finish_search(read_all(search), verbose=False)["value"])
     except Exception as error:
         if is_full(error):
             raise OutputError(f"{error}; then give the same command again") from error
-        folder.note_error(in_one_line(error))
+        folder.note_error(describe_error(error))
         return float("nan")
     folder.note_error(None)  # of an earlier attempt
     return value
 
 
-def _finish(search: Search, *, said: bool) -> Found:
-    """Train the missing trials and write the result; if ``said``, print a line for each trial."""
+def _finish_search(search: Search, *, verbose: bool) -> SearchResult:
+    """Train the missing trials and write the result; if ``verbose``, print a line for each."""
     with open_study(search) as study:
-        begin(search, study)
-        before = len(finished(study))
-        progress = Finished(search.trials, before)
+        begin_study(search, study)
+        finished_count = len(finished_trials(study))
+        progress = Finished(search.trials, finished_count)
 
-        def tell(trial: FrozenTrial) -> None:
-            progress.done = len(finished(study)) - 1  # another process may have finished some
-            progress.add(f"trial {trial.number}", sentence(trial, search))
+        def print_trial(trial: FrozenTrial) -> None:
+            # another process may have finished some
+            progress.done = len(finished_trials(study)) - 1
+            progress.add(f"trial {trial.number}", describe_trial(trial, search))
 
-        if said:
-            say(f"search {search.name}: {before} of {search.trials} trials finished")
-        work(search, study, tell if said else lambda trial: None)
-        about = ("number", "state", "value", "params", "user_attrs", "duration")
-        write_frame(search.folder / "trials.csv", study.trials_dataframe(about))
-        found = found_by(search, study.get_trials(deepcopy=False))
-        atomic_write(settings_path(search), as_yaml(found))
-        return found
+        if verbose:
+            say(f"search {search.name}: {finished_count} of {search.trials} trials finished")
+        train_trials(search, study, print_trial if verbose else lambda trial: None)
+        columns = ("number", "state", "value", "params", "user_attrs", "duration")
+        write_frame(search.folder / "trials.csv", study.trials_dataframe(columns))
+        result = best_result(search, study.get_trials(deepcopy=False))
+        atomic_write(settings_path(search), as_yaml(result))
+        return result
 
 
-def found_by(search: Search, tries: Sequence[FrozenTrial]) -> Found:
-    """Return settings and value of the best trial; raise ``TrainingError`` if none was trained."""
-    trials = [*filter(counts, tries)][: search.trials]  # there may be more
+def best_result(search: Search, attempts: Sequence[FrozenTrial]) -> SearchResult:
+    """Return settings and value of the best trial.
+
+    Args:
+        search: the search, with its digests.
+        attempts: all trials of the study, also stopped ones.
+
+    Raises:
+        TrainingError: no trial was trained to its end.
+    """
+    trials = [*filter(is_counted, attempts)][: search.trials]  # there may be more
     states = Counter(trial.state for trial in trials)
-    done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    if not done:
-        raise TrainingError(f"no trial was trained to its end: {reason(trials[0])}")
-    best = max(done, key=lambda trial: trial.value or 0)  # the first if tied
+    completed = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    if not completed:
+        raise TrainingError(f"no trial was trained to its end: {end_reason(trials[0])}")
+    best = max(completed, key=lambda trial: trial.value or 0)  # the first if tied
+    default_values = [trial.value for trial in completed if trial.user_attrs.get("default")]
     return {
-        "settings": list(overrides_of(search, best)),
+        "settings": list(trial_overrides(search, best)),
         "worth": search.value_name,
         "value": best.value,
         "best_epoch": best.user_attrs["best_epoch"],  # metric of the best epoch on vali: too high
-        "own": next((one.value for one in done if one.user_attrs.get("default")), None),
+        "own": default_values[0] if default_values else None,
         "trials": len(trials),
         "pruned": states[TrialState.PRUNED],
         "failed": states[TrialState.FAIL],
-        "stopped": sum(one.state.is_finished() and not counts(one) for one in tries),  # also FAIL
+        "stopped": sum(
+            trial.state.is_finished() and not is_counted(trial) for trial in attempts
+        ),  # their state is FAIL, too
         "search": search_identity(search),
     }
 
 
-def as_yaml(found: Found) -> str:
+def as_yaml(result: SearchResult) -> str:
     """Format the result of a search as YAML."""
-    return str(yaml.safe_dump(found, sort_keys=False, width=1000))
+    return str(yaml.safe_dump(result, sort_keys=False, width=1000))
 
 
 def search_identity(search: Search) -> str:
     """Return a SHA-256 of a search (from ``read_all``) and its train and vali lists, not code."""
-    parts = {
+    content = {
         "settings": stated(search.settings()),
         "data": search.digests,
-        "pruner": search.cfg.pruner,
+        "pruner": search.options.pruner,
         "sampler": [0, search.startup],
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def settings_path(search: Search) -> Path:
@@ -171,11 +185,13 @@ def check_space(search: Search) -> None:
     """
     for repeat in search.repeats:
         build(search.trial(repeat)[0])
-    for one in (f"{key}={text}" for key, space in search.space.items() for text in space.texts):
-        try:
-            build(search.trial([one])[0])
-        except ConfigError as error:
-            raise ConfigError(f"space: {one} cannot be built: {error}") from error
+    for key, space in search.space.items():
+        for text in space.texts:
+            override = f"{key}={text}"
+            try:
+                build(search.trial([override])[0])
+            except ConfigError as error:
+                raise ConfigError(f"space: {override} cannot be built: {error}") from error
 
 
 def read_all(search: Search) -> Search:
@@ -185,39 +201,48 @@ def read_all(search: Search) -> Search:
         DataError: a file is missing or malformed.
         ConfigError: the loss or a metric does not accept a label.
     """
-    digests, fewest = dict[str, str](), math.inf
-    folds = {"".join(one for one in repeat if "fold" in one): repeat for repeat in search.repeats}
+    digests: dict[str, str] = {}
+    fewest = math.inf
+    folds = {
+        "".join(override for override in repeat if "fold" in override): repeat
+        for repeat in search.repeats
+    }
     for fold, repeat in folds.items():
-        _, lists = open_lists(*search.trial(repeat))
+        _, lists = read_training_lists(*search.trial(repeat))
         warn_of_leaks(lists)
-        place = fold.removeprefix("dataset.").replace("=", " ")
-        digests |= {f"{place} {split}".strip(): part.digest for split, part in lists.items()}
+        fold_name = fold.removeprefix("dataset.").replace("=", " ")
+        for split, split_lists in lists.items():
+            digests[f"{fold_name} {split}".strip()] = split_lists.digest
         fewest = min(fewest, len(lists["vali"]))
-    few = fewest < FEW_LISTS and search.config.select == "best"
-    value = search.select_value or ("crossfit" if few else "best")
-    return replace(search, select_value=value, digests=digests)
+    has_few_lists = fewest < FEW_LISTS and search.config.select == "best"
+    select_value = search.select_value or ("crossfit" if has_few_lists else "best")
+    return replace(search, select_value=select_value, digests=digests)
 
 
-def sentence(trial: FrozenTrial, search: Search) -> str:
+def describe_trial(trial: FrozenTrial, search: Search) -> str:
     """Say how a finished trial ended, and which settings it had."""
-    settings = " ".join(overrides_of(search, trial)) or "the config's own values"
+    settings = " ".join(trial_overrides(search, trial)) or "the config's own values"
     if trial.state == TrialState.COMPLETE:
         return f"{search.value_name} {trial.value:.4f} on vali  {settings}"
-    how = "pruned" if trial.state == TrialState.PRUNED else "failed:"
-    return f"{how} {reason(trial)}  {settings}"
+    ending = "pruned" if trial.state == TrialState.PRUNED else "failed:"
+    return f"{ending} {end_reason(trial)}  {settings}"
 
 
-def _described(search: Search) -> str:
+def _describe_search(search: Search) -> str:
     """Describe the search for ``dry_run``: the space of each key, and the config's own value."""
     rows = [
         f"{key}  {space}  {as_text(search.default(key))}" for key, space in search.space.items()
     ]
-    return "\n".join([
+    lines = [
         f"search {search.name} by {search.value_name} on vali of {search.data}",
         f"{search.trials} trials of {len(search.repeats)} trainings each, in {search.folder}",
-        *("", "key  space  first trial", *rows, ""),
+        "",
+        "key  space  first trial",
+        *rows,
+        "",
         f"first trial: {as_started('train')} {shlex.join(search.overrides)}",
-    ])  # fmt: skip
+    ]
+    return "\n".join(lines)
 
 
 def check_free(path: Path, search: Search) -> None:
@@ -229,29 +254,31 @@ def check_free(path: Path, search: Search) -> None:
         )
 
 
-def write_best(path: Path, search: Search, found: Found) -> None:
+def write_best(path: Path, search: Search, result: SearchResult) -> None:
     """Write the result of a search to ``path``, as a config of ``experiment``."""
-    text = best_text(search, found)
+    text = best_config(search, result)
     with study_lock(search):
         check_free(path, search)
         path.parent.mkdir(parents=True, exist_ok=True)
-        for place in (search.folder / "best.yaml", path):
-            atomic_write(place, text)
+        atomic_write(search.folder / "best.yaml", text)
+        atomic_write(path, text)
 
 
-def best_text(search: Search, found: Found) -> str:
+def best_config(search: Search, result: SearchResult) -> str:
     """Return the config file with the best settings: a comment, the chosen groups, the values."""
-    places = keys(Kind.PLACE)
-    given = values_of([*search.overrides, *found["settings"]])
-    given = {key.lstrip("+"): value for key, value in given.items() if key not in places}
-    base = [given.pop("experiment")] if "experiment" in given else []
-    groups = sorted(given.keys() & search.choices.keys())
-    named = [{f"override /{group}": given.pop(group)} for group in groups]
-    content = OmegaConf.create({"defaults": [*base, *named]})
-    for key, value in given.items():
+    runtime_keys = keys(Kind.PLACE)
+    overridden = values_of([*search.overrides, *result["settings"]])
+    values = {
+        key.lstrip("+"): value for key, value in overridden.items() if key not in runtime_keys
+    }
+    defaults: list[Any] = [values.pop("experiment")] if "experiment" in values else []
+    for group in sorted(values.keys() & search.choices.keys()):
+        defaults.append({f"override /{group}": values.pop(group)})
+    content = OmegaConf.create({"defaults": defaults})
+    for key, value in values.items():
         OmegaConf.update(content, key, value)
     return (
-        f"# @package _global_\n# {found['worth']} {found['value']:.4f} on vali of {search.data}: "
-        f"the best of {found['trials']} trials of search {search.name}\n"
+        f"# @package _global_\n# {result['worth']} {result['value']:.4f} on vali of {search.data}: "
+        f"the best of {result['trials']} trials of search {search.name}\n"
         f"{OmegaConf.to_yaml(content)}"
     )

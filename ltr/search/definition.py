@@ -12,11 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.arguments import merged, with_quotes
 from ltr.console.compose import run_config
-from ltr.console.keys import Kind, flag, flat, text, texts, whole, without
+from ltr.console.keys import Kind, flat, without
+from ltr.console.options import at_least
 from ltr.errors import ConfigError
 from ltr.experiment.origins import run_digest
 from ltr.knobs import check_choice
-from ltr.search.space import Space, changed_space, named_space
+from ltr.search.space import Space, change_space, join_spaces
 
 Repeat = tuple[str, ...]  # the overrides of one training in a trial: its fold and its seed
 
@@ -27,14 +28,32 @@ def repeat_name(repeat: Repeat) -> str:
     >>> repeat_name(("dataset.fold=2", "seed=1"))
     'fold2-seed1'
     """
-    return "-".join(one.removeprefix("dataset.").replace("=", "") for one in repeat)
+    return "-".join(override.removeprefix("dataset.").replace("=", "") for override in repeat)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """The options of ``ltr search``; ``configs/search.yaml`` explains them."""
+
+    trials: int = at_least(1)
+    space: tuple[str, ...]
+    name: str | None
+    folds: tuple[str, ...]
+    seeds: tuple[str, ...]
+    select_value: str | None
+    pruner: str
+    write: str | None
+    output_dir: str
+    storage: str | None
+    dry_run: bool
+    train: tuple[str, ...]  # overrides for ``ltr train``, and changes of the space
 
 
 @dataclass(frozen=True)
 class Search:
     """The definition of a search."""
 
-    cfg: DictConfig  # the checked config of the command
+    options: SearchOptions  # of the command
     name: str
     trials: int  # number of trials
     overrides: tuple[str, ...]  # for ``ltr train``, the same in every trial
@@ -89,63 +108,65 @@ class Search:
         return settings | {"repeats": repeats, "select_value": self.select_value}
 
 
-def define_search(cfg: DictConfig) -> Search:
-    """Define the search that the config of the command describes, without reading any data.
+def define_search(options: SearchOptions) -> Search:
+    """Define the search that the options of the command describe, without reading any data.
 
     Raises:
         ConfigError: a value, an override, a space, a fold or a seed is wrong.
 
     >>> from ltr.console.compose import typed
-    >>> search = define_search(typed("search", ["space.optimizer.lr=[float,1e-4,0.1,log]"]))
+    >>> from ltr.console.options import parse_options
+    >>> words = ["space.optimizer.lr=[float,1e-4,0.1,log]"]
+    >>> search = define_search(parse_options(SearchOptions, typed("search", words)))
     >>> search.name, str(search.space["optimizer.lr"])
     ('synthetic_transformer_neuralndcg', '[float,0.0001,0.1,log]')
     """
-    check_choice("pruner", cfg.pruner, ("median", "none"))
-    check_choice("select_value", cfg.select_value or "best", ("crossfit", "best"))
-    flag(cfg, "dry_run")
-    overrides, changes = split_changes(texts(cfg, "train"))
+    check_choice("pruner", options.pruner, ("median", "none"))
+    check_choice("select_value", options.select_value or "best", ("crossfit", "best"))
+    overrides, changes = split_changes(options.train)
     config, choices = run_config(overrides)
     fixed = [override.lstrip("+").partition("=")[0] for override in overrides]
-    if cfg.select_value == "crossfit" and config.select != "best":
+    if options.select_value == "crossfit" and config.select != "best":
         raise ConfigError(f"select_value=crossfit: select={config.select} chooses no epoch")
-    space = named_space(choices, texts(cfg, "space"))
-    space = {key: one for key, one in space.items() if key not in fixed}  # without keys set here
-    space = changed_space(space, changes, choices["model"])
-    parts = [choices[group] for group in ("model", "loss") if group in choices]
-    name = text(cfg, "name") or "_".join([str(config.dataset.name), *parts])
+    default_space = join_spaces(choices, options.space)
+    space = {key: values for key, values in default_space.items() if key not in fixed}
+    space = change_space(space, changes, choices["model"])
+    groups = [choices[group] for group in ("model", "loss") if group in choices]
+    name = options.name or "_".join([str(config.dataset.name), *groups])
     return Search(
-        cfg=cfg,
+        options=options,
         name=name,
-        trials=whole(cfg, "trials", least=1),
+        trials=options.trials,
         overrides=overrides,
         config=config,
         choices=choices,
         space=space,
-        repeats=_repeats(cfg, config),
-        select_value=text(cfg, "select_value"),
-        folder=Path(str(cfg.output_dir)) / "search" / name,
+        repeats=_combine_repeats(options.folds, options.seeds, config.dataset.get("folds")),
+        select_value=options.select_value,
+        folder=Path(options.output_dir) / "search" / name,
     )
 
 
-def split_changes(given: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]]:
+def split_changes(arguments: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Split arguments into overrides for ``ltr train`` and key -> value of ``space.KEY=VALUE``.
 
     Raises:
         ConfigError: an override sets ``resume``, or gives several values for a sweep.
     """
-    overrides, changes = [], {}
+    overrides = []
+    changes = {}
     parser = OverridesParser.create()
-    for override in given:
+    for override in arguments:
         key, _, value = override.partition("=")
         try:
-            read = parser.parse_override(f"KEY={with_quotes(override).partition('=')[2]}")
+            parsed = parser.parse_override(f"KEY={with_quotes(override).partition('=')[2]}")
         except HydraException:
-            read = None  # composing the config reports the error
+            parsed = None  # composing the config reports the error
         if key.startswith("space."):
-            changes[key.removeprefix("space.")] = value if read is None else read.value()
+            changes[key.removeprefix("space.")] = value if parsed is None else parsed.value()
         elif key == "resume":
             raise ConfigError(f"{override}: a search goes on by itself; leave it out")
-        elif read is not None and read.is_sweep_override():
+        elif parsed is not None and parsed.is_sweep_override():
             raise ConfigError(
                 f"{override}: give one value; 'space.{key}=[choice,{value}]' searches them, "
                 "seeds=1,2 and folds=1,2 take the mean"
@@ -155,10 +176,12 @@ def split_changes(given: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]
     return tuple(overrides), changes
 
 
-def _repeats(cfg: DictConfig, config: DictConfig) -> tuple[Repeat, ...]:
+def _combine_repeats(
+    folds: Sequence[str], seeds: Sequence[str], fold_count: int | None
+) -> tuple[Repeat, ...]:
     """Combine each of ``folds`` with each of ``seeds``; one empty repeat if neither is given."""
-    folds, seeds = texts(cfg, "folds"), texts(cfg, "seeds")
-    if folds == ("all",) and config.dataset.get("folds"):
-        folds = tuple(map(str, range(1, config.dataset.folds + 1)))
-    given = [("dataset.fold", folds), ("seed", seeds)]
-    return tuple(product(*([f"{key}={x}" for x in dict.fromkeys(xs)] for key, xs in given if xs)))
+    if tuple(folds) == ("all",) and fold_count:
+        folds = [str(fold) for fold in range(1, fold_count + 1)]
+    fold_overrides = [f"dataset.fold={fold}" for fold in dict.fromkeys(folds)]
+    seed_overrides = [f"seed={seed}" for seed in dict.fromkeys(seeds)]
+    return tuple(product(*filter(None, [fold_overrides, seed_overrides])))

@@ -17,12 +17,12 @@ from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError
 from ltr.knobs import is_number
 
-FORMS = (
+DISTRIBUTION_FORMS = (
     "write [float,LOW,HIGH] or [int,LOW,HIGH], these with ,log] at the end for LOW > 0, "
     "[choice,A,B,...], or null to leave it out"
 )
 # Groups and keys that a search may not vary: they decide how a trial is measured and where it runs.
-_NO_KNOBS = (
+_NOT_SEARCHABLE = (
     "dataset", "experiment", "hydra",
     *keys(Kind.SELECTION, Kind.REPEAT, Kind.MEASUREMENT, Kind.PLACE, Kind.PROPOSAL),
 )  # fmt: skip
@@ -47,17 +47,20 @@ class Distribution:
         if self.kind == "choice":
             return value in self.values
         low, high = self.values
-        return _is_of(self.kind, value) and bool(low <= value <= high)
+        return _is_of_kind(self.kind, value) and bool(low <= value <= high)
 
     def __str__(self) -> str:
         """Return the distribution as written on the command line."""
-        return f"[{','.join([self.kind, *self.texts, *['log'] * self.log])}]"
+        items = [self.kind, *self.texts]
+        if self.log:
+            items.append("log")
+        return f"[{','.join(items)}]"
 
 
 Space = dict[str, Distribution]
 
 
-def changed_space(space: Space, changes: Mapping[str, Any], model: str) -> Space:
+def change_space(space: Space, changes: Mapping[str, Any], model: str) -> Space:
     """Apply the changes from the command line to ``space`` (in place), and return it.
 
     ``changes`` is key -> the list that describes its new distribution; None removes the key.
@@ -68,9 +71,9 @@ def changed_space(space: Space, changes: Mapping[str, Any], model: str) -> Space
     for key, value in changes.items():
         space.pop(key, None)
         if value is not None:
-            space[key] = distribution(f"space.{key}", value)
+            space[key] = parse_distribution(f"space.{key}", value)
     for key in space:
-        if re.split(r"[.@]", key.lstrip("+"))[0] in _NO_KNOBS:
+        if re.split(r"[.@]", key.lstrip("+"))[0] in _NOT_SEARCHABLE:
             raise ConfigError(
                 f"space.{key}: trials must differ in knobs, not in data, seed, place or how they "
                 "are measured; set it without space."
@@ -83,15 +86,17 @@ def changed_space(space: Space, changes: Mapping[str, Any], model: str) -> Space
     return space
 
 
-def named_space(choices: Mapping[str, str], names: Sequence[str]) -> Space:
+def join_spaces(choices: Mapping[str, str], names: Sequence[str]) -> Space:
     """Join the spaces ``names``, or without names the spaces of the model and loss in ``choices``.
 
     If several spaces have the same key, the last one counts.
     """
-    known = files_of("space")
-    usual = [choices["model"], f"loss/{choices.get('loss')}"]
+    if not names:
+        files = files_of("space")
+        defaults = [choices["model"], f"loss/{choices.get('loss')}"]
+        names = [name for name in defaults if name in files]
     space: Space = {}
-    for name in names or filter(known.__contains__, usual):
+    for name in names:
         space |= read_space(name)
     return space
 
@@ -103,36 +108,36 @@ def read_space(name: str) -> Space:
         raise ConfigError(f"space={name}: no such space; it is one of {', '.join(files)}")
     try:
         raw: Any = OmegaConf.to_container(OmegaConf.load(files[name]))
-        return {str(key): distribution(f"{name}: {key}", value) for key, value in raw.items()}
+        return {str(key): parse_distribution(f"{name}: {key}", value) for key, value in raw.items()}
     except (yaml.YAMLError, OSError, AttributeError) as error:
         raise ConfigError(
             f"{files[name]}: write a line KEY: [float, LOW, HIGH] for each key"
         ) from error
 
 
-def distribution(where: str, value: Any) -> Distribution:
+def parse_distribution(key: str, value: Any) -> Distribution:
     """Return the distribution that a list ``value`` such as ``[float, 0, 1]`` describes.
 
     Raises:
-        ConfigError: it describes none; the message names ``where``, the key.
+        ConfigError: it describes none; the message names ``key``.
 
-    >>> str(distribution("optimizer.lr", ["float", 1e-4, 0.1, "log"]))
+    >>> str(parse_distribution("optimizer.lr", ["float", 1e-4, 0.1, "log"]))
     '[float,0.0001,0.1,log]'
     """
-    kind, *rest = value if isinstance(value, list) and value else [None]
+    kind, *items = value if isinstance(value, list) and value else [None]
     if kind == "choice":
-        options = tuple(dict.fromkeys(map(as_text, rest)))
+        options = tuple(dict.fromkeys(map(as_text, items)))
         if len(options) > 1:
             return Distribution(kind, options)
     elif kind in _KINDS:
-        log = rest[2:] == ["log"]
-        bounds = rest[:2] if log else rest
-        if len(bounds) == 2 and all(_is_of(kind, bound) for bound in bounds):
+        log = items[2:] == ["log"]
+        bounds = items[:2] if log else items
+        if len(bounds) == 2 and all(_is_of_kind(kind, bound) for bound in bounds):
             low, high = map(_KINDS[kind], bounds)
             if low < high and (low > 0 or not log):
                 return Distribution(kind, (low, high), log)
-    raise ConfigError(f"{where}={as_text(value)}: {FORMS}")
+    raise ConfigError(f"{key}={as_text(value)}: {DISTRIBUTION_FORMS}")
 
 
-def _is_of(kind: str, value: Any) -> bool:
+def _is_of_kind(kind: str, value: Any) -> bool:
     return is_number(value) and (kind == "float" or isinstance(value, int))

@@ -42,15 +42,22 @@ from ltr.training.hooks import Hook
 from ltr.training.monitor import value_that_chooses
 
 GRACE_SECONDS = 120  # a process without a heartbeat for so long is taken for dead
-_HEARTBEAT_SECONDS, _POLL_SECONDS = 15, 0.3
+_HEARTBEAT_SECONDS = 15
+_POLL_SECONDS = 0.3
 _SQLITE_SECONDS = 100  # how long to wait for a transaction of another process
 _TRIES = 3  # a trial is retried this many times after its process was killed
 _STRIDE = 1_000_000  # Optuna steps per training of a trial, more than a training has epochs
 _IDENTITY = "search"  # attribute of the study: its settings and digests
 _FIRST = "first"  # attribute of a trial: the number of its first try, which names its folder
-_OF_STORAGE = (StorageInternalError, SQLAlchemyError, sqlite3.Error)
+_STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError, sqlite3.Error)
 # Errors that are not caused by the settings of the trial.
-_NO_FAULT_OF_IT = (DataError, CheckpointError, OutputError, UpdateFinishedTrialError, *_OF_STORAGE)
+_OUTSIDE_ERRORS = (
+    DataError,
+    CheckpointError,
+    OutputError,
+    UpdateFinishedTrialError,
+    *_STORAGE_ERRORS,
+)
 
 
 def study_lock(search: Search) -> FileLock:
@@ -79,33 +86,34 @@ def open_study(search: Search) -> Iterator[optuna.Study]:
             yield study
     except LTRError:
         raise
-    except (*_OF_STORAGE, ImportError, RuntimeError) as error:  # no driver, another Optuna's tables
-        below = error.__cause__ or error
-        reason = (str(getattr(below, "orig", below)) or type(below).__name__).splitlines()[0]
-        place = database(search) if search.cfg.storage is None else "storage"  # no password
+    except (*_STORAGE_ERRORS, ImportError, RuntimeError) as error:
+        # Also without a driver, and with the tables of another version of Optuna.
+        cause = error.__cause__ or error
+        message = (str(getattr(cause, "orig", cause)) or type(cause).__name__).splitlines()[0]
+        # The value of ``storage`` may have a password.
+        name = database_path(search) if search.options.storage is None else "storage"
         raise OutputError(
-            f"{place}: {reason}: start the database, free some space, put a good copy in its place "
+            f"{name}: {message}: start the database, free some space, put a good copy in its place "
             "or install its driver; name=NAME is a new search"
         ) from error
 
 
-def database(search: Search) -> Path:
+def database_path(search: Search) -> Path:
     """Return the path of the database of a search whose ``storage`` is not set."""
     return search.folder / "search.db"
 
 
 def _load_study(search: Search) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    path, shared = database(search).absolute(), search.cfg.storage
-    if shared is None and path.exists():
-        with closing(sqlite3.connect(path, timeout=_SQLITE_SECONDS)) as connection:
-            if (damage := connection.execute("PRAGMA integrity_check").fetchone()) != ("ok",):
-                raise sqlite3.DatabaseError(damage[0])
-    url = str(shared or URL.create("sqlite", database=str(path)))
-    waiting = {"connect_args": {"timeout": _SQLITE_SECONDS}}
+    path = database_path(search).absolute()
+    shared_url = search.options.storage
+    if shared_url is None and path.exists():
+        _check_integrity(path)
+    url = str(shared_url or URL.create("sqlite", database=str(path)))
+    sqlite_options = {"connect_args": {"timeout": _SQLITE_SECONDS}}
     storage = RDBStorage(
         url,
-        waiting if url.startswith("sqlite") else {"pool_pre_ping": True},
+        sqlite_options if url.startswith("sqlite") else {"pool_pre_ping": True},
         heartbeat_interval=_HEARTBEAT_SECONDS,
         grace_period=GRACE_SECONDS,
         heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=_TRIES),
@@ -113,64 +121,80 @@ def _load_study(search: Search) -> optuna.Study:
     median = optuna.pruners.MedianPruner(n_warmup_steps=max(1, int(search.config.epochs) // 5))
     return optuna.create_study(
         storage=storage,
-        pruner=median if search.cfg.pruner == "median" else optuna.pruners.NopPruner(),
+        pruner=median if search.options.pruner == "median" else optuna.pruners.NopPruner(),
         study_name=search.name,
         direction="maximize",
         load_if_exists=True,
     )
 
 
-def begin(search: Search, study: optuna.Study) -> None:
+def _check_integrity(path: Path) -> None:
+    """Raise ``sqlite3.DatabaseError`` if the database is damaged."""
+    with closing(sqlite3.connect(path, timeout=_SQLITE_SECONDS)) as connection:
+        (message,) = connection.execute("PRAGMA integrity_check").fetchone()
+    if message != "ok":
+        raise sqlite3.DatabaseError(message)
+
+
+def begin_study(search: Search, study: optuna.Study) -> None:
     """Note the settings in a new study, and queue the config's own values as its first trial.
 
     Raises:
         ConfigError: the study has other settings, lists or another space; the message says which.
     """
-    now = {**stated(search.settings()), **search.digests}
+    current = {**stated(search.settings()), **search.digests}
     with study_lock(search):
         if _IDENTITY not in study.user_attrs:
-            study.set_user_attr(_IDENTITY, now)
-        was = study.user_attrs[_IDENTITY]
-        for key in {**now, **was}:
-            if was.get(key) != now.get(key):
+            study.set_user_attr(_IDENTITY, current)
+        stored = study.user_attrs[_IDENTITY]
+        for key in {**current, **stored}:
+            if stored.get(key) != current.get(key):
                 raise ConfigError(
-                    f"{search.folder} is a search with {key}={was.get(key, 'null')}, now it is "
-                    f"{now.get(key, 'null')}: put it back, or give name=NAME for a new search"
+                    f"{search.folder} is a search with {key}={stored.get(key, 'null')}, now it is "
+                    f"{current.get(key, 'null')}: put it back, or give name=NAME for a new search"
                 )
-        own = {"default": True}
-        study.enqueue_trial(default_params(search), user_attrs=own, skip_if_exists=True)
+        study.enqueue_trial(
+            default_params(search), user_attrs={"default": True}, skip_if_exists=True
+        )
 
 
 def default_params(search: Search) -> dict[str, Any]:
     """Return the config's own values in Optuna's form, without values outside the space."""
-    values = {key: search.default(key) for key in search.space if not key.startswith("+")}
-    values |= {k: as_text(x) for k, x in values.items() if search.space[k].kind == "choice"}
-    return {key: value for key, value in values.items() if search.space[key].holds(value)}
+    params = {}
+    for key, space in search.space.items():
+        if key.startswith("+"):
+            continue
+        value = search.default(key)
+        if space.kind == "choice":
+            value = as_text(value)
+        if space.holds(value):
+            params[key] = value
+    return params
 
 
-def counts(trial: FrozenTrial) -> bool:
+def is_counted(trial: FrozenTrial) -> bool:
     """Return whether a trial was trained to its end, pruned or failed, rather than stopped."""
     if trial.state == TrialState.FAIL:
         return "error" in trial.user_attrs
     return trial.state.is_finished()
 
 
-def in_one_line(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return type and message of ``error`` in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def reason(trial: FrozenTrial) -> str:
+def end_reason(trial: FrozenTrial) -> str:
     """Return why a trial failed, or when it was pruned; empty if neither."""
     return str(trial.user_attrs.get("error", trial.user_attrs.get("pruned", "")))
 
 
-def finished(study: optuna.Study) -> list[FrozenTrial]:
-    """Return the trials for which ``counts`` is true, in order."""
-    return [*filter(counts, study.get_trials(deepcopy=False))]
+def finished_trials(study: optuna.Study) -> list[FrozenTrial]:
+    """Return the trials for which ``is_counted`` is true, in order."""
+    return [*filter(is_counted, study.get_trials(deepcopy=False))]
 
 
-def overrides_of(search: Search, trial: FrozenTrial | optuna.Trial) -> tuple[str, ...]:
+def trial_overrides(search: Search, trial: FrozenTrial | optuna.Trial) -> tuple[str, ...]:
     """Return a trial's settings as on a command line, with four digits; none for the first trial.
 
     Raises:
@@ -178,19 +202,28 @@ def overrides_of(search: Search, trial: FrozenTrial | optuna.Trial) -> tuple[str
     """
     if trial.user_attrs.get("default"):
         return ()
-    texts = []
+    overrides = []
     for key, space in search.space.items():
-        if not space.holds(value := trial.params.get(key)):
+        value = trial.params.get(key)
+        if not space.holds(value):
             raise DataError(
                 f"trial {trial.number} has {key}={value}, which is not of the space: its database "
                 "is not what a search wrote; give name=NAME for a new search"
             )
-        texts.append(f"{key}={f'{value:.4g}' if isinstance(value, float) else value}")
-    return tuple(texts)
+        text = f"{value:.4g}" if isinstance(value, float) else str(value)
+        overrides.append(f"{key}={text}")
+    return tuple(overrides)
 
 
-def work(search: Search, study: optuna.Study, done: Callable[[FrozenTrial], None]) -> None:
-    """Train trials until ``search.trials`` are finished by any process; call ``done`` with our own.
+def train_trials(
+    search: Search, study: optuna.Study, on_finished: Callable[[FrozenTrial], None]
+) -> None:
+    """Train trials until ``search.trials`` are finished, by this or by other processes.
+
+    Args:
+        search: from ``read_all``.
+        study: from ``open_study``.
+        on_finished: called with each trial that this process finished.
 
     Raises:
         Interrupted, DataError, CheckpointError: the trial is queued again and keeps its checkpoint.
@@ -198,31 +231,34 @@ def work(search: Search, study: optuna.Study, done: Callable[[FrozenTrial], None
     while True:
         with study_lock(search):
             fail_stale_trials(study)  # queues trials again whose process is dead
-            begun = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-            count, running = len(finished(study)), sum(_FIRST in one.user_attrs for one in begun)
-            if count >= search.trials:
+            # Running before finished: a trial that ends in between counts twice, not never.
+            running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+            finished_count = len(finished_trials(study))
+            claimed_count = sum(_FIRST in trial.user_attrs for trial in running)
+            if finished_count >= search.trials:
                 return
-            trial = claim(study) if count + running < search.trials else None
+            is_needed = finished_count + claimed_count < search.trials
+            trial = claim_trial(study) if is_needed else None
         if trial is None:
             time.sleep(_POLL_SECONDS)  # other processes train the last ones, which may need a retry
             continue
         _do_trial(search, study, trial)
         frozen = study.get_trials(deepcopy=False)[trial.number]
-        if counts(frozen):
-            done(frozen)
+        if is_counted(frozen):
+            on_finished(frozen)
 
 
-def claim(study: optuna.Study) -> optuna.Trial:
+def claim_trial(study: optuna.Study) -> optuna.Trial:
     """Take the next trial, and mark it as being trained, for other processes."""
     trial = study.ask()
-    with requeued(study, trial):
+    with requeue_on_error(study, trial):
         study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
         trial.set_user_attr(_FIRST, trial.user_attrs.get(_FIRST, trial.number))
     return trial
 
 
 @contextmanager
-def requeued(study: optuna.Study, trial: optuna.Trial) -> Iterator[None]:
+def requeue_on_error(study: optuna.Study, trial: optuna.Trial) -> Iterator[None]:
     """Queue ``trial`` again if the body ends with an error or is stopped."""
     try:
         yield
@@ -252,9 +288,10 @@ def suggest(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
 
 def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
     """Train ``trial``; store its value, unless another process took this process for dead."""
-    state, value = TrialState.COMPLETE, None
+    state = TrialState.COMPLETE
+    value = None
     folder = search.folder / "trials" / f"{trial.user_attrs[_FIRST]:04d}"
-    with requeued(study, trial), get_heartbeat_thread(trial._trial_id, study._storage):
+    with requeue_on_error(study, trial), get_heartbeat_thread(trial._trial_id, study._storage):
         suggest(search, study, trial)
         try:
             with FileLock(folder / ".lock"):  # a process that was taken for dead may be alive
@@ -263,54 +300,61 @@ def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
                     path.unlink()
         except optuna.TrialPruned:
             state = TrialState.PRUNED
-        except _NO_FAULT_OF_IT:
+        except _OUTSIDE_ERRORS:
             raise
         except Exception as error:
             if is_full(error):
                 raise
             state = TrialState.FAIL
             atomic_write(folder / "error.txt", traceback.format_exc())
-            trial.set_user_attr("error", in_one_line(error))
+            trial.set_user_attr("error", describe_error(error))
         study.tell(trial, value, state, skip_if_finished=True)
 
 
-def open_lists(
+def read_training_lists(
     config: DictConfig, choices: Mapping[str, str]
 ) -> tuple[Experiment, dict[str, Lists]]:
-    """Build all that a run needs; return the experiment, and the lists of train and vali.
+    """Build all that a training needs, without reading the lists of test.
 
-    The lists of test are not read.
+    Args:
+        config: the config of the training.
+        choices: the choice of each group in ``config``.
+
+    Returns:
+        The experiment, and the lists of train and vali.
     """
     return open_data(build(config, choices), splits=("train", "vali"))
 
 
 def _train(search: Search, trial: optuna.Trial, folder: Path) -> float:
     """Train ``trial`` for every fold and seed, from checkpoints if any; return the mean value."""
-    report = Report(search, trial)
+    reporter = TrialReporter(search, trial)
     values = []
     for repeat in search.repeats:
-        config, choices = search.trial((*overrides_of(search, trial), *repeat))
-        experiment, lists = open_lists(config, choices)
-        known = identity_without_data(experiment.record.config)[:SHOWN]
-        run_folder = folder / repeat_name(repeat) / known
+        config, choices = search.trial((*trial_overrides(search, trial), *repeat))
+        experiment, lists = read_training_lists(config, choices)
+        run_identity = identity_without_data(experiment.record.config)
+        run_folder = folder / repeat_name(repeat) / run_identity[:SHOWN]
         try:  # continue from a checkpoint with this code and these settings
             load_checkpoint(run_folder / "last.pt")
             experiment = replace(experiment, is_resumed=True)
         except (FileNotFoundError, CheckpointError):
             shutil.rmtree(run_folder, ignore_errors=True)
             run_folder.mkdir(parents=True)
-        report.begin(repeat, config.epochs)
-        hooks = [*training_hooks(run_folder), report]
+        reporter.begin_training(repeat, config.epochs)
+        hooks = [*training_hooks(run_folder), reporter]
         start = load_start(experiment, run_folder)
         crossfit = train(experiment, start, lists, run_folder, hooks).monitor.crossfit
-        by_crossfit = crossfit if search.select_value == "crossfit" else None
-        values.append(by_crossfit.value if by_crossfit else report.values[-1])
-    trial.set_user_attr("best_epoch", report.mean)
+        if search.select_value == "crossfit" and crossfit:
+            values.append(crossfit.value)
+        else:
+            values.append(reporter.values[-1])
+    trial.set_user_attr("best_epoch", reporter.mean)
     return sum(values) / len(values)
 
 
 @dataclass
-class Report(Hook):
+class TrialReporter(Hook):
     """A hook that reports the value so far to Optuna after every epoch, and ends hopeless trials.
 
     Trainings that have not begun count as 0 in the mean over folds and seeds. If the metric is
@@ -327,22 +371,26 @@ class Report(Hook):
         """The value for the pruner: a mean over all repeats, with 0 for those not begun."""
         return sum(self.values) / len(self.search.repeats)
 
-    def begin(self, repeat: Repeat, epochs: int) -> None:
+    def begin_training(self, repeat: Repeat, epochs: int) -> None:
         """Note that the training ``repeat`` begins, with ``epochs`` epochs."""
-        self.place, self.epochs = repeat_name(repeat), epochs
+        self.repeat = repeat_name(repeat)
+        self.epochs = epochs
         self.values.append(-math.inf)
 
     def epoch(self, row: Mapping[str, float]) -> None:
         """Report a row of the history; raise ``TrialPruned`` if the pruner stops this trial."""
-        epoch, trial = int(row["epoch"]), self.trial
+        epoch = int(row["epoch"])
+        trial = self.trial
         value = value_that_chooses(row, self.search.metric)
         best = self.search.config.select == "best"
         self.values[-1] = max(value, self.values[-1]) if best else value
         if epoch == 0 < self.epochs:
             return  # the untrained model says nothing about the settings
         trial.report(self.mean, (len(self.values) - 1) * _STRIDE + epoch)
-        over = epoch == self.epochs and len(self.values) == len(self.search.repeats)
-        if not (over or trial.user_attrs.get("default")) and trial.should_prune():
-            place = f"after epoch {epoch}" + (f" of {self.place}" if self.place else "")
-            trial.set_user_attr("pruned", place)
-            raise optuna.TrialPruned(place)
+        is_last = epoch == self.epochs and len(self.values) == len(self.search.repeats)
+        if not (is_last or trial.user_attrs.get("default")) and trial.should_prune():
+            moment = f"after epoch {epoch}"
+            if self.repeat:
+                moment += f" of {self.repeat}"
+            trial.set_user_attr("pruned", moment)
+            raise optuna.TrialPruned(moment)

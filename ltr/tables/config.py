@@ -1,4 +1,4 @@
-"""Read and check the arguments of ``ltr table``."""
+"""The options of ``ltr table``."""
 
 import os
 import shlex
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from omegaconf import DictConfig
 
 from ltr.console.configs import own_keys
 from ltr.console.folders import asked, label_of, recorded
-from ltr.console.keys import flag, number, required, texts, whole
+from ltr.console.keys import as_list
+from ltr.console.options import at_least
 from ltr.errors import ConfigError, as_started, has
 from ltr.experiment.sweep import offer_gpus
 from ltr.tables.spec import key_of, split_space
@@ -28,85 +28,130 @@ class Workers:
     extra: Sequence[str] = ()  # overrides for each job, which do not change its result
 
 
-@dataclass(frozen=True)
-class TableConfig:
-    """The checked arguments of ``ltr table``."""
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """The options of ``ltr table``; ``configs/table.yaml`` explains them.
 
-    cfg: DictConfig
-    overrides: list[str]  # for ``ltr train``; they replace the table's settings
-    space: list[str]  # with a budget: what is searched; replaces the table's own
+    Raises:
+        ConfigError: a value is wrong.
+    """
 
-    def given(self, *keys: str) -> list[str]:
+    table: str
+    rows: tuple[str, ...]
+    baseline: str | None
+    margin: float
+    budget: int | None = at_least(1)
+    seeds: int = at_least(1)
+    workers: int | None = at_least(1)
+    launcher: tuple[str, ...]
+    output_dir: str
+    dry_run: bool
+    train: tuple[str, ...]  # the user's ``overrides`` and ``space``
+
+    def __post_init__(self) -> None:
+        """Check the values together."""
+        if self.space and self.budget is None:
+            raise ConfigError(
+                f"{self.space[0]}: only a budget is searched; give budget=N, such as 20"
+            )
+        if self.launcher and self.workers is not None:
+            raise ConfigError(
+                f"workers={self.workers}: {self.launcher[0]} says how many; leave one out"
+            )
+        for override in self.overrides:
+            if key_of(override) in ("seed", "dataset.fold"):
+                raise ConfigError(
+                    f"{override}: a table runs its folds and seeds itself; set seeds=N"
+                )
+        if not 0 < self.margin < 1:
+            raise ConfigError(
+                f"margin={self.margin:g}: give a number between 0 and 1, such as 0.005"
+            )
+
+    @property
+    def overrides(self) -> list[str]:
+        """The overrides for ``ltr train``; they replace the table's settings."""
+        return split_space(self.train)[0]
+
+    @property
+    def space(self) -> list[str]:
+        """What is searched with a budget; it replaces the table's own space."""
+        return split_space(self.train)[1]
+
+    @property
+    def absolute_output_dir(self) -> Path:
+        """The absolute path of ``output_dir``."""
+        return Path(self.output_dir).absolute()
+
+    def non_defaults(self, *keys: str) -> list[str]:
         """Return ``KEY=VALUE`` for each of ``keys`` that is not at its default."""
-        usual = own_keys("table")
-        changed = [key for key in keys if self.cfg[key] != usual[key]]
-        return [f"{key}={','.join(texts(self.cfg, key))}" for key in changed]
+        defaults = own_keys("table")
+        values = {key: as_list(getattr(self, key)) for key in keys}
+        return [
+            f"{key}={','.join(texts)}"
+            for key, texts in values.items()
+            if texts != as_list(defaults[key])
+        ]
 
     @property
-    def of_table(self) -> list[str]:
-        """The arguments that change the table, but not ``overrides`` or where and how it runs."""
-        return [*self.given("rows", "seeds", "baseline", "margin", "budget"), *self.space]
+    def table_arguments(self) -> list[str]:
+        """The arguments that change the content of the table, without ``overrides``."""
+        return [*self.non_defaults("rows", "seeds", "baseline", "margin", "budget"), *self.space]
 
     @property
-    def of_search(self) -> list[str]:
+    def search_arguments(self) -> list[str]:
         """The arguments that change the table's searches, which other rows and seeds share."""
-        return [*self.given("budget"), *self.space]
+        return [*self.non_defaults("budget"), *self.space]
 
     @property
-    def asked(self) -> list[str]:
-        """The overrides of ``ltr train`` that can change the results of a run."""
-        return [item for item in self.overrides if asked([item])]
+    def result_overrides(self) -> list[str]:
+        """The overrides for ``ltr train`` that can change the results of a run."""
+        return [override for override in self.overrides if asked([override])]
 
-    def command(self, words: Sequence[str]) -> str:
-        """Return the command line, ending in ``words`` (``of_table`` or ``of_search``)."""
-        typed = [f"table={self.cfg.table}", *recorded(self.overrides), *words]
-        return f"{as_started('table')} {shlex.join(typed)}"
+    def command(self, arguments: Sequence[str]) -> str:
+        """Return the command line that ends in ``arguments``.
 
-    def path(self, folder: Path, data: str, words: Sequence[str]) -> Path:
-        """Return the file (without suffix) or folder in ``folder`` for ``words``; different
-        arguments give different names.
+        These are ``table_arguments`` or ``search_arguments``.
+        """
+        command = [f"table={self.table}", *recorded(self.overrides), *arguments]
+        return f"{as_started('table')} {shlex.join(command)}"
+
+    def path(self, folder: Path, data: str, arguments: Sequence[str]) -> Path:
+        """Return the path of a file (without suffix) or of a folder in ``folder``.
+
+        Different ``arguments``, or ``data`` (the name of the data set), give different names.
 
         >>> from ltr.console.compose import typed
-        >>> given = ["table=softrank_slides", "dataset=mq2008", "epochs=1", "seeds=3"]
-        >>> config = table_config(typed("table", given))
-        >>> config.path(Path("tables"), "mq2008", config.of_table).name
+        >>> from ltr.console.options import parse_options
+        >>> words = ["table=softrank_slides", "dataset=mq2008", "epochs=1", "seeds=3"]
+        >>> options = parse_options(TableOptions, typed("table", words))
+        >>> options.path(Path("tables"), "mq2008", options.table_arguments).name
         'softrank_slides_mq2008_seeds-3_epochs-1'
         """
-        name = Path(self.cfg.table).name.removesuffix(".yaml")
-        more = [*words, *(item for item in self.asked if item != f"dataset={data}")]
+        name = Path(self.table).name.removesuffix(".yaml")
+        overrides = [item for item in self.result_overrides if item != f"dataset={data}"]
         start = f"{folder}/{name}_{data}"
-        return Path("_".join([start, *filter(None, [label_of(more, f"{start}_")])]))
+        label = label_of([*arguments, *overrides], f"{start}_")
+        return Path(f"{start}_{label}" if label else start)
 
-    def workers(self, config: DictConfig) -> Workers:
-        """Choose the workers for jobs with ``config``, and let them share this machine's GPUs."""
-        on_gpu, cores = pick_device(config.device).type == "cuda", os.cpu_count() or 1
+    def choose_workers(self, device: str, threads: int | None) -> Workers:
+        """Choose the workers, and let them share this machine's GPUs.
+
+        Args:
+            device: the device of the jobs, as in their config.
+            threads: the CPU threads of the jobs, as in their config; None: the workers decide.
+        """
+        on_gpu = pick_device(device).type == "cuda"
+        cores = os.cpu_count() or 1
         gpus = torch.cuda.device_count() if on_gpu else 0
-        launcher = texts(self.cfg, "launcher")
-        several = has("hydra_plugins.hydra_joblib_launcher")
-        count = self.cfg.workers or (1 if not several else gpus if on_gpu else cores)
-        if count > 1 or launcher:
+        default_count = 1
+        if has("hydra_plugins.hydra_joblib_launcher"):
+            default_count = gpus if on_gpu else cores
+        count = self.workers or default_count
+        if count > 1 or self.launcher:
             offer_gpus(gpus)
-        threads = None if on_gpu else max(1, cores // count)
-        told = threads and config.threads is None and not launcher
-        return Workers(count, threads, launcher, [f"threads={threads}"] if told else [])
-
-
-def table_config(cfg: DictConfig) -> TableConfig:
-    """Check a config; raise ``ConfigError`` if no table is named or a value is wrong."""
-    required(cfg, "table")
-    overrides, space = split_space(texts(cfg, "train"))
-    launcher = texts(cfg, "launcher")
-    if space and cfg.budget is None:
-        raise ConfigError(f"{space[0]}: only a budget is searched; give budget=N, such as 20")
-    if launcher and cfg.workers is not None:
-        raise ConfigError(f"workers={cfg.workers}: {launcher[0]} says how many; leave one out")
-    for override in overrides:
-        if key_of(override) in ("seed", "dataset.fold"):
-            raise ConfigError(f"{override}: a table runs its folds and seeds itself; set seeds=N")
-    if not 0 < number(cfg, "margin") < 1:
-        raise ConfigError(f"margin={cfg.margin}: give a number between 0 and 1, such as 0.005")
-    flag(cfg, "dry_run")
-    for key in ("seeds", "workers", "budget"):
-        if key == "seeds" or cfg[key] is not None:
-            whole(cfg, key, least=1)
-    return TableConfig(cfg, overrides, space)
+        worker_threads = None if on_gpu else max(1, cores // count)
+        extra = []
+        if worker_threads is not None and threads is None and not self.launcher:
+            extra = [f"threads={worker_threads}"]
+        return Workers(count, worker_threads, self.launcher, extra)

@@ -21,19 +21,21 @@ _MEASUREMENT = ("metrics", "own_metrics", "monitor")
 
 
 def why_left_out(
-    table: Table, given: Sequence[str], runs: Sequence[Run], split: str, budget: int | None
+    table: Table, overrides: Sequence[str], runs: Sequence[Run], split: str, budget: int | None
 ) -> str | None:
-    """Return why the published numbers of ``table`` do not belong beside ``runs``, in words; None
-    if they do, or if the table has none.
+    """Return why the published numbers of ``table`` do not belong beside ``runs``.
 
     Published numbers belong to a data set, its test split, and the settings in the table's file.
 
     Args:
         table: the table, with the rows that are shown.
-        given: overrides by the user that can change a result.
+        overrides: the user's overrides that can change a result.
         runs: the planned runs of the table.
         split: the split that the runs are measured on.
         budget: the number of trials with which settings of the rows are searched; None: none are.
+
+    Returns:
+        The reason in words; None if the numbers belong there, or if the table has none.
 
     Raises:
         DataError: the data are missing.
@@ -44,69 +46,84 @@ def why_left_out(
     if len(names) > 1 or names[0] not in table.published:
         return f"they are of {' and '.join(table.published)}, not of {' and '.join(names)}"
     (name,) = names
-    if other := other_data(name, runs):
-        return f"they are of other data: {other}"
+    difference = data_difference(name, runs)
+    if difference:
+        return f"they are of other data: {difference}"
     if split != "test":
         return f"they are of test, these values of {split}"
-    if override := changed_setting(table, given, name):
+    override = changed_setting(table, overrides, name)
+    if override:
         return f"{override} is not of their settings"
     if budget is not None and not table.published[name].searched:
         return f"budget={budget} searches other settings"
     return None
 
 
-def other_data(name: str, runs: Sequence[Run]) -> str | None:
-    """Return in words how the lists of ``runs`` differ from the known counts of the public data set
-    ``name``; None if they do not, or if it is no public data set. ``DataError``: they are missing.
+def data_difference(name: str, runs: Sequence[Run]) -> str | None:
+    """Return how the lists of ``runs`` differ from the counts of the public data set ``name``.
+
+    Returns:
+        The difference in words; None if there is none, or if ``name`` is no public data set.
+
+    Raises:
+        DataError: the lists are missing.
     """
-    datasets: dict[str, dict[int | None, Any]] = {}
+    folds_of_dataset: dict[str, dict[int | None, Any]] = {}
     for run in runs:
         node: Any = OmegaConf.to_container(run.config.dataset, resolve=True)
         settings = {key: value for key, value in node.items() if key != "fold"}
-        datasets.setdefault(str(settings), {}).setdefault(run.fold, run.config.dataset)
-    for folds in datasets.values():
-        sources = {fold: make_dataset(node) for fold, node in folds.items()}
-        for dataset in sources.values():
+        folds_of_dataset.setdefault(str(settings), {}).setdefault(run.fold, run.config.dataset)
+    for folds in folds_of_dataset.values():
+        datasets = {fold: make_dataset(node) for fold, node in folds.items()}
+        for dataset in datasets.values():
             dataset.check()
         if name not in public_sets():
             continue
-        known = [record for record in public_sets()[name].counts if record.fold in folds]
-        if not known:
+        records = [record for record in public_sets()[name].counts if record.fold in folds]
+        if not records:
             return f"{name} has folds, and none of them is read"
         rows = [
             {"fold": fold, "split": split, **counts_of(dataset.split(split))}
-            for fold, dataset in sources.items()
+            for fold, dataset in datasets.items()
             for split in splits_of(dataset)
         ]
-        if different := differences(rows, known):
-            return different[0]
+        found_differences = differences(rows, records)
+        if found_differences:
+            return found_differences[0]
     return None
 
 
-def changed_setting(table: Table, given: Sequence[str], name: str) -> str | None:
-    """Return an override in ``given`` that changes a setting of a row; None if none does.
+def changed_setting(table: Table, overrides: Sequence[str], name: str) -> str | None:
+    """Return one of the ``overrides`` that changes a setting of a row; None if none does.
 
-    The folder of a public data set may change: ``other_data`` compares what is in it.
+    The folder of the public data set ``name`` may change: ``data_difference`` compares what is in
+    it.
     """
-    choices = [one for one in given if key_of(one) == "dataset"]
-    own = [f"dataset={name}"] if choices and name in files_of("dataset") else []
-    others = [one for one in given if one not in own]
-    if not others:
+    chooses_dataset = any(key_of(override) == "dataset" for override in overrides)
+    harmless = [f"dataset={name}"] if chooses_dataset and name in files_of("dataset") else []
+    suspects = [override for override in overrides if override not in harmless]
+    if not suspects:
         return None
-    ignored = {*_MEASUREMENT, *(["dataset.folder"] if name in public_sets() else [])}
+    ignored = set(_MEASUREMENT)
+    if name in public_sets():
+        ignored.add("dataset.folder")
     for row in table.rows.values():
         if row.ensemble:
             continue
-        published = _settings(merged(table.settings, own, row.settings))
-        ours = _settings(merged(table.settings, given, row.settings))
+        published = _settings(merged(table.settings, harmless, row.settings))
+        ours = _settings(merged(table.settings, overrides, row.settings))
         differing = [
             key
             for key in {**published, **ours}
             if published.get(key) != ours.get(key) and key not in ignored
         ]
         if differing:
-            typed = [one for one in others if any(_sets(key_of(one), key) for key in differing)]
-            return typed[0] if typed else " ".join(others)
+            causes = [
+                override
+                for override in suspects
+                if any(_can_set(key_of(override), key) for key in differing)
+            ]
+            return causes[0] if causes else " ".join(suspects)
     return None
 
 
@@ -116,6 +133,6 @@ def _settings(overrides: Sequence[str]) -> Mapping[str, Any]:
     return flat(without(config, Kind.PLACE))
 
 
-def _sets(override: str, key: str) -> bool:
-    """Return whether an override of ``override`` can set ``key``: the key itself or its group."""
-    return key == override or key.startswith(f"{override}.")
+def _can_set(overridden: str, key: str) -> bool:
+    """Return whether an override of ``overridden``, a key or a group, can set ``key``."""
+    return key == overridden or key.startswith(f"{overridden}.")

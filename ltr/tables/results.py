@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from omegaconf import OmegaConf
 
-from ltr.analysis.systems import side_by_side
+from ltr.analysis.systems import join_folds
 from ltr.analysis.verdicts import Comparison, SystemInterval, compare_systems, interval_of
 from ltr.console.configs import files_of
 from ltr.data.lists import Lists, measured_split, splits_of
@@ -35,12 +35,14 @@ _COLUMNS = [
 
 
 def conventions_of(table: Table, run: Run) -> dict[str, Convention]:
-    """Return the metric conventions that ``table`` names, for the number of grades in the data;
+    """Return the metric conventions that ``table`` names, for the number of grades in the data.
+
     ``OWN`` is that of the run itself.
     """
     if table.conventions == [OWN]:
         return {OWN: make_convention(run.config)}
-    files, levels = files_of("metrics_as"), int(run.config.suggested.levels)
+    files = files_of("metrics_as")
+    levels = int(run.config.suggested.levels)
     keys: dict[str, Any] = {name: OmegaConf.load(files[name]) for name in table.conventions}
     return {name: Convention(**keys[name], levels=levels) for name in keys}
 
@@ -48,7 +50,8 @@ def conventions_of(table: Table, run: Run) -> dict[str, Convention]:
 def split_of_runs(runs: Sequence[Run]) -> str:
     """Return the split on which ``runs`` are measured: test, or vali if their data have no test.
 
-    ``ConfigError``: the data of some of them have a test split, those of others have none.
+    Raises:
+        ConfigError: the data of some of them have a test split, those of others have none.
     """
     by_split: dict[str, Run] = {}
     for run in runs:
@@ -72,43 +75,64 @@ def check_measured_lists(table: Table, runs: Sequence[Run]) -> None:
 
 
 def measure(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
-    """Compute the metrics of all finished ``runs`` from the scores in their run folders, of test
-    or, if their data have no test split, of vali.
+    """Compute the metrics of all finished ``runs`` from the scores in their run folders.
 
-    The frame has one line per run and the columns row (the label of its row), fold, seed, epoch (NA
-    for an ensemble), split, seconds, run (its folder), ``crossfit vali`` (NaN if it is unknown),
-    one such as ``letor4 ndcg@10`` for each convention and metric, the table's ``history``, commit,
-    and queries. The last has, for each metric, the query ids and the values of the queries under
-    the first convention.
+    The scores are those of test or, if their data have no test split, of vali.
+
+    Returns:
+        A frame with one line per run and the columns row (the label of its row), fold, seed, epoch
+        (NA for an ensemble), split, seconds, run (its folder), ``crossfit vali`` (NaN if it is
+        unknown), one such as ``letor4 ndcg@10`` for each convention and metric, the table's
+        ``history``, commit, and queries. The last has, for each metric, the query ids and the
+        values of the queries under the first convention.
 
     Raises:
         DataError: the lists are not those of the run.
     """
-    lists: dict[str, Lists] = {}
-    rows, metrics = [], named_metrics(table.metrics)
+    lists_by_digest: dict[str, Lists] = {}
+    rows = []
     for run in (run for run in runs if run.done):
-        left = RunFolder(run.folder)
-        if left.digest not in lists:
-            lists[left.digest] = make_dataset(run.config.dataset).split(left.split)
-        measured = lists[left.digest]
-        if measured.digest != left.digest:
+        folder = RunFolder(run.folder)
+        if folder.digest not in lists_by_digest:
+            dataset = make_dataset(run.config.dataset)
+            lists_by_digest[folder.digest] = dataset.split(folder.split)
+        lists = lists_by_digest[folder.digest]
+        if lists.digest != folder.digest:
             raise DataError(
-                f"{run.folder}: its {left.split} lists have changed; remove it and run again"
+                f"{run.folder}: its {folder.split} lists have changed; remove it and run again"
             )
-        results, epoch = left.results, left.results.get("selected_epoch")
-        row: dict[str, Any] = {
-            "row": run.label, "fold": run.fold, "seed": run.seed, "epoch": epoch,
-            "split": left.split, "seconds": results["wall_seconds"], "run": str(run.folder),
-            CROSSFIT: results.get("crossfit"), "commit": results.get("commit"),
-        }  # fmt: skip
-        for name, convention in conventions_of(table, run).items():
-            found = metrics_of_scores(measured, left.scores, metrics, convention, items=1 << 18)
-            row |= {f"{name} {metric}": of for metric, of in means(found, convention).items()}
-            row.setdefault("queries", {metric: (measured.qids, of) for metric, of in found.items()})
-        epochs = left.history.set_index("epoch").reindex(columns=table.history)
-        rows.append(row | epochs.reindex([epoch]).iloc[0].to_dict())
+        rows.append(_measure_run(table, run, folder, lists))
     columns = None if rows else ["row", "fold", "seed", "epoch", CROSSFIT, *IN_MEMORY]
     return pd.DataFrame(rows, columns=columns).astype({CROSSFIT: float, "epoch": "Int64"})
+
+
+def _measure_run(table: Table, run: Run, folder: RunFolder, lists: Lists) -> dict[str, Any]:
+    """Return the line of ``measure`` for one run."""
+    results = folder.results
+    epoch = results.get("selected_epoch")
+    row: dict[str, Any] = {
+        "row": run.label,
+        "fold": run.fold,
+        "seed": run.seed,
+        "epoch": epoch,
+        "split": folder.split,
+        "seconds": results["wall_seconds"],
+        "run": str(run.folder),
+        CROSSFIT: results.get("crossfit"),
+        "commit": results.get("commit"),
+    }
+    metrics = named_metrics(table.metrics)
+    for name, convention in conventions_of(table, run).items():
+        values = metrics_of_scores(lists, folder.scores, metrics, convention, items=1 << 18)
+        for metric, mean in means(values, convention).items():
+            row[f"{name} {metric}"] = mean
+        if "queries" not in row:  # of the first convention
+            row["queries"] = {
+                metric: (lists.qids, query_values) for metric, query_values in values.items()
+            }
+    epochs = folder.history.set_index("epoch").reindex(columns=table.history)
+    history: Any = epochs.reindex([epoch]).iloc[0].to_dict()
+    return {**row, **history}
 
 
 class Verdicts(NamedTuple):
@@ -139,26 +163,29 @@ class Results:
     @property
     def published(self) -> Published:
         """The published numbers on this data set; empty if there are none, or they are left out."""
-        none = Published(source="", values={})
+        no_numbers = Published(source="", values={})
         if self.left_out is not None:
-            return none
-        return self.table.published.get(str(self.runs[0].config.dataset.name), none)
+            return no_numbers
+        return self.table.published.get(str(self.runs[0].config.dataset.name), no_numbers)
 
     @cached_property
-    def whole(self) -> pd.DataFrame:
+    def complete(self) -> pd.DataFrame:
         """The lines whose row and seed are finished in all folds: means are over the same folds."""
-        frame, folds = self.by_run, len({run.fold for run in self.runs})
-        return frame[frame.groupby(["row", "seed"])["seed"].transform("size") == folds]
+        fold_count = len({run.fold for run in self.runs})
+        counts = self.by_run.groupby(["row", "seed"])["seed"].transform("size")
+        return self.by_run[counts == fold_count]
 
     @cached_property
     def verdicts(self) -> dict[str, Verdicts]:
-        """The verdicts of each metric, computed under the table's first convention. They need rows
-        with a seed whose runs are finished in all folds; without such a row, there are none.
+        """The verdicts of each metric, computed under the table's first convention.
+
+        They need rows with a seed whose runs are finished in all folds; without such a row, there
+        are none.
         """
-        whole = self.whole.assign(fold=self.whole["fold"].fillna(0))
+        lines = self.complete.assign(fold=self.complete["fold"].fillna(0))
         rows = {
-            str(row): of_row.pivot(index="seed", columns="fold", values="queries")
-            for row, of_row in whole.groupby("row", sort=False)
+            str(row): group.pivot(index="seed", columns="fold", values="queries")
+            for row, group in lines.groupby("row", sort=False)
         }
         return {metric: self._judge(metric, rows) for metric in self.table.verdicts if rows}
 
@@ -169,16 +196,25 @@ class Results:
         return {metric: first[first["metric"] == metric] for metric in self.verdicts}
 
     def _judge(self, metric: str, rows: Mapping[str, pd.DataFrame]) -> Verdicts:
+        """Compare the rows by ``metric``; each frame has the queries by seed and fold."""
         systems = {}
-        for row, runs in rows.items():
-            folds = {fold: [one[metric] for one in of_fold] for fold, of_fold in runs.items()}
-            systems[row] = side_by_side(folds)
-        ends, pairs = dict[str, SystemInterval](), list[Comparison]()
+        for row, cells in rows.items():
+            folds = {
+                fold: [queries[metric] for queries in trainings]
+                for fold, trainings in cells.items()
+            }
+            systems[row] = join_folds(folds)
+        intervals: dict[str, SystemInterval] = {}
+        pairs: list[Comparison] = []
         with suppress(DataError):  # the convention skips every list
-            ends = {row: interval_of(of, metric, alpha=ALPHA) for row, of in systems.items()}
-            if (baseline := self.baseline) in systems:
-                pairs = compare_systems(systems, margin=self.margin, alpha=ALPHA, baseline=baseline)
-        return Verdicts(ends, {pair.first: pair for pair in pairs})
+            intervals = {
+                row: interval_of(values, metric, alpha=ALPHA) for row, values in systems.items()
+            }
+            if self.baseline in systems:
+                pairs = compare_systems(
+                    systems, margin=self.margin, alpha=ALPHA, baseline=self.baseline
+                )
+        return Verdicts(intervals, {pair.first: pair for pair in pairs})
 
     @cached_property
     def numbers(self) -> pd.DataFrame:
@@ -188,28 +224,65 @@ class Results:
         high are the ends of our interval, beside is the label of the published number, and p has
         Holm's correction. A cell is empty if its value is unknown or was not asked for.
         """
-        conventions, published = self.table.conventions, self.published
-        ours, runs = over_repeats(self.whole), self.whole["row"].value_counts()
-        rows, none = [], Verdicts({}, {})
-        labels = [label for label in self.table.rows if label in runs]
+        repeats = over_repeats(self.complete)
+        run_counts = self.complete["row"].value_counts()
+        rows = []
+        labels = [label for label in self.table.rows if label in run_counts]
+        conventions = self.table.conventions
         for label, convention, metric in product(labels, conventions, self.table.metrics):
-            mean, deviation = (ours[label][f"{convention} {metric}", of] for of in ("mean", "std"))
-            row: dict[str, Any] = {"row": label, "convention": convention, "metric": metric}
-            row |= {"split": self.split, "runs": runs[label], "ours": mean, "deviation": deviation}
-            judged = self.verdicts.get(metric, none) if convention == conventions[0] else none
-            if interval := judged.intervals.get(label):
-                row |= {"low": interval.low, "high": interval.high}
-            beside = None if "epochs=0" in self.table.rows[label].settings else published.of(label)
-            theirs = published.values.get(str(beside), {}).get(convention, {}).get(metric)
-            if theirs is not None:
-                row |= {"beside": beside, "published": theirs, "difference": mean - theirs}
-                row["covered"] = interval.covers(theirs) if interval else None
-            if pair := judged.against.get(label):
-                row |= {"baseline": self.baseline, "less_baseline": pair.difference}
-                row |= dict(zip(("less_low", "less_high"), pair.interval, strict=True))
-                row |= {"p": pair.p_holm, "verdict": pair.word, "note": pair.note}
+            mean = repeats[label][f"{convention} {metric}", "mean"]
+            row: dict[str, Any] = {
+                "row": label,
+                "convention": convention,
+                "metric": metric,
+                "split": self.split,
+                "runs": run_counts[label],
+                "ours": mean,
+                "deviation": repeats[label][f"{convention} {metric}", "std"],
+            }
+            interval = None
+            pair = None
+            if convention == conventions[0] and metric in self.verdicts:
+                interval = self.verdicts[metric].intervals.get(label)
+                pair = self.verdicts[metric].against.get(label)
+            row |= self._published_cells(label, convention, metric, mean, interval)
+            if interval is not None:
+                row["low"] = interval.low
+                row["high"] = interval.high
+            if pair is not None:
+                low, high = pair.interval
+                row |= {
+                    "baseline": self.baseline,
+                    "less_baseline": pair.difference,
+                    "less_low": low,
+                    "less_high": high,
+                    "p": pair.p_holm,
+                    "verdict": pair.word,
+                    "note": pair.note,
+                }
             rows.append(row)
         return pd.DataFrame(rows, columns=_COLUMNS)
+
+    def _published_cells(
+        self,
+        label: str,
+        convention: str,
+        metric: str,
+        mean: float,
+        interval: SystemInterval | None,
+    ) -> dict[str, Any]:
+        """Return the cells of ``numbers`` about the published number of a row; empty if none."""
+        untrained = "epochs=0" in self.table.rows[label].settings
+        beside = None if untrained else self.published.label_for(label)
+        number = self.published.values.get(str(beside), {}).get(convention, {}).get(metric)
+        if number is None:
+            return {}
+        return {
+            "beside": beside,
+            "published": number,
+            "difference": mean - number,
+            "covered": None if interval is None else interval.covers(number),
+        }
 
 
 def over_repeats(values: pd.DataFrame) -> dict[Any, dict[Any, float]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import yaml  # type: ignore[import-untyped]
 from omegaconf import MISSING, OmegaConf
@@ -33,7 +33,7 @@ class Published:
     # that their authors tuned, not of the settings of our rows
     searched: bool = False
 
-    def of(self, row: str) -> str | None:
+    def label_for(self, row: str) -> str | None:
         """Return the label of the published numbers to compare ``row`` with; None if none."""
         return self.beside.get(row, row if row in self.values else self.others)
 
@@ -53,8 +53,9 @@ class Row:
 
     def describe(self) -> str:
         """Return a text that describes the ensemble."""
-        given = self.weights
-        weights = given if isinstance(given, str) else ", ".join(map("{:g}".format, given))
+        weights = self.weights
+        if not isinstance(weights, str):
+            weights = ", ".join(f"{weight:g}" for weight in weights)
         return f"ensemble of {', '.join(self.ensemble)} (weights {weights}, seeds {self.seeds})"
 
 
@@ -85,46 +86,62 @@ class Table:
     @property
     def teachers(self) -> dict[str, str]:
         """Row -> teacher for each row that learns from another row (``teacher=ROW``)."""
-        named = {
+        teachers = {
             label: setting.partition("=")[2]
             for label, row in self.rows.items()
             for setting in row.settings
             if setting.startswith("teacher=")
         }
-        return {label: teacher for label, teacher in named.items() if teacher in self.rows}
+        return {label: teacher for label, teacher in teachers.items() if teacher in self.rows}
 
-    def with_needed(self, label: str) -> list[str]:
+    def with_needed_rows(self, label: str) -> list[str]:
         """Return ``label`` and all rows that it needs: ensemble members and teachers."""
-        first = [*self.rows[label].ensemble, *filter(None, [self.teachers.get(label)])]
-        return [label, *(needed for one in first for needed in self.with_needed(one))]
+        needed = [*self.rows[label].ensemble]
+        if label in self.teachers:
+            needed.append(self.teachers[label])
+        return [label, *(row for member in needed for row in self.with_needed_rows(member))]
 
-    def only(self, labels: Iterable[str]) -> "Table":
-        """Return the table with only the rows ``labels`` and the rows that these need, such as the
-        members of an ensemble. It keeps its baseline only if that is one of ``labels``.
+    def select_rows(self, labels: Iterable[str]) -> "Table":
+        """Return the table with only the rows ``labels`` and the rows that these need.
+
+        They need, for example, the members of an ensemble. The table keeps its baseline only if
+        that is one of ``labels``.
+
+        Raises:
+            ConfigError: there is no such row.
         """
-        chosen = [row for label in labels for row in self.find("rows", label)]
-        needed = [row for label in chosen for row in self.with_needed(label)]
-        baseline = self.baseline if self.baseline in chosen else None
-        rows = {row: self.rows[row] for row in [*chosen, *needed]}
+        selected = [row for label in labels for row in self.find_rows("rows", label)]
+        needed = [row for label in selected for row in self.with_needed_rows(label)]
+        baseline = self.baseline if self.baseline in selected else None
+        rows = {row: self.rows[row] for row in [*selected, *needed]}
         title = f"{self.title}; {len(rows)} of {len(self.rows)} rows"
         return replace(self, title=title, baseline=baseline, rows=rows)
 
-    def find(self, key: str, label: str) -> list[str]:
+    def find_rows(self, key: str, label: str) -> list[str]:
         """Return the row ``label``, or all combinations of its choices; case is ignored.
 
         Raises:
             ConfigError: there is no such row; the message begins with ``key``.
         """
-        given = label.lower()
-        rows = [name for name, row in self.rows.items() if (row.choice_of or name).lower() == given]
+        wanted = label.lower()
+        rows = [
+            name for name, row in self.rows.items() if (row.choice_of or name).lower() == wanted
+        ]
         if not rows:
-            near = [row for row in self.rows if given in row.lower()] or self.rows
-            raise ConfigError(f"{key}={label}: no such row; {self.name} has {', '.join(near)}")
+            similar = [row for row in self.rows if wanted in row.lower()] or self.rows
+            raise ConfigError(f"{key}={label}: no such row; {self.name} has {', '.join(similar)}")
         return rows
 
 
 def read_table(name: str) -> Table:
-    """Read a table, a name in ``configs/tables`` or a YAML file; ``ConfigError`` if it is wrong."""
+    """Read a table.
+
+    Args:
+        name: a name in ``configs/tables``, or the path of a YAML file.
+
+    Raises:
+        ConfigError: there is no such table, or its file is wrong.
+    """
     files = files_of("table")
     path = files.get(name, Path(name))
     if not path.is_file():
@@ -132,46 +149,63 @@ def read_table(name: str) -> Table:
             f"table={name}: no such table; table is one of {', '.join(files)}, or a YAML file"
         )
     try:
-        raw: Any = OmegaConf.to_container(OmegaConf.load(path))
-        rows = {
-            str(label): row if isinstance(row, dict) else {"settings": row}
-            for label, row in (raw.get("rows") or {}).items()
-        }
-        raw |= _split(raw) | {"rows": {label: row | _split(row) for label, row in rows.items()}}
-        raw["published"] = raw.get("published") or {}
-        checked = OmegaConf.merge(OmegaConf.structured(Table), raw)
-        OmegaConf.to_container(checked, throw_on_missing=True)
-        table: Any = OmegaConf.to_object(checked)
+        table = _parse_table(path)
     except (
-        OSError, ValueError, TypeError, AttributeError, yaml.YAMLError, OmegaConfBaseException,
-    ) as error:  # fmt: skip
+        OSError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        yaml.YAMLError,
+        OmegaConfBaseException,
+    ) as error:
         raise ConfigError(
             f"{path}: {' '.join(str(error).split())}: write a table as "
             "configs/tables/letor4_mq2008.yaml has it"
         ) from error
     table = replace(table, name=path.stem, verdicts=table.verdicts or table.metrics)
     try:
-        _check(table)
+        _check_table(table)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    rows = {}
-    for label, row in table.rows.items():  # each combination of choices becomes a row
+    return replace(table, rows=_expand_choices(table.rows))
+
+
+def _parse_table(path: Path) -> Table:
+    """Read a YAML file as a table; raise an error if a key is unknown or has another type."""
+    raw: Any = OmegaConf.to_container(OmegaConf.load(path))
+    rows = {
+        str(label): row if isinstance(row, dict) else {"settings": row}
+        for label, row in (raw.get("rows") or {}).items()
+    }
+    raw |= _split_settings(raw)
+    raw["rows"] = {label: row | _split_settings(row) for label, row in rows.items()}
+    raw["published"] = raw.get("published") or {}
+    checked = OmegaConf.merge(OmegaConf.structured(Table), raw)
+    OmegaConf.to_container(checked, throw_on_missing=True)
+    return cast(Table, OmegaConf.to_object(checked))
+
+
+def _expand_choices(rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Return the rows with a row for each combination of the choices of a row."""
+    expanded = {}
+    for label, row in rows.items():
         options = [
-            [f"{key}={as_text(one)}" for one in values] for key, values in row.choices.items()
+            [f"{key}={as_text(value)}" for value in values] for key, values in row.choices.items()
         ]
-        for chosen in product(*options):
-            settings = [*row.settings, *chosen]
-            rows[" ".join([label, *chosen])] = replace(row, settings=settings, choice_of=label)
-    return replace(table, rows=rows)
+        for combination in product(*options):
+            settings = [*row.settings, *combination]
+            new_row = replace(row, settings=settings, choice_of=label)
+            expanded[" ".join([label, *combination])] = new_row
+    return expanded
 
 
-def _split(raw: Mapping[str, Any]) -> dict[str, Any]:
+def _split_settings(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Split the settings of a table or row into those for ``ltr train`` and the search space."""
     settings = raw.get("settings", [])
     if not isinstance(settings, list):
         raise ValueError(f"{settings}: write a list, such as [loss=listnet]")
-    runs, space = split_space(_flat(settings))
-    return {"settings": runs, "space": space}
+    overrides, space = split_space(_flatten(settings))
+    return {"settings": overrides, "space": space}
 
 
 def split_space(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -180,8 +214,8 @@ def split_space(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     >>> split_space(["loss=bce", "space=mlp,features", "space.optimizer.lr=null"])
     (['loss=bce'], ['space=mlp,features', 'space.optimizer.lr=null'])
     """
-    space = [one for one in overrides if one.startswith(("space=", "space."))]
-    return [one for one in overrides if one not in space], space
+    space = [override for override in overrides if override.startswith(("space=", "space."))]
+    return [override for override in overrides if override not in space], space
 
 
 def key_of(override: str) -> str:
@@ -189,37 +223,78 @@ def key_of(override: str) -> str:
     return override.lstrip("+").partition("=")[0]
 
 
-def _flat(settings: Sequence[Any]) -> list[str]:
+def _flatten(settings: Sequence[Any]) -> list[str]:
     """Flatten nested lists: a YAML list that includes another row's list is nested."""
-    parts = [_flat(item) if isinstance(item, list) else [str(item)] for item in settings]
-    return [setting for part in parts for setting in part]
+    flat: list[str] = []
+    for setting in settings:
+        if isinstance(setting, list):
+            flat += _flatten(setting)
+        else:
+            flat.append(str(setting))
+    return flat
 
 
-def _check(table: Table) -> None:
+class _Reference(NamedTuple):
+    """A name in the file of a table."""
+
+    key: str  # where the name is written
+    name: str
+    allowed: Sequence[str]  # the names that are defined
+
+
+def _check_table(table: Table) -> None:
     """Raise ``ConfigError`` if the file refers to a name that is not defined."""
     named_metrics(table.metrics)
     if not (table.rows and table.metrics and table.conventions):
         raise ConfigError("rows, metrics and conventions: each names at least one")
-    trained = [label for label, row in table.rows.items() if not row.ensemble]
-    alone = [label for label in trained if label not in table.teachers]
-    named = [("conventions", name, [*files_of("metrics_as")]) for name in table.conventions]
-    named += [("verdicts", metric, table.metrics) for metric in table.verdicts]
-    named += [("baseline", row, [*table.rows]) for row in filter(None, [table.baseline])]
-    named += [(f"{label}: teacher", row, alone) for label, row in table.teachers.items()]
-    for label, row in table.ensembles.items():
-        named += [(f"{label}: ensemble", member, trained) for member in row.ensemble]
-        named.append((f"{label}: seeds", row.seeds, ["all", "each"]))
+    references = _references_of_rows(table)
+    for row in table.ensembles.values():
         row.weights = parse_weights(as_list(row.weights), len(row.ensemble))
     for data, published in table.published.items():
-        theirs = [*published.beside.values(), *filter(None, [published.others])]
-        named += [(f"published.{data}", label, [*published.values]) for label in theirs]
-        named += [(f"published.{data}.beside", row, [*table.rows]) for row in published.beside]
-        for label, parts in published.values.items() if table.by_fold else ():
-            key = f"published.{data}.{label}"
-            named += [(key, part, ["test", "vali"]) for part in parts]
-            numbers = [number for part in parts.values() for number in part.values()]
-            if table.folds != "all" and not all(isinstance(one, list) for one in numbers):
-                raise ConfigError(f"{key}: a mean is over all folds: write folds: all")
-    for key, name, known in named:
-        if name not in known:
-            raise ConfigError(f"{key}: {name} is not known; choose of {', '.join(known)}")
+        references += _references_of_published(f"published.{data}", published, table)
+        if table.by_fold and table.folds != "all":
+            _check_numbers_by_fold(f"published.{data}", published)
+    for key, name, allowed in references:
+        if name not in allowed:
+            raise ConfigError(f"{key}: {name} is not known; choose of {', '.join(allowed)}")
+
+
+def _references_of_rows(table: Table) -> list[_Reference]:
+    """Return the names that the table and its rows refer to."""
+    trained = [label for label, row in table.rows.items() if not row.ensemble]
+    without_teacher = [label for label in trained if label not in table.teachers]
+    conventions = [*files_of("metrics_as")]
+    references = [_Reference("conventions", name, conventions) for name in table.conventions]
+    references += [_Reference("verdicts", metric, table.metrics) for metric in table.verdicts]
+    if table.baseline:
+        references.append(_Reference("baseline", table.baseline, [*table.rows]))
+    for label, teacher in table.teachers.items():
+        references.append(_Reference(f"{label}: teacher", teacher, without_teacher))
+    for label, row in table.ensembles.items():
+        key = f"{label}: ensemble"
+        references += [_Reference(key, member, trained) for member in row.ensemble]
+        references.append(_Reference(f"{label}: seeds", row.seeds, ["all", "each"]))
+    return references
+
+
+def _references_of_published(key: str, published: Published, table: Table) -> list[_Reference]:
+    """Return the names that published numbers refer to; ``key`` is that of these numbers."""
+    labels = [*published.beside.values()]
+    if published.others:
+        labels.append(published.others)
+    references = [_Reference(key, label, [*published.values]) for label in labels]
+    references += [_Reference(f"{key}.beside", row, [*table.rows]) for row in published.beside]
+    if table.by_fold:
+        for label, splits in published.values.items():
+            references += [
+                _Reference(f"{key}.{label}", split, ["test", "vali"]) for split in splits
+            ]
+    return references
+
+
+def _check_numbers_by_fold(key: str, published: Published) -> None:
+    """Raise ``ConfigError`` if a number is a mean over folds, not a list of those of the folds."""
+    for label, splits in published.values.items():
+        numbers = [number for metrics in splits.values() for number in metrics.values()]
+        if not all(isinstance(number, list) for number in numbers):
+            raise ConfigError(f"{key}.{label}: a mean is over all folds: write folds: all")

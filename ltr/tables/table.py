@@ -1,7 +1,7 @@
 """Make a table: do the runs that are missing, then write the report."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,15 +14,20 @@ from ltr.analysis.report import Report, terminal
 from ltr.analysis.style import interval_plot
 from ltr.console.arguments import merged
 from ltr.console.folders import recorded
-from ltr.console.keys import texts
 from ltr.console.process import say
 from ltr.data.lists import splits_of
 from ltr.errors import ConfigError, DataError, as_started
 from ltr.experiment.leaks import warn_of_leaks
 from ltr.scorers.parts import make_dataset
-from ltr.tables.config import TableConfig, table_config
+from ltr.tables.config import TableOptions, Workers
 from ltr.tables.published import why_left_out
-from ltr.tables.report import blocks, data_counts, facts, fold_report, unfinished
+from ltr.tables.report import (
+    build_blocks,
+    build_facts,
+    build_fold_report,
+    count_unfinished,
+    describe_counts,
+)
 from ltr.tables.results import (
     IN_MEMORY,
     Results,
@@ -37,7 +42,7 @@ if TYPE_CHECKING:
     from ltr.tables.budget import Budget
 
 
-def make_table(cfg: DictConfig) -> bool:
+def make_table(options: TableOptions) -> bool:
     """Do the missing runs of a table, then write and print its report; return whether none failed.
 
     With ``dry_run``, only print the commands of the missing runs.
@@ -45,114 +50,188 @@ def make_table(cfg: DictConfig) -> bool:
     Raises:
         ConfigError, DataError: before anything runs, with one line that says what to correct.
     """
-    order = table_config(cfg)
-    table = read_table(str(cfg.table))
-    command, output_dir = order.command(order.of_table), Path(cfg.output_dir).absolute()
-    changed = [*order.given("baseline", "margin", "budget"), *order.asked]
-    if table.by_fold and changed:
-        raise ConfigError(
-            f"{changed[0]}: {table.name} stands beside published numbers, under the settings of "
-            "its file; leave it out"
-        )
-    own = [
-        one for one in order.overrides if one.startswith("dataset") and one not in table.settings
-    ]
-    if own:  # the title may name the data of the file
-        table = replace(table, title=f"Rows of {table.name} on {' '.join(own)}")
-    if rows := texts(cfg, "rows"):
-        table = table.only(rows)
-    if cfg.baseline is not None:
-        table = replace(table, baseline=table.find("baseline", str(cfg.baseline))[0])
-    budget = None
-    if cfg.budget is not None:
-        from ltr.tables.budget import spend_budget
-
-        # before hours of search: whether all folds have a test split, or none
-        split_of_runs(plan(table, order.overrides, [1], output_dir, absent_ok=cfg.dry_run))
-        budget = spend_budget(table, order, output_dir)
-    planned = partial(
-        plan, table, order.overrides, range(1, cfg.seeds + 1), output_dir,
-        absent_ok=cfg.dry_run, settings=None if budget is None else budget.settings,
-    )  # fmt: skip
-    runs = planned()
-    todo = [run for run in runs if not run.done]
+    table = _select_rows(read_table(options.table), options)
+    output_dir = options.absolute_output_dir
+    budget = _search_settings(table, options, output_dir)
+    plan_runs = partial(
+        plan,
+        table,
+        options.overrides,
+        range(1, options.seeds + 1),
+        output_dir,
+        absent_ok=options.dry_run,
+        settings=None if budget is None else budget.settings,
+    )
+    runs = plan_runs()
     config = runs[0].config
-    workers, data = order.workers(config), str(config.dataset.name)
-    parallel = bool(todo) and not workers.launcher
-    together = f", {min(workers.count, len(todo))} at a time" * parallel
-    say(f"{table.title}: {len(runs)} runs, {len(todo)} to do{together}")
-    split, left_out = split_of_runs(runs), None
-    try:
-        left_out = why_left_out(table, order.asked, runs, split, cfg.budget)
-    except DataError:
-        if not cfg.dry_run:  # which needs no data
-            raise
-    if left_out:
-        say(f"the published numbers are left out: {left_out}")
-    if cfg.dry_run:
-        for run in todo:
+    workers = options.choose_workers(config.device, config.threads)
+    missing = [run for run in runs if not run.done]
+    _say_counts(table, runs, missing, workers)
+    left_out = _why_published_left_out(table, runs, options)
+    if options.dry_run:
+        for run in missing:
             print(f"  {run.command()}")
         return True
     check_measured_lists(table, runs)
-    folder = order.path(output_dir / "tables", data, order.of_table)
-    if todo:
-        _warn_of_leaks(runs[0].config)
-    runs, failures = complete(runs, planned, folder, workers)
-    for run in runs:
-        if not run.done:
-            failures.setdefault(run.folder, "a row that it needs failed")
-    for path, reason in failures.items():
-        say(f"{path.name} failed: {reason}")
+    folder = options.path(output_dir / "tables", str(config.dataset.name), options.table_arguments)
+    if missing:
+        _warn_of_leaks(config.dataset)
+    runs, failures = _complete(runs, plan_runs, folder, workers)
+    if table.by_fold and failures:
+        return False
+    command = options.command(options.table_arguments)
     if table.by_fold:
-        if failures:
-            return False
-        report, frames = fold_report(table, runs, folder.name, command, left_out)
+        report, frames = build_fold_report(table, runs, folder.name, command, left_out)
     else:
-        results = results_of(table, runs, failures, float(cfg.margin), left_out)
-        report, frames = report_of(results, order, folder.name, command, budget)
+        results = collect_results(table, runs, failures, options.margin, left_out)
+        report, frames = build_report(results, options, folder.name, command, budget)
     files = report.write(folder, "table", frames)
     print(terminal(report))
     print(f"kept in {folder} ({', '.join(files)})")
     return not failures
 
 
-def _warn_of_leaks(config: DictConfig) -> None:
-    """Warn of leaks in the lists of ``config``, the first run; each run also does, in its log."""
-    dataset = make_dataset(config.dataset)
+def _select_rows(table: Table, options: TableOptions) -> Table:
+    """Return ``table`` with the rows and the baseline that ``options`` name.
+
+    Raises:
+        ConfigError: there is no such row, or an option that the table does not allow is given.
+    """
+    changed = [
+        *options.non_defaults("baseline", "margin", "budget"),
+        *options.result_overrides,
+    ]
+    if table.by_fold and changed:
+        raise ConfigError(
+            f"{changed[0]}: {table.name} stands beside published numbers, under the settings of "
+            "its file; leave it out"
+        )
+    dataset_overrides = [
+        override
+        for override in options.overrides
+        if override.startswith("dataset") and override not in table.settings
+    ]
+    if dataset_overrides:  # the title may name the data of the file
+        table = replace(table, title=f"Rows of {table.name} on {' '.join(dataset_overrides)}")
+    if options.rows:
+        table = table.select_rows(options.rows)
+    if options.baseline is not None:
+        table = replace(table, baseline=table.find_rows("baseline", options.baseline)[0])
+    return table
+
+
+def _search_settings(table: Table, options: TableOptions, output_dir: Path) -> "Budget | None":
+    """Return the settings that ``budget`` trials find for the rows; None without a budget."""
+    if options.budget is None:
+        return None
+    from ltr.tables.budget import spend_budget
+
+    # before hours of search: whether all folds have a test split, or none
+    split_of_runs(plan(table, options.overrides, [1], output_dir, absent_ok=options.dry_run))
+    return spend_budget(table, options, output_dir)
+
+
+def _say_counts(
+    table: Table, runs: Sequence[Run], missing: Sequence[Run], workers: Workers
+) -> None:
+    """Print how many runs the table has, and how many are to do."""
+    line = f"{table.title}: {len(runs)} runs, {len(missing)} to do"
+    if missing and not workers.launcher:
+        line += f", {min(workers.count, len(missing))} at a time"
+    say(line)
+
+
+def _why_published_left_out(table: Table, runs: Sequence[Run], options: TableOptions) -> str | None:
+    """Return, and print, why the published numbers are left out; None if they are not."""
+    split = split_of_runs(runs)
+    left_out = None
+    try:
+        left_out = why_left_out(table, options.result_overrides, runs, split, options.budget)
+    except DataError:
+        if not options.dry_run:  # which needs no data
+            raise
+    if left_out:
+        say(f"the published numbers are left out: {left_out}")
+    return left_out
+
+
+def _complete(
+    runs: list[Run], plan_runs: Callable[[], list[Run]], folder: Path, workers: Workers
+) -> tuple[list[Run], dict[Path, str]]:
+    """Do the missing runs; return all runs, and print and return folder -> reason of failures."""
+    runs, failures = complete(runs, plan_runs, folder, workers)
+    for run in runs:
+        if not run.done:
+            failures.setdefault(run.folder, "a row that it needs failed")
+    for path, reason in failures.items():
+        say(f"{path.name} failed: {reason}")
+    return runs, failures
+
+
+def _warn_of_leaks(dataset_node: DictConfig) -> None:
+    """Warn of leaks in the lists of the first run's data set; each run also does, in its log."""
+    dataset = make_dataset(dataset_node)
     warn_of_leaks({split: dataset.split(split) for split in splits_of(dataset)})
 
 
-def results_of(
+def collect_results(
     table: Table,
     runs: Sequence[Run],
     failures: Mapping[Path, str],
     margin: float,
     left_out: str | None = None,
 ) -> Results:
-    """Return numbers and verdicts of the finished ``runs``; ``left_out`` says why published numbers
-    are left out.
+    """Return numbers and verdicts of the finished ``runs``.
+
+    Args:
+        table: the table.
+        runs: all its runs.
+        failures: run folder -> reason, for each run that failed.
+        margin: a smaller difference does not matter.
+        left_out: why the published numbers are left out; None if they are not.
     """
-    missing = unfinished(runs)
+    missing = count_unfinished(runs)
     for label in dict.fromkeys(run.label for run in runs if run.folder in failures):
         missing[label] = ", ".join(filter(None, [missing.get(label), "failed"]))
-    split, lists = split_of_runs(runs), data_counts(runs)
-    return Results(table, runs, measure(table, runs), margin, missing, lists, split, left_out)
+    return Results(
+        table=table,
+        runs=runs,
+        by_run=measure(table, runs),
+        margin=margin,
+        missing=missing,
+        lists=describe_counts(runs),
+        split=split_of_runs(runs),
+        left_out=left_out,
+    )
 
 
-def report_of(
-    results: Results, order: TableConfig, name: str, command: str, budget: "Budget | None" = None
+def build_report(
+    results: Results,
+    options: TableOptions,
+    name: str,
+    command: str,
+    budget: "Budget | None" = None,
 ) -> tuple[Report, dict[str, pd.DataFrame]]:
-    """Return the report of a table, and the frames of its CSV files."""
-    head, details = facts(results), [("Every row", _commands(results.table, order))]
+    """Return the report of a table, and the frames of its CSV files.
+
+    Args:
+        results: the numbers and verdicts.
+        options: of the command.
+        name: the name of the report's folder.
+        command: the command that makes the table.
+        budget: the results of the table's searches, if there are any.
+    """
+    facts = build_facts(results)
+    details = [("Every row", _commands_frame(results.table, options))]
     if budget:
-        head += budget.facts()
+        facts += budget.facts()
         details.append(("Found settings, over those of the row", budget.frame()))
     report = Report(
         name,
         title=results.table.title,
         command=command,
-        facts=head,
-        blocks=blocks(results),
+        facts=facts,
+        blocks=build_blocks(results),
         plot=interval_plot(results.judged, results.baseline) if results.judged else "",
         details=details,
     )
@@ -160,12 +239,11 @@ def report_of(
     return report, frames
 
 
-def _commands(table: Table, order: TableConfig) -> pd.DataFrame:
+def _commands_frame(table: Table, options: TableOptions) -> pd.DataFrame:
     """Return the command or ensemble of each row, without fold, seed and output folders."""
     rows = []
     for label, row in table.rows.items():
-        overrides = merged(table.settings, order.overrides, row.settings)
-        typed = shlex.join(recorded(overrides))
-        command = row.describe() if row.ensemble else f"{as_started('train')} {typed}"
-        rows.append({"row": label, "command": command})
+        overrides = merged(table.settings, options.overrides, row.settings)
+        command = f"{as_started('train')} {shlex.join(recorded(overrides))}"
+        rows.append({"row": label, "command": row.describe() if row.ensemble else command})
     return pd.DataFrame(rows)
