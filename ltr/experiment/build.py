@@ -36,7 +36,7 @@ from ltr.metrics import Convention, Metric
 from ltr.models.rounds.learner import check_rounds
 from ltr.scorers import parts
 from ltr.scorers.scorer import Scorer, load_model
-from ltr.scorers.trust import config_to_keep, seen_from
+from ltr.scorers.trust import config_to_keep, relocate_paths
 from ltr.training.device import deterministic, pick_device
 from ltr.training.hooks import Hook
 from ltr.training.settings import Settings
@@ -260,7 +260,7 @@ def _tracking(cfg: DictConfig) -> Callable[[Path], Hook] | None:
 
 def _record_for(record: Record, folder: Path) -> dict[str, Any]:
     """Return what a checkpoint in ``folder`` holds of ``record``; its paths start there."""
-    return {"config": seen_from(record.kept_config, folder), "choices": dict(record.choices)}
+    return {"config": relocate_paths(record.kept_config, folder), "choices": dict(record.choices)}
 
 
 def _make_record(cfg: DictConfig, choices: Mapping[str, str]) -> Record:

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from tabulate import tabulate
 from ltr.console.folders import LATEST
 from ltr.console.process import rank
 from ltr.errors import ConfigError
-from ltr.experiment.run_folder import runs_in
+from ltr.experiment.run_folder import RunFolder, runs_in
 
-_OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # may exist before training begins
+_FILES_OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # they precede training
 
 
 def train(cfg: DictConfig) -> float:
@@ -38,23 +39,24 @@ def kept_once_begun(folder: Path, output_dir: Path) -> Iterator[None]:
     file system has links; if the folder is removed, the link is as before.
     """
     link = output_dir / LATEST
-    linked = folder.resolve().parent == output_dir.resolve()
-    before = str(link.readlink()) if linked and link.is_symlink() else None
-    if linked:
-        _point(link, folder.name)
+    is_linked = folder.resolve().parent == output_dir.resolve()
+    former_target = str(link.readlink()) if is_linked and link.is_symlink() else None
+    if is_linked:
+        _point_link(link, folder.name)
     try:
         yield
     except BaseException:
-        if {path.name for path in folder.iterdir()} <= _OF_START:
+        if {path.name for path in folder.iterdir()} <= _FILES_OF_START:
             shutil.rmtree(folder, ignore_errors=True)
-            if linked:
-                _point(link, before)
+            if is_linked:
+                _point_link(link, former_target)
         raise
 
 
-def _point(link: Path, name: str | None) -> None:
-    """Make ``link`` a link to ``name`` in the same folder (None: remove it). A file or folder that
-    is not a link is left alone.
+def _point_link(link: Path, name: str | None) -> None:
+    """Make ``link`` a link to ``name`` in the same folder (None: remove it).
+
+    A file or folder that is not a link is left alone.
     """
     with suppress(OSError):
         if link.is_symlink():
@@ -63,24 +65,38 @@ def _point(link: Path, name: str | None) -> None:
             link.symlink_to(name)
 
 
-def list_runs(cfg: DictConfig) -> str:
-    """Return a table with a line for each run in ``cfg.folder``, sweeps included, newest last;
-    ``ConfigError`` if there is no such folder, or no run in it.
+@dataclass(frozen=True, kw_only=True)
+class ListRunsOptions:
+    """The options of the command ``runs``."""
+
+    folder: str  # contains runs and sweeps at any depth
+
+
+def list_runs(options: ListRunsOptions) -> str:
+    """Return a table with a line for each run in a folder, sweeps included, newest last.
+
+    ``ConfigError``: there is no such folder, or no run in it.
     """
-    folder = Path(str(cfg.folder))
-    if not (runs := runs_in(folder)):
+    folder = Path(options.folder)
+    runs = runs_in(folder)
+    if not runs:
         raise ConfigError(f"folder={folder}: no run there or below; give a folder that holds runs")
-    rows = []
-    for run in runs:
-        reached, when = "", datetime.fromtimestamp(run.folder.stat().st_mtime)
-        state = "failed" if run.error else "unfinished"
-        if run.finished:
-            try:
-                metric = run.results["select_on"]
-                when = datetime.fromisoformat(run.results["finished"]).astimezone()
-                state, reached = "finished", f"{metric} {run.results['vali'][metric]:.4f}"
-            except ValueError:  # a DataError, or a date that is none
-                state = "damaged"
-        name = str(run.folder.relative_to(folder)) if run.folder != folder else str(folder)
-        rows.append((f"{when:%Y-%m-%d %H:%M}", name, state, reached))
-    return tabulate(sorted(rows), ["date", "run", "state", "vali"], disable_numparse=True)
+    rows = sorted(_describe_run(run, folder) for run in runs)
+    return tabulate(rows, ["date", "run", "state", "vali"], disable_numparse=True)
+
+
+def _describe_run(run: RunFolder, folder: Path) -> tuple[str, str, str, str]:
+    """Return date, name, state and validation metric of a run in ``folder``."""
+    date = datetime.fromtimestamp(run.folder.stat().st_mtime)
+    state = "failed" if run.error else "unfinished"
+    metric = ""
+    if run.finished:
+        try:
+            name = run.results["select_on"]
+            date = datetime.fromisoformat(run.results["finished"]).astimezone()
+            metric = f"{name} {run.results['vali'][name]:.4f}"
+            state = "finished"
+        except ValueError:  # a DataError, or a date that is none
+            state = "damaged"
+    path = folder if run.folder == folder else run.folder.relative_to(folder)
+    return f"{date:%Y-%m-%d %H:%M}", str(path), state, metric

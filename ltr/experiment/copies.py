@@ -5,13 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from ltr.experiment.run_folder import CHECKPOINTS, RunFolder, write_results
-from ltr.scorers.trust import seen_from
+from ltr.scorers.trust import relocate_paths
 from ltr.training.checkpoint import fitting, load_checkpoint, save_checkpoint
 
 
 def correct_copy(copy: Path, source: Path) -> None:
-    """Change the relative paths in the checkpoints of ``copy``, a copy of the run folder
-    ``source``, so that they lead to the same places from there.
+    """Correct a copy of a run folder, so that its relative paths lead to the same data.
+
+    Args:
+        copy: the copy; the paths in its checkpoints are changed.
+        source: the run folder from which it was copied.
 
     Raises:
         CheckpointError, DataError: a file of the run is damaged.
@@ -21,19 +24,20 @@ def correct_copy(copy: Path, source: Path) -> None:
         if file.is_file():
             content = load_checkpoint(file)
             with fitting(file):
-                corrected = _seen_from(content, copy, source)
+                corrected = _relocate_checkpoint(content, copy, source)
             save_checkpoint(file, corrected)
     run = RunFolder(copy)
     if run.finished:
         write_results(copy, run.results)
 
 
-def _seen_from(content: Mapping[str, Any], folder: Path, source: Path) -> dict[str, Any]:
-    """Return the content of a checkpoint with the relative paths of its config, and of those of its
-    members, changed to start at ``folder``, not at ``source``.
+def _relocate_checkpoint(content: Mapping[str, Any], folder: Path, source: Path) -> dict[str, Any]:
+    """Return a checkpoint with relative paths that start at ``folder``, not at ``source``.
+
+    The paths are those of its config and of the configs of its members.
     """
-    corrected = {**content, "config": seen_from(content["config"], folder, source)}
+    corrected = {**content, "config": relocate_paths(content["config"], folder, source)}
     if "members" in content:
         members = content["members"]
-        corrected["members"] = [_seen_from(member, folder, source) for member in members]
+        corrected["members"] = [_relocate_checkpoint(member, folder, source) for member in members]
     return corrected

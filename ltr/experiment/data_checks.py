@@ -31,10 +31,10 @@ def check_lists(
     ``ConfigError``: they cannot use a label, or find no relevant item.
     """
     measured = {*settings.monitor, "vali", "test"}
-    for split, part in lists.items():
-        check_levels(loss, split, part)
+    for split, split_lists in lists.items():
+        check_levels(loss, split, split_lists)
         if split in measured:
-            check_metrics(split, part, metrics, convention)
+            check_metrics(split, split_lists, metrics, convention)
     if loss is not None:
         check_loss(loss, lists["train"], settings.list_size)
     select_on = [metric for metric in metrics if str(metric) == settings.select_on]

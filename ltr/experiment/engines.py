@@ -15,8 +15,8 @@ from ltr.models.rounds import AdaRank, BoostedTrees, PRank, RankBoost
 from ltr.scorers.ensemble import Ensemble
 
 LUCENE = ("elasticsearch", "opensearch")  # their scores must not be negative
-_OWN_FORMAT = ("solr", "ranklib", *LUCENE)
-_BY_ITEM = (*_OWN_FORMAT, "vespa")  # they score one document at a time
+_ENGINE_FORMATS = ("solr", "ranklib", *LUCENE)
+_BY_ITEM = (*_ENGINE_FORMATS, "vespa")  # they score one document at a time
 ENGINES = ("onnx", *_BY_ITEM, "native")
 _ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")  # those that Solr has
 _NAMES = {kind: name for name, kind in ACTIVATIONS.items()}
@@ -30,15 +30,19 @@ def check_engine(
 ) -> None:
     """Raise ``ConfigError``, with reasons and remedies, if ``engine`` cannot represent ``model``.
 
-    With ``engine=None`` nothing is checked. ``transform`` is None if it is not fitted yet;
-    ``missing`` is the number of missing values in the lists.
+    Args:
+        engine: one of ``ENGINES``; None: nothing is checked.
+        model: the model.
+        transform: of its features; None: it is not fitted yet.
+        missing: the number of missing values in the lists.
     """
     if engine is None:
         return
     if engine not in ENGINES:
         raise ConfigError(f"to={engine}: choose one of {', '.join(ENGINES)}")
-    if wrong := [*_reasons(engine, model, transform, missing)]:
-        raise ConfigError("; ".join(f"to={engine}: {one}" for one in dict.fromkeys(wrong)))
+    reasons = dict.fromkeys(_reasons(engine, model, transform, missing))
+    if reasons:
+        raise ConfigError("; ".join(f"to={engine}: {reason}" for reason in reasons))
 
 
 def is_dense(model: nn.Module) -> bool:
@@ -49,18 +53,21 @@ def is_dense(model: nn.Module) -> bool:
 def _reasons(
     engine: str, model: nn.Module, transform: FeatureTransform | None, missing: int
 ) -> Iterator[str]:
-    yield from _of_model(engine, model)
+    """Yield the reasons why ``engine`` cannot represent ``model``, each with a remedy."""
+    yield from _reasons_of_model(engine, model)
     if transform is not None:
-        yield from _of_transform(engine, model, transform, missing)
+        yield from _reasons_of_transform(engine, model, transform, missing)
     if engine == "onnx" and isinstance(model, Ensemble):
         members: Any = zip(model.members, model.weights, strict=True)
         for member, weight in members:
             if weight:
                 reasons = _reasons(engine, member.model, member.transform, missing)
-                yield from (f"its member {type(member.model).__name__}: {one}" for one in reasons)
+                name = type(member.model).__name__
+                yield from (f"its member {name}: {reason}" for reason in reasons)
 
 
-def _of_model(engine: str, model: nn.Module) -> Iterator[str]:
+def _reasons_of_model(engine: str, model: nn.Module) -> Iterator[str]:
+    """Yield the reasons why ``engine`` cannot represent ``model``, whatever its transform."""
     if engine == "native":
         if not isinstance(model, BoostedTrees):
             yield "no library has a file of such a model: use to=onnx, or train model=lightgbm"
@@ -71,51 +78,59 @@ def _of_model(engine: str, model: nn.Module) -> Iterator[str]:
             "it scores one document at a time, and this model a list: train model=mlp or lightgbm, "
             "which loss=distil teaches with this run's scores, or serve to=onnx beside the engine"
         )
-    elif engine in _OWN_FORMAT and not isinstance(model, BoostedTrees | RankBoost | WithEmbeddings):
-        known = _ACTIVATIONS if engine == "solr" else ("null",)
+    elif engine in _ENGINE_FORMATS and not isinstance(
+        model, BoostedTrees | RankBoost | WithEmbeddings
+    ):
         if engine in LUCENE:
             yield "it holds trees alone here: train model=lightgbm, or use to=onnx"
-            return
-        if not is_dense(model) or (engine == "ranklib" and _layers(model)):
+        elif not is_dense(model) or (engine == "ranklib" and _layers(model)):
             yield f"it has no layers of a {type(model).__name__}: use to=onnx, or train trees"
-            return
-        used: dict[str, Iterable[nn.Module]] = {"activation": _layers(model)}
-        if isinstance(model, MLP):
-            if model.embedding.numbers:
-                yield "it embeds no numbers: set model.embedding.kind=null, or use to=onnx"
-            if any(isinstance(layer, nn.LayerNorm) for layer in model.layers):
-                yield "it has no layer norm: set model.input_norm=false, or use to=onnx"
-            used["output_activation"] = [model.head.activation]
-        for knob, layers in used.items():
-            for name in {_NAMES.get(type(layer)) for layer in layers} - {None, "none", *known}:
-                other = f"set model.{knob}={' or '.join(known)}, or use to=onnx"
-                yield f"it has no activation {name}: {other}"
+        else:
+            yield from _reasons_of_layers(engine, model)
+
+
+def _reasons_of_layers(engine: str, model: nn.Module) -> Iterator[str]:
+    """Yield the reasons why ``engine`` cannot represent the layers of a dense model."""
+    supported = _ACTIVATIONS if engine == "solr" else ("null",)
+    activations: dict[str, Iterable[nn.Module]] = {"activation": _layers(model)}
+    if isinstance(model, MLP):
+        if model.embedding.numbers:
+            yield "it embeds no numbers: set model.embedding.kind=null, or use to=onnx"
+        if any(isinstance(layer, nn.LayerNorm) for layer in model.layers):
+            yield "it has no layer norm: set model.input_norm=false, or use to=onnx"
+        activations["output_activation"] = [model.head.activation]
+    for knob, layers in activations.items():
+        names = {_NAMES.get(type(layer)) for layer in layers} - {None, "none", *supported}
+        for name in names:
+            remedy = f"set model.{knob}={' or '.join(supported)}, or use to=onnx"
+            yield f"it has no activation {name}: {remedy}"
 
 
 def _layers(model: nn.Module) -> Iterable[nn.Module]:
     return model.layers if isinstance(model, MLP) else ()
 
 
-def _of_transform(
+def _reasons_of_transform(
     engine: str, model: nn.Module, transform: FeatureTransform, missing: int
 ) -> Iterator[str]:
     """Yield the reasons why ``engine`` cannot compute ``transform`` of the features."""
-    trees, splits = isinstance(model, BoostedTrees), isinstance(model, BoostedTrees | RankBoost)
-    if engine in _BY_ITEM and transform.codes.any() and not trees:
+    is_boosted = isinstance(model, BoostedTrees)
+    has_splits = isinstance(model, BoostedTrees | RankBoost)
+    if engine in _BY_ITEM and transform.codes.any() and not is_boosted:
         yield "it has no categories: leave these columns out of the table, or use to=onnx"
-    moved = transform.shape.any() or (transform.sign * transform.scale != 1).any()
-    if splits and engine != "native" and (moved or transform.mean.any()):
+    is_scaled = transform.shape.any() or (transform.sign * transform.scale != 1).any()
+    if has_splits and engine != "native" and (is_scaled or transform.mean.any()):
         yield "trees go there with features as they are: train with transform=none"
-    if engine not in _OWN_FORMAT:
+    if engine not in _ENGINE_FORMATS:
         return  # the exported graph includes the transform
     if len(transform.indicated):
         yield "it has no indicators of missing values: set transform.missing=mean"
-    if missing and not (splits and engine in LUCENE):
+    if missing and not (has_splits and engine in LUCENE):
         yield (
             f"it takes a missing value for 0, and {missing:,} values of the lists are missing: "
             "write a number in their place, or use to=onnx or to=vespa"
         )
-    if not splits and (transform.shape == QUANTILE).any():
+    if not has_splits and (transform.shape == QUANTILE).any():
         yield "it has no quantiles: set transform=standardise, or use to=onnx or to=vespa"
-    if not splits and np.isin(transform.shape, (LOG, SIGNED_LOG)).any():
+    if not has_splits and np.isin(transform.shape, (LOG, SIGNED_LOG)).any():
         yield "it has no logarithm of features: set transform=standardise, or use to=onnx"

@@ -2,19 +2,21 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
 from ltr.arrays import Doubles
 from ltr.atomic import atomic_write, make_folder, write_csv
-from ltr.console.keys import of_method, texts
+from ltr.console.keys import of_method
 from ltr.data.batches import ItemTensors
+from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.measure import measure
@@ -25,13 +27,14 @@ from ltr.metrics.ties import TiesAveraged
 from ltr.scorers.ensemble import standardised_in_lists
 from ltr.scorers.parts import make_convention, make_metrics
 from ltr.scorers.scorer import Scorer, check_columns, ensemble_of, scorer_of
-from ltr.scorers.trust import seen_from
+from ltr.scorers.trust import relocate_paths
 from ltr.scorers.weights import (
     EQUAL,
     VALI,
-    HalfScores,
-    given_weights,
-    weights_on_vali,
+    SplitHalfScores,
+    WeightedEnsemble,
+    fixed_weights,
+    tuned_weights,
 )
 from ltr.training.checkpoint import (
     ENSEMBLE,
@@ -49,15 +52,43 @@ from ltr.training.monitor import Progress
 
 _TARGET = "ltr.scorers.ensemble.Ensemble"
 
+Weights = str | tuple[float, ...]  # equal, vali, or one for each member, with a sum of 1
+
+
+@dataclass(frozen=True)
+class EnsembleMember:
+    """A finished run with its selected model."""
+
+    run: RunFolder
+    checkpoint: Mapping[str, Any]  # the content of the file with the selected weights
+    scorer: Scorer
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """The content of the run's ``results.json``."""
+        return self.run.results
+
+
+class WeightChoice(NamedTuple):
+    """The ensemble with the chosen weights, and that with equal weights to compare it with."""
+
+    chosen: WeightedEnsemble
+    equal: WeightedEnsemble
+
 
 def make_ensemble(
     runs: Sequence[RunFolder],
-    weights: str | tuple[float, ...],
+    weights: Weights,
     folder: Path,
-    cfg: DictConfig,
+    *,
+    device: str,
+    items: int,
+    data_dir: str | None,
+    cache_dir: str,
+    trust: Sequence[str] = (),
     identity: str | None = None,
 ) -> dict[str, Any]:
-    """Make an ensemble and write its run folder; return the content of its ``results.json``.
+    """Make an ensemble and write its run folder.
 
     The checkpoint of the ensemble holds the weights of all members, so their folders may be
     deleted. The first run decides which metrics are computed, and by which metric the weights are
@@ -65,172 +96,313 @@ def make_ensemble(
 
     Args:
         runs: the members.
-        weights: ``"equal"``, ``"vali"`` (chosen on the validation lists), or one per run, with the
+        weights: ``"equal"``, ``"vali"`` (tuned on the validation lists), or one per run, with the
             sum 1.
         folder: the run folder to write; it must not exist.
-        cfg: a config with ``device``, ``evaluation_items``, ``data_dir``, ``cache_dir``, ``trust``.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        items: the largest number of padded items in a batch.
+        data_dir: the folder of the data set; None: that of the first run.
+        cache_dir: the folder of parsed data.
+        trust: the user's modules that loading the runs may import.
         identity: a hash by which a table finds the ensemble again.
+
+    Returns:
+        The content of the ensemble's ``results.json``.
 
     Raises:
         ConfigError, DataError, CheckpointError: the runs do not fit together, or cannot be read.
         TrainingError: a score is not finite.
     """
     started = time.perf_counter()
-    check_alike(runs)
-    device, items, trust = pick_device(cfg.device), cfg.evaluation_items, texts(cfg, "trust")
-    read = [selected_checkpoint(run.folder, device) for run in runs]
-    members = [scorer_of(file, content, device, trust) for file, content in read]
-    first, shared = members[0], runs[0].results
-    select_on = shared["select_on"]
-    own = first.own_config(cfg, ["dataset", "metrics"])
-    metrics, convention = make_metrics(own), make_convention(own)
-    splits = [split for split in ("vali", "test") if split in shared["data"]]
-    lists = {split: first.read(own.dataset, split)[1] for split in splits}
-    for split, part in lists.items():
-        if part.digest != shared["data"][split]["digest"]:
-            raise DataError(
-                f"{split} has changed since {runs[0].folder} was trained: restore the data, or "
-                "train its members again"
-            )
-        for one in members:
-            check_columns(part, one.columns)
-    config = {
-        **first.config,
-        "model": {"_target_": _TARGET},
-        "loss": None,
-        "precision": "float32",  # that of the ensemble; each member has its own
-        "data_dir": str(own.data_dir),
-    }
-    # The features stay raw, as each member has its own transform.
-    transform = replace(no_transform(lists["vali"], missing="keep"), codes=first.transform.codes)
-    digests = {split: part["digest"] for split, part in shared["data"].items()}
-    scorer = Scorer(first.model, transform, first.columns, config, digests, device)
-    data = {split: scorer.open(part) for split, part in lists.items()}
-    by = TiesAveraged(next(metric for metric in metrics if str(metric) == select_on))
+    check_combinable(runs)
+    members = load_members(runs, pick_device(device), trust)
+    first = members[0]
+    config = first.scorer.checkpoint_config(
+        ["dataset", "metrics"], data_dir=data_dir, cache_dir=cache_dir, trust=trust
+    )
+    metrics = make_metrics(config)
+    convention = make_convention(config)
+    lists = _read_lists(members, config.dataset)
+    scorer = _scorer_of_raw_features(first, lists["vali"], str(config.data_dir))
+    data = {split: scorer.open(split_lists) for split, split_lists in lists.items()}
+    select_on = first.results["select_on"]
+    metric = TiesAveraged(next(metric for metric in metrics if str(metric) == select_on))
 
-    def values_that_choose(scores: Tensor) -> Doubles:
-        values = metrics_of_scores(data["vali"], scores, [by], convention, items=items)
-        return values[str(by)]
+    def measure_vali(scores: Tensor) -> Doubles:
+        values = metrics_of_scores(data["vali"], scores, [metric], convention, items=items)
+        return values[str(metric)]
 
-    found = [
-        _on_vali(run, one, data["vali"], items) for run, one in zip(runs, members, strict=True)
-    ]
-    on_vali = [scores for scores, _ in found]
-    equal = given_weights(EQUAL, on_vali, values_that_choose)
-    if weights == VALI:
-        weighed = weights_on_vali(on_vali, values_that_choose, lists["vali"].lengths)
-    else:
-        weighed = equal if weights == EQUAL else given_weights(weights, on_vali, values_that_choose)
-    same = len({run.results["select_on"] for run in runs}) == 1  # or else halves differ
-    if not same or not all(by_half for _, by_half in found):  # epochs were chosen on all of vali
-        equal, weighed = (one._replace(crossfit=None) for one in (equal, weighed))
-    chosen = weighed.weights
-    scorer = replace(scorer, model=ensemble_of(members, chosen).to(device).eval())
-
-    plain = weights if isinstance(weights, str) else list(weights)
-    names = [described(run.results["choices"]) for run in runs]
-    counts = Counter(names).items()
-    choices = {
-        "model": "ensemble",
-        "members": " + ".join(f"{n} {name}" if n > 1 else name for name, n in counts),
-        "weights": str(plain),
-    }
-    content = scorer.state() | {
-        "model": {},
-        "config": seen_from(config, folder),
-        "choices": choices,
-        "progress": asdict(Progress()),
-        "members": [
-            {name: part[name] for name in MEMBER if name in part}
-            | {"config": seen_from(one.config, folder)}
-            for one, (_, part) in zip(members, read, strict=True)
-        ],
-        "weights": list(chosen),
-    }
+    choice = choose_weights(weights, members, data["vali"], measure_vali, items)
+    model = ensemble_of([member.scorer for member in members], choice.chosen.weights)
+    scorer = replace(scorer, model=model.to(scorer.device).eval())
+    choices = _describe_choices(members, weights)
+    checkpoint = ensemble_checkpoint(scorer, members, choice.chosen.weights, choices, folder)
     make_folder("output", folder)
     if identity is not None:
         atomic_write(RunFolder(folder).note, identity + "\n")
-    save_checkpoint(folder / ENSEMBLE, content)
+    save_checkpoint(folder / ENSEMBLE, checkpoint)
     write_csv(folder / "history.csv", [], ["epoch"])  # it has no epochs
-    methods = [of_method(run.results["protocol"]) for run in runs]
     measured = measure(metrics, convention, items, scorer, data)
-    results = describe_model(scorer, lists, measured, convention) | {
-        "choices": choices,
-        "select": "best" if "best" in {run.results["select"] for run in runs} else "last",
-        "select_on": select_on,
-        "selected_epoch": None,
-        **crossfit_entries(weighed.crossfit),
-        "crossfit_equal": None if equal.crossfit is None else equal.crossfit.value,
-        **{key: shared[key] for key in ("seed", "dataset", "fold", "data", "features")},
-        "members": [
-            {
-                "member": name, "seed": run.results["seed"],
-                f"vali {select_on}": run.results["vali"].get(select_on),
-                "weight": weight, "run": run.folder.name,
-            }
-            for name, run, weight in zip(names, runs, chosen, strict=True)
-        ],
-        "parameters": sum(run.results["parameters"] for run in runs),
-        "wall_seconds": time.perf_counter() - started,
-        # including the libraries of members that are trees
-        "versions": {k: v for run in runs for k, v in run.results["versions"].items()} | versions(),
-        # what ensembles that differ only in seed or fold share: methods of members, weights rule
-        "protocol": {
-            **shared["protocol"], "loss": None,
-            "model": {"_target_": _TARGET, "weights": plain, "members": methods},
-        },
-    }  # fmt: skip
+    results = describe_model(scorer, lists, measured, convention) | ensemble_results(
+        members, choice, choices, weights, wall_seconds=time.perf_counter() - started
+    )
     RunFolder(folder).write(results, lists, measured)
     return results
 
 
-def _on_vali(
-    run: RunFolder, member: Scorer, vali: ItemTensors, items: int
-) -> tuple[HalfScores, bool]:
-    """Return the scores of a member on the validation lists, and whether they are those of epochs
-    that halves of the lists choose. If not, they are those of the selected weights: ensembles and
-    runs of earlier versions keep no others.
+def load_members(
+    runs: Sequence[RunFolder], device: torch.device, trust: Sequence[str]
+) -> list[EnsembleMember]:
+    """Load the selected model of each run.
+
+    Raises:
+        CheckpointError: a run has no readable checkpoint.
+        ConfigError: its config names code that is not trusted.
     """
-    last = run.folder / "last.pt"
-    if last.is_file() and HALVES in (content := load_checkpoint(last)):
-        with fitting(last):
-            epochs, scores = half_choices(content[HALVES])
-            if any(len(one) != len(vali.labels) for one in scores.values()):
-                raise ValueError("scores of other lists")
-            scores = {epoch: standardised_in_lists(one, vali) for epoch, one in scores.items()}
-            return HalfScores(epochs, scores), True
-    alone = ensemble_of([member], [1.0]).to(member.device)
-    scores = {0: predict(alone, vali, items=items).double()}
-    return HalfScores(np.zeros((HALVINGS, 2), dtype=np.int64), scores), False
+    checkpoints = [selected_checkpoint(run.folder, device) for run in runs]
+    return [
+        EnsembleMember(run, checkpoint, scorer_of(file, checkpoint, device, trust))
+        for run, (file, checkpoint) in zip(runs, checkpoints, strict=True)
+    ]
 
 
-def check_alike(runs: Sequence[RunFolder]) -> None:
+def _read_lists(members: Sequence[EnsembleMember], dataset: DictConfig) -> dict[str, Lists]:
+    """Read the validation lists, and the test lists if the runs were tested.
+
+    ``DataError``: they are not those of the runs, or a member reads other features.
+    """
+    first = members[0]
+    recorded = first.results["data"]
+    splits = [split for split in ("vali", "test") if split in recorded]
+    lists = {split: first.scorer.read(dataset, split)[1] for split in splits}
+    for split, split_lists in lists.items():
+        if split_lists.digest != recorded[split]["digest"]:
+            raise DataError(
+                f"{split} has changed since {first.run.folder} was trained: restore the data, or "
+                "train its members again"
+            )
+        for member in members:
+            check_columns(split_lists, member.scorer.columns)
+    return lists
+
+
+def _scorer_of_raw_features(first: EnsembleMember, vali: Lists, data_dir: str) -> Scorer:
+    """Return the scorer of the ensemble, still with the model of its first member.
+
+    The features stay raw, as each member has its own transform.
+    """
+    config = {
+        **first.scorer.config,
+        "model": {"_target_": _TARGET},
+        "loss": None,
+        "precision": "float32",  # that of the ensemble; each member has its own
+        "data_dir": data_dir,
+    }
+    transform = no_transform(vali, missing="keep")
+    transform = replace(transform, codes=first.scorer.transform.codes)
+    digests = {split: entry["digest"] for split, entry in first.results["data"].items()}
+    return replace(first.scorer, transform=transform, config=config, data=digests)
+
+
+def choose_weights(
+    weights: Weights,
+    members: Sequence[EnsembleMember],
+    vali: ItemTensors,
+    measure_vali: Callable[[Tensor], Doubles],
+    items: int,
+) -> WeightChoice:
+    """Return the ensemble with ``weights``, and that with equal weights.
+
+    There is no crossfit if a member's epoch was chosen on all validation lists.
+
+    Args:
+        weights: ``equal``, ``vali``, or one for each member.
+        members: the loaded runs.
+        vali: the validation lists.
+        measure_vali: takes scores ``[items]``; returns the metric of each list, ``[lists]``.
+        items: the largest number of padded items in a batch.
+    """
+    scores = []
+    has_crossfit = len({member.results["select_on"] for member in members}) == 1
+    for member in members:
+        member_scores = _half_scores(member, vali)
+        if member_scores is None:
+            has_crossfit = False
+            member_scores = _selected_scores(member, vali, items)
+        scores.append(member_scores)
+    equal = fixed_weights(EQUAL, scores, measure_vali)
+    if weights == VALI:
+        chosen = tuned_weights(scores, measure_vali, vali.lengths)
+    elif weights == EQUAL:
+        chosen = equal
+    else:
+        chosen = fixed_weights(weights, scores, measure_vali)
+    if not has_crossfit:
+        return WeightChoice(chosen._replace(crossfit=None), equal._replace(crossfit=None))
+    return WeightChoice(chosen, equal)
+
+
+def _half_scores(member: EnsembleMember, vali: ItemTensors) -> SplitHalfScores | None:
+    """Return a member's scores in the epochs that halves of the validation lists choose.
+
+    None if the run keeps no such scores, as ensembles and runs of earlier versions do.
+    """
+    file = member.run.folder / "last.pt"
+    if not file.is_file():
+        return None
+    checkpoint = load_checkpoint(file)
+    if HALVES not in checkpoint:
+        return None
+    with fitting(file):
+        epochs, scores = half_choices(checkpoint[HALVES])
+        if any(len(epoch_scores) != len(vali.labels) for epoch_scores in scores.values()):
+            raise ValueError("scores of other lists")
+        standardised = {
+            epoch: standardised_in_lists(epoch_scores, vali)
+            for epoch, epoch_scores in scores.items()
+        }
+        return SplitHalfScores(epochs, standardised)
+
+
+def _selected_scores(member: EnsembleMember, vali: ItemTensors, items: int) -> SplitHalfScores:
+    """Return a member's scores with its selected weights, as if every half chose their epoch."""
+    model = ensemble_of([member.scorer], [1.0]).to(member.scorer.device)
+    epochs = np.zeros((HALVINGS, 2), dtype=np.int64)
+    return SplitHalfScores(epochs, {0: predict(model, vali, items=items).double()})
+
+
+def ensemble_checkpoint(
+    scorer: Scorer,
+    members: Sequence[EnsembleMember],
+    weights: Sequence[float],
+    choices: Mapping[str, str],
+    folder: Path,
+) -> dict[str, Any]:
+    """Return the content of the ensemble's checkpoint.
+
+    Args:
+        scorer: the ensemble.
+        members: its members.
+        weights: one for each member.
+        choices: what ``results.json`` says of model, members and weights.
+        folder: the run folder, at which relative paths start.
+    """
+    return scorer.state() | {
+        "model": {},
+        "config": relocate_paths(scorer.config, folder),
+        "choices": dict(choices),
+        "progress": asdict(Progress()),
+        "members": [_member_entry(member, folder) for member in members],
+        "weights": list(weights),
+    }
+
+
+def _member_entry(member: EnsembleMember, folder: Path) -> dict[str, Any]:
+    """Return what the ensemble's checkpoint holds of a member."""
+    entry = {name: member.checkpoint[name] for name in MEMBER if name in member.checkpoint}
+    return entry | {"config": relocate_paths(member.scorer.config, folder)}
+
+
+def ensemble_results(
+    members: Sequence[EnsembleMember],
+    choice: WeightChoice,
+    choices: Mapping[str, str],
+    weights: Weights,
+    *,
+    wall_seconds: float,
+) -> dict[str, Any]:
+    """Return the entries of the ensemble's ``results.json`` about its members.
+
+    Args:
+        members: the loaded runs.
+        choice: the ensembles with chosen and with equal weights.
+        choices: model, members and weights in words.
+        weights: ``equal``, ``vali``, or one for each member.
+        wall_seconds: how long making the ensemble took.
+    """
+    shared = members[0].results
+    select_on = shared["select_on"]
+    selects = {member.results["select"] for member in members}
+    library_versions: dict[str, str] = {}  # with the libraries of members that are trees
+    for member in members:
+        library_versions |= member.results["versions"]
+    methods = [of_method(member.results["protocol"]) for member in members]
+    return {
+        "choices": dict(choices),
+        "select": "best" if "best" in selects else "last",
+        "select_on": select_on,
+        "selected_epoch": None,
+        **crossfit_entries(choice.chosen.crossfit),
+        "crossfit_equal": None if choice.equal.crossfit is None else choice.equal.crossfit.value,
+        **{key: shared[key] for key in ("seed", "dataset", "fold", "data", "features")},
+        "members": [
+            {
+                "member": describe_run(member.results["choices"]),
+                "seed": member.results["seed"],
+                f"vali {select_on}": member.results["vali"].get(select_on),
+                "weight": weight,
+                "run": member.run.folder.name,
+            }
+            for member, weight in zip(members, choice.chosen.weights, strict=True)
+        ],
+        "parameters": sum(member.results["parameters"] for member in members),
+        "wall_seconds": wall_seconds,
+        "versions": library_versions | versions(),
+        # what ensembles that differ only in seed or fold share: methods of members, weights rule
+        "protocol": {
+            **shared["protocol"],
+            "loss": None,
+            "model": {"_target_": _TARGET, "weights": _plain(weights), "members": methods},
+        },
+    }
+
+
+def _plain(weights: Weights) -> str | list[float]:
+    return weights if isinstance(weights, str) else list(weights)
+
+
+def _describe_choices(members: Sequence[EnsembleMember], weights: Weights) -> dict[str, str]:
+    """Return model, members and weights of the ensemble in words."""
+    counts = Counter(describe_run(member.results["choices"]) for member in members)
+    names = [f"{count} {name}" if count > 1 else name for name, count in counts.items()]
+    return {
+        "model": "ensemble",
+        "members": " + ".join(names),
+        "weights": str(_plain(weights)),
+    }
+
+
+def check_combinable(runs: Sequence[RunFolder]) -> None:
     """Raise ``ConfigError`` if the scores of ``runs`` cannot be averaged and measured together."""
     if len(runs) < 2:
         raise ConfigError("an ensemble takes at least two runs: give more, or a folder of runs")
-
-    def what(run: RunFolder) -> dict[str, Any]:
-        return {
-            "fold": run.repeat,
-            "lists": {split: part["digest"] for split, part in run.results["data"].items()},
-            "features": run.results["features"],
-            "convention": run.convention[0],
-        }
-
-    first = what(runs[0])
-    for other in runs[1:]:
-        if unlike := [name for name, value in what(other).items() if value != first[name]]:
+    first = runs[0]
+    expected = _common_settings(first)
+    for run in runs[1:]:
+        settings = _common_settings(run)
+        differing = [name for name, value in settings.items() if value != expected[name]]
+        if differing:
             raise ConfigError(
-                f"{runs[0].folder} and {other.folder} differ in {unlike[0]}: an ensemble takes "
+                f"{first.folder} and {run.folder} differ in {differing[0]}: an ensemble takes "
                 "runs on the same data set, fold, features and convention"
             )
 
 
-def described(choices: Mapping[str, Any]) -> str:
+def _common_settings(run: RunFolder) -> dict[str, Any]:
+    """Return what all members of an ensemble have in common."""
+    return {
+        "fold": run.repeat,
+        "lists": {split: entry["digest"] for split, entry in run.results["data"].items()},
+        "features": run.results["features"],
+        "convention": run.convention[0],
+    }
+
+
+def describe_run(choices: Mapping[str, Any]) -> str:
     """Return a short description of a run from its ``choices``: model and loss.
 
-    >>> described({"model": "mlp", "loss": "listnet"}), described({"model": "lightgbm"})
+    >>> describe_run({"model": "mlp", "loss": "listnet"}), describe_run({"model": "lightgbm"})
     ('mlp listnet', 'lightgbm')
     """
-    given = (choices.get(group) for group in ("model", "loss", "members"))
-    return " ".join(str(choice) for choice in given if choice not in (None, "None"))
+    names = (choices.get(group) for group in ("model", "loss", "members"))
+    return " ".join(str(name) for name in names if name not in (None, "None"))

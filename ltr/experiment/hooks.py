@@ -31,7 +31,7 @@ class Introduction(Hook):
             size = scorer.model.description
             if experiment.loss is None:
                 loss = f"its own objective {scorer.model.own_objective()}"
-        counts = ", ".join(f"{split} {len(part):,}" for split, part in lists.items())
+        counts = ", ".join(f"{split} {len(split_lists):,}" for split, split_lists in lists.items())
         device = describe_device(experiment.device)
         data = describe_dataset(experiment)
         log.info("%s", f"{model} ({size}) with {loss} on {data}: lists {counts}; {device}")

@@ -20,7 +20,7 @@ from ltr.experiment.build import Experiment
 from ltr.experiment.origins import digest_origins, run_digest
 from ltr.models.rounds import BoostedTrees
 from ltr.scorers.parts import class_of, own_metrics
-from ltr.scorers.trust import values_in
+from ltr.scorers.trust import iter_nested
 
 # Raise this by 1 in a change of the project that makes a run with the same settings compute other
 # numbers: finished runs of sweeps and tables are then trained again.
@@ -92,7 +92,7 @@ def user_code(config: Mapping[str, Any]) -> dict[str, str]:
     file that defines it, and of all modules of the user that this file imports.
     """
     computing = without(config, Kind.PLACE)
-    nodes = [node for node in values_in(computing) if isinstance(node, Mapping)]
+    nodes = [node for node in iter_nested(computing) if isinstance(node, Mapping)]
     targets = {str(node["_target_"]) for node in nodes if "_target_" in node}
     targets |= {*own_metrics(computing)}
     user_targets = sorted(t for t in targets if t.partition(".")[0] not in ("ltr", "torch"))

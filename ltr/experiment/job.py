@@ -80,7 +80,7 @@ def _train(experiment: Experiment, run_folder: RunFolder, *, is_sweep: bool) -> 
         if (folder / "last.pt").is_file():
             experiment = replace(experiment, is_resumed=True)
     elif experiment.is_resumed and run_folder.identity is not None and rank() == 0:
-        run_folder.go_on_as(identity(experiment))
+        run_folder.note_resumed(identity(experiment))
     report = run(experiment, folder, printed=not is_sweep)
     if rank():
         return report.figures[f"vali_{experiment.settings.select_on}"]
@@ -91,9 +91,9 @@ def how_to_go_on(cfg: DictConfig, folder: Path, *, is_sweep: bool) -> str:
     """Return what to type after a stop; it names the user's own modules, which need ``trust``."""
     if is_sweep or not (folder / "last.pt").is_file():
         return "give the same command again"
-    words = [f"resume={folder}"]
+    arguments = [f"resume={folder}"]
     targets = user_code(resolved(cfg))
     modules = sorted({target.rpartition(".")[0] for target in targets})
     if modules:
-        words.append(f"trust=[{','.join(modules)}]")
-    return f"go on with: {as_started('train')} {shlex.join(words)}"
+        arguments.append(f"trust=[{','.join(modules)}]")
+    return f"go on with: {as_started('train')} {shlex.join(arguments)}"

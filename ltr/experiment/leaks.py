@@ -25,8 +25,9 @@ _POSITION = re.compile(
 
 
 def warn_of_leaks(lists: Mapping[str, Lists]) -> None:
-    """Log a warning for each pair of splits that share queries, and for columns of train that look
-    like the position shown.
+    """Log a warning of shared queries, and of features that look like the position shown.
+
+    Each pair of splits that share queries gets a warning. The features are columns of train.
     """
     warn_of_shared_queries(lists)
     warn_of_positions(lists["train"])
@@ -35,22 +36,23 @@ def warn_of_leaks(lists: Mapping[str, Lists]) -> None:
 
 def warn_of_shared_queries(lists: Mapping[str, Lists]) -> None:
     """Log how many queries of vali and test have the same items as a query of an earlier split."""
-    hashes = {split: hash_lists(part) for split, part in lists.items()}
-    for split, other in combinations(lists, 2):
-        if len(lists[split]) == len(lists[other]) == 1:  # a ranker of one list has no other
+    hashes = {split: hash_lists(split_lists) for split, split_lists in lists.items()}
+    for split, later_split in combinations(lists, 2):
+        if len(lists[split]) == len(lists[later_split]) == 1:  # a ranker of one list has no other
             continue
-        shared = int(np.isin(hashes[other], hashes[split]).sum())
+        shared = int(np.isin(hashes[later_split], hashes[split]).sum())
         if shared:
             log.warning(
                 "%s of %s queries of %s have the same items as a query of %s (all features are "
                 "equal): if they are the same queries, leave them out of one, else the metrics of "
                 "%s are too high",
-                f"{shared:,}", f"{len(lists[other]):,}", other, split, other,
+                f"{shared:,}", f"{len(lists[later_split]):,}", later_split, split, later_split,
             )  # fmt: skip
 
 
 def hash_lists(lists: Lists) -> NDArray[np.uint64]:
     """Return a hash of the features of each list, ``[lists]``, whatever the order of its items.
+
     Lists whose items are all alike are left out, as there is nothing to rank.
     """
     factors = np.random.default_rng(0).integers(1, 2**63, lists.width, np.uint64) * 2 + 1
@@ -68,18 +70,19 @@ def hash_lists(lists: Lists) -> NDArray[np.uint64]:
 def warn_of_positions(train: Lists) -> None:
     """Log which columns look like the position at which items were shown."""
     names = () if train.columns is None else train.columns.names
+    suspects = []
     counting = counting_columns(train)
-    looks = {
-        i: "numbers the items of each query" if i in counting else "by its name"
-        for i in range(train.width)
-        if i in counting or (names and _POSITION.fullmatch(re.sub(r"[\W_]", "", names[i].lower())))
-    }
-    if looks:
-        shown = [f"{names[i] if names else f'feature {i + 1}'} ({why})" for i, why in looks.items()]
+    for column in range(train.width):
+        name = names[column] if names else f"feature {column + 1}"
+        if column in counting:
+            suspects.append(f"{name} (numbers the items of each query)")
+        elif names and _POSITION.fullmatch(re.sub(r"[\W_]", "", name.lower())):
+            suspects.append(f"{name} (by its name)")
+    if suspects:
         log.warning(
             "looks like the position at which items were shown, or like row numbers: %s: if it is "
             "not known before items are ranked, it is no feature: leave it out (of a table: "
-            "dataset.id)", ", ".join(shown[:12]),
+            "dataset.id)", ", ".join(suspects[:12]),
         )  # fmt: skip
 
 
@@ -98,18 +101,20 @@ def warn_of_empty_features(train: Lists) -> None:
 
 
 def counting_columns(lists: Lists) -> list[int]:
-    """Return the columns that number the items of every list in any order, from any first number,
-    or the rows of the source.
+    """Return the columns that number the items of every list, or the rows of the source.
+
+    The items of a list may be numbered in any order, from any first number.
     """
     long = np.flatnonzero(lists.lengths > 1)
     if (lists.lengths[long] - 1).sum() < _FEWEST_ITEMS or lists.lengths.max() < 4:
         return []
     first = lists.subset(long[:_FIRST_LISTS])
-    columns = [i for i in range(lists.width) if _counts(first, i)]
-    return [i for i in columns if _counts(lists, i)]
+    candidates = [column for column in range(lists.width) if _counts(first, column)]
+    return [column for column in candidates if _counts(lists, column)]
 
 
 def _counts(lists: Lists, column: int) -> bool:
+    """Return whether a column numbers the items of every list, or the rows of the source."""
     values: Any = lists.features[:, column].astype(np.float64)
     if np.ptp(values - lists.source_rows) == 0:
         return True

@@ -60,11 +60,14 @@ def measure(
         )
     if is_main():
         warn_of_constant_scores(
-            {split: (opened[split], part.scores) for split, part in measured.items()}
+            {split: (opened[split], measurement.scores) for split, measurement in measured.items()}
         )
         warn_of_ties(
             metrics,
-            {split: part.means for split, part in measured.items()},
-            {split: part.means_with_ties_averaged for split, part in measured.items()},
+            {split: measurement.means for split, measurement in measured.items()},
+            {
+                split: measurement.means_with_ties_averaged
+                for split, measurement in measured.items()
+            },
         )
     return measured

@@ -49,8 +49,8 @@ def complete_settings(experiment: Experiment, lists: Mapping[str, Lists]) -> Exp
 
     ``ConfigError``: the loss or a metric cannot use a label, or finds no relevant item.
     """
-    for split, part in lists.items():
-        check_signs(split, part)
+    for split, split_lists in lists.items():
+        check_signs(split, split_lists)
     complete = experiment.with_facts_of(lists["train"])
     for sentence in filter(None, complete.suggestions):
         log.info("%s", sentence)

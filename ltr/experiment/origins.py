@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from ltr.relaxations.learned_sorter import SHIPPED
-from ltr.scorers.trust import values_in
+from ltr.scorers.trust import iter_nested
 from ltr.training.checkpoint import selected_checkpoint
 
 
 def digest_origins(config: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the digests of the teacher and the sorter of a resolved config; None if absent."""
-    nodes = (node for node in values_in(config) if isinstance(node, Mapping))
-    sorter = Path(next(filter(None, (node.get("sorter") for node in nodes)), SHIPPED))
+    nodes = (node for node in iter_nested(config) if isinstance(node, Mapping))
+    sorters = [node["sorter"] for node in nodes if node.get("sorter")]
+    sorter = Path(sorters[0] if sorters else SHIPPED)
     return {
         "loss.sorter": _sha256(sorter) if sorter.is_file() else None,
         "teacher": run_digest(config.get("teacher")),

@@ -43,13 +43,13 @@ class OtherRun:
         check_columns(train, scorer.columns)
         if scorer.data.get("train") == train.digest:
             return
-        other = scorer.config["dataset"]
+        trained_on = scorer.config["dataset"]
         division = ("fold", "seed", "fractions") if "fractions" in self.dataset else ("fold",)
         keys = (*_SOURCE, *division)
-        differing = [key for key in keys if other.get(key) != self.dataset.get(key)]
+        differing = [key for key in keys if trained_on.get(key) != self.dataset.get(key)]
         if differing and not {*differing} & {*_SOURCE}:
             raise ConfigError(
                 f"{self} may have seen lists of this vali or test: set dataset.{differing[0]} as "
-                f"it was there, {other.get(differing[0])}"
+                f"it was there, {trained_on.get(differing[0])}"
             )
         log.warning("%s was trained on other lists: vali and test must have none of them", self)

@@ -38,8 +38,8 @@ class Report:
         """The metrics of the selected weights, ``{"vali_ndcg@5": ..., "test_ndcg@5": ...}``."""
         return {
             f"{split}_{metric}": value
-            for split, part in self.measured.items()
-            for metric, value in part.means.items()
+            for split, measurement in self.measured.items()
+            for metric, value in measurement.means.items()
         }
 
     @property
@@ -94,7 +94,7 @@ def report_run(
         "versions": versions() | _tree_library(scorer),
         "protocol": dict(experiment.record.config),
     }
-    lines = [metric_table({split: part.means for split, part in measured.items()})]
+    lines = [metric_table({split: measurement.means for split, measurement in measured.items()})]
     if monitor.crossfit is not None and monitor.chooses:
         lines.append(_describe_crossfit(monitor.crossfit, settings.select_on))
     if "test" not in measured:
@@ -118,12 +118,13 @@ def describe_model(
     ``lists`` are those of every split that the results are to describe.
     """
     return {
-        **{split: dict(part.means) for split, part in measured.items()},
+        **{split: dict(measurement.means) for split, measurement in measured.items()},
         "ties_averaged": {
-            split: dict(part.means_with_ties_averaged) for split, part in measured.items()
+            split: dict(measurement.means_with_ties_averaged)
+            for split, measurement in measured.items()
         },
         "convention": {**asdict(convention), "text": convention.describe()},
-        "data": {split: _describe_lists(part) for split, part in lists.items()},
+        "data": {split: _describe_lists(split_lists) for split, split_lists in lists.items()},
         "features": scorer.transform.width,
         "parameters": scorer.parameters,
         "device": scorer.device_name,

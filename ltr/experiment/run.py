@@ -59,7 +59,7 @@ def run(
     with _following(all_hooks), experiment.deterministic(), on_threads():
         start = load_start(experiment, folder)
         experiment, lists = open_data(experiment, start.columns)
-        training = train(experiment, start, lists, folder, all_hooks)
+        training = train_model(experiment, start, lists, folder, all_hooks)
         report = report_run(
             experiment, training.scorer, training.monitor, training.vali, lists, started
         )
@@ -76,7 +76,7 @@ def run(
     return report
 
 
-def train(
+def train_model(
     experiment: Experiment,
     start: Start,
     lists: Mapping[str, Lists],
@@ -113,7 +113,7 @@ def train(
     for hook in hooks:
         hook.start(experiment, lists, scorer)
     if not monitor.done and is_main():
-        RunFolder(folder).forget(everything=not experiment.is_resumed)
+        RunFolder(folder).remove_results(everything=not experiment.is_resumed)
     learner.fit(data)
     barrier()  # waits until the first process has written the weights
     monitor.warn_of_no_progress()

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOTE = "identity.txt"
-RESUMED = "resumed as another run"  # stands in the note instead of an identity
+RESUMED = "resumed as another run"  # written to the note if a run of a sweep has other settings now
 _NOT_RESULTS = ("train.log", "error.txt", NOTE)
 # Metrics of each query and score of each item of the split that a run is measured on.
 QUERIES = {"test": "queries.csv", "vali": "vali_queries.csv"}
@@ -79,8 +79,10 @@ _COMPUTE = (
 
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
-    """Write ``results.json``, which finishes the run in ``folder``: plain values (NaN becomes
-    null), and digests of ``FILES``, of ``CHECKPOINTS`` and of the results themselves.
+    """Write ``results.json``, which finishes the run in ``folder``.
+
+    It holds plain values (NaN becomes null), and digests of ``FILES``, of ``CHECKPOINTS`` and of
+    the results themselves.
     """
     digests = {_FILES: _digests(folder, FILES), OF_CHECKPOINTS: _digests(folder, CHECKPOINTS)}
     atomic_write(folder / RESULTS, sealed_results(without_nan({**results, **digests})))
@@ -88,8 +90,8 @@ def write_results(folder: Path, results: Mapping[str, Any]) -> None:
 
 def _digests(folder: Path, names: Sequence[str]) -> dict[str, str]:
     """Return the SHA-256 of each of the files ``names`` that ``folder`` has."""
-    there = [name for name in names if (folder / name).is_file()]
-    return {name: sha256((folder / name).read_bytes()) for name in there}
+    present = [name for name in names if (folder / name).is_file()]
+    return {name: sha256((folder / name).read_bytes()) for name in present}
 
 
 def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
@@ -101,8 +103,9 @@ def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
 
 
 def write_scores(path: Path, lists: "Lists", scores: "Floats") -> None:
-    """Write query id and score of every item, in the order of ``lists``; no digit is lost. If the
-    source has another order, a column ``row`` has each item's row there (from 1).
+    """Write query id and score of every item, in the order of ``lists``; no digit is lost.
+
+    If the source has another order, a column ``row`` has each item's row there (from 1).
     """
     import pandas as pd
 
@@ -114,8 +117,9 @@ def write_scores(path: Path, lists: "Lists", scores: "Floats") -> None:
 
 @dataclass(frozen=True, eq=False)
 class RunFolder:
-    """A run folder; each of its files is read when it is first used. Reading raises ``DataError``
-    if a file is missing, or has changed since the run wrote it.
+    """A run folder; each of its files is read when it is first used.
+
+    Reading raises ``DataError`` if a file is missing, or has changed since the run wrote it.
     """
 
     folder: Path
@@ -137,8 +141,9 @@ class RunFolder:
 
     @property
     def identity(self) -> str | None:
-        """The identity of the run in a sweep; None if there is none. It is ``RESUMED`` if the run
-        was resumed with settings that make it another run.
+        """The identity of the run in a sweep; None if there is none.
+
+        It is ``RESUMED`` if the run was resumed with settings that make it another run.
         """
         return self.note.read_text(errors="replace").strip() if self.note.is_file() else None
 
@@ -150,8 +155,9 @@ class RunFolder:
         return text.strip().partition("\n")[0] or None
 
     def note_error(self, text: str | None) -> None:
-        """Write the error that ended the run to ``error.txt``; None: remove that file. If the file
-        cannot be written, that is ignored.
+        """Write the error that ended the run to ``error.txt``; None: remove that file.
+
+        If the file cannot be written, that is ignored.
         """
         with suppress(OutputError, OSError):
             (self.folder / "error.txt").unlink(missing_ok=True)
@@ -160,8 +166,10 @@ class RunFolder:
 
     @contextmanager
     def locked(self, *, wait: bool) -> Iterator[None]:
-        """Context in which no other process can work on the run. If one does, this waits for it, or
-        raises ``ConfigError`` unless ``wait``.
+        """Context in which no other process can work on the run.
+
+        If another process is working on it, wait until it is done, or, without ``wait``, raise
+        ``ConfigError``.
         """
         try:
             lock = FileLock(self.folder / ".lock").acquire(timeout=-1 if wait else 0)
@@ -173,9 +181,10 @@ class RunFolder:
             yield
 
     def prepare(self, identity: str) -> bool:
-        """Return whether the run ``identity`` is done; if not, prepare the folder, which must be
-        locked. Results of another identity (because code or data have changed) are moved to
-        ``before-...`` in it.
+        """Return whether the run ``identity`` is done; if not, prepare the folder.
+
+        The folder must be locked. Results of another identity (because code or data have changed)
+        are moved to ``before-...`` in it.
         """
         if self.identity != identity:
             old = self.folder / f"{BEFORE}{sha256(str(self.identity).encode())[:10]}"
@@ -188,23 +197,34 @@ class RunFolder:
             atomic_write(self.note, identity + "\n")
         if not self.finished:
             return False
-        if damage := self.damage():
+        damage = self.damage()
+        if damage is not None:
             log.warning("%s", damage)
         return damage is None
 
-    def go_on_as(self, identity: str) -> None:
-        """Note that the run, which is one of a sweep, is resumed as ``identity``. If that differs
-        from the identity in the folder, ``RESUMED`` is noted in place of both.
+    def note_resumed(self, identity: str) -> None:
+        """Note that the run, which is one of a sweep, is resumed as ``identity``.
+
+        If that differs from the identity in the folder, ``RESUMED`` is noted in place of both.
         """
         if self.identity != identity:
             atomic_write(self.note, RESUMED + "\n")
-            log.info("%s is now another run: given again, the sweep runs it anew", self.folder)
+            log.info(
+                "%s: its settings differ from those of its sweep; given again, the sweep runs it "
+                "anew",
+                self.folder,
+            )
 
-    def forget(self, *, everything: bool) -> None:
-        """Remove ``results.json``, as the weights are about to change: the run is not finished any
-        more. ``everything``: also remove all other files of a run, as one begins anew.
+    def remove_results(self, *, everything: bool) -> None:
+        """Remove ``results.json``, as the weights are about to change.
+
+        The run is then not finished. ``everything``: also remove all other files of a run, as a new
+        one begins.
         """
-        for name in (RESULTS, *((*CHECKPOINTS, *FILES) if everything else ())):
+        names = [RESULTS]
+        if everything:
+            names += [*CHECKPOINTS, *FILES]
+        for name in names:
             (self.folder / name).unlink(missing_ok=True)
 
     def write(
@@ -213,8 +233,9 @@ class RunFolder:
         lists: "Mapping[str, Lists]",
         measured: "Mapping[str, Measurement]",
     ) -> None:
-        """Write ``results.json``, and metrics and scores of the lists of test or, if there are
-        none, of vali.
+        """Write ``results.json``, and the metrics and scores of the lists that are measured.
+
+        These are the lists of test or, if there are none, of vali.
         """
         split = measured_split(measured)
         other_split = "vali" if split == "test" else "test"
@@ -227,7 +248,9 @@ class RunFolder:
     def damage(self) -> str | None:
         """Return in one line what is wrong with the files of a finished run; None if nothing is."""
         try:
-            _ = self.overrides, [self.checked(name) for name in self.results[_FILES]]
+            _ = self.overrides  # raises an error if it is damaged
+            for name in self.results[_FILES]:
+                self.checked(name)
         except DataError as error:
             return str(error)
         return None
@@ -263,14 +286,14 @@ class RunFolder:
     @cached_property
     def overrides(self) -> list[str]:
         """The overrides of the run's config, as Hydra stored them; empty if it stored none."""
-        kept = self.folder / ".hydra" / "overrides.yaml"
-        return read_overrides(kept) if kept.is_file() else []
+        file = self.folder / ".hydra" / "overrides.yaml"
+        return read_overrides(file) if file.is_file() else []
 
     @cached_property
     def queries(self) -> "pd.DataFrame":
         """A row per query of ``split``, with its metrics."""
-        how: Any = {"dtype": {"qid": str}, "keep_default_na": False, "na_values": [""]}
-        return self._table(QUERIES[self.split], ["qid", "items", "empty"], **how)
+        options: Any = {"dtype": {"qid": str}, "keep_default_na": False, "na_values": [""]}
+        return self._table(QUERIES[self.split], ["qid", "items", "empty"], **options)
 
     @cached_property
     def scores(self) -> "Doubles":
@@ -289,8 +312,9 @@ class RunFolder:
         return [str(name) for name in self.queries if name not in ("qid", "items", "empty")]
 
     def values(self, metric: str) -> "tuple[list[str], Doubles]":
-        """Return the ids of the queries of ``split``, and ``metric`` for each, NaN if the
-        convention skips the query; ``ConfigError`` if the run did not compute it.
+        """Return the ids of the queries of ``split``, and ``metric`` for each.
+
+        It is NaN if the convention skips the query. ``ConfigError``: the run did not compute it.
         """
         if metric not in self.measured:
             raise ConfigError(
@@ -307,14 +331,15 @@ class RunFolder:
     def repeat(self) -> str | None:
         """The fold and ``dataset.seed`` of the run in words; None if it has neither."""
         dataset = self.results["protocol"].get("dataset", {})
-        given = {"fold": self.results.get("fold"), "dataset.seed": dataset.get("seed")}
-        return ", ".join(f"{k} {value}" for k, value in given.items() if value is not None) or None
+        values = {"fold": self.results.get("fold"), "dataset.seed": dataset.get("seed")}
+        texts = [f"{key} {value}" for key, value in values.items() if value is not None]
+        return ", ".join(texts) or None
 
     @property
     def split(self) -> str:
         """The split that the run is measured on: test, or vali if its data set has no test."""
-        known = {*self.results, *self.results.get("data", {})} & {*SPLITS}
-        return measured_split(known or SPLITS)  # earlier versions note less
+        splits = {*self.results, *self.results.get("data", {})} & {*SPLITS}
+        return measured_split(splits or SPLITS)  # earlier versions note less
 
     @property
     def digest(self) -> str:
@@ -340,12 +365,15 @@ class RunFolder:
             raise self._unlike(name)
         return content
 
-    def _table(self, name: str, columns: Sequence[str], **how: Any) -> "pd.DataFrame":
-        """Return one of ``FILES``; ``DataError`` if it is no table with at least these columns."""
+    def _table(self, name: str, columns: Sequence[str], **options: Any) -> "pd.DataFrame":
+        """Return one of ``FILES``; ``DataError`` if it is no table with at least these columns.
+
+        ``options`` are those of ``pandas.read_csv``.
+        """
         import pandas as pd
 
         try:
-            table = pd.read_csv(io.BytesIO(self.checked(name)), **how)
+            table = pd.read_csv(io.BytesIO(self.checked(name)), **options)
         except DataError:
             raise
         except ValueError:
@@ -367,12 +395,13 @@ class RunFolder:
         except OSError as error:
             raise self._unlike(name, f"cannot be read ({error.strerror})") from None
 
-    def _unlike(self, name: str, what: str = "is damaged, or of an earlier version") -> DataError:
+    def _unlike(self, name: str, fault: str = "is damaged, or of an earlier version") -> DataError:
+        """Return the error about a file that is not as the run wrote it."""
         remedy = "run it again"
         if (self.folder / "last.pt").is_file():
             resume = shlex.quote(f"resume={self.folder}")
             remedy = f"{as_started('train')} {resume} tests the run again and writes it"
-        return DataError(f"{self.folder / name} {what}: {remedy}")
+        return DataError(f"{self.folder / name} {fault}: {remedy}")
 
 
 class Entries(dict[str, Any]):
@@ -387,56 +416,65 @@ class Entries(dict[str, Any]):
 
 
 def _fits(value: Any, shape: Any) -> bool:
-    """Return whether ``value`` has ``shape``: a type, alternatives ``(shape, ...)``, a list of any
-    number ``[shape]``, or an object ``{name: shape}``, where ``...`` stands for all other names.
-    An entry may be missing, as earlier versions wrote fewer.
+    """Return whether ``value`` has ``shape``.
+
+    A shape is a type, alternatives ``(shape, ...)``, a list of any number ``[shape]``, or an object
+    ``{name: shape}``, where ``...`` stands for all other names. An entry may be missing, as earlier
+    versions wrote fewer.
     """
     if isinstance(shape, tuple):
-        return any(_fits(value, one) for one in shape)
+        return any(_fits(value, alternative) for alternative in shape)
     if isinstance(shape, list):
         return isinstance(value, list) and all(_fits(item, shape[0]) for item in value)
     if isinstance(shape, dict):
-        rest = shape.get(..., object)
+        shape_of_others = shape.get(..., object)
         return isinstance(value, dict) and all(
-            _fits(entry, shape.get(name, rest)) for name, entry in value.items()
+            _fits(entry, shape.get(name, shape_of_others)) for name, entry in value.items()
         )
     return isinstance(value, shape)
 
 
 def by_identity(folder: Path) -> dict[str, Path]:
     """Return the runs directly in ``folder`` by identity; a finished one is preferred."""
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for note in sorted(folder.glob(f"*/{NOTE}")):
         run = RunFolder(note.parent)
-        if run.identity is not None and (run.finished or run.identity not in found):
-            found[run.identity] = run.folder
-    return found
+        if run.identity is not None and (run.finished or run.identity not in folders):
+            folders[run.identity] = run.folder
+    return folders
 
 
 def runs_in(folder: Path) -> list[RunFolder]:
-    """Return the runs in ``folder`` at any depth, and ``folder`` itself if it is a run. Old results
-    that were moved to a folder ``before-...`` are left out.
+    """Return the runs in ``folder`` at any depth, and ``folder`` itself if it is a run.
+
+    Old results that were moved to a folder ``before-...`` are left out.
     """
-    marks = {mark.parents[1] for mark in folder.rglob(".hydra/config.yaml")}
-    marks |= {mark.parent for mark in folder.rglob(RESULTS)}
-    return [RunFolder(run) for run in sorted(marks) if not run.name.startswith(BEFORE)]
+    run_folders = {file.parents[1] for file in folder.rglob(".hydra/config.yaml")}
+    run_folders |= {file.parent for file in folder.rglob(RESULTS)}
+    return [RunFolder(path) for path in sorted(run_folders) if not path.name.startswith(BEFORE)]
 
 
 def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
-    """Return the finished runs in ``paths``, and the folders of the unfinished ones. A path is a
-    run folder, its ``results.json``, or a folder with runs at any depth. ``DataError``: a path
-    leads to no finished run, or ``results.json`` is damaged or names no lists.
+    """Return the finished runs in ``paths``, and the folders of the unfinished ones.
+
+    Args:
+        paths: each is a run folder, its ``results.json``, or a folder with runs at any depth.
+
+    Raises:
+        DataError: a path leads to no finished run, or ``results.json`` is damaged or names no
+            lists.
     """
-    found: dict[Path, RunFolder] = {}
+    runs_by_path: dict[Path, RunFolder] = {}
     for folder in map(Path, paths):
         runs = runs_in(folder.parent if folder.name == RESULTS else folder)
         if not any(run.finished for run in runs):
             raise DataError(f"{folder}: no results.json there or below; give finished runs")
         for run in runs:
-            found.setdefault(run.folder.resolve(), run)
-    finished = [run for run in found.values() if run.finished]
-    _ = [run.digest for run in finished]  # raises for a damaged run
-    return finished, [run.folder for run in found.values() if not run.finished]
+            runs_by_path.setdefault(run.folder.resolve(), run)
+    finished = [run for run in runs_by_path.values() if run.finished]
+    for run in finished:
+        _ = run.digest  # raises an error for a damaged run
+    return finished, [run.folder for run in runs_by_path.values() if not run.finished]
 
 
 def check_measured_alike(runs: Sequence[RunFolder]) -> None:
@@ -451,21 +489,23 @@ def check_measured_alike(runs: Sequence[RunFolder]) -> None:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that compute the numbers."""
-    found = {"python": platform.python_version()} | dict.fromkeys(_COMPUTE, "not installed")
+    installed = {"python": platform.python_version()} | dict.fromkeys(_COMPUTE, "not installed")
     for name in _COMPUTE:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            installed[name] = metadata.version(name)
+    return installed
 
 
 def commit(package: Path = _PACKAGE) -> str | None:
-    """Return 12 digits of the commit of the clone that ``package`` is in, and ``+changes`` if
-    tracked files were changed. Outside a clone of this project, such as when installed inside
-    another repository, return the environment variable ``LTR_COMMIT``, or None.
+    """Return 12 digits of the commit of the clone that ``package`` is in.
+
+    They end in ``+changes`` if tracked files were changed. Outside a clone of this project, such as
+    when installed inside another repository, return the environment variable ``LTR_COMMIT``, or
+    None.
     """
     if (package.parent / ".git").exists():
         describe = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"]
         with suppress(OSError, subprocess.CalledProcessError):
-            said = subprocess.check_output(describe, cwd=package, stderr=subprocess.DEVNULL)
-            return said.decode().strip()
+            output = subprocess.check_output(describe, cwd=package, stderr=subprocess.DEVNULL)
+            return output.decode().strip()
     return os.environ.get("LTR_COMMIT") or None

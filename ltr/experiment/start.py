@@ -63,7 +63,9 @@ def make_scorer(
     """
     config = experiment.record.config
     train = lists["train"]
-    digests = {split: part.digest for split, part in lists.items()} | experiment.digest_origins()
+    digests = {
+        split: split_lists.digest for split, split_lists in lists.items()
+    } | experiment.digest_origins()
     columns = start.columns
     if start.checkpoint is not None:
         check_unchanged(start.checkpoint, digests, folder / "last.pt")
@@ -74,8 +76,8 @@ def make_scorer(
     transform = start.transform or fit_transform(experiment, train)
     if start.checkpoint is not None:
         check_size(experiment.make_model_for, transform, folder / "last.pt")
-    for part in lists.values():
-        check_columns(part, columns)
+    for split_lists in lists.values():
+        check_columns(split_lists, columns)
     torch.manual_seed(experiment.settings.seed)
     model = experiment.make_model_for(transform).to(experiment.device)
     if start.initial is not None:

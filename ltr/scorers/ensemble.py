@@ -18,24 +18,30 @@ class Member(nn.Module):
     """A trained model together with its own transform, so that its input is raw features."""
 
     def __init__(self, model: nn.Module, transform: FeatureTransform, precision: str) -> None:
-        """Set the parts; the model was trained in ``precision``."""
+        """Store a model that was trained in ``precision`` on features after ``transform``."""
         super().__init__()
-        self.model, self.transform, self.precision = model, transform, precision
+        self.model = model
+        self.transform = transform
+        self.precision = precision
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Return float32 scores ``[batch, list]`` for raw features."""
         items = self.transform(features[mask].cpu().numpy())  # real items only, no padding
         inputs = features.new_zeros(*mask.shape, items.shape[1])
         inputs[mask] = torch.from_numpy(items).to(features.device)
-        device, half = features.device.type, self.precision == "bfloat16"
-        with matrix_products(self.precision), torch.autocast(device, torch.bfloat16, enabled=half):
+        autocast = torch.autocast(
+            features.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"
+        )
+        with matrix_products(self.precision), autocast:
             scores: Tensor = self.model(inputs, mask, ranks)
         return scores.float()
 
 
 class Ensemble(nn.Module):
-    """The weighted mean of the ``standardised`` scores of several models. Standardising makes each
-    score depend on the other items of its list, so an ensemble is not ``pointwise``.
+    """The weighted mean of the ``standardised`` scores of several models.
+
+    Standardising makes each score depend on the other items of its list, so an ensemble is not
+    ``pointwise``.
 
     Args:
         members: at least one model, usually a ``Member``.
@@ -44,7 +50,8 @@ class Ensemble(nn.Module):
 
     def __init__(self, members: Sequence[nn.Module], weights: Sequence[float]) -> None:
         super().__init__()
-        self.members, self.weights = nn.ModuleList(members), tuple(weights)
+        self.members = nn.ModuleList(members)
+        self.weights = tuple(weights)
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Return float32 scores ``[batch, list]`` for raw features, 0 where ``mask`` is False."""
@@ -58,8 +65,13 @@ class Ensemble(nn.Module):
 def standardised(scores: Scores, mask: Mask) -> Tensor:
     """Standardise the scores of each list to mean 0 and (population) standard deviation 1.
 
-    Returns float64 ``[batch, list]``, 0 where ``mask`` is False. If all scores of a list are equal,
-    they become 0. Scores on padding have no influence.
+    Args:
+        scores: ``[batch, list]``; those on padding have no influence.
+        mask: True where an item exists.
+
+    Returns:
+        float64 ``[batch, list]``, 0 where ``mask`` is False. If all scores of a list are equal,
+        they become 0.
 
     >>> mask = torch.tensor([[True, True, False]])
     >>> standardised(torch.tensor([[3.0, 1.0, 99.0]]), mask).tolist()
@@ -67,18 +79,25 @@ def standardised(scores: Scores, mask: Mask) -> Tensor:
     """
     values = scores.double().masked_fill(~mask, 0)
     count = mask.sum(-1, keepdim=True).clamp(min=1)
-    off = (values - values.sum(-1, keepdim=True) / count).masked_fill(~mask, 0)
-    deviation = (off.square().sum(-1, keepdim=True) / count).sqrt()
+    centred = (values - values.sum(-1, keepdim=True) / count).masked_fill(~mask, 0)
+    deviation = (centred.square().sum(-1, keepdim=True) / count).sqrt()
     # For equal float32 scores, the sum and so the mean are exact in float64.
-    return (off / deviation).masked_fill(~mask | (deviation == 0), 0)
+    return (centred / deviation).masked_fill(~mask | (deviation == 0), 0)
 
 
 def standardised_in_lists(scores: Tensor, data: ItemTensors) -> Tensor:
-    """Standardise ``scores``, ``[items]`` in the order of ``data``, in each list; return float64
-    ``[items]`` on the device of ``data``.
+    """Standardise scores in each list.
+
+    Args:
+        scores: ``[items]``, in the order of ``data``.
+        data: the lists.
+
+    Returns:
+        float64 ``[items]``, on the device of ``data``.
     """
-    given = scores.to(data.device)
-    out = torch.empty(len(given), dtype=torch.float64, device=data.device)
+    raw_scores = scores.to(data.device)
+    standardised_scores = torch.empty(len(scores), dtype=torch.float64, device=data.device)
     for batch in padded_batches(data, items=_ITEMS):
-        out[batch.rows[batch.mask]] = standardised(given[batch.rows], batch.mask)[batch.mask]
-    return out
+        batch_scores = standardised(raw_scores[batch.rows], batch.mask)
+        standardised_scores[batch.rows[batch.mask]] = batch_scores[batch.mask]
+    return standardised_scores

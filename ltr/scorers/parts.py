@@ -55,15 +55,19 @@ def make_metrics(values: Mapping[str, Any]) -> tuple[Metric, ...]:
 def named_metrics(
     names: Sequence[str], nodes: Mapping[str, Any] | None = None
 ) -> tuple[Metric, ...]:
-    """Return the metrics with these names, such as ``ndcg@5``, without duplicates. ``nodes`` maps
-    the user's own metrics to their configs; if None, they are read from ``configs/metric``.
+    """Return the metrics with these names, without duplicates.
+
+    Args:
+        names: such as ``ndcg@5``.
+        nodes: maps the user's own metrics to their configs; None: read them from
+            ``configs/metric``.
     """
     nodes = metric_configs(*names) if nodes is None else nodes
-    own = {
+    user_metrics = {
         name: bind(OmegaConf.create({**node, "_partial_": True}), "metric")
         for name, node in nodes.items()
     }
-    return tuple(dict.fromkeys(parse_metric(name, own) for name in names))
+    return tuple(dict.fromkeys(parse_metric(name, user_metrics) for name in names))
 
 
 def own_metrics(config: Mapping[str, Any]) -> list[str]:
@@ -90,7 +94,7 @@ def make_convention(values: Mapping[str, Any]) -> Convention:
 
 def make_dataset(node: DictConfig) -> Dataset:
     """Build the data set of a ``dataset`` node; no data are read yet."""
-    dataset: Dataset = _instantiated(node, "dataset")
+    dataset: Dataset = _instantiate(node, "dataset")
     return dataset
 
 
@@ -99,11 +103,11 @@ def class_of(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> type:
 
     ``model`` is a class with bound settings (a ``functools.partial``), or a ``model`` node.
     """
-    made = getattr(model, "func", None)
+    model_class = getattr(model, "func", None)
     if isinstance(model, Mapping):
         with suppress(ImportError, AttributeError, ValueError):  # building it raises the error
-            made = get_object(str(model.get("_target_")))
-    return made if isinstance(made, type) else object
+            model_class = get_object(str(model.get("_target_")))
+    return model_class if isinstance(model_class, type) else object
 
 
 def boosts(make: Callable[[int], nn.Module]) -> bool:
@@ -112,9 +116,7 @@ def boosts(make: Callable[[int], nn.Module]) -> bool:
 
 
 def by_rounds(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> bool:
-    """Return whether ``model``, as in ``class_of``, is fitted in rounds, like boosted trees and
-    PRank.
-    """
+    """Return whether ``model``, as in ``class_of``, is fitted in rounds, as boosted trees are."""
     return issubclass(class_of(model), RoundModel)
 
 
@@ -139,22 +141,26 @@ def model_for(make: Callable[[int], nn.Module], transform: FeatureTransform) -> 
 
 
 def make_tracking(node: DictConfig, folder: Path) -> Tracking:
-    """Build the hook that tracks the run in ``folder`` with the tracker of a ``tracking`` node,
-    such as ``ltr.tracking.MLflow``.
+    """Build the hook that tracks the run in ``folder``.
+
+    ``node`` is a ``tracking`` node; it names a tracker, such as ``ltr.tracking.MLflow``.
     """
-    return Tracking(_instantiated(node, "tracking"), folder)
+    return Tracking(_instantiate(node, "tracking"), folder)
 
 
 def tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return scores, labels and mask, each ``[2, 2]``, for a trial of losses and metrics."""
-    scores, labels = torch.tensor([[0.3, -0.2]] * 2), torch.tensor([[0.0, 1.0]] * 2)
-    return scores, labels, torch.ones(2, 2, dtype=torch.bool)
+    scores = torch.tensor([[0.3, -0.2]] * 2)
+    labels = torch.tensor([[0.0, 1.0]] * 2)
+    mask = torch.ones(2, 2, dtype=torch.bool)
+    return scores, labels, mask
 
 
-def _instantiated(node: DictConfig, part: str) -> Any:
+def _instantiate(node: DictConfig, name: str) -> Any:
+    """Build the part ``name`` of its node; each error says what to change."""
     if not isinstance(node, DictConfig) or "_target_" not in node:
         raise ConfigError(
-            f"{part}: its config has no _target_: write _target_: module.function (or a class) and "
+            f"{name}: its config has no _target_: write _target_: module.function (or a class) and "
             "a line KEY: VALUE for each setting in its file"
         )
     try:
@@ -162,50 +168,67 @@ def _instantiated(node: DictConfig, part: str) -> Any:
     except InstantiationException as error:
         cause = error.__cause__
         if isinstance(cause, LTRError):  # ``from error`` would make each the cause of the other
-            raise _with_key(cause, part, node) from None
+            raise _with_key(cause, name, node) from None
         text = " ".join(str(cause or error).split())
-        raise ConfigError(f"{part} ({node.get('_target_')}) cannot be built: {text}") from error
+        raise ConfigError(f"{name} ({node.get('_target_')}) cannot be built: {text}") from error
 
 
-def _with_key(error: LTRError, part: str, knobs: Mapping[Any, Any]) -> LTRError:
-    """Return ``error`` about a value of ``part`` with the whole key, such as ``loss.k``."""
+def _with_key(error: LTRError, name: str, settings: Mapping[Any, Any]) -> LTRError:
+    """Return ``error`` about a setting of the part ``name`` with the whole key, as ``loss.k``."""
     text = str(error)
-    if f"{part}." in text or text.startswith(f"{part}:"):
+    if f"{name}." in text or text.startswith(f"{name}:"):
         return error
     key = re.split(r"[=\[]", text, maxsplit=1)[0]
-    for name, value in knobs.items():
+    for setting, value in settings.items():
         if isinstance(value, str) and text.startswith(repr(value)):
-            return type(error)(f"{part}.{name}: {text}")
-    return type(error)(f"{part}.{text}" if key in knobs else f"{part}: {text}")
+            return type(error)(f"{name}.{setting}: {text}")
+    return type(error)(f"{name}.{text}" if key in settings else f"{name}: {text}")
 
 
-def bind(node: DictConfig, part: str) -> functools.partial[Any]:
-    """Return the function or class of ``node``, with its settings bound and checked against the
-    signature. The result is a plain ``functools.partial``, because the partial that Hydra makes
-    checks Hydra's policy at every call.
+def bind(node: DictConfig, name: str) -> functools.partial[Any]:
+    """Return the function or class of ``node``, with its settings bound.
+
+    The result is a plain ``functools.partial``, because the partial that Hydra makes checks Hydra's
+    policy at every call.
+
+    Args:
+        node: the node of the config.
+        name: the part, for error messages.
+
+    Raises:
+        ConfigError: the node names no function, or a setting does not fit its signature.
     """
-    lazy = _instantiated(node, part)
+    lazy = _instantiate(node, name)
     if not isinstance(lazy, functools.partial):
-        raise ConfigError(f"{part} ({node['_target_']}): write _partial_: true in its file")
-    function, knobs = lazy.func, dict(lazy.keywords)
+        raise ConfigError(f"{name} ({node['_target_']}): write _partial_: true in its file")
+    function = lazy.func
+    settings = dict(lazy.keywords)
     signature = inspect.signature(function)
     try:
-        signature.bind_partial(**knobs)
+        signature.bind_partial(**settings)
     except TypeError as error:
-        known = ", ".join(signature.parameters)
-        raise ConfigError(f"{part}: {function.__name__} {error}; it takes {known}") from error
-    return functools.partial(function, **knobs)
+        parameters = ", ".join(signature.parameters)
+        raise ConfigError(f"{name}: {function.__name__} {error}; it takes {parameters}") from error
+    return functools.partial(function, **settings)
 
 
-def make(node: DictConfig | None, part: str) -> Any:
-    """Return the model, loss, optimizer or schedule of ``node`` as a function; None if ``node`` is
-    None. The function for a model takes the number of features. Each function is called once on a
-    tiny input, so that a wrong setting is an error before data are read.
+def make(node: DictConfig | None, name: str) -> Any:
+    """Return a part of an experiment as a function with its settings.
+
+    The function for a model takes the number of features. Each function is called once on a tiny
+    input, so that a wrong setting is an error before data are read.
+
+    Args:
+        node: the node of the config; if None, None is returned.
+        name: model, loss, optimizer or schedule.
+
+    Raises:
+        ConfigError: a setting is wrong.
     """
     if node is None:
         return None
-    function = bind(node, part)
-    given: dict[str, tuple[Any, ...]] = {
+    function = bind(node, name)
+    trial_arguments: dict[str, tuple[Any, ...]] = {
         "model": (2,),
         "loss": tiny_lists(),
         "optimizer": ([nn.Parameter(torch.ones(1))],),
@@ -214,15 +237,16 @@ def make(node: DictConfig | None, part: str) -> Any:
     try:
         with (
             torch.random.fork_rng(devices=[]),  # a loss may draw random numbers
-            torch.device("meta" if part == "model" else "cpu"),  # costs no memory
+            torch.device("meta" if name == "model" else "cpu"),  # costs no memory
         ):
-            made = function(*given[part])
-        if part == "loss":
-            check_values(made, given[part][-1], whose="the loss")
+            trial = function(*trial_arguments[name])
+        if name == "loss":
+            mask = trial_arguments[name][-1]
+            check_values(trial, mask, whose="the loss")
     except LTRError as error:
-        raise _with_key(error, part, node) from error
+        raise _with_key(error, name, node) from error
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         text = " ".join(str(error).split())
-        settings = [f"{part}.{key}={value}" for key, value in function.keywords.items()]
-        raise ConfigError(f"{part}: {text}; check {', '.join(settings) or 'its code'}") from error
+        settings = [f"{name}.{key}={value}" for key, value in function.keywords.items()]
+        raise ConfigError(f"{name}: {text}; check {', '.join(settings) or 'its code'}") from error
     return function

@@ -86,8 +86,9 @@ class Scorer:
         }
 
     def open(self, lists: Lists) -> ItemTensors:
-        """Transform ``lists`` for the model and put them on its device. ``DataError``: they have
-        other feature names or categories than the model was trained on.
+        """Transform ``lists`` for the model and put them on its device.
+
+        ``DataError``: they have other feature names or categories than the model was trained on.
         """
         check_columns(lists, self.columns)
         return ItemTensors(lists, self.transform, self.device)
@@ -95,32 +96,43 @@ class Scorer:
     def scores(self, lists: Lists | ItemTensors, *, items: int = 32768) -> Tensor:
         """Return the score of every item, ``[items]`` float32 in the order of ``lists``.
 
-        ``lists`` may also be what ``open`` returned. ``items`` is the largest number of padded
-        items in a batch, which limits the memory. ``DataError``: the lists have other features than
-        the model was trained on. ``TrainingError``: a score is not finite.
+        Args:
+            lists: the lists, perhaps after ``open``.
+            items: the largest number of padded items in a batch, which limits the memory.
+
+        Raises:
+            DataError: the lists have other features than the model was trained on.
+            TrainingError: a score is not finite.
         """
         data = self.open(lists) if isinstance(lists, Lists) else lists
         return predict(self.model, data, items=items, precision=self.precision)
 
-    def own_config(self, cfg: DictConfig, parts: Sequence[str]) -> DictConfig:
-        """Return ``run_config`` with ``data_dir``, ``cache_dir`` and ``trust`` of ``cfg``."""
-        return self.run_config(
-            parts, data_dir=cfg.data_dir, cache_dir=cfg.cache_dir, trust=cfg.trust
-        )
-
-    def run_config(
-        self, parts: Sequence[str], *, data_dir: str | None, cache_dir: str,
-        trust: Sequence[str] | str,
-    ) -> DictConfig:  # fmt: skip
+    def checkpoint_config(
+        self, parts: Sequence[str], *, data_dir: str | None, cache_dir: str, trust: Sequence[str]
+    ) -> DictConfig:
         """Return the config of the scorer's run, checked so that ``parts`` can be built from it.
 
-        Its ``cache_dir`` is the one given, and so is its ``data_dir`` unless that is None.
+        Args:
+            parts: those that will be built, as in ``trusted``.
+            data_dir: the folder of the data set; None or empty: that of the run.
+            cache_dir: the folder of parsed data.
+            trust: the user's modules that the parts may name.
+
+        Raises:
+            ConfigError: a part names code that is not trusted.
         """
         folders = {"data_dir": data_dir or self.config["data_dir"], "cache_dir": cache_dir}
         return trusted(self.config | folders, parts, trust)
 
+    def own_config(self, cfg: DictConfig, parts: Sequence[str]) -> DictConfig:
+        """Return ``checkpoint_config`` with the folders and modules of a command's config."""
+        return self.checkpoint_config(
+            parts, data_dir=cfg.data_dir, cache_dir=cfg.cache_dir, trust=cfg.trust
+        )
+
     def read(self, node: DictConfig, split: str) -> tuple[Dataset, Lists]:
         """Open the data set of a ``dataset`` node; return it, and its ``split`` for this model.
+
         ``DataError``: the lists have other features than the model was trained on.
         """
         if "width" in node and node.width is None:
@@ -151,36 +163,60 @@ def scorer_of(
     device: torch.device = CPU,
     trust: Sequence[str] | str = (),
 ) -> Scorer:
-    """Build the scorer of ``content``: what ``file`` holds, or one member of its ensemble; errors
-    are as for ``load_model``.
+    """Build the scorer of a checkpoint.
+
+    Args:
+        file: the checkpoint.
+        content: what ``file`` holds, or one member of its ensemble.
+        device: the device of the scorer.
+        trust: the user's modules that its config may name.
+
+    Raises:
+        CheckpointError, ConfigError: as ``load_model`` does.
     """
     config = config_of(content, file)
     with fitting(file):
-        members, data = members_of(content), content.get("data", {})
+        members = members_of(content)
+        data = content.get("data", {})
         transform, columns = features_of(content)
     checked = trusted(config, [] if members else ["model"], trust)
     with fitting(file):
-        make_settings(checked), make_convention(checked)  # their errors name a wrong value
-    if not members:
+        make_settings(checked)  # its errors name a wrong value
+        make_convention(checked)
+    model: nn.Module
+    if members:
+        with fitting(file):
+            model = _build_ensemble(content, file, transform.width, device, trust)
+    else:
         make_model_for = partial(model_for, make(checked.model, "model"))
         check_size(make_model_for, transform, file)
         model = make_model_for(transform)
-    with fitting(file):
-        if not members:
+        with fitting(file):
             model.load_state_dict(content["model"])
-        else:
-            if weight_bytes(content) > file.stat().st_size:
-                raise ValueError("members: larger than the file that holds them")
-            scorers = [scorer_of(file, member, device, trust) for _, member in members]
-            if any(one.transform.width != transform.width for one in scorers):
-                raise ValueError("members: of other features")
-            model = ensemble_of(scorers, [weight for weight, _ in members])
     return Scorer(model.to(device).eval(), transform, columns, config, data, device)
+
+
+def _build_ensemble(
+    content: Mapping[str, Any],
+    file: Path,
+    width: int,
+    device: torch.device,
+    trust: Sequence[str] | str,
+) -> Ensemble:
+    """Build the ensemble of a checkpoint; ``ValueError``: its members do not fit together."""
+    if weight_bytes(content) > file.stat().st_size:
+        raise ValueError("members: larger than the file that holds them")
+    members = members_of(content)
+    scorers = [scorer_of(file, member, device, trust) for _, member in members]
+    if any(scorer.transform.width != width for scorer in scorers):
+        raise ValueError("members: of other features")
+    return ensemble_of(scorers, [weight for weight, _ in members])
 
 
 def ensemble_of(scorers: Sequence[Scorer], weights: Sequence[float]) -> Ensemble:
     """Return the ensemble of ``scorers`` with ``weights``, one for each, with a sum of 1."""
-    return Ensemble([Member(one.model, one.transform, one.precision) for one in scorers], weights)
+    members = [Member(scorer.model, scorer.transform, scorer.precision) for scorer in scorers]
+    return Ensemble(members, weights)
 
 
 def check_size(
@@ -188,8 +224,9 @@ def check_size(
     transform: FeatureTransform,
     file: Path,
 ) -> None:
-    """Raise ``CheckpointError`` if the model is larger than ``file``, which holds its weights. No
-    weights are allocated, so that a few bytes of config cannot ask for terabytes.
+    """Raise ``CheckpointError`` if the model is larger than ``file``, which holds its weights.
+
+    No weights are allocated, so that a few bytes of config cannot ask for terabytes.
     """
     with fitting(file), torch.device("meta"):
         model = make_model_for(transform)
@@ -219,17 +256,22 @@ def copy_weights(
 
 def check_columns(lists: Lists, columns: Columns | None) -> None:
     """Raise ``DataError`` if ``lists`` have other feature names or categories than ``columns``.
+
     Without names in the lists or the model, the order of the features alone identifies them.
     """
-    ours, theirs = columns or Columns(()), lists.columns or Columns(())
-    pairs = zip_longest(ours.names, theirs.names, fillvalue="nothing")
-    if ours.names and theirs.names and (wrong := [pair for pair in pairs if pair[0] != pair[1]]):
-        raise DataError(
-            f"the model was trained on the feature {wrong[0][0]}, where the lists have "
-            f"{wrong[0][1]}: give lists with the same features in the same order"
-        )
-    names = dict.fromkeys([*ours.categories, *theirs.categories])
-    changed = [name for name in names if ours.categories.get(name) != theirs.categories.get(name)]
+    trained = columns or Columns(())
+    read = lists.columns or Columns(())
+    if trained.names and read.names:
+        pairs = zip_longest(trained.names, read.names, fillvalue="nothing")
+        differing = [pair for pair in pairs if pair[0] != pair[1]]
+        if differing:
+            trained_name, read_name = differing[0]
+            raise DataError(
+                f"the model was trained on the feature {trained_name}, where the lists have "
+                f"{read_name}: give lists with the same features in the same order"
+            )
+    names = dict.fromkeys([*trained.categories, *read.categories])
+    changed = [name for name in names if trained.categories.get(name) != read.categories.get(name)]
     if changed:
         raise DataError(
             f"the categories of {', '.join(changed[:5])} are not those the model was trained on: "

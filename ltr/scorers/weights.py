@@ -1,4 +1,4 @@
-"""The weights of an ensemble's members, and what the ensemble is worth on the validation lists."""
+"""Choose the weights of an ensemble's members, and estimate the ensemble's metric by crossfit."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,51 +13,65 @@ from ltr.errors import ConfigError, DataError
 from ltr.knobs import parse_number
 from ltr.metrics.crossfit import Crossfit, Halves
 
-EQUAL, VALI = "equal", "vali"
-_PICKS = 10  # members picked on each half of the validation lists
-_SPLITS = 5  # of the random splits of the validation lists, those on which weights are chosen
+EQUAL = "equal"
+VALI = "vali"
+_SELECTIONS = 10  # members that are selected on each half of the validation lists
+_TUNING_SPLITS = 5  # random splits of the validation lists on which weights are tuned
+
+# Takes scores [items]; returns the metric of every validation list, [lists], NaN where the
+# convention skips the list.
+Measure = Callable[[Tensor], Doubles]
 
 
-class HalfScores(NamedTuple):
+class SplitHalfScores(NamedTuple):
     """The scores of a member on the validation lists, standardised in each list."""
 
     epochs: Ints  # [splits, 2], the epoch that each half of ``Halves`` chooses
     scores: Mapping[int, Tensor]  # epoch -> [items] float64
 
 
-class Weighed(NamedTuple):
-    """Weights, >= 0 with a sum of 1, and what an ensemble with such weights is worth."""
+class WeightedEnsemble(NamedTuple):
+    """The weights of an ensemble, and its metric on lists that did not choose them."""
 
-    weights: tuple[float, ...]
+    weights: tuple[float, ...]  # >= 0, with a sum of 1
     crossfit: Crossfit | None  # None: a half would have no list
 
 
-def parse_weights(given: Sequence[str], members: int) -> str | tuple[float, ...]:
-    """Return the setting ``weights``: ``equal``, ``vali``, or numbers, which are scaled to a sum of
-    1.
+def parse_weights(texts: Sequence[str], members: int) -> str | tuple[float, ...]:
+    """Parse the setting ``weights`` of an ensemble.
 
-    ``ConfigError``: it is none of these, or there is not one number >= 0 for each member.
+    Args:
+        texts: ``["equal"]``, ``["vali"]``, or a number for each member.
+        members: the number of members.
+
+    Returns:
+        ``equal``, ``vali``, or the numbers, scaled to a sum of 1.
+
+    Raises:
+        ConfigError: it is none of these, or there is not one number >= 0 for each member.
+
+    >>> parse_weights(["3", "1"], members=2)
+    (0.75, 0.25)
     """
-    if len(given) == 1 and given[0] in (EQUAL, VALI):
-        return given[0]
+    if len(texts) == 1 and texts[0] in (EQUAL, VALI):
+        return texts[0]
     try:
-        values = [parse_number(text) for text in given]
+        numbers = [parse_number(text) for text in texts]
     except ValueError:
-        values = []
-    if not 0 < sum(values) < math.inf or min(values) < 0 or len(values) != members:
+        numbers = []
+    total = sum(numbers)
+    if not 0 < total < math.inf or min(numbers) < 0 or len(numbers) != members:
         raise ConfigError(
-            f"weights={','.join(given)}: write equal, vali, or a number >= 0 for each of the "
+            f"weights={','.join(texts)}: write equal, vali, or a number >= 0 for each of the "
             f"{members} runs, such as [0.7,0.3]"
         )
-    return tuple(value / sum(values) for value in values)
+    return tuple(number / total for number in numbers)
 
 
-def given_weights(
-    weights: str | Sequence[float],
-    members: Sequence[HalfScores],
-    measure: Callable[[Tensor], Doubles],
-) -> Weighed:
-    """Return ``weights`` (``equal``, or numbers) as numbers, and their crossfit.
+def fixed_weights(
+    weights: str | Sequence[float], members: Sequence[SplitHalfScores], measure: Measure
+) -> WeightedEnsemble:
+    """Return the ensemble with the given ``weights``, and its crossfit.
 
     For each half of the validation lists, the ensemble has the epochs of its members that this half
     chooses. It is measured on the other half.
@@ -65,199 +79,214 @@ def given_weights(
     Args:
         weights: ``equal``, or one number for each member.
         members: at least one.
-        measure: takes scores ``[items]``; returns the metric of every validation list, NaN where
-            the convention skips the list.
+        measure: the metric of every validation list.
     """
     count = len(members)
     numbers = np.full(count, 1 / count) if isinstance(weights, str) else np.array(weights)
-    halves = _halves(members, measure)
-    crossfit = _crossfit(np.tile(numbers, (len(halves.first), 2, 1)), members, measure, halves)
-    return Weighed(tuple(numbers.tolist()), crossfit)
+    halves = _split_lists(members, measure)
+    weights_of_halves = np.tile(numbers, (len(halves.first), 2, 1))
+    crossfit = _measure_crossfit(weights_of_halves, members, measure, halves)
+    return WeightedEnsemble(tuple(numbers.tolist()), crossfit)
 
 
-def weights_on_vali(
-    members: Sequence[HalfScores],
-    measure: Callable[[Tensor], Doubles],
-    lengths: Ints | None = None,
-) -> Weighed:
-    """Choose weights on the validation lists, and shrink them to equal ones as far as halves of the
-    lists disagree about them.
+def tuned_weights(
+    members: Sequence[SplitHalfScores], measure: Measure, lengths: Ints | None = None
+) -> WeightedEnsemble:
+    r"""Tune weights on the validation lists, shrunken to equal weights by their split-half
+    reliability.
 
-    On each half of five random splits, the members with the epochs that this half chooses are
-    picked greedily with replacement (Caruana et al., 2004, "Ensemble selection from libraries of
-    models", who draw bags of models where this function draws halves of the lists). Ten picks are
-    made, one after the other. Each adds the member with which the mean score of all picks so far
-    has the best metric. The best of the resulting ten sets is kept; if several are best, the first.
-    Let d_A and d_B be the weights that the halves of a split give, less equal weights. Then
+    On each half of five random splits, members are selected greedily with replacement, each with
+    the epoch that this half chooses. Ten members are selected, one after the other: each time the
+    one with which the mean score of all selected so far has the best metric. The best of the
+    resulting ten sets counts; of several best sets, the first. Let :math:`d_A` and :math:`d_B` be
+    the weights that the halves of a split select, minus equal weights. Then
 
-        rho = max(0, sum d_A d_B / (sum (d_A^2 + d_B^2) / 2))
+    .. math::
 
-    over splits and members is the reliability of d from one half, as in a split-half test, and
-    2 rho / (1 + rho) that of d from both (Spearman, 1910; Brown, 1910). The weights are equal ones
-    plus the mean of d times this reliability.
+        \rho = \max\left(0, \frac{\sum d_A d_B}{\frac{1}{2} \sum (d_A^2 + d_B^2)}\right)
 
-    For the crossfit, each half of every split chooses weights in the same way by itself, from its
-    own halves, and they are measured on the other half, whose labels had no part in them. If the
-    weights from all lists are equal, so that the ensemble is that of equal weights, its crossfit is
-    too.
+    over splits and members is the reliability of :math:`d` from one half, as in a split-half test,
+    and :math:`2 \rho / (1 + \rho)` that of :math:`d` from both. The weights are equal ones plus the
+    mean of :math:`d` times this reliability.
 
-    The arguments are those of ``given_weights``, and ``lengths``, the number of items of each list:
-    with it, parts of the lists are measured together, which is faster. ``DataError``: fewer than
-    two validation lists count under the convention.
+    For the crossfit, each half of every split tunes weights in the same way by itself, from its own
+    halves. They are measured on the other half, whose labels had no part in them. If the weights
+    from all lists are equal, the ensemble is that of equal weights, and so is its crossfit.
+
+    Args:
+        members: at least one.
+        measure: the metric of every validation list.
+        lengths: the number of items of each list, ``[lists]``; with it, disjoint subsets of the
+            lists are measured together, which is faster.
+
+    Raises:
+        DataError: fewer than two validation lists count under the convention.
+
+    Source: Caruana et al. (2004), "Ensemble selection from libraries of models"; Spearman (1910)
+    and Brown (1910) for the reliability. Caruana et al. draw bags of models, where this function
+    draws halves of the lists.
     """
-    halves = _halves(members, measure)
+    halves = _split_lists(members, measure)
     if not halves.first.size:
         raise DataError(
             "weights=vali: fewer than two vali lists count under this convention; set weights=equal"
         )
-    first_splits = Halves(halves.first[:_SPLITS], halves.second[:_SPLITS])
-    picked = picked_on_halves(members, measure, first_splits, lengths)
-    weights = shrunken(picked).round(12)  # exact where they are 0
+    tuning_splits = Halves(halves.first[:_TUNING_SPLITS], halves.second[:_TUNING_SPLITS])
+    selections = select_on_halves(members, measure, tuning_splits, lengths)
+    weights = shrink_to_equal(selections).round(12)  # exact where they are 0
     weights /= weights.sum()
     if np.ptp(weights) == 0:
-        return given_weights(EQUAL, members, measure)
-    by_half = _weights_of_halves(members, measure, halves, lengths)
-    return Weighed(tuple(weights.tolist()), _crossfit(by_half, members, measure, halves))
+        return fixed_weights(EQUAL, members, measure)
+    weights_of_halves = _tune_on_halves(members, measure, halves, lengths)
+    crossfit = _measure_crossfit(weights_of_halves, members, measure, halves)
+    return WeightedEnsemble(tuple(weights.tolist()), crossfit)
 
 
-def shrunken(picked: Doubles) -> Doubles:
-    """Return the mean of the weights ``picked`` on halves, ``[splits, 2, members]``, shrunken to
-    equal weights as far as the halves disagree: ``[members]``, see ``weights_on_vali``.
+def shrink_to_equal(selections: Doubles) -> Doubles:
+    """Shrink the mean weights of halves to equal weights by their split-half reliability.
+
+    Args:
+        selections: the weights that each half selects, ``[splits, 2, members]``.
+
+    Returns:
+        The weights, ``[members]``; see ``tuned_weights`` for the formula.
     """
-    equal = 1 / picked.shape[-1]
-    off = picked - equal
-    size = np.square(off).sum() / 2
-    reliability = max(0.0, float((off[:, 0] * off[:, 1]).sum() / size)) if size else 0.0
-    both = 2 * reliability / (1 + reliability)
-    weights: Doubles = (equal + both * off.mean((0, 1))).clip(0)
+    equal = 1 / selections.shape[-1]
+    deviations = selections - equal
+    variation = np.square(deviations).sum() / 2
+    reliability = 0.0
+    if variation:
+        agreement = (deviations[:, 0] * deviations[:, 1]).sum()
+        reliability = max(0.0, float(agreement / variation))
+    reliability_of_both = 2 * reliability / (1 + reliability)
+    weights: Doubles = (equal + reliability_of_both * deviations.mean((0, 1))).clip(0)
     return weights
 
 
-def _weights_of_halves(
-    members: Sequence[HalfScores],
-    measure: Callable[[Tensor], Doubles],
-    halves: Halves,
-    lengths: Ints | None,
+def _tune_on_halves(
+    members: Sequence[SplitHalfScores], measure: Measure, halves: Halves, lengths: Ints | None
 ) -> Doubles:
-    """Return the weights that each half chooses by itself, ``[splits, 2, members]``: it is split in
-    two. They are equal if it has only one list.
+    """Return the weights that each half tunes by itself, ``[splits, 2, members]``.
+
+    The half is split in two. Its weights are equal if it has only one list.
     """
     if halves.first.shape[1] < 2:
         return np.full((len(halves.first), 2, len(members)), 1 / len(members))
-    chosen = []
+    tuned = []
     for split, sides in enumerate(zip(halves.first, halves.second, strict=True)):
-        parts = [part for lists in sides for part in (lists[::2], lists[1::2])]  # in random order
-        scores = [_scores(members, split, side) for side in (0, 0, 1, 1)]
-        picked = _picked_on_parts(scores, measure, parts, lengths).reshape(2, 1, 2, -1)
-        weights = np.array([shrunken(picked_by_side) for picked_by_side in picked])
-        chosen.append(weights / weights.sum(-1, keepdims=True))
-    return np.array(chosen)
+        # the lists of a half are in random order
+        quarters = [quarter for lists in sides for quarter in (lists[::2], lists[1::2])]
+        scores = [_scores_of_half(members, split, side) for side in (0, 0, 1, 1)]
+        selections = _select_on_subsets(scores, measure, quarters, lengths).reshape(2, 1, 2, -1)
+        weights = np.array([shrink_to_equal(selected) for selected in selections])
+        tuned.append(weights / weights.sum(-1, keepdims=True))
+    return np.array(tuned)
 
 
-def picked_on_halves(
-    members: Sequence[HalfScores],
-    measure: Callable[[Tensor], Doubles],
+def select_on_halves(
+    members: Sequence[SplitHalfScores],
+    measure: Measure,
     halves: Halves,
     lengths: Ints | None = None,
 ) -> Doubles:
-    """Return the weights that each half picks, ``[splits, 2, members]``."""
-    picked = []
+    """Return the weights that each half selects greedily, ``[splits, 2, members]``."""
+    selections = []
     for split, sides in enumerate(zip(halves.first, halves.second, strict=True)):
-        scores = [_scores(members, split, side) for side in (0, 1)]
-        picked.append(_picked_on_parts(scores, measure, sides, lengths))
-    return np.array(picked)
+        scores = [_scores_of_half(members, split, side) for side in (0, 1)]
+        selections.append(_select_on_subsets(scores, measure, sides, lengths))
+    return np.array(selections)
 
 
-def _picked_on_parts(
-    scores: Sequence[Tensor],
-    measure: Callable[[Tensor], Doubles],
-    parts: Sequence[Ints],
-    lengths: Ints | None,
+def _select_on_subsets(
+    scores: Sequence[Tensor], measure: Measure, subsets: Sequence[Ints], lengths: Ints | None
 ) -> Doubles:
-    """Return the weights of the best set that is picked greedily on each of ``parts``, lists that
-    differ, ``[parts, members]``. The scores, ``[members, items]``, are those for each part. With
-    ``lengths``, the number of items of each list, all parts are measured together.
+    """Return the weights that each of ``subsets`` selects greedily, ``[subsets, members]``.
+
+    The subsets of the lists are disjoint; each has its own scores, ``[members, items]``. With
+    ``lengths``, the number of items of each list, all subsets are measured together.
     """
     if lengths is None:
-        pairs = zip(scores, parts, strict=True)
-        return np.array([greedy(values, measure, lists) for values, lists in pairs])
-    part_of_list = np.zeros(len(lengths), dtype=np.int64)
-    for number, lists in enumerate(parts):
-        part_of_list[lists] = number
-    part_of_item = torch.from_numpy(part_of_list.repeat(lengths)).to(scores[0].device)
-    together = torch.zeros_like(scores[0])
+        pairs = zip(scores, subsets, strict=True)
+        return np.array([greedy_selection(values, measure, lists) for values, lists in pairs])
+    subset_of_list = np.zeros(len(lengths), dtype=np.int64)
+    for number, lists in enumerate(subsets):
+        subset_of_list[lists] = number
+    subset_of_item = torch.from_numpy(subset_of_list.repeat(lengths)).to(scores[0].device)
+    joined_scores = torch.zeros_like(scores[0])
     for number, values in enumerate(scores):
-        together = torch.where(part_of_item == number, values, together)
-    return _greedy(together, measure, parts, part_of_item)
+        joined_scores = torch.where(subset_of_item == number, values, joined_scores)
+    return _select_greedily(joined_scores, measure, subsets, subset_of_item)
 
 
-def _halves(members: Sequence[HalfScores], measure: Callable[[Tensor], Doubles]) -> Halves:
-    return Halves.of(~np.isnan(measure(next(iter(members[0].scores.values())))))
+def _split_lists(members: Sequence[SplitHalfScores], measure: Measure) -> Halves:
+    """Split the lists that count under the convention into halves."""
+    scores = next(iter(members[0].scores.values()))
+    return Halves.of(~np.isnan(measure(scores)))
 
 
-def _scores(members: Sequence[HalfScores], split: int, side: int) -> Tensor:
+def _scores_of_half(members: Sequence[SplitHalfScores], split: int, side: int) -> Tensor:
     """Return the scores of all members with the epochs of a half, ``[members, items]``."""
-    return torch.stack([one.scores[int(one.epochs[split, side])] for one in members])
+    return torch.stack([member.scores[int(member.epochs[split, side])] for member in members])
 
 
-def greedy(scores: Tensor, measure: Callable[[Tensor], Doubles], lists: Ints) -> Doubles:
-    """Return the weights of the best set that is picked greedily on ``lists``, ``[members]``, from
-    ``scores``, ``[members, items]``.
+def greedy_selection(scores: Tensor, measure: Measure, lists: Ints) -> Doubles:
+    """Return the weights of the best set of members that is selected greedily.
+
+    Args:
+        scores: of each member, ``[members, items]``.
+        measure: the metric of every list.
+        lists: indices of the lists on which the members are selected.
+
+    Returns:
+        The share of each member in the set, ``[members]``.
     """
-    part_of_item = torch.zeros_like(scores[0], dtype=torch.int64)
-    weights: Doubles = _greedy(scores, measure, [lists], part_of_item)[0]
+    subset_of_item = torch.zeros_like(scores[0], dtype=torch.int64)
+    weights: Doubles = _select_greedily(scores, measure, [lists], subset_of_item)[0]
     return weights
 
 
-def _greedy(
-    scores: Tensor,
-    measure: Callable[[Tensor], Doubles],
-    parts: Sequence[Ints],
-    part_of_item: Tensor,
+def _select_greedily(
+    scores: Tensor, measure: Measure, subsets: Sequence[Ints], subset_of_item: Tensor
 ) -> Doubles:
-    """Return the weights of ``greedy`` on each of ``parts``, ``[parts, members]``;
-    ``part_of_item``, ``[items]``, is the number of the part that each item counts for.
+    """Return the weights of ``greedy_selection`` on each of ``subsets``, ``[subsets, members]``.
+
+    ``subset_of_item``, ``[items]``, is the number of the subset that each item counts for.
     """
-    every_part, every_item = np.arange(len(parts)), torch.arange(scores.shape[1])
-    counts, total = np.zeros((len(parts), len(scores))), torch.zeros_like(scores[0])
-    best, most = counts.copy(), np.full(len(parts), -math.inf)
-    for _ in range(_PICKS):
-        by_list = [measure(total + member) for member in scores]
-        values = np.array([[metric[lists].mean() for metric in by_list] for lists in parts])
-        picks = values.argmax(-1)
-        counts[every_part, picks] += 1
-        picked = torch.from_numpy(picks).to(scores.device)[part_of_item]
-        total = total + scores[picked, every_item.to(scores.device)]
-        reached = values.max(-1)
-        best[reached > most] = counts[reached > most]
-        most = np.maximum(most, reached)
-    weights: Doubles = best / best.sum(-1, keepdims=True)
+    every_subset = np.arange(len(subsets))
+    every_item = torch.arange(scores.shape[1]).to(scores.device)
+    counts = np.zeros((len(subsets), len(scores)))
+    total = torch.zeros_like(scores[0])
+    best_counts = counts.copy()
+    best_means = np.full(len(subsets), -math.inf)
+    for _ in range(_SELECTIONS):
+        metrics = [measure(total + member_scores) for member_scores in scores]
+        means = np.array([[metric[lists].mean() for metric in metrics] for lists in subsets])
+        selected = means.argmax(-1)  # [subsets], the members
+        counts[every_subset, selected] += 1
+        member_of_item = torch.from_numpy(selected).to(scores.device)[subset_of_item]
+        total = total + scores[member_of_item, every_item]
+        selected_means = means.max(-1)
+        is_better = selected_means > best_means
+        best_counts[is_better] = counts[is_better]
+        best_means = np.maximum(best_means, selected_means)
+    weights: Doubles = best_counts / best_counts.sum(-1, keepdims=True)
     return weights
 
 
-def _crossfit(
-    weights: Doubles,
-    members: Sequence[HalfScores],
-    measure: Callable[[Tensor], Doubles],
-    halves: Halves,
+def _measure_crossfit(
+    weights: Doubles, members: Sequence[SplitHalfScores], measure: Measure, halves: Halves
 ) -> Crossfit | None:
-    """Return the crossfit of an ensemble whose ``weights``, ``[splits, 2, members]``, come from
-    each half; None if a half has no list.
+    """Return the crossfit of an ensemble with weights from each half; None if a half has no list.
+
+    ``weights`` are ``[splits, 2, members]``.
     """
     if not halves.first.size:
         return None
-
-    def measured(split: int, side: int, lists: Ints) -> float:
-        scores = _scores(members, split, side)
-        mean = torch.from_numpy(weights[split, side]).to(scores.device) @ scores
-        return float(measure(mean)[lists].mean())
-
-    sides = (halves.second, halves.first)
-    return Crossfit.of(
-        np.array(
-            [
-                [measured(split, side, other[split]) for side, other in enumerate(sides)]
-                for split in range(len(halves.first))
-            ]
-        )
-    )
+    other_halves = (halves.second, halves.first)
+    measured = np.empty(weights.shape[:2])
+    for split in range(len(halves.first)):
+        for side, other_half in enumerate(other_halves):
+            scores = _scores_of_half(members, split, side)
+            mean = torch.from_numpy(weights[split, side]).to(scores.device) @ scores
+            measured[split, side] = measure(mean)[other_half[split]].mean()
+    return Crossfit.of(measured)

@@ -34,7 +34,7 @@ from ltr.experiment.build import Experiment, build
 from ltr.experiment.hooks import training_hooks
 from ltr.experiment.identity import SHOWN, identity_without_data
 from ltr.experiment.open_data import open_data
-from ltr.experiment.run import train
+from ltr.experiment.run import train_model
 from ltr.experiment.start import load_start
 from ltr.search.definition import Repeat, Search, repeat_name
 from ltr.training.checkpoint import load_checkpoint
@@ -344,7 +344,7 @@ def _train(search: Search, trial: optuna.Trial, folder: Path) -> float:
         reporter.begin_training(repeat, config.epochs)
         hooks = [*training_hooks(run_folder), reporter]
         start = load_start(experiment, run_folder)
-        crossfit = train(experiment, start, lists, run_folder, hooks).monitor.crossfit
+        crossfit = train_model(experiment, start, lists, run_folder, hooks).monitor.crossfit
         if search.select_value == "crossfit" and crossfit:
             values.append(crossfit.value)
         else:

@@ -336,10 +336,18 @@ def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
 
 
 def _make_ensemble(run: Run) -> None:
-    config = run.config.copy()
-    config.trust = run.trust
     members = [RunFolder(member.folder) for member in run.members]
-    make_ensemble(members, run.weights, run.folder, config, identity=run.identity)
+    make_ensemble(
+        members,
+        run.weights,
+        run.folder,
+        device=run.config.device,
+        items=run.config.evaluation_items,
+        data_dir=run.config.data_dir,
+        cache_dir=run.config.cache_dir,
+        trust=run.trust,
+        identity=run.identity,
+    )
 
 
 class Job(NamedTuple):
