@@ -1,7 +1,8 @@
-"""Ensembles: their scores, which runs go together, what a folder holds; the bags of members."""
+"""Ensembles: scores, weights, the runs that can be combined, run folders; bagging of members."""
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from ltr.console.cli import call_command
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import fit_transform, no_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
-from ltr.experiment.ensemble import check_alike
+from ltr.experiment.ensemble import check_combinable
 from ltr.experiment.ensemble_command import ensemble_of_runs
 from ltr.experiment.identity import ensemble_identity
 from ltr.experiment.run_folder import RunFolder
@@ -30,65 +31,75 @@ from ltr.scorers import weights as weights_module
 from ltr.scorers.ensemble import Ensemble, Member, standardised
 from ltr.scorers.scorer import load_model
 from ltr.scorers.weights import (
-    HalfScores,
-    given_weights,
-    greedy,
+    Measure,
+    SplitHalfScores,
+    fixed_weights,
+    greedy_selection,
     parse_weights,
-    picked_on_halves,
-    shrunken,
-    weights_on_vali,
+    select_on_halves,
+    shrink_to_equal,
+    tuned_weights,
 )
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import predict
 from ltr.training.trainer import Trainer
 
 
-def by_hand(scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Scores ``[items]``, standardised list by list."""
-    parts = np.split(scores.astype(np.float64), np.cumsum(lengths)[:-1])
-    return np.concatenate(
-        [(p - p.mean()) / p.std() if p.max() > p.min() else np.zeros(len(p)) for p in parts]
-    )
+def standardise_by_hand(scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return scores ``[items]``, standardised list by list."""
+    standardised_lists = []
+    for values in np.split(scores.astype(np.float64), np.cumsum(lengths)[:-1]):
+        if values.max() > values.min():
+            standardised_lists.append((values - values.mean()) / values.std())
+        else:
+            standardised_lists.append(np.zeros(len(values)))
+    return np.concatenate(standardised_lists)
 
 
-def test_members_are_standardised_in_each_list_and_averaged() -> None:
+def test_ensemble_averages_scores_standardised_in_each_list() -> None:
     lists = make_lists([3, 7, 1, 5])
     torch.manual_seed(0)
     models = [Linear(5).eval(), MLP(5, hidden_sizes=[4]).eval()]
     transforms = [fit_transform(lists), no_transform(lists)]
-    alone = [
-        by_hand(predict(model, ItemTensors(lists, transform)).numpy(), lists.lengths)
+    member_scores = [
+        standardise_by_hand(predict(model, ItemTensors(lists, transform)).numpy(), lists.lengths)
         for model, transform in zip(models, transforms, strict=True)
     ]
-    members = [Member(m, t, "float32") for m, t in zip(models, transforms, strict=True)]
+    members = [
+        Member(model, transform, "float32")
+        for model, transform in zip(models, transforms, strict=True)
+    ]
     ensemble = Ensemble(members, [0.75, 0.25])
     raw = ItemTensors(lists, no_transform(lists, missing="keep"))
     for items in (1, 100):  # a list alone, and all of them padded
-        found = predict(ensemble, raw, items=items).numpy()
-        np.testing.assert_allclose(found, 0.75 * alone[0] + 0.25 * alone[1], atol=1e-6)
+        scores = predict(ensemble, raw, items=items).numpy()
+        expected = 0.75 * member_scores[0] + 0.25 * member_scores[1]
+        np.testing.assert_allclose(scores, expected, atol=1e-6)
     assert not hasattr(ensemble, "pointwise")
 
 
-def test_a_member_scores_in_the_precision_of_its_run(monkeypatch) -> None:
-    lists, seen = make_lists([3, 4]), []
+def test_member_scores_in_the_precision_of_its_run(monkeypatch) -> None:
+    lists = make_lists([3, 4])
+    settings = []
 
     def forward(self, features, mask, ranks=None):
-        seen.append((torch.backends.cuda.matmul.allow_tf32, torch.is_autocast_enabled("cpu")))
+        settings.append((torch.backends.cuda.matmul.allow_tf32, torch.is_autocast_enabled("cpu")))
         return features[..., 0]
 
     monkeypatch.setattr(Linear, "forward", forward)
-    ways = ("float32", "tf32", "bfloat16", "float32")
-    members = [Member(Linear(5), no_transform(lists), one) for one in ways]
+    precisions = ("float32", "tf32", "bfloat16", "float32")
+    members = [Member(Linear(5), no_transform(lists), precision) for precision in precisions]
     predict(Ensemble(members, [0.25] * 4), ItemTensors(lists, no_transform(lists)))
-    assert seen == [(False, False), (True, False), (False, True), (False, False)]
+    assert settings == [(False, False), (True, False), (False, True), (False, False)]
 
 
-def test_what_stands_on_padding_is_not_read() -> None:
+def test_standardised_does_not_read_padding() -> None:
     mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
     scores = torch.tensor([[1.0, 2.0, 4.0, torch.nan], [0.1, 0.1, 7.0, torch.inf]])
-    found = standardised(scores, mask)
-    assert found[0, :3].tolist() == pytest.approx(by_hand(np.array([1, 2, 4]), np.array([3])))
-    assert found[1].tolist() == [0, 0, 0, 0]
+    values = standardised(scores, mask)
+    expected = standardise_by_hand(np.array([1, 2, 4]), np.array([3]))
+    assert values[0, :3].tolist() == pytest.approx(expected)
+    assert values[1].tolist() == [0, 0, 0, 0]
     for value in (0.1, -3e30, 1e-30):
         assert not standardised(torch.full((1, 7), value), torch.ones(1, 7, dtype=torch.bool)).any()
     features = torch.full((2, 4, 5), torch.nan).masked_fill(mask[..., None], 0.5)
@@ -96,153 +107,177 @@ def test_what_stands_on_padding_is_not_read() -> None:
     assert bool(Ensemble([member], [1.0])(features, mask).isfinite().all())
 
 
-def of_halves(scores: torch.Tensor) -> HalfScores:
-    """A member whose epoch is 3 on each first half and 5 on each second."""
+def make_member(scores: torch.Tensor) -> SplitHalfScores:
+    """Return a member whose epoch is 3 on each first half and 5 on each second."""
     epochs = np.tile([3, 5], (HALVINGS, 1))
-    return HalfScores(epochs, {3: scores[0].double(), 5: scores[1].double()})
+    return SplitHalfScores(epochs, {3: scores[0].double(), 5: scores[1].double()})
 
 
-def test_weights_shrink_as_halves_of_vali_disagree() -> None:
-    torch.manual_seed(0)
-    wanted = torch.randn(200, 4).double()  # of 200 lists of four items
+def make_measure(expected: torch.Tensor) -> Measure:
+    """Return a metric that compares the scores of a list with the ``expected`` ones."""
 
     def measure(scores: torch.Tensor) -> np.ndarray:
-        given = scores.view(200, 4)
-        return torch.cosine_similarity(given, wanted).numpy()
+        return torch.cosine_similarity(scores.view_as(expected), expected).numpy()
 
-    def weights(noise: list[float]) -> tuple[float, ...]:
-        members = [
-            of_halves((wanted + level * torch.randn(2, 200, 4)).flatten(1)) for level in noise
-        ]
-        return weights_on_vali(members, measure).weights
+    return measure
 
-    best, *others = weights([0.1, 5, 5])
-    assert best == 1  # to the last bit: a member of weight 0 is not run
-    assert others == [0, 0]
+
+def test_tuned_weights_of_one_good_member_are_exact() -> None:
+    torch.manual_seed(0)
+    expected = torch.randn(200, 4).double()  # of 200 lists of four items
+    noise = [0.1, 5, 5]
     members = [
-        of_halves((wanted + level * torch.randn(2, 200, 4)).flatten(1)) for level in (0.8, 1.0, 1.0)
+        make_member((expected + level * torch.randn(2, 200, 4)).flatten(1)) for level in noise
     ]
-    found, whole = weights_on_vali(members, measure), Halves.of(np.ones(200, dtype=bool))
-    halves = Halves(whole.first[:5], whole.second[:5])
-    off = picked_on_halves(members, measure, halves) - 1 / 3
-    agree = 2 * (off[:, 0] * off[:, 1]).sum() / np.square(off).sum()
-    assert 0 < agree < 1
-    expected = 1 / 3 + 2 * agree / (1 + agree) * off.mean((0, 1))
-    np.testing.assert_allclose(found.weights, expected)
-    together = weights_on_vali(members, measure, np.full(200, 4))
-    assert together == found
-    assert together.crossfit.measured == found.crossfit.measured
+    weights = tuned_weights(members, make_measure(expected)).weights
+    assert weights[0] == 1  # to the last bit: a member of weight 0 is not run
+    assert weights[1:] == (0, 0)
 
-    def of_half(split: int, side: int) -> tuple[float, ...]:
-        """The weights that a half chooses from its own halves."""
-        lists = (whole.first, whole.second)[side][split]
+
+@pytest.fixture(scope="module")
+def similar_members() -> tuple[list[SplitHalfScores], Measure]:
+    """Return three members of similar quality on 200 lists of four items, and the metric."""
+    torch.manual_seed(0)
+    expected = torch.randn(200, 4).double()
+    noise = (0.8, 1.0, 1.0)
+    members = [
+        make_member((expected + level * torch.randn(2, 200, 4)).flatten(1)) for level in noise
+    ]
+    return members, make_measure(expected)
+
+
+def test_tuned_weights_shrink_as_halves_of_vali_disagree(similar_members) -> None:
+    members, measure = similar_members
+    ensemble = tuned_weights(members, measure)
+    all_halves = Halves.of(np.ones(200, dtype=bool))
+    halves = Halves(all_halves.first[:5], all_halves.second[:5])
+    deviations = select_on_halves(members, measure, halves) - 1 / 3
+    agreement = 2 * (deviations[:, 0] * deviations[:, 1]).sum() / np.square(deviations).sum()
+    assert 0 < agreement < 1
+    expected = 1 / 3 + 2 * agreement / (1 + agreement) * deviations.mean((0, 1))
+    np.testing.assert_allclose(ensemble.weights, expected)
+    measured_together = tuned_weights(members, measure, np.full(200, 4))
+    assert measured_together == ensemble
+    assert measured_together.crossfit.measured == ensemble.crossfit.measured
+
+
+def test_tuned_weights_crossfit_tunes_on_each_half(similar_members) -> None:
+    members, measure = similar_members
+    crossfit = tuned_weights(members, measure).crossfit
+    halves = Halves.of(np.ones(200, dtype=bool))
+
+    def tune_on_half(split: int, side: int) -> tuple[float, ...]:
+        """Return the weights that a half tunes on its own halves."""
+        lists = (halves.first, halves.second)[side][split]
         scores = torch.stack([member.scores[(3, 5)[side]] for member in members])
-        picked = [greedy(scores, measure, part) for part in (lists[::2], lists[1::2])]
-        weights = shrunken(np.array([picked]))
+        quarters = (lists[::2], lists[1::2])
+        selections = [greedy_selection(scores, measure, quarter) for quarter in quarters]
+        weights = shrink_to_equal(np.array([selections]))
         return tuple(weights / weights.sum())
 
     for split in range(HALVINGS):
         for side in (0, 1):
-            alone = given_weights(of_half(split, side), members, measure).crossfit
-            measured = found.crossfit.measured[split][side]
-            assert measured == pytest.approx(alone.measured[split][side], abs=1e-12)
+            expected = fixed_weights(tune_on_half(split, side), members, measure).crossfit
+            measured = crossfit.measured[split][side]
+            assert measured == pytest.approx(expected.measured[split][side], abs=1e-12)
 
 
-def test_the_labels_of_one_half_have_no_part_in_the_weights_of_the_other(monkeypatch) -> None:
-    draws = np.random.default_rng(0)
-    truth = draws.normal(size=(160, 4))
+def test_tuned_weights_of_a_half_do_not_depend_on_labels_of_the_other_half(monkeypatch) -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(160, 4))
     errors = (0.4, 1.0, 1.0, 1.2)
     members = [
-        of_halves(torch.tensor(truth + error * draws.normal(size=(2, 160, 4))).flatten(1))
+        make_member(torch.tensor(truth + error * rng.normal(size=(2, 160, 4))).flatten(1))
         for error in errors
     ]
     halves = Halves.of(np.ones(160, dtype=bool))
 
-    def weights_of_halves(labels: np.ndarray) -> np.ndarray:
-        chosen = []
-        measure_crossfit = weights_module._crossfit
-        monkeypatch.setattr(
-            weights_module,
-            "_crossfit",
-            lambda weights, *rest: (chosen.append(weights), measure_crossfit(weights, *rest))[1],
-        )
-        wanted = torch.tensor(labels)
-        weights_on_vali(
-            members, lambda scores: torch.cosine_similarity(scores.view(160, 4), wanted).numpy()
-        )
-        monkeypatch.undo()
-        return chosen[0]
+    def tune(labels: np.ndarray) -> np.ndarray:
+        """Return the weights of each half, ``[splits, 2, members]``."""
+        tuned = []
+        measure_crossfit = weights_module._measure_crossfit
 
-    before = weights_of_halves(truth)
-    assert np.ptp(before[:, 1], axis=-1).min() > 0.01  # they are not equal
+        def record(weights: np.ndarray, *args: object) -> Crossfit | None:
+            tuned.append(weights)
+            return measure_crossfit(weights, *args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(weights_module, "_measure_crossfit", record)
+            tuned_weights(members, make_measure(torch.tensor(labels)))
+        return tuned[0]
+
+    weights = tune(truth)
+    assert np.ptp(weights[:, 1], axis=-1).min() > 0.01  # they are not equal
     changed = truth.copy()
-    changed[halves.first[0]] = draws.permuted(truth[halves.first[0]], axis=1)
-    after = weights_of_halves(changed)
-    np.testing.assert_array_equal(before[0, 1], after[0, 1])
-    assert (before[0, 0] != after[0, 0]).any()
+    changed[halves.first[0]] = rng.permuted(truth[halves.first[0]], axis=1)
+    changed_weights = tune(changed)
+    np.testing.assert_array_equal(weights[0, 1], changed_weights[0, 1])
+    assert (weights[0, 0] != changed_weights[0, 0]).any()
 
 
-def test_one_ensemble_has_one_crossfit_and_all_have_the_same_halves() -> None:
+def test_tuned_weights_have_one_crossfit_on_the_same_halves_as_equal_weights() -> None:
     torch.manual_seed(1)
-    wanted = torch.randn(40, 4).double()
-
-    def measure(scores: torch.Tensor) -> np.ndarray:
-        return torch.cosine_similarity(scores.view(40, 4), wanted).numpy()
-
+    expected = torch.randn(40, 4).double()
+    measure = make_measure(expected)
     counts = set()
     for seed in range(20):
         torch.manual_seed(seed)
-        members = [of_halves((wanted + torch.randn(2, 40, 4)).flatten(1)) for _ in range(3)]
-        on_vali, equal = weights_on_vali(members, measure), given_weights("equal", members, measure)
-        counts |= {len(on_vali.crossfit.measured), len(equal.crossfit.measured)}
-        if np.ptp(on_vali.weights) == 0:
-            assert on_vali == equal
+        members = [make_member((expected + torch.randn(2, 40, 4)).flatten(1)) for _ in range(3)]
+        tuned = tuned_weights(members, measure)
+        equal = fixed_weights("equal", members, measure)
+        counts |= {len(tuned.crossfit.measured), len(equal.crossfit.measured)}
+        if np.ptp(tuned.weights) == 0:
+            assert tuned == equal
     assert counts == {HALVINGS}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_weights_are_the_same_on_a_gpu() -> None:
+def test_weights_are_equal_on_a_gpu() -> None:
     torch.manual_seed(0)
-    members = [of_halves(torch.rand(2, 30)) for _ in range(3)]
-    there = [
-        HalfScores(one.epochs, {k: s.cuda() for k, s in one.scores.items()}) for one in members
+    members = [make_member(torch.rand(2, 30)) for _ in range(3)]
+    gpu_members = [
+        SplitHalfScores(
+            member.epochs, {epoch: scores.cuda() for epoch, scores in member.scores.items()}
+        )
+        for member in members
     ]
 
     def measure(scores: torch.Tensor) -> np.ndarray:
         return scores.cpu().numpy()
 
-    for weigh in (weights_on_vali, lambda *given: given_weights("equal", *given)):
-        here, other = weigh(members, measure), weigh(there, measure)
-        np.testing.assert_allclose(here.weights, other.weights)
-        np.testing.assert_allclose(here.crossfit.measured, other.crossfit.measured)
+    for weigh in (tuned_weights, partial(fixed_weights, "equal")):
+        ensemble = weigh(members, measure)
+        gpu_ensemble = weigh(gpu_members, measure)
+        np.testing.assert_allclose(ensemble.weights, gpu_ensemble.weights)
+        np.testing.assert_allclose(ensemble.crossfit.measured, gpu_ensemble.crossfit.measured)
 
 
-def test_crossfit_of_an_ensemble_measures_on_the_other_half() -> None:
+def test_fixed_weights_crossfit_measures_on_the_other_half() -> None:
     lists = 10
     halves = Halves.of(np.ones(lists, dtype=bool))
     first, second = torch.rand(2, lists).double()
-    member = of_halves(torch.stack([first, second]))
+    member = make_member(torch.stack([first, second]))
 
     def measure(scores: torch.Tensor) -> np.ndarray:
         return scores.numpy()
 
-    worth = given_weights([1.0], [member], measure).crossfit
+    crossfit = fixed_weights([1.0], [member], measure).crossfit
     expected = np.stack(
         [first.numpy()[halves.second].mean(1), second.numpy()[halves.first].mean(1)], axis=1
     )
-    assert worth == Crossfit.of(expected)
-    np.testing.assert_allclose(worth.measured, expected)
-    assert worth.less(worth) == Crossfit(0.0, 0.0, ())
-    one = HalfScores(member.epochs, {3: first[:1], 5: second[:1]})
-    assert given_weights("equal", [one], measure).crossfit is None
-    refused(lambda: weights_on_vali([one, one], measure), DataError)
+    assert crossfit == Crossfit.of(expected)
+    np.testing.assert_allclose(crossfit.measured, expected)
+    assert crossfit.less(crossfit) == Crossfit(0.0, 0.0, ())
+    member_of_one_list = SplitHalfScores(member.epochs, {3: first[:1], 5: second[:1]})
+    assert fixed_weights("equal", [member_of_one_list], measure).crossfit is None
+    refused(lambda: tuned_weights([member_of_one_list] * 2, measure), DataError)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [["best"], ["1"], ["1", "-1"], ["0", "0"], ["nan", "1"], ["1_0", "1"], ["\uff11", "1"], []],
 )
-def test_wrong_weights_are_refused(wrong) -> None:
+def test_parse_weights_refuses_wrong_weights(wrong) -> None:
     assert refused(lambda: parse_weights(wrong, 2), ConfigError).startswith("weights")
     assert parse_weights(["3", "1"], 2) == (0.75, 0.25)
 
@@ -254,69 +289,79 @@ RESULTS = {
 }  # fmt: skip
 
 
-def test_runs_that_do_not_go_together_are_refused(tmp_path) -> None:
-    def finished(name: str, **other: object) -> RunFolder:
+def test_check_combinable_refuses_runs_that_differ(tmp_path) -> None:
+    def finished(name: str, **entries: object) -> RunFolder:
         (tmp_path / name).mkdir()
-        finish(tmp_path / name, RESULTS | other)
+        finish(tmp_path / name, RESULTS | entries)
         return RunFolder(tmp_path / name)
 
     first = finished("first")
-    check_alike([first, first])
-    for said, other in {
+    check_combinable([first, first])
+    for setting, entries in {
         "fold": {"fold": 2},
         "features": {"features": 6},
         "convention": {"convention": {"empty": 0.0, "text": ""}},
         "lists": {"data": RESULTS["data"] | {"train": {"digest": "changed"}}},
     }.items():
-        runs = [first, finished(said, **other)]
-        assert f"differ in {said}" in refused(lambda runs=runs: check_alike(runs), ConfigError)
+        runs = [first, finished(setting, **entries)]
+        assert f"differ in {setting}" in refused(
+            lambda runs=runs: check_combinable(runs), ConfigError
+        )
 
 
-def test_an_ensemble_is_known_by_its_members_and_weights() -> None:
-    known = ensemble_identity(["a", "b"], "equal")
-    others = [(["b", "a"], "equal"), (["a", "b"], "vali"), (["a"], "equal"), (["a", "b"], (1, 0))]
-    assert known not in {ensemble_identity(*other) for other in others}
+def test_ensemble_identity_depends_on_members_and_weights() -> None:
+    identity = ensemble_identity(["a", "b"], "equal")
+    different = [
+        (["b", "a"], "equal"), (["a", "b"], "vali"), (["a"], "equal"), (["a", "b"], (1, 0)),
+    ]  # fmt: skip
+    assert identity not in {ensemble_identity(*ensemble) for ensemble in different}
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> tuple[list[Path], list[str]]:
-    """A network and trees, which read features through other transforms; and where data are."""
-    place = tmp_path_factory.mktemp("members")
-    data = [*write_data(place, queries=8), "epochs=2", "threads=1"]
+    """Return the folders of a network and of trees, and the override with their cache.
+
+    The two read features through different transforms.
+    """
+    folder = tmp_path_factory.mktemp("members")
+    data = [*write_data(folder, queries=8), "epochs=2", "threads=1"]
     rows = {
         "net": ["model=mlp", "model.hidden_sizes=[4]", "loss=listnet", "transform=standardise"],
         "trees": ["model=lightgbm", *SMALL["lightgbm"], "metrics=[map]"],
     }
     for name, row in rows.items():
-        (place / name).mkdir()
+        (folder / name).mkdir()
         choices = {"model": name, "loss": "None", "optimizer": "adam"}
-        run(compose(*data, *row), place / name, choices)
-    return [place / name for name in rows], [item for item in data if item.startswith("cache")]
+        run(compose(*data, *row), folder / name, choices)
+    cache = [override for override in data if override.startswith("cache")]
+    return [folder / name for name in rows], cache
 
 
-def made(members: list[Path], out: Path, *more: str) -> RunFolder:
+def combine(members: list[Path], folder: Path, *overrides: str) -> RunFolder:
+    """Make an ensemble as the command does."""
     paths = ",".join(map(str, members))
-    ensemble_of_runs(compose(f"runs=[{paths}]", f"output={out}", *more, config="ensemble"))
-    return RunFolder(out)
+    cfg = compose(f"runs=[{paths}]", f"output={folder}", *overrides, config="ensemble")
+    call_command(ensemble_of_runs, cfg)
+    return RunFolder(folder)
 
 
 @pytest.mark.slow
-def test_an_ensemble_stands_as_a_run_when_its_members_are_gone(trained, tmp_path) -> None:
-    first, cache = trained
-    members = [Path(shutil.copytree(one, tmp_path / one.name)) for one in first]
-    alone = [RunFolder(folder) for folder in members]
-    lengths = alone[0].queries["items"].to_numpy()
-    expected = sum(by_hand(one.scores, lengths) for one in alone) / 2
-    ensemble = made(members, tmp_path / "both", *cache)
+def test_ensemble_folder_works_as_a_run_without_its_members(trained, tmp_path) -> None:
+    folders, cache = trained
+    members = [Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in folders]
+    runs = [RunFolder(folder) for folder in members]
+    lengths = runs[0].queries["items"].to_numpy()
+    expected = sum(standardise_by_hand(run.scores, lengths) for run in runs) / 2
+    ensemble = combine(members, tmp_path / "both", *cache)
     np.testing.assert_allclose(ensemble.scores, expected, atol=2e-6)
     assert ensemble.results["choices"] == {
         "model": "ensemble", "members": "net + trees", "weights": "equal",
     }  # fmt: skip
     assert set(ensemble.results["test"]) == {"ndcg@5", "ndcg@10"}
-    nested = made([ensemble.folder, members[1]], tmp_path / "nested", "weights=[1,0]", *cache)
-    again = by_hand(ensemble.scores, lengths)
-    np.testing.assert_allclose(nested.scores, again, atol=2e-6)
-    fitted = made(members, tmp_path / "fitted", "weights=vali", *cache)
+    nested = combine([ensemble.folder, members[1]], tmp_path / "nested", "weights=[1,0]", *cache)
+    expected = standardise_by_hand(ensemble.scores, lengths)
+    np.testing.assert_allclose(nested.scores, expected, atol=2e-6)
+    fitted = combine(members, tmp_path / "fitted", "weights=vali", *cache)
     assert 0 <= fitted.results["crossfit"] <= 1
     assert fitted.results["crossfit_equal"] == ensemble.results["crossfit"]
     assert nested.results["crossfit"] is None  # the epochs of a member saw all of vali
@@ -335,20 +380,21 @@ def test_an_ensemble_stands_as_a_run_when_its_members_are_gone(trained, tmp_path
     ranker.save(saved)
     assert RunFolder(saved).results == ensemble.results
     assert RunFolder(saved).damage() is None
-    assert "new folder" in refused(lambda: made([nested.folder], saved, *cache), ConfigError)
+    assert "new folder" in refused(lambda: combine([nested.folder], saved, *cache), ConfigError)
 
 
 @pytest.mark.slow
-def test_an_ensemble_from_elsewhere_runs_no_code_and_takes_no_memory(trained, tmp_path) -> None:
+def test_load_model_refuses_harmful_ensembles(trained, tmp_path) -> None:
     members, cache = trained
-    path = made(members, tmp_path / "both", *cache).folder / "ensemble.pt"
-    sound, cpu = load_checkpoint(path), torch.device("cpu")
+    path = combine(members, tmp_path / "both", *cache).folder / "ensemble.pt"
+    sound = load_checkpoint(path)
+    cpu = torch.device("cpu")
     (path.parent / "results.json").unlink()  # it would say that the file is another one
 
-    first, other = sound["members"]
+    first, second = sound["members"]
 
-    def changed(**parts):
-        save_checkpoint(path, sound | {"members": [first | parts, other]})
+    def changed(**entries):
+        save_checkpoint(path, sound | {"members": [first | entries, second]})
         return str(path)
 
     foreign = changed(config=first["config"] | {"model": {"_target_": "os.system"}})
@@ -361,9 +407,10 @@ def test_an_ensemble_from_elsewhere_runs_no_code_and_takes_no_memory(trained, tm
         refused(lambda: load_model(str(path), cpu), CheckpointError)
 
 
-def test_lists_are_taken_whole_and_again_where_they_were_drawn_again() -> None:
+def test_subset_repeats_whole_lists() -> None:
     lists = replace(make_lists([3, 1, 4]), weights=np.array([1, 2, 3], np.float32))
-    bag, rows = lists.subset(np.array([2, 0, 2])), [4, 5, 6, 7, 0, 1, 2, 4, 5, 6, 7]
+    bag = lists.subset(np.array([2, 0, 2]))
+    rows = [4, 5, 6, 7, 0, 1, 2, 4, 5, 6, 7]
     assert bag.rows.tolist() == rows
     np.testing.assert_array_equal(bag.features, lists.features[rows])
     np.testing.assert_array_equal(bag.labels, lists.labels[rows])
@@ -371,31 +418,38 @@ def test_lists_are_taken_whole_and_again_where_they_were_drawn_again() -> None:
     assert bag.weights.tolist() == [3, 1, 3]
 
 
-def test_a_bag_is_of_its_seed_and_its_kind() -> None:
+def test_draw_lists_depends_on_seed_and_bagging() -> None:
     bags = [draw_lists(1000, "bootstrap", seed) for seed in range(5)]
-    unique = [len({*bag.tolist()}) / 1000 for bag in bags]
-    assert all(abs(part - (1 - np.exp(-1))) < 0.05 for part in unique)
+    distinct_shares = [len({*bag.tolist()}) / 1000 for bag in bags]
+    assert all(abs(share - (1 - np.exp(-1))) < 0.05 for share in distinct_shares)
     assert len({tuple(bag) for bag in bags}) == 5
     assert len(draw_lists(1, 0.1, 1)) == 1
 
 
 @pytest.mark.parametrize("wrong", [True, 0, 1, 1.5, "boot", [0.5]])
-def test_a_wrong_bagging_is_refused(wrong) -> None:
+def test_check_bagging_refuses_wrong_values(wrong) -> None:
     with pytest.raises(ConfigError, match=r"bagging=.*bootstrap"):
         check_bagging(wrong)
 
 
 @pytest.mark.slow
-def test_a_run_trains_on_its_bag_and_is_still_of_the_whole_data(tiny, tmp_path, monkeypatch):
-    seen, fit = [], Trainer.fit
-    monkeypatch.setattr(Trainer, "fit", lambda *given: (seen.append(given[1]), fit(*given)))
-    own = [item for item in tiny if not item.startswith("model.")]
+def test_run_trains_on_its_bag_and_records_all_lists(tiny, tmp_path, monkeypatch):
+    data_of_runs = []
+    fit = Trainer.fit
+
+    def recording_fit(trainer, data):
+        data_of_runs.append(data)
+        return fit(trainer, data)
+
+    monkeypatch.setattr(Trainer, "fit", recording_fit)
+    overrides = [override for override in tiny if not override.startswith("model.")]
     for bagging in ("null", "0.5"):
-        cfg = compose(*own, "epochs=1", "model=linear", "loss=listnet", f"bagging={bagging}")
+        cfg = compose(*overrides, "epochs=1", "model=linear", "loss=listnet", f"bagging={bagging}")
         (tmp_path / bagging).mkdir()
         run(cfg, tmp_path / bagging, {})
-    whole, bag = (data["train"].qids.tolist() for data in seen)
-    assert bag == [whole[i] for i in draw_lists(24, 0.5, 1)]
-    assert len(seen[1]["vali"]) == 8
-    one, other = (load_checkpoint(tmp_path / name / "last.pt") for name in ("null", "0.5"))
-    assert [one[key] for key in ("data", "transform")] == [other["data"], other["transform"]]
+    all_qids, bag_qids = (data["train"].qids.tolist() for data in data_of_runs)
+    assert bag_qids == [all_qids[i] for i in draw_lists(24, 0.5, 1)]
+    assert len(data_of_runs[1]["vali"]) == 8
+    checkpoints = [load_checkpoint(tmp_path / name / "last.pt") for name in ("null", "0.5")]
+    for entry in ("data", "transform"):
+        assert checkpoints[0][entry] == checkpoints[1][entry]

@@ -18,11 +18,11 @@ from ltr.arrays import Doubles
 from ltr.metrics import Convention, parse_metric
 from ltr.metrics.crossfit import Crossfit, Halves
 from ltr.scorers.weights import (
-    HalfScores,
-    given_weights,
-    greedy,
-    picked_on_halves,
-    weights_on_vali,
+    SplitHalfScores,
+    fixed_weights,
+    greedy_selection,
+    select_on_halves,
+    tuned_weights,
 )
 
 LISTS = [20, 50, 157, 500]  # of vali
@@ -110,7 +110,7 @@ def judged(kind: str, lists: int, generator: torch.Generator) -> dict[str, float
     by_half = []
     for curve, one in zip(means, members, strict=True):
         epochs = np.array([halves.means(values) for values in curve]).argmax(0)
-        by_half.append(HalfScores(epochs, dict(enumerate(one))))
+        by_half.append(SplitHalfScores(epochs, dict(enumerate(one))))
     best = means.mean(-1).argmax(1)
     kept = torch.stack([one[epoch] for one, epoch in zip(members, best, strict=True)])
     kept_test = torch.stack([one[epoch] for one, epoch in zip(of_test, best, strict=True)])
@@ -122,13 +122,13 @@ def judged(kind: str, lists: int, generator: torch.Generator) -> dict[str, float
         return float(measure(torch.from_numpy(weights) @ kept).mean())
 
     five = Halves(halves.first[:5], halves.second[:5])
-    equal = given_weights("equal", by_half, measure)
-    shrunken = weights_on_vali(by_half, measure, np.full(lists, ITEMS))
+    equal = fixed_weights("equal", by_half, measure)
+    shrunken = tuned_weights(by_half, measure, np.full(lists, ITEMS))
     weights = {
         "equal": np.array(equal.weights),
-        "picked on halves": picked_on_halves(by_half, measure, five).mean((0, 1)),
+        "picked on halves": select_on_halves(by_half, measure, five).mean((0, 1)),
         "shrunken": np.array(shrunken.weights),
-        "greedy": greedy(kept, measure, np.arange(lists)),
+        "greedy": greedy_selection(kept, measure, np.arange(lists)),
     }
     base = truth(weights["equal"])
     # The luck of the lists, as the first epochs show it: all values share it, its mean is 0.
@@ -154,7 +154,7 @@ def _correlations(by_half, measure, claimed, truth, equal: Crossfit | None, shru
     picks = np.random.default_rng(0)
     rows = [*np.eye(MEMBERS)]
     rows += [_some(picks.permutation(MEMBERS)[: picks.integers(2, MEMBERS)]) for _ in range(12)]
-    values = [given_weights(list(row), by_half, measure).crossfit for row in rows]
+    values = [fixed_weights(list(row), by_half, measure).crossfit for row in rows]
     values += [equal, shrunken.crossfit]
     rows += [np.full(MEMBERS, 1 / MEMBERS), np.array(shrunken.weights)]
     true = [truth(row) for row in rows]

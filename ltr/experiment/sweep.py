@@ -104,7 +104,7 @@ class SweepSummary(Callback):
         folder = Path(config.hydra.runtime.output_dir)
         (folder / str(config.hydra.output_subdir) / "hydra.yaml").unlink(missing_ok=True)
 
-    def on_job_end(self, **kwargs: Any) -> None:
+    def on_job_end(self, *args: Any, **kwargs: Any) -> None:
         """End this process if its sweep was killed: nothing else ends it or gives it a job."""
         if current_process().name.startswith("Loky") and os.getppid() != self._sweep_process:
             os._exit(0)
@@ -256,7 +256,7 @@ def _table_of_means(done: "pd.DataFrame", varied: Sequence[str]) -> str:
     """
     repeated = [name for name in varied if name in keys(Kind.REPEAT)]
     compared: Any = [name for name in varied if name not in repeated]
-    metrics: Any = [name for name in done if name.startswith(_METRICS)]
+    metrics: Any = [name for name in done if str(name).startswith(_METRICS)]
     groups = done.infer_objects().groupby(compared or (lambda _: ""), sort=False)[metrics]
     means = groups.mean().map("{:.4f}".format)
     deviations = groups.std().map(" ± {:.4f}".format).replace(" ± nan", "")
