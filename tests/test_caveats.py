@@ -1,4 +1,4 @@
-"""Warnings of figures that say less than they seem to: of ties, and where nothing is ranked."""
+"""Warnings of metrics that mean less than they seem to: ties, and lists with nothing to rank."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,60 +20,61 @@ from ltr.training.evaluation import means, metrics_of_scores
 
 
 def sorted_lists(count: int = 10):
-    """Lists of three items, the best one first."""
+    """Return lists of three items, the best item first."""
     lists = make_lists([3] * count, seed=1)
     return replace(lists, labels=np.tile(np.float32([2, 1, 0]), count))
 
 
-def warned(caplog, scores, lists, *names: str) -> list[str]:
-    """The warnings of a measurement of ``scores`` on ``lists`` by the metrics ``names``."""
+def warnings_of(caplog, scores, lists, *names: str) -> list[str]:
+    """Return the warnings when the metrics ``names`` measure ``scores``."""
     caplog.clear()
-    metrics, convention = [*map(parse_metric, names)], Convention()
+    metrics = [parse_metric(name) for name in names]
+    convention = Convention()
     printed = means(metrics_of_scores(lists, scores, metrics, convention), convention)
     warn_of_measurement("mine", lists, scores, metrics, convention, printed)
     return [record.getMessage() for record in caplog.records]
 
 
-def test_ties_that_decide_a_figure_are_named_with_both_values(caplog) -> None:
+def test_warn_of_measurement_names_ties_that_decide_a_value(caplog) -> None:
     lists = sorted_lists()
     scores = np.tile([1.0, 1.0, 0.0], 10)
-    (line,) = warned(caplog, scores, lists, "ndcg@3", "ndcg@1")
+    (line,) = warnings_of(caplog, scores, lists, "ndcg@3", "ndcg@1")
     averaged = (3 + 1) / 2 / 3
     assert f"mine ndcg@1 1.0000 in the order of the rows, {averaged:.4f} averaged" in line
     assert "convention.ties=averaged" in line
-    (line,) = warned(caplog, scores, lists, "err@1")  # which has no averaged ties
+    (line,) = warnings_of(caplog, scores, lists, "err@1")  # which has no averaged ties
     assert "shuffle the rows" in line
     assert "convention.ties" not in line
 
 
-def test_ties_that_decide_nothing_are_not_named(caplog) -> None:
+def test_warn_of_measurement_ignores_ties_that_decide_nothing(caplog) -> None:
     lists = sorted_lists()
-    assert not warned(caplog, np.tile([3.0, 2.0, 1.0], 10), lists, "ndcg@3")
-    assert not warned(caplog, np.tile([3.0, 1.0, 1.0], 10), lists, "ndcg@1")
+    assert not warnings_of(caplog, np.tile([3.0, 2.0, 1.0], 10), lists, "ndcg@3")
+    assert not warnings_of(caplog, np.tile([3.0, 1.0, 1.0], 10), lists, "ndcg@1")
     equal = replace(lists, labels=np.tile(np.float32([2, 1, 1]), 10))
-    assert not warned(caplog, np.tile([3.0, 1.0, 1.0], 10), equal, "ndcg@3")
+    assert not warnings_of(caplog, np.tile([3.0, 1.0, 1.0], 10), equal, "ndcg@3")
 
 
-def test_a_metric_that_no_order_changes_is_named(caplog) -> None:
+def test_warn_of_measurement_names_metrics_that_no_order_changes(caplog) -> None:
     lists = sorted_lists()
     relevant = replace(lists, labels=lists.labels + 1)
     scores = np.tile([3.0, 2.0, 1.0], 10)
-    (line,) = warned(caplog, scores, relevant, "map", "ndcg@3", "recall@2")
+    (line,) = warnings_of(caplog, scores, relevant, "map", "ndcg@3", "recall@2")
     assert line.startswith("map, recall@2 cannot tell models apart in mine: any order")
-    assert not warned(caplog, scores, lists, "map", "ndcg@3")
+    assert not warnings_of(caplog, scores, lists, "map", "ndcg@3")
 
 
-def test_constant_scores_are_named(caplog) -> None:
+def test_warn_of_measurement_names_constant_scores(caplog) -> None:
     lists = sorted_lists()
-    constant, of_ties = warned(caplog, np.repeat(np.arange(10.0), 3), lists, "ndcg@3")
-    assert "equal scores matters" in of_ties
+    constant, ties = warnings_of(caplog, np.repeat(np.arange(10.0), 3), lists, "ndcg@3")
+    assert "equal scores matters" in ties
     assert "all items of a list have equal scores, in every list of mine (10 lists)" in constant
 
 
 @pytest.mark.parametrize(
     ("labels", "lengths"), [([1.0] * 30, [3] * 10), ([2, 1, 0] * 10, [1] * 30)]
 )
-def test_lists_with_nothing_to_rank_are_counted(labels, lengths, caplog) -> None:
+def test_warn_of_nothing_to_rank_counts_lists(labels, lengths, caplog) -> None:
     lists = replace(make_lists(lengths, seed=1), labels=np.float32(labels))
     warn_of_nothing_to_rank({"train": sorted_lists(), "vali": lists, "test": lists})
     (line,) = [record.getMessage() for record in caplog.records]
@@ -81,20 +82,20 @@ def test_lists_with_nothing_to_rank_are_counted(labels, lengths, caplog) -> None
     assert f"nothing to rank in vali ({count}), test ({count})" in line
 
 
-def test_a_few_lists_with_nothing_to_rank_are_usual(caplog) -> None:
+def test_warn_of_nothing_to_rank_ignores_a_few_lists(caplog) -> None:
     labels = np.tile(np.float32([2, 1, 0]), 10)
     labels[:24] = 0
     warn_of_nothing_to_rank({"train": replace(sorted_lists(), labels=labels)})
     assert not caplog.records
 
 
-def test_training_and_evaluation_look_for_them(tmp_path: Path, caplog) -> None:
+def test_training_and_evaluation_warn_of_nothing_to_rank(tmp_path: Path, caplog) -> None:
     text = "".join(f"{q % 2 + 1} qid:{q} 1:{q}\n" for q in range(8))
     write_folder(tmp_path / "mine", {f"{split}.txt": text for split in ("train", "vali", "test")})
     data = tmp_path / "mine" / "test.txt"
     (tmp_path / "scores.txt").write_text("1\n" * 8)
-    given = [f"scores={tmp_path}/scores.txt", f"data={data}", "metrics=[ndcg@5]"]
-    call_command(evaluate_scores, compose(*given, config="evaluate"))
+    overrides = [f"scores={tmp_path}/scores.txt", f"data={data}", "metrics=[ndcg@5]"]
+    call_command(evaluate_scores, compose(*overrides, config="evaluate"))
     assert "nothing to rank" in caplog.text
     assert "8 of 8 lists" in caplog.text
     caplog.clear()
@@ -109,7 +110,7 @@ def test_training_and_evaluation_look_for_them(tmp_path: Path, caplog) -> None:
 
 
 @pytest.mark.slow
-def test_a_score_of_a_ranker_does_not_depend_on_the_order_of_the_rows(caplog) -> None:
+def test_ranker_score_does_not_depend_on_the_order_of_rows(caplog) -> None:
     pytest.importorskip("lightgbm")
     rng = np.random.default_rng(3)
     table = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"]).assign(
@@ -123,7 +124,8 @@ def test_a_score_of_a_ranker_does_not_depend_on_the_order_of_the_rows(caplog) ->
     printed = []
     for ascending in (True, False):
         rows = table.sort_values(["qid", "grade"], ascending=[True, ascending])
-        X, y = rows.drop(columns="grade"), rows.grade
+        X = rows.drop(columns="grade")
+        y = rows.grade
         values.append(ranker.score(X, y))
         printed.append(ranker.evaluate(X, y)["ndcg@5"].mean())
     assert values[0] == pytest.approx(values[1], rel=1e-12)

@@ -1,4 +1,4 @@
-"""What a run takes from another: the scores that ``loss=distil`` learns, or its weights."""
+"""Runs that learn from another run: its scores (``loss=distil``), or its weights."""
 
 import json
 import logging
@@ -13,7 +13,6 @@ import torch
 from conftest import compose, make_lists
 from folders import refused
 from made_table import train_here, write_data
-from omegaconf import DictConfig
 from orders import table_of
 from runs import identity, run
 from some_steps import SETTINGS
@@ -24,7 +23,7 @@ from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import CheckpointError, ConfigError
-from ltr.experiment.build import build
+from ltr.experiment.build import Experiment, build
 from ltr.experiment.other_run import OtherRun
 from ltr.losses import distil_loss, lambdarank_loss, listnet_loss, mix_loss
 from ltr.models import Linear
@@ -47,51 +46,52 @@ from ltr.training.trainer import TrainingStep
         ("lambdarank", {"gain": "linear"}, partial(lambdarank_loss, gain="linear")),
     ],
 )
-def test_it_mixes_teacher_and_labels_by_alpha(cost, knobs, labelled) -> None:
+def test_distil_loss_mixes_teacher_and_labels_by_alpha(cost, knobs, labelled) -> None:
     generator = torch.Generator().manual_seed(1)
     scores, teacher = torch.randn(2, 2, 5, generator=generator, dtype=torch.float64)
     mask = torch.tensor([[True] * 5, [True, False, True, True, False]])
     labels = torch.tensor([[0.0, 2, 1, 0, 0], [1.0, 0, 0, 2, 0]], dtype=torch.float64)
     teacher = teacher.masked_fill(~mask, torch.nan)  # junk on the padding
-    alone = distil_loss(scores, teacher, mask, cost=cost)  # the labels are the teacher's
-    found = distil_loss(scores, labels, mask, teacher=teacher, cost=cost, alpha=0.25, **knobs)
-    torch.testing.assert_close(found, 0.25 * alone + 0.75 * labelled(scores, labels, mask))
+    from_teacher = distil_loss(scores, teacher, mask, cost=cost)  # its scores as labels
+    loss = distil_loss(scores, labels, mask, teacher=teacher, cost=cost, alpha=0.25, **knobs)
+    torch.testing.assert_close(loss, 0.25 * from_teacher + 0.75 * labelled(scores, labels, mask))
     mixed = mix_loss(
         scores, labels, mask, teacher=teacher, parts={"distil": 0.25, "listnet": 2.0},
         knobs={"distil": {"cost": cost}},
     )  # fmt: skip
-    torch.testing.assert_close(mixed, 0.25 * alone + 2 * listnet_loss(scores, labels, mask))
+    expected = 0.25 * from_teacher + 2 * listnet_loss(scores, labels, mask)
+    torch.testing.assert_close(mixed, expected)
 
 
-def test_scores_stay_with_their_items() -> None:
+def test_train_batches_keep_teacher_scores_with_their_items() -> None:
     lists = make_lists([9, 4, 7, 12])
     lists = replace(lists, teacher=lists.features[:, 1].copy())  # any column tells the item
     bag = lists.subset(np.array([0, 2, 2, 3]))
     data = ItemTensors(bag, no_transform(bag))
     for fixed in (False, True):
-        how = {"batch_size": 3, "list_size": 6, "seed": 1, "epoch": 0, "fixed": fixed}
-        for batch in train_batches(data, **how):
+        settings = {"batch_size": 3, "list_size": 6, "seed": 1, "epoch": 0, "fixed": fixed}
+        for batch in train_batches(data, **settings):
             assert torch.equal(batch.teacher, batch.features[..., 1])
 
 
-def test_networks_and_trees_are_given_the_teacher() -> None:
+def test_networks_and_trees_read_the_teacher() -> None:
     lists = make_lists([5, 3])
     data = ItemTensors(replace(lists, teacher=lists.features[:, 1].copy()), no_transform(lists))
-    seen = []
+    teachers = []
 
     def loss(scores, labels, mask, *, teacher):
-        seen.append(teacher[mask].tolist())
+        teachers.append(teacher[mask].tolist())
         return (scores * teacher).masked_fill(~mask, 0).sum(-1)
 
     model = Linear(5)
     stepper = TrainingStep(model, loss, torch.optim.SGD(model.parameters(), lr=0.1), SETTINGS)
     stepper(data.batch(np.array([0, 1])))
     LossObjective(loss, data).gradient(np.zeros(8))
-    assert sorted(seen[0]) == sorted(seen[1]) == sorted(lists.features[:, 1].tolist())
+    assert sorted(teachers[0]) == sorted(teachers[1]) == sorted(lists.features[:, 1].tolist())
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("overrides", "message"),
     [
         (["loss=distil"], "teacher=RUN"),
         (["loss=mix", "loss.parts.distil=1"], "teacher=RUN"),
@@ -100,50 +100,55 @@ def test_networks_and_trees_are_given_the_teacher() -> None:
         (["loss=distil", "loss.alpha=2.0", "teacher=outputs/x"], "alpha=2.0"),
     ],
 )
-def test_loss_and_teacher_come_together(given, said) -> None:
-    assert said in refused(lambda: build(compose(*given)), ConfigError)
+def test_build_requires_loss_and_teacher_together(overrides, message) -> None:
+    assert message in refused(lambda: build(compose(*overrides)), ConfigError)
 
 
 @pytest.fixture
-def taught_by(tiny: list[str], tmp_path: Path) -> list[str]:
-    """A run that learns from another; ``teacher`` is trained."""
-    own = [*(one for one in tiny if "model." not in one and "fc_sizes" not in one), "model=linear"]
-    train(tmp_path / "teacher", *own, "epochs=2", "loss=listnet", "transform=standardise")
-    return [*own, "loss=distil", f"teacher={tmp_path}/teacher"]
+def student(tiny: list[str], tmp_path: Path) -> list[str]:
+    """Train a teacher; return the overrides of a run that learns from it."""
+    data = [
+        override for override in tiny if "model." not in override and "fc_sizes" not in override
+    ]
+    linear = [*data, "model=linear"]
+    train(tmp_path / "teacher", *linear, "epochs=2", "loss=listnet", "transform=standardise")
+    return [*linear, "loss=distil", f"teacher={tmp_path}/teacher"]
 
 
-def train_lists_of(cfg: DictConfig, lists: Lists) -> Lists:
-    """The training lists after all that changes them."""
-    for transform in build(cfg).list_transforms:
+def transform_train(experiment: Experiment, lists: Lists) -> Lists:
+    """Return the training lists after all that changes them."""
+    for transform in experiment.list_transforms:
         lists = transform(lists)
     return lists
 
 
 @pytest.mark.slow
-def test_a_teacher_scores_train_by_its_own_transform(taught_by, tmp_path) -> None:
-    cfg = compose(*taught_by, "transform=none")
-    lists = build(cfg).dataset.split("train")
-    found = train_lists_of(cfg, lists)
-    assert {f.name for f in fields(Lists)} == {f.name for f in fields(found)}
+def test_teacher_scores_train_by_its_own_transform(student, tmp_path) -> None:
+    experiment = build(compose(*student, "transform=none"))
+    lists = experiment.dataset.split("train")
+    taught = transform_train(experiment, lists)
+    assert {field.name for field in fields(Lists)} == {field.name for field in fields(taught)}
     best = load_checkpoint(tmp_path / "teacher" / "best.pt")
     mean, scale = (np.array(best["transform"][key], np.float32) for key in ("mean", "scale"))
-    (weight,) = (one for one in best["model"].values() if one.dim() == 2)
+    (weight,) = (tensor for tensor in best["model"].values() if tensor.dim() == 2)
     by_hand = ((lists.features - mean) * scale) @ weight.numpy()[0]
-    parts = np.split(by_hand, lists.offsets[1:-1])
-    spread = np.sqrt(np.concatenate([(one - one.mean()) ** 2 for one in parts]).mean())
-    pairs = np.diff(found.teacher), np.diff(by_hand) / spread
-    np.testing.assert_allclose(*pairs, rtol=1e-4, atol=1e-4)
+    scores_of_lists = np.split(by_hand, lists.offsets[1:-1])
+    squares = [(scores - scores.mean()) ** 2 for scores in scores_of_lists]
+    deviation = np.sqrt(np.concatenate(squares).mean())
+    expected = np.diff(by_hand) / deviation
+    np.testing.assert_allclose(np.diff(taught.teacher), expected, rtol=1e-4, atol=1e-4)
 
-    rest = lists.labels, lists.offsets, lists.qids
-    narrow = Lists(lists.features[:, :3], *rest, digest=lists.digest)  # of the same items
-    assert "5 features" in refused(lambda: train_lists_of(cfg, narrow))
+    narrow = Lists(
+        lists.features[:, :3], lists.labels, lists.offsets, lists.qids, digest=lists.digest
+    )  # of the same items
+    assert "5 features" in refused(lambda: transform_train(experiment, narrow))
 
 
 @pytest.mark.slow
-def test_a_run_is_known_by_its_teacher_and_resumes_with_it(taught_by, tmp_path) -> None:
+def test_identity_and_resume_depend_on_the_teacher(student, tmp_path) -> None:
     teacher = tmp_path / "teacher" / "best.pt"
-    known = identity(compose(*taught_by))
-    train(tmp_path / "whole", *taught_by)
+    identity_before = identity(compose(*student))
+    train(tmp_path / "uninterrupted", *student)
 
     def stop(epoch, row):
         if epoch == 1:
@@ -151,22 +156,22 @@ def test_a_run_is_known_by_its_teacher_and_resumes_with_it(taught_by, tmp_path) 
 
     (tmp_path / "cut").mkdir()
     with pytest.raises(Interrupted):
-        run(compose(*taught_by), tmp_path / "cut", CHOICES, hooks=[OnEpoch(stop)])
-    train(tmp_path / "cut", *taught_by, f"resume={tmp_path}/cut")
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+        run(compose(*student), tmp_path / "cut", CHOICES, hooks=[OnEpoch(stop)])
+    train(tmp_path / "cut", *student, f"resume={tmp_path}/cut")
+    assert_same_run(tmp_path / "uninterrupted", tmp_path / "cut")
 
     content = load_checkpoint(teacher)
-    content["model"] = {name: one + 1 for name, one in content["model"].items()}
+    content["model"] = {name: tensor + 1 for name, tensor in content["model"].items()}
     (teacher.parent / "results.json").unlink()  # it would say that the file is another one
     save_checkpoint(teacher, content)
-    assert identity(compose(*taught_by)) != known
-    said = refused(lambda: train(tmp_path / "cut", *taught_by, f"resume={tmp_path}/cut"))
-    assert "teacher changed" in said
-    nowhere = compose(*taught_by[:-1], f"teacher={tmp_path}/nowhere")
+    assert identity(compose(*student)) != identity_before
+    message = refused(lambda: train(tmp_path / "cut", *student, f"resume={tmp_path}/cut"))
+    assert "teacher changed" in message
+    nowhere = compose(*student[:-1], f"teacher={tmp_path}/nowhere")
     assert "nowhere" in refused(lambda: identity(nowhere), CheckpointError)
 
 
-TEXT = """
+TABLE = """
 title: Taught
 settings: [model=linear, epochs=2, dataset=letor]
 folds: all
@@ -180,26 +185,26 @@ rows:
 """
 
 
-def test_a_row_brings_its_teacher_along(tmp_path) -> None:
-    (tmp_path / "taught.yaml").write_text(TEXT)
+def test_table_rows_include_their_teacher(tmp_path) -> None:
+    (tmp_path / "taught.yaml").write_text(TABLE)
     table = read_table(f"{tmp_path}/taught.yaml")
     assert list(table.select_rows(["pupil"]).rows) == ["pupil", "big one"]
-    chained = TEXT.replace("big one: [loss=listnet]", "big one: [loss=distil, teacher=student]")
+    chained = TABLE.replace("big one: [loss=listnet]", "big one: [loss=distil, teacher=student]")
     (tmp_path / "taught.yaml").write_text(chained)
-    said = refused(lambda: read_table(f"{tmp_path}/taught.yaml"), ConfigError)
-    assert "pupil: teacher: big one" in said
+    message = refused(lambda: read_table(f"{tmp_path}/taught.yaml"), ConfigError)
+    assert "pupil: teacher: big one" in message
 
 
 @pytest.mark.slow
-def test_a_table_trains_teachers_first(tmp_path, monkeypatch) -> None:
-    (tmp_path / "taught.yaml").write_text(TEXT)
+def test_table_trains_teachers_first(tmp_path, monkeypatch) -> None:
+    (tmp_path / "taught.yaml").write_text(TABLE)
     waves = []
 
-    def watched(runs, *rest):
+    def record_and_train(runs, *args):
         waves.append([run.label for run in runs])
-        return train_here(runs, *rest)
+        return train_here(runs, *args)
 
-    monkeypatch.setattr(runs_module, "execute", watched)
+    monkeypatch.setattr(runs_module, "execute", record_and_train)
     arguments = [
         f"table={tmp_path}/taught.yaml", "seeds=2", f"output_dir={tmp_path}/out",
         *write_data(tmp_path),
@@ -212,40 +217,45 @@ def test_a_table_trains_teachers_first(tmp_path, monkeypatch) -> None:
         if protocol["teacher"] is not None:
             learned[protocol["seed"]] = Path(protocol["teacher"]).name
     assert {seed: f"seed{seed}" in name for seed, name in learned.items()} == {1: True, 2: True}
-    assert make_table(table_of(arguments))  # all is found again
+    assert make_table(table_of(arguments))  # all runs are finished
     assert len(waves) == 2
 
 
-CUT = ("dataset=table", "dataset.path=a.csv")
+CUT = ("dataset=table", "dataset.query=query", "dataset.path=a.csv")
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours", "said"),
+    ("theirs", "ours", "message"),
     [
         (("dataset=mq2008",), ("dataset=mq2008", "dataset.fold=3"), "dataset.fold as it was there"),
         (CUT, (*CUT, "dataset.seed=1", "dataset.features=[a]"), "dataset.seed as it was there, 0"),
         (CUT, (*CUT, "dataset.fractions=[0.6,0.2,0.2]"), "dataset.fractions as it was there, None"),
         (("dataset=mq2008",), ("dataset=mq2007", "dataset.fold=3"), None),
-        (CUT, ("dataset=table", "dataset.path=b.csv", "dataset.seed=1"), None),
+        (
+            CUT,
+            ("dataset=table", "dataset.query=query", "dataset.path=b.csv", "dataset.seed=1"),
+            None,
+        ),
         ((), ("dataset.seed=1",), None),  # synthetic lists are drawn, not cut
     ],
 )
-def test_a_run_that_may_have_seen_test_is_refused(theirs, ours, said, caplog) -> None:
-    train, config = make_lists([3, 4]), compose(*theirs)
+def test_init_from_refuses_a_run_that_may_have_seen_test(theirs, ours, message, caplog) -> None:
+    train = make_lists([3, 4])
+    config = compose(*theirs)
     config.dataset.cache_dir = None
     node: Any = {"dataset": dict(config.dataset)}
     dataset = resolved(compose(*ours).dataset)
     initial = OtherRun("init_from", "outputs/x", load=lambda: None, dataset=dataset)
 
     def check(digest: str) -> None:
-        kept = Scorer(torch.nn.Module(), no_transform(train), None, node, {"train": digest})
-        initial.check(kept, train)
+        scorer = Scorer(torch.nn.Module(), no_transform(train), None, node, {"train": digest})
+        initial.check(scorer, train)
 
-    check(train.digest)  # the very same lists, however they are named
+    check(train.digest)  # the same lists, however they are named
     assert not caplog.records
-    if said is None:
+    if message is None:
         check("other")
         (record,) = caplog.records
         assert record.levelno == logging.WARNING
     else:
-        assert said in refused(lambda: check("other"), ConfigError)
+        assert message in refused(lambda: check("other"), ConfigError)

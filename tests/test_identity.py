@@ -1,4 +1,4 @@
-"""A run is known by what it computes: its settings, its data and the code of its user."""
+"""A run is identified by what it computes: its settings, its data and the code of its user."""
 
 from dataclasses import replace
 from importlib.metadata import version
@@ -18,8 +18,8 @@ from ltr.tables.spec import Row, read_table
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A module of the user, and a package."""
+def user_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write modules and a package of the user; return their folder."""
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "mine_alone.py").write_text(
         "import torch, mine_power\nraise ImportError"
@@ -33,7 +33,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def known(*overrides: str) -> str:
+def identify(*overrides: str) -> str:
     return identity_without_data(resolved(compose(*overrides)))
 
 
@@ -51,38 +51,41 @@ def known(*overrides: str) -> str:
         ("nowhere.squared", "mine_alone.py", False),
     ],
 )
-def test_the_users_own_code_counts(mine: Path, target: str, file: str, counts: bool) -> None:
-    before = known(f"loss._target_={target}")
-    (mine / file).write_text("raise ValueError")
-    assert (known(f"loss._target_={target}") != before) == counts
+def test_identity_depends_on_user_code(
+    user_modules: Path, target: str, file: str, counts: bool
+) -> None:
+    identity = identify(f"loss._target_={target}")
+    (user_modules / file).write_text("raise ValueError")
+    assert (identify(f"loss._target_={target}") != identity) == counts
 
 
-def test_the_users_own_code_counts_wherever_it_is_named(mine: Path) -> None:
+def test_user_code_finds_targets_anywhere_in_the_config(user_modules: Path) -> None:
     inner = "+transform.inner._target_=mine_alone.log"
     config = compose(inner, "+loss.a=[{_target_: mine_many.b}]")
     assert set(identities.user_code(resolved(config))) == {"mine_alone.log", "mine_many.b"}
     trees = "import ltr.models.rounds\nclass Mine(ltr.models.rounds.LightGBM): ..."
-    (mine / "mine_trees.py").write_text(trees)
+    (user_modules / "mine_trees.py").write_text(trees)
     library = identities.tree_library(resolved(compose("model._target_=mine_trees.Mine")))
     assert library == {"lightgbm": version("lightgbm")}
 
 
 @pytest.mark.slow
-def test_the_version_of_a_tree_library_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    trees, network = known("model=xgboost"), known("model=mlp")
+def test_identity_depends_on_the_version_of_a_tree_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    trees = identify("model=xgboost")
+    network = identify("model=mlp")
     monkeypatch.setattr(identities, "version", lambda distribution: "0.1")
-    assert known("model=xgboost") != trees
-    assert known("model=mlp") == network
+    assert identify("model=xgboost") != trees
+    assert identify("model=mlp") == network
 
 
-def test_identity_changes_with_the_version_of_the_results(monkeypatch) -> None:
-    before = known()
+def test_identity_depends_on_results_version(monkeypatch) -> None:
+    identity = identify()
     monkeypatch.setattr(identities, "RESULTS_VERSION", identities.RESULTS_VERSION + 1)
-    assert known() != before
+    assert identify() != identity
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("first", "second", "same"),
     [
         ("", "threads=1 device=cpu output_dir=x evaluation_items=99", True),
         *(("", more, False) for more in ("epochs=2", "dataset.queries=12", "loss.k=3")),
@@ -95,23 +98,24 @@ def test_identity_changes_with_the_version_of_the_results(monkeypatch) -> None:
         ("monitor=train", "monitor=[vali,train]", True),
     ],
 )
-def test_a_run_is_known_by_what_it_computes(one: str, other: str, same: bool) -> None:
-    assert (known(*one.split()) == known(*other.split())) == same
+def test_identity_depends_on_what_a_run_computes(first: str, second: str, same: bool) -> None:
+    assert (identify(*first.split()) == identify(*second.split())) == same
 
 
 @pytest.mark.slow
-def test_rows_that_compute_the_same_share_their_run(tmp_path: Path) -> None:
+def test_plan_shares_a_run_between_rows_that_compute_the_same(tmp_path: Path) -> None:
     spec = read_table("ranknet_report").select_rows(["BCE"])
     rows = {"A": ["loss=bce"], "B": ["loss=bce", "l2=0.0"], "C": ["loss=bce", "l2=0.1"]}
-    given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
+    overrides = [*SYNTHETIC, f"cache_dir={tmp_path}"]
     spec = replace(spec, rows={label: Row(row) for label, row in rows.items()})
-    a, b, c = plan(spec, given, [1], tmp_path)
+    a, b, c = plan(spec, overrides, [1], tmp_path)
     assert [run.label for run in (a, b, c)] == ["A", "B", "C"]
     assert a.folder == b.folder != c.folder
 
 
-def test_every_key_in_the_table_of_keys_is_one_of_a_run() -> None:
-    config, letor = compose(), OmegaConf.load(CONFIGS / "dataset" / "letor.yaml")
-    known = {*config, "tracking", "own_metrics", "tracking.experiment", "tracking.project"}
-    known |= {f"dataset.{key}" for key in (*config.dataset, *letor)}
-    assert {*keys(*Kind), *keys(*Resumed)} <= known
+def test_keys_are_keys_of_a_run() -> None:
+    config = compose()
+    letor = OmegaConf.load(CONFIGS / "dataset" / "letor.yaml")
+    keys_of_run = {*config, "tracking", "own_metrics", "tracking.experiment", "tracking.project"}
+    keys_of_run |= {f"dataset.{key}" for key in (*config.dataset, *letor)}
+    assert {*keys(*Kind), *keys(*Resumed)} <= keys_of_run
