@@ -221,7 +221,8 @@ def test_table_trains_teachers_first(tmp_path, monkeypatch) -> None:
     assert len(waves) == 2
 
 
-CUT = ("dataset=table", "dataset.query=query", "dataset.path=a.csv")
+COLUMNS = ("dataset=table", "dataset.query=query", "dataset.label=label")
+CUT = (*COLUMNS, "dataset.path=a.csv")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +234,7 @@ CUT = ("dataset=table", "dataset.query=query", "dataset.path=a.csv")
         (("dataset=mq2008",), ("dataset=mq2007", "dataset.fold=3"), None),
         (
             CUT,
-            ("dataset=table", "dataset.query=query", "dataset.path=b.csv", "dataset.seed=1"),
+            (*COLUMNS, "dataset.path=b.csv", "dataset.seed=1"),
             None,
         ),
         ((), ("dataset.seed=1",), None),  # synthetic lists are drawn, not cut
