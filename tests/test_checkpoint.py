@@ -44,7 +44,7 @@ def make_content(**entries: Any) -> dict[str, Any]:
     } | entries  # fmt: skip
 
 
-def seal(body: bytes) -> bytes:
+def add_digest(body: bytes) -> bytes:
     """Return ``body`` with its right digest, as a stranger would write it."""
     return body + b"sha256:" + hashlib.sha256(body).hexdigest().encode()
 
@@ -56,7 +56,7 @@ def test_load_checkpoint_refuses_code(tmp_path) -> None:
     torch.save({"version": 3, "model": Exploit(owned)}, packed)
     harmless = (b"", b"PK\x03\x04 cut", b"\x00" * 4096)
     for body in (packed.getvalue(), pickle.dumps(Exploit(owned)), *harmless):
-        for file in (body, seal(body)):
+        for file in (body, add_digest(body)):
             path.write_bytes(file)
             with pytest.raises(CheckpointError, match=r"not written by.*use another one"):
                 load_checkpoint(path)
@@ -95,7 +95,7 @@ def test_load_checkpoint_takes_no_more_memory_than_the_file_has_bytes(tmp_path) 
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", b"\x00" * 5_000_000)
-    path.write_bytes(seal(packed.getvalue()))
+    path.write_bytes(add_digest(packed.getvalue()))
     assert "not written by" in refused(lambda: load_checkpoint(path), CheckpointError)
 
 

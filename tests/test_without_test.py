@@ -66,7 +66,7 @@ def data_folders(folder: Path) -> list[str]:
     return [f"data_dir={folder}", f"cache_dir={folder}/cache"]
 
 
-def train_run(folder: Path, data: Sequence[str], *overrides: str) -> RunFolder:
+def train_in_sweep(folder: Path, data: Sequence[str], *overrides: str) -> RunFolder:
     """Train on ``data``, as a run of a sweep does."""
     folder.mkdir(parents=True)
     config = compose(*data, *NETWORK, *overrides)
@@ -93,7 +93,7 @@ def test_letor_files_have_the_splits_whose_files_exist(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_run_without_test_is_measured_on_vali(shop_lists, tmp_path, capsys, caplog) -> None:
     with caplog.at_level("INFO"):
-        run_folder = train_run(tmp_path / "run", shop_lists)
+        run_folder = train_in_sweep(tmp_path / "run", shop_lists)
     printed = capsys.readouterr().out
     assert "letor has no test split: vali alone is measured" in caplog.text
     assert "no test split: these values are of vali" in printed
@@ -124,7 +124,7 @@ def test_run_without_test_is_measured_on_vali(shop_lists, tmp_path, capsys, capl
 def test_resume_notices_a_missing_test_split(tmp_path) -> None:
     write_lists(tmp_path / "shop", "train", "vali", "test")
     data = ["dataset=letor", "dataset.folder=shop", *data_folders(tmp_path)]
-    run_folder = train_run(tmp_path / "run", data)
+    run_folder = train_in_sweep(tmp_path / "run", data)
     (tmp_path / "shop" / "test.txt").unlink()
     resumed = compose(*data, *NETWORK, f"resume={run_folder.folder}")
     message = refused(lambda: run(resumed, run_folder.folder, {}), DataError)
@@ -134,8 +134,8 @@ def test_resume_notices_a_missing_test_split(tmp_path) -> None:
 @pytest.mark.slow
 def test_compare_and_ensemble_work_on_vali(shop_lists, tmp_path) -> None:
     for seed in (1, 2):
-        train_run(tmp_path / "out" / f"a{seed}", shop_lists, f"seed={seed}")
-        train_run(tmp_path / "out" / f"b{seed}", shop_lists, f"seed={seed}", "loss=rmse")
+        train_in_sweep(tmp_path / "out" / f"a{seed}", shop_lists, f"seed={seed}")
+        train_in_sweep(tmp_path / "out" / f"b{seed}", shop_lists, f"seed={seed}", "loss=rmse")
     arguments = [str(tmp_path / "out"), f"cache_dir={tmp_path}/cache", "samples=500"]
     text = compare(comparison_of(arguments))
     assert "ndcg@5 on letor, vali: 10 queries" in text
@@ -157,7 +157,7 @@ def test_compare_and_ensemble_work_on_vali(shop_lists, tmp_path) -> None:
 
     write_lists(tmp_path / "full", "train", "vali", "test")
     full = [*shop_lists[:1], "dataset.folder=full", *shop_lists[2:]]
-    tested = train_run(tmp_path / "tested", full)
+    tested = train_in_sweep(tmp_path / "tested", full)
     assert "is measured on test" in refused(
         lambda: compare(comparison_of([str(tmp_path / "out"), str(tested.folder)])), ConfigError
     )
@@ -253,7 +253,7 @@ def test_table_files_need_no_test(source, lists, tmp_path) -> None:
     make_items(30, 0).to_csv(tmp_path / "a.csv", index=False)
     make_items(10, 1).to_csv(tmp_path / "b.csv", index=False)
     table = ["dataset=table", "dataset.query=query", "dataset.label=grade", *data_folders(tmp_path)]
-    run_folder = train_run(tmp_path / "run", [*table, *source])
+    run_folder = train_in_sweep(tmp_path / "run", [*table, *source])
     data = json.loads((run_folder.folder / "results.json").read_text())["data"]
     assert {split: entry["lists"] for split, entry in data.items()} == dict(
         zip(("train", "vali"), lists, strict=True)

@@ -117,7 +117,7 @@ def make_ensemble(
     check_combinable(runs)
     members = load_members(runs, pick_device(device), trust)
     first = members[0]
-    config = first.scorer.checkpoint_config(
+    config = first.scorer.run_config(
         ["dataset", "metrics"], data_dir=data_dir, cache_dir=cache_dir, trust=trust
     )
     metrics = make_metrics(config)

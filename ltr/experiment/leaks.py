@@ -1,5 +1,7 @@
-"""Warn of what makes a result look better than it is: the same queries in two splits, and a feature
-that holds the position at which an item was shown. Warn of features without a value, too.
+"""Warn of what makes a result look better than it is, and of features without a value.
+
+Results look better than they are if two splits have the same queries, or if a feature holds the
+position at which an item was shown.
 """
 
 import logging
@@ -93,7 +95,7 @@ def warn_of_empty_features(train: Lists) -> None:
     empty = np.flatnonzero(np.isnan(train.features).all(0))
     if len(empty):
         names = () if train.columns is None else train.columns.names
-        shown = [names[i] if names else f"feature {i + 1}" for i in empty[:12]]
+        shown = [names[column] if names else f"feature {column + 1}" for column in empty[:12]]
         log.warning(
             "no value in any row of train: %s: leave it out; a separator at the end of each row of "
             "a file makes such a column", ", ".join(shown),

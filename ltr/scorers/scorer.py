@@ -107,8 +107,13 @@ class Scorer:
         data = self.open(lists) if isinstance(lists, Lists) else lists
         return predict(self.model, data, items=items, precision=self.precision)
 
-    def checkpoint_config(
-        self, parts: Sequence[str], *, data_dir: str | None, cache_dir: str, trust: Sequence[str]
+    def run_config(
+        self,
+        parts: Sequence[str],
+        *,
+        data_dir: str | None,
+        cache_dir: str,
+        trust: Sequence[str] | str,
     ) -> DictConfig:
         """Return the config of the scorer's run, checked so that ``parts`` can be built from it.
 
@@ -125,8 +130,8 @@ class Scorer:
         return trusted(self.config | folders, parts, trust)
 
     def own_config(self, cfg: DictConfig, parts: Sequence[str]) -> DictConfig:
-        """Return ``checkpoint_config`` with the folders and modules of a command's config."""
-        return self.checkpoint_config(
+        """Return ``run_config`` with ``data_dir``, ``cache_dir`` and ``trust`` of ``cfg``."""
+        return self.run_config(
             parts, data_dir=cfg.data_dir, cache_dir=cfg.cache_dir, trust=cfg.trust
         )
 
