@@ -46,9 +46,9 @@ from ltr.experiment.run_folder import (
 from ltr.experiment.sweep import (
     SweepSummary,
     check_folder,
+    format_summary,
     offer_gpus,
     read_runs,
-    table_of,
     take_gpu,
 )
 from ltr.scorers.trust import _READ, config_of
@@ -87,11 +87,11 @@ def test_run_folder_of_a_run_without_test_holds_values_of_vali(tmp_path) -> None
     assert run.values("ndcg@5")[1].tolist() == [0.25, 1.0, 1e-5]
     assert len(run.scores) == 12
     write_run(tmp_path / "b", "seed=2", split="vali")
-    table = table_of(read_runs(tmp_path), test=True)
+    table = format_summary(read_runs(tmp_path), test=True)
     assert "test ndcg@5" not in table
     assert "2 of 2 runs have no test split" in table
     write_run(tmp_path / "c", "seed=3")
-    assert "2 of 3 runs have no test split" in table_of(read_runs(tmp_path), test=True)
+    assert "2 of 3 runs have no test split" in format_summary(read_runs(tmp_path), test=True)
     name = QUERIES["vali"]
     (tmp_path / "a" / name).write_text("qid,ndcg@5\n1,1.0\n")
     assert f"{name} is damaged" in str(RunFolder(tmp_path / "a").damage())
@@ -218,7 +218,7 @@ def test_results_hold_null_for_nan(tmp_path) -> None:
         read = RunFolder(folder)
         assert read.damage() is None
         assert read.results["vali"] == {"ndcg@5": 0.5, "map": pytest.approx(math.nan, nan_ok=True)}
-    means = table_of(read_runs(tmp_path)).partition("mean ±")[2]
+    means = format_summary(read_runs(tmp_path)).partition("mean ±")[2]
     assert "vali ndcg@5" in means
     assert "map" not in means
 

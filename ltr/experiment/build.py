@@ -215,8 +215,9 @@ def with_facts(cfg: DictConfig, facts: Facts) -> tuple[DictConfig, tuple[str, ..
 
 
 def suggest_batch_size(lists: int, steps: int) -> int:
-    """Return the suggested number of lists in a training step: the largest up to 64 with which an
-    epoch has at least ``steps`` steps.
+    """Return the suggested number of lists in a training step.
+
+    It is the largest up to 64 with which an epoch has at least ``steps`` steps.
 
     >>> [suggest_batch_size(lists, 8) for lists in (5, 30, 63, 200, 471, 20_000)]
     [1, 4, 8, 28, 64, 64]

@@ -95,9 +95,11 @@ def check_metrics(
 def check_loss(
     loss: Callable[..., torch.Tensor], train: Lists, list_size: int | None = None
 ) -> None:
-    """Check that ``loss`` can learn from the labels of ``train``: the list with the largest label
-    is tried, with its ``list_size`` items of the largest labels. ``ConfigError``: no item is
-    relevant for the loss, its value or gradient is not finite, or a table of gains lacks a label.
+    """Check that ``loss`` can learn from the labels of ``train``.
+
+    The list with the largest label is tried, with its ``list_size`` items of the largest labels.
+    ``ConfigError``: no item is relevant for the loss, its value or gradient is not finite, or a
+    table of gains lacks a label.
     """
     labels, largest_item = _top(train)
     for gains in _gain_tables(getattr(loss, "keywords", {})):
@@ -162,8 +164,9 @@ def _knob(loss: Any, name: str) -> float | None:
 
 
 def _top(lists: Lists) -> tuple[torch.Tensor, str]:
-    """Return the labels of the list with the largest label, descending, ``[1, items]``, and a text
-    about the item with that label.
+    """Return the labels of the list with the largest label, and a text about that item.
+
+    The labels are descending, ``[1, items]``.
     """
     item = int(lists.labels.argmax())
     index = int(np.searchsorted(lists.offsets, item, side="right")) - 1

@@ -43,8 +43,9 @@ def identity(experiment: Experiment) -> str:
 
 
 def config_identity(config: Mapping[str, Any], dataset: Dataset) -> str:
-    """Return the ``identity`` of a run that is not built; ``config`` is resolved, with the facts of
-    the training lists.
+    """Return the ``identity`` of a run that is not built.
+
+    ``config`` is resolved, with the facts of the training lists.
     """
     digests = {split: dataset.split(split).digest for split in splits_of(dataset)}
     return _hash(settings_of(config) | {"data": digests})
@@ -88,8 +89,9 @@ def tree_library(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def user_code(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return a digest for each ``_target_`` and metric outside ``ltr`` and ``torch``: of the source
-    file that defines it, and of all modules of the user that this file imports.
+    """Return a digest for each ``_target_`` and metric outside ``ltr`` and ``torch``.
+
+    It is of the source file that defines it, and of all modules of the user that this file imports.
     """
     computing = without(config, Kind.PLACE)
     nodes = [node for node in iter_nested(computing) if isinstance(node, Mapping)]
@@ -113,8 +115,9 @@ def _sources(target: str) -> list[Path]:
 
 
 def _module_files(name: str) -> list[Path]:
-    """Return the file of the module in the dotted ``name``, such as ``my_losses.margin_loss``, or
-    all files in its folder if it belongs to a package.
+    """Return the file of the module in the dotted ``name``, such as ``my_losses.margin_loss``.
+
+    If it belongs to a package, return all files in its folder.
     """
     first, *inner_names = name.split(".")
     spec = None

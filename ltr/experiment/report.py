@@ -44,8 +44,9 @@ class Report:
 
     @property
     def tracked(self) -> dict[str, float]:
-        """``figures`` for a tracker, with those of vali named ``selected_vali_...``; without
-        ``selected_`` they would have the names of the metrics of single epochs.
+        """``figures`` for a tracker, with those of vali named ``selected_vali_...``.
+
+        Without ``selected_`` they would have the names of the metrics of single epochs.
         """
         names = {name: f"selected_{name}" for name in self.figures if name.startswith("vali_")}
         return {names.get(name, name): value for name, value in self.figures.items()}

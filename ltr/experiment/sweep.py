@@ -115,7 +115,7 @@ class SweepSummary(Callback):
         rows = [] if self._quiet else read_runs(folder, self._jobs)
         if not rows:
             return
-        print(table_of(rows, test=flag(config, "show_test")))
+        print(format_summary(rows, test=flag(config, "show_test")))
         try:
             write_csv(folder / "summary.csv", rows)
         except OutputError as error:
@@ -218,7 +218,7 @@ def _outcome(run: RunFolder) -> dict[str, Any]:
     }
 
 
-def table_of(rows: list[dict[str, Any]], *, test: bool = False) -> str:
+def format_summary(rows: list[dict[str, Any]], *, test: bool = False) -> str:
     """Return the text about a sweep.
 
     It has a line per run, then means over seeds and folds, then the convention.
@@ -239,7 +239,7 @@ def table_of(rows: list[dict[str, Any]], *, test: bool = False) -> str:
     sections = [tabulate(shown, floatfmt=".4f", **_TABLE_STYLE)]
     done = frame[frame["status"] == "done"].dropna(axis=1)
     if len(done) > 1 and any(name in keys(Kind.REPEAT) for name in varied):
-        sections.append(_table_of_means(done, varied))
+        sections.append(_format_means(done, varied))
     conventions = sorted({str(row["convention"]) for row in rows if "convention" in row})
     if conventions:
         sections.append("; ".join(conventions))
@@ -249,7 +249,7 @@ def table_of(rows: list[dict[str, Any]], *, test: bool = False) -> str:
     return "\n\n".join(sections)
 
 
-def _table_of_means(done: "pd.DataFrame", varied: Sequence[str]) -> str:
+def _format_means(done: "pd.DataFrame", varied: Sequence[str]) -> str:
     """Return means and standard deviations over seeds and folds.
 
     ``done`` has a row for each finished run, ``varied`` are its columns of settings.

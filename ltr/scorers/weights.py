@@ -92,8 +92,7 @@ def fixed_weights(
 def tuned_weights(
     members: Sequence[SplitHalfScores], measure: Measure, lengths: Ints | None = None
 ) -> WeightedEnsemble:
-    r"""Tune weights on the validation lists, shrunken to equal weights by their split-half
-    reliability.
+    r"""Tune weights on the validation lists, and shrink them by their split-half reliability.
 
     On each half of five random splits, members are selected greedily with replacement, each with
     the epoch that this half chooses. Ten members are selected, one after the other: each time the
@@ -107,7 +106,7 @@ def tuned_weights(
 
     over splits and members is the reliability of :math:`d` from one half, as in a split-half test,
     and :math:`2 \rho / (1 + \rho)` that of :math:`d` from both. The weights are equal ones plus the
-    mean of :math:`d` times this reliability.
+    mean of :math:`d` times this reliability, which shrinks them to equal ones.
 
     For the crossfit, each half of every split tunes weights in the same way by itself, from its own
     halves. They are measured on the other half, whose labels had no part in them. If the weights
