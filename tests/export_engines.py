@@ -101,7 +101,10 @@ def engine_scores(
 def parity_in_engine(cfg: DictConfig, jar: str | None = None) -> dict[str, Any]:
     """The parity of the engine's scores, by the files of a finished export, with the model's."""
     scorer = load_model(cfg.checkpoint, trust=cfg.trust)
-    _, lists = scorer.read(scorer.own_config(cfg, ["dataset"]).dataset, cfg.split)
+    config = scorer.run_config(
+        ["dataset"], data_dir=cfg.data_dir, cache_dir=cfg.cache_dir, trust=cfg.trust
+    )
+    _, lists = scorer.read(config.dataset, cfg.split)
     files = {path.name: path.read_text() for path in Path(cfg.output).iterdir()}
     found = engine_scores(cfg.to, files, np.asarray(lists.features), jar)
     notes = json.loads(files["manifest.json"])["notes"]

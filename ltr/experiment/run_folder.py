@@ -270,7 +270,7 @@ class RunFolder:
             results["convention"] = Entries(missing, results["convention"])
         if "data" in results:
             data = results["data"].items()
-            results["data"] = {split: Entries(missing, part) for split, part in data}
+            results["data"] = {split: Entries(missing, entry) for split, entry in data}
         for split in results.keys() & _MEANS:
             means = results[split].items()
             numbers = {name: math.nan if mean is None else mean for name, mean in means}

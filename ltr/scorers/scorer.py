@@ -129,12 +129,6 @@ class Scorer:
         folders = {"data_dir": data_dir or self.config["data_dir"], "cache_dir": cache_dir}
         return trusted(self.config | folders, parts, trust)
 
-    def own_config(self, cfg: DictConfig, parts: Sequence[str]) -> DictConfig:
-        """Return ``run_config`` with ``data_dir``, ``cache_dir`` and ``trust`` of ``cfg``."""
-        return self.run_config(
-            parts, data_dir=cfg.data_dir, cache_dir=cfg.cache_dir, trust=cfg.trust
-        )
-
     def read(self, node: DictConfig, split: str) -> tuple[Dataset, Lists]:
         """Open the data set of a ``dataset`` node; return it, and its ``split`` for this model.
 
