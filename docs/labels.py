@@ -19,7 +19,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.data_checks import check_loss, check_metrics
+from ltr.experiment.data_checks import check_loss_learns, check_metrics
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
 from ltr.metrics.spec import METRICS
@@ -111,7 +111,7 @@ def of_loss(name: str, labels: np.ndarray, **knobs: str) -> str:
         values["levels"] = levels_for(largest)
     loss = partial(import_function(config.target), **values)
     try:
-        check_loss(loss, _lists(labels))
+        check_loss_learns(loss, _lists(labels))
     except ConfigError:
         return NO
     return TOP if loss_drowns(loss, largest) else YES

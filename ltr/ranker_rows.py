@@ -14,13 +14,13 @@ from sklearn.utils.validation import check_array, column_or_1d
 from sklearn.utils.validation import validate_data as validated
 
 from ltr.data.assemble import assemble
-from ltr.data.letor import Rules
+from ltr.data.letor import ParseOptions
 from ltr.data.lists import Columns, Lists, split_queries
 from ltr.data.rounding import inexact_columns, rounding_remarks, to_float32
-from ltr.data.table_sources import Source, check_columns, framed
+from ltr.data.table_sources import Source, as_frame, check_column_names
 from ltr.data.tables import (
     NAME_IT,
-    Roles,
+    ColumnRoles,
     find_columns,
     same_texts,
     table_blocks,
@@ -69,7 +69,7 @@ def lists_of_rows(
     arguments = {"qid": qid, "group": group, "y": y, "sample_weight": weights, "position": position}
     _refuse_levels(arguments)
     if named := isinstance(frame, pd.DataFrame):
-        check_columns({}, [str(name) for name in frame], "X")
+        check_column_names({}, [str(name) for name in frame], "X")
         if QID in frame:
             if qid is not None:
                 raise DataError("qid= and a column qid of X: give one of them")
@@ -130,7 +130,7 @@ def lists_of_rows(
         table = table.iloc[order].drop(columns=_POSITION)  # not a feature
     coded = [name for name in names if isinstance(table[name].dtype, pd.CategoricalDtype)]
     source = Source(table)
-    roles = Roles(
+    roles = ColumnRoles(
         query=QID,
         label=_LABEL if _LABEL in cells else None,
         categories=tuple(dict.fromkeys([*coded, *categories])),
@@ -145,7 +145,7 @@ def lists_of_rows(
         keep = of_train(qids) if of_train and len(qids) > 1 else None
         feature_columns = find_columns(source, roles, keep)
     blocks = table_blocks(
-        source, roles, feature_columns, rules=Rules(labels="real", labelled=_LABEL in cells)
+        source, roles, feature_columns, rules=ParseOptions(labels="real", labelled=_LABEL in cells)
     )
     lists = assemble(blocks, columns=feature_columns if named else None)
     if order is not None:
@@ -241,8 +241,8 @@ def _pandas(values: Any) -> Any:
     if isinstance(native, nw.LazyFrame):
         native = native.collect()
     if isinstance(native, nw.Series):
-        return framed(native.to_frame().to_arrow()).iloc[:, 0]
-    return framed(native.to_arrow())
+        return as_frame(native.to_frame().to_arrow()).iloc[:, 0]
+    return as_frame(native.to_arrow())
 
 
 def in_rows(values: NDArray[Any], lists: Lists) -> NDArray[Any]:

@@ -8,11 +8,11 @@ from conftest import compose
 from runs import run
 
 from ltr.data.assemble import assemble
-from ltr.data.letor import Rules
+from ltr.data.letor import ParseOptions
 from ltr.data.lists import Columns, Lists
 from ltr.data.memory import MemoryLists
-from ltr.data.table_sources import Source, framed
-from ltr.data.tables import Roles, find_columns, table_blocks
+from ltr.data.table_sources import Source, as_frame
+from ltr.data.tables import ColumnRoles, find_columns, table_blocks
 
 COLUMNS = Columns(
     names=("price", "brand", "stars", "shop"),
@@ -65,9 +65,9 @@ def train_mixed(folder: Path, data: MemoryLists, *overrides: str) -> dict[str, f
     return run(compose("dataset=memory", *overrides), folder, {}, data)
 
 
-def lists_of(table: pa.Table, roles: Roles, *, columns=None, labelled=True) -> Lists:
+def lists_of(table: pa.Table, roles: ColumnRoles, *, columns=None, labelled=True) -> Lists:
     """The lists of a table, with these names and categories, or those that are found in it."""
-    source = Source(framed(table))
+    source = Source(as_frame(table))
     columns = columns or find_columns(source, roles)
-    rules = Rules(labelled=labelled)
+    rules = ParseOptions(labelled=labelled)
     return assemble(table_blocks(source, roles, columns, rules=rules), columns=columns)

@@ -15,7 +15,7 @@ from planted_faults import FAULTS
 from torch import Tensor, nn
 
 from ltr.checks.command import check_loss, check_metric, check_model
-from ltr.checks.loss_properties import GOES_TO, LOSS_PROPERTIES, METRIC_PROPERTIES
+from ltr.checks.loss_properties import LOSS_PROPERTIES, METRIC_PROPERTIES, SHARP_LIMIT_OF
 from ltr.checks.model_properties import MODEL_PROPERTIES, ModelSubject
 from ltr.checks.subject import DOES_NOT_APPLY, FAILS, HOLDS, Subject, Verdict, judge
 from ltr.console.cli import call_command
@@ -45,7 +45,7 @@ def expect_caught(verdict: Verdict, seen: str) -> None:
 def test_loss_properties_catch_a_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fault = FAULTS[name]
     prop = LOSS[fault.caught_by]
-    metric = GOES_TO.get(fault.right.__name__)
+    metric = SHARP_LIMIT_OF.get(fault.right.__name__)
     verdict = judge(prop, Subject(fault.right, metric=metric))
     assert verdict.outcome == HOLDS, verdict.seen
     for target, value in fault.puts.items():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ltr.data import letor
 from ltr.data.assemble import assemble
 from ltr.data.files import LetorFiles
-from ltr.data.letor import Malformed, Parser, Rules, item_ids, read_blocks, read_letor
+from ltr.data.letor import Malformed, ParseOptions, Parser, item_ids, read_blocks, read_letor
 from ltr.errors import ConfigError
 from ltr.kernels import letor as letor_kernel
 
@@ -59,24 +59,24 @@ def test_read_letor_refuses_malformed_rows(tmp_path, line, shown, expected) -> N
 
 def test_rules_limit_widths_and_labels(tmp_path) -> None:
     path = write(tmp_path, "0 qid:1 1:1\n\n# comment\n0 qid:1 4:1\n5 qid:1 2:1")
-    assert read_letor(path, Rules(width=4)).width == 4
+    assert read_letor(path, ParseOptions(width=4)).width == 4
     for knobs, expected in (
         ({"width": 3}, "4: '4:1'; expected index:value, an index from 1 to 3 (dataset.width)"),
         ({"max_grade": 4}, "5: label '5'; expected a grade, a whole number from 0 to 4 (or set"),
         ({"labels": "real", "max_grade": 4}, "5: label '5'; expected a number from 0 to 4"),
     ):
-        message = refused(lambda knobs=knobs: read_letor(path, Rules(**knobs)))
+        message = refused(lambda knobs=knobs: read_letor(path, ParseOptions(**knobs)))
         assert message.startswith(f"{path}:{expected}")
     for label in ("-0.5", "inf", "1e39"):
         path = write(tmp_path, f"{label} qid:1 1:1")
-        message = refused(lambda path=path: read_letor(path, Rules(labels="real")))
+        message = refused(lambda path=path: read_letor(path, ParseOptions(labels="real")))
         assert f"1: label '{label}'" in message
     for knobs, expected in (
         ({"labels": "grades"}, "dataset.labels=grades is not known: choose one of grade, real"),
         ({"width": 0}, "dataset.width=0 is out of range"),
         ({"max_grade": 0}, "dataset.max_grade=0 is out of range"),
     ):
-        assert expected in refused(lambda knobs=knobs: Rules(**knobs), ConfigError)
+        assert expected in refused(lambda knobs=knobs: ParseOptions(**knobs), ConfigError)
     grades = read_letor(write(tmp_path, "5000 qid:1 1:1\n16777216 qid:1 1:1")).labels
     assert grades.tolist() == [5000, 2**24]
 
@@ -115,7 +115,7 @@ def test_read_letor_reads_every_allowed_notation(tmp_path) -> None:
         b"0 qid:2 2:1E+2#touching\n"
         b"-0 qid:3 2:-0.0 1:1e-46",
     )
-    lists = read_letor(path, Rules(width=4))
+    lists = read_letor(path, ParseOptions(width=4))
     assert lists.qids.tolist() == ["café:1", "2", "3"]
     assert lists.offsets.tolist() == [0, 2, 3, 4]
     assert lists.labels.tolist() == [2, 1, 0, 0]
@@ -137,7 +137,7 @@ def test_item_ids_reads_the_comments(tmp_path, monkeypatch) -> None:
     for chunk in (1, 1 << 20):
         monkeypatch.setattr(letor, "CHUNK_BYTES", chunk)
         texts = list[bytes]()
-        list(read_blocks(path, Rules(), texts.append))
+        list(read_blocks(path, ParseOptions(), texts.append))
         ids = [item_id for text in texts for item_id in item_ids(text)]
         assert ids == ["GX-1", "my id: 7", "", "#2", "\u3000x\xa0", "a\xa0b"]
 
@@ -157,8 +157,8 @@ def test_read_letor_skips_a_byte_order_mark_at_the_beginning(tmp_path, monkeypat
 
 def test_read_letor_reads_real_labels_and_rows_without_label(tmp_path) -> None:
     path = write(tmp_path, "? qid:1 1:1\n qid:1 1:2\nqid:2 1:3 # new\n-3 qid:2 1:4\n")
-    real = Rules(labels="real")
-    lists = read_letor(path, Rules(labels="real", labelled=False))
+    real = ParseOptions(labels="real")
+    lists = read_letor(path, ParseOptions(labels="real", labelled=False))
     assert lists.labels.tolist() == [0, 0, 0, 0], "whatever stands there is not read"
     assert lists.features[:, 0].tolist() == [1, 2, 3, 4]
     assert lists.qids.tolist() == ["1", "2"]
@@ -198,7 +198,7 @@ def test_read_blocks_needs_memory_for_a_few_chunks_only(tmp_path, monkeypatch) -
     for rows in (500, 2500):
         path = write(tmp_path, "".join(row.format(i // 50) for i in range(rows)))
         tracemalloc.start()
-        lists = assemble(read_blocks(path, Rules()), tmp_path / "features.npy")
+        lists = assemble(read_blocks(path, ParseOptions()), tmp_path / "features.npy")
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert (lists.items, len(lists)) == (rows, rows // 50)
@@ -217,7 +217,7 @@ _ROW = re.compile(
 Row = tuple[float, str, dict[int, float]]
 
 
-def plain_rows(text: bytes, rules: Rules) -> list[Row] | int:
+def plain_rows(text: bytes, rules: ParseOptions) -> list[Row] | int:
     """Label, qid and values of each row, by regular expressions; or the first malformed line."""
     rows = []
     for number, line in enumerate(text.split(b"\n"), 1):
@@ -255,7 +255,14 @@ NUMBERS = st.one_of(
     ),
 )
 ENDS = st.sampled_from(["\n", "\r\n", " \n", " \r\n", "\t \n", " # docid = 1:2 qid:3\n", "#\r\n"])
-RULES = st.sampled_from([Rules(), Rules(width=5), Rules(labels="real"), Rules(labelled=False)])
+RULES = st.sampled_from(
+    [
+        ParseOptions(),
+        ParseOptions(width=5),
+        ParseOptions(labels="real"),
+        ParseOptions(labelled=False),
+    ]
+)
 
 
 @st.composite
@@ -290,7 +297,7 @@ def corrupted(draw) -> bytes:
     return bytes(text)
 
 
-def check_as_plain(text: bytes, rules: Rules) -> bool:
+def check_as_plain(text: bytes, rules: ParseOptions) -> bool:
     """Check that the kernel reads as the plain reader does; return whether the text is valid."""
     plain = plain_rows(text, rules)
     if isinstance(plain, int):
@@ -322,11 +329,11 @@ def test_parser_judges_short_tokens_as_the_plain_reader_does() -> None:
     accepted = 0
     for length in range(5):
         for token in map(bytes, itertools.product(b"07.eE+-", repeat=length)):
-            accepted += check_as_plain(b"0 qid:1 1:" + token + b" 8:1\n", Rules())
+            accepted += check_as_plain(b"0 qid:1 1:" + token + b" 8:1\n", ParseOptions())
             if length < 4:
-                check_as_plain(b"0 qid:1 " + token + b":1\n", Rules())
+                check_as_plain(b"0 qid:1 " + token + b":1\n", ParseOptions())
         for token in map(bytes, itertools.product(b"naN-", repeat=length)):
-            check_as_plain(b"0 qid:1 1:" + token + b" 8:1\n", Rules())
+            check_as_plain(b"0 qid:1 1:" + token + b" 8:1\n", ParseOptions())
     assert accepted > 200
 
 
@@ -337,12 +344,14 @@ def test_parser_reads_numbers_of_many_digits_to_the_last_bit_but_one() -> None:
         low = rng.uniform(1, 10) * 10.0**power
         tokens += [f"{low:.{rng.integers(30)}{form}}" for form in "fe"]
     rows = [f"0 qid:1 1:{token}\n" for token in [*tokens, "1e" + "9" * 30]]
-    chunk = Parser(Rules())("".join(rows).encode())
+    chunk = Parser(ParseOptions())("".join(rows).encode())
     assert (np.isnan(chunk.features).sum(), chunk.missing) == (1, 1)
     expected = np.array(tokens, np.float64).astype(np.float32)
     np.testing.assert_array_max_ulp(chunk.features[:-1, 0], expected, 1)
     short = [f"{rng.normal():.{digits}g}" for digits in range(1, 16) for _ in range(200)]
-    assert check_as_plain("".join(f"0 qid:1 1:{token}\n" for token in short).encode(), Rules())
+    assert check_as_plain(
+        "".join(f"0 qid:1 1:{token}\n" for token in short).encode(), ParseOptions()
+    )
 
 
 @pytest.mark.slow

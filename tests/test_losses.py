@@ -31,7 +31,7 @@ from torch import Tensor
 
 from ltr import losses
 from ltr.checks.list_losses import details, import_function, loss_config, loss_names
-from ltr.checks.loss_properties import GOES_TO, LOSS_PROPERTIES
+from ltr.checks.loss_properties import LOSS_PROPERTIES, SHARP_LIMIT_OF
 from ltr.checks.subject import DOES_NOT_APPLY, HOLDS, Subject, judge
 from ltr.data.lists import Lists
 from ltr.data.memory import MemoryLists
@@ -138,7 +138,7 @@ def test_labels_page_matches_losses_metrics_and_trees() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", variants())
 def test_loss_has_every_property(loss: partial[Tensor]) -> None:
-    subject = Subject(loss, metric=GOES_TO.get(loss.func.__name__))
+    subject = Subject(loss, metric=SHARP_LIMIT_OF.get(loss.func.__name__))
     wrong = []
     for prop in LOSS_PROPERTIES:
         verdict = judge(prop, subject)
@@ -179,7 +179,7 @@ def test_loss_treats_labels_and_teacher_as_constants(name: str) -> None:
     assert by_labels is None
 
 
-@pytest.mark.parametrize("name", sorted({*GOES_TO, "ranknet_loss", "lambdarank_loss"}))
+@pytest.mark.parametrize("name", sorted({*SHARP_LIMIT_OF, "ranknet_loss", "lambdarank_loss"}))
 def test_loss_without_relevant_items_has_no_gradient(name: str) -> None:
     scores, _, mask = ragged()
     for knobs in ({}, {"stochastic": True}) if name == "neural_ndcg_loss" else ({},):

@@ -145,7 +145,7 @@ def test_checkpoint_calls_no_metric_without_trust(
 
     cfg = compose(*tiny, *written.split(), "epochs=1")
     run(cfg, folder, {})
-    remedy = how_to_go_on(cfg, folder, is_sweep=False)
+    remedy = how_to_go_on(resolved(cfg), folder, is_sweep=False)
     assert remedy.endswith(f"resume={folder} 'trust=[my_metrics]'")
     name = json.loads((folder / "results.json").read_text())["select_on"]
     assert pd.read_csv(folder / "queries.csv")[name].isin([0.0, 1.0]).all()

@@ -25,7 +25,7 @@ from ltr.errors import ConfigError, DataError
 from ltr.inference.evaluate import evaluate_model, evaluate_scores
 from ltr.inference.predict import PredictOptions, predict_file, ranking, unseen
 from ltr.models import Linear
-from ltr.scorers.inputs import read_file, read_input, read_table_lists, set_threads
+from ltr.scorers.inputs import read_file, read_input, read_table_lists
 from ltr.scorers.scorer import Scorer
 
 TEXT = (
@@ -315,7 +315,7 @@ def test_predict_writes_ids_of_any_type_to_text(linear_run: Path, tmp_path: Path
     assert frame.lots.tolist() == ["['-1']", "[]"]
 
 
-def test_set_threads_accepts_one_and_refuses_zero() -> None:
-    set_threads(compose("checkpoint=x", "data=x", "threads=1", config="evaluate"))
+def test_options_refuse_zero_threads() -> None:
+    cfg = compose("checkpoint=x", "data=x", "threads=0", config="evaluate")
     with pytest.raises(ConfigError, match="threads=0: give a whole number >= 1"):
-        set_threads(compose("checkpoint=x", "data=x", "threads=0", config="evaluate"))
+        call_command(evaluate_model, cfg)

@@ -12,10 +12,10 @@ from made_columns import lists_of
 from ltr import Ranker
 from ltr.data.assemble import Block, assemble
 from ltr.data.files import _warn_once
-from ltr.data.letor import Rules, read_letor
+from ltr.data.letor import ParseOptions, read_letor
 from ltr.data.rounding import inexact_columns, inexact_values
 from ltr.data.table_files import TableFiles
-from ltr.data.tables import Roles
+from ltr.data.tables import ColumnRoles
 from ltr.ranker_rows import lists_of_rows
 
 AGE = np.arange(60) % 6
@@ -42,7 +42,7 @@ LOSSLESS = {
 def test_rounding_remarks_name_columns_that_lose_values(name) -> None:
     values, remaining = LOSSY[name]
     table = pa.table({"q": range(60), "exact": AGE, "lossy": values})
-    remarks = lists_of(table, Roles("q"), labelled=False).remarks
+    remarks = lists_of(table, ColumnRoles("q"), labelled=False).remarks
     assert f"lossy (6 different values become {remaining}):" in remarks["rounding"]
     assert "exact" not in remarks["rounding"]
     frame = table.to_pandas()
@@ -58,7 +58,7 @@ def test_rounding_remarks_do_not_name_lossless_columns(name) -> None:
     large = name in ("large, but apart", "constant", "missing")  # other blocks may have others
     assert large or not len(inexact_values(LOSSLESS[name]))
     table = pa.table({"q": range(60), "exact": LOSSLESS[name]})
-    assert lists_of(table, Roles("q"), labelled=False).remarks == {}
+    assert lists_of(table, ColumnRoles("q"), labelled=False).remarks == {}
 
 
 def test_rounding_remarks_do_not_name_random_numbers() -> None:
@@ -67,7 +67,7 @@ def test_rounding_remarks_do_not_name_random_numbers() -> None:
     assert inexact_columns(numbers[:, :1]) == {}
     for column in numbers.T:
         table = pa.table({"q": range(len(column)), "x": column})
-        assert lists_of(table, Roles("q"), labelled=False).remarks == {}
+        assert lists_of(table, ColumnRoles("q"), labelled=False).remarks == {}
 
 
 def test_assemble_counts_inexact_values_of_all_blocks() -> None:
@@ -110,7 +110,7 @@ def test_read_letor_names_columns_that_lose_values(tmp_path) -> None:
         assert f"feature 3 (6 different values become {remaining}):" in remark
     for name in ("few digits", "whole numbers up to 2^24", "large, but apart", "missing"):
         write_letor(path, LOSSLESS[name])
-        assert read_letor(path, Rules(width=3)).remarks == {}
+        assert read_letor(path, ParseOptions(width=3)).remarks == {}
 
 
 def test_table_files_warn_once_also_from_the_cache(tmp_path, caplog) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from made_columns import lists_of
 
-from ltr.data.tables import Roles
+from ltr.data.tables import ColumnRoles
 from ltr.inference.export.command import file_sha256, manifest_digest
 
 pytest.importorskip("fastapi")
@@ -162,13 +162,13 @@ def test_a_category_is_coded_as_a_table_is(tmp_path) -> None:
         "stock": list("aabbcc"), "q": [1] * 6, "y": [0] * 6,
     }  # fmt: skip
     coded = ("price", "age", "stock")
-    found = lists_of(pa.table(train), Roles(query="q", label="y", categories=coded)).columns
+    found = lists_of(pa.table(train), ColumnRoles(query="q", label="y", categories=coded)).columns
     assert found.categories["price"] == ("3", "2", "1")
     numbers = [3, 1.0, 2, 7.5, -0.0, 1e20, None]
     texts = ["red", "true", "1.0", "True", "blue", "", "1.50"]
     tried = {"price": pa.array(numbers, pa.float64()), "age": texts, "stock": texts, "q": [1] * 7}
     live = lists_of(
-        pa.table(tried), Roles(query="q", categories=coded), columns=found, labelled=False
+        pa.table(tried), ColumnRoles(query="q", categories=coded), columns=found, labelled=False
     )
     folder = write_model(tmp_path / "exported", categories=found.state()["categories"])
     sent = [

@@ -14,7 +14,7 @@ from conftest import compose
 from folders import finish
 from omegaconf import OmegaConf
 
-from ltr.analysis.report import Report, latex, markdown, terminal
+from ltr.analysis.report import ResultsPage, latex, markdown, terminal
 from ltr.experiment.run_folder import RunFolder, write_results
 from ltr.tables.report import MARK, build_blocks, build_facts, build_fold_report, count_unfinished
 from ltr.tables.results import Results, over_repeats
@@ -122,7 +122,7 @@ def test_build_blocks_shows_every_row_and_marks_the_best() -> None:
     assert [row[1].endswith(f" {MARK}") for row in table.rows] == [True, False, False, False]
     assert verdicts.head[4] == "minus bad"
     assert f"{MARK}: differs from bad, p < 0.05 after Holm" in table.note
-    report = Report("mine", "Mine", "make", (("data", "letor"),), (table, verdicts))
+    report = ResultsPage("mine", "Mine", "make", (("data", "letor"),), (table, verdicts))
     assert re.search(r"\*\*0\.\d{4} ± 0\.\d{4} †\*\*", markdown(report))
     assert re.search(r"\\textbf{0\.\d{4} \$\\pm\$ 0\.\d{4} \$\^\\dagger\$}", latex(report))
     assert "**" not in terminal(report)

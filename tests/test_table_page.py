@@ -15,7 +15,15 @@ import pytest
 from made_table import made
 from playwright.sync_api import sync_playwright
 
-from ltr.analysis.report import Block, Report, latex, latex_text, markdown, page, terminal
+from ltr.analysis.report import (
+    ReportBlock,
+    ResultsPage,
+    latex,
+    latex_text,
+    markdown,
+    page,
+    terminal,
+)
 from ltr.analysis.style import interval_plot
 from ltr.analysis.verdicts import WORDS
 
@@ -68,8 +76,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_page_fits_a_browser_and_sorts_by_a_click(tmp_path: Path) -> None:
     texts = ["+0.5 ± 0.1", "-0.2", "+12.5*", "gone", "+1,200", "-0.2", "+3 of 9", "", "<9e-3"]
     rows = [(f"System {i}", text, *["0.1 to 0.2"] * 6) for i, text in enumerate(texts, 4)]
-    block = Block("numbers", "all", ("", "map", *["interval"] * 6), tuple(rows))
-    report = Report(
+    block = ReportBlock("numbers", "all", ("", "map", *["interval"] * 6), tuple(rows))
+    report = ResultsPage(
         "wide", "Wide", "python x" * 40, (("data", "here"),), (block,),
         plot=interval_plot({"map": LINES}, "a"),
         details=[("Rows", pd.DataFrame({"c": ["x" * 300]}))],
@@ -149,9 +157,9 @@ def test_report_writes_every_number_in_full(table: Path) -> None:
 
 
 def test_renderers_escape_names() -> None:
-    block = Block(EVIL, EVIL, ("", EVIL), ((EVIL, EVIL),))
+    block = ReportBlock(EVIL, EVIL, ("", EVIL), ((EVIL, EVIL),))
     details = [(EVIL, pd.DataFrame({EVIL: [EVIL]}))]
-    evil = Report("evil", EVIL, EVIL, ((EVIL, EVIL),), (block,))
+    evil = ResultsPage("evil", EVIL, EVIL, ((EVIL, EVIL),), (block,))
     html = Checked(page(replace(evil, plot="eA==", details=details)))
     assert html.tags.count("script") == 1
     assert html.text.count(EVIL) == 12
@@ -174,7 +182,7 @@ def test_renderers_escape_names() -> None:
 
 
 def test_page_colours_every_verdict_and_interval_plot_repeats() -> None:
-    style = page(Report("plain", "Plain", "make", (), ()))
+    style = page(ResultsPage("plain", "Plain", "make", (), ()))
     for verdict in WORDS:
         assert len(re.findall(rf"--{verdict}: #[0-9a-f]{{6}};", style)) == 3  # light, dark, print
         assert f"td.{verdict}" in style
@@ -183,6 +191,6 @@ def test_page_colours_every_verdict_and_interval_plot_repeats() -> None:
 
 def test_page_shows_details_with_four_digits_and_nothing_for_nan() -> None:
     frame = pd.DataFrame({"seed": [1], "lr": [0.0000301], "map": [float("nan")]})
-    html = Checked(page(Report("plain", "Plain", "make", (), (), details=[("Runs", frame)])))
+    html = Checked(page(ResultsPage("plain", "Plain", "make", (), (), details=[("Runs", frame)])))
     assert "3.01e-05" in html.text
     assert "nan" not in html.text

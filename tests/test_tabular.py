@@ -11,8 +11,8 @@ from folders import refused
 from made_columns import lists_of
 
 from ltr.data.lists import Columns, Lists
-from ltr.data.table_sources import Source, framed
-from ltr.data.tables import Roles, unnamed_remarks
+from ltr.data.table_sources import Source, as_frame
+from ltr.data.tables import ColumnRoles, unnamed_remarks
 from ltr.errors import ConfigError, DataError
 
 DAY = dt.date(2026, 1, 2)
@@ -28,12 +28,12 @@ ROLES = {"query": "q", "label": "y", "weight": "w", "categories": ("c",), "id": 
 
 
 def read_lists(cells: dict[str, Any] | None = None, **roles: Any) -> Lists:
-    return lists_of(pa.table(CELLS | (cells or {})), Roles(**(ROLES | roles)))
+    return lists_of(pa.table(CELLS | (cells or {})), ColumnRoles(**(ROLES | roles)))
 
 
 def features_of(values: Any, columns: Columns | None = None) -> list[float]:
     cells = {"q": range(len(values)), "x": values}
-    roles = Roles("q", features=("x",))
+    roles = ColumnRoles("q", features=("x",))
     lists = lists_of(pa.table(cells), roles, columns=columns, labelled=False)
     return lists.features[:, 0].tolist()
 
@@ -72,14 +72,14 @@ def test_table_blocks_read_query_ids_of_every_type() -> None:
         (pa.array(["x", "y"]).dictionary_encode(), ["x", "y"]),
         ([b"\xff", b"a"], ["\\xff", "a"]),
     ):
-        lists = lists_of(pa.table({"q": values, "x": [1, 2]}), Roles("q"), labelled=False)
+        lists = lists_of(pa.table({"q": values, "x": [1, 2]}), ColumnRoles("q"), labelled=False)
         assert lists.qids.tolist() == expected
 
 
 def test_find_columns_lists_the_most_frequent_values_of_a_category_first() -> None:
     texts = ["d", "a", "b", "b", "c", "c", "", None]
     cells = {"q": range(8), "c": texts}
-    roles = Roles("q", categories=("c",), category_values=3)
+    roles = ColumnRoles("q", categories=("c",), category_values=3)
     lists = lists_of(pa.table(cells), roles, labelled=False)
     columns = lists.columns
     assert columns == Columns(("c",), {"c": ("b", "c", "a")})
@@ -128,12 +128,12 @@ def test_table_blocks_refuse_unreadable_cells_in_one_line() -> None:
 
 
 def test_table_blocks_refuse_a_table_without_rows_a_feature_or_unique_names() -> None:
-    roles = Roles(**ROLES)
+    roles = ColumnRoles(**ROLES)
     columns = Columns(("x", "price"), {})
     assert "'price'" in refused(lambda: lists_of(pa.table(CELLS), roles, columns=columns))
     assert "no rows" in refused(lambda: lists_of(pa.table(CELLS).slice(0, 0), roles))
     duplicate = pa.table([[1], [2]], names=["q", "q"])
-    assert "two columns" in refused(lambda: lists_of(duplicate, Roles("q"), labelled=False))
+    assert "two columns" in refused(lambda: lists_of(duplicate, ColumnRoles("q"), labelled=False))
 
 
 def test_roles_refuse_conflicts() -> None:
@@ -145,7 +145,7 @@ def test_roles_refuse_conflicts() -> None:
         ({"category_values": True}, "whole number"),
         ({"query": None}, "dataset.query"),
     ):
-        message = refused(lambda roles=roles: Roles.from_config(ROLES | roles), ConfigError)
+        message = refused(lambda roles=roles: ColumnRoles.from_config(ROLES | roles), ConfigError)
         assert expected in message
 
 
@@ -162,9 +162,9 @@ def test_find_columns_ignores_a_column_without_name_unless_it_has_a_role(name) -
     assert read_lists(rows).columns == read_lists().columns
     assert name in read_lists(rows, features=("x", name)).columns.names
     assert name in read_lists(rows, categories=("c", name)).columns.names
-    source = Source(framed(pa.table(CELLS | rows)))
-    remark = unnamed_remarks(source, Roles(**ROLES))["unnamed"]
+    source = Source(as_frame(pa.table(CELLS | rows)))
+    remark = unnamed_remarks(source, ColumnRoles(**ROLES))["unnamed"]
     assert remark.startswith("no name, so not a feature: column 7: ")
     for roles in ({"id": ("id", name)}, {"features": ("x",)}):
-        assert unnamed_remarks(source, Roles(**(ROLES | roles))) == {}
-    assert unnamed_remarks(Source(framed(pa.table(CELLS))), Roles(**ROLES)) == {}
+        assert unnamed_remarks(source, ColumnRoles(**(ROLES | roles))) == {}
+    assert unnamed_remarks(Source(as_frame(pa.table(CELLS))), ColumnRoles(**ROLES)) == {}

@@ -18,6 +18,7 @@ from ltr.console.cli import call_command
 from ltr.console.compose import user_error
 from ltr.console.configs import CONFIGS
 from ltr.console.folders import read_overrides, register_resolvers, run_folder
+from ltr.console.keys import resolved
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.experiment.resume import resumed_config
 from ltr.inference.evaluate import evaluate_model
@@ -139,7 +140,7 @@ def test_checkpoint_config_reads_no_environment_variable(run_copy, monkeypatch) 
 def test_config_to_keep_resolves_what_the_user_s_config_reads(monkeypatch) -> None:
     monkeypatch.setenv("TOP", "ndcg@3")
     cfg = compose("epochs=1", "select_on=${oc.env:TOP}", "+mine=${epochs}")
-    config = config_to_keep(cfg)
+    config = config_to_keep(OmegaConf.to_container(cfg), resolved(cfg))
     assert config["select_on"] == "ndcg@3"
     assert (config["epochs"], config["mine"], config["patience"]) == (1, "${epochs}", None)
     changed = trusted(config | {"epochs": 2}, [])

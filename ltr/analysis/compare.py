@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 
-from ltr.analysis.report import NOT_A_TEST, RENDERERS, Block, Report, terminal
+from ltr.analysis.report import NOT_A_TEST, RENDERERS, ReportBlock, ResultsPage, terminal
 from ltr.analysis.systems import QueryValues, arrange_runs, join_folds, system_values
 from ltr.analysis.values import SystemValues, align
 from ltr.analysis.verdicts import (
@@ -86,7 +86,7 @@ class CompareOptions:
 class Findings(NamedTuple):
     """The result of a comparison: a report, the interval of each system, all pairs, the split."""
 
-    report: Report
+    report: ResultsPage
     systems: Mapping[str, SystemInterval]
     pairs: Sequence[Comparison]
     split: str  # the split that the runs are measured on
@@ -171,7 +171,7 @@ def compare_runs(runs: Sequence[RunFolder], options: CompareOptions) -> Findings
     facts += [("scores", f"{name} of {', '.join(files)}") for name, files in score_files.items()]
     aligned = align(measured.values)
     queries = f"{aligned.queries:,} queries{_describe_folds(measured.folds)}"
-    report = Report(
+    report = ResultsPage(
         name="compare",
         title=f"{metric} on {measured.data}, {measured.split}: {queries}",
         command=f"{as_started('compare')} {shlex.join(options.arguments())}",
@@ -261,7 +261,7 @@ def _blocks(
     metric: str,
     alpha: float,
     crossfit: Mapping[str, float],
-) -> list[Block]:
+) -> list[ReportBlock]:
     """Return the table of the systems and, if there are pairs, the table of their differences.
 
     ``crossfit`` has the crossfit of each system that is measured on vali.
@@ -279,7 +279,7 @@ def _systems_block(
     metric: str,
     interval_head: str,
     crossfit: Mapping[str, float],
-) -> Block:
+) -> ReportBlock:
     head = ["", "seeds", metric, interval_head, "sd of seeds", "interval covers"]
     rows = [
         [
@@ -297,14 +297,14 @@ def _systems_block(
         for row in rows:
             row.append(_format_unless_nan(crossfit.get(row[0], math.nan)))
     best = [(name, metric) for name in significant_best(systems, pairs)]
-    return Block("Systems", "", head, rows, best)
+    return ReportBlock("Systems", "", head, rows, best)
 
 
 def _format_unless_nan(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.4f}"
 
 
-def _differences_block(pairs: Sequence[Comparison], interval_head: str) -> Block:
+def _differences_block(pairs: Sequence[Comparison], interval_head: str) -> ReportBlock:
     head = [
         "", "verdict", "against", "difference", interval_head, "p", "wins/ties/losses", "resolves",
     ]  # fmt: skip
@@ -321,7 +321,7 @@ def _differences_block(pairs: Sequence[Comparison], interval_head: str) -> Block
         ]
         for pair in pairs
     ]
-    return Block(
+    return ReportBlock(
         "Differences",
         "p has Holm's correction; wins/ties/losses count the queries on which the first is "
         "better, equal or worse; resolves is the true difference found in 80% of such tests",

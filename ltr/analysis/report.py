@@ -23,7 +23,7 @@ PUBLISHED = "published"  # marks numbers that are not ours: a column's head, or 
 
 
 @dataclass(frozen=True)
-class Block:
+class ReportBlock:
     """One table of a report; each row has as many texts as ``head``."""
 
     title: str
@@ -52,14 +52,14 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Report:
+class ResultsPage:
     """A report, which ``terminal``, ``markdown``, ``latex`` and ``page`` turn into text."""
 
     name: str  # name of its folder
     title: str
     command: str  # the command that makes it
     facts: Sequence[tuple[str, str]]  # (key, text) about the data and runs
-    blocks: Sequence[Block]
+    blocks: Sequence[ReportBlock]
     notes: Sequence[str] = ()  # printed below the blocks
     ours: str = "our runs"  # whose numbers these are; printed before the title of the page
     plot: str = ""  # plot of the intervals for the page, an SVG file in base64; empty: none
@@ -85,7 +85,7 @@ class Report:
         return [*report_files, *(f"{frame_name}.csv" for frame_name in frames)]
 
 
-def terminal(report: Report) -> str:
+def terminal(report: ResultsPage) -> str:
     """Return the report as plain text: facts, blocks and notes."""
     width = max(len(key) for key, _ in report.facts)
     facts = (f"{key:<{width}}  {value}" for key, value in report.facts)
@@ -101,7 +101,7 @@ def _wrap(texts: Iterable[str], indent: int) -> str:
     return "\n".join(textwrap.fill(text, 100, subsequent_indent=" " * indent) for text in texts)
 
 
-def markdown(report: Report) -> str:
+def markdown(report: ResultsPage) -> str:
     """Return the report in Markdown, for a page or a pull request."""
     facts = [f"- {_escape_markdown(key)}: {_escape_markdown(value)}" for key, value in report.facts]
     paragraphs = [
@@ -126,7 +126,7 @@ def _escape_markdown(text: str) -> str:
     return re.sub(r"([\\|<>*`\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", text)
 
 
-def latex(report: Report) -> str:
+def latex(report: ResultsPage) -> str:
     """Return the report in LaTeX, with a ``table`` environment for each block and its note.
 
     Other texts are in comments. The preamble needs ``\\usepackage{booktabs}``.
@@ -164,7 +164,7 @@ def latex_text(text: str) -> str:
     return re.sub(r"(?<![\w.-])-(?=\d)", "$-$", escaped)  # a minus is longer than a hyphen
 
 
-def page(report: Report) -> str:
+def page(report: ResultsPage) -> str:
     """Return one HTML page, which loads nothing from elsewhere and sorts a table by a click."""
     templates = Path(__file__).parent
     script = (templates / "page.js").read_text(encoding="utf-8")
@@ -197,4 +197,4 @@ def _format_cell(value: object) -> str:
     return "" if is_missing else text
 
 
-RENDERERS: dict[str, Callable[[Report], str]] = {".html": page, ".md": markdown, ".tex": latex}
+RENDERERS: dict[str, Callable[[ResultsPage], str]] = {".html": page, ".md": markdown, ".tex": latex}

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from tabulate import tabulate
 
 from ltr.checks.list_losses import import_function, loss_config
-from ltr.checks.loss_properties import GOES_TO, LOSS_PROPERTIES, METRIC_PROPERTIES
+from ltr.checks.loss_properties import LOSS_PROPERTIES, METRIC_PROPERTIES, SHARP_LIMIT_OF
 from ltr.checks.model_properties import MODEL_PROPERTIES, ModelSubject
 from ltr.checks.subject import DOES_NOT_APPLY, FAILS, HOLDS, Component, Property, Subject, judge
 from ltr.console.compose import run_config, values_of
@@ -83,7 +83,7 @@ def check_loss(options: CheckLossOptions) -> tuple[str, bool]:
         pass  # the properties below report it
     metric = options.metric
     if metric is None and function.__module__.startswith("ltr.losses."):
-        metric = GOES_TO.get(function.__name__)
+        metric = SHARP_LIMIT_OF.get(function.__name__)
     return _judge_all(LOSS_PROPERTIES, Subject(loss, metric, options.grades))
 
 

@@ -44,7 +44,7 @@ _DEGENERATE: dict[str, tuple[list[int], float, float]] = {
     "scores 1e-12 apart": ([0, 3, 1], 1e-12, 1e-12),
 }
 # our losses, and the metric that each becomes (negated) in its sharp limit
-GOES_TO = {
+SHARP_LIMIT_OF = {
     f"{name}_loss": name.split("_")[-1]
     for name in (
         *("approx_ndcg", "lap_ndcg", "neural_err", "neural_map", "neural_mrr", "neural_ndcg"),

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -21,7 +22,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.arguments import SEVERAL, as_hydra
-from ltr.console.compose import explain
+from ltr.console.compose import explain_error
 from ltr.console.configs import CONFIGS, composed_with, own_configs
 from ltr.console.folders import register_resolvers
 from ltr.console.options import parse_options
@@ -36,26 +37,29 @@ _GOES_ON = ("table", "search", "recommend")
 def run_command(name: str, function_path: str) -> None:
     """Run the command ``name`` with this process's arguments, and end it as ``ending`` describes.
 
-    ``place`` is its function, as ``module:function``. It takes the options of the command (or the
-    whole config) and returns a text to print, a bool, or both as a tuple. After False, the exit
-    status is 1.
+    ``function_path`` names its function, as ``module:function``. It takes the options of the
+    command (or the whole config) and returns a text to print, a bool, or both as a tuple. After
+    False, the exit status is 1.
     """
-
-    def work(cfg: DictConfig) -> Any:
-        module, _, function = function_path.partition(":")
-        result = call_command(getattr(import_module(module), function), cfg)
-        for output in result if isinstance(result, tuple) else (result,):
-            if isinstance(output, str):
-                print(output)
-        return result
-
     sys.path.append(str(Path.cwd()))  # the user's own modules
     goes_on = "stopped; the same command goes on from here" if name in _GOES_ON else ""
     with ending(goes_on), stoppable():
         check_torchrun(name, several=bool(SEVERAL & {*sys.argv[1:]}))
-        result = through_hydra(name, work, as_hydra(name, sys.argv[1:]))
-    if result is False or (isinstance(result, tuple) and False in result):
+        command = partial(_call_and_print, function_path)
+        outputs = through_hydra(name, command, as_hydra(name, sys.argv[1:]))
+    if outputs and False in outputs:
         sys.exit(1)
+
+
+def _call_and_print(function_path: str, config: Any) -> tuple[Any, ...]:
+    """Call the command with ``config``, print the texts that it returns, and return all it does."""
+    module, _, function = function_path.partition(":")
+    result = call_command(getattr(import_module(module), function), config)
+    outputs = result if isinstance(result, tuple) else (result,)
+    for output in outputs:
+        if isinstance(output, str):
+            print(output)
+    return outputs
 
 
 def call_command(command: Callable[[Any], Any], cfg: DictConfig) -> Any:
@@ -117,7 +121,7 @@ def through_hydra(
     except Stop as stop:
         raise stop.args[0] from None
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error)) from error
+        raise ConfigError(explain_error(error)) from error
     finally:
         sys.argv = argv
     return result

@@ -105,7 +105,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except _ERRORS as error:
-        raise ConfigError(explain(error)) from error
+        raise ConfigError(explain_error(error)) from error
 
 
 def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
@@ -149,7 +149,7 @@ def values_of(overrides: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def explain(error: BaseException) -> str:
+def explain_error(error: BaseException) -> str:
     """Describe an error from Hydra, or the error of this project that caused it, in one line.
 
     ``ConfigError``: a launcher was chosen that is not installed.

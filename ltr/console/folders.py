@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.configs import files_of, help_of
 from ltr.console.keys import Kind, keys
-from ltr.console.process import rank
+from ltr.console.process import torchrun_rank
 from ltr.errors import CheckpointError, ConfigError, DataError, as_started
 
 _LONGEST = 160  # letters of a name, without its hash
@@ -53,7 +53,7 @@ def run_folder(path: str) -> Path:
 
 def _hydra_subdir(resume: str | None) -> str | None:
     """Return the subfolder for Hydra's copy of the config; None in torchrun's other processes."""
-    return None if rank() > 0 else ".hydra" if resume is None else ".hydra/resumed"
+    return None if torchrun_rank() > 0 else ".hydra" if resume is None else ".hydra/resumed"
 
 
 @functools.cache
@@ -62,7 +62,7 @@ def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
     or a new one with time, choices and four random digits, for runs that start in the same second.
     """
     if resume is None:
-        if rank() > 0:  # the first process chooses the name, see ``train_job``
+        if torchrun_rank() > 0:  # the first process chooses the name, see ``train_job``
             return output_dir
         name = name.replace("-None-", "-")  # a group without a choice
         timestamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")

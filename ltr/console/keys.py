@@ -4,10 +4,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
-
-from ltr.errors import ConfigError
-from ltr.knobs import is_number
+from omegaconf import ListConfig, OmegaConf
 
 
 class Kind(Enum):
@@ -165,37 +162,10 @@ def stated(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in stated_config.items() if _LATER.get(key) != value}
 
 
-def resolved(cfg: DictConfig) -> dict[str, Any]:
-    """Return ``cfg`` as plain values, with its interpolations resolved."""
-    values: Any = OmegaConf.to_container(cfg, resolve=True)
+def resolved(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config or node as plain values, with its interpolations resolved."""
+    values: Any = OmegaConf.to_container(config, resolve=True)
     return dict(values)
-
-
-def whole(cfg: DictConfig, key: str, *, least: int) -> int:
-    """Return ``cfg[key]``; raise ``ConfigError`` unless it is a whole number >= ``least``."""
-    value = cfg[key]
-    if type(value) is not int or value < least:  # refuses True
-        raise ConfigError(f"{key}={value}: give a whole number >= {least}")
-    return value
-
-
-def number(cfg: DictConfig, key: str) -> float:
-    """Return ``cfg[key]`` as a float; raise ``ConfigError`` unless it is a finite number."""
-    if not is_number(cfg[key]):
-        raise ConfigError(f"{key}={cfg[key]}: give a number, such as 0.05")
-    return float(cfg[key])
-
-
-def flag(cfg: DictConfig, key: str) -> bool:
-    """Return ``cfg[key]``; raise ``ConfigError`` unless it is true or false."""
-    if not isinstance(value := cfg[key], bool):
-        raise ConfigError(f"{key}={value}: write true or false")
-    return value
-
-
-def text(cfg: DictConfig, key: str) -> str | None:
-    """Return ``cfg[key]`` as text, or None if it is null."""
-    return None if cfg[key] is None else str(cfg[key])
 
 
 def as_list(value: Any) -> list[str]:
@@ -203,15 +173,3 @@ def as_list(value: Any) -> list[str]:
     if isinstance(value, (list, tuple, ListConfig)):
         return list(map(str, value))
     return [] if value is None else [str(value)]
-
-
-def texts(cfg: DictConfig, key: str) -> tuple[str, ...]:
-    """Return the list ``cfg[key]`` as texts; empty if it is null or missing."""
-    return tuple(as_list(cfg.get(key)))
-
-
-def required(cfg: DictConfig, *keys: str) -> None:
-    """Raise ``ConfigError`` if any of ``keys`` is missing or null; the message names them all."""
-    missing = [key for key in keys if OmegaConf.is_missing(cfg, key) or cfg.get(key) is None]
-    if missing:
-        raise ConfigError(f"give {' '.join(f'{key}=...' for key in missing)}; see --help")

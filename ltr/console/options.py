@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.console.keys import as_list, required
+from ltr.console.keys import as_list
 from ltr.errors import ConfigError
 from ltr.knobs import is_number
 
@@ -44,19 +44,19 @@ def parse_options(options_type: type[Options], cfg: DictConfig) -> Options:
     """
     hints = get_type_hints(options_type)
     option_fields: tuple[Field[Any], ...] = fields(options_type)  # type: ignore[arg-type]
-    required(cfg, *_missing_keys(cfg, hints))
+    missing = [
+        name
+        for name, hint in hints.items()
+        if OmegaConf.is_missing(cfg, name) and NoneType not in get_args(hint)
+    ]
+    if missing:
+        raise ConfigError(f"give {' '.join(f'{name}=...' for name in missing)}; see --help")
     values = {
         option.name: _parse(option.name, cfg.get(option.name), hints[option.name], option)
         for option in option_fields
         if option.name in cfg or option.default is MISSING
     }
     return options_type(**values)
-
-
-def _missing_keys(cfg: DictConfig, hints: dict[str, Any]) -> list[str]:
-    """Return the keys that must be given and are not, except those that may be None."""
-    missing = [name for name in hints if OmegaConf.is_missing(cfg, name)]
-    return [name for name in missing if NoneType not in get_args(hints[name])]
 
 
 def _parse(name: str, value: Any, hint: Any, option: Field[Any]) -> Any:
@@ -86,6 +86,11 @@ def _require(name: str, value: Any) -> Any:
 
 
 def _parse_bool(name: str, value: Any, option: Field[Any]) -> bool:
+    return parse_flag(name, value)
+
+
+def parse_flag(name: str, value: Any) -> bool:
+    """Return ``value``; raise ``ConfigError`` unless the key ``name`` is true or false."""
     if not isinstance(value, bool):
         raise ConfigError(f"{name}={value}: write true or false")
     return value

@@ -27,7 +27,7 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1")) if _STARTED in os.environ else 1
 
 
-def rank() -> int:
+def torchrun_rank() -> int:
     """Return the number of this process among torchrun's, from 0; 0 without torchrun."""
     return int(os.environ.get("RANK", "0")) if _STARTED in os.environ else 0
 
@@ -60,7 +60,8 @@ def ending(stopped: str = "") -> Iterator[None]:
         if line is None:
             raise
         _close_stdout()
-        print(f"error: {f'rank {rank()}: ' if rank() else ''}{line}", file=sys.stderr)
+        prefix = f"rank {torchrun_rank()}: " if torchrun_rank() else ""
+        print(f"error: {prefix}{line}", file=sys.stderr)
         sys.exit(2)
     except (Interrupted, KeyboardInterrupt) as stop:
         kill_workers()

@@ -15,7 +15,14 @@ from tqdm import tqdm
 
 from ltr.data.assemble import Block, assemble
 from ltr.data.cache import StrPath, cached_lists, check_unchanged, file_digest
-from ltr.data.letor import CHUNK_BYTES, READER_VERSION, Rules, item_ids, read_blocks, text_chunks
+from ltr.data.letor import (
+    CHUNK_BYTES,
+    READER_VERSION,
+    ParseOptions,
+    item_ids,
+    read_blocks,
+    text_chunks,
+)
 from ltr.data.lists import SPLITS, Columns, Lists, check_split, split_queries
 from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError, DataError
@@ -46,7 +53,7 @@ class SplitFiles:
         name: str,
         data_dir: StrPath,
         cache_dir: StrPath,
-        rules: Rules,
+        rules: ParseOptions,
         paths: Mapping[str, str],
         cut: Sequence[str],
         fractions: Sequence[float],
@@ -188,8 +195,8 @@ class LetorFiles(SplitFiles):
             fold: the number of the fold, from 1; None: the files are in ``folder`` itself.
             folds: the number of folds of the set; 0: it has none, or the number is unknown.
             width: number of features; None: the largest feature index in ``train``, for all splits.
-            labels: ``"grade"`` (whole numbers) or ``"real"``; see ``ltr.data.letor.Rules``.
-            max_grade: the largest label allowed; see ``ltr.data.letor.Rules``.
+            labels: ``"grade"`` (whole numbers) or ``"real"``; see ``ltr.data.letor.ParseOptions``.
+            max_grade: the largest label allowed; see ``ltr.data.letor.ParseOptions``.
             regroup: accept a query whose rows are not next to each other, and put them together.
             vali_share: part of the queries of ``train.txt`` for validation if there is no
                 ``vali.txt``.
@@ -209,7 +216,7 @@ class LetorFiles(SplitFiles):
         if vali_share is not None and not Path(str(data_dir), paths["vali"]).exists():
             cut = SPLITS[:2]
             paths["vali"] = paths["train"]
-        rules = Rules(width=width, labels=labels, max_grade=max_grade)
+        rules = ParseOptions(width=width, labels=labels, max_grade=max_grade)
         share = vali_share or 0.0
         super().__init__(name, data_dir, cache_dir, rules, paths, cut, (1 - share, share), seed)
         self.fold = fold

@@ -40,7 +40,7 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
-class Rules:
+class ParseOptions:
     """What labels and features in a file may be; ``ConfigError``: a setting is out of range."""
 
     width: int | None = None  # number of features; None: the largest index in the file
@@ -103,7 +103,7 @@ class Rules:
 
 def read_letor(
     path: StrPath,
-    rules: Rules = Rules(),
+    rules: ParseOptions = ParseOptions(),
     *,
     regroup: bool = False,
     on_block: Callable[[bytes], object] = len,
@@ -124,7 +124,7 @@ def read_letor(
 
 
 def read_blocks(
-    path: StrPath, rules: Rules, on_block: Callable[[bytes], object] = len
+    path: StrPath, rules: ParseOptions, on_block: Callable[[bytes], object] = len
 ) -> Generator[Block, None, None]:
     """Yield the rows of a file, or a pipe, block by block; memory does not grow with the file.
 
@@ -205,7 +205,7 @@ class Malformed(ValueError):
 class Parser:
     """Parses chunks of one file, in any order and in several threads at once."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: ParseOptions) -> None:
         from ltr.kernels.letor import parse  # takes half a second
 
         self._rules = rules
@@ -285,7 +285,7 @@ def _parse_ahead(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def explain_row(row: bytes, rules: Rules) -> tuple[str, str]:
+def explain_row(row: bytes, rules: ParseOptions) -> tuple[str, str]:
     """Return the first text of a malformed row that breaks the rules, and what is expected."""
     if row.startswith(BOM_UTF8):
         return "a byte order mark", "one at the begin of the file alone: remove it here"
@@ -310,7 +310,7 @@ def explain_row(row: bytes, rules: Rules) -> tuple[str, str]:
     return _explain_features(fields[1:], rules) or unreadable_row
 
 
-def _explain_features(fields: Sequence[str], rules: Rules) -> tuple[str, str] | None:
+def _explain_features(fields: Sequence[str], rules: ParseOptions) -> tuple[str, str] | None:
     """Return the first ``index:value`` that breaks the rules, and what is expected; None: none."""
     indices = set[int]()
     for field in fields:

@@ -12,12 +12,12 @@ import pandas as pd
 
 from ltr.data.cache import StrPath
 from ltr.data.files import SplitContent, SplitFiles
-from ltr.data.letor import Rules
+from ltr.data.letor import ParseOptions
 from ltr.data.lists import SPLITS, Columns, Lists
 from ltr.data.table_sources import Source, table_files
 from ltr.data.tables import (
     READER_VERSION,
-    Roles,
+    ColumnRoles,
     find_columns,
     query_text,
     table_blocks,
@@ -72,12 +72,12 @@ class TableFiles(SplitFiles):
                 train and vali (None: 0.8, 0.2).
             seed: the seed of the division.
             header: whether text files begin with a row of column names; see ``Source``.
-            labels: ``"grade"`` (whole numbers) or ``"real"``; see ``ltr.data.letor.Rules``.
-            max_grade: the largest label allowed; see ``ltr.data.letor.Rules``.
-            roles: the fields of ``Roles``.
+            labels: ``"grade"`` (whole numbers) or ``"real"``; see ``ltr.data.letor.ParseOptions``.
+            max_grade: the largest label allowed; see ``ltr.data.letor.ParseOptions``.
+            roles: the fields of ``ColumnRoles``.
         """
         self._columns: Columns | None = None
-        self.roles = Roles.from_config(roles)
+        self.roles = ColumnRoles.from_config(roles)
         if self.roles.label is None:
             raise ConfigError("give dataset.label=COLUMN, the column of the labels")
         self.header = bool(header)
@@ -86,7 +86,7 @@ class TableFiles(SplitFiles):
             cut = SPLITS[:2]
             paths = dict.fromkeys(cut, str(path))
         checked_fractions = _checked_fractions(fractions, cut, one_table=path is not None)
-        rules = Rules(labels=labels, max_grade=max_grade)
+        rules = ParseOptions(labels=labels, max_grade=max_grade)
         super().__init__(name, data_dir, cache_dir, rules, paths, cut, checked_fractions, seed)
 
     def with_columns(self, columns: Columns) -> "TableFiles":

@@ -72,7 +72,7 @@ def table_files(path: Path) -> list[Path]:
     return files
 
 
-def check_columns(required: Mapping[str, str], names: Sequence[str], title: str) -> None:
+def check_column_names(required: Mapping[str, str], names: Sequence[str], title: str) -> None:
     """Raise ``DataError`` if a column is missing, or if two columns have the same name, or none.
 
     Args:
@@ -168,7 +168,7 @@ class Source:
         for file in self._files:
             title = self.title if isinstance(file, pd.DataFrame) else str(file)
             reader = self._open(file, texts, numbers)
-            check_columns(dict.fromkeys(columns, "in the first file"), reader.names, title)
+            check_column_names(dict.fromkeys(columns, "in the first file"), reader.names, title)
             first = 0
             with self._reading(title):
                 for cells in reader.blocks(columns, rows):
@@ -214,7 +214,7 @@ class Source:
             ) from None
 
 
-def framed(cells: Any) -> pd.DataFrame:
+def as_frame(cells: Any) -> pd.DataFrame:
     """Return a ``pa.Table`` or ``pa.RecordBatch`` as a frame whose columns keep their types."""
     import pyarrow as pa
 
@@ -256,12 +256,12 @@ class _Arrow:
                 form = ds.ParquetFileFormat(default_fragment_scan_options=scan)
             self._data = ds.dataset(path, format=form)
         self.names = self._data.schema.names
-        self.head = framed(self._data.schema.empty_table())
+        self.head = as_frame(self._data.schema.empty_table())
 
     def blocks(self, columns: list[str], rows: int) -> Iterator[pd.DataFrame]:
         settings: dict[str, Any] = {"columns": columns, "batch_size": rows, "batch_readahead": 2}
         try:
-            yield from map(framed, self._data.to_batches(**settings))
+            yield from map(as_frame, self._data.to_batches(**settings))
         except ValueError:  # read again in one thread, where the error has the row
             for _ in self._data.to_batches(**settings, use_threads=False):
                 pass

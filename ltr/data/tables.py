@@ -13,10 +13,10 @@ import pandas as pd
 
 from ltr.arrays import Doubles, Floats, Ints
 from ltr.data.assemble import Block
-from ltr.data.letor import Rules
+from ltr.data.letor import ParseOptions
 from ltr.data.lists import Columns
 from ltr.data.rounding import inexact_values, to_float32
-from ltr.data.table_sources import Source, TableChunk, check_columns
+from ltr.data.table_sources import Source, TableChunk, check_column_names
 from ltr.errors import ConfigError, DataError
 
 READER_VERSION = 3  # part of every cache key: raise it when the same table gives other arrays
@@ -40,7 +40,7 @@ _OBJECTS |= dict.fromkeys(("date", "datetime", "datetime64", "timedelta", "timed
 
 
 @dataclass(frozen=True)
-class Roles:
+class ColumnRoles:
     """The columns of a table by role; ``ConfigError`` if a column has two roles that conflict."""
 
     query: str
@@ -84,7 +84,7 @@ class Roles:
         return keys
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> "Roles":
+    def from_config(cls, config: Mapping[str, Any]) -> "ColumnRoles":
         """Return the roles in a config, which maps each role to a column or to several.
 
         Column names may be numbers in YAML, and a single name may be written without brackets.
@@ -201,7 +201,7 @@ def _numbers(chunk: TableChunk, name: str) -> Doubles | Floats:
     return column.to_numpy(float_type, na_value=np.nan)
 
 
-def _queries(chunk: TableChunk, roles: Roles) -> tuple[list[str], Ints]:
+def _queries(chunk: TableChunk, roles: ColumnRoles) -> tuple[list[str], Ints]:
     """Return the distinct query ids of ``chunk``, and for each row its index there.
 
     ``DataError``: an id is missing, or neither a number, a text nor a date.
@@ -219,9 +219,9 @@ def _queries(chunk: TableChunk, roles: Roles) -> tuple[list[str], Ints]:
     return texts, indices
 
 
-def table_qids(source: Source, roles: Roles) -> set[str]:
+def table_qids(source: Source, roles: ColumnRoles) -> set[str]:
     """Return the query ids of a table."""
-    check_columns({roles.query: "dataset.query"}, source.names, source.title)
+    check_column_names({roles.query: "dataset.query"}, source.names, source.title)
     qids = set[str]()
     for chunk in source.chunks([roles.query], [], _MAX_ROWS):
         chunk_qids, _ = _queries(chunk, roles)
@@ -229,7 +229,7 @@ def table_qids(source: Source, roles: Roles) -> set[str]:
     return qids
 
 
-def find_columns(source: Source, roles: Roles, keep: Container[str] | None = None) -> Columns:
+def find_columns(source: Source, roles: ColumnRoles, keep: Container[str] | None = None) -> Columns:
     """Find names and categories of the features in ``source``, the training table.
 
     Args:
@@ -243,7 +243,7 @@ def find_columns(source: Source, roles: Roles, keep: Container[str] | None = Non
     Raises:
         DataError: a column is missing, has a wrong type, or has no role and does not hold numbers.
     """
-    check_columns(roles.keys(labelled=True), source.names, source.title)
+    check_column_names(roles.keys(labelled=True), source.names, source.title)
     names = _feature_names(source, roles)
     counters = {name: Counter[str]() for name in names if name in roles.categories}
     if counters:
@@ -260,7 +260,7 @@ def find_columns(source: Source, roles: Roles, keep: Container[str] | None = Non
 def _count_values(
     counters: Mapping[str, Counter[str]],
     chunk: TableChunk,
-    roles: Roles,
+    roles: ColumnRoles,
     keep: Container[str] | None,
 ) -> None:
     """Add to each counter how often its column has each value in ``chunk``."""
@@ -284,7 +284,7 @@ def unnamed_columns(names: Sequence[str]) -> list[str]:
     return [name for name in names if _UNNAMED.fullmatch(name)]
 
 
-def unnamed_remarks(source: Source, roles: Roles) -> dict[str, str]:
+def unnamed_remarks(source: Source, roles: ColumnRoles) -> dict[str, str]:
     """Return a warning about columns that are no features because they have no name, if any."""
     used = roles.keys(labelled=True)
     unused = [name for name in unnamed_columns(source.names) if name not in used]
@@ -294,7 +294,7 @@ def unnamed_remarks(source: Source, roles: Roles) -> dict[str, str]:
     return {"unnamed": f"no name, so not a feature: {', '.join(columns)}: {NAME_IT}"}
 
 
-def _feature_names(source: Source, roles: Roles) -> list[str]:
+def _feature_names(source: Source, roles: ColumnRoles) -> list[str]:
     if roles.features is not None:
         return list(dict.fromkeys([*roles.features, *roles.categories]))
     no_features = {
@@ -327,10 +327,10 @@ def _feature_names(source: Source, roles: Roles) -> list[str]:
 
 def table_blocks(
     source: Source,
-    roles: Roles,
+    roles: ColumnRoles,
     columns: Columns,
     *,
-    rules: Rules,
+    rules: ParseOptions,
     on_block: Callable[[Any], object] = len,
 ) -> Iterator[Block]:
     """Yield the rows of a table, block by block; memory does not grow with the table.
@@ -347,7 +347,7 @@ def table_blocks(
         ConfigError: labels are to be read, and no column has that role.
     """
     keys = roles.keys(labelled=rules.labelled) | dict.fromkeys(columns.names, "a feature")
-    check_columns(keys, source.names, source.title)
+    check_column_names(keys, source.names, source.title)
     label = roles.label if rules.labelled else None
     weight = roles.weight if rules.labelled else None
     if rules.labelled and label is None:

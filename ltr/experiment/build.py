@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 from torch import nn
 
-from ltr.console.compose import explain
+from ltr.console.compose import explain_error
 from ltr.console.keys import Kind, Resumed, as_list, flat, resolved, without
 from ltr.console.process import processes
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Dataset, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
-from ltr.experiment.data_checks import check_lists
-from ltr.experiment.measure import Measurement, measure
+from ltr.experiment.data_checks import check_labels
+from ltr.experiment.measure import SplitMeasurement, measure
 from ltr.experiment.origins import digest_origins
 from ltr.experiment.other_run import OtherRun
 from ltr.experiment.train_lists import (
@@ -94,8 +94,8 @@ class Experiment:
     deterministic: Callable[[], AbstractContextManager[None]]  # context of the whole run
     initial: OtherRun | None  # the run that ``init_from`` names
     list_transforms: tuple[Callable[[Lists], Lists], ...]  # change the lists that are trained on
-    check_lists: Callable[[Mapping[str, Lists]], None]  # can loss and metrics use their labels?
-    measure: Callable[[Scorer, Mapping[str, Lists | ItemTensors]], dict[str, Measurement]]
+    check_labels: Callable[[Mapping[str, Lists]], None]  # can loss and metrics use their labels?
+    measure: Callable[[Scorer, Mapping[str, Lists | ItemTensors]], dict[str, SplitMeasurement]]
     digest_origins: Callable[[], dict[str, str | None]]  # of files other than the lists
     make_tracking: Callable[[Path], Hook] | None  # takes the run folder
     is_resumed: bool  # the run continues from the checkpoint in its folder
@@ -154,10 +154,10 @@ def build(
         deterministic=partial(deterministic, _needs_exact_gpu(settings, device)),
         initial=attempt(_other_run, complete, "init_from", device),
         list_transforms=attempt(_list_transforms, complete, device),
-        check_lists=partial(check_lists, loss, metrics, convention, settings),
+        check_labels=partial(check_labels, loss, metrics, convention, settings),
         measure=partial(measure, metrics, convention, complete.evaluation_items),
         digest_origins=partial(digest_origins, record.config if record else {}),
-        make_tracking=_tracking(complete),
+        make_tracking=_tracking(complete.get("tracking")),
         is_resumed=complete.resume is not None,
         record=record,
         record_for=partial(_record_for, record),
@@ -186,7 +186,7 @@ class _Attempts:
         try:
             return build_part(*args)
         except (LTRError, InterpolationResolutionError) as error:
-            self.errors.append(explain(error))
+            self.errors.append(explain_error(error))
 
     def raise_errors(self) -> None:
         """Raise one ``ConfigError`` with all errors, if there are any."""
@@ -232,30 +232,31 @@ def _needs_exact_gpu(settings: Settings | None, device: torch.device | None) -> 
     return settings.deterministic and device.type != "cpu"
 
 
-def _other_run(cfg: DictConfig, key: str, device: torch.device) -> OtherRun | None:
+def _other_run(config: Mapping[str, Any], key: str, device: torch.device) -> OtherRun | None:
     """Return the run that the setting ``key`` names; None if it is null."""
-    if cfg[key] is None:
+    if config[key] is None:
         return None
-    path = str(cfg[key])
-    load = partial(load_model, path, device, tuple(as_list(cfg.trust)))
-    return OtherRun(key, path, load, resolved(cfg.dataset))
+    path = str(config[key])
+    load = partial(load_model, path, device, tuple(as_list(config["trust"])))
+    return OtherRun(key, path, load, resolved(config["dataset"]))
 
 
-def _list_transforms(cfg: DictConfig, device: torch.device) -> tuple[Callable[[Lists], Lists], ...]:
+def _list_transforms(
+    config: Mapping[str, Any], device: torch.device
+) -> tuple[Callable[[Lists], Lists], ...]:
     """Return what changes the training lists: the teacher adds its scores, ``bagging`` draws."""
-    check_bagging(cfg.bagging)
+    check_bagging(config["bagging"])
     transforms: list[Callable[[Lists], Lists]] = []
-    teacher = _other_run(cfg, "teacher", device)
+    teacher = _other_run(config, "teacher", device)
     if teacher is not None:
-        transforms.append(partial(add_teacher_scores, teacher, cfg.evaluation_items))
-    if cfg.bagging is not None:
-        transforms.append(partial(bag, cfg.bagging, cfg.seed))
+        transforms.append(partial(add_teacher_scores, teacher, config["evaluation_items"]))
+    if config["bagging"] is not None:
+        transforms.append(partial(bag, config["bagging"], config["seed"]))
     return tuple(transforms)
 
 
-def _tracking(cfg: DictConfig) -> Callable[[Path], Hook] | None:
+def _tracking(node: DictConfig | None) -> Callable[[Path], Hook] | None:
     """Return a function that makes the hook of the chosen tracker; None if there is none."""
-    node = cfg.get("tracking")
     return None if node is None else partial(parts.make_tracking, node)
 
 
@@ -264,8 +265,11 @@ def _record_for(record: Record, folder: Path) -> dict[str, Any]:
     return {"config": relocate_paths(record.kept_config, folder), "choices": dict(record.choices)}
 
 
-def _make_record(cfg: DictConfig, choices: Mapping[str, str]) -> Record:
-    return Record(resolved(cfg), config_to_keep(cfg), dict(choices))
+def _make_record(config: Mapping[str, Any], choices: Mapping[str, str]) -> Record:
+    """Return the record of a run whose config is ``config``, perhaps with interpolations."""
+    resolved_config = resolved(config)
+    linked_config: Any = OmegaConf.to_container(config)
+    return Record(resolved_config, config_to_keep(linked_config, resolved_config), dict(choices))
 
 
 def _check_together(experiment: Experiment) -> None:

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from tabulate import tabulate
 
 from ltr.console.folders import LATEST
-from ltr.console.process import rank
+from ltr.console.process import torchrun_rank
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder, runs_in
 
@@ -25,7 +25,7 @@ def train(cfg: DictConfig) -> float:
     from ltr.experiment.job import train_job  # imports torch
 
     node = HydraConfig.get()
-    if node.mode == RunMode.MULTIRUN or rank() > 0:
+    if node.mode == RunMode.MULTIRUN or torchrun_rank() > 0:
         return train_job(cfg)
     with kept_once_begun(Path(node.runtime.output_dir), Path(cfg.output_dir)):
         return train_job(cfg)

@@ -19,7 +19,7 @@ _LARGE = 32.0  # from this label on, the square of a gain of 2^label may be too 
 _LOOK = "or look at that item (dataset.max_grade=N refuses labels above N)"
 
 
-def check_lists(
+def check_labels(
     loss: Callable[..., torch.Tensor] | None,
     metrics: Sequence[Metric],
     convention: Convention,
@@ -32,16 +32,16 @@ def check_lists(
     """
     measured = {*settings.monitor, "vali", "test"}
     for split, split_lists in lists.items():
-        check_levels(loss, split, split_lists)
+        check_grades(loss, split, split_lists)
         if split in measured:
             check_metrics(split, split_lists, metrics, convention)
     if loss is not None:
-        check_loss(loss, lists["train"], settings.list_size)
+        check_loss_learns(loss, lists["train"], settings.list_size)
     select_on = [metric for metric in metrics if str(metric) == settings.select_on]
     warn_of_fixed_metrics("vali", lists["vali"], select_on, convention)
 
 
-def check_levels(loss: Any, split: str, lists: Lists) -> None:
+def check_grades(loss: Any, split: str, lists: Lists) -> None:
     """Raise ``ConfigError`` if a label of ``lists`` is not one of the grades of ``loss``."""
     levels = _knob(loss, "levels")
     if levels is not None and lists.labels.max() > levels - 1:
@@ -92,7 +92,7 @@ def check_metrics(
         )
 
 
-def check_loss(
+def check_loss_learns(
     loss: Callable[..., torch.Tensor], train: Lists, list_size: int | None = None
 ) -> None:
     """Check that ``loss`` can learn from the labels of ``train``.

@@ -2,9 +2,11 @@
 
 import logging
 import shlex
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -12,7 +14,7 @@ from omegaconf import DictConfig
 
 from ltr.console.compose import choices_of
 from ltr.console.keys import resolved
-from ltr.console.process import is_full, one_line, processes, rank
+from ltr.console.process import is_full, one_line, processes, torchrun_rank
 from ltr.errors import ConfigError, OutputError, as_started
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.identity import identity, user_code
@@ -46,26 +48,28 @@ def train_job(cfg: DictConfig) -> float:
     try:
         with stoppable(), joined(cfg.device) if processes() > 1 else nullcontext():
             folder = broadcast(folder)
-            locked = RunFolder(folder).locked(wait=is_sweep) if rank() == 0 else nullcontext()
+            locked = (
+                RunFolder(folder).locked(wait=is_sweep) if torchrun_rank() == 0 else nullcontext()
+            )
             with locked, quiet(is_sweep):
                 experiment = build(cfg, choices)
                 value = _train(experiment, RunFolder(folder), is_sweep=is_sweep)
     except Interrupted as stop:
-        log.info("stopped by %s; %s", stop, how_to_go_on(cfg, folder, is_sweep=is_sweep))
+        log.info("stopped by %s; %s", stop, how_to_go_on(resolved(cfg), folder, is_sweep=is_sweep))
         raise
     except Exception as error:
         line = one_line(error)
         if is_full(error):  # disk full: the other runs of a sweep could not write either
-            remedy = how_to_go_on(cfg, folder, is_sweep=is_sweep)
+            remedy = how_to_go_on(resolved(cfg), folder, is_sweep=is_sweep)
             raise OutputError(f"{line}; then {remedy}") from error
-        if rank() == 0:
+        if torchrun_rank() == 0:
             RunFolder(folder).note_error(f"{type(error).__name__}: {line or error}")
         if not is_sweep:
             raise
         # The sweep continues with its other runs; its summary names this one.
         log.error("failed: %s", line or error, exc_info=line is None)
         return float("nan")
-    if rank() == 0:
+    if torchrun_rank() == 0:
         RunFolder(folder).note_error(None)  # removes the error of an earlier attempt
     return value
 
@@ -79,20 +83,20 @@ def _train(experiment: Experiment, run_folder: RunFolder, *, is_sweep: bool) -> 
             return run_folder.value_that_chooses
         if (folder / "last.pt").is_file():
             experiment = replace(experiment, is_resumed=True)
-    elif experiment.is_resumed and run_folder.identity is not None and rank() == 0:
+    elif experiment.is_resumed and run_folder.identity is not None and torchrun_rank() == 0:
         run_folder.note_resumed(identity(experiment))
     report = run(experiment, folder, printed=not is_sweep)
-    if rank():
+    if torchrun_rank():
         return report.figures[f"vali_{experiment.settings.select_on}"]
     return RunFolder(folder).value_that_chooses
 
 
-def how_to_go_on(cfg: DictConfig, folder: Path, *, is_sweep: bool) -> str:
+def how_to_go_on(config: Mapping[str, Any], folder: Path, *, is_sweep: bool) -> str:
     """Return what to type after a stop; it names the user's own modules, which need ``trust``."""
     if is_sweep or not (folder / "last.pt").is_file():
         return "give the same command again"
     arguments = [f"resume={folder}"]
-    targets = user_code(resolved(cfg))
+    targets = user_code(config)
     modules = sorted({target.rpartition(".")[0] for target in targets})
     if modules:
         arguments.append(f"trust=[{','.join(modules)}]")

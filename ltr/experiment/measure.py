@@ -19,7 +19,7 @@ from ltr.training.evaluation import (
 
 
 @dataclass(frozen=True)
-class Measurement:
+class SplitMeasurement:
     """Scores and metrics of a model on the lists of one split."""
 
     scores: Floats  # [items]
@@ -34,7 +34,7 @@ def measure(
     items: int,
     scorer: Scorer,
     splits: Mapping[str, Lists | ItemTensors],
-) -> dict[str, Measurement]:
+) -> dict[str, SplitMeasurement]:
     """Score the lists of each split with ``scorer`` and compute ``metrics``.
 
     Processes that train together share the work. Log a warning where ties decide a mean, and where
@@ -47,7 +47,7 @@ def measure(
         scorer: the trained model.
         splits: the lists of each split, perhaps after ``scorer.open``.
     """
-    measured: dict[str, Measurement] = {}
+    measured: dict[str, SplitMeasurement] = {}
     opened: dict[str, ItemTensors] = {}
     for split, lists in splits.items():
         opened[split] = scorer.open(lists) if isinstance(lists, Lists) else lists
@@ -55,7 +55,7 @@ def measure(
         scores = scorer.scores(data, items=items)
         values = metrics_of_scores(data, scores, metrics, convention, items=items)
         averaged = values_with_ties_averaged(data, scores, metrics, convention, items=items)
-        measured[split] = Measurement(
+        measured[split] = SplitMeasurement(
             scores.cpu().numpy(), values, means(values, convention), means(averaged, convention)
         )
     if is_main():

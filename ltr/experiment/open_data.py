@@ -54,7 +54,7 @@ def complete_settings(experiment: Experiment, lists: Mapping[str, Lists]) -> Exp
     complete = experiment.with_facts_of(lists["train"])
     for sentence in filter(None, complete.suggestions):
         log.info("%s", sentence)
-    complete.check_lists(lists)
+    complete.check_labels(lists)
     warn_of_nothing_to_rank(lists)
     return complete
 

@@ -13,7 +13,7 @@ from tabulate import tabulate
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.experiment.build import Experiment
-from ltr.experiment.measure import Measurement
+from ltr.experiment.measure import SplitMeasurement
 from ltr.experiment.run_folder import NO_TEST_SPLIT, commit, versions
 from ltr.metrics import Convention
 from ltr.metrics.crossfit import Crossfit
@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class Report:
+class RunReport:
     """The results of a run, for a program and as text."""
 
     results: dict[str, Any]  # the content of results.json
-    measured: Mapping[str, Measurement]  # vali, and test if the data set has it
+    measured: Mapping[str, SplitMeasurement]  # vali, and test if the data set has it
     text: str  # the whole report, to be printed
 
     @property
@@ -59,7 +59,7 @@ def report_run(
     vali: ItemTensors,
     lists: Mapping[str, Lists],
     started: float,
-) -> Report:
+) -> RunReport:
     """Measure the selected weights on vali and, if there is one, test.
 
     Processes that train together share the work.
@@ -105,13 +105,13 @@ def report_run(
         f"{experiment.convention.describe()}; weights of epoch {monitor.selected_epoch} "
         f"(select={settings.select}); {seconds:.0f} s"
     )
-    return Report(results, measured, "\n".join(lines))
+    return RunReport(results, measured, "\n".join(lines))
 
 
 def describe_model(
     scorer: Scorer,
     lists: Mapping[str, Lists],
-    measured: Mapping[str, Measurement],
+    measured: Mapping[str, SplitMeasurement],
     convention: Convention,
 ) -> dict[str, Any]:
     """Return the entries of ``results.json`` about a trained model and its measurement.

@@ -17,7 +17,7 @@ from ltr.data.lists import Lists
 from ltr.experiment.build import Experiment
 from ltr.experiment.hooks import training_hooks
 from ltr.experiment.open_data import open_data
-from ltr.experiment.report import Report, report_run
+from ltr.experiment.report import RunReport, report_run
 from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.start import Start, load_start, make_scorer
 from ltr.models.embeddings import fit_embedding
@@ -37,7 +37,7 @@ _log_file = logging.getLogger("ltr.printed")
 
 def run(
     experiment: Experiment, folder: Path, hooks: Sequence[Hook] = (), *, printed: bool = False
-) -> Report:
+) -> RunReport:
     """Train, select, test and record one run.
 
     Args:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ltr.data.lists import Lists
-    from ltr.experiment.measure import Measurement
+    from ltr.experiment.measure import SplitMeasurement
     from ltr.training.evaluation import PerQuery
 
 log = logging.getLogger(__name__)
@@ -231,7 +231,7 @@ class RunFolder:
         self,
         results: Mapping[str, Any],
         lists: "Mapping[str, Lists]",
-        measured: "Mapping[str, Measurement]",
+        measured: "Mapping[str, SplitMeasurement]",
     ) -> None:
         """Write ``results.json``, and the metrics and scores of the lists that are measured.
 

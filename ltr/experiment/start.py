@@ -68,12 +68,12 @@ def make_scorer(
     } | experiment.digest_origins()
     columns = start.columns
     if start.checkpoint is not None:
-        check_unchanged(start.checkpoint, digests, folder / "last.pt")
+        check_same_data(start.checkpoint, digests, folder / "last.pt")
     elif start.initial is not None and experiment.initial is not None:
         experiment.initial.check(start.initial, train)
     else:
         columns = train.columns
-    transform = start.transform or fit_transform(experiment, train)
+    transform = start.transform or fit_feature_transform(experiment, train)
     if start.checkpoint is not None:
         check_size(experiment.make_model_for, transform, folder / "last.pt")
     for split_lists in lists.values():
@@ -85,7 +85,7 @@ def make_scorer(
     return Scorer(model, transform, columns, dict(config), digests, experiment.device)
 
 
-def check_unchanged(
+def check_same_data(
     checkpoint: Mapping[str, Any], digests: Mapping[str, str | None], file: Path
 ) -> None:
     """Raise ``DataError`` if the data have changed since ``checkpoint`` was written to ``file``."""
@@ -100,7 +100,7 @@ def check_unchanged(
         )
 
 
-def fit_transform(experiment: Experiment, train: Lists) -> FeatureTransform:
+def fit_feature_transform(experiment: Experiment, train: Lists) -> FeatureTransform:
     """Return the transform of the features, fitted to the training lists."""
     transform = experiment.fit_transform(train)
     if not isinstance(transform, FeatureTransform):

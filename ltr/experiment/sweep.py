@@ -25,8 +25,9 @@ from ltr.atomic import write_csv
 from ltr.console.arguments import quoted
 from ltr.console.cli import Stop
 from ltr.console.folders import asked, jobs_of, swept
-from ltr.console.keys import Kind, flag, keys
-from ltr.console.process import rank
+from ltr.console.keys import Kind, keys
+from ltr.console.options import parse_flag
+from ltr.console.process import torchrun_rank
 from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RESUMED, RunFolder
 
@@ -63,11 +64,12 @@ class SweepSummary(Callback):
         """With ``quiet``, print and write nothing at the end; ``swept`` is for ``job_dir``."""
         self._quiet = quiet
         self._sweep_process = 0
+        self._show_test = False
         self._jobs: set[frozenset[str]] | None = None  # None: not known
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Refuse a folder that another run has, before anything is written there."""
-        if rank() > 0:
+        if torchrun_rank() > 0:
             return
         HydraConfig.instance().set_config(config)  # the folder's name may refer to it
         try:
@@ -84,7 +86,7 @@ class SweepSummary(Callback):
         self._sweep_process = os.getpid()
         hydra = config.hydra
         try:
-            flag(config, "show_test")
+            self._show_test = parse_flag("show_test", config.show_test)
         except ConfigError as error:
             raise Stop(error) from error
         # the sweep itself reports these errors
@@ -97,25 +99,26 @@ class SweepSummary(Callback):
             if hydra.runtime.choices["hydra/sweeper"] == "basic" and not hydra.sweeper.params:
                 self._jobs = jobs_of(typed, GlobalHydra.instance().config_loader())
 
-    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+    def on_job_start(self, *args: Any, **kwargs: Any) -> None:
         """Take a GPU; remove the file ``hydra.yaml`` of the job, which names local folders."""
+        hydra = HydraConfig.get()
         if _OFFERED in os.environ:
-            take_gpu(int(config.hydra.job.num))
-        folder = Path(config.hydra.runtime.output_dir)
-        (folder / str(config.hydra.output_subdir) / "hydra.yaml").unlink(missing_ok=True)
+            take_gpu(int(hydra.job.num))
+        folder = Path(hydra.runtime.output_dir)
+        (folder / str(hydra.output_subdir) / "hydra.yaml").unlink(missing_ok=True)
 
     def on_job_end(self, *args: Any, **kwargs: Any) -> None:
         """End this process if its sweep was killed: nothing else ends it or gives it a job."""
         if current_process().name.startswith("Loky") and os.getppid() != self._sweep_process:
             os._exit(0)
 
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+    def on_multirun_end(self, *args: Any, **kwargs: Any) -> None:
         """Print the table and write ``summary.csv``; exit with status 1 if a run failed."""
-        folder = Path(config.hydra.sweep.dir)
+        folder = Path(kwargs["config"].hydra.sweep.dir)
         rows = [] if self._quiet else read_runs(folder, self._jobs)
         if not rows:
             return
-        print(format_summary(rows, test=flag(config, "show_test")))
+        print(format_summary(rows, test=self._show_test))
         try:
             write_csv(folder / "summary.csv", rows)
         except OutputError as error:

@@ -6,7 +6,7 @@ from torch import Tensor
 from ltr.errors import ConfigError
 from ltr.knobs import check_choice
 from ltr.metrics.ordering import order_by_score
-from ltr.metrics.per_list import check_lists, check_values, told
+from ltr.metrics.per_list import check_lists, check_values, describe_value
 from ltr.typing import Labels, Mask, PerList, PerListMask, Ranks, Scores
 
 
@@ -120,7 +120,8 @@ def sum_over_batch(
         return values.sum(), counted.sum()
     if weights.shape != values.shape:
         raise ConfigError(
-            f"weights: expected one weight per list, {[*values.shape]}, got {told(weights)}"
+            f"weights: expected one weight per list, {[*values.shape]}, got "
+            f"{describe_value(weights)}"
         )
     values = values.masked_fill(weights < 0, torch.nan)
     weights = weights * counted

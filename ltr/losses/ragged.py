@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ltr.errors import ConfigError
-from ltr.metrics.per_list import told
+from ltr.metrics.per_list import describe_value
 from ltr.typing import Labels, Mask, Scores
 
 
@@ -43,7 +43,7 @@ def pad_lists(scores: Tensor | Sequence[Any], labels: Sequence[Any]) -> tuple[Sc
         if scores.shape != (sum(lengths),):
             raise ConfigError(
                 f"scores: expected one score per item, [{sum(lengths)}], as the labels describe "
-                f"{sum(lengths)} items in {len(lengths)} lists, got {told(scores)}"
+                f"{sum(lengths)} items in {len(lengths)} lists, got {describe_value(scores)}"
             )
         scores = scores.split(lengths)
     score_lists = [torch.as_tensor(values) for values in scores]

@@ -40,7 +40,7 @@ def check_lists(scores: Scores, labels: Labels, mask: Mask, *, called: str = "la
             expected = "torch.bool, True where an item exists"
         else:
             continue
-        raise ConfigError(f"{name}: expected {expected}, got {told(values)}")
+        raise ConfigError(f"{name}: expected {expected}, got {describe_value(values)}")
 
 
 def check_values(values: Any, mask: Mask, *, whose: str) -> None:
@@ -50,12 +50,12 @@ def check_values(values: Any, mask: Mask, *, whose: str) -> None:
     """
     if not isinstance(values, Tensor) or values.shape != mask.shape[:1]:
         raise ConfigError(
-            f"{whose} returned {told(values)}: return one value per list, a tensor "
+            f"{whose} returned {describe_value(values)}: return one value per list, a tensor "
             f"{list(mask.shape[:1])} for these {len(mask)} lists of {mask.shape[-1]} places"
         )
 
 
-def told(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Describe a value for an error: dtype, shape and device of a tensor, else its type."""
     if not isinstance(value, Tensor):
         return type(value).__name__

@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from omegaconf import DictConfig
 
-from ltr.console.keys import whole
 from ltr.console.options import at_least
 from ltr.data.assemble import assemble
-from ltr.data.letor import Rules, item_ids, read_letor
+from ltr.data.letor import ParseOptions, item_ids, read_letor
 from ltr.data.lists import Columns, Lists
 from ltr.data.table_sources import Source, table_form
-from ltr.data.tables import Roles, table_blocks
+from ltr.data.tables import ColumnRoles, table_blocks
 from ltr.errors import ConfigError, DataError
 from ltr.scorers.scorer import Scorer, load_model
 from ltr.training.device import pick_device
@@ -128,7 +126,7 @@ def read_table_lists(
     if query is None:
         raise ConfigError(f"give query=COLUMN, the column of the query ids in {path}")
     columns = _feature_columns(path, options.features, scorer)
-    roles = Roles.from_config(
+    roles = ColumnRoles.from_config(
         {"query": query, "id": ids, "label": label, "features": columns.names}
     )
     _check_output_columns(roles)
@@ -140,7 +138,7 @@ def read_table_lists(
             source,
             roles,
             columns,
-            rules=Rules(labels="real", labelled=labelled),
+            rules=ParseOptions(labels="real", labelled=labelled),
             on_block=lambda block: cells.append(block[copied]),
         )
         lists = assemble(blocks, columns=columns)
@@ -175,7 +173,7 @@ def _feature_columns(path: Path, features: Sequence[str] | None, scorer: Scorer)
     return scorer.columns
 
 
-def _check_output_columns(roles: Roles) -> None:
+def _check_output_columns(roles: ColumnRoles) -> None:
     """Raise ``ConfigError`` if a copied column has the name of one that predict adds."""
     for key, names in (("id", roles.id), ("query", (roles.query,))):
         for name in names:
@@ -230,7 +228,7 @@ def read_file(
             row_ids.extend(item_ids(text))
 
     with _with_command_keys():
-        rules = Rules(width=width, labels="real", labelled=labelled)
+        rules = ParseOptions(width=width, labels="real", labelled=labelled)
         lists = read_letor(path, rules, regroup=regroup, on_block=collect_ids)
     _show_remarks(path, lists)
     columns = {"id": [row_ids[row] for row in lists.source_rows]} if any(row_ids) else {}
@@ -267,10 +265,3 @@ def use_threads(count: int | None) -> None:
     """Let PyTorch use ``count`` threads on the CPU; None: as many as it uses now."""
     if count is not None:
         torch.set_num_threads(count)
-
-
-def set_threads(cfg: DictConfig) -> None:
-    """Check ``cfg.evaluation_items``; unless ``cfg.threads`` is null, check and apply it too."""
-    whole(cfg, "evaluation_items", least=1)
-    if cfg.threads is not None:
-        use_threads(whole(cfg, "threads", least=1))

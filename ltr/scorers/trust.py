@@ -50,10 +50,14 @@ TARGETS: dict[str, set[str]] = {
 }
 
 
-def config_to_keep(cfg: DictConfig) -> dict[str, Any]:
-    """Return the config of a run as its checkpoints store it, before ``relocate_paths``."""
-    linked: Any = OmegaConf.to_container(cfg)
-    config = _restore_links(linked, OmegaConf.to_container(cfg, resolve=True), linked)
+def config_to_keep(linked: Mapping[str, Any], resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of a run as its checkpoints store it, before ``relocate_paths``.
+
+    Args:
+        linked: the config as plain values, with its interpolations.
+        resolved: the same with all interpolations resolved.
+    """
+    config = _restore_links(linked, resolved, linked)
     return without(config, Resumed.OWN, Resumed.FOLDER)
 
 

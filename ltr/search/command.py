@@ -32,7 +32,7 @@ from ltr.experiment.run_folder import RunFolder
 from ltr.search.definition import Search, SearchOptions, define_search
 from ltr.search.study import (
     begin_study,
-    describe_error,
+    describe_trial_error,
     end_reason,
     finished_trials,
     is_counted,
@@ -94,7 +94,7 @@ def search_job(cfg: DictConfig) -> float:
     except Exception as error:
         if is_full(error):
             raise OutputError(f"{error}; then give the same command again") from error
-        folder.note_error(describe_error(error))
+        folder.note_error(describe_trial_error(error))
         return float("nan")
     folder.note_error(None)  # of an earlier attempt
     return value
@@ -208,7 +208,7 @@ def read_all(search: Search) -> Search:
         for repeat in search.repeats
     }
     for fold, repeat in folds.items():
-        _, lists = read_training_lists(*search.trial(repeat))
+        _, lists = read_training_lists(build(*search.trial(repeat)))
         warn_of_leaks(lists)
         fold_name = fold.removeprefix("dataset.").replace("=", " ")
         for split, split_lists in lists.items():

@@ -16,7 +16,6 @@ from typing import Any
 
 import optuna
 from filelock import FileLock
-from omegaconf import DictConfig
 from optuna.exceptions import ExperimentalWarning, StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.storages._heartbeat import get_heartbeat_thread
@@ -179,7 +178,7 @@ def is_counted(trial: FrozenTrial) -> bool:
     return trial.state.is_finished()
 
 
-def describe_error(error: Exception) -> str:
+def describe_trial_error(error: Exception) -> str:
     """Return type and message of ``error`` in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
@@ -307,23 +306,16 @@ def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
                 raise
             state = TrialState.FAIL
             atomic_write(folder / "error.txt", traceback.format_exc())
-            trial.set_user_attr("error", describe_error(error))
+            trial.set_user_attr("error", describe_trial_error(error))
         study.tell(trial, value, state, skip_if_finished=True)
 
 
-def read_training_lists(
-    config: DictConfig, choices: Mapping[str, str]
-) -> tuple[Experiment, dict[str, Lists]]:
-    """Build all that a training needs, without reading the lists of test.
+def read_training_lists(experiment: Experiment) -> tuple[Experiment, dict[str, Lists]]:
+    """Open the lists of train and vali; those of test are not read.
 
-    Args:
-        config: the config of the training.
-        choices: the choice of each group in ``config``.
-
-    Returns:
-        The experiment, and the lists of train and vali.
+    Return the experiment with the facts of the training lists, and the lists by split.
     """
-    return open_data(build(config, choices), splits=("train", "vali"))
+    return open_data(experiment, splits=("train", "vali"))
 
 
 def _train(search: Search, trial: optuna.Trial, folder: Path) -> float:
@@ -332,7 +324,7 @@ def _train(search: Search, trial: optuna.Trial, folder: Path) -> float:
     values = []
     for repeat in search.repeats:
         config, choices = search.trial((*trial_overrides(search, trial), *repeat))
-        experiment, lists = read_training_lists(config, choices)
+        experiment, lists = read_training_lists(build(config, choices))
         run_identity = identity_without_data(experiment.record.config)
         run_folder = folder / repeat_name(repeat) / run_identity[:SHOWN]
         try:  # continue from a checkpoint with this code and these settings

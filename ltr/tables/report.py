@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ltr.analysis.report import NOT_A_TEST, PUBLISHED, Block, Report
+from ltr.analysis.report import NOT_A_TEST, PUBLISHED, ReportBlock, ResultsPage
 from ltr.analysis.verdicts import COVERS, DECIDED, rule, significant_best
 from ltr.data.lists import splits_of
 from ltr.errors import DataError
@@ -47,7 +47,7 @@ def _join_numbers(joint: str, *values: Any) -> str:
     return joint.join(filter(None, map(format_number, values)))
 
 
-def build_blocks(results: Results) -> list[Block]:
+def build_blocks(results: Results) -> list[ReportBlock]:
     """Return a block of numbers for each convention, then a block of verdicts for each metric."""
     conventions = conventions_of(results.table, results.runs[0])
     blocks = [_numbers_block(results, name, convention) for name, convention in conventions.items()]
@@ -57,7 +57,7 @@ def build_blocks(results: Results) -> list[Block]:
     return blocks
 
 
-def _numbers_block(results: Results, name: str, convention: Convention) -> Block:
+def _numbers_block(results: Results, name: str, convention: Convention) -> ReportBlock:
     """Return the block of means under one convention, our rows first, then published numbers."""
     table = results.table
     extra_columns = _extra_columns(results, name)
@@ -82,7 +82,7 @@ def _numbers_block(results: Results, name: str, convention: Convention) -> Block
             for row in significant_best(verdicts.intervals, verdicts.against.values())
         ]
     title = f"{results.split.capitalize()} metrics, metrics_as={name}"
-    return Block(title, "; ".join(notes), head, rows, best)
+    return ReportBlock(title, "; ".join(notes), head, rows, best)
 
 
 def _extra_columns(results: Results, convention: str) -> list[str]:
@@ -133,7 +133,7 @@ def _rows_of_published(
     return rows
 
 
-def _verdicts_block(results: Results, lines: pd.DataFrame, metric: str) -> Block:
+def _verdicts_block(results: Results, lines: pd.DataFrame, metric: str) -> ReportBlock:
     """Return the block of one metric's intervals, verdicts and published numbers."""
     row = lines["row"]
 
@@ -171,7 +171,7 @@ def _verdicts_block(results: Results, lines: pd.DataFrame, metric: str) -> Block
     head = [name for name, _ in columns]
     rows = [[*cells] for cells in zip(*(texts for _, texts in columns), strict=True)]
     title = f"Verdicts by {metric} of vali" if results.split == "vali" else f"Verdicts by {metric}"
-    return Block(title, "; ".join(notes), head, rows)
+    return ReportBlock(title, "; ".join(notes), head, rows)
 
 
 def build_facts(results: Results) -> list[tuple[str, str]]:
@@ -281,7 +281,7 @@ class _FoldResults(NamedTuple):
 
 def build_fold_report(
     table: Table, runs: Sequence[Run], name: str, command: str, left_out: str | None = None
-) -> tuple[Report, dict[str, pd.DataFrame]]:
+) -> tuple[ResultsPage, dict[str, pd.DataFrame]]:
     """Return the report of a ``by_fold`` table, and the frame of its CSV file.
 
     If a row has choices, it shows the one with the best ``select_on`` on vali per fold and seed.
@@ -319,7 +319,7 @@ def build_fold_report(
         facts.append((PUBLISHED, published.source))
     if left_out is not None:
         facts.append((PUBLISHED, f"left out: {left_out}"))
-    return Report(name, table.title, command, facts, blocks), {"table": results.frame}
+    return ResultsPage(name, table.title, command, facts, blocks), {"table": results.frame}
 
 
 def _choose_on_vali(table: Table, runs: Sequence[Run], published: Published) -> _FoldResults:
@@ -365,7 +365,7 @@ def _published_in_fold(
     return {_MEAN: number}
 
 
-def _fold_block(title: str, lines: pd.DataFrame, folds: Sequence[str]) -> Block:
+def _fold_block(title: str, lines: pd.DataFrame, folds: Sequence[str]) -> ReportBlock:
     """Return the block of one split and metric: our numbers, published ones, the difference."""
     values = ["ours", PUBLISHED, _MEAN]
     cells: Any = lines.pivot_table(values, "row", "fold", sort=False, dropna=False)
@@ -385,10 +385,10 @@ def _fold_block(title: str, lines: pd.DataFrame, folds: Sequence[str]) -> Block:
                 rows.append([text, *(format_number(value, sign) for value in numbers.loc[label])])
     has_published = len(rows) > len(ours)
     note = "the difference is ours less the published number" if has_published else ""
-    return Block(title, note, ["", *folds, "mean"], rows)
+    return ReportBlock(title, note, ["", *folds, "mean"], rows)
 
 
-def _choices_block(chosen: pd.DataFrame, folds: Sequence[str]) -> Block:
+def _choices_block(chosen: pd.DataFrame, folds: Sequence[str]) -> ReportBlock:
     """Return the block of the settings and epochs that were chosen on vali."""
     several_seeds = chosen.seed.nunique() > 1
     settings = chosen.chosen + ", " + chosen.epoch.astype(str)
@@ -397,4 +397,4 @@ def _choices_block(chosen: pd.DataFrame, folds: Sequence[str]) -> Block:
         for (label, seed), texts in settings.groupby([chosen.row, chosen.seed], sort=False)
     ]
     note = "settings and epoch, of each fold alone"
-    return Block("Chosen on vali", note, ["", *folds], rows)
+    return ReportBlock("Chosen on vali", note, ["", *folds], rows)

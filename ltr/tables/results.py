@@ -74,7 +74,7 @@ def check_measured_lists(table: Table, runs: Sequence[Run]) -> None:
             check_metrics(split, lists, named_metrics(table.metrics), convention)
 
 
-def measure(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
+def measure_rows(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
     """Compute the metrics of all finished ``runs`` from the scores in their run folders.
 
     The scores are those of test or, if their data have no test split, of vali.
@@ -107,7 +107,7 @@ def measure(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def _measure_run(table: Table, run: Run, folder: RunFolder, lists: Lists) -> dict[str, Any]:
-    """Return the line of ``measure`` for one run."""
+    """Return the line of ``measure_rows`` for one run."""
     results = folder.results
     epoch = results.get("selected_epoch")
     row: dict[str, Any] = {
@@ -148,7 +148,7 @@ class Results:
 
     table: Table
     runs: Sequence[Run]  # all planned runs
-    by_run: pd.DataFrame  # metrics of the finished runs, from ``measure``
+    by_run: pd.DataFrame  # metrics of the finished runs, from ``measure_rows``
     margin: float  # smaller differences do not matter
     missing: Mapping[str, str]  # row -> why it has no numbers
     lists: str  # number of lists of each split, in words

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from omegaconf import DictConfig
 
-from ltr.analysis.report import Report, terminal
+from ltr.analysis.report import ResultsPage, terminal
 from ltr.analysis.style import interval_plot
 from ltr.console.arguments import merged
 from ltr.console.folders import recorded
@@ -32,7 +32,7 @@ from ltr.tables.results import (
     IN_MEMORY,
     Results,
     check_measured_lists,
-    measure,
+    measure_rows,
     split_of_runs,
 )
 from ltr.tables.runs import Run, complete, plan
@@ -196,7 +196,7 @@ def collect_results(
     return Results(
         table=table,
         runs=runs,
-        by_run=measure(table, runs),
+        by_run=measure_rows(table, runs),
         margin=margin,
         missing=missing,
         lists=describe_counts(runs),
@@ -211,7 +211,7 @@ def build_report(
     name: str,
     command: str,
     budget: "Budget | None" = None,
-) -> tuple[Report, dict[str, pd.DataFrame]]:
+) -> tuple[ResultsPage, dict[str, pd.DataFrame]]:
     """Return the report of a table, and the frames of its CSV files.
 
     Args:
@@ -226,7 +226,7 @@ def build_report(
     if budget:
         facts += budget.facts()
         details.append(("Found settings, over those of the row", budget.frame()))
-    report = Report(
+    report = ResultsPage(
         name,
         title=results.table.title,
         command=command,

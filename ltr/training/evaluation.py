@@ -13,7 +13,7 @@ from ltr.data.lists import Lists
 from ltr.errors import ConfigError, TrainingError
 from ltr.metrics import Convention, Metric, mean_over_lists
 from ltr.metrics.ordering import sorted_once
-from ltr.metrics.per_list import told
+from ltr.metrics.per_list import describe_value
 from ltr.metrics.ties import TiesAveraged
 from ltr.training.device import matrix_products
 from ltr.training.distributed import all_reduce, rank_share
@@ -39,7 +39,7 @@ def score(model: Callable[..., Tensor], batch: Batch, precision: str = "float32"
         scores = model(batch.features, batch.mask, batch.ranks)
     if not isinstance(scores, Tensor) or scores.shape[-2:] != batch.mask.shape:
         raise ConfigError(
-            f"the model returned {told(scores)}: return one score per item, a tensor "
+            f"the model returned {describe_value(scores)}: return one score per item, a tensor "
             f"{list(batch.mask.shape)} for these {len(batch)} lists"
         )
     return scores.float()

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from ltr.analysis.report import Block, Report, terminal
+from ltr.analysis.report import ReportBlock, ResultsPage, terminal
 from ltr.arrays import Doubles
 from ltr.console.folders import register_resolvers, run_folder
 from ltr.errors import as_started
@@ -56,7 +56,7 @@ def explain(options: ExplainOptions) -> str:
         rows = pd.RangeIndex(1, len(explained.scores) + 1, name="without")
         frames["leave_one_out"] = _frame(explained, rows, "score", changes)
     folder = _page_folder(options)
-    report = Report(
+    report = ResultsPage(
         name=folder.name,
         title=f"list {options.qid} of {explained.source}",
         command=_command_line(options),
@@ -107,7 +107,7 @@ def _attribution_error(explained: ExplainedList, attributions: Attributions) -> 
     )
 
 
-def items_block(explained: ExplainedList) -> Block:
+def items_block(explained: ExplainedList) -> ReportBlock:
     """Return the table of the explained items: row, rank, score and label."""
     items = explained.items
     columns = {
@@ -124,7 +124,7 @@ def items_block(explained: ExplainedList) -> Block:
     return _block("The items", note, pd.DataFrame(columns, explained.item_names))
 
 
-def attributions_block(explained: ExplainedList, attributions: Attributions) -> Block:
+def attributions_block(explained: ExplainedList, attributions: Attributions) -> ReportBlock:
     """Return the table of what the most important features add to the scores."""
     scores = explained.scores[explained.items]
     sizes = np.abs(attributions.values).mean(0)
@@ -147,7 +147,7 @@ def attributions_block(explained: ExplainedList, attributions: Attributions) -> 
     return _block("What features add to the scores", note, table)
 
 
-def effects_block(explained: ExplainedList, changes: Doubles) -> Block:
+def effects_block(explained: ExplainedList, changes: Doubles) -> ReportBlock:
     """Return a table of ``changes``, the result of ``leave_one_out``, ``[items, list]``."""
     means = np.nanmean(np.abs(changes), axis=1)
     columns = {
@@ -169,10 +169,10 @@ def _change_texts(explained: ExplainedList, changes: Doubles, positions: Any) ->
     ]
 
 
-def _block(title: str, note: str, frame: pd.DataFrame) -> Block:
+def _block(title: str, note: str, frame: pd.DataFrame) -> ReportBlock:
     """Turn a frame into a block; the index gives the names of the rows."""
     rows = frame.reset_index().astype(str).to_numpy().tolist()
-    return Block(title, note, ("", *map(str, frame.columns)), rows)
+    return ReportBlock(title, note, ("", *map(str, frame.columns)), rows)
 
 
 def _frame(explained: ExplainedList, columns: pd.Index, name: str, values: Doubles) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from ltr.models.rounds.model import (
     Importances,
     Round,
     finite_features,
-    to_float32,
+    scores_to_float32,
 )
 from ltr.training.evaluation import metrics_of_scores
 
@@ -61,7 +61,7 @@ class ChosenFeatures(ArraysModel):
         choose = self.make_chooser(data, items["train"])
         rankers: list[WeakRanker] = []
         while True:
-            round_scores = {split: to_float32(scores[split]) for split in data.scored}
+            round_scores = {split: scores_to_float32(scores[split]) for split in data.scored}
             state = partial(self._state, list(rankers))
             yield Round(round_scores, state, {self.makes: len(rankers)})
             ranker = choose(scores["train"], rankers)

@@ -12,7 +12,7 @@ import torch
 
 from ltr.arrays import Floats, Reals
 from ltr.data.batches import ItemTensors
-from ltr.models.rounds.model import FitData, Importances, Round, to_float32
+from ltr.models.rounds.model import FitData, Importances, Round, scores_to_float32
 from ltr.models.rounds.trees import RESERVED, BoostedTrees
 
 
@@ -51,7 +51,7 @@ class CatBoost(BoostedTrees):
         }
         for trees in range(1, data.settings.epochs + 1):
             if trees <= booster.tree_count_:
-                scores = {split: to_float32(next(stage)) for split, stage in stages.items()}
+                scores = {split: scores_to_float32(next(stage)) for split, stage in stages.items()}
                 latest = self.round(data, booster, trees, scores)
             yield latest
 

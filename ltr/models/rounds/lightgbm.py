@@ -9,7 +9,13 @@ import torch
 from ltr.arrays import Doubles, Floats, Reals
 from ltr.data.batches import ItemTensors
 from ltr.errors import DataError
-from ltr.models.rounds.model import FitData, Importances, Round, check_whole_labels, to_float32
+from ltr.models.rounds.model import (
+    FitData,
+    Importances,
+    Round,
+    check_whole_labels,
+    scores_to_float32,
+)
 from ltr.models.rounds.trees import BoostedTrees
 
 _LONGEST_LIST = 10_000  # items, of its objective lambdarank
@@ -121,7 +127,7 @@ def _current_scores(
     collected: list[Floats] = []
 
     def collect(scores: Doubles, _: Any) -> tuple[str, float, bool]:
-        collected.append(to_float32(scores))
+        collected.append(scores_to_float32(scores))
         return "collected", 0.0, True
 
     booster.eval_valid(collect)  # one call for each split, in order

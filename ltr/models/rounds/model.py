@@ -128,7 +128,7 @@ class RoundModel(nn.Module, ABC):
         scores = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
         if self.fitted and bool(mask.any()):
             items = np.ascontiguousarray(features[mask].float().cpu().numpy())
-            item_scores = to_float32(self.score_items(items))
+            item_scores = scores_to_float32(self.score_items(items))
             if not np.isfinite(item_scores).all():
                 raise TrainingError(
                     f"the {self.makes}' scores are not finite: {self.nonfinite_remedy}"
@@ -181,7 +181,7 @@ def _is_finite_tensor(value: Any) -> bool:
     return bool(value.isfinite().all())
 
 
-def to_float32(scores: Reals) -> Floats:
+def scores_to_float32(scores: Reals) -> Floats:
     """Convert ``scores`` to float32; callers check for values that are infinite in float32."""
     with np.errstate(over="ignore"):
         return scores.astype(np.float32)

@@ -16,7 +16,7 @@ from ltr.models.rounds.model import (
     Round,
     check_whole_labels,
     finite_features,
-    to_float32,
+    scores_to_float32,
 )
 
 _MAX_GRADES = 1000
@@ -79,7 +79,7 @@ class PRank(ArraysModel):
                 "thresholds": thresholds - share * threshold_moves,
             }
             scores = {
-                split: to_float32(rows.astype(np.float64) @ content["weights"])
+                split: scores_to_float32(rows.astype(np.float64) @ content["weights"])
                 for split, rows in scored.items()
             }
             yield Round(scores, partial(dict, content), {self.makes: passes, "changes": changes})
