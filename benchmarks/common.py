@@ -23,9 +23,9 @@ from omegaconf.errors import OmegaConfBaseException
 from tabulate import tabulate
 from torch.utils.benchmark import timer
 
-from ltr.analysis.style import style
 from ltr.data.machine import free_memory
 from ltr.experiment.run_folder import commit
+from ltr.pages.style import style
 
 OURS = "ours"
 VERSIONS = "torch numpy numba allrank scikit-learn lightgbm xgboost xgboost-cpu onnxruntime"

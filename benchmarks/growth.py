@@ -10,7 +10,7 @@ import training
 from common import OURS, Case, Row
 from matplotlib.figure import Figure
 
-from ltr.analysis.style import COLOURS
+from ltr.pages.style import COLOURS
 
 MARKERS = "os^Dv"  # of the losses, as their colours
 SIZES: dict[str, Any] = {

@@ -10,9 +10,9 @@ import torch
 from common import OURS, Case, Work
 from torch import Tensor
 
-from ltr.console.compose import composed
-from ltr.console.configs import CONFIGS
-from ltr.scorers.parts import bind
+from ltr.cli.compose import composed
+from ltr.cli.configs import CONFIGS
+from ltr.parts.components import bind
 
 SIZES: dict[str, Any] = {
     "batch": (64, 4), "list_size": (240, 12),  # half of [batch, list_size] is padding

@@ -13,10 +13,10 @@ import training
 from common import OURS, Row
 from tabulate import tabulate
 
-from ltr.analysis.values import SystemValues
-from ltr.analysis.verdicts import compare_systems, rule
 from ltr.data.batches import ItemTensors
 from ltr.data.synthetic import SyntheticLists
+from ltr.lab.analysis.values import SystemValues
+from ltr.lab.analysis.verdicts import compare_systems, rule
 from ltr.metrics.spec import parse_metric
 from ltr.training.evaluation import metrics_of_scores, predict
 

@@ -11,12 +11,12 @@ import torch
 from common import OURS, Case, Work
 from training import first
 
-from ltr.console.compose import composed
+from ltr.boosting.model import FitData
+from ltr.cli.compose import composed
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.experiment.build import build
 from ltr.inference.export.onnx import build_onnx
-from ltr.models.rounds.model import FitData
 
 SIZES = {"lengths": ([10, 100, 1000], [3, 5]), "trees": (500, 2), "calls": (200, 4)}
 TREES = ("lightgbm", "xgboost")

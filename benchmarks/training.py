@@ -12,7 +12,7 @@ import peers
 import torch
 from common import OURS, Case, Work
 
-from ltr.console.compose import composed
+from ltr.cli.compose import composed
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.experiment.build import build

@@ -13,17 +13,7 @@ import numpy as np
 import torch
 from tabulate import tabulate
 
-from ltr.checks.list_losses import import_function, loss_config, loss_names
-from ltr.console.compose import run_config
-from ltr.data.batches import ItemTensors
-from ltr.data.lists import Lists
-from ltr.data.transforms import no_transform
-from ltr.errors import ConfigError, DataError
-from ltr.experiment.data_checks import check_loss_learns, check_metrics
-from ltr.knobs import levels_for
-from ltr.metrics import Convention, Metric
-from ltr.metrics.spec import METRICS
-from ltr.models.rounds import (
+from ltr.boosting import (
     AdaRank,
     BoostedTrees,
     CatBoost,
@@ -33,8 +23,18 @@ from ltr.models.rounds import (
     RoundModel,
     XGBoost,
 )
-from ltr.models.rounds.model import FitData
-from ltr.scorers.parts import make_settings
+from ltr.boosting.model import FitData
+from ltr.cli.compose import run_config
+from ltr.data.batches import ItemTensors
+from ltr.data.lists import Lists
+from ltr.data.transforms import no_transform
+from ltr.errors import ConfigError, DataError
+from ltr.experiment.data_checks import check_loss_learns, check_metrics
+from ltr.knobs import levels_for
+from ltr.metrics import Convention, Metric
+from ltr.metrics.spec import METRICS
+from ltr.parts.components import make_settings
+from ltr.testing.list_losses import import_function, loss_config, loss_names
 
 KINDS = {
     "0 to 9": np.arange(10),

@@ -7,7 +7,7 @@
 import os
 import sys
 
-from ltr.console.streams import open_streams
+from ltr.cli.streams import open_streams
 from ltr.training.interruption import end_when_stopped
 
 # For each command: the function that takes its config (``configs/COMMAND.yaml``), and its purpose.
@@ -22,20 +22,24 @@ COMMANDS = {
         "ltr.inference.export.command:export_model", "convert a model for ONNX or a search engine"
     ),
     "ensemble": (
-        "ltr.experiment.ensemble_command:ensemble_of_runs",
+        "ltr.lab.ensembles.command:ensemble_of_runs",
         "combine several runs (networks or trees) into one ranker"
     ),
     "recommend": (
-        "ltr.tables.recommend:recommend", "train several kinds of rankers, and keep the best"
+        "ltr.lab.tables.recommend:recommend", "train several kinds of rankers, and keep the best"
     ),
     "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check and count a data set"),
-    "table": ("ltr.tables.table:make_table", "fill in a table of results next to published ones"),
+    "table": (
+        "ltr.lab.tables.table:make_table", "fill in a table of results next to published ones"
+    ),
     "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),
     "compare": (
-        "ltr.analysis.compare:compare", "find out which runs are better, and how certain that is"
+        "ltr.lab.analysis.compare:compare",
+        "find out which runs are better, and how certain that is",
     ),
     "search": (
-        "ltr.search.command:run_search", "search for the settings that do best on validation lists"
+        "ltr.lab.search.command:run_search",
+        "search for the settings that do best on validation lists",
     ),
     "importances": (
         "ltr.inference.explain.importances:importances",
@@ -46,11 +50,11 @@ COMMANDS = {
         "explain how a model ranks one list",
     ),
     "list_losses": (
-        "ltr.checks.list_losses:list_losses", "list losses with their papers and settings (knobs)"
+        "ltr.testing.list_losses:list_losses", "list losses with their papers and settings (knobs)"
     ),
-    "check_loss": ("ltr.checks.command:check_loss", "test the properties of a loss"),
-    "check_metric": ("ltr.checks.command:check_metric", "test the properties of a metric"),
-    "check_model": ("ltr.checks.command:check_model", "test the properties of a network"),
+    "check_loss": ("ltr.testing.command:check_loss", "test the properties of a loss"),
+    "check_metric": ("ltr.testing.command:check_metric", "test the properties of a metric"),
+    "check_model": ("ltr.testing.command:check_model", "test the properties of a network"),
 }  # fmt: skip
 
 
@@ -64,7 +68,7 @@ def main(name: str | None = None) -> None:
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
     if name in COMMANDS:
-        from ltr.console.cli import run_command
+        from ltr.cli.cli import run_command
 
         run_command(name, COMMANDS[name][0])
     elif name in ("--help", "-h", "help"):

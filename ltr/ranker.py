@@ -17,10 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ltr.arrays import Floats, Ints
 from ltr.atomic import atomic_write, filling, make_folder, writing_folder
-from ltr.console.arguments import as_text
-from ltr.console.compose import run_config
-from ltr.console.folders import run_folder, write_overrides
-from ltr.console.keys import as_list, flat
+from ltr.cli.arguments import as_text
+from ltr.cli.compose import run_config
+from ltr.cli.folders import run_folder, write_overrides
+from ltr.cli.keys import as_list, flat
 from ltr.data.lists import Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import DataError, OutputError
@@ -31,10 +31,10 @@ from ltr.experiment.run import run
 from ltr.experiment.run_folder import RESULTS, RunFolder
 from ltr.knobs import python_number
 from ltr.metrics import Convention
+from ltr.parts.components import make_convention, named_metrics
+from ltr.parts.scorer import Scorer, load_model
+from ltr.parts.trust import RELATIVE, trusted
 from ltr.ranker_rows import given_qids, in_rows, lists_of_rows, queries_of_train
-from ltr.scorers.parts import make_convention, named_metrics
-from ltr.scorers.scorer import Scorer, load_model
-from ltr.scorers.trust import RELATIVE, trusted
 from ltr.training.caveats import warn_of_measurement
 from ltr.training.device import pick_device
 from ltr.training.evaluation import (

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from ltr.console.configs import CONFIGS
+from ltr.cli.configs import CONFIGS
 from ltr.errors import ConfigError
 from ltr.knobs import positive_int
 from ltr.losses import pad_lists

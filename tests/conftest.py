@@ -130,7 +130,7 @@ def letor_folder(tmp_path: Path) -> Path:
 
 def compose(*overrides: str, config: str = "train") -> "DictConfig":
     """The config that ``python train.py <overrides>`` composes, or another command."""
-    from ltr.console.compose import composed
+    from ltr.cli.compose import composed
 
     return composed(config, *overrides)
 
@@ -173,7 +173,7 @@ def _as_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """In the quick tier, a test that starts a process or trains is to be marked slow."""
     if request.config.option.markexpr != QUICK:
         return
-    from ltr.models.rounds.learner import RoundLearner
+    from ltr.boosting.learner import RoundLearner
     from ltr.training.trainer import Trainer
 
     def refused(*_: object, **__: object) -> None:

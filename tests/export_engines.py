@@ -26,13 +26,13 @@ import numpy as np
 from omegaconf import DictConfig
 from tabulate import tabulate
 
-from ltr.console.cli import call_command
-from ltr.console.compose import typed
+from ltr.cli.cli import call_command
+from ltr.cli.compose import typed
 from ltr.errors import LTRError
-from ltr.experiment.engines import ENGINES
 from ltr.inference.export.command import export_model
 from ltr.inference.export.context import check_parity
-from ltr.scorers.scorer import load_model
+from ltr.inference.export.engines import ENGINES
+from ltr.parts.scorer import load_model
 
 Array = np.ndarray
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import hydra
 import omegaconf
 
-from ltr.console import compose
-from ltr.console.configs import CONFIGS, composed_with
-from ltr.console.folders import register_resolvers
+from ltr.cli import compose
+from ltr.cli.configs import CONFIGS, composed_with
+from ltr.cli.folders import register_resolvers
 
 ROOT = Path(__file__).resolve().parents[1]
 _compose = compose.compose_by_hydra

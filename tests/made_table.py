@@ -11,8 +11,8 @@ from orders import table_of
 from runs import run
 
 from ltr.experiment.run_folder import RunFolder
-from ltr.tables import runs, table
-from ltr.tables.runs import Run
+from ltr.lab.tables import runs, table
+from ltr.lab.tables.runs import Run
 
 
 def train_here(wanted: Sequence[Run], *_: object) -> dict[Path, str]:

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from runs import run
 from some_steps import SETTINGS
 
+from ltr.boosting import CatBoost, LightGBM, XGBoost
+from ltr.boosting.model import FitData, Round, RoundModel
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
-from ltr.models.rounds import CatBoost, LightGBM, XGBoost
-from ltr.models.rounds.model import FitData, Round, RoundModel
-from ltr.scorers.parts import make
-from ltr.scorers.scorer import load_model
+from ltr.parts.components import make
+from ltr.parts.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import predict
 

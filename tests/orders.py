@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from ltr.analysis.compare import CompareOptions
-from ltr.console.compose import typed
-from ltr.console.options import parse_options
-from ltr.search.definition import Search, SearchOptions, define_search
-from ltr.tables.config import TableOptions
-from ltr.tables.recommend import RecommendOptions
+from ltr.cli.compose import typed
+from ltr.cli.options import parse_options
+from ltr.lab.analysis.compare import CompareOptions
+from ltr.lab.search.definition import Search, SearchOptions, define_search
+from ltr.lab.tables.config import TableOptions
+from ltr.lab.tables.recommend import RecommendOptions
 
 
 def table_of(arguments: Sequence[str]) -> TableOptions:

@@ -240,16 +240,8 @@ def warm() -> None:
     import tqdm
 
     tqdm.tqdm.monitor_interval = 0  # no thread of its own: forks must find one thread
-    import ltr.analysis.compare
-    import ltr.experiment.job
-    import ltr.experiment.prepare_data
-    import ltr.inference.evaluate
-    import ltr.inference.predict
-    import ltr.ranker
-    import ltr.search.command
-    import ltr.tables.table  # noqa: F401
-    from ltr.console.compose import composed
-    from ltr.console.keys import resolved
+    from ltr.cli.compose import composed
+    from ltr.cli.keys import resolved
     from ltr.experiment.identity import identity_without_data
 
     kernels = ("ltr.kernels.neuralndcg", "ltr.kernels.pairs")

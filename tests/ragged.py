@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from ltr import losses
-from ltr.checks.subject import Subject, ragged
 from ltr.relaxations import neural_sort
 from ltr.relaxations.neuralsort import drawn_scores
+from ltr.testing.subject import Subject, ragged
 from ltr.typing import Loss
 
 __all__ = ["NAMES", "plain", "ragged", "random_lists", "value_and_gradient"]

@@ -21,7 +21,7 @@ import pytest
 from processes import ROOT
 
 from ltr.atomic import atomic_write, filling, write_csv, write_frame, writing_folder
-from ltr.console.process import LogFile, ending, is_full
+from ltr.cli.process import LogFile, ending, is_full
 from ltr.errors import OutputError
 from ltr.training.hooks import TensorBoard
 
@@ -286,7 +286,7 @@ def test_a_bug_keeps_its_traceback_and_what_is_behind_an_error_tells_of_a_full_d
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
 @pytest.mark.slow
 def test_output_that_cannot_be_printed_is_one_line() -> None:
-    code = "from ltr.console.process import ending\nwith ending(): print('x')"
+    code = "from ltr.cli.process import ending\nwith ending(): print('x')"
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-c", code]
         got = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)

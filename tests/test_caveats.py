@@ -10,7 +10,7 @@ from conftest import compose, make_lists
 from folders import write_folder
 
 from ltr import Ranker
-from ltr.console.cli import call_command
+from ltr.cli.cli import call_command
 from ltr.experiment.build import build
 from ltr.experiment.open_data import complete_settings
 from ltr.inference.evaluate import evaluate_scores

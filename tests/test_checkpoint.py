@@ -21,7 +21,7 @@ from runs import run
 from ltr.errors import CheckpointError, OutputError
 from ltr.experiment.resume import resumed_config
 from ltr.experiment.run_folder import RESULTS, RunFolder
-from ltr.scorers.scorer import load_model
+from ltr.parts.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.results_file import sealed_results
 

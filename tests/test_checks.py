@@ -14,18 +14,18 @@ from folders import refused, write_folder
 from planted_faults import FAULTS
 from torch import Tensor, nn
 
-from ltr.checks.command import check_loss, check_metric, check_model
-from ltr.checks.loss_properties import LOSS_PROPERTIES, METRIC_PROPERTIES, SHARP_LIMIT_OF
-from ltr.checks.model_properties import MODEL_PROPERTIES, ModelSubject
-from ltr.checks.subject import DOES_NOT_APPLY, FAILS, HOLDS, Subject, Verdict, judge
-from ltr.console.cli import call_command
-from ltr.console.compose import typed
+from ltr.cli.cli import call_command
+from ltr.cli.compose import typed
 from ltr.errors import ConfigError
 from ltr.metrics import Metric, err, ndcg
 from ltr.metrics.ordering import at_ranks
 from ltr.metrics.per_list import settle
 from ltr.metrics.spec import METRICS
 from ltr.models import ContextAwareTransformer
+from ltr.testing.command import check_loss, check_metric, check_model
+from ltr.testing.loss_properties import LOSS_PROPERTIES, METRIC_PROPERTIES, SHARP_LIMIT_OF
+from ltr.testing.model_properties import MODEL_PROPERTIES, ModelSubject
+from ltr.testing.subject import DOES_NOT_APPLY, FAILS, HOLDS, Subject, Verdict, judge
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "check_loss.py"
 LOSS, METRIC, MODEL = (

@@ -13,8 +13,8 @@ import pytest
 from processes import Process, wait_for
 from test_trainer import assert_same_run
 
-from ltr.console.cli import call_command
-from ltr.console.compose import typed
+from ltr.cli.cli import call_command
+from ltr.cli.compose import typed
 from ltr.experiment.run_folder import NOTE
 from ltr.experiment.sweep import read_runs
 from ltr.inference.evaluate import evaluate_model
@@ -130,7 +130,7 @@ def test_a_closed_stream_does_not_end_a_run(args, numbers, tmp_path) -> None:
 
 def test_workers_get_a_stream_that_was_closed() -> None:
     program = (
-        "import os\nos.close(2)\nfrom ltr.console.streams import open_streams\nopen_streams()\n"
+        "import os\nos.close(2)\nfrom ltr.cli.streams import open_streams\nopen_streams()\n"
         "print(os.get_inheritable(2))"
     )
     assert processes.run(program).stdout == "True\n"

@@ -13,12 +13,12 @@ from folders import finish, refused
 from orders import comparison_of
 from runs import run
 
-from ltr.analysis.compare import Findings, compare, compare_runs
-from ltr.console.cli import call_command
-from ltr.console.compose import typed
+from ltr.cli.cli import call_command
+from ltr.cli.compose import typed
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder, find_runs
 from ltr.inference.evaluate import evaluate_scores
+from ltr.lab.analysis.compare import Findings, compare, compare_runs
 
 BETTER = {"rmse": 0.0, "listnet": 0.1}
 BASE = np.random.default_rng(0).uniform(0.2, 0.8, 40)
@@ -207,9 +207,9 @@ def test_compare_measures_score_files_beside_runs(tiny, letor_folder, tmp_path) 
 def test_compare_runs_does_not_import_torch(tmp_path) -> None:
     code = (
         "import sys\n"
-        "from ltr.console.compose import typed\n"
-        "from ltr.analysis.compare import compare\n"
-        "from ltr.console.cli import call_command\n"
+        "from ltr.cli.compose import typed\n"
+        "from ltr.lab.analysis.compare import compare\n"
+        "from ltr.cli.cli import call_command\n"
         f"cfg = typed('compare', [{str(sweep(tmp_path))!r}, 'samples=500'])\n"
         "print(call_command(compare, cfg))\n"
         "print('torch' in sys.modules)\n"

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from runs import run
 
-from ltr.console.arguments import as_hydra, check_added, quoted, with_quotes
-from ltr.console.compose import compose_by_hydra, run_config, typed, values_of, with_choices
-from ltr.console.configs import CONFIGS
+from ltr.cli.arguments import as_hydra, check_added, quoted, with_quotes
+from ltr.cli.compose import compose_by_hydra, run_config, typed, values_of, with_choices
+from ltr.cli.configs import CONFIGS
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.scorers.parts import make_dataset
-from ltr.search.definition import split_changes
+from ltr.lab.search.definition import split_changes
+from ltr.parts.components import make_dataset
 
 
 def choices(group: str) -> list[str]:

@@ -18,20 +18,20 @@ from runs import identity, run
 from some_steps import SETTINGS
 from test_trainer import CHOICES, assert_same_run, train
 
-from ltr.console.keys import resolved
+from ltr.boosting.objective import LossObjective
+from ltr.cli.keys import resolved
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.other_run import OtherRun
+from ltr.lab.tables import runs as runs_module
+from ltr.lab.tables.spec import read_table
+from ltr.lab.tables.table import make_table
 from ltr.losses import distil_loss, lambdarank_loss, listnet_loss, mix_loss
 from ltr.models import Linear
-from ltr.models.rounds.objective import LossObjective
-from ltr.scorers.scorer import Scorer
-from ltr.tables import runs as runs_module
-from ltr.tables.spec import read_table
-from ltr.tables.table import make_table
+from ltr.parts.scorer import Scorer
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.hooks import OnEpoch
 from ltr.training.interruption import Interrupted

@@ -24,8 +24,8 @@ from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.experiment.build import build
 from ltr.models import MLP
 from ltr.models.embeddings import Piecewise, WithEmbeddings, fit_embedding, number_embedding
-from ltr.scorers.parts import make, model_for
-from ltr.scorers.scorer import check_columns, load_model
+from ltr.parts.components import make, model_for
+from ltr.parts.scorer import check_columns, load_model
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import predict
 from ltr.training.interruption import Interrupted

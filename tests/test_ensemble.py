@@ -14,23 +14,17 @@ from made_table import write_data
 from made_trees import SMALL
 from runs import run
 
-from ltr.console.cli import call_command
+from ltr.cli.cli import call_command
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import fit_transform, no_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
-from ltr.experiment.ensemble import check_combinable
-from ltr.experiment.ensemble_command import ensemble_of_runs
 from ltr.experiment.identity import ensemble_identity
 from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.train_lists import check_bagging, draw_lists
 from ltr.inference.evaluate import evaluate_model
-from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves
-from ltr.models import MLP, Linear
-from ltr.ranker import Ranker
-from ltr.scorers import weights as weights_module
-from ltr.scorers.ensemble import Ensemble, Member, standardised
-from ltr.scorers.scorer import load_model
-from ltr.scorers.weights import (
+from ltr.lab.ensembles.command import ensemble_of_runs
+from ltr.lab.ensembles.ensemble import check_combinable
+from ltr.lab.ensembles.weights import (
     Measure,
     SplitHalfScores,
     fixed_weights,
@@ -40,6 +34,12 @@ from ltr.scorers.weights import (
     shrink_to_equal,
     tuned_weights,
 )
+from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves
+from ltr.models import MLP, Linear
+from ltr.parts import weights as weights_module
+from ltr.parts.ensemble import Ensemble, Member, standardised
+from ltr.parts.scorer import load_model
+from ltr.ranker import Ranker
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import predict
 from ltr.training.trainer import Trainer

@@ -22,12 +22,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ltr import Ranker
-from ltr.analysis.compare import compare
-from ltr.console.cli import call_command
-from ltr.console.compose import run_config, typed
+from ltr.cli.cli import call_command
+from ltr.cli.compose import run_config, typed
 from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
+from ltr.lab.analysis.compare import compare
 from ltr.models import MLP, Linear
 from ltr.ranker import overrides_of
 from ltr.training.trainer import Trainer

@@ -14,9 +14,10 @@ from test_trainer import train
 from torch import nn
 
 import ltr.inference.explain.importances
-from ltr.console.arguments import as_hydra
-from ltr.console.cli import call_command
-from ltr.console.compose import typed
+from ltr.boosting import AdaRank
+from ltr.cli.arguments import as_hydra
+from ltr.cli.cli import call_command
+from ltr.cli.compose import typed
 from ltr.data.lists import Columns
 from ltr.data.transforms import fit_transform
 from ltr.errors import ConfigError
@@ -25,8 +26,7 @@ from ltr.inference.explain.command import attributions_block, explain, items_blo
 from ltr.inference.explain.effects import attribute_scores, leave_one_out
 from ltr.inference.explain.importances import importances
 from ltr.inference.explain.subject import ExplainedList
-from ltr.models.rounds import AdaRank
-from ltr.scorers.scorer import Scorer
+from ltr.parts.scorer import Scorer
 
 
 class Compared(nn.Module):

@@ -21,7 +21,8 @@ from torch import nn
 
 import ltr.inference.export.command
 import ltr.inference.export.texts
-from ltr.console.cli import call_command
+from ltr.boosting import AdaRank, CatBoost, LightGBM, RankBoost
+from ltr.cli.cli import call_command
 from ltr.data.lists import Columns, Lists
 from ltr.data.transforms import (
     FeatureTransform,
@@ -31,10 +32,10 @@ from ltr.data.transforms import (
     quantile_transform,
 )
 from ltr.errors import ConfigError
-from ltr.experiment.engines import check_engine
 from ltr.inference.export.boosters import convert_trees
 from ltr.inference.export.command import build_manifest, export_model
 from ltr.inference.export.context import ExportContext, Exported, check_parity
+from ltr.inference.export.engines import check_engine
 from ltr.inference.export.forms import (
     Layers,
     Trees,
@@ -55,9 +56,8 @@ from ltr.inference.export.texts import (
 )
 from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear
 from ltr.models.embeddings import WithEmbeddings
-from ltr.models.rounds import AdaRank, CatBoost, LightGBM, RankBoost
-from ltr.scorers.ensemble import Ensemble, Member
-from ltr.scorers.scorer import Scorer
+from ltr.parts.ensemble import Ensemble, Member
+from ltr.parts.scorer import Scorer
 
 
 def lists_with(missing: bool = False) -> Lists:

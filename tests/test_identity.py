@@ -9,12 +9,12 @@ from conftest import compose
 from omegaconf import OmegaConf
 from test_table import SYNTHETIC
 
-from ltr.console.configs import CONFIGS
-from ltr.console.keys import Kind, Resumed, keys, resolved
+from ltr.cli.configs import CONFIGS
+from ltr.cli.keys import Kind, Resumed, keys, resolved
 from ltr.experiment import identity as identities
 from ltr.experiment.identity import identity_without_data
-from ltr.tables.runs import plan
-from ltr.tables.spec import Row, read_table
+from ltr.lab.tables.runs import plan
+from ltr.lab.tables.spec import Row, read_table
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_user_code_finds_targets_anywhere_in_the_config(user_modules: Path) -> N
     inner = "+transform.inner._target_=mine_alone.log"
     config = compose(inner, "+loss.a=[{_target_: mine_many.b}]")
     assert set(identities.user_code(resolved(config))) == {"mine_alone.log", "mine_many.b"}
-    trees = "import ltr.models.rounds\nclass Mine(ltr.models.rounds.LightGBM): ..."
+    trees = "import ltr.boosting\nclass Mine(ltr.boosting.LightGBM): ..."
     (user_modules / "mine_trees.py").write_text(trees)
     library = identities.tree_library(resolved(compose("model._target_=mine_trees.Mine")))
     assert library == {"lightgbm": version("lightgbm")}

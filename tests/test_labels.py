@@ -13,7 +13,7 @@ from conftest import compose
 from folders import refused
 from runs import identity, run
 
-from ltr.console.cli import call_command
+from ltr.cli.cli import call_command
 from ltr.errors import ConfigError
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.data_checks import check_metrics

@@ -30,18 +30,18 @@ from ragged import NAMES, plain, ragged, value_and_gradient
 from torch import Tensor
 
 from ltr import losses
-from ltr.checks.list_losses import details, import_function, loss_config, loss_names
-from ltr.checks.loss_properties import LOSS_PROPERTIES, SHARP_LIMIT_OF
-from ltr.checks.subject import DOES_NOT_APPLY, HOLDS, Subject, judge
+from ltr.boosting import LossObjective
 from ltr.data.lists import Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError
 from ltr.losses.batch import counted_lists
 from ltr.losses.mix import RUNTIME_ARGS, losses_by_name
-from ltr.models.rounds import LossObjective
+from ltr.parts.components import make
+from ltr.parts.trust import config_to_keep, trusted
 from ltr.relaxations.neuralsort import uniform_noise
-from ltr.scorers.parts import make
-from ltr.scorers.trust import config_to_keep, trusted
+from ltr.testing.list_losses import details, import_function, loss_config, loss_names
+from ltr.testing.loss_properties import LOSS_PROPERTIES, SHARP_LIMIT_OF
+from ltr.testing.subject import DOES_NOT_APPLY, HOLDS, Subject, judge
 
 CHOICES = {
     **{"variant": ["ndcg1", "ndcg2"], "weight": ["log2"], "pair_weight": ["mean", "ndcg_beta"]},

@@ -19,9 +19,9 @@ from sklearn.isotonic import IsotonicRegression
 from torch import Tensor
 
 from ltr import losses, metrics
-from ltr.checks.list_losses import loss_names
-from ltr.checks.loss_properties import the_gradient_agrees_with_finite_differences
-from ltr.checks.subject import HOLDS, Subject, judge
+from ltr.testing.list_losses import loss_names
+from ltr.testing.loss_properties import the_gradient_agrees_with_finite_differences
+from ltr.testing.subject import HOLDS, Subject, judge
 
 SIZES = (1, 2, 10, 300)
 SCORES: dict[str, Callable[[np.random.Generator, int], ref.Array]] = {

@@ -22,9 +22,9 @@ from runs import run
 from sklearn.metrics import ndcg_score
 
 from ltr import metrics
-from ltr.console.cli import call_command
-from ltr.console.configs import CONFIGS
-from ltr.console.options import parse_options
+from ltr.cli.cli import call_command
+from ltr.cli.configs import CONFIGS
+from ltr.cli.options import parse_options
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.inference.evaluate import EvaluateOptions, chosen_conventions, evaluate_model
@@ -33,7 +33,7 @@ from ltr.metrics import Convention, Metric, err, mean_over_lists, ndcg, parse_me
 from ltr.metrics.ordering import order_by_score
 from ltr.metrics.spec import METRICS
 from ltr.metrics.ties import TiesAveraged
-from ltr.scorers.parts import make, make_convention
+from ltr.parts.components import make, make_convention
 
 CONVENTIONS = [
     Convention(),
@@ -448,7 +448,7 @@ def test_parse_metric_round_trips_and_refuses_misspelt_names() -> None:
 def test_metrics_parse_and_losses_list_without_torch() -> None:
     code = (
         "import sys; from ltr.metrics import Convention, parse_metric; parse_metric('ndcg@5'); "
-        "from ltr.checks.list_losses import all_losses; all_losses(); "
+        "from ltr.testing.list_losses import all_losses; all_losses(); "
         "Convention().describe(); assert 'torch' not in sys.modules; "
         "from ltr.metrics import ndcg, dcg, mean_over_lists; assert 'torch' in sys.modules"
     )

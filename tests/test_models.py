@@ -18,8 +18,6 @@ from made_columns import mixed
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from ltr.checks.model_properties import MODEL_PROPERTIES, ModelSubject
-from ltr.checks.subject import DOES_NOT_APPLY, HOLDS, judge
 from ltr.data.batches import Batch, ItemTensors
 from ltr.data.transforms import fit_transform, no_transform
 from ltr.errors import ConfigError
@@ -29,13 +27,15 @@ from ltr.losses.batch import mean_over_batch
 from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear, TabM
 from ltr.models.dasalc import ItemNorm
 from ltr.models.layers import Dropout, Packing, attend
-from ltr.scorers.parts import make_settings, model_for
+from ltr.parts.components import make_settings, model_for
+from ltr.testing.model_properties import MODEL_PROPERTIES, ModelSubject
+from ltr.testing.subject import DOES_NOT_APPLY, HOLDS, judge
 from ltr.training.trainer import TrainingStep
 
 WIDTH = 5
 Make = Callable[[], nn.Module]
 _FILES = sorted((Path(__file__).parents[1] / "configs" / "model").glob("*.yaml"))
-CONFIGS = [path for path in _FILES if "_target_: ltr.models.rounds" not in path.read_text()]
+CONFIGS = [path for path in _FILES if "_target_: ltr.boosting" not in path.read_text()]
 
 small = partial(ContextAwareTransformer, WIDTH, fc_sizes=(8,), heads=2, feed_forward=16)
 MODELS: dict[str, Make] = {

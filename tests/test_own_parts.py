@@ -18,20 +18,20 @@ from folders import refused, write_folder
 from processes import ROOT
 from runs import run
 
-from ltr.console.cli import call_command
-from ltr.console.compose import run_config, typed
-from ltr.console.configs import CONFIGS, files_of
-from ltr.console.keys import resolved
+from ltr.cli.cli import call_command
+from ltr.cli.compose import run_config, typed
+from ltr.cli.configs import CONFIGS, files_of
+from ltr.cli.keys import resolved
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity_without_data
 from ltr.experiment.job import how_to_go_on
 from ltr.experiment.resume import resumed_config
 from ltr.inference.evaluate import evaluate_model
+from ltr.lab.search.space import read_space
+from ltr.lab.tables.spec import read_table
 from ltr.metrics import Convention, parse_metric
-from ltr.scorers.parts import named_metrics
-from ltr.search.space import read_space
-from ltr.tables.spec import read_table
+from ltr.parts.components import named_metrics
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 
 PAGE = (ROOT / "docs" / "how-to" / "extend.md").read_text()

@@ -16,17 +16,17 @@ from folders import refused
 from runs import run
 
 from ltr.atomic import write_frame
-from ltr.console.cli import call_command
-from ltr.console.options import parse_options
+from ltr.cli.cli import call_command
+from ltr.cli.options import parse_options
 from ltr.data.letor import read_letor
 from ltr.data.lists import SPLITS, Columns
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
 from ltr.inference.evaluate import evaluate_model, evaluate_scores
+from ltr.inference.inputs import read_file, read_input, read_table_lists
 from ltr.inference.predict import PredictOptions, predict_file, ranking, unseen
 from ltr.models import Linear
-from ltr.scorers.inputs import read_file, read_input, read_table_lists
-from ltr.scorers.scorer import Scorer
+from ltr.parts.scorer import Scorer
 
 TEXT = (
     "2 qid:b 1:1 #docid = GX-1 inc = 0.5\n"

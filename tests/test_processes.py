@@ -19,7 +19,7 @@ from runs import identity, run
 from test_trainer import assert_same_run
 from torch.distributed import TCPStore
 
-from ltr.console.process import check_torchrun
+from ltr.cli.process import check_torchrun
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError

@@ -13,7 +13,7 @@ import pytest
 from conftest import make_lists, write_letor
 
 import ltr
-from ltr.console.compose import composed
+from ltr.cli.compose import composed
 
 ROOT = Path(__file__).resolve().parents[1]
 EXTEND = (ROOT / "docs/how-to/extend.md").read_text()

@@ -11,15 +11,15 @@ import pytest
 from conftest import make_lists, real_data, write_letor
 from orders import table_of
 
-from ltr.console.compose import run_config
+from ltr.cli.compose import run_config
 from ltr.data.lists import SPLITS
 from ltr.data.public_sets import PublicSet, PublishedCounts
-from ltr.tables import published
-from ltr.tables.published import why_left_out
-from ltr.tables.results import split_of_runs
-from ltr.tables.runs import Run, plan
-from ltr.tables.spec import Published, Row, Table, read_table
-from ltr.tables.table import make_table
+from ltr.lab.tables import published
+from ltr.lab.tables.published import why_left_out
+from ltr.lab.tables.results import split_of_runs
+from ltr.lab.tables.runs import Run, plan
+from ltr.lab.tables.spec import Published, Row, Table, read_table
+from ltr.lab.tables.table import make_table
 
 LISTS = MappingProxyType({"train": 4, "vali": 2, "test": 3})
 WHOLE = read_table("neuralndcg_table3")

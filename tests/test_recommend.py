@@ -12,16 +12,16 @@ from folders import finish, refused
 from made_table import train_here, write_data
 from orders import recommendation_of
 
-from ltr.console.cli import call_command
-from ltr.console.compose import typed
+from ltr.cli.cli import call_command
+from ltr.cli.compose import typed
 from ltr.errors import CheckpointError, ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
 from ltr.inference.explain.command import explain
 from ltr.inference.explain.importances import importances
+from ltr.lab.tables import runs as table_runs
+from ltr.lab.tables.recommend import _describe_left_out, choose_run, recommend
 from ltr.ranker import Ranker
-from ltr.tables import runs as table_runs
-from ltr.tables.recommend import _describe_left_out, choose_run, recommend
 
 
 def run_of(folder: Path, values: np.ndarray | None, *, members: int = 0) -> Any:

@@ -10,7 +10,7 @@ from folders import refused
 from runs import run
 
 from ltr.__main__ import COMMANDS
-from ltr.console.compose import run_config, typed
+from ltr.cli.compose import run_config, typed
 from ltr.errors import LTRError
 from ltr.experiment.build import build
 

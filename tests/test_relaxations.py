@@ -17,7 +17,7 @@ import torch
 from conftest import ROOT, compose
 from ragged import ragged, random_lists, stochastic_neural_sort
 
-from ltr.console.keys import resolved
+from ltr.cli.keys import resolved
 from ltr.errors import ConfigError
 from ltr.experiment.identity import settings_of
 from ltr.losses import network_ndcg_loss, sodeep_loss

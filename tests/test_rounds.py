@@ -10,8 +10,10 @@ from conftest import compose, make_lists
 from made_trees import after, reading, tensors
 from runs import run
 
-from ltr.console.cli import call_command
-from ltr.console.compose import typed
+from ltr.boosting import AdaRank, PRank, RankBoost
+from ltr.boosting.adarank_rankboost import _thresholds
+from ltr.cli.cli import call_command
+from ltr.cli.compose import typed
 from ltr.data.lists import Lists
 from ltr.errors import CheckpointError, ConfigError, DataError, TrainingError
 from ltr.experiment.build import build
@@ -19,9 +21,7 @@ from ltr.experiment.resume import resumed_config
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.explain.importances import importances
 from ltr.metrics import Convention
-from ltr.models.rounds import AdaRank, PRank, RankBoost
-from ltr.models.rounds.boosting import _thresholds
-from ltr.scorers.scorer import load_model
+from ltr.parts.scorer import load_model
 from ltr.training.evaluation import predict
 
 

@@ -18,10 +18,10 @@ from conftest import compose, make_lists
 from folders import finish, refused
 
 from ltr.atomic import write_csv
-from ltr.console import folders
-from ltr.console.cli import call_command
-from ltr.console.configs import CONFIGS
-from ltr.console.folders import (
+from ltr.cli import folders
+from ltr.cli.cli import call_command
+from ltr.cli.configs import CONFIGS
+from ltr.cli.folders import (
     job_dir,
     jobs_of,
     label_of,
@@ -51,7 +51,7 @@ from ltr.experiment.sweep import (
     read_runs,
     take_gpu,
 )
-from ltr.scorers.trust import _READ, config_of
+from ltr.parts.trust import _READ, config_of
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 
 FILES_OF_RUN = (RESULTS, "queries.csv", "scores.csv", "history.csv")  # of a run with test lists

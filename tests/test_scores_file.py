@@ -10,12 +10,12 @@ import pytest
 from conftest import compose, make_lists, write_letor
 from folders import finish, refused
 
-from ltr.analysis.scores_file import read_scores
-from ltr.console.cli import call_command
-from ltr.console.compose import typed
+from ltr.cli.cli import call_command
+from ltr.cli.compose import typed
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import FILES, RunFolder, write_queries, write_results, write_scores
 from ltr.inference.evaluate import evaluate, evaluate_scores
+from ltr.inference.scores_file import read_scores
 from ltr.metrics import Convention
 
 QIDS = ["a", "a", "b"]

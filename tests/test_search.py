@@ -18,16 +18,16 @@ from orders import search_of, search_options
 from runs import run
 from test_checkpoint import content
 
-import ltr.search
-from ltr.console.configs import files_of
-from ltr.console.keys import resolved
+import ltr.lab.search
+from ltr.cli.configs import files_of
+from ltr.cli.keys import resolved
 from ltr.errors import DataError, LTRError
 from ltr.experiment.identity import user_code
 from ltr.experiment.run_folder import RunFolder
-from ltr.search import command
-from ltr.search.definition import Search
-from ltr.search.space import DISTRIBUTION_FORMS, Distribution, parse_distribution
-from ltr.search.study import TrialReporter, default_params, suggest, trial_overrides
+from ltr.lab.search import command
+from ltr.lab.search.definition import Search
+from ltr.lab.search.space import DISTRIBUTION_FORMS, Distribution, parse_distribution
+from ltr.lab.search.study import TrialReporter, default_params, suggest, trial_overrides
 from ltr.training.checkpoint import save_checkpoint
 
 
@@ -236,7 +236,7 @@ def test_run_search_does_not_mix_values_of_two_kinds(small, tmp_path, monkeypatc
     assert "of letor seed1 seed2: the best of 1 trials" in text
     message = refuse_search(*small, "trials=2", "select_value=best")
     assert "select_value=crossfit, now it is best: put it back, or give name=NAME" in message
-    monkeypatch.setattr("ltr.search.command.FEW_LISTS", 1)
+    monkeypatch.setattr("ltr.lab.search.command.FEW_LISTS", 1)
     assert "now it is best" in refuse_search(*small, "trials=2")
 
 
@@ -297,7 +297,7 @@ def test_search_package_without_optuna_says_how_to_install_it(monkeypatch) -> No
     with pytest.raises(
         LTRError, match=r"^optuna does not load .*: pip install 'ltr-torch\[search\]'"
     ):
-        importlib.reload(ltr.search)
+        importlib.reload(ltr.lab.search)
 
 
 def test_define_search_passes_other_keys_to_train() -> None:

@@ -19,10 +19,10 @@ from orders import search_of
 from test_search import print_search, read_trials, refuse_search
 from test_search import small as small_search
 
-from ltr.search import study as study_module
-from ltr.search.command import check_free
-from ltr.search.definition import Search
-from ltr.search.study import (
+from ltr.lab.search import study as study_module
+from ltr.lab.search.command import check_free
+from ltr.lab.search.definition import Search
+from ltr.lab.search.study import (
     _SQLITE_SECONDS,
     TrialReporter,
     begin_study,
@@ -120,7 +120,7 @@ def test_run_search_does_not_resume_damaged_checkpoints_or_those_of_another_vers
 
 KILLED = """
 import os, signal
-from ltr.search.study import TrialReporter
+from ltr.lab.search.study import TrialReporter
 from ltr.__main__ import main
 
 original = TrialReporter.epoch

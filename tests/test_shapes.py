@@ -18,13 +18,13 @@ from torch import Tensor
 
 import ltr.losses
 import ltr.metrics
+from ltr.boosting import LossObjective
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.metrics import parse_metric
 from ltr.metrics.spec import METRICS
 from ltr.models import MLP
-from ltr.models.rounds import LossObjective
-from ltr.scorers.parts import make_settings
+from ltr.parts.components import make_settings
 from ltr.training.evaluation import predict
 from ltr.training.trainer import TrainingStep
 

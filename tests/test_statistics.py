@@ -18,8 +18,9 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
 
-from ltr.analysis.values import SystemValues, align, estimate_error
-from ltr.analysis.verdicts import (
+from ltr.errors import ConfigError, DataError
+from ltr.lab.analysis.values import SystemValues, align, estimate_error
+from ltr.lab.analysis.verdicts import (
     BETTER,
     DIFFER,
     EQUIVALENT,
@@ -34,7 +35,6 @@ from ltr.analysis.verdicts import (
     rule,
     sign_flip_p,
 )  # fmt: skip
-from ltr.errors import ConfigError, DataError
 
 ONE_PAIR = np.array([[0, 1]])
 
@@ -84,7 +84,7 @@ def test_sign_flip_p_counts_ties_and_is_never_zero(monkeypatch) -> None:
     both = np.stack([d + 0.3, np.full(20, 0.3)])
     p = sign_flip_p(both, ONE_PAIR, samples=40_000)
     assert p[0] == pytest.approx(2 * stats.binom.sf(11, 20, 0.5), abs=0.01)
-    monkeypatch.setattr("ltr.analysis.verdicts._BLOCK", 160)  # 8 patterns at a time
+    monkeypatch.setattr("ltr.lab.analysis.verdicts._BLOCK", 160)  # 8 patterns at a time
     assert sign_flip_p(both, ONE_PAIR, samples=40_000) == p
     far = np.stack([np.linspace(1, 2, 100), np.zeros(100)])
     assert sign_flip_p(far, ONE_PAIR, samples=999)[0] == 1 / 1000

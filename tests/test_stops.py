@@ -21,10 +21,10 @@ from omegaconf import OmegaConf
 from processes import ROOT, wait_for
 
 from ltr.__main__ import COMMANDS
-from ltr.console.arguments import as_text
-from ltr.console.compose import run_config
-from ltr.console.configs import help_of
-from ltr.console.process import ending
+from ltr.cli.arguments import as_text
+from ltr.cli.compose import run_config
+from ltr.cli.configs import help_of
+from ltr.cli.process import ending
 from ltr.errors import as_started
 from ltr.training.interruption import Interrupted, Interruption, handing_on
 
@@ -62,7 +62,7 @@ def test_what_is_under_way_is_undone(tmp_path) -> None:
     got = program(
         f"""
         from pathlib import Path
-        from ltr.console.process import ending
+        from ltr.cli.process import ending
         from ltr.atomic import atomic_write
         def half(file):
             file.write(b"half")

@@ -10,13 +10,13 @@ from folders import refused
 from made_table import train_here, write_data
 from orders import table_of
 
-from ltr.console.configs import CONFIGS, files_of
+from ltr.cli.configs import CONFIGS, files_of
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder
-from ltr.tables import runs as runs_module
-from ltr.tables.runs import plan
-from ltr.tables.spec import read_table
-from ltr.tables.table import make_table
+from ltr.lab.tables import runs as runs_module
+from ltr.lab.tables.runs import plan
+from ltr.lab.tables.spec import read_table
+from ltr.lab.tables.table import make_table
 
 SYNTHETIC = ["dataset=synthetic", "dataset.queries=9"]
 MIXED = """

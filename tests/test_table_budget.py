@@ -15,9 +15,15 @@ from orders import table_of
 
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
-from ltr.tables.budget import RowSearch, add_settings, plan_searches, read_settings, spend_budget
-from ltr.tables.spec import read_table
-from ltr.tables.table import make_table
+from ltr.lab.tables.budget import (
+    RowSearch,
+    add_settings,
+    plan_searches,
+    read_settings,
+    spend_budget,
+)
+from ltr.lab.tables.spec import read_table
+from ltr.lab.tables.table import make_table
 
 TABLE: dict[str, Any] = {
     "title": "Two rows",
@@ -109,7 +115,7 @@ def test_make_table_trains_the_found_settings_and_searches_once(
     arguments, monkeypatch, capsys
 ) -> None:
     arguments = [*arguments, "rows=RankSVM"]
-    monkeypatch.setattr("ltr.tables.table.interval_plot", lambda *args: "")
+    monkeypatch.setattr("ltr.lab.tables.table.interval_plot", lambda *args: "")
     assert make_table(table_of(arguments))
     output = capsys.readouterr().out
     assert "configs/found/two_mq2008_budget-2.yaml" in output
@@ -132,7 +138,7 @@ def test_make_table_trains_the_found_settings_and_searches_once(
     def searched(cfg: object) -> float:
         raise AssertionError("searched again")
 
-    monkeypatch.setattr("ltr.tables.budget.search_job", searched)
+    monkeypatch.setattr("ltr.lab.tables.budget.search_job", searched)
     table = read_table("two").select_rows(["RankSVM"])
     options = table_of(arguments)
     path.unlink()  # killed before it was written: what the searches left is taken

@@ -17,7 +17,7 @@ import pytest
 from conftest import compose
 from folders import refused
 
-from ltr.console.cli import call_command
+from ltr.cli.cli import call_command
 from ltr.data import table_sources as sources
 from ltr.data.lists import Lists
 from ltr.data.table_files import TableFiles

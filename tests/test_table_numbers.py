@@ -14,12 +14,18 @@ from conftest import compose
 from folders import finish
 from omegaconf import OmegaConf
 
-from ltr.analysis.report import ResultsPage, latex, markdown, terminal
 from ltr.experiment.run_folder import RunFolder, write_results
-from ltr.tables.report import MARK, build_blocks, build_facts, build_fold_report, count_unfinished
-from ltr.tables.results import Results, over_repeats
-from ltr.tables.runs import Run
-from ltr.tables.spec import Published, Row, Table, read_table
+from ltr.lab.tables.report import (
+    MARK,
+    build_blocks,
+    build_facts,
+    build_fold_report,
+    count_unfinished,
+)
+from ltr.lab.tables.results import Results, over_repeats
+from ltr.lab.tables.runs import Run
+from ltr.lab.tables.spec import Published, Row, Table, read_table
+from ltr.pages.report import ResultsPage, latex, markdown, terminal
 
 TABLE = Table(
     name="mine",

@@ -15,7 +15,8 @@ import pytest
 from made_table import made
 from playwright.sync_api import sync_playwright
 
-from ltr.analysis.report import (
+from ltr.lab.analysis.verdicts import WORDS
+from ltr.pages.report import (
     ReportBlock,
     ResultsPage,
     latex,
@@ -24,8 +25,7 @@ from ltr.analysis.report import (
     page,
     terminal,
 )
-from ltr.analysis.style import interval_plot
-from ltr.analysis.verdicts import WORDS
+from ltr.pages.style import interval_plot
 
 _VOID = {"meta", "link", "br", "hr", "img", "input"}
 ENDS = {"low": [0.4, 0.3], "high": [0.6, 0.5], "published": [0.5, None]}

@@ -10,10 +10,10 @@ import pytest
 from conftest import compose
 from runs import run
 
-from ltr.console.process import is_full
+from ltr.cli.process import is_full
 from ltr.errors import ConfigError
 from ltr.experiment.resume import resumed_config
-from ltr.scorers.parts import make_tracking
+from ltr.parts.components import make_tracking
 from ltr.tracking import MLflow, Tracking
 from ltr.training import hooks
 from ltr.training.hooks import OnEpoch

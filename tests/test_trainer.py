@@ -20,7 +20,7 @@ from some_steps import LISTS, SETTINGS
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import ltr.scorers.parts
+import ltr.parts.components
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, TrainingError
@@ -30,7 +30,7 @@ from ltr.losses import lambdarank_loss
 from ltr.metrics import Convention, parse_metric
 from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
 from ltr.models import MLP
-from ltr.scorers.parts import make_settings
+from ltr.parts.components import make_settings
 from ltr.training.checkpoint import half_choices, load_checkpoint
 from ltr.training.evaluation import metrics_of_scores
 from ltr.training.interruption import Interrupted
@@ -68,12 +68,14 @@ def assert_same_run(a: Path, b: Path) -> None:
 
 def in_place_of(monkeypatch: pytest.MonkeyPatch, part: str, instead: Callable[[Any], Any]) -> None:
     """Train with ``instead`` of what the config of ``part`` makes, untried."""
-    original = ltr.scorers.parts.make
+    original = ltr.parts.components.make
 
     def make(node, name):
-        return instead(ltr.scorers.parts.bind(node, name)) if name == part else original(node, name)
+        return (
+            instead(ltr.parts.components.bind(node, name)) if name == part else original(node, name)
+        )
 
-    monkeypatch.setattr(ltr.scorers.parts, "make", make)
+    monkeypatch.setattr(ltr.parts.components, "make", make)
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, at: int, action: Any) -> None:

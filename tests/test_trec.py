@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from folders import refused
 
-from ltr.analysis.trec import read_trec_run, write_qrels, write_trec_run
-from ltr.console.cli import call_command
-from ltr.console.compose import typed
+from ltr.cli.cli import call_command
+from ltr.cli.compose import typed
 from ltr.errors import ConfigError
 from ltr.inference.evaluate import evaluate_scores
-from ltr.scorers.inputs import read_file
+from ltr.inference.inputs import read_file
+from ltr.inference.trec import read_trec_run, write_qrels, write_trec_run
 
 TEXT = "2 qid:b 1:1 #docid = D1 x = 1\n0 qid:a 1:2\n1 qid:b 1:3 # D2\n0 qid:b 1:4 # D3\n"
 

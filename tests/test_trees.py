@@ -32,9 +32,10 @@ from numpy.typing import NDArray
 from omegaconf import OmegaConf
 from runs import run
 
-from ltr.console.cli import call_command
-from ltr.console.compose import typed
-from ltr.console.folders import register_resolvers
+from ltr.boosting import LightGBM, LossObjective, XGBoost
+from ltr.cli.cli import call_command
+from ltr.cli.compose import typed
+from ltr.cli.folders import register_resolvers
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.errors import CheckpointError, ConfigError, DataError, TrainingError
@@ -44,8 +45,7 @@ from ltr.inference.evaluate import evaluate_model
 from ltr.inference.explain.importances import importances
 from ltr.inference.predict import predict_file
 from ltr.models import MLP
-from ltr.models.rounds import LightGBM, LossObjective, XGBoost
-from ltr.scorers.scorer import load_model
+from ltr.parts.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import check_finite, padded_batches, predict
 from ltr.training.interruption import Interrupted
@@ -145,7 +145,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         check_finite(*args, **kwargs)
 
-    monkeypatch.setattr("ltr.models.rounds.learner.check_finite", stop_then_check)
+    monkeypatch.setattr("ltr.boosting.learner.check_finite", stop_then_check)
 
 
 @pytest.mark.slow

@@ -14,17 +14,17 @@ from folders import refused
 from omegaconf import OmegaConf
 from runs import run
 
-from ltr.console.cli import call_command
-from ltr.console.compose import user_error
-from ltr.console.configs import CONFIGS
-from ltr.console.folders import read_overrides, register_resolvers, run_folder
-from ltr.console.keys import resolved
+from ltr.cli.cli import call_command
+from ltr.cli.compose import user_error
+from ltr.cli.configs import CONFIGS
+from ltr.cli.folders import read_overrides, register_resolvers, run_folder
+from ltr.cli.keys import resolved
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.experiment.resume import resumed_config
 from ltr.inference.evaluate import evaluate_model
-from ltr.scorers.parts import PARTS
-from ltr.scorers.scorer import load_model
-from ltr.scorers.trust import TARGETS, config_to_keep, trusted
+from ltr.parts.components import PARTS
+from ltr.parts.scorer import load_model
+from ltr.parts.trust import TARGETS, config_to_keep, trusted
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,8 +17,8 @@ from conftest import compose
 from folders import read_folder, refused, sha256, write_folder
 from omegaconf import OmegaConf
 
-from ltr.console.cli import call_command
-from ltr.console.unpack import unpack
+from ltr.cli.cli import call_command
+from ltr.cli.unpack import unpack
 from ltr.data.files import LetorFiles
 from ltr.data.lists import SPLITS, Lists
 from ltr.data.public_sets import PublicSet, PublishedCounts, public_sets
@@ -136,7 +136,7 @@ def test_unpack_requires_exactly_one_complete_set(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from ltr.console import unpack
+from ltr.cli import unpack
 def kill(archive, into, folder):
     (into / "half").write_text("of it")
     os.kill(os.getpid(), signal.SIGKILL)

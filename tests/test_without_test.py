@@ -16,20 +16,20 @@ from omegaconf import OmegaConf
 from orders import comparison_of, recommendation_of, table_of
 from runs import identity, run
 
-from ltr.analysis.compare import compare
-from ltr.console.cli import call_command
-from ltr.console.compose import typed
+from ltr.cli.cli import call_command
+from ltr.cli.compose import typed
 from ltr.data.files import LetorFiles
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.ensemble_command import ensemble_of_runs
 from ltr.experiment.prepare_data import prepare_data
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
 from ltr.inference.export.command import export_model
+from ltr.lab.analysis.compare import compare
+from ltr.lab.ensembles.command import ensemble_of_runs
+from ltr.lab.tables import runs as table_runs
+from ltr.lab.tables.recommend import recommend
+from ltr.lab.tables.table import make_table
 from ltr.ranker import Ranker
-from ltr.tables import runs as table_runs
-from ltr.tables.recommend import recommend
-from ltr.tables.table import make_table
 
 NETWORK = ("model=mlp", "model.hidden_sizes=[4]", "epochs=3", "threads=1", "loss=listnet")
 TABLE = """\

@@ -16,8 +16,8 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
 from ltr.__main__ import COMMANDS
-from ltr.checks.list_losses import import_function, loss_config, loss_names
-from ltr.console.configs import CONFIGS, help_of
+from ltr.cli.configs import CONFIGS, help_of
+from ltr.testing.list_losses import import_function, loss_config, loss_names
 
 GROUPS = ("model", "dataset", "transform", "optimizer", "schedule", "metrics_as", "tracking")
 BENCHMARKS = "results/benchmarks.md"

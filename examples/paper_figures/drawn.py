@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ltr.analysis.style import GREY, freeze_layout
 from ltr.atomic import write_frame
+from ltr.pages.style import GREY, freeze_layout
 
 _CAPTION_SIZE, _LINE = 7.5, 0.135  # points; inches
 
@@ -38,7 +38,7 @@ def page(title: str, caption: str, *, width: float, height: float) -> Figure:
 def save(name: str, figure: Figure, data: pd.DataFrame, text: str) -> None:
     """Write ``NAME.png``, ``NAME.svg`` and ``NAME.csv``, and print ``text``.
 
-    Call it inside ``ltr.analysis.style.style()``.
+    Call it inside ``ltr.pages.style.style()``.
     """
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "outputs/figures")
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,17 +13,17 @@ from scipy.stats import spearmanr
 from tabulate import tabulate
 from torch import Tensor
 
-from ltr.analysis.style import BLUE, GREY, ORANGE, style
 from ltr.arrays import Doubles
-from ltr.metrics import Convention, parse_metric
-from ltr.metrics.crossfit import Crossfit, Halves
-from ltr.scorers.weights import (
+from ltr.lab.ensembles.weights import (
     SplitHalfScores,
     fixed_weights,
     greedy_selection,
     select_on_halves,
     tuned_weights,
 )
+from ltr.metrics import Convention, parse_metric
+from ltr.metrics.crossfit import Crossfit, Halves
+from ltr.pages.style import BLUE, GREY, ORANGE, style
 
 LISTS = [20, 50, 157, 500]  # of vali
 ITEMS, MEMBERS, EPOCHS, TEST, DRAWS, SEED = 20, 8, 10, 4000, 10, 0

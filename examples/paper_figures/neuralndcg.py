@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from tabulate import tabulate
 from torch import Tensor
 
-from ltr.analysis.style import BLACK, BLUE, GREEN, GREY, ORANGE, style
 from ltr.losses import neural_ndcg_loss
 from ltr.losses.soft_permutation import negative_ndcg, soft_dcg
 from ltr.metrics import ndcg
 from ltr.metrics.ordering import at_ranks
+from ltr.pages.style import BLACK, BLUE, GREEN, GREY, ORANGE, style
 from ltr.relaxations import neural_sort
 
 # Labels, scores of all items but the last, the first and the last score x of the last, points.

@@ -16,8 +16,8 @@ from drawn import page, save, written
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from ltr.analysis.style import BLUE, ORANGE, style
 from ltr.metrics.ordering import rank_of_item
+from ltr.pages.style import BLUE, ORANGE, style
 from ltr.relaxations import rank_distribution, sinkhorn
 from ltr.relaxations.neuralsort import uniform_noise
 

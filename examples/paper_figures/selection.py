@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from tabulate import tabulate
 
-from ltr.analysis.style import BLUE, GREY, ORANGE, style
 from ltr.metrics.crossfit import Halves, crossfit_of_halves
+from ltr.pages.style import BLUE, GREY, ORANGE, style
 
 LISTS = [50, 157, 500, 2000]  # of vali, in each fold
 SETTINGS, FOLDS, EPOCHS, DRAWS, SEED = 20, 5, 60, 20, 0

@@ -13,9 +13,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 from torch import nn
 
-from ltr.console.compose import explain_error
-from ltr.console.keys import Kind, Resumed, as_list, flat, resolved, without
-from ltr.console.process import processes
+from ltr.boosting.learner import check_rounds
+from ltr.cli.compose import explain_error
+from ltr.cli.keys import Kind, Resumed, as_list, flat, resolved, without
+from ltr.cli.process import processes
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Dataset, Lists
 from ltr.data.transforms import FeatureTransform
@@ -33,10 +34,9 @@ from ltr.experiment.train_lists import (
 )
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
-from ltr.models.rounds.learner import check_rounds
-from ltr.scorers import parts
-from ltr.scorers.scorer import Scorer, load_model
-from ltr.scorers.trust import config_to_keep, relocate_paths
+from ltr.parts import components as parts
+from ltr.parts.scorer import Scorer, load_model
+from ltr.parts.trust import config_to_keep, relocate_paths
 from ltr.training.device import deterministic, pick_device
 from ltr.training.hooks import Hook
 from ltr.training.settings import Settings
@@ -281,7 +281,7 @@ def _check_together(experiment: Experiment) -> None:
             "out, or train a network"
         )
     # a model of the user's own may read missing values
-    is_builtin = config["model"]["_target_"].startswith("ltr.models.")
+    is_builtin = config["model"]["_target_"].startswith(("ltr.models.", "ltr.boosting."))
     keeps_missing = config["transform"].get("missing") == "keep"
     if is_builtin and keeps_missing and not experiment.is_boosted:
         raise ConfigError(

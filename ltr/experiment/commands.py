@@ -12,8 +12,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from tabulate import tabulate
 
-from ltr.console.folders import LATEST
-from ltr.console.process import torchrun_rank
+from ltr.cli.folders import LATEST
+from ltr.cli.process import torchrun_rank
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder, runs_in
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ltr.experiment.run_folder import CHECKPOINTS, RunFolder, write_results
-from ltr.scorers.trust import relocate_paths
+from ltr.parts.trust import relocate_paths
 from ltr.training.checkpoint import fitting, load_checkpoint, save_checkpoint
 
 

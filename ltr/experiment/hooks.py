@@ -4,10 +4,10 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
+from ltr.boosting import RoundModel
 from ltr.data.lists import Lists
 from ltr.experiment.build import Experiment
-from ltr.models.rounds import RoundModel
-from ltr.scorers.scorer import Scorer
+from ltr.parts.scorer import Scorer
 from ltr.training.device import describe_device
 from ltr.training.hooks import Hook, TensorBoard, TimeLeft
 

@@ -14,13 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ltr.console.keys import Kind, as_list, without
+from ltr.boosting import BoostedTrees
+from ltr.cli.keys import Kind, as_list, without
 from ltr.data.lists import Dataset, splits_of
 from ltr.experiment.build import Experiment
 from ltr.experiment.origins import digest_origins, run_digest
-from ltr.models.rounds import BoostedTrees
-from ltr.scorers.parts import class_of, own_metrics
-from ltr.scorers.trust import iter_nested
+from ltr.parts.components import class_of, own_metrics
+from ltr.parts.trust import iter_nested
 
 # Raise this by 1 in a change of the project that makes a run with the same settings compute other
 # numbers: finished runs of sweeps and tables are then trained again.

@@ -12,9 +12,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from ltr.console.compose import choices_of
-from ltr.console.keys import resolved
-from ltr.console.process import is_full, one_line, processes, torchrun_rank
+from ltr.cli.compose import choices_of
+from ltr.cli.keys import resolved
+from ltr.cli.process import is_full, one_line, processes, torchrun_rank
 from ltr.errors import ConfigError, OutputError, as_started
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.identity import identity, user_code

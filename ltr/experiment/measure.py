@@ -7,7 +7,7 @@ from ltr.arrays import Floats
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.metrics import Convention, Metric
-from ltr.scorers.scorer import Scorer
+from ltr.parts.scorer import Scorer
 from ltr.training.caveats import warn_of_constant_scores, warn_of_ties
 from ltr.training.distributed import is_main
 from ltr.training.evaluation import (

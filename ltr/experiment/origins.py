@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ltr.parts.trust import iter_nested
 from ltr.relaxations.learned_sorter import SHIPPED
-from ltr.scorers.trust import iter_nested
 from ltr.training.checkpoint import selected_checkpoint
 
 

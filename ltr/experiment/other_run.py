@@ -7,7 +7,7 @@ from typing import Any
 
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
-from ltr.scorers.scorer import Scorer, check_columns
+from ltr.parts.scorer import Scorer, check_columns
 
 log = logging.getLogger(__name__)
 

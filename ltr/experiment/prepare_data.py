@@ -10,13 +10,13 @@ from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
 from ltr.atomic import remove_parts
-from ltr.console.unpack import unpack
+from ltr.cli.unpack import unpack
 from ltr.data.cache import file_digest
 from ltr.data.files import LetorFiles
 from ltr.data.lists import SPLITS, Dataset, Lists, splits_of
 from ltr.data.public_sets import PublicSet, PublishedCounts, public_sets
 from ltr.errors import ConfigError, DataError
-from ltr.scorers.parts import make_dataset
+from ltr.parts.components import make_dataset
 
 _FEW_LABELS = 8  # up to so many labels, the number of items is shown for each
 

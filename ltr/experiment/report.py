@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from tabulate import tabulate
 
+from ltr.boosting import BoostedTrees
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.experiment.build import Experiment
@@ -17,8 +18,7 @@ from ltr.experiment.measure import SplitMeasurement
 from ltr.experiment.run_folder import NO_TEST_SPLIT, commit, versions
 from ltr.metrics import Convention
 from ltr.metrics.crossfit import Crossfit
-from ltr.models.rounds import BoostedTrees
-from ltr.scorers.scorer import Scorer
+from ltr.parts.scorer import Scorer
 from ltr.training.distributed import size
 from ltr.training.monitor import Monitor, Progress
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.console.folders import run_folder
-from ltr.console.keys import Resumed, keys
+from ltr.cli.folders import run_folder
+from ltr.cli.keys import Resumed, keys
 from ltr.errors import ConfigError
-from ltr.scorers.parts import PARTS
-from ltr.scorers.trust import config_of, trusted
+from ltr.parts.components import PARTS
+from ltr.parts.trust import config_of, trusted
 from ltr.training.checkpoint import fitting, load_checkpoint
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from ltr.boosting import RoundLearner, RoundModel
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.experiment.build import Experiment
@@ -21,8 +22,7 @@ from ltr.experiment.report import RunReport, report_run
 from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.start import Start, load_start, make_scorer
 from ltr.models.embeddings import fit_embedding
-from ltr.models.rounds import RoundLearner, RoundModel
-from ltr.scorers.scorer import Scorer
+from ltr.parts.scorer import Scorer
 from ltr.training.checkpoint import RUN, load_checkpoint
 from ltr.training.device import on_threads
 from ltr.training.distributed import barrier, is_main

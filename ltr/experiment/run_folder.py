@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 
 from ltr.arrays import Doubles, Floats
 from ltr.atomic import atomic_write, safe_cell, without_nan, write_frame
-from ltr.console.folders import read_overrides
+from ltr.cli.folders import read_overrides
 from ltr.data.lists import SPLITS, measured_split
 from ltr.errors import ConfigError, DataError, OutputError, as_started
 from ltr.training.results_file import BEFORE, RESULTS, read_results, sealed_results, sha256

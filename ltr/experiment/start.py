@@ -12,7 +12,7 @@ from ltr.data.lists import SPLITS, Columns, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import Experiment
-from ltr.scorers.scorer import Scorer, check_columns, check_size, copy_weights
+from ltr.parts.scorer import Scorer, check_columns, check_size, copy_weights
 from ltr.training.checkpoint import RUN, check_same_run, features_of, fitting, load_checkpoint
 
 

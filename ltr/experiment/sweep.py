@@ -22,12 +22,12 @@ from omegaconf.errors import OmegaConfBaseException
 from tabulate import tabulate
 
 from ltr.atomic import write_csv
-from ltr.console.arguments import quoted
-from ltr.console.cli import Stop
-from ltr.console.folders import asked, jobs_of, swept
-from ltr.console.keys import Kind, keys
-from ltr.console.options import parse_flag
-from ltr.console.process import torchrun_rank
+from ltr.cli.arguments import quoted
+from ltr.cli.cli import Stop
+from ltr.cli.folders import asked, jobs_of, swept
+from ltr.cli.keys import Kind, keys
+from ltr.cli.options import parse_flag
+from ltr.cli.process import torchrun_rank
 from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RESUMED, RunFolder
 

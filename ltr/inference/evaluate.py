@@ -12,19 +12,15 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.analysis.scores_file import read_scored
-from ltr.analysis.trec import read_trec_run
 from ltr.arrays import Doubles, Reals
-from ltr.console.configs import files_of
-from ltr.console.keys import as_list
+from ltr.cli.configs import files_of
+from ltr.cli.keys import as_list
 from ltr.data.lists import Lists, check_split
 from ltr.errors import ConfigError
 from ltr.experiment.data_checks import check_metrics
 from ltr.experiment.report import metric_table
 from ltr.experiment.run_folder import write_queries
-from ltr.knobs import levels_for
-from ltr.metrics import Convention, Metric
-from ltr.scorers.inputs import (
+from ltr.inference.inputs import (
     ScoringOptions,
     check_output,
     is_table,
@@ -32,8 +28,12 @@ from ltr.scorers.inputs import (
     read_file,
     use_threads,
 )
-from ltr.scorers.parts import named_metrics
-from ltr.scorers.scorer import Scorer
+from ltr.inference.scores_file import read_scored
+from ltr.inference.trec import read_trec_run
+from ltr.knobs import levels_for
+from ltr.metrics import Convention, Metric
+from ltr.parts.components import named_metrics
+from ltr.parts.scorer import Scorer
 from ltr.training.caveats import warn_of_measurement
 from ltr.training.evaluation import means, metrics_of_scores
 

@@ -7,21 +7,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ltr.analysis.trec import write_qrels, write_trec_run
 from ltr.arrays import Reals
 from ltr.atomic import atomic_write, write_frame
 from ltr.data.lists import Columns, Lists
 from ltr.data.tables import query_text
 from ltr.errors import need
-from ltr.knobs import check_choice
-from ltr.scorers.inputs import (
+from ltr.inference.inputs import (
     InputOptions,
     ScoringOptions,
     check_output,
     open_scorer,
     read_input,
 )
-from ltr.scorers.scorer import Scorer
+from ltr.inference.trec import write_qrels, write_trec_run
+from ltr.knobs import check_choice
+from ltr.parts.scorer import Scorer
 from ltr.training.evaluation import ranks_of
 
 log = logging.getLogger(__name__)

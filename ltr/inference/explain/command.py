@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from ltr.analysis.report import ReportBlock, ResultsPage, terminal
 from ltr.arrays import Doubles
-from ltr.console.folders import register_resolvers, run_folder
+from ltr.cli.folders import register_resolvers, run_folder
 from ltr.errors import as_started
 from ltr.inference.explain.effects import Attributions, attribute_scores, leave_one_out
 from ltr.inference.explain.subject import (
@@ -20,7 +19,8 @@ from ltr.inference.explain.subject import (
     load_explained_list,
     members_of_run,
 )
-from ltr.scorers.ensemble import Ensemble
+from ltr.pages.report import ReportBlock, ResultsPage, terminal
+from ltr.parts.ensemble import Ensemble
 
 _FEATURES = 15  # number of features in the table; the CSV files have all
 

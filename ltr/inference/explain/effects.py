@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from ltr.arrays import Doubles
+from ltr.boosting import BoostedTrees, CatBoost, RoundModel, XGBoost
+from ltr.boosting.catboost import with_categories
 from ltr.data.lists import Lists
 from ltr.errors import need
 from ltr.inference.explain.subject import ExplainedList
 from ltr.models.embeddings import WithEmbeddings
-from ltr.models.rounds import BoostedTrees, CatBoost, RoundModel, XGBoost
-from ltr.models.rounds.catboost import with_categories
-from ltr.scorers.ensemble import Ensemble
+from ltr.parts.ensemble import Ensemble
 
 _STEPS = 256  # steps on the path from the baseline
 

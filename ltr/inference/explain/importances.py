@@ -8,13 +8,13 @@ import pandas as pd
 from tabulate import tabulate
 
 from ltr.atomic import make_folder, write_frame
-from ltr.console.folders import register_resolvers
-from ltr.console.options import at_least
+from ltr.boosting import RoundModel
+from ltr.cli.folders import register_resolvers
+from ltr.cli.options import at_least
 from ltr.errors import CheckpointError, as_started
 from ltr.inference.explain.subject import members_of_run
-from ltr.models.rounds import RoundModel
-from ltr.scorers.ensemble import Ensemble
-from ltr.scorers.scorer import Scorer, load_model
+from ltr.parts.ensemble import Ensemble
+from ltr.parts.scorer import Scorer, load_model
 
 
 @dataclass(frozen=True, kw_only=True)

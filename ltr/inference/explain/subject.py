@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 
 from ltr.arrays import Floats, Ints
-from ltr.console.folders import run_folder
+from ltr.cli.folders import run_folder
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists, check_split
 from ltr.data.tables import query_text
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
-from ltr.scorers.inputs import (
+from ltr.inference.inputs import (
     InputOptions,
     ScorerInput,
     ScoringOptions,
     open_scorer,
     read_input,
 )
-from ltr.scorers.scorer import Scorer
+from ltr.parts.scorer import Scorer
 from ltr.training.evaluation import ranks_of
 
 _TOP = 10  # number of items to explain if none are named

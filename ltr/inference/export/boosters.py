@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ltr.arrays import Reals
+from ltr.boosting import BoostedTrees, LightGBM, RankBoost, XGBoost
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.inference.export.context import ExportContext, Exported
 from ltr.inference.export.forms import NODE, Tree, Trees, make_stump, next_below, round_down
-from ltr.models.rounds import BoostedTrees, LightGBM, RankBoost, XGBoost
 
 
 def convert_trees(model: BoostedTrees | RankBoost) -> Trees:

@@ -11,11 +11,11 @@ from typing import Any
 from torch import nn
 
 from ltr.atomic import atomic_write, make_folder, without_nan, writing, writing_folder
-from ltr.console.folders import run_folder
+from ltr.boosting import BoostedTrees, RankBoost
+from ltr.cli.folders import run_folder
 from ltr.data.lists import Lists, check_split
 from ltr.data.transforms import FeatureTransform, column_range
 from ltr.errors import ConfigError
-from ltr.experiment.engines import LUCENE, check_engine
 from ltr.experiment.run_folder import RunFolder, versions
 from ltr.inference.export.boosters import convert_trees, export_native
 from ltr.inference.export.context import (
@@ -25,12 +25,12 @@ from ltr.inference.export.context import (
     check_parity,
     json_text,
 )
+from ltr.inference.export.engines import LUCENE, check_engine
 from ltr.inference.export.forms import Layers, Trees, convert_layers
 from ltr.inference.export.onnx import export_onnx, export_vespa
 from ltr.inference.export.texts import export_plugin, export_ranklib, export_solr
-from ltr.models.rounds import BoostedTrees, RankBoost
-from ltr.scorers.inputs import InputOptions, ScoringOptions, open_scorer, read_input
-from ltr.scorers.scorer import Scorer
+from ltr.inference.inputs import InputOptions, ScoringOptions, open_scorer, read_input
+from ltr.parts.scorer import Scorer
 from ltr.training.checkpoint import selected_checkpoint
 from ltr.training.evaluation import predict
 
@@ -60,7 +60,7 @@ class ExportOptions(InputOptions, ScoringOptions):
     """The keys of ``ltr export``."""
 
     checkpoint: str  # a run folder, or a .pt file in it
-    to: str  # the engine, one of ``ltr.experiment.engines.ENGINES``
+    to: str  # the engine, one of ``ltr.inference.export.engines.ENGINES``
     output: str  # a new folder
     split: str  # the split of the run's data on which scores are compared
     input: str | None  # a file to compare on instead

@@ -12,7 +12,7 @@ import numpy as np
 from ltr.arrays import Flags, Floats, Reals
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
-from ltr.scorers.scorer import Scorer
+from ltr.parts.scorer import Scorer
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name that needs no quotes in an expression
 Reader = Callable[[Path, Sequence[str]], Callable[[Floats], Reals]]

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ltr.arrays import Doubles, Floats
+from ltr.boosting import AdaRank, PRank
 from ltr.data.transforms import FeatureTransform
 from ltr.models import MLP, Linear
 from ltr.models.layers import Dropout
-from ltr.models.rounds import AdaRank, PRank
 
 Tree = NDArray[np.void]  # [nodes] of NODE; node 0 is the root
 NODE = np.dtype(

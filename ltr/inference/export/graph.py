@@ -13,11 +13,11 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from ltr.boosting import AdaRank, BoostedTrees, PRank, RankBoost
 from ltr.data.transforms import END, LOG, LOG_EPS, QUANTILE, SIGNED_LOG, FeatureTransform
 from ltr.inference.export.boosters import convert_trees
 from ltr.inference.export.forms import Trees, convert_linear
-from ltr.models.rounds import AdaRank, BoostedTrees, PRank, RankBoost
-from ltr.scorers.ensemble import Ensemble
+from ltr.parts.ensemble import Ensemble
 
 
 def _constant(numbers: ArrayLike) -> Tensor:

@@ -1,0 +1,32 @@
+"""Models that are fitted in rounds instead of by gradient descent on a network.
+
+They have the interface of all models, ``forward(features, mask, ranks=None) -> scores``. A
+``RoundLearner`` fits a ``RoundModel``; one epoch is one round. The models are boosted trees, fitted
+to their library's objective or to any loss of ``ltr.losses``, and methods of the literature that
+are neither a network nor a loss: ``AdaRank`` boosts single features for a metric, ``RankBoost``
+boosts thresholds of features for pairs of items, and ``PRank`` is a perceptron for grades. The
+state of these three is plain numbers.
+"""
+
+from ltr.boosting.adarank_rankboost import AdaRank, RankBoost
+from ltr.boosting.catboost import CatBoost
+from ltr.boosting.learner import RoundLearner
+from ltr.boosting.lightgbm import LightGBM
+from ltr.boosting.model import RoundModel
+from ltr.boosting.objective import LossObjective
+from ltr.boosting.prank import PRank
+from ltr.boosting.trees import BoostedTrees
+from ltr.boosting.xgboost import XGBoost
+
+__all__ = [
+    "AdaRank",
+    "BoostedTrees",
+    "CatBoost",
+    "LightGBM",
+    "LossObjective",
+    "PRank",
+    "RankBoost",
+    "RoundLearner",
+    "RoundModel",
+    "XGBoost",
+]

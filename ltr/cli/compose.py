@@ -1,0 +1,199 @@
+"""Compose a config, and explain in one line what is wrong with it."""
+
+import pickle
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.conf import HydraConf
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from ltr.cli.arguments import as_hydra, check_added, quoted, with_quotes
+from ltr.cli.configs import (
+    CONFIGS,
+    composed_with,
+    groups_of,
+    keys_of_other_choices,
+    similar_keys,
+)
+from ltr.cli.folders import register_resolvers
+from ltr.cli.keys import Kind, flat, keys
+from ltr.cli.process import one_line
+from ltr.errors import ConfigError, LTRError, need
+
+_KEY = re.compile(r"(?!hydra\b)[A-Za-z_][\w.]*=", re.ASCII)  # not +KEY, ~KEY or KEY@PACKAGE
+_LAUNCHER = re.compile(r"Could not find 'hydra/launcher/(joblib|submitit)")
+_ERRORS = (HydraException, OmegaConfBaseException)
+
+
+def composed(config_name: str, *overrides: str) -> DictConfig:
+    """Compose the config of the command ``config_name`` with ``overrides`` in Hydra's grammar.
+
+    >>> composed("train", "loss=listnet").loss["_target_"]
+    'ltr.losses.listnet_loss'
+    """
+    return with_choices(config_name, overrides)[0]
+
+
+def with_choices(config_name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """Compose the config; return it and the choice of each group. Repeated calls are fast."""
+    groups = groups_of(config_name)
+    user_folder = composed_with(config_name)
+    chosen = tuple(text for text in overrides if text.partition("=")[0] in groups)
+    plain_overrides = [text for text in overrides if text.partition("=")[0] not in groups]
+    state = user_folder and tuple(
+        (str(path), path.stat().st_mtime_ns) for path in user_folder.rglob("*.yaml")
+    )
+    with suppress(*_ERRORS):  # Hydra reports them below
+        parsed = OverridesParser.create().parse_overrides(plain_overrides)
+        if all(map(_KEY.match, plain_overrides)) and not any(
+            override.is_sweep_override() for override in parsed
+        ):
+            config, choices = pickle.loads(_pickled(config_name, chosen, user_folder, state))
+            for override in parsed:
+                OmegaConf.update(config, override.key_or_group, override.value())  # as Hydra does
+            return config, choices
+    return compose_by_hydra(config_name, overrides)
+
+
+@lru_cache(256)
+def _pickled(
+    config_name: str, chosen: Sequence[str], user_folder: Path | None, state: Any
+) -> bytes:
+    """Compose with the group choices ``chosen``, again after the user's own files changed."""
+    return pickle.dumps(compose_by_hydra(config_name, chosen))
+
+
+def compose_by_hydra(
+    config_name: str, overrides: Sequence[str]
+) -> tuple[DictConfig, dict[str, str]]:
+    """Compose the config; return it and the choice of each group. It takes about 0.1 s."""
+    register_resolvers()
+    GlobalHydra.instance().clear()
+    user_folder = composed_with(config_name)
+    search_path = (
+        [] if user_folder is None else [f"hydra.searchpath=[{quoted(f'file://{user_folder}')}]"]
+    )
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = hydra.compose(config_name, [*overrides, *search_path], return_hydra_config=True)
+    choices = choices_of(config.hydra)
+    with open_dict(config):
+        del config["hydra"]
+    return config, choices
+
+
+def choices_of(hydra_config: DictConfig | HydraConf) -> dict[str, str]:
+    """Read the choice of each group from a ``hydra`` node, such as ``{"loss": "listnet", ...}``."""
+    return {
+        str(group): str(choice)
+        for group, choice in hydra_config.runtime.choices.items()
+        if choice is not None and not str(group).startswith("hydra")
+    }
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except _ERRORS as error:
+        raise ConfigError(explain_error(error)) from error
+
+
+def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
+    """Compose the config of a command with what a user types; ``ConfigError`` if that is wrong.
+
+    >>> typed("compare", ["outputs/a", "seed=3"]).runs
+    ['outputs/a']
+    """
+    with _explained():
+        return composed(config_name, *as_hydra(config_name, arguments))
+
+
+def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """Compose and resolve the config of ``ltr train``; return it and the choice of each group.
+
+    Raises:
+        ConfigError: an override is wrong, or the data set has no name.
+    """
+    check_added(overrides)
+    with _explained():
+        config, choices = with_choices("train", [*map(with_quotes, overrides)])
+        OmegaConf.to_container(config, resolve=True)
+    if "name" not in config.dataset:  # tables and searches use it in names of folders
+        name = choices["dataset"]
+        raise ConfigError(f"dataset={name}: write name: {name} there, an argument of its class")
+    return config, choices
+
+
+def values_of(overrides: Sequence[str]) -> dict[str, Any]:
+    """Parse the value of each key of ``overrides``; ``ConfigError`` if one is not ``KEY=VALUE``.
+
+    >>> values_of(["loss=listnet", "optimizer.lr=0.01", "metrics=['ndcg@5',mrr]"])
+    {'loss': 'listnet', 'optimizer.lr': 0.01, 'metrics': ['ndcg@5', 'mrr']}
+    """
+    with _explained():
+        parsed = OverridesParser.create().parse_overrides([*map(with_quotes, overrides)])
+    return {
+        str(override.input_line).partition("=")[0]: override.value()
+        for override in parsed
+        if not override.is_delete()
+    }
+
+
+def explain_error(error: BaseException) -> str:
+    """Describe an error from Hydra, or the error of this project that caused it, in one line.
+
+    ``ConfigError``: a launcher was chosen that is not installed.
+    """
+    cause = user_error(error) or error.__cause__
+    if cause is not None and (line := one_line(cause)) is not None:
+        return line
+    text = " ".join(f"{error} {cause or ''}".split()).partition(" Config search path")[0]
+    if launcher := _LAUNCHER.search(text):
+        need(
+            f"hydra_plugins.hydra_{launcher[1]}_launcher",
+            {"joblib": "sweep", "submitit": "cluster"}[launcher[1]],
+        )
+    if text.startswith("Could not override"):
+        key = text.split("'")[1]
+        suggestions = " or ".join(similar_keys(key, _keys_around(error)))
+        remedy = ""
+        if suggestions:
+            remedy = f"did you mean {suggestions}? "
+        elif other_keys := keys_of_other_choices(key):
+            group = other_keys[0].partition(".")[0]
+            remedy = f"{other_keys[0]} is a key with another choice of {group}; "
+        text = f"{key}: no such key; {remedy}--cfg job prints all"
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        typed = error.missing_cfg_file.rpartition("/")[2]
+        if close := get_close_matches(typed, error.options or (), 1):
+            return f"{text}; did you mean {close[0]}? see --help"
+    return f"{text}; see --help"
+
+
+def _keys_around(error: BaseException) -> set[str] | None:
+    """Return the keys of the config in which Hydra did not find one; None if that is not known."""
+    node = getattr(error.__cause__, "parent_node", None)
+    if node is None:
+        return None
+    config: Any = OmegaConf.to_container(node._get_root())
+    config.pop("hydra", None)
+    existing_keys = {*config, *flat(config)}
+    return {key for key in existing_keys if key.partition(".")[0] not in keys(Kind.PROPOSAL)}
+
+
+def user_error(error: BaseException) -> LTRError | None:
+    """Return the error of this project that caused an error of Hydra or OmegaConf, if any."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, LTRError):
+        cause = cause.__cause__ or cause.__context__
+    return cause

@@ -1,0 +1,197 @@
+"""Classify the keys of ``configs/train.yaml`` by their effect on a run, and read checked values."""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Any
+
+from omegaconf import ListConfig, OmegaConf
+
+
+class Kind(Enum):
+    """What a key affects; a key without a kind belongs to the method (data, model, training)."""
+
+    SELECTION = auto()  # which epoch is tested
+    REPEAT = auto()  # seed and fold: runs that differ only in these form one system
+    MEASUREMENT = auto()  # what is reported
+    PLACE = auto()  # where and how fast it is computed, and what is shown
+    PROPOSAL = auto()  # values that other keys refer to
+
+
+class Resumed(Enum):
+    """Where a key's value comes from when a run is resumed; other keys: only the checkpoint."""
+
+    TYPED = auto()  # from the checkpoint, unless another value is typed
+    OWN = auto()  # from the command line; checkpoints do not contain it
+    FOLDER = auto()  # not in checkpoints, and typing it is an error, because the folder exists
+
+
+_KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
+    Kind.SELECTION: ("select_on", "select"),
+    Kind.REPEAT: ("seed", "dataset.fold", "dataset.seed"),
+    Kind.MEASUREMENT: ("metrics", "own_metrics", "monitor", "convention", "metrics_as"),
+    Kind.PLACE: (
+        "device", "threads", "deterministic", "evaluation_items", "checkpoint_minutes", "data_dir",
+        "cache_dir", "output_dir", "sweep", "show_test", "resume", "trust",
+        "tracking", "tracking.experiment", "tracking.project", "dataset.data_dir",
+        "dataset.cache_dir",
+    ),
+    Kind.PROPOSAL: ("suggested", "gain"),
+    Resumed.TYPED: (
+        "epochs", "patience", "device", "threads", "deterministic", "evaluation_items",
+        "checkpoint_minutes", "data_dir",
+    ),
+    Resumed.OWN: (
+        "cache_dir", "show_test", "resume", "trust", "tracking",
+        "tracking.experiment", "tracking.project",
+    ),
+    Resumed.FOLDER: ("output_dir", "sweep"),
+}  # fmt: skip
+
+
+class Holds(Enum):
+    """What a key holds, of those keys that get the very text that was typed, such as 1.10."""
+
+    TEXT = auto()  # one text, commas and brackets included
+    TEXTS = auto()  # a text, a list of texts, or a dict of them
+
+
+_HOLDS: dict[Holds, tuple[str, ...]] = {
+    Holds.TEXT: (
+        "archive", "baseline", "cache_dir", "checkpoint", "data", "data_dir", "folder", "init_from",
+        "input", "label", "metric", "name", "output", "output_dir", "qid", "qrels", "query",
+        "resume", "run", "scores", "select_on", "storage", "sweep", "table", "teacher", "to",
+        "write", "dataset.cache_dir", "dataset.data_dir", "dataset.folder", "dataset.label",
+        "dataset.name", "dataset.path", "dataset.query", "dataset.split.test",
+        "dataset.split.train", "dataset.split.vali", "dataset.weight", "hydra.job.name",
+        "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "tracking.experiment",
+        "tracking.project",
+    ),
+    Holds.TEXTS: (
+        "features", "id", "items", "metrics", "monitor", "rows", "runs", "space", "trust",
+        "dataset.categories", "dataset.features", "dataset.id", "dataset.split",
+    ),
+}  # fmt: skip
+# Keys that the configs of older runs and searches lack, with the value that these had.
+_LATER = {"loss.gain": "exp2", "suggested.gain": "exp2", "loss.pair_weight": None}
+
+
+# Modules of earlier versions -> where their parts are now.
+_MOVED = {"ltr.models.rounds.": "ltr.boosting.", "ltr.scorers.ensemble.": "ltr.parts.ensemble."}
+
+
+def upgrade(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a resolved config of any version with the ``_target_`` of each part where it is now.
+
+    >>> upgrade({"model": {"_target_": "ltr.models.rounds.LightGBM"}, "seed": 1})
+    {'model': {'_target_': 'ltr.boosting.LightGBM'}, 'seed': 1}
+    """
+    model = config.get("model")
+    if not isinstance(model, Mapping):
+        return dict(config)
+    target = str(model.get("_target_"))
+    for old, new in _MOVED.items():
+        if target.startswith(old):
+            return {**config, "model": {**model, "_target_": new + target.removeprefix(old)}}
+    return dict(config)
+
+
+def keys(*kinds: Kind | Resumed) -> tuple[str, ...]:
+    """Return the keys of the given kinds.
+
+    >>> keys(Kind.REPEAT)
+    ('seed', 'dataset.fold', 'dataset.seed')
+    """
+    return tuple(key for kind in kinds for key in _KEYS[kind])
+
+
+def holds(key: str, command: str = "train") -> Holds | None:
+    """Return what ``key`` of a command holds if that is text; None: Hydra's grammar decides.
+
+    >>> holds("dataset.folder"), holds("metrics"), holds("seed")
+    (<Holds.TEXT: 1>, <Holds.TEXTS: 2>, None)
+    """
+    if command == "compare" and key in ("data", "qrels", "scores"):  # one file or several
+        return Holds.TEXTS
+    return next((value_kind for value_kind, names in _HOLDS.items() if key in names), None)
+
+
+def without(config: Mapping[str, Any], *kinds: Kind | Resumed) -> dict[str, Any]:
+    """Return ``config`` without the keys of the given kinds.
+
+    >>> without({"seed": 1, "l2": 0.0, "dataset": {"fold": 2, "name": "mq2008"}}, Kind.REPEAT)
+    {'l2': 0.0, 'dataset': {'name': 'mq2008'}}
+    """
+    removed_keys = keys(*kinds)
+    return {
+        key: {
+            name: inner_value
+            for name, inner_value in value.items()
+            if f"{key}.{name}" not in removed_keys
+        }
+        if isinstance(value, Mapping)
+        else value
+        for key, value in config.items()
+        if key not in removed_keys
+    }
+
+
+def of_method(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the runs of one system share of ``config``: the keys of the method, without those
+    that older runs lack, if they have the value of older runs.
+
+    >>> of_method({"seed": 1, "l2": 0.0, "loss": {"k": 5, "gain": "exp2", "pair_weight": None}})
+    {'l2': 0.0, 'loss': {'k': 5}}
+    """
+    method_config = without(
+        upgrade(config), Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL
+    )
+    for key, former_value in _LATER.items():
+        node, _, name = key.partition(".")
+        if (
+            isinstance(method_config.get(node), dict)
+            and method_config[node].get(name) == former_value
+        ):
+            method_config[node].pop(name, None)
+    return method_config
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten a nested config: full key -> value.
+
+    >>> flat({"seed": 1, "loss": {"temperature": 0.5}})
+    {'seed': 1, 'loss.temperature': 0.5}
+    """
+    flat_config: dict[str, Any] = {}
+    for key, value in config.items():
+        full_key = f"{prefix}{key}"
+        flat_config |= (
+            flat(value, f"{full_key}.") if isinstance(value, Mapping) else {full_key: value}
+        )
+    return flat_config
+
+
+def stated(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a flat config that are neither None nor False, nor as in older runs.
+
+    A digest of these stays the same if a later version adds a key with the default null or false.
+
+    >>> stated({"seed": 0, "patience": None, "compile": False})
+    {'seed': 0}
+    """
+    stated_config = {
+        key: value for key, value in config.items() if value is not None and value is not False
+    }
+    return {key: value for key, value in stated_config.items() if _LATER.get(key) != value}
+
+
+def resolved(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config or node as plain values, with its interpolations resolved."""
+    values: Any = OmegaConf.to_container(config, resolve=True)
+    return dict(values)
+
+
+def as_list(value: Any) -> list[str]:
+    """Return a setting as a list of texts; a single value may be written without brackets."""
+    if isinstance(value, (list, tuple, ListConfig)):
+        return list(map(str, value))
+    return [] if value is None else [str(value)]

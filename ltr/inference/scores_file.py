@@ -1,0 +1,248 @@
+"""Read files of scores from any tool, and compute their metrics on the test lists of a run."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ltr.arrays import Doubles, Ints, Reals
+from ltr.atomic import safe_cell
+from ltr.data.lists import Lists
+from ltr.errors import ConfigError, DataError, LTRError
+from ltr.experiment.data_checks import check_metrics
+from ltr.experiment.run_folder import FILES, RunFolder
+from ltr.inference.inputs import is_table, read_file
+from ltr.knobs import parse_number
+from ltr.metrics import Convention
+from ltr.parts.components import make_dataset, named_metrics
+from ltr.parts.trust import trusted
+from ltr.training.caveats import warn_of_measurement
+from ltr.training.evaluation import means, metrics_of_scores
+
+_TEXTS: Any = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig"}
+
+
+def read_scored(path: Path, data: Path, *, regroup: bool = False) -> tuple[Lists, Doubles]:
+    """Read the LETOR file ``data``; return its lists, and their scores in ``path``, ``[items]``.
+
+    Raises:
+        DataError: a file cannot be read, ``data`` is not LETOR text, or the two do not match.
+    """
+    if is_table(data):
+        raise DataError(
+            f"{data} is a table, not LETOR text: write a line 'LABEL qid:ID 1:0' for each of its "
+            "rows into a file, and give that"
+        )
+    lists, _ = read_file(data, regroup)
+    return lists, scores_of(path, lists, str(data))
+
+
+def scores_of(path: Path, lists: Lists, data: str) -> Doubles:
+    """Return the scores in ``path`` (see ``read_scores``) in the order of the lists' items."""
+    rows = lists.source_rows
+    qids = np.empty(lists.items, dtype=object)
+    qids[rows] = np.repeat(lists.qids, lists.lengths)
+    return read_scores(path, qids.tolist(), data)[rows]
+
+
+def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
+    """Read a file of scores; return one score for each row of the data, float64 ``[rows]``.
+
+    The scores are returned in the order of the data's rows.
+
+    Args:
+        path: a file with one number per line, or a CSV file with a header and a column ``score``. A
+            column ``qid`` must agree with the data row by row. A column ``row`` (counted from 1)
+            says which row of the data each score belongs to.
+        qids: the query id of each row of the data.
+        data: the name of the data for error messages.
+
+    Raises:
+        DataError: the message has the file and, for a wrong cell, its line and its content.
+    """
+    run = RunFolder(path.parent)
+    if path.name in FILES and run.finished:
+        run.checked(path.name)
+    cells = _read_cells(path)
+    check = partial(check_cells, path, cells)
+    rows: Ints = np.arange(len(cells))
+    if "row" in cells:
+        number = cells["row"].where(cells["row"].str.fullmatch("[0-9]{1,9}"), "0").astype(int)
+        fits = number.between(1, len(qids)) & ~number.duplicated()
+        check("row", fits, f"expected a row of {data}, a number from 1 to {len(qids)}, each once")
+        rows = np.asarray(number, np.int64) - 1
+    if len(cells) != len(qids):
+        raise DataError(
+            f"{path} has {len(cells):,} scores, but {data} {len(qids):,} rows: give each one"
+        )
+    if "qid" in cells:
+        expected = pd.Series(np.array(qids, object)[rows], cells.index)
+        same = (cells["qid"] == expected) | (cells["qid"] == expected.map(safe_cell))
+        check("qid", same, f"expected the query id of that row of {data}, in its order or by row")
+    scores = np.empty(len(qids))
+    scores[rows] = numbers(path, cells)
+    return scores
+
+
+def _read_cells(path: Path) -> pd.DataFrame:
+    """Read a file of scores as texts with a column ``score``; the index is the line."""
+    with reading(path, "scores, a cell for each column of its first line, decimals with a point"):
+        with path.open(encoding="utf-8-sig") as file:
+            first_line = file.readline().rstrip("\n")
+        has_header = bool(re.search(r'(^|,) *"?score"? *(,|$)', first_line))
+        # The header is read as a row: rows with more cells than it has are then an error.
+        frame = pd.read_csv(path, header=None, skipinitialspace=True, **_TEXTS)
+    if not has_header:
+        if frame.shape[1] > 1:
+            raise DataError(f"{path}:1: no column is named 'score'; name it in the first line")
+        cells = frame.set_axis(["score"], axis=1)
+        cells.index += 1
+        return cells
+    names = [name.strip(" \t") for name in frame.iloc[0]]
+    repeated = [name for name in ("score", "qid", "row") if names.count(name) > 1]
+    if repeated:
+        raise DataError(f"{path}:1: two columns are named {repeated[0]!r}; rename one of them")
+    cells = frame.iloc[1:].reset_index(drop=True).set_axis(names, axis=1)
+    cells.index += 2
+    return cells
+
+
+@contextmanager
+def reading(path: Path, expected: str) -> Iterator[None]:
+    """Turn an error of reading the file ``path`` in the block into a ``DataError``.
+
+    ``expected`` says what the file should hold.
+    """
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        message = " ".join(str(error).split())
+        raise DataError(f"{path}: {message}; give a file of {expected}") from None
+
+
+def check_cells(path: Path, cells: pd.DataFrame, name: str, valid: Any, expected: str) -> None:
+    """Raise ``DataError`` for the first invalid cell of the column ``name``.
+
+    Args:
+        path: the file that the cells were read from.
+        cells: the cells as texts; the index has the line of each row in ``path``.
+        name: the column.
+        valid: ``[rows]``, whether each cell of the column is valid.
+        expected: what a valid cell is, for the message.
+    """
+    if not np.all(valid):
+        line = cells.index[int(np.argmin(np.asarray(valid)))]
+        raise DataError(f"{path}:{line}: {cells[name][line][:40]!r}: {expected}")
+
+
+def numbers(path: Path, cells: pd.DataFrame) -> Doubles:
+    """Return the column ``score`` as numbers, ``[rows]``; ``DataError`` if one is not finite."""
+    values = np.array([_number(cell) for cell in cells["score"]], dtype=np.float64)
+    check_cells(path, cells, "score", np.isfinite(values), "expected a finite number")
+    return values
+
+
+def _number(cell: str) -> float:
+    try:
+        return parse_number(cell)
+    except ValueError:
+        return math.nan
+
+
+def values_of_scores(
+    scores: Path, run: RunFolder, metric: str, *, data: Path | None, folders: Mapping[str, str]
+) -> Doubles:
+    """Compute ``metric`` for each line of the run's ``queries.csv``, with another ranker's scores.
+
+    Args:
+        scores: the file of scores, see ``read_scores``.
+        run: the run that provides the test lists and the convention.
+        metric: a name that ``named_metrics`` accepts; a function of the user's own is imported.
+        data: the LETOR file whose rows are scored; None: the lists that the run is measured on.
+        folders: ``cache_dir`` and optionally ``data_dir``, to read these lists.
+
+    Raises:
+        ConfigError: the metric is undefined on these lists, or they were split from one table.
+        DataError: a file is wrong, or the lists are not those that the run is measured on.
+    """
+    if data is not None:
+        lists, values = read_scored(scores, data)
+        _check_queries(run, lists, data)
+    else:
+        lists = _measured_lists(run, folders)
+        table = run.results["protocol"].get("dataset", {}).get("path")
+        if table or lists.source_rows.max() >= lists.items:  # rows of a larger file
+            raise ConfigError(
+                f"{run.folder}: its {run.split} lists are cut from a file that has lists of train "
+                "too, and the scores would be of all its rows: train with a file of its own for "
+                f"{run.split}"
+            )
+        values = scores_of(scores, lists, f"the {run.split} lists of {run.folder}")
+    return measure_lists(lists, values, metric, Convention(**run.convention[0]), run.split)
+
+
+def values_of_stored_scores(run: RunFolder, metric: str, folders: Mapping[str, str]) -> Doubles:
+    """Compute ``metric`` for each line of the run's ``queries.csv``, with the scores in its folder.
+
+    Arguments are as in ``values_of_scores``.
+
+    Raises:
+        ConfigError: the run's lists cannot be read, or the metric is undefined on them.
+        DataError: the run has another number of scores than of items.
+    """
+    try:
+        lists = _measured_lists(run, folders)
+    except LTRError as error:
+        raise ConfigError(
+            f"metric={metric}: {run.folder} did not measure it, and has no {run.split} lists to do "
+            f"so ({error}): choose one of {', '.join(run.measured)}, or give data_dir=FOLDER"
+        ) from error
+    if len(run.scores) != lists.items:
+        raise DataError(
+            f"{run.folder}: {len(run.scores):,} scores of {lists.items:,} items: run it again"
+        )
+    return measure_lists(lists, run.scores, metric, Convention(**run.convention[0]), run.split)
+
+
+def measure_lists(
+    lists: Lists, scores: Reals, metric: str, convention: Convention, split: str = "test"
+) -> Doubles:
+    """Compute ``metric`` for each list, ``[lists]``; ``ConfigError`` if it is undefined on one."""
+    (measure,) = named_metrics([metric])
+    check_metrics(split, lists, [measure], convention)
+    values = metrics_of_scores(lists, scores, [measure], convention)
+    warn_of_measurement(split, lists, scores, [measure], convention, means(values, convention))
+    return values[str(measure)]
+
+
+def _measured_lists(run: RunFolder, folders: Mapping[str, str]) -> Lists:
+    """Read the lists that ``run`` is measured on."""
+    node = trusted({**run.results["protocol"], **folders}, ["dataset"]).dataset
+    if "data_dir" in folders and "data_dir" in node:
+        node.data_dir = folders["data_dir"]
+    lists = make_dataset(node).split(run.split)
+    if lists.digest != run.digest:
+        raise DataError(
+            f"{run.folder}: its {run.split} lists have changed: give data=FILE, the LETOR file "
+            "that was scored"
+        )
+    return lists
+
+
+def _check_queries(run: RunFolder, lists: Lists, data: Path) -> None:
+    """Check that ``lists`` have the run's query ids, numbers of items and empty lists."""
+    ours = pd.DataFrame({"qid": lists.qids, "items": lists.lengths, "empty": lists.empty})
+    theirs = run.queries[list(ours)].copy()
+    for table in (ours, theirs):  # earlier versions wrote the ids with safe_cell
+        table["qid"] = table["qid"].map(safe_cell)
+    if ours.to_numpy().tolist() != theirs.to_numpy().tolist():
+        raise DataError(
+            f"{data}: its queries (ids, items, which are empty) are not those of {run.folder}: "
+            f"give the file that the run was {'tested' if run.split == 'test' else 'measured'} on"
+        )

@@ -1,0 +1,144 @@
+"""Files of TREC, one item a line: runs (``qid Q0 id rank score tag``) and judgments, called qrels
+(``qid 0 id label``), as trec_eval reads them.
+"""
+
+import codecs
+import logging
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ltr.arrays import Floats, Reals
+from ltr.atomic import atomic_write
+from ltr.data.lists import Lists
+from ltr.data.tables import query_text
+from ltr.errors import ConfigError, DataError
+from ltr.inference.scores_file import check_cells, numbers, reading
+
+log = logging.getLogger(__name__)
+
+_RUN = ("qid", "Q0", "id", "rank", "score", "tag")
+_QRELS = ("qid", "0", "id", "label")
+_SPACE = re.compile(r"\s", re.ASCII)
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def write_trec_run(path: Path, lists: Lists, ids: pd.DataFrame, scores: Reals) -> None:
+    """Write ``scores``, ``[items]``, as a run of TREC: list by list, best item first.
+
+    Items with equal scores (in float32) are sorted by id, descending, as trec_eval does.
+
+    Args:
+        path: the file.
+        lists: the lists, as from ``read_input``.
+        ids: their item ids, as from ``read_input``. An item without an id gets the number of its
+            row in the input, from 1.
+        scores: ``[items]``; higher is better.
+
+    Raises:
+        ConfigError: ``ids`` has more than one column.
+        DataError: an id is not one word, or stands twice in a list.
+    """
+    items = _items(lists, ids).assign(Q0="Q0", score=scores.astype(np.float32), tag="ltr")
+    items = items.sort_values(["list", "score", "id"], ascending=[True, False, False])
+    items["rank"] = items.groupby("list").cumcount() + 1
+    items["score"] = items["score"].to_numpy().astype(str)  # as short as float32 allows
+    _write(path, items, _RUN)
+
+
+def write_qrels(path: Path, lists: Lists, ids: pd.DataFrame) -> None:
+    """Write the labels of ``lists`` as qrels; see ``write_trec_run``. A label is a whole number."""
+    if np.any(lists.labels % 1):
+        raise DataError(f"qrels={path}: the labels are not whole numbers: qrels hold grades only")
+    items = _items(lists, ids).assign(label=lists.labels.astype(int))
+    _write(path, items.assign(**{"0": 0}), _QRELS)
+
+
+def _write(path: Path, items: pd.DataFrame, names: tuple[str, ...]) -> None:
+    rows = items[list(names)].astype(str).itertuples(index=False)
+    atomic_write(path, "".join(" ".join(row) + "\n" for row in rows))
+
+
+def _items(lists: Lists, ids: pd.DataFrame) -> pd.DataFrame:
+    """Return the number of the list, the query id and the id of each item."""
+    if ids.shape[1] > 1:
+        raise ConfigError(f"id={list(ids)}: a file of TREC has one id for an item: give one column")
+    cells = [""] * lists.items if ids.empty else ids.astype(object).fillna("").iloc[:, 0].tolist()
+    rows = lists.source_rows + 1
+    names = [query_text(cell) or str(row) for cell, row in zip(cells, rows, strict=True)]
+    list_numbers = np.repeat(np.arange(len(lists)), lists.lengths)
+    items = pd.DataFrame({"list": list_numbers, "qid": lists.qids[list_numbers], "id": names})
+    has_space = items["qid"].str.contains(_SPACE) | items["id"].str.contains(_SPACE)
+    faulty = np.flatnonzero(has_space.to_numpy(bool) | items.duplicated())
+    if len(faulty):
+        first = faulty[0]
+        raise DataError(
+            f"query {items['qid'][first]!r}, id {items['id'][first]!r}: a file of TREC needs ids "
+            "without spaces, each once in a query: give other ids, or write output=FILE.csv"
+        )
+    return items
+
+
+def read_trec_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
+    """Read a run and its qrels; return lists and their scores, ``[items]`` float32.
+
+    The items of a query are those that the run or the qrels have, by id in descending order, so
+    that ``ties="file"`` is the rule of trec_eval. Items without a judgment, or with a negative one,
+    have the label 0. Items that are not in the run have the score -inf. Queries that are not in
+    both files are left out, with a warning.
+
+    Raises:
+        DataError: a file cannot be read, an item stands twice, or the files have no query in
+            common; the message has the line and the content of a wrong cell.
+    """
+    ranked = _read(run, _RUN)
+    judged = _read(qrels, _QRELS)
+    ranked["score"] = numbers(run, ranked).clip(-_LARGEST, _LARGEST)
+    is_grade = judged["label"].str.fullmatch("[+-]?[0-9]{1,7}")
+    check_cells(qrels, judged, "label", is_grade, "expected a grade, a whole number")
+    judged["label"] = judged["label"].astype(int).clip(lower=0)
+    qids = ranked["qid"][ranked["qid"].isin(judged["qid"])].unique()
+    only_ranked = len({*ranked["qid"]} - {*qids})
+    only_judged = len({*judged["qid"]} - {*qids})
+    if not len(qids):
+        raise DataError(f"{run} and {qrels} have no query in common: compare their first columns")
+    if only_ranked or only_judged:
+        log.warning(
+            "left out, as trec_eval does: %d queries that only %s has, and %d that only %s has",
+            only_ranked,
+            run,
+            only_judged,
+            qrels,
+        )
+    keys = ["qid", "id"]
+    items = ranked[[*keys, "score"]].merge(judged[[*keys, "label"]], how="outer", on=keys)
+    items["list"] = pd.Index(qids).get_indexer(items["qid"])
+    items = items[items["list"] >= 0].sort_values(["list", "id"], ascending=[True, False])
+    lists = Lists(
+        features=np.empty((len(items), 0), np.float32),
+        labels=items["label"].fillna(0).to_numpy(np.float32),
+        offsets=np.append(0, np.bincount(items["list"]).cumsum()),
+        qids=np.array(qids, dtype=str),
+    )
+    return lists, items["score"].fillna(-np.inf).to_numpy(np.float32)
+
+
+def _read(path: Path, names: tuple[str, ...]) -> pd.DataFrame:
+    """Read the columns ``names`` of a file as texts; the index is the line."""
+    rows = dict[int, list[str]]()
+    with reading(path, f"rows {' '.join(names)}"):
+        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
+        for line, text in enumerate(lines, 1):
+            # Bytes are split at the spaces of ASCII alone, as in trec_eval; texts are not.
+            row = [cell.decode() for cell in text.split()]
+            if row:
+                rows[line] = row
+    for line, row in rows.items() or [(1, list[str]())]:
+        if len(row) != len(names):
+            expected = f"{len(row)} words in a line; expected {' '.join(names)}"
+            raise DataError(f"{path}:{line}: {expected}")
+    cells = pd.DataFrame([*rows.values()], [*rows], names, dtype=str)
+    check_cells(path, cells, "id", ~cells.duplicated(["qid", "id"]), "expected once in its query")
+    return cells

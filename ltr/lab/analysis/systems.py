@@ -1,0 +1,223 @@
+"""Group finished runs into systems: runs whose configs differ only in seed and fold."""
+
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ltr.arrays import Doubles
+from ltr.cli.arguments import as_text
+from ltr.cli.keys import flat, of_method
+from ltr.errors import ConfigError, DataError
+from ltr.experiment.run_folder import RunFolder, check_measured_alike
+from ltr.lab.analysis.values import SystemValues
+from ltr.metrics.spec import METRICS
+
+QueryValues = tuple[Sequence[str], Doubles]  # the ids of queries, and a metric for each query
+
+
+def arrange_runs(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
+    """Arrange ``runs`` by system and training, to compare them by ``metric``.
+
+    Returns:
+        A frame of run folders with a column for each fold. Its index has the system, in the order
+        of the first runs, and the training: the seed, or a text such as "1, dataset.seed 2" if
+        several values of ``dataset.seed`` have the same lists.
+
+    Raises:
+        ConfigError: two runs are the same, one is missing, or their conventions differ.
+        DataError: the lists that they are measured on differ.
+    """
+    _check_comparable(runs, metric)
+    fold_of = fold_names(runs)
+    folds_share_lists = len(set(fold_of.values())) < len(fold_of)
+    frame = pd.DataFrame(
+        {
+            "method": [json.dumps(method_config(run), sort_keys=True) for run in runs],
+            "training": [
+                f"{run.results['seed']}, {run.repeat}" if folds_share_lists else run.results["seed"]
+                for run in runs
+            ],
+            "fold": [fold_of[run.repeat] for run in runs],
+            "run": runs,
+        }
+    )
+    _check_no_duplicates(frame)
+    grouped = {key: list(group["run"]) for key, group in frame.groupby("method", sort=False)}
+    names = dict(zip(grouped, name_systems(list(grouped.values())), strict=True))
+    frame["system"] = frame["method"].map(names)
+    cells = frame.pivot(index=["system", "training"], columns="fold", values="run")
+    cells = cells.loc[list(names.values())]
+    _check_complete(cells, runs)
+    return cells
+
+
+def _check_no_duplicates(frame: pd.DataFrame) -> None:
+    """Raise ``ConfigError`` if two runs have the same method, training and fold."""
+    duplicates = frame[frame.duplicated(["method", "training", "fold"], keep=False)]
+    if len(duplicates):
+        same_method = duplicates[duplicates["method"] == duplicates["method"].iloc[0]]
+        first, second = same_method["run"].iloc[:2]
+        raise ConfigError(
+            f"{first.folder} and {second.folder} are the same run (same config, seed and fold): "
+            "give one of them"
+        )
+
+
+def _check_complete(cells: pd.DataFrame, runs: Sequence[RunFolder]) -> None:
+    """Raise an error if a training lacks a fold that others have."""
+    missing = cells.isna()
+    if not missing.any(axis=None):
+        return
+    if len({run.results.get("dataset") for run in runs}) > 1:
+        raise _different_lists(runs[0], next(run for run in runs if run.digest != runs[0].digest))
+    index: Any = missing.any(axis=1).idxmax()
+    system, training = index
+    raise ConfigError(
+        f"{system}: seed {training} has no run of {missing.loc[index].idxmax() or 'all'}, as "
+        "others have: run what is missing, or leave the others out"
+    )
+
+
+def fold_names(runs: Sequence[RunFolder]) -> dict[str | None, str]:
+    """Map the ``repeat`` of each run to its fold; runs measured on the same lists share a fold.
+
+    Raises:
+        ConfigError: several seeds split one table, so that their lists share queries.
+    """
+    by_digest: dict[str, str] = {}
+    fold_of = {}
+    for run in sorted(runs, key=lambda run: run.repeat or ""):
+        fold_of[run.repeat] = by_digest.setdefault(run.digest, run.repeat or "")
+    tables = [run.results["protocol"].get("dataset", {}).get("path") for run in runs]
+    if len(by_digest) > 1 and any(tables):
+        raise ConfigError(
+            f"{runs[0].split} was cut from one table by several seeds "
+            f"({', '.join(map(str, fold_of))}): queries that stand in several cuts would be "
+            "counted more than once; compare the runs of one dataset.seed, trained with several "
+            "seed="
+        )
+    return fold_of
+
+
+def method_config(run: RunFolder) -> dict[str, Any]:
+    """Return a run's config without the keys that may differ between runs of one system.
+
+    If the config names a run as ``teacher`` or ``init_from``, the ``method_config`` of that run
+    replaces its path, because each seed may use another run.
+    """
+    config = {"dataset": {}, **run.results["protocol"]}
+    plain = of_method(config)
+    for key in ("teacher", "init_from"):
+        if plain.get(key) is not None:
+            with suppress(DataError):  # that run is missing: keep its path
+                plain[key] = method_config(RunFolder(Path(plain[key])))
+    return plain
+
+
+def system_values(
+    cells: pd.DataFrame, metric: str, measure: Callable[[RunFolder], QueryValues]
+) -> SystemValues:
+    """Return ``metric`` of one system, with all folds in one array.
+
+    Args:
+        cells: the rows of one system, as ``arrange_runs`` returns them, without the system.
+        metric: its name.
+        measure: computes the metric of a run that did not compute it itself.
+
+    Raises:
+        ConfigError, DataError: ``metric`` cannot be computed, or a file is damaged.
+    """
+    folds = {
+        fold: [run.values(metric) if metric in run.measured else measure(run) for run in runs]
+        for fold, runs in cells.items()
+    }
+    return join_folds(folds)
+
+
+def join_folds(folds: Mapping[Hashable, Sequence[QueryValues]]) -> SystemValues:
+    """Join the queries of all folds (fold -> ids and values for each training) into one array.
+
+    A query is named by its position and its id, because several lists of a fold may share an id.
+    """
+    queries = [
+        (fold, f"{position} qid {qid}")
+        for fold, trainings in folds.items()
+        for position, qid in enumerate(trainings[0][0], 1)
+    ]
+    blocks = [np.stack([values for _, values in trainings]) for trainings in folds.values()]
+    return SystemValues(np.concatenate(blocks, axis=1), queries)
+
+
+def _check_comparable(runs: Sequence[RunFolder], metric: str) -> None:
+    """Check that all runs have one convention and, in each fold, are measured on the same lists."""
+    check_measured_alike(runs)
+    reference = runs[0]
+    name = metric.partition("@")[0]
+    # among our metrics only err depends on the number of grades, which may differ between folds
+    ignored = {"levels"} if name in METRICS and name != "err" else set()
+    first_of_fold: dict[str | None, RunFolder] = {}
+    for run in runs:
+        reference_keys, reference_text = reference.convention
+        run_keys, run_text = run.convention
+        differing = [
+            key
+            for key in reference_keys
+            if key not in ignored and reference_keys[key] != run_keys.get(key)
+        ]
+        if differing:
+            remedy = "suggested.levels" if differing == ["levels"] else "metrics_as"
+            raise ConfigError(
+                f"{reference.folder} and {run.folder} are under different conventions "
+                f"({reference_text} | {run_text}): train one of them again with the "
+                f"{remedy}= of the other"
+            )
+        first = first_of_fold.setdefault(run.repeat, run)
+        if run.digest != first.digest:
+            raise _different_lists(first, run)
+
+
+def _different_lists(first: RunFolder, second: RunFolder) -> DataError:
+    return DataError(
+        f"{first.folder} and {second.folder} have different {first.split} lists "
+        f"({first.results.get('dataset')} and {second.results.get('dataset')}): compare runs on "
+        "the same data set and version"
+    )
+
+
+def name_systems(systems: Sequence[Sequence[RunFolder]]) -> list[str]:
+    """Name each system, for example ``loss=neuralndcg``, by the choices and typed keys that differ.
+
+    If two names would be the same, all keys that differ between these systems are added. A single
+    system is named by its model and loss.
+    """
+    choices = pd.DataFrame([dict(runs[0].results["choices"]) for runs in systems])
+    if len(systems) == 1:
+        return [_join(choices.iloc[0][[key for key in ("model", "loss") if key in choices]])]
+    flat_configs = [flat(method_config(runs[0])) for runs in systems]
+    configs = pd.DataFrame(
+        [{key: as_text(value) for key, value in config.items()} for config in flat_configs]
+    )
+    overrides = [override for runs in systems for run in runs for override in run.overrides]
+    typed_keys = {override.lstrip("+~").partition("=")[0] for override in overrides}
+    choices = choices.drop(columns=["metrics_as", "experiment"], errors="ignore")
+    typed_configs = configs[configs.columns.intersection([*typed_keys])]
+    names = np.array(_name_rows(pd.concat([choices, typed_configs], axis=1)), dtype=object)
+    for name in [name for name in dict.fromkeys(names) if (names == name).sum() > 1]:
+        same = names == name
+        names[same] = [f"{name}, {details}" for details in _name_rows(configs[same])]
+    return names.tolist()
+
+
+def _name_rows(frame: pd.DataFrame) -> list[str]:
+    """Return a name for each row: its values in the columns that are not constant."""
+    frame = frame.loc[:, frame.nunique(dropna=False) > 1]
+    return [_join(row) or "default" for _, row in frame.iterrows()]
+
+
+def _join(row: pd.Series) -> str:
+    return ", ".join(f"{key}={value}" for key, value in row.dropna().items())

@@ -1,0 +1,1 @@
+"""Combine finished runs into one ranker."""

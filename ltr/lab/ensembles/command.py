@@ -1,0 +1,182 @@
+"""The command ``ensemble``: an ensemble of finished runs for each fold, with a summary of them."""
+
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from tabulate import tabulate
+
+from ltr.atomic import writing_folder
+from ltr.cli.options import at_least
+from ltr.errors import ConfigError
+from ltr.experiment.report import metric_table
+from ltr.experiment.run_folder import (
+    NO_TEST_SPLIT,
+    RunFolder,
+    check_measured_alike,
+    find_runs,
+)
+from ltr.lab.ensembles.ensemble import check_combinable, make_ensemble
+from ltr.lab.ensembles.weights import EQUAL, parse_weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsembleOptions:
+    """The options of the command ``ensemble``."""
+
+    runs: tuple[str, ...]  # run folders, or folders of runs
+    weights: tuple[str, ...]  # equal, vali, or one number per run
+    output: str | None  # the new run folder; None: a folder in ``output_dir``
+    output_dir: str
+    data_dir: str | None  # None: as in the first run
+    cache_dir: str
+    device: str
+    threads: int | None = at_least(1)
+    evaluation_items: int = at_least(1)
+    trust: tuple[str, ...]  # the user's modules that loading the runs may import
+
+
+def ensemble_of_runs(options: EnsembleOptions) -> str:
+    """Make an ensemble of finished runs for each fold.
+
+    Returns:
+        Members, metrics and folder, to be printed.
+
+    Raises:
+        ConfigError: no runs are given, one is not finished, the folds have not equally many, or the
+            output folder exists; see also ``make_ensemble``.
+    """
+    if not options.runs:
+        raise ConfigError("give run folders, or a folder that holds runs; see --help")
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    runs, unfinished = find_runs(options.runs)
+    if unfinished:
+        raise ConfigError(
+            f"{unfinished[0]} is not finished: go on with it, or name the runs one by one"
+        )
+    runs_of_folds = _group_by_fold(runs)
+    folder = _output_folder(options, runs[0])
+    for fold_runs in runs_of_folds.values():
+        check_combinable(fold_runs)
+    check_measured_alike(runs)
+    weights = parse_weights(options.weights, len(runs) // len(runs_of_folds))
+    results: dict[str, dict[str, Any]] = {}
+    with writing_folder(folder) as unfinished_folder:
+        for fold, fold_runs in sorted(runs_of_folds.items(), key=_fold_name):
+            results[str(fold)] = make_ensemble(
+                fold_runs,
+                weights,
+                place_of_fold(unfinished_folder, fold, len(runs_of_folds)),
+                device=options.device,
+                items=options.evaluation_items,
+                data_dir=options.data_dir,
+                cache_dir=options.cache_dir,
+                trust=options.trust,
+            )
+    return "\n\n".join([*_summarise(results), f"kept in {folder}"])
+
+
+def _group_by_fold(runs: Sequence[RunFolder]) -> dict[str | None, list[RunFolder]]:
+    """Return the runs of each fold; ``ConfigError``: the folds have not equally many."""
+    groups: dict[str | None, list[RunFolder]] = {}
+    for run in runs:
+        groups.setdefault(run.repeat, []).append(run)
+    fold_of_count = {len(fold_runs): fold for fold, fold_runs in groups.items()}
+    if len(fold_of_count) > 1:
+        (first_count, first), (second_count, second), *_ = fold_of_count.items()
+        raise ConfigError(
+            f"{first} has {first_count} runs and {second} has {second_count}: give the same runs "
+            "of every fold"
+        )
+    return groups
+
+
+def _fold_name(group: tuple[str | None, list[RunFolder]]) -> str:
+    fold, _ = group
+    return str(fold)
+
+
+def _output_folder(options: EnsembleOptions, first: RunFolder) -> Path:
+    """Return the folder to write; ``ConfigError``: it exists."""
+    time = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    name = f"{time}_{first.results['dataset']}-ensemble_{secrets.token_hex(2)}"
+    folder = Path(options.output or f"{options.output_dir}/{name}")
+    if folder.exists():
+        raise ConfigError(f"output={folder} is there already: give the name of a new folder")
+    return folder
+
+
+def place_of_fold(folder: Path, fold: str | None, folds: int) -> Path:
+    """Return the run folder of the ensemble of a fold: ``folder`` itself if there is one fold."""
+    return folder if folds == 1 else folder / str(fold).replace(", ", "_").replace(" ", "-")
+
+
+def _summarise(results: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Return tables of members and metrics as means over folds, and the crossfit.
+
+    ``results`` maps each fold to the ``results.json`` of its ensemble.
+    """
+    import pandas as pd
+
+    first, *_ = results.values()
+    has_folds = len(results) > 1
+    select_on = first["select_on"]
+    style: Any = {"headers": "keys", "floatfmt": ".4f", "showindex": False}
+    splits = [split for split in ("vali", "test") if split in first]
+    metrics = {
+        split: pd.DataFrame([fold_results[split] for fold_results in results.values()])
+        for split in splits
+    }
+    sections = [tabulate(_member_table(results).to_dict("list"), **style)]
+    if has_folds:
+        columns = {f"{split} {select_on}": frame[select_on] for split, frame in metrics.items()}
+        sections.append(tabulate({"": [*results], **columns}, **style))
+        sections.append(f"mean over {len(results)} folds")
+    sections.append(metric_table({split: dict(frame.mean()) for split, frame in metrics.items()}))
+    if "test" not in splits:
+        sections.append(NO_TEST_SPLIT)
+    sections.append(str(first["convention"]["text"]))
+    crossfit = _describe_crossfit(results)
+    if crossfit is not None:
+        sections.append(crossfit)
+    return sections
+
+
+def _member_table(results: Mapping[str, dict[str, Any]]) -> Any:
+    """Return a data frame with a row per member; its numbers are means over folds."""
+    import pandas as pd
+
+    first, *_ = results.values()
+    members = pd.DataFrame(first["members"])
+    if len(results) == 1:
+        return members
+    frames = [pd.DataFrame(fold_results["members"]) for fold_results in results.values()]
+    numbers = pd.concat(frames).groupby(level=0)
+    columns = [f"vali {first['select_on']}", "weight"]
+    return members.drop(columns="run").assign(**numbers[columns].mean())
+
+
+def _describe_crossfit(results: Mapping[str, dict[str, Any]]) -> str | None:
+    """Return the mean crossfit over folds in a sentence; None if a fold has none."""
+    import pandas as pd
+
+    first, *_ = results.values()
+    columns = ["crossfit", "crossfit_equal", "crossfit_error"]
+    frame = pd.DataFrame([*results.values()])[columns].astype(float)
+    value, equal, error = frame.mean(skipna=False)
+    if math.isnan(value):
+        return None
+    comparison = ""
+    if first["choices"]["weights"] != EQUAL:
+        comparison = f"; equal weights {equal:.4f}"
+    return (
+        f"crossfit vali {first['select_on']} {value:.4f} ± {error / math.sqrt(len(results)):.4f} "
+        "(standard error), epochs and weights chosen on one half of the lists and measured on the "
+        f"other{comparison}"
+    )

@@ -1,0 +1,284 @@
+"""Run a search, as the command ``ltr search`` or as one job of a table.
+
+Each trial has its own settings, drawn from the space, and is trained for every fold and seed of the
+search. Its value is a metric on vali.
+"""
+
+import hashlib
+import json
+import math
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from omegaconf import DictConfig, OmegaConf
+from optuna.trial import FrozenTrial, TrialState
+
+from ltr.atomic import atomic_write, write_frame
+from ltr.cli.arguments import as_text
+from ltr.cli.compose import values_of
+from ltr.cli.configs import own_configs
+from ltr.cli.keys import Kind, keys, stated
+from ltr.cli.options import parse_options
+from ltr.cli.process import Finished, is_full, say
+from ltr.errors import ConfigError, OutputError, TrainingError, as_started
+from ltr.experiment.build import build
+from ltr.experiment.leaks import warn_of_leaks
+from ltr.experiment.run_folder import RunFolder
+from ltr.lab.search.definition import Search, SearchOptions, define_search
+from ltr.lab.search.study import (
+    begin_study,
+    describe_trial_error,
+    end_reason,
+    finished_trials,
+    is_counted,
+    open_study,
+    read_training_lists,
+    study_lock,
+    train_trials,
+    trial_overrides,
+)
+from ltr.training.interruption import handing_on, stoppable
+
+# With at least this many vali lists, a trial's value is the metric of its best epoch. At 2,000 that
+# is too high by .001 to .002 (results/selection.md), no more than the difference between seeds.
+FEW_LISTS = 2000
+SearchResult = dict[str, Any]  # see ``best_result``
+
+
+def run_search(options: SearchOptions) -> str:
+    """Search for good settings on vali, and write them as a config of ``experiment``.
+
+    Return the text to print. With ``dry_run``, only describe the search.
+
+    Raises:
+        ConfigError, DataError: before anything is trained, with one line that says what to correct.
+        TrainingError: no trial was trained to its end.
+        Interrupted, KeyboardInterrupt: the user stopped it; the same command continues the search.
+    """
+    search = define_search(options)
+    home = own_configs() or Path("configs")
+    path = Path(options.write or home / "experiment" / f"{search.name}.yaml")
+    check_space(search)
+    if options.dry_run:
+        return _describe_search(search)
+    search = read_all(search)
+    check_free(path, search)
+    result = _finish_search(search, verbose=True)
+    write_best(path, search, result)
+    return (
+        f"{as_yaml(result)}kept in {search.folder} (trials.csv, search.db)\n"
+        f"written to {path}: {as_started('train')} experiment={path.stem}"
+    )
+
+
+@handing_on()
+def search_job(cfg: DictConfig) -> float:
+    """Finish the search of ``cfg``, write its result to ``settings_path``; return the best value.
+
+    If the search fails, this is NaN, and the reason is in ``error.txt`` in the search's folder.
+
+    Raises:
+        Interrupted: the user stopped it; the same job continues the search.
+        OutputError: the disk is full.
+    """
+    search = define_search(parse_options(SearchOptions, cfg))
+    folder = RunFolder(search.folder)
+    try:
+        with stoppable():
+            value = float(_finish_search(read_all(search), verbose=False)["value"])
+    except Exception as error:
+        if is_full(error):
+            raise OutputError(f"{error}; then give the same command again") from error
+        folder.note_error(describe_trial_error(error))
+        return float("nan")
+    folder.note_error(None)  # of an earlier attempt
+    return value
+
+
+def _finish_search(search: Search, *, verbose: bool) -> SearchResult:
+    """Train the missing trials and write the result; if ``verbose``, print a line for each."""
+    with open_study(search) as study:
+        begin_study(search, study)
+        finished_count = len(finished_trials(study))
+        progress = Finished(search.trials, finished_count)
+
+        def print_trial(trial: FrozenTrial) -> None:
+            # another process may have finished some
+            progress.done = len(finished_trials(study)) - 1
+            progress.add(f"trial {trial.number}", describe_trial(trial, search))
+
+        if verbose:
+            say(f"search {search.name}: {finished_count} of {search.trials} trials finished")
+        train_trials(search, study, print_trial if verbose else lambda trial: None)
+        columns = ("number", "state", "value", "params", "user_attrs", "duration")
+        write_frame(search.folder / "trials.csv", study.trials_dataframe(columns))
+        result = best_result(search, study.get_trials(deepcopy=False))
+        atomic_write(settings_path(search), as_yaml(result))
+        return result
+
+
+def best_result(search: Search, attempts: Sequence[FrozenTrial]) -> SearchResult:
+    """Return settings and value of the best trial.
+
+    Args:
+        search: the search, with its digests.
+        attempts: all trials of the study, also stopped ones.
+
+    Raises:
+        TrainingError: no trial was trained to its end.
+    """
+    trials = [*filter(is_counted, attempts)][: search.trials]  # there may be more
+    states = Counter(trial.state for trial in trials)
+    completed = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    if not completed:
+        raise TrainingError(f"no trial was trained to its end: {end_reason(trials[0])}")
+    best = max(completed, key=lambda trial: trial.value or 0)  # the first if tied
+    default_values = [trial.value for trial in completed if trial.user_attrs.get("default")]
+    return {
+        "settings": list(trial_overrides(search, best)),
+        "worth": search.value_name,
+        "value": best.value,
+        "best_epoch": best.user_attrs["best_epoch"],  # metric of the best epoch on vali: too high
+        "own": default_values[0] if default_values else None,
+        "trials": len(trials),
+        "pruned": states[TrialState.PRUNED],
+        "failed": states[TrialState.FAIL],
+        "stopped": sum(
+            trial.state.is_finished() and not is_counted(trial) for trial in attempts
+        ),  # their state is FAIL, too
+        "search": search_identity(search),
+    }
+
+
+def as_yaml(result: SearchResult) -> str:
+    """Format the result of a search as YAML."""
+    return str(yaml.safe_dump(result, sort_keys=False, width=1000))
+
+
+def search_identity(search: Search) -> str:
+    """Return a SHA-256 of a search (from ``read_all``) and its train and vali lists, not code."""
+    content = {
+        "settings": stated(search.settings()),
+        "data": search.digests,
+        "pruner": search.options.pruner,
+        "sampler": [0, search.startup],
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def settings_path(search: Search) -> Path:
+    """Return the path of the result; each number of trials has its own file."""
+    return search.folder / f"found-{search.trials}.yaml"
+
+
+def check_space(search: Search) -> None:
+    """Try to build the trainings of the first trial, and one for every bound and option of a key.
+
+    Raises:
+        ConfigError: one of them is impossible; the message names the key. Combinations of keys are
+            not tried: an impossible one makes its trial fail.
+    """
+    for repeat in search.repeats:
+        build(search.trial(repeat)[0])
+    for key, space in search.space.items():
+        for text in space.texts:
+            override = f"{key}={text}"
+            try:
+                build(search.trial([override])[0])
+            except ConfigError as error:
+                raise ConfigError(f"space: {override} cannot be built: {error}") from error
+
+
+def read_all(search: Search) -> Search:
+    """Read the lists; return ``search`` with their ``digests`` and its ``select_value``.
+
+    Raises:
+        DataError: a file is missing or malformed.
+        ConfigError: the loss or a metric does not accept a label.
+    """
+    digests: dict[str, str] = {}
+    fewest = math.inf
+    folds = {
+        "".join(override for override in repeat if "fold" in override): repeat
+        for repeat in search.repeats
+    }
+    for fold, repeat in folds.items():
+        _, lists = read_training_lists(build(*search.trial(repeat)))
+        warn_of_leaks(lists)
+        fold_name = fold.removeprefix("dataset.").replace("=", " ")
+        for split, split_lists in lists.items():
+            digests[f"{fold_name} {split}".strip()] = split_lists.digest
+        fewest = min(fewest, len(lists["vali"]))
+    has_few_lists = fewest < FEW_LISTS and search.config.select == "best"
+    select_value = search.select_value or ("crossfit" if has_few_lists else "best")
+    return replace(search, select_value=select_value, digests=digests)
+
+
+def describe_trial(trial: FrozenTrial, search: Search) -> str:
+    """Say how a finished trial ended, and which settings it had."""
+    settings = " ".join(trial_overrides(search, trial)) or "the config's own values"
+    if trial.state == TrialState.COMPLETE:
+        return f"{search.value_name} {trial.value:.4f} on vali  {settings}"
+    ending = "pruned" if trial.state == TrialState.PRUNED else "failed:"
+    return f"{ending} {end_reason(trial)}  {settings}"
+
+
+def _describe_search(search: Search) -> str:
+    """Describe the search for ``dry_run``: the space of each key, and the config's own value."""
+    rows = [
+        f"{key}  {space}  {as_text(search.default(key))}" for key, space in search.space.items()
+    ]
+    lines = [
+        f"search {search.name} by {search.value_name} on vali of {search.data}",
+        f"{search.trials} trials of {len(search.repeats)} trainings each, in {search.folder}",
+        "",
+        "key  space  first trial",
+        *rows,
+        "",
+        f"first trial: {as_started('train')} {shlex.join(search.overrides)}",
+    ]
+    return "\n".join(lines)
+
+
+def check_free(path: Path, search: Search) -> None:
+    """Raise ``ConfigError`` if ``path`` is a file that ``search`` did not write."""
+    copy = search.folder / "best.yaml"  # a copy of what it wrote last
+    if path.exists() and not (copy.is_file() and copy.read_bytes() == path.read_bytes()):
+        raise ConfigError(
+            f"{path} is there and is not what this search wrote: move it away, or give write=FILE"
+        )
+
+
+def write_best(path: Path, search: Search, result: SearchResult) -> None:
+    """Write the result of a search to ``path``, as a config of ``experiment``."""
+    text = best_config(search, result)
+    with study_lock(search):
+        check_free(path, search)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(search.folder / "best.yaml", text)
+        atomic_write(path, text)
+
+
+def best_config(search: Search, result: SearchResult) -> str:
+    """Return the config file with the best settings: a comment, the chosen groups, the values."""
+    runtime_keys = keys(Kind.PLACE)
+    overridden = values_of([*search.overrides, *result["settings"]])
+    values = {
+        key.lstrip("+"): value for key, value in overridden.items() if key not in runtime_keys
+    }
+    defaults: list[Any] = [values.pop("experiment")] if "experiment" in values else []
+    for group in sorted(values.keys() & search.choices.keys()):
+        defaults.append({f"override /{group}": values.pop(group)})
+    content = OmegaConf.create({"defaults": defaults})
+    for key, value in values.items():
+        OmegaConf.update(content, key, value)
+    return (
+        f"# @package _global_\n# {result['worth']} {result['value']:.4f} on vali of {search.data}: "
+        f"the best of {result['trials']} trials of search {search.name}\n"
+        f"{OmegaConf.to_yaml(content)}"
+    )

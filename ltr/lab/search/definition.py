@@ -1,0 +1,187 @@
+"""Define a search from the config of ``ltr search`` (``configs/search.yaml``), and check it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from ltr.cli.arguments import merged, with_quotes
+from ltr.cli.compose import run_config
+from ltr.cli.keys import Kind, flat, without
+from ltr.cli.options import at_least
+from ltr.errors import ConfigError
+from ltr.experiment.origins import run_digest
+from ltr.knobs import check_choice
+from ltr.lab.search.space import Space, change_space, join_spaces
+
+Repeat = tuple[str, ...]  # the overrides of one training in a trial: its fold and its seed
+
+
+def repeat_name(repeat: Repeat) -> str:
+    """Return the name of the folder for ``repeat``; empty if it sets nothing.
+
+    >>> repeat_name(("dataset.fold=2", "seed=1"))
+    'fold2-seed1'
+    """
+    return "-".join(override.removeprefix("dataset.").replace("=", "") for override in repeat)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """The options of ``ltr search``; ``configs/search.yaml`` explains them."""
+
+    trials: int = at_least(1)
+    space: tuple[str, ...]
+    name: str | None
+    folds: tuple[str, ...]
+    seeds: tuple[str, ...]
+    select_value: str | None
+    pruner: str
+    write: str | None
+    output_dir: str
+    storage: str | None
+    dry_run: bool
+    train: tuple[str, ...]  # overrides for ``ltr train``, and changes of the space
+
+
+@dataclass(frozen=True)
+class Search:
+    """The definition of a search."""
+
+    options: SearchOptions  # of the command
+    name: str
+    trials: int  # number of trials
+    overrides: tuple[str, ...]  # for ``ltr train``, the same in every trial
+    config: DictConfig  # composed from ``overrides``; its values are the first trial
+    choices: Mapping[str, str]  # the choice of each group in ``config``
+    space: Space  # the keys that vary, and what they are drawn from
+    repeats: tuple[Repeat, ...]  # a trial is trained once per repeat; its value is the mean
+    select_value: str | None  # value of a trial: "crossfit" or "best"; None: not yet decided
+    folder: Path
+    digests: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of the lists, once read
+
+    @property
+    def metric(self) -> str:
+        """The metric on vali that chooses the best epoch."""
+        return str(self.config.select_on)
+
+    @property
+    def value_name(self) -> str:
+        """The name of a trial's value on vali, such as ``crossfit ndcg@5``."""
+        return f"crossfit {self.metric}" if self.select_value == "crossfit" else self.metric
+
+    @property
+    def startup(self) -> int:
+        """Number of trials that are drawn at random before the sampler learns from them."""
+        return min(10, max(1, self.trials // 2))
+
+    @property
+    def data(self) -> str:
+        """The data set, folds and seeds of the search, in words."""
+        return " ".join([str(self.config.dataset.name), *map(repeat_name, self.repeats)]).strip()
+
+    def trial(self, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+        """Return the config of a trial that sets ``overrides``, and the choice of each group."""
+        return run_config(merged(self.overrides, overrides))
+
+    def default(self, key: str) -> Any:
+        """Return the value of ``key`` in the config; for a group, its choice."""
+        value = self.choices.get(key, OmegaConf.select(self.config, key))
+        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+    def settings(self) -> dict[str, Any]:
+        """The settings as a flat dict; a search can only continue with equal settings and lists."""
+        config: Any = OmegaConf.to_container(self.config, resolve=True)
+        del config["monitor"]  # does not affect what is chosen
+        config["init_from"] = run_digest(self.config.init_from)
+        config["teacher"] = run_digest(self.config.teacher)
+        settings = flat(without(config, Kind.PLACE))
+        for key, distribution in self.space.items():
+            settings.pop(key, None)
+            settings[f"space.{key}"] = str(distribution)
+        repeats = [*map(repeat_name, self.repeats)]
+        return settings | {"repeats": repeats, "select_value": self.select_value}
+
+
+def define_search(options: SearchOptions) -> Search:
+    """Define the search that the options of the command describe, without reading any data.
+
+    Raises:
+        ConfigError: a value, an override, a space, a fold or a seed is wrong.
+
+    >>> from ltr.cli.compose import typed
+    >>> from ltr.cli.options import parse_options
+    >>> words = ["space.optimizer.lr=[float,1e-4,0.1,log]"]
+    >>> search = define_search(parse_options(SearchOptions, typed("search", words)))
+    >>> search.name, str(search.space["optimizer.lr"])
+    ('synthetic_transformer_neuralndcg', '[float,0.0001,0.1,log]')
+    """
+    check_choice("pruner", options.pruner, ("median", "none"))
+    check_choice("select_value", options.select_value or "best", ("crossfit", "best"))
+    overrides, changes = split_changes(options.train)
+    config, choices = run_config(overrides)
+    fixed = [override.lstrip("+").partition("=")[0] for override in overrides]
+    if options.select_value == "crossfit" and config.select != "best":
+        raise ConfigError(f"select_value=crossfit: select={config.select} chooses no epoch")
+    default_space = join_spaces(choices, options.space)
+    space = {key: values for key, values in default_space.items() if key not in fixed}
+    space = change_space(space, changes, choices["model"])
+    groups = [choices[group] for group in ("model", "loss") if group in choices]
+    name = options.name or "_".join([str(config.dataset.name), *groups])
+    return Search(
+        options=options,
+        name=name,
+        trials=options.trials,
+        overrides=overrides,
+        config=config,
+        choices=choices,
+        space=space,
+        repeats=_combine_repeats(options.folds, options.seeds, config.dataset.get("folds")),
+        select_value=options.select_value,
+        folder=Path(options.output_dir) / "search" / name,
+    )
+
+
+def split_changes(arguments: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Split arguments into overrides for ``ltr train`` and key -> value of ``space.KEY=VALUE``.
+
+    Raises:
+        ConfigError: an override sets ``resume``, or gives several values for a sweep.
+    """
+    overrides = []
+    changes = {}
+    parser = OverridesParser.create()
+    for override in arguments:
+        key, _, value = override.partition("=")
+        try:
+            parsed = parser.parse_override(f"KEY={with_quotes(override).partition('=')[2]}")
+        except HydraException:
+            parsed = None  # composing the config reports the error
+        if key.startswith("space."):
+            changes[key.removeprefix("space.")] = value if parsed is None else parsed.value()
+        elif key == "resume":
+            raise ConfigError(f"{override}: a search goes on by itself; leave it out")
+        elif parsed is not None and parsed.is_sweep_override():
+            raise ConfigError(
+                f"{override}: give one value; 'space.{key}=[choice,{value}]' searches them, "
+                "seeds=1,2 and folds=1,2 take the mean"
+            )
+        else:
+            overrides.append(override)
+    return tuple(overrides), changes
+
+
+def _combine_repeats(
+    folds: Sequence[str], seeds: Sequence[str], fold_count: int | None
+) -> tuple[Repeat, ...]:
+    """Combine each of ``folds`` with each of ``seeds``; one empty repeat if neither is given."""
+    if tuple(folds) == ("all",) and fold_count:
+        folds = [str(fold) for fold in range(1, fold_count + 1)]
+    fold_overrides = [f"dataset.fold={fold}" for fold in dict.fromkeys(folds)]
+    seed_overrides = [f"seed={seed}" for seed in dict.fromkeys(seeds)]
+    return tuple(product(*filter(None, [fold_overrides, seed_overrides])))

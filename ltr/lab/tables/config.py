@@ -1,0 +1,157 @@
+"""The options of ``ltr table``."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ltr.cli.configs import own_keys
+from ltr.cli.folders import asked, label_of, recorded
+from ltr.cli.keys import as_list
+from ltr.cli.options import at_least
+from ltr.errors import ConfigError, as_started, has
+from ltr.experiment.sweep import offer_gpus
+from ltr.lab.tables.spec import key_of, split_space
+from ltr.training.device import pick_device
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The processes that run the jobs of a table."""
+
+    count: int = 1  # number of jobs at a time
+    threads: int | None = None  # CPU threads per job; None: PyTorch's default
+    launcher: Sequence[str] = ()  # overrides that choose a Hydra launcher, instead of ``count``
+    extra: Sequence[str] = ()  # overrides for each job, which do not change its result
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """The options of ``ltr table``; ``configs/table.yaml`` explains them.
+
+    Raises:
+        ConfigError: a value is wrong.
+    """
+
+    table: str
+    rows: tuple[str, ...]
+    baseline: str | None
+    margin: float
+    budget: int | None = at_least(1)
+    seeds: int = at_least(1)
+    workers: int | None = at_least(1)
+    launcher: tuple[str, ...]
+    output_dir: str
+    dry_run: bool
+    train: tuple[str, ...]  # the user's ``overrides`` and ``space``
+
+    def __post_init__(self) -> None:
+        """Check the values together."""
+        if self.space and self.budget is None:
+            raise ConfigError(
+                f"{self.space[0]}: only a budget is searched; give budget=N, such as 20"
+            )
+        if self.launcher and self.workers is not None:
+            raise ConfigError(
+                f"workers={self.workers}: {self.launcher[0]} says how many; leave one out"
+            )
+        for override in self.overrides:
+            if key_of(override) in ("seed", "dataset.fold"):
+                raise ConfigError(
+                    f"{override}: a table runs its folds and seeds itself; set seeds=N"
+                )
+        if not 0 < self.margin < 1:
+            raise ConfigError(
+                f"margin={self.margin:g}: give a number between 0 and 1, such as 0.005"
+            )
+
+    @property
+    def overrides(self) -> list[str]:
+        """The overrides for ``ltr train``; they replace the table's settings."""
+        return split_space(self.train)[0]
+
+    @property
+    def space(self) -> list[str]:
+        """What is searched with a budget; it replaces the table's own space."""
+        return split_space(self.train)[1]
+
+    @property
+    def absolute_output_dir(self) -> Path:
+        """The absolute path of ``output_dir``."""
+        return Path(self.output_dir).absolute()
+
+    def non_defaults(self, *keys: str) -> list[str]:
+        """Return ``KEY=VALUE`` for each of ``keys`` that is not at its default."""
+        defaults = own_keys("table")
+        values = {key: as_list(getattr(self, key)) for key in keys}
+        return [
+            f"{key}={','.join(texts)}"
+            for key, texts in values.items()
+            if texts != as_list(defaults[key])
+        ]
+
+    @property
+    def table_arguments(self) -> list[str]:
+        """The arguments that change the content of the table, without ``overrides``."""
+        return [*self.non_defaults("rows", "seeds", "baseline", "margin", "budget"), *self.space]
+
+    @property
+    def search_arguments(self) -> list[str]:
+        """The arguments that change the table's searches, which other rows and seeds share."""
+        return [*self.non_defaults("budget"), *self.space]
+
+    @property
+    def result_overrides(self) -> list[str]:
+        """The overrides for ``ltr train`` that can change the results of a run."""
+        return [override for override in self.overrides if asked([override])]
+
+    def command(self, arguments: Sequence[str]) -> str:
+        """Return the command line that ends in ``arguments``.
+
+        These are ``table_arguments`` or ``search_arguments``.
+        """
+        command = [f"table={self.table}", *recorded(self.overrides), *arguments]
+        return f"{as_started('table')} {shlex.join(command)}"
+
+    def path(self, folder: Path, data: str, arguments: Sequence[str]) -> Path:
+        """Return the path of a file (without suffix) or of a folder in ``folder``.
+
+        Different ``arguments``, or ``data`` (the name of the data set), give different names.
+
+        >>> from ltr.cli.compose import typed
+        >>> from ltr.cli.options import parse_options
+        >>> words = ["table=softrank_slides", "dataset=mq2008", "epochs=1", "seeds=3"]
+        >>> options = parse_options(TableOptions, typed("table", words))
+        >>> options.path(Path("tables"), "mq2008", options.table_arguments).name
+        'softrank_slides_mq2008_seeds-3_epochs-1'
+        """
+        name = Path(self.table).name.removesuffix(".yaml")
+        overrides = [item for item in self.result_overrides if item != f"dataset={data}"]
+        start = f"{folder}/{name}_{data}"
+        label = label_of([*arguments, *overrides], f"{start}_")
+        return Path(f"{start}_{label}" if label else start)
+
+    def choose_workers(self, device: str, threads: int | None) -> Workers:
+        """Choose the workers, and let them share this machine's GPUs.
+
+        Args:
+            device: the device of the jobs, as in their config.
+            threads: the CPU threads of the jobs, as in their config; None: the workers decide.
+        """
+        on_gpu = pick_device(device).type == "cuda"
+        cores = os.cpu_count() or 1
+        gpus = torch.cuda.device_count() if on_gpu else 0
+        default_count = 1
+        if has("hydra_plugins.hydra_joblib_launcher"):
+            default_count = gpus if on_gpu else cores
+        count = self.workers or default_count
+        if count > 1 or self.launcher:
+            offer_gpus(gpus)
+        worker_threads = None if on_gpu else max(1, cores // count)
+        extra = []
+        if worker_threads is not None and threads is None and not self.launcher:
+            extra = [f"threads={worker_threads}"]
+        return Workers(count, worker_threads, self.launcher, extra)

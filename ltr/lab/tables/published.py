@@ -1,0 +1,138 @@
+"""Decide whether the published numbers of a table may stand beside its runs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from ltr.cli.arguments import merged
+from ltr.cli.compose import run_config
+from ltr.cli.configs import files_of
+from ltr.cli.keys import Kind, flat, without
+from ltr.data.lists import splits_of
+from ltr.data.public_sets import public_sets
+from ltr.experiment.prepare_data import counts_of, differences
+from ltr.lab.tables.runs import Run
+from ltr.lab.tables.spec import Table, key_of
+from ltr.parts.components import make_dataset
+
+# Keys that change neither what is trained nor which epoch is measured.
+_MEASUREMENT = ("metrics", "own_metrics", "monitor")
+
+
+def why_left_out(
+    table: Table, overrides: Sequence[str], runs: Sequence[Run], split: str, budget: int | None
+) -> str | None:
+    """Return why the published numbers of ``table`` do not belong beside ``runs``.
+
+    Published numbers belong to a data set, its test split, and the settings in the table's file.
+
+    Args:
+        table: the table, with the rows that are shown.
+        overrides: the user's overrides that can change a result.
+        runs: the planned runs of the table.
+        split: the split that the runs are measured on.
+        budget: the number of trials with which settings of the rows are searched; None: none are.
+
+    Returns:
+        The reason in words; None if the numbers belong there, or if the table has none.
+
+    Raises:
+        DataError: the data are missing.
+    """
+    if not table.published:
+        return None
+    names = list(dict.fromkeys(str(run.config.dataset.name) for run in runs))
+    if len(names) > 1 or names[0] not in table.published:
+        return f"they are of {' and '.join(table.published)}, not of {' and '.join(names)}"
+    (name,) = names
+    difference = data_difference(name, runs)
+    if difference:
+        return f"they are of other data: {difference}"
+    if split != "test":
+        return f"they are of test, these values of {split}"
+    override = changed_setting(table, overrides, name)
+    if override:
+        return f"{override} is not of their settings"
+    if budget is not None and not table.published[name].searched:
+        return f"budget={budget} searches other settings"
+    return None
+
+
+def data_difference(name: str, runs: Sequence[Run]) -> str | None:
+    """Return how the lists of ``runs`` differ from the counts of the public data set ``name``.
+
+    Returns:
+        The difference in words; None if there is none, or if ``name`` is no public data set.
+
+    Raises:
+        DataError: the lists are missing.
+    """
+    folds_of_dataset: dict[str, dict[int | None, Any]] = {}
+    for run in runs:
+        node: Any = OmegaConf.to_container(run.config.dataset, resolve=True)
+        settings = {key: value for key, value in node.items() if key != "fold"}
+        folds_of_dataset.setdefault(str(settings), {}).setdefault(run.fold, run.config.dataset)
+    for folds in folds_of_dataset.values():
+        datasets = {fold: make_dataset(node) for fold, node in folds.items()}
+        for dataset in datasets.values():
+            dataset.check()
+        if name not in public_sets():
+            continue
+        records = [record for record in public_sets()[name].counts if record.fold in folds]
+        if not records:
+            return f"{name} has folds, and none of them is read"
+        rows = [
+            {"fold": fold, "split": split, **counts_of(dataset.split(split))}
+            for fold, dataset in datasets.items()
+            for split in splits_of(dataset)
+        ]
+        found_differences = differences(rows, records)
+        if found_differences:
+            return found_differences[0]
+    return None
+
+
+def changed_setting(table: Table, overrides: Sequence[str], name: str) -> str | None:
+    """Return one of the ``overrides`` that changes a setting of a row; None if none does.
+
+    The folder of the public data set ``name`` may change: ``data_difference`` compares what is in
+    it.
+    """
+    chooses_dataset = any(key_of(override) == "dataset" for override in overrides)
+    harmless = [f"dataset={name}"] if chooses_dataset and name in files_of("dataset") else []
+    suspects = [override for override in overrides if override not in harmless]
+    if not suspects:
+        return None
+    ignored = set(_MEASUREMENT)
+    if name in public_sets():
+        ignored.add("dataset.folder")
+    for row in table.rows.values():
+        if row.ensemble:
+            continue
+        published = _settings(merged(table.settings, harmless, row.settings))
+        ours = _settings(merged(table.settings, overrides, row.settings))
+        differing = [
+            key
+            for key in {**published, **ours}
+            if published.get(key) != ours.get(key) and key not in ignored
+        ]
+        if differing:
+            causes = [
+                override
+                for override in suspects
+                if any(_can_set(key_of(override), key) for key in differing)
+            ]
+            return causes[0] if causes else " ".join(suspects)
+    return None
+
+
+def _settings(overrides: Sequence[str]) -> Mapping[str, Any]:
+    """Return the settings of ``ltr train`` with ``overrides`` that can change a result, flat."""
+    config: Any = OmegaConf.to_container(run_config(overrides)[0], resolve=True)
+    return flat(without(config, Kind.PLACE))
+
+
+def _can_set(overridden: str, key: str) -> bool:
+    """Return whether an override of ``overridden``, a key or a group, can set ``key``."""
+    return key == overridden or key.startswith(f"{overridden}.")

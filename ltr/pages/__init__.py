@@ -1,0 +1,1 @@
+"""Reports as HTML pages, LaTeX and Markdown, and the style of figures."""

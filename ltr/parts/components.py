@@ -1,0 +1,252 @@
+"""Build each part of an experiment from its node of a config, and check it before data are read."""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hydra.errors import InstantiationException
+from hydra.utils import get_object, instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from ltr.boosting import BoostedTrees, RoundModel
+from ltr.cli.folders import metric_configs
+from ltr.cli.keys import as_list
+from ltr.data.lists import Dataset
+from ltr.data.transforms import FeatureTransform
+from ltr.errors import ConfigError, LTRError
+from ltr.metrics import Convention, Metric, parse_metric
+from ltr.metrics.per_list import check_values
+from ltr.models.embeddings import WithEmbeddings
+from ltr.tracking import Tracking
+from ltr.training.settings import Settings
+
+PARTS = ("model", "loss", "optimizer", "schedule", "transform", "dataset")
+
+
+def make_settings(values: Mapping[str, Any]) -> Settings:
+    """Return the training settings among ``values``, the keys of a config, checked."""
+    fields: dict[str, Any] = {}
+    for name in Settings.names():
+        value = values[name]
+        fields[name] = OmegaConf.to_object(value) if OmegaConf.is_config(value) else value
+    fields["monitor"] = tuple(as_list(fields["monitor"]))
+    return Settings(**fields)
+
+
+def make_metrics(values: Mapping[str, Any]) -> tuple[Metric, ...]:
+    """Return the metrics that the key ``metrics`` lists, and the one that ``select_on`` names."""
+    user_metrics = values.get("own_metrics") or {}
+    metrics: list[Metric] = []
+    for key in ("metrics", "select_on"):
+        try:
+            metrics += named_metrics(as_list(values[key]), user_metrics)
+        except LTRError as error:
+            raise type(error)(f"{key}: {error}") from error
+    return tuple(dict.fromkeys(metrics))
+
+
+def named_metrics(
+    names: Sequence[str], nodes: Mapping[str, Any] | None = None
+) -> tuple[Metric, ...]:
+    """Return the metrics with these names, without duplicates.
+
+    Args:
+        names: such as ``ndcg@5``.
+        nodes: maps the user's own metrics to their configs; None: read them from
+            ``configs/metric``.
+    """
+    nodes = metric_configs(*names) if nodes is None else nodes
+    user_metrics = {
+        name: bind(OmegaConf.create({**node, "_partial_": True}), "metric")
+        for name, node in nodes.items()
+    }
+    return tuple(dict.fromkeys(parse_metric(name, user_metrics) for name in names))
+
+
+def own_metrics(config: Mapping[str, Any]) -> list[str]:
+    """Return the user's own metrics, which are the names with a dot, without their cutoffs.
+
+    >>> own_metrics({"metrics": ["ndcg@5", "mine.hits@5"], "select_on": "mine.hits"})
+    ['mine.hits']
+    """
+    texts = [*as_list(config.get("metrics")), str(config.get("select_on"))]
+    return sorted({name for name in (text.partition("@")[0] for text in texts) if "." in name})
+
+
+def make_convention(values: Mapping[str, Any]) -> Convention:
+    """Return the convention of the metrics, checked; ``values`` are the keys of a config."""
+    node = values["convention"]
+    keys: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    try:
+        return Convention(**keys)
+    except LTRError as error:
+        raise _with_key(error, "convention", keys) from error
+    except TypeError as error:  # an unknown key
+        raise ConfigError(f"convention: {error}; see configs/train.yaml") from error
+
+
+def make_dataset(node: DictConfig) -> Dataset:
+    """Build the data set of a ``dataset`` node; no data are read yet."""
+    dataset: Dataset = _instantiate(node, "dataset")
+    return dataset
+
+
+def class_of(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> type:
+    """Return the class that ``model`` makes, or ``object`` if that is unknown.
+
+    ``model`` is a class with bound settings (a ``functools.partial``), or a ``model`` node.
+    """
+    model_class = getattr(model, "func", None)
+    if isinstance(model, Mapping):
+        with suppress(ImportError, AttributeError, ValueError):  # building it raises the error
+            model_class = get_object(str(model.get("_target_")))
+    return model_class if isinstance(model_class, type) else object
+
+
+def boosts(make: Callable[[int], nn.Module]) -> bool:
+    """Return whether ``make`` makes boosted trees."""
+    return issubclass(class_of(make), BoostedTrees)
+
+
+def by_rounds(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> bool:
+    """Return whether ``model``, as in ``class_of``, is fitted in rounds, as boosted trees are."""
+    return issubclass(class_of(model), RoundModel)
+
+
+def model_for(make: Callable[[int], nn.Module], transform: FeatureTransform) -> nn.Module:
+    """Return the model that ``make`` makes for features after ``transform``.
+
+    Boosted trees split on categories directly; a network gets a learned vector for each category.
+    """
+    if not transform.codes.any():
+        return make(transform.outputs)
+    if not by_rounds(make):
+        indicators = transform.outputs - transform.width
+        return WithEmbeddings(make, transform.codes.tolist(), numbers=indicators)
+    trees = make(transform.outputs)
+    if not isinstance(trees, BoostedTrees):
+        raise ConfigError(
+            "a feature is a category, and this model reads numbers alone: leave it out of the "
+            "table, or choose model=lightgbm, xgboost or catboost"
+        )
+    trees.categories = np.flatnonzero(transform.codes).tolist()
+    return trees
+
+
+def make_tracking(node: DictConfig, folder: Path) -> Tracking:
+    """Build the hook that tracks the run in ``folder``.
+
+    ``node`` is a ``tracking`` node; it names a tracker, such as ``ltr.tracking.MLflow``.
+    """
+    return Tracking(_instantiate(node, "tracking"), folder)
+
+
+def tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return scores, labels and mask, each ``[2, 2]``, for a trial of losses and metrics."""
+    scores = torch.tensor([[0.3, -0.2]] * 2)
+    labels = torch.tensor([[0.0, 1.0]] * 2)
+    mask = torch.ones(2, 2, dtype=torch.bool)
+    return scores, labels, mask
+
+
+def _instantiate(node: DictConfig, name: str) -> Any:
+    """Build the part ``name`` of its node; each error says what to change."""
+    if not isinstance(node, DictConfig) or "_target_" not in node:
+        raise ConfigError(
+            f"{name}: its config has no _target_: write _target_: module.function (or a class) and "
+            "a line KEY: VALUE for each setting in its file"
+        )
+    try:
+        return instantiate(node, _convert_="all")
+    except InstantiationException as error:
+        cause = error.__cause__
+        if isinstance(cause, LTRError):  # ``from error`` would make each the cause of the other
+            raise _with_key(cause, name, node) from None
+        text = " ".join(str(cause or error).split())
+        raise ConfigError(f"{name} ({node.get('_target_')}) cannot be built: {text}") from error
+
+
+def _with_key(error: LTRError, name: str, settings: Mapping[Any, Any]) -> LTRError:
+    """Return ``error`` about a setting of the part ``name`` with the whole key, as ``loss.k``."""
+    text = str(error)
+    if f"{name}." in text or text.startswith(f"{name}:"):
+        return error
+    key = re.split(r"[=\[]", text, maxsplit=1)[0]
+    for setting, value in settings.items():
+        if isinstance(value, str) and text.startswith(repr(value)):
+            return type(error)(f"{name}.{setting}: {text}")
+    return type(error)(f"{name}.{text}" if key in settings else f"{name}: {text}")
+
+
+def bind(node: DictConfig, name: str) -> functools.partial[Any]:
+    """Return the function or class of ``node``, with its settings bound.
+
+    The result is a plain ``functools.partial``, because the partial that Hydra makes checks Hydra's
+    policy at every call.
+
+    Args:
+        node: the node of the config.
+        name: the part, for error messages.
+
+    Raises:
+        ConfigError: the node names no function, or a setting does not fit its signature.
+    """
+    lazy = _instantiate(node, name)
+    if not isinstance(lazy, functools.partial):
+        raise ConfigError(f"{name} ({node['_target_']}): write _partial_: true in its file")
+    function = lazy.func
+    settings = dict(lazy.keywords)
+    signature = inspect.signature(function)
+    try:
+        signature.bind_partial(**settings)
+    except TypeError as error:
+        parameters = ", ".join(signature.parameters)
+        raise ConfigError(f"{name}: {function.__name__} {error}; it takes {parameters}") from error
+    return functools.partial(function, **settings)
+
+
+def make(node: DictConfig | None, name: str) -> Any:
+    """Return a part of an experiment as a function with its settings.
+
+    The function for a model takes the number of features. Each function is called once on a tiny
+    input, so that a wrong setting is an error before data are read.
+
+    Args:
+        node: the node of the config; if None, None is returned.
+        name: model, loss, optimizer or schedule.
+
+    Raises:
+        ConfigError: a setting is wrong.
+    """
+    if node is None:
+        return None
+    function = bind(node, name)
+    trial_arguments: dict[str, tuple[Any, ...]] = {
+        "model": (2,),
+        "loss": tiny_lists(),
+        "optimizer": ([nn.Parameter(torch.ones(1))],),
+        "schedule": (0.5, 1),
+    }
+    try:
+        with (
+            torch.random.fork_rng(devices=[]),  # a loss may draw random numbers
+            torch.device("meta" if name == "model" else "cpu"),  # costs no memory
+        ):
+            trial = function(*trial_arguments[name])
+        if name == "loss":
+            mask = trial_arguments[name][-1]
+            check_values(trial, mask, whose="the loss")
+    except LTRError as error:
+        raise _with_key(error, name, node) from error
+    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        text = " ".join(str(error).split())
+        settings = [f"{name}.{key}={value}" for key, value in function.keywords.items()]
+        raise ConfigError(f"{name}: {text}; check {', '.join(settings) or 'its code'}") from error
+    return function

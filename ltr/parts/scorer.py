@@ -1,0 +1,278 @@
+"""``Scorer``: a trained model with all it needs to score items; loading one runs no saved code."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from ltr.boosting import RoundModel
+from ltr.data.batches import ItemTensors
+from ltr.data.lists import Columns, Dataset, Lists
+from ltr.data.transforms import FeatureTransform
+from ltr.errors import ConfigError, DataError
+from ltr.parts.components import (
+    make,
+    make_convention,
+    make_dataset,
+    make_settings,
+    model_for,
+)
+from ltr.parts.ensemble import Ensemble, Member
+from ltr.parts.trust import config_of, trusted
+from ltr.training.checkpoint import (
+    features_of,
+    fitting,
+    members_of,
+    selected_checkpoint,
+    weight_bytes,
+)
+from ltr.training.device import describe_device
+from ltr.training.evaluation import predict
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A trained model, the transform and names of its features, and the config of its run.
+
+    Attributes:
+        model: a network, trees, or an ensemble, on ``device``.
+        transform: applied to the features before the model; each member of an ensemble has its own.
+        columns: names and categories of the features; None: the features are unnamed numbers.
+        config: the config of the run. It is not yet trusted; its relative paths start at the
+            working directory.
+        data: the digests of the lists of each split of the run, and of all else that the run read.
+        device: the device on which the scorer runs.
+    """
+
+    model: nn.Module
+    transform: FeatureTransform
+    columns: Columns | None
+    config: dict[str, Any]
+    data: Mapping[str, Any] = field(default_factory=dict)
+    device: torch.device = CPU
+
+    @property
+    def precision(self) -> str:
+        """The precision in which the model was trained and in which it scores."""
+        return str(self.config["precision"])
+
+    @property
+    def parameters(self) -> int:
+        """The number of fitted parameters; for trees, the number of leaves."""
+        if isinstance(self.model, RoundModel):
+            return self.model.fitted
+        return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def device_name(self) -> str:
+        """The device in words, for results."""
+        return describe_device(self.device)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint stores of this scorer besides weights and config."""
+        return {
+            "transform": self.transform.state(),
+            "width": self.transform.width,
+            "columns": None if self.columns is None else self.columns.state(),
+            "data": {name: digest for name, digest in self.data.items() if digest is not None},
+        }
+
+    def open(self, lists: Lists) -> ItemTensors:
+        """Transform ``lists`` for the model and put them on its device.
+
+        ``DataError``: they have other feature names or categories than the model was trained on.
+        """
+        check_columns(lists, self.columns)
+        return ItemTensors(lists, self.transform, self.device)
+
+    def scores(self, lists: Lists | ItemTensors, *, items: int = 32768) -> Tensor:
+        """Return the score of every item, ``[items]`` float32 in the order of ``lists``.
+
+        Args:
+            lists: the lists, perhaps after ``open``.
+            items: the largest number of padded items in a batch, which limits the memory.
+
+        Raises:
+            DataError: the lists have other features than the model was trained on.
+            TrainingError: a score is not finite.
+        """
+        data = self.open(lists) if isinstance(lists, Lists) else lists
+        return predict(self.model, data, items=items, precision=self.precision)
+
+    def run_config(
+        self,
+        parts: Sequence[str],
+        *,
+        data_dir: str | None,
+        cache_dir: str,
+        trust: Sequence[str] | str,
+    ) -> DictConfig:
+        """Return the config of the scorer's run, checked so that ``parts`` can be built from it.
+
+        Args:
+            parts: those that will be built, as in ``trusted``.
+            data_dir: the folder of the data set; None or empty: that of the run.
+            cache_dir: the folder of parsed data.
+            trust: the user's modules that the parts may name.
+
+        Raises:
+            ConfigError: a part names code that is not trusted.
+        """
+        folders = {"data_dir": data_dir or self.config["data_dir"], "cache_dir": cache_dir}
+        return trusted(self.config | folders, parts, trust)
+
+    def read(self, node: DictConfig, split: str) -> tuple[Dataset, Lists]:
+        """Open the data set of a ``dataset`` node; return it, and its ``split`` for this model.
+
+        ``DataError``: the lists have other features than the model was trained on.
+        """
+        if "width" in node and node.width is None:
+            OmegaConf.update(node, "width", self.transform.width)
+        dataset = make_dataset(node)
+        if self.columns is not None and hasattr(dataset, "with_columns"):
+            dataset = dataset.with_columns(self.columns)
+        lists = dataset.split(split)
+        check_columns(lists, self.columns)
+        return dataset, lists
+
+
+def load_model(
+    path: str | Path, device: torch.device = CPU, trust: Sequence[str] | str = ()
+) -> Scorer:
+    """Load a scorer from a run folder (its selected weights) or from one ``.pt`` file.
+
+    Raises:
+        CheckpointError: there is no readable checkpoint, or it does not fit its own config.
+        ConfigError: its config names code that is neither in this project nor in ``trust``.
+    """
+    return scorer_of(*selected_checkpoint(Path(path), device), device, trust)
+
+
+def scorer_of(
+    file: Path,
+    content: Mapping[str, Any],
+    device: torch.device = CPU,
+    trust: Sequence[str] | str = (),
+) -> Scorer:
+    """Build the scorer of a checkpoint.
+
+    Args:
+        file: the checkpoint.
+        content: what ``file`` holds, or one member of its ensemble.
+        device: the device of the scorer.
+        trust: the user's modules that its config may name.
+
+    Raises:
+        CheckpointError, ConfigError: as ``load_model`` does.
+    """
+    config = config_of(content, file)
+    with fitting(file):
+        members = members_of(content)
+        data = content.get("data", {})
+        transform, columns = features_of(content)
+    checked = trusted(config, [] if members else ["model"], trust)
+    with fitting(file):
+        make_settings(checked)  # its errors name a wrong value
+        make_convention(checked)
+    model: nn.Module
+    if members:
+        with fitting(file):
+            model = _build_ensemble(content, file, transform.width, device, trust)
+    else:
+        make_model_for = partial(model_for, make(checked.model, "model"))
+        check_size(make_model_for, transform, file)
+        model = make_model_for(transform)
+        with fitting(file):
+            model.load_state_dict(content["model"])
+    return Scorer(model.to(device).eval(), transform, columns, config, data, device)
+
+
+def _build_ensemble(
+    content: Mapping[str, Any],
+    file: Path,
+    width: int,
+    device: torch.device,
+    trust: Sequence[str] | str,
+) -> Ensemble:
+    """Build the ensemble of a checkpoint; ``ValueError``: its members do not fit together."""
+    if weight_bytes(content) > file.stat().st_size:
+        raise ValueError("members: larger than the file that holds them")
+    members = members_of(content)
+    scorers = [scorer_of(file, member, device, trust) for _, member in members]
+    if any(scorer.transform.width != width for scorer in scorers):
+        raise ValueError("members: of other features")
+    return ensemble_of(scorers, [weight for weight, _ in members])
+
+
+def ensemble_of(scorers: Sequence[Scorer], weights: Sequence[float]) -> Ensemble:
+    """Return the ensemble of ``scorers`` with ``weights``, one for each, with a sum of 1."""
+    members = [Member(scorer.model, scorer.transform, scorer.precision) for scorer in scorers]
+    return Ensemble(members, weights)
+
+
+def check_size(
+    make_model_for: Callable[[FeatureTransform], nn.Module],
+    transform: FeatureTransform,
+    file: Path,
+) -> None:
+    """Raise ``CheckpointError`` if the model is larger than ``file``, which holds its weights.
+
+    No weights are allocated, so that a few bytes of config cannot ask for terabytes.
+    """
+    with fitting(file), torch.device("meta"):
+        model = make_model_for(transform)
+        tensors = (*model.parameters(), *model.buffers())
+        if sum(tensor.nbytes for tensor in tensors) > file.stat().st_size:
+            raise ValueError("model: larger than the file that holds it")
+
+
+def copy_weights(
+    scorer: Scorer, model: nn.Module, transform: Mapping[str, Any], source: str
+) -> None:
+    """Copy the weights of ``scorer`` to ``model``.
+
+    ``transform`` is the ``transform`` node of the config of ``model``, ``source`` the setting that
+    names the run of ``scorer``. ``ConfigError``: the two have another model or transform.
+    """
+    try:
+        if scorer.config["transform"] != transform:
+            raise RuntimeError("it has another transform")
+        model.load_state_dict(scorer.model.state_dict())
+    except RuntimeError as error:
+        text = " ".join(str(error).split()[:60])
+        raise ConfigError(
+            f"{source}: {text}: give the model and transform settings of that run"
+        ) from None
+
+
+def check_columns(lists: Lists, columns: Columns | None) -> None:
+    """Raise ``DataError`` if ``lists`` have other feature names or categories than ``columns``.
+
+    Without names in the lists or the model, the order of the features alone identifies them.
+    """
+    trained = columns or Columns(())
+    read = lists.columns or Columns(())
+    if trained.names and read.names:
+        pairs = zip_longest(trained.names, read.names, fillvalue="nothing")
+        differing = [pair for pair in pairs if pair[0] != pair[1]]
+        if differing:
+            trained_name, read_name = differing[0]
+            raise DataError(
+                f"the model was trained on the feature {trained_name}, where the lists have "
+                f"{read_name}: give lists with the same features in the same order"
+            )
+    names = dict.fromkeys([*trained.categories, *read.categories])
+    changed = [name for name in names if trained.categories.get(name) != read.categories.get(name)]
+    if changed:
+        raise DataError(
+            f"the categories of {', '.join(changed[:5])} are not those the model was trained on: "
+            "give lists whose categories are read with those of the run, or train anew"
+        )

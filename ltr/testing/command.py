@@ -1,0 +1,150 @@
+"""Commands that test the properties of a part: check_loss, check_metric and check_model."""
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from omegaconf import OmegaConf
+from tabulate import tabulate
+
+from ltr.boosting import RoundModel
+from ltr.cli.compose import run_config, values_of
+from ltr.cli.options import at_least
+from ltr.errors import ConfigError, LTRError
+from ltr.experiment.build import build
+from ltr.metrics.spec import METRICS
+from ltr.parts.components import make, named_metrics, tiny_lists
+from ltr.testing.list_losses import import_function, loss_config
+from ltr.testing.loss_properties import LOSS_PROPERTIES, METRIC_PROPERTIES, SHARP_LIMIT_OF
+from ltr.testing.model_properties import MODEL_PROPERTIES, ModelSubject
+from ltr.testing.subject import DOES_NOT_APPLY, FAILS, HOLDS, Component, Property, Subject, judge
+
+_SMALL = ("dataset=synthetic", "metrics=[ndcg@5]", "device=cpu")  # for a config with the model
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckLossOptions:
+    """The keys of ``ltr check_loss``."""
+
+    name: str  # module.function, or a name that ``loss=`` takes
+    metric: str | None  # the metric to which the negated loss should go when it is sharp
+    grades: int = at_least(2)  # labels are from 0 to ``grades`` - 1
+    knobs: tuple[str, ...]  # settings of the loss, as KNOB=VALUE
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckMetricOptions:
+    """The keys of ``ltr check_metric``."""
+
+    name: str  # as in ``metrics=``
+    grades: int = at_least(2)  # labels are from 0 to ``grades`` - 1
+    least: float | None  # the smallest value that the metric may have; None: no bound
+    most: float | None  # the largest value that the metric may have; None: no bound
+    knobs: tuple[str, ...]  # settings of the metric, as KNOB=VALUE
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckModelOptions:
+    """The keys of ``ltr check_model``."""
+
+    name: str  # module.Class, or a name that ``model=`` takes
+    width: int = at_least(1)  # number of features of an item
+    knobs: tuple[str, ...]  # settings of the model, as KNOB=VALUE
+
+
+def check_loss(options: CheckLossOptions) -> tuple[str, bool]:
+    """Check the properties of a loss.
+
+    Returns:
+        The verdicts as text, and whether no property fails.
+
+    Raises:
+        ConfigError: the loss cannot be imported, or a knob is wrong.
+    """
+    if options.metric is not None and options.metric not in METRICS:
+        raise ConfigError(f"metric={options.metric}: choose one of {', '.join(METRICS)}")
+    target = options.name
+    defaults = dict[str, Any]()
+    if "." not in options.name:
+        config = loss_config(options.name)
+        target = config.target
+        defaults = config.values
+    function = import_function(target)
+    knobs = values_of(options.knobs)
+    loss = _with_knobs(options.name, partial(function, **defaults), knobs)
+    try:  # if the loss refuses a knob, the user made a mistake, and the loss is not at fault
+        loss(*tiny_lists())
+    except LTRError:
+        raise
+    except Exception:
+        pass  # the properties below report it
+    metric = options.metric
+    if metric is None and function.__module__.startswith("ltr.losses."):
+        metric = SHARP_LIMIT_OF.get(function.__name__)
+    return _judge_all(LOSS_PROPERTIES, Subject(loss, metric, options.grades))
+
+
+def check_metric(options: CheckMetricOptions) -> tuple[str, bool]:
+    """Check the properties of a metric; return and errors are as for ``check_loss``."""
+    (metric,) = named_metrics([options.name])
+    if metric.is_own and metric.own is None:
+        import_function(metric.name)
+    knobs = values_of(options.knobs)
+    if metric.k is not None and "k" not in inspect.signature(metric.function).parameters:
+        raise ConfigError(f"{metric}: the function takes no k: write {metric.name}")
+    subject = Subject.of_metric(
+        metric,
+        grades=options.grades,
+        lower=-math.inf if options.least is None else options.least,
+        upper=math.inf if options.most is None else options.most,
+    )
+    function = _with_knobs(metric.name, subject.function, knobs)
+    return _judge_all(METRIC_PROPERTIES, replace(subject, function=function))
+
+
+def check_model(options: CheckModelOptions) -> tuple[str, bool]:
+    """Check the properties of a network; return and errors are as for ``check_loss``."""
+    name = options.name
+    if "." in name:
+        import_function(name)
+        config, _ = run_config(_SMALL)
+        node = {"_target_": name, "_partial_": True, **values_of(options.knobs)}
+        OmegaConf.update(config, "model", OmegaConf.create(node), merge=False)
+    else:
+        settings = [f"model.{setting}" for setting in options.knobs]
+        config, _ = run_config([f"model={name}", *settings, *_SMALL])
+    build(config)  # if a setting is wrong, the user made a mistake, and the model is not at fault
+    model = make(config.model, "model")
+    if isinstance(model(options.width), RoundModel):
+        raise ConfigError(f"{name} is fitted by rounds: the battery tries networks")
+    return _judge_all(MODEL_PROPERTIES, ModelSubject(model, options.width))
+
+
+def _judge_all(properties: Sequence[Property], subject: Component) -> tuple[str, bool]:
+    """Return a table of the verdicts on ``subject``, and whether no property fails."""
+    verdicts = [judge(prop, subject) for prop in properties]
+    rows = [[verdict.outcome, verdict.name, verdict.seen] for verdict in verdicts]
+    text = tabulate(rows, tablefmt="plain", maxcolwidths=[None, 46, 68])
+    outcomes = [verdict.outcome for verdict in verdicts]
+    verbs = {HOLDS: "hold", FAILS: "fail", DOES_NOT_APPLY: "do not apply"}
+    counts = ", ".join(f"{outcomes.count(outcome)} {verb}" for outcome, verb in verbs.items())
+    return f"{text}\n\n{len(verdicts)} properties: {counts}", FAILS not in outcomes
+
+
+def _with_knobs(
+    name: str, function: Callable[..., Any], knobs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Bind ``knobs``; ``ConfigError`` unless the function takes them and (scores, labels, mask)."""
+    try:
+        signature = inspect.signature(function)
+        signature.bind(*tiny_lists(), **knobs)
+    except (TypeError, ValueError) as error:
+        names = ", ".join(list(signature.parameters)[3:]) or "none"
+        raise ConfigError(
+            f"{name}: {error}: write a function (scores, labels, mask, *, knobs), whose "
+            f"knobs are now {names}"
+        ) from error
+    return partial(function, **knobs)
