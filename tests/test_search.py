@@ -16,7 +16,7 @@ from folders import refused
 from optuna.trial import FrozenTrial, TrialState
 from orders import search_of, search_options
 from runs import run
-from test_checkpoint import content
+from test_checkpoint import make_content
 
 import ltr.lab.search
 from ltr.cli.configs import files_of
@@ -315,7 +315,7 @@ def test_settings_of_a_search_include_initial_weights(tmp_path, monkeypatch) -> 
     module = tmp_path / "searched_own.py"
     weights = tmp_path / "last.pt"
     module.write_text("a = 1")
-    save_checkpoint(weights, content(config={"select": "last"}, transform={}))
+    save_checkpoint(weights, make_content(config={"select": "last"}, transform={}))
     arguments = ["model=linear", "loss._target_=searched_own.loss", f"init_from={tmp_path}"]
     search = search_of(arguments)
     code = user_code(resolved(search.config))
@@ -324,7 +324,8 @@ def test_settings_of_a_search_include_initial_weights(tmp_path, monkeypatch) -> 
     shutil.copy(weights, tmp_path / "copy")
     assert search_of([*arguments[:2], f"init_from={tmp_path}/copy"]).settings() == settings
     save_checkpoint(
-        weights, content(config={"select": "last"}, transform={}, model={"weight": torch.ones(50)})
+        weights,
+        make_content(config={"select": "last"}, transform={}, model={"weight": torch.ones(50)}),
     )
     assert search.settings() != settings
     assert user_code(resolved(search.config)) == code

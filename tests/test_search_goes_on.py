@@ -228,7 +228,7 @@ def test_train_trials_queues_a_stopped_trial_again(error, small, monkeypatch) ->
 
     search, study = begun([*small, "trials=1"])
     with monkeypatch.context() as patch:
-        patch.setattr(study_module, "train", fail)
+        patch.setattr(study_module, "train_model", fail)
         with pytest.raises(type(error)):
             train_trials(search, study, print)
     train_trials(search, study, print)
