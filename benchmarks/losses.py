@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ltr.cli.compose import composed
 from ltr.cli.configs import CONFIGS
-from ltr.parts.components import bind
+from ltr.parts.components import bind_part
 
 SIZES: dict[str, Any] = {
     "batch": (64, 4), "list_size": (240, 12),  # half of [batch, list_size] is padding
@@ -37,7 +37,7 @@ def work(side: str, *, loss: str, shape: tuple[int, int], device: str, padded: b
     """Forward and backward of a loss for one side."""
     scores, labels, mask = _lists(loss, shape, device, padded)
     if side == OURS:
-        function = bind(composed("train", f"loss={loss}").loss, "loss")
+        function = bind_part(composed("train", f"loss={loss}").loss, "loss")
         scale = _scale(peers.ALLRANK.get(loss, ("mean",))[-1], labels, mask)
     else:
         theirs, marked = peers.allrank_loss(loss), labels.masked_fill(~mask, -1.0)

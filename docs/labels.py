@@ -33,7 +33,7 @@ from ltr.experiment.data_checks import check_loss_learns, check_metrics
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
 from ltr.metrics.spec import METRICS
-from ltr.parts.components import make_settings
+from ltr.parts.components import build_settings
 from ltr.testing.list_losses import import_function, loss_config, loss_names
 
 KINDS = {
@@ -163,7 +163,7 @@ def of_rounds(make: Callable[[int], RoundModel], labels: np.ndarray) -> str:
     """What becomes of ``labels`` under the objective of a model fitted by rounds."""
     lists = _lists(labels)
     train = ItemTensors(lists, no_transform(lists))
-    settings = make_settings(run_config(["epochs=1", "batch_size=1"])[0])
+    settings = build_settings(run_config(["epochs=1", "batch_size=1"])[0])
     try:
         _, after = itertools.islice(
             make(lists.width).rounds(FitData(train, {"train": train}, settings)), 2

@@ -46,7 +46,7 @@ COMMANDS = {
         "list the features that matter most to boosted trees, AdaRank, RankBoost or PRank",
     ),
     "explain": (
-        "ltr.inference.explain.command:explain",
+        "ltr.inference.explain.command:explain_list",
         "explain how a model ranks one list",
     ),
     "list_losses": (

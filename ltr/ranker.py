@@ -31,7 +31,7 @@ from ltr.experiment.run import run
 from ltr.experiment.run_folder import RESULTS, RunFolder
 from ltr.knobs import python_number
 from ltr.metrics import Convention
-from ltr.parts.components import make_convention, named_metrics
+from ltr.parts.components import build_convention, named_metrics
 from ltr.parts.scorer import Scorer, load_model
 from ltr.parts.trust import RELATIVE, trusted
 from ltr.ranker_rows import given_qids, in_rows, lists_of_rows, queries_of_train
@@ -302,7 +302,7 @@ class Ranker(BaseEstimator):
         """Return the lists of ``X``, the metrics of each list, and the convention used. If
         ``averaged``, the metrics are ``TiesAveraged``.
         """
-        convention = make_convention(self._settings)
+        convention = build_convention(self._settings)
         metrics = named_metrics(names)
         if metrics_as is not None:  # but keep the run's number of grades
             named = run_config([f"metrics_as={metrics_as}"])[0].convention

@@ -18,7 +18,7 @@ from ltr.boosting.model import FitData, Round, RoundModel
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
-from ltr.parts.components import make
+from ltr.parts.components import build_part
 from ltr.parts.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import predict
@@ -63,7 +63,7 @@ def after(model: RoundModel, data: ItemTensors, rounds: int = 1, **more: Any) ->
 
 
 def a_loss(name: str, *overrides: str) -> Any:
-    return make(compose(f"loss={name}", *overrides).loss, "loss")
+    return build_part(compose(f"loss={name}", *overrides).loss, "loss")
 
 
 def scores_of(path: Path) -> NDArray[np.float32]:

@@ -18,7 +18,7 @@ from ltr.cli.configs import CONFIGS
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.lab.search.definition import split_changes
-from ltr.parts.components import make_dataset
+from ltr.parts.components import build_dataset
 
 
 def choices(group: str) -> list[str]:
@@ -67,7 +67,7 @@ def test_every_dataset_is_built(dataset) -> None:
         "table": ["dataset.query=q", "dataset.label=y", "dataset.path=a.csv"],
     }
     cfg = compose(f"dataset={dataset}", *own.get(dataset, []))
-    assert make_dataset(cfg.dataset).name == dataset
+    assert build_dataset(cfg.dataset).name == dataset
     assert cfg.transform._target_.startswith("ltr.data.transforms.")
     before = OmegaConf.to_yaml(cfg)
     build(cfg).make_model(5)

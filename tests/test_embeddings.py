@@ -24,7 +24,7 @@ from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.experiment.build import build
 from ltr.models import MLP
 from ltr.models.embeddings import Piecewise, WithEmbeddings, fit_embedding, number_embedding
-from ltr.parts.components import make, model_for
+from ltr.parts.components import build_model, build_part
 from ltr.parts.scorer import check_columns, load_model
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import predict
@@ -42,7 +42,7 @@ def test_with_embeddings_never_reads_padding(model: str) -> None:
     lists = mixed(6)
     transform = fit_transform(lists, missing="indicator")
     torch.manual_seed(0)
-    network = model_for(make(compose(f"model={model}").model, "model"), transform).eval()
+    network = build_model(build_part(compose(f"model={model}").model, "model"), transform).eval()
     assert isinstance(network, WithEmbeddings)
     with torch.no_grad():
         for parameter in network.embeddings.parameters():
@@ -176,8 +176,8 @@ def test_number_embedding_periodic_is_cosines_and_sines_a_linear_layer_and_relu(
 def test_fit_embedding_sets_the_bins_of_numbers_alone() -> None:
     lists = mixed(40)
     transform = fit_transform(lists, missing="indicator")
-    make = partial(MLP, embedding="piecewise")
-    network = model_for(make, transform)
+    build_part = partial(MLP, embedding="piecewise")
+    network = build_model(build_part, transform)
     assert isinstance(network, WithEmbeddings)
     features = torch.from_numpy(transform(lists.features))
     fit_embedding(network, lambda: features)

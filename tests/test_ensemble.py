@@ -149,7 +149,7 @@ def similar_members() -> tuple[list[SplitHalfScores], Measure]:
 def test_tuned_weights_shrink_as_halves_of_vali_disagree(similar_members) -> None:
     members, measure = similar_members
     ensemble = tuned_weights(members, measure)
-    all_halves = Halves.of(np.ones(200, dtype=bool))
+    all_halves = Halves.split(np.ones(200, dtype=bool))
     halves = Halves(all_halves.first[:5], all_halves.second[:5])
     deviations = select_on_halves(members, measure, halves) - 1 / 3
     agreement = 2 * (deviations[:, 0] * deviations[:, 1]).sum() / np.square(deviations).sum()
@@ -164,7 +164,7 @@ def test_tuned_weights_shrink_as_halves_of_vali_disagree(similar_members) -> Non
 def test_tuned_weights_crossfit_tunes_on_each_half(similar_members) -> None:
     members, measure = similar_members
     crossfit = tuned_weights(members, measure).crossfit
-    halves = Halves.of(np.ones(200, dtype=bool))
+    halves = Halves.split(np.ones(200, dtype=bool))
 
     def tune_on_half(split: int, side: int) -> tuple[float, ...]:
         """Return the weights that a half tunes on its own halves."""
@@ -190,7 +190,7 @@ def test_tuned_weights_of_a_half_do_not_depend_on_labels_of_the_other_half(monke
         make_member(torch.tensor(truth + error * rng.normal(size=(2, 160, 4))).flatten(1))
         for error in errors
     ]
-    halves = Halves.of(np.ones(160, dtype=bool))
+    halves = Halves.split(np.ones(160, dtype=bool))
 
     def tune(labels: np.ndarray) -> np.ndarray:
         """Return the weights of each half, ``[splits, 2, members]``."""
@@ -254,7 +254,7 @@ def test_weights_are_equal_on_a_gpu() -> None:
 
 def test_fixed_weights_crossfit_measures_on_the_other_half() -> None:
     lists = 10
-    halves = Halves.of(np.ones(lists, dtype=bool))
+    halves = Halves.split(np.ones(lists, dtype=bool))
     first, second = torch.rand(2, lists).double()
     member = make_member(torch.stack([first, second]))
 
@@ -265,9 +265,9 @@ def test_fixed_weights_crossfit_measures_on_the_other_half() -> None:
     expected = np.stack(
         [first.numpy()[halves.second].mean(1), second.numpy()[halves.first].mean(1)], axis=1
     )
-    assert crossfit == Crossfit.of(expected)
+    assert crossfit == Crossfit.from_halves(expected)
     np.testing.assert_allclose(crossfit.measured, expected)
-    assert crossfit.less(crossfit) == Crossfit(0.0, 0.0, ())
+    assert crossfit.minus(crossfit) == Crossfit(0.0, 0.0, ())
     member_of_one_list = SplitHalfScores(member.epochs, {3: first[:1], 5: second[:1]})
     assert fixed_weights("equal", [member_of_one_list], measure).crossfit is None
     refused(lambda: tuned_weights([member_of_one_list] * 2, measure), DataError)

@@ -22,7 +22,7 @@ from ltr.data.lists import Columns
 from ltr.data.transforms import fit_transform
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
-from ltr.inference.explain.command import attributions_block, explain, items_block
+from ltr.inference.explain.command import attributions_block, explain_list, items_block
 from ltr.inference.explain.effects import attribute_scores, leave_one_out
 from ltr.inference.explain.importances import importances
 from ltr.inference.explain.subject import ExplainedList
@@ -170,7 +170,7 @@ def test_explain_shows_categories_ids_and_new_files(tmp_path) -> None:
             f"output={tmp_path}/page",
             f"qid={qid}",
         ]
-        text = call_command(explain, typed("explain", [*arguments, *more]))
+        text = call_command(explain_list, typed("explain", [*arguments, *more]))
         return text, pd.read_csv(tmp_path / "page" / "parts_of_scores.csv")
 
     text, parts = explained(qid, "split=test")
@@ -207,7 +207,9 @@ def test_explain_names_items_by_the_comments_of_letor_text(tiny, letor_folder, t
     train_file = letor_folder / "mine" / "train.txt"
     for source, name in ("split=test", "test"), (f"input={train_file}", "train"):
         arguments = [str(tmp_path / "run"), f"cache_dir={tmp_path}/cache", "qid=q1", source]
-        shown = call_command(explain, typed("explain", [*arguments, f"output={tmp_path}/{name}"]))
+        shown = call_command(
+            explain_list, typed("explain", [*arguments, f"output={tmp_path}/{name}"])
+        )
         assert "raised most without" in shown
         left_out = pd.read_csv(tmp_path / name / "leave_one_out.csv")
         assert list(left_out) == ["item", "id", "without", "score"]
@@ -229,7 +231,7 @@ def test_explain_splits_the_scores_of_trees(model, tiny, tmp_path) -> None:
         str(tmp_path / "run"), "qid=q1", f"cache_dir={tmp_path}/cache", "items=2,1",
         f"output={tmp_path}/page",
     ]  # fmt: skip
-    text = call_command(explain, typed("explain", arguments))
+    text = call_command(explain_list, typed("explain", arguments))
     assert "that of its item alone" in text
     error = float(text.partition("miss the score by ")[2].split()[0])
     assert error < 1e-5

@@ -36,8 +36,8 @@ from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError
 from ltr.losses.batch import counted_lists
 from ltr.losses.mix import RUNTIME_ARGS, losses_by_name
-from ltr.parts.components import make
-from ltr.parts.trust import config_to_keep, trusted
+from ltr.parts.components import build_part
+from ltr.parts.trust import config_for_checkpoint, trusted
 from ltr.relaxations.neuralsort import uniform_noise
 from ltr.testing.list_losses import details, import_function, loss_config, loss_names
 from ltr.testing.loss_properties import LOSS_PROPERTIES, SHARP_LIMIT_OF
@@ -416,7 +416,7 @@ def test_mix_is_sum_of_its_parts_which_draw_from_its_generator() -> None:
         *("loss.parts.neuralndcg=2", "+loss.knobs.neuralndcg.temperature=0.1"),
     ]
     data = ragged()
-    mix = make(compose(*overrides).loss, "loss")(*data)
+    mix = build_part(compose(*overrides).loss, "loss")(*data)
     expected = 2 * losses.neural_ndcg_loss(*data, temperature=0.1)
     torch.testing.assert_close(mix, expected + 0.5 * losses.rmse_loss(*data, levels=7))
     mix = losses.mix_loss(*data, parts={"lambdarank": 1}, gain="linear")
@@ -442,8 +442,8 @@ def test_mix_names_wrong_argument(knobs: dict[str, Any], message: str) -> None:
 
 
 def test_mix_in_checkpoint_refuses_foreign_code(tmp_path: Path) -> None:
-    stored = config_to_keep(compose("loss=mix", "+loss.knobs.listnet={}"))
-    assert make(trusted(stored, ["loss"]).loss, "loss") is not None
+    stored = config_for_checkpoint(compose("loss=mix", "+loss.knobs.listnet={}"))
+    assert build_part(trusted(stored, ["loss"]).loss, "loss") is not None
     stored["loss"]["knobs"]["listnet"] = {"_target_": "os.system", "command": "true"}
     assert "trust=[MODULE]" in refused(lambda: trusted(stored, ["loss"]), ConfigError)
 

@@ -33,7 +33,7 @@ from ltr.metrics import Convention, Metric, err, mean_over_lists, ndcg, parse_me
 from ltr.metrics.ordering import order_by_score
 from ltr.metrics.spec import METRICS
 from ltr.metrics.ties import TiesAveraged
-from ltr.parts.components import make, make_convention
+from ltr.parts.components import build_convention, build_part
 
 CONVENTIONS = [
     Convention(),
@@ -475,15 +475,15 @@ def evaluate_conventions(defaults: dict[str, Any], *overrides: str) -> dict[str,
 def test_metrics_as_sets_every_key_but_levels(name: str) -> None:
     cfg = compose(f"metrics_as={name}")
     assert set(cfg.metrics_as[name]) == set(vars(Convention())) - {"levels"}
-    assert make_convention(cfg) == NAMED[name]
+    assert build_convention(cfg) == NAMED[name]
     assert evaluate_conventions({}, f"metrics_as={name}") == {name: NAMED[name]}
 
 
 def test_convention_keys_override_metrics_as() -> None:
     cfg = compose("metrics_as=letor4", "convention.empty=skip", "convention.gain=[0,1,4]")
-    assert make_convention(cfg) == Convention("skip", [0, 1, 4], "letor", short="zero")
-    assert make_convention(compose()) == Convention()
-    assert make_convention(compose("dataset=mq2008")).levels == 3
+    assert build_convention(cfg) == Convention("skip", [0, 1, 4], "letor", short="zero")
+    assert build_convention(compose()) == Convention()
+    assert build_convention(compose("dataset=mq2008")).levels == 3
     overrides = ["metrics_as=[letor4,trec]", "convention.empty=0.5"]
     assert evaluate_conventions({"levels": 3}, *overrides) == {
         "letor4": Convention(empty=0.5, discount="letor", short="zero", levels=3),
@@ -508,7 +508,10 @@ def test_convention_keys_override_metrics_as() -> None:
 )
 def test_gain_sets_loss_and_metrics(overrides: str, loss: Any, metric: Any) -> None:
     cfg = compose(*overrides.split())
-    assert (make(cfg.loss, "loss").keywords["gain"], make_convention(cfg).gain) == (loss, metric)
+    assert (build_part(cfg.loss, "loss").keywords["gain"], build_convention(cfg).gain) == (
+        loss,
+        metric,
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from ltr.losses.batch import mean_over_batch
 from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear, TabM
 from ltr.models.dasalc import ItemNorm
 from ltr.models.layers import Dropout, Packing, attend
-from ltr.parts.components import make_settings, model_for
+from ltr.parts.components import build_model, build_settings
 from ltr.testing.model_properties import MODEL_PROPERTIES, ModelSubject
 from ltr.testing.subject import DOES_NOT_APPLY, HOLDS, judge
 from ltr.training.trainer import TrainingStep
@@ -340,7 +340,7 @@ def test_step_of_tabm_minimises_the_mean_of_the_members_losses(empty: str) -> No
     torch.manual_seed(0)
     data = lists_batch()
     model = small_tabm(4)
-    settings = make_settings(
+    settings = build_settings(
         compose("model=tabm", "batch_size=64", f"empty_lists={empty}", "l2=0.1")
     )
     member_losses = [
@@ -374,7 +374,7 @@ def test_step_of_tabm_minimises_the_mean_of_the_members_losses(empty: str) -> No
 
 def test_with_embeddings_passes_on_member_scores() -> None:
     lists = mixed(9)
-    network = model_for(small_tabm, fit_transform(lists)).eval()
+    network = build_model(small_tabm, fit_transform(lists)).eval()
     data = ItemTensors(lists, fit_transform(lists)).batch(np.arange(9))
     members = network.member_scores(data.features, data.mask)
     assert members.shape == (3, *data.mask.shape)

@@ -17,7 +17,7 @@ from ltr.cli.compose import typed
 from ltr.errors import CheckpointError, ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
-from ltr.inference.explain.command import explain
+from ltr.inference.explain.command import explain_list
 from ltr.inference.explain.importances import importances
 from ltr.lab.tables import runs as table_runs
 from ltr.lab.tables.recommend import _describe_left_out, choose_run, recommend
@@ -193,7 +193,7 @@ def test_explain_accepts_a_recommended_ensemble_and_names_its_members(command, t
     qid = best.queries.sort_values("items")["qid"].iloc[-1]
     arguments = [str(best.folder), "split=test", f"qid={qid}", f"output={tmp_path}/explained"]
     explanation = call_command(
-        explain, typed("explain", [*arguments, f"cache_dir={tmp_path}/cache"])
+        explain_list, typed("explain", [*arguments, f"cache_dir={tmp_path}/cache"])
     )
     member = best.results["members"][0]["run"]
     assert "Leave-one-out effects" in explanation

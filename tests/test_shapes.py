@@ -24,7 +24,7 @@ from ltr.experiment.build import build
 from ltr.metrics import parse_metric
 from ltr.metrics.spec import METRICS
 from ltr.models import MLP
-from ltr.parts.components import make_settings
+from ltr.parts.components import build_settings
 from ltr.training.evaluation import predict
 from ltr.training.trainer import TrainingStep
 
@@ -93,7 +93,7 @@ def number(scores: Tensor, labels: Tensor, mask: Tensor) -> float:
 def test_step_and_loss_objective_refuse_a_loss_of_a_wrong_shape(loss, shape) -> None:
     data = tensors(make_lists([4, 2, 5]))
     model = MLP(5, hidden_sizes=[3])
-    settings = make_settings(compose("batch_size=64"))
+    settings = build_settings(compose("batch_size=64"))
     stepper = TrainingStep(model, loss, torch.optim.SGD(model.parameters()), settings)
     batch = data.batch(np.arange(3))
     message = f"the loss returned .*{shape}.*one value per list"

@@ -13,7 +13,7 @@ from runs import run
 from ltr.cli.process import is_full
 from ltr.errors import ConfigError
 from ltr.experiment.resume import resumed_config
-from ltr.parts.components import make_tracking
+from ltr.parts.components import build_tracking
 from ltr.tracking import MLflow, Tracking
 from ltr.training import hooks
 from ltr.training.hooks import OnEpoch
@@ -102,7 +102,7 @@ def test_a_missing_package_is_named_with_the_remedy(monkeypatch) -> None:
     for choice in ("mlflow", "wandb"):
         monkeypatch.setitem(sys.modules, choice, None)
         with pytest.raises(ConfigError, match=r"pip install 'ltr-torch\[tracking\]'") as caught:
-            make_tracking(compose(f"tracking={choice}").tracking, Path())
+            build_tracking(compose(f"tracking={choice}").tracking, Path())
         assert not is_full(caught.value)  # it once was the cause of its own cause: no end
 
 
@@ -192,7 +192,7 @@ def told(output_dir: Path, choice: str) -> None:
     results = SimpleNamespace(tracked={"test_ndcg@5": 0.7})
     for first, end, *ending in ((0, 2, "killed", None), (2, 3, "finished", results)):
         cfg = compose(f"tracking={choice}", f"output_dir={output_dir}")
-        tracking = make_tracking(cfg.tracking, folder)
+        tracking = build_tracking(cfg.tracking, folder)
         record = SimpleNamespace(parameters={"loss.temperature": 0.5})
         tracking.start(SimpleNamespace(record=record), {}, None)
         for row in rows[:first]:

@@ -30,8 +30,8 @@ from ltr.losses import lambdarank_loss
 from ltr.metrics import Convention, parse_metric
 from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
 from ltr.models import MLP
-from ltr.parts.components import make_settings
-from ltr.training.checkpoint import half_choices, load_checkpoint
+from ltr.parts.components import build_settings
+from ltr.training.checkpoint import load_checkpoint, read_half_choices
 from ltr.training.evaluation import metrics_of_scores
 from ltr.training.interruption import Interrupted
 from ltr.training.monitor import Monitor, value_that_chooses
@@ -68,14 +68,14 @@ def assert_same_run(a: Path, b: Path) -> None:
 
 def in_place_of(monkeypatch: pytest.MonkeyPatch, part: str, instead: Callable[[Any], Any]) -> None:
     """Train with ``instead`` of what the config of ``part`` makes, untried."""
-    original = ltr.parts.components.make
+    original = ltr.parts.components.build_part
 
-    def make(node, name):
-        return (
-            instead(ltr.parts.components.bind(node, name)) if name == part else original(node, name)
-        )
+    def build_part(node, name):
+        if name == part:
+            return instead(ltr.parts.components.bind_part(node, name))
+        return original(node, name)
 
-    monkeypatch.setattr(ltr.parts.components, "make", make)
+    monkeypatch.setattr(ltr.parts.components, "build_part", build_part)
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, at: int, action: Any) -> None:
@@ -404,7 +404,7 @@ def by_hand(values: np.ndarray) -> tuple[float, float]:
 
 def crossfit(values: np.ndarray) -> Crossfit | None:
     """Of the values of every list, ``[epochs, lists]``; NaN: it does not count."""
-    halves = Halves.of(np.atleast_1d(~np.isnan(values).all(axis=0)))
+    halves = Halves.split(np.atleast_1d(~np.isnan(values).all(axis=0)))
     return crossfit_of_halves(np.array([halves.means(row) for row in values]))
 
 
@@ -427,7 +427,7 @@ def test_an_epoch_is_not_chosen_for_the_order_of_the_rows(select: str, tmp_path:
     data = ItemTensors(replace(lists, labels=labels), no_transform(lists))
     cfg = compose("epochs=3", "batch_size=8", "select_on=ndcg@2", f"select={select}")
     monitor = Monitor(
-        make_settings(cfg), metrics=[parse_metric("ndcg@2")], convention=Convention(),
+        build_settings(cfg), metrics=[parse_metric("ndcg@2")], convention=Convention(),
         folder=tmp_path, state={},
     )  # fmt: skip
     good = labels.copy()
@@ -452,7 +452,7 @@ def test_an_epoch_of_training_is_preferred_to_an_equal_start(tmp_path: Path) -> 
     lists = make_lists([3] * 10, seed=3)
     data = ItemTensors(lists, no_transform(lists))
     monitor = Monitor(
-        make_settings(compose("epochs=3", "batch_size=8", "select_on=ndcg")),
+        build_settings(compose("epochs=3", "batch_size=8", "select_on=ndcg")),
         metrics=[parse_metric("ndcg")], convention=Convention(), folder=tmp_path, state={},
     )  # fmt: skip
     scores = torch.tensor(DRAWS.random(30))
@@ -470,7 +470,7 @@ def test_a_half_prefers_an_epoch_of_training_to_an_equal_start_too(tmp_path: Pat
     ideal = np.tile(np.float32([2, 1, 0]), 10)
     data = ItemTensors(replace(lists, labels=ideal), no_transform(lists))
     monitor = Monitor(
-        make_settings(compose("epochs=3", "batch_size=8", "select_on=ndcg")),
+        build_settings(compose("epochs=3", "batch_size=8", "select_on=ndcg")),
         metrics=[parse_metric("ndcg")], convention=Convention(), folder=tmp_path, state={},
     )  # fmt: skip
     worse = ideal.copy()
@@ -480,7 +480,7 @@ def test_a_half_prefers_an_epoch_of_training_to_an_equal_start_too(tmp_path: Pat
         monitor.progress.epoch = epoch
         monitor.add({"epoch": epoch, **row})
     assert monitor.progress.best_epoch == 0
-    halves = Halves.of(np.ones(10, dtype=bool))
+    halves = Halves.split(np.ones(10, dtype=bool))
     has_first = np.stack([(half == 0).any(-1) for half in (halves.first, halves.second)], axis=-1)
     np.testing.assert_array_equal(monitor._half_epochs, np.where(has_first, 0, 1))
     lost = 10 * (1 - monitor.progress.history[1]["vali_ndcg"])  # of the first list in epoch 1
@@ -493,7 +493,7 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
     data, metric = ItemTensors(lists, no_transform(lists)), parse_metric("ndcg")
     record, last = (
         Monitor(
-            make_settings(
+            build_settings(
                 compose(f"select={select}", "epochs=9", "batch_size=8", "select_on=ndcg")
             ),
             metrics=[metric], convention=Convention(empty="skip"), folder=tmp_path, state={},
@@ -515,8 +515,8 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
     assert record.progress.best_value == max(means)
     with record.open():
         record.save(record.last, {})
-    epochs, scores = half_choices(load_checkpoint(record.last)["halves"])
-    halves = Halves.of(~np.isnan(values[0]))
+    epochs, scores = read_half_choices(load_checkpoint(record.last)["halves"])
+    halves = Halves.split(~np.isnan(values[0]))
     assert (epochs == np.array([halves.means(row) for row in values]).argmax(0)).all()
     assert {*scores} == {*epochs.flat} != {1}
     assert all(torch.equal(scores[epoch], given[epoch]) for epoch in scores)
@@ -531,7 +531,7 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
         {"scores": dict.fromkeys(sound["scores"], torch.nan * some)},
     ):  # fmt: skip
         with pytest.raises(ValueError, match="scores of halves"):
-            half_choices(sound | wrong)
+            read_half_choices(sound | wrong)
     del content["halves"]  # as an earlier version wrote it
     last.resume(content)
     with last.open():

@@ -13,7 +13,7 @@ from sklearn.preprocessing import QuantileTransformer
 from ltr.data.lists import Lists
 from ltr.data.transforms import fit_transform, no_transform, quantile_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
-from ltr.training.checkpoint import features_of, fitting
+from ltr.training.checkpoint import checkpoint_errors, features_of
 
 
 def lists_with(features: np.ndarray) -> Lists:
@@ -177,5 +177,5 @@ def test_transform_state_round_trips_to_the_same_bits() -> None:
     without = {key: value for key, value in state.items() if key != "grids"}
     wrong_grids = [{"grids": grids} for grids in ([], [[0.0, 1.0]], [[0.0], [1.0]], 3.0)]
     for wrong in (*wrong_grids, {}):
-        with pytest.raises(CheckpointError), fitting(__file__):
+        with pytest.raises(CheckpointError), checkpoint_errors(__file__):
             features_of({"transform": without | wrong, **checkpoint})

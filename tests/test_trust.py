@@ -24,7 +24,7 @@ from ltr.experiment.resume import resumed_config
 from ltr.inference.evaluate import evaluate_model
 from ltr.parts.components import PARTS
 from ltr.parts.scorer import load_model
-from ltr.parts.trust import TARGETS, config_to_keep, trusted
+from ltr.parts.trust import TARGETS, config_for_checkpoint, trusted
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -140,7 +140,7 @@ def test_checkpoint_config_reads_no_environment_variable(run_copy, monkeypatch) 
 def test_config_to_keep_resolves_what_the_user_s_config_reads(monkeypatch) -> None:
     monkeypatch.setenv("TOP", "ndcg@3")
     cfg = compose("epochs=1", "select_on=${oc.env:TOP}", "+mine=${epochs}")
-    config = config_to_keep(OmegaConf.to_container(cfg), resolved(cfg))
+    config = config_for_checkpoint(OmegaConf.to_container(cfg), resolved(cfg))
     assert config["select_on"] == "ndcg@3"
     assert (config["epochs"], config["mine"], config["patience"]) == (1, "${epochs}", None)
     changed = trusted(config | {"epochs": 2}, [])

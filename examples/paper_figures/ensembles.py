@@ -105,7 +105,7 @@ def judged(kind: str, lists: int, generator: torch.Generator) -> dict[str, float
         members.append(_standardised(curves[0]))
         of_test.append(_standardised(curves[1]))
     measure, on_test = _measure(vali[1]), _measure(test[1])
-    halves = Halves.of(np.ones(lists, dtype=bool))
+    halves = Halves.split(np.ones(lists, dtype=bool))
     means = np.array([[measure(e) for e in one] for one in members])  # [members, epochs, lists]
     by_half = []
     for curve, one in zip(means, members, strict=True):
@@ -160,7 +160,7 @@ def _correlations(by_half, measure, claimed, truth, equal: Crossfit | None, shru
     true = [truth(row) for row in rows]
     naive, found = [claimed(row) for row in rows], [one for one in values if one is not None]
     fair = [one.value for one in found]
-    gains = [one.less(found[-1]) for one in found]
+    gains = [one.minus(found[-1]) for one in found]
     better = [n for n, gain in enumerate(gains) if gain.value > 2 * gain.error]
     clear = max(better, key=lambda n: gains[n].value, default=-1)
     return {

@@ -119,7 +119,7 @@ def _judged(true: Array, noise: Array) -> Array:
         noise: ``[settings, epochs, lists]``, of mean 0.
     """
     values = true[..., None] + noise
-    halves = Halves.of(np.ones(values.shape[-1], dtype=bool))
+    halves = Halves.split(np.ones(values.shape[-1], dtype=bool))
     means = np.array([[halves.means(row) for row in setting] for setting in values])
     worth = [crossfit_of_halves(setting) for setting in means]
     whole = values.mean(-1)

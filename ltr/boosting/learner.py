@@ -12,7 +12,7 @@ import torch
 from ltr.boosting.model import FitData, Round, RoundModel
 from ltr.data.batches import ItemTensors
 from ltr.errors import ConfigError
-from ltr.training.checkpoint import fitting
+from ltr.training.checkpoint import checkpoint_errors
 from ltr.training.evaluation import check_finite
 from ltr.training.hooks import progress_bar
 from ltr.training.interruption import Interrupted
@@ -136,7 +136,7 @@ class RoundLearner:
 
     def resume(self, content: Mapping[str, Any]) -> None:
         """Restore a finished run from ``last.pt``; any other run starts over in ``fit``."""
-        with fitting(self.monitor.last):
+        with checkpoint_errors(self.monitor.last):
             self.monitor.resume(content)
             if self.monitor.done:
                 self.model.load_state_dict(content["model"])

@@ -93,7 +93,7 @@ def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> s
             f"{min(runtime_keys)}: runs that differ in it alone are one: start a sweep each"
         )
     if sweep is None:
-        result_keys = asked(overrides)
+        result_keys = result_overrides(overrides)
         name_parts = ["sweep", *(key for key in map(_key, result_keys) if key in swept_keys)]
         sweep = _named(name_parts, result_keys, 60, f"{output_dir}/")
     elif Path(sweep).name != sweep or sweep in (".", ".."):
@@ -108,7 +108,7 @@ def job_dir(overrides: Sequence[str], sweep_dir: str = ".", swept: Sequence[str]
     >>> job_dir(["seed=1", "loss=rmse", "threads=2"]).rpartition("_")[0]
     'loss-rmse_seed-1'
     """
-    result_keys = asked(overrides)
+    result_keys = result_overrides(overrides)
     shorten_last = [override for override in result_keys if _key(override) in swept]
     return _named(result_keys or ["run"], result_keys, 160, f"{sweep_dir}/", shorten_last)
 
@@ -124,7 +124,9 @@ def swept(overrides: Sequence[str]) -> set[str]:
 
 
 def jobs_of(overrides: Sequence[str], loader: Any = None) -> set[frozenset[str]]:
-    """Return what is ``asked`` of each job of a sweep; ``loader`` is Hydra's, for ``glob(*)``.
+    """Return the ``result_overrides`` of each job of a sweep.
+
+    ``loader`` is Hydra's, for ``glob(*)``.
 
     >>> sorted(map(sorted, jobs_of(["loss=listnet,rmse", "seed=1", "threads=2"])))
     [['loss=listnet', 'seed=1'], ['loss=rmse', 'seed=1']]
@@ -137,10 +139,10 @@ def jobs_of(overrides: Sequence[str], loader: Any = None) -> set[frozenset[str]]
             override.sweep_string_iterator() if is_swept else [override.get_value_element_as_str()]
         )
         grid[key] = [f"{key}={value}" for value in values]
-    return {frozenset(asked(job)) for job in product(*grid.values())}
+    return {frozenset(result_overrides(job)) for job in product(*grid.values())}
 
 
-def asked(overrides: Iterable[str]) -> list[str]:
+def result_overrides(overrides: Iterable[str]) -> list[str]:
     """Return the overrides that can change the results of a run, sorted."""
     return sorted(item for item in overrides if _key(item) not in keys(Kind.PLACE))
 
@@ -152,7 +154,7 @@ def recorded(overrides: Iterable[str]) -> list[str]:
     >>> recorded(["epochs=1", "threads=2", "data_dir=lists"])
     ['epochs=1', 'threads=2']
     """
-    return [item for item in overrides if _key(item) == "threads" or asked([item])]
+    return [item for item in overrides if _key(item) == "threads" or result_overrides([item])]
 
 
 def _key(override: str) -> str:

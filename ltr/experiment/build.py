@@ -34,9 +34,9 @@ from ltr.experiment.train_lists import (
 )
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
-from ltr.parts import components as parts
+from ltr.parts import components
 from ltr.parts.scorer import Scorer, load_model
-from ltr.parts.trust import config_to_keep, relocate_paths
+from ltr.parts.trust import config_for_checkpoint, relocate_paths
 from ltr.training.device import deterministic, pick_device
 from ltr.training.hooks import Hook
 from ltr.training.settings import Settings
@@ -129,24 +129,24 @@ def build(
     complete, suggestions = with_facts(cfg, facts)
     attempts = _Attempts()
     attempt = attempts.attempt
-    dataset = dataset or attempt(parts.make_dataset, complete.dataset)
+    dataset = dataset or attempt(components.build_dataset, complete.dataset)
     device = attempt(pick_device, complete.device)
-    make_model = attempt(parts.make, complete.model, "model")
-    loss = attempt(parts.make, complete.get("loss"), "loss")
-    settings = attempt(parts.make_settings, complete)
-    metrics = attempt(parts.make_metrics, complete)
-    convention = attempt(parts.make_convention, complete)
+    make_model = attempt(components.build_part, complete.model, "model")
+    loss = attempt(components.build_part, complete.get("loss"), "loss")
+    settings = attempt(components.build_settings, complete)
+    metrics = attempt(components.build_metrics, complete)
+    convention = attempt(components.build_convention, complete)
     record = attempt(_make_record, complete, choices or {})
     experiment = Experiment(
         dataset=dataset,
-        fit_transform=attempt(parts.bind, complete.transform, "transform"),
+        fit_transform=attempt(components.bind_part, complete.transform, "transform"),
         make_model=make_model,
-        make_model_for=partial(parts.model_for, make_model),
-        is_boosted=parts.boosts(make_model),
-        is_round_model=parts.by_rounds(make_model),
+        make_model_for=partial(components.build_model, make_model),
+        is_boosted=components.is_boosted(make_model),
+        is_round_model=components.is_round_model(make_model),
         loss=loss,
-        make_optimizer=attempt(parts.make, complete.optimizer, "optimizer"),
-        schedule=attempt(parts.make, complete.schedule, "schedule"),
+        make_optimizer=attempt(components.build_part, complete.optimizer, "optimizer"),
+        schedule=attempt(components.build_part, complete.schedule, "schedule"),
         settings=settings,
         metrics=metrics,
         convention=convention,
@@ -166,7 +166,7 @@ def build(
     )
     if metrics and convention:
         for metric in metrics:  # a metric may not be defined under this convention
-            attempt(metric, *parts.tiny_lists(), convention)
+            attempt(metric, *components.tiny_lists(), convention)
     if loss or complete.get("loss") is None:
         attempt(check_teacher, complete.teacher, loss)
     if not attempts.errors:
@@ -207,7 +207,7 @@ def with_facts(cfg: DictConfig, facts: Facts) -> tuple[DictConfig, tuple[str, ..
         complete.batch_size = batch_size
         steps = math.ceil(lists / batch_size)  # fewer than suggested with many processes
         sentence = ""
-        if batch_size < LARGEST_BATCH and not parts.by_rounds(cfg.model):
+        if batch_size < LARGEST_BATCH and not components.is_round_model(cfg.model):
             steps = min(cfg.suggested.steps, steps)
             sentence = f"batch_size {batch_size}: at least {steps} steps an epoch of few lists"
         suggestions.append(sentence)
@@ -257,7 +257,7 @@ def _list_transforms(
 
 def _tracking(node: DictConfig | None) -> Callable[[Path], Hook] | None:
     """Return a function that makes the hook of the chosen tracker; None if there is none."""
-    return None if node is None else partial(parts.make_tracking, node)
+    return None if node is None else partial(components.build_tracking, node)
 
 
 def _record_for(record: Record, folder: Path) -> dict[str, Any]:
@@ -269,7 +269,9 @@ def _make_record(config: Mapping[str, Any], choices: Mapping[str, str]) -> Recor
     """Return the record of a run whose config is ``config``, perhaps with interpolations."""
     resolved_config = resolved(config)
     linked_config: Any = OmegaConf.to_container(config)
-    return Record(resolved_config, config_to_keep(linked_config, resolved_config), dict(choices))
+    return Record(
+        resolved_config, config_for_checkpoint(linked_config, resolved_config), dict(choices)
+    )
 
 
 def _check_together(experiment: Experiment) -> None:

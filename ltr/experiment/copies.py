@@ -6,7 +6,7 @@ from typing import Any
 
 from ltr.experiment.run_folder import CHECKPOINTS, RunFolder, write_results
 from ltr.parts.trust import relocate_paths
-from ltr.training.checkpoint import fitting, load_checkpoint, save_checkpoint
+from ltr.training.checkpoint import checkpoint_errors, load_checkpoint, save_checkpoint
 
 
 def correct_copy(copy: Path, source: Path) -> None:
@@ -23,7 +23,7 @@ def correct_copy(copy: Path, source: Path) -> None:
     for file in (copy / name for name in CHECKPOINTS):
         if file.is_file():
             content = load_checkpoint(file)
-            with fitting(file):
+            with checkpoint_errors(file):
                 corrected = _relocate_checkpoint(content, copy, source)
             save_checkpoint(file, corrected)
     run = RunFolder(copy)

@@ -19,7 +19,7 @@ from ltr.cli.keys import Kind, as_list, without
 from ltr.data.lists import Dataset, splits_of
 from ltr.experiment.build import Experiment
 from ltr.experiment.origins import digest_origins, run_digest
-from ltr.parts.components import class_of, own_metrics
+from ltr.parts.components import model_class, user_metrics
 from ltr.parts.trust import iter_nested
 
 # Raise this by 1 in a change of the project that makes a run with the same settings compute other
@@ -79,7 +79,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def tree_library(config: Mapping[str, Any]) -> dict[str, str]:
     """Return name and version of the library of boosted trees; empty for other models."""
-    model = class_of(config["model"])
+    model = model_class(config["model"])
     versions: dict[str, str] = {}
     if issubclass(model, BoostedTrees):
         for distribution in (model.library, f"{model.library}-cpu"):  # such as xgboost-cpu
@@ -96,7 +96,7 @@ def user_code(config: Mapping[str, Any]) -> dict[str, str]:
     computing = without(config, Kind.PLACE)
     nodes = [node for node in iter_nested(computing) if isinstance(node, Mapping)]
     targets = {str(node["_target_"]) for node in nodes if "_target_" in node}
-    targets |= {*own_metrics(computing)}
+    targets |= {*user_metrics(computing)}
     user_targets = sorted(t for t in targets if t.partition(".")[0] not in ("ltr", "torch"))
     sources = {target: _sources(target) for target in user_targets}
     return {target: _sha256(files) for target, files in sources.items() if files}

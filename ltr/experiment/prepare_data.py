@@ -16,7 +16,7 @@ from ltr.data.files import LetorFiles
 from ltr.data.lists import SPLITS, Dataset, Lists, splits_of
 from ltr.data.public_sets import PublicSet, PublishedCounts, public_sets
 from ltr.errors import ConfigError, DataError
-from ltr.parts.components import make_dataset
+from ltr.parts.components import build_dataset
 
 _FEW_LABELS = 8  # up to so many labels, the number of items is shown for each
 
@@ -75,7 +75,7 @@ def _unofficial_files(dataset: LetorFiles, split: str, public: PublicSet) -> lis
 
 def _datasets_of_folds(options: PrepareDataOptions) -> list[Dataset]:
     """Unpack the archive if needed; return the data set once for each of its folds."""
-    dataset = make_dataset(options.dataset)
+    dataset = build_dataset(options.dataset)
     if not isinstance(dataset, LetorFiles):
         if options.archive is not None:
             raise ConfigError("archive: this data set has none; leave it out")
@@ -90,7 +90,7 @@ def _datasets_of_folds(options: PrepareDataOptions) -> list[Dataset]:
     nodes: list[Any] = [
         OmegaConf.merge(options.dataset, {"fold": fold, "folds": fold_count}) for fold in folds
     ]
-    return [*map(make_dataset, nodes)]
+    return [*map(build_dataset, nodes)]
 
 
 def _unpack_archive(

@@ -10,7 +10,7 @@ from ltr.cli.keys import Resumed, keys
 from ltr.errors import ConfigError
 from ltr.parts.components import PARTS
 from ltr.parts.trust import config_of, trusted
-from ltr.training.checkpoint import fitting, load_checkpoint
+from ltr.training.checkpoint import checkpoint_errors, load_checkpoint
 
 
 def resumed_config(cfg: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
@@ -36,7 +36,7 @@ def resumed_config(cfg: DictConfig, overrides: Sequence[str]) -> tuple[DictConfi
                 "leave it out, or start a new run"
             )
     values: Any = OmegaConf.to_container(cfg, resolve=True)
-    with fitting(file):
+    with checkpoint_errors(file):
         choices = {str(group): str(choice) for group, choice in checkpoint["choices"].items()}
     replaced = (*keys(Resumed.OWN, Resumed.FOLDER), *typed)
     config = config_of(checkpoint, file) | {key: values[key] for key in replaced if key in values}

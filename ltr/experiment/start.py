@@ -13,7 +13,13 @@ from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import Experiment
 from ltr.parts.scorer import Scorer, check_columns, check_size, copy_weights
-from ltr.training.checkpoint import RUN, check_same_run, features_of, fitting, load_checkpoint
+from ltr.training.checkpoint import (
+    RUN,
+    check_same_run,
+    checkpoint_errors,
+    features_of,
+    load_checkpoint,
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ def _start_from_checkpoint(folder: Path) -> Start:
     checkpoint = load_checkpoint(file)
     if best.is_file():
         check_same_run(best, load_checkpoint(best), checkpoint)
-    with fitting(file):
+    with checkpoint_errors(file):
         transform, columns = features_of(checkpoint)
     return Start(None, checkpoint, transform, columns, checkpoint.get(RUN))
 
@@ -89,7 +95,7 @@ def check_same_data(
     checkpoint: Mapping[str, Any], digests: Mapping[str, str | None], file: Path
 ) -> None:
     """Raise ``DataError`` if the data have changed since ``checkpoint`` was written to ``file``."""
-    with fitting(file):
+    with checkpoint_errors(file):
         recorded = checkpoint["data"]
         # a split that the run had may be gone
         present = dict.fromkeys(recorded.keys() & {*SPLITS}) | dict(digests)

@@ -24,7 +24,7 @@ from tabulate import tabulate
 from ltr.atomic import write_csv
 from ltr.cli.arguments import quoted
 from ltr.cli.cli import Stop
-from ltr.cli.folders import asked, jobs_of, swept
+from ltr.cli.folders import jobs_of, result_overrides, swept
 from ltr.cli.keys import Kind, keys
 from ltr.cli.options import parse_flag
 from ltr.cli.process import torchrun_rank
@@ -148,8 +148,8 @@ def check_folder(folder: Path, resume: str | None, overrides: Sequence[str]) -> 
         return
     overrides_there = None
     with suppress(DataError):  # they cannot be read
-        overrides_there = asked(run.overrides)
-    if overrides_there != asked(overrides):
+        overrides_there = result_overrides(run.overrides)
+    if overrides_there != result_overrides(overrides):
         raise ConfigError(
             f"hydra.run.dir={folder} holds another run: give another folder, remove that one, or "
             f"go on with its run by resume={folder}"
@@ -167,7 +167,7 @@ def read_runs(folder: Path, jobs: set[frozenset[str]] | None = None) -> list[dic
         overrides: list[str] = []
         with suppress(DataError):  # the status of the row reports it
             overrides = run.overrides
-        if jobs is None or frozenset(asked(overrides)) in jobs:
+        if jobs is None or frozenset(result_overrides(overrides)) in jobs:
             pairs = (override.lstrip("+").partition("=")[::2] for override in overrides)
             values_of_runs[run] = dict(pairs)
     keys_of_runs = dict.fromkeys(key for values in values_of_runs.values() for key in values)

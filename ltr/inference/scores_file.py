@@ -20,7 +20,7 @@ from ltr.experiment.run_folder import FILES, RunFolder
 from ltr.inference.inputs import is_table, read_file
 from ltr.knobs import parse_number
 from ltr.metrics import Convention
-from ltr.parts.components import make_dataset, named_metrics
+from ltr.parts.components import build_dataset, named_metrics
 from ltr.parts.trust import trusted
 from ltr.training.caveats import warn_of_measurement
 from ltr.training.evaluation import means, metrics_of_scores
@@ -226,7 +226,7 @@ def _measured_lists(run: RunFolder, folders: Mapping[str, str]) -> Lists:
     node = trusted({**run.results["protocol"], **folders}, ["dataset"]).dataset
     if "data_dir" in folders and "data_dir" in node:
         node.data_dir = folders["data_dir"]
-    lists = make_dataset(node).split(run.split)
+    lists = build_dataset(node).split(run.split)
     if lists.digest != run.digest:
         raise DataError(
             f"{run.folder}: its {run.split} lists have changed: give data=FILE, the LETOR file "

@@ -32,7 +32,7 @@ class Crossfit:
     measured: tuple[tuple[float, ...], ...] = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, measured: Doubles) -> "Crossfit":
+    def from_halves(cls, measured: Doubles) -> "Crossfit":
         """Return the crossfit of the means ``measured``, ``[splits, 2]``.
 
         The standard error is that of a mean over n lists. The difference of the two terms of a
@@ -44,10 +44,12 @@ class Crossfit:
         error = float(np.sqrt(np.square(differences).mean()) / 2)
         return cls(float(measured.mean()), error, tuple(map(tuple, measured.tolist())))
 
-    def less(self, baseline: "Crossfit") -> "Crossfit":
+    def minus(self, baseline: "Crossfit") -> "Crossfit":
         """Return the paired difference to ``baseline``; shared noise cancels."""
         splits = min(len(self.measured), len(baseline.measured))
-        return Crossfit.of(np.array(self.measured[:splits]) - np.array(baseline.measured[:splits]))
+        return Crossfit.from_halves(
+            np.array(self.measured[:splits]) - np.array(baseline.measured[:splits])
+        )
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Halves:
     second: NDArray[np.intp]
 
     @classmethod
-    def of(cls, counted: Flags) -> "Halves":
+    def split(cls, counted: Flags) -> "Halves":
         """Split the lists where ``counted``, ``[lists]``, is True.
 
         Runs on the same lists get the same splits.
@@ -102,4 +104,4 @@ def crossfit_of_halves(means: Doubles) -> Crossfit | None:
         return None
     chosen = means.argmax(axis=0)  # [splits, 2], the epoch chosen on each half
     on_opposite_half = means[..., ::-1]
-    return Crossfit.of(np.take_along_axis(on_opposite_half, chosen[None], axis=0)[0])
+    return Crossfit.from_halves(np.take_along_axis(on_opposite_half, chosen[None], axis=0)[0])

@@ -30,7 +30,7 @@ from ltr.training.settings import Settings
 PARTS = ("model", "loss", "optimizer", "schedule", "transform", "dataset")
 
 
-def make_settings(values: Mapping[str, Any]) -> Settings:
+def build_settings(values: Mapping[str, Any]) -> Settings:
     """Return the training settings among ``values``, the keys of a config, checked."""
     fields: dict[str, Any] = {}
     for name in Settings.names():
@@ -40,7 +40,7 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
     return Settings(**fields)
 
 
-def make_metrics(values: Mapping[str, Any]) -> tuple[Metric, ...]:
+def build_metrics(values: Mapping[str, Any]) -> tuple[Metric, ...]:
     """Return the metrics that the key ``metrics`` lists, and the one that ``select_on`` names."""
     user_metrics = values.get("own_metrics") or {}
     metrics: list[Metric] = []
@@ -64,13 +64,13 @@ def named_metrics(
     """
     nodes = metric_configs(*names) if nodes is None else nodes
     user_metrics = {
-        name: bind(OmegaConf.create({**node, "_partial_": True}), "metric")
+        name: bind_part(OmegaConf.create({**node, "_partial_": True}), "metric")
         for name, node in nodes.items()
     }
     return tuple(dict.fromkeys(parse_metric(name, user_metrics) for name in names))
 
 
-def own_metrics(config: Mapping[str, Any]) -> list[str]:
+def user_metrics(config: Mapping[str, Any]) -> list[str]:
     """Return the user's own metrics, which are the names with a dot, without their cutoffs.
 
     >>> own_metrics({"metrics": ["ndcg@5", "mine.hits@5"], "select_on": "mine.hits"})
@@ -80,7 +80,7 @@ def own_metrics(config: Mapping[str, Any]) -> list[str]:
     return sorted({name for name in (text.partition("@")[0] for text in texts) if "." in name})
 
 
-def make_convention(values: Mapping[str, Any]) -> Convention:
+def build_convention(values: Mapping[str, Any]) -> Convention:
     """Return the convention of the metrics, checked; ``values`` are the keys of a config."""
     node = values["convention"]
     keys: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
@@ -92,13 +92,13 @@ def make_convention(values: Mapping[str, Any]) -> Convention:
         raise ConfigError(f"convention: {error}; see configs/train.yaml") from error
 
 
-def make_dataset(node: DictConfig) -> Dataset:
+def build_dataset(node: DictConfig) -> Dataset:
     """Build the data set of a ``dataset`` node; no data are read yet."""
     dataset: Dataset = _instantiate(node, "dataset")
     return dataset
 
 
-def class_of(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> type:
+def model_class(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> type:
     """Return the class that ``model`` makes, or ``object`` if that is unknown.
 
     ``model`` is a class with bound settings (a ``functools.partial``), or a ``model`` node.
@@ -110,27 +110,27 @@ def class_of(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> type:
     return model_class if isinstance(model_class, type) else object
 
 
-def boosts(make: Callable[[int], nn.Module]) -> bool:
-    """Return whether ``make`` makes boosted trees."""
-    return issubclass(class_of(make), BoostedTrees)
+def is_boosted(build_part: Callable[[int], nn.Module]) -> bool:
+    """Return whether ``build_part`` makes boosted trees."""
+    return issubclass(model_class(build_part), BoostedTrees)
 
 
-def by_rounds(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> bool:
-    """Return whether ``model``, as in ``class_of``, is fitted in rounds, as boosted trees are."""
-    return issubclass(class_of(model), RoundModel)
+def is_round_model(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> bool:
+    """Return whether ``model``, as in ``model_class``, is fitted in rounds, such as trees."""
+    return issubclass(model_class(model), RoundModel)
 
 
-def model_for(make: Callable[[int], nn.Module], transform: FeatureTransform) -> nn.Module:
-    """Return the model that ``make`` makes for features after ``transform``.
+def build_model(build_part: Callable[[int], nn.Module], transform: FeatureTransform) -> nn.Module:
+    """Return the model that ``build_part`` makes for features after ``transform``.
 
     Boosted trees split on categories directly; a network gets a learned vector for each category.
     """
     if not transform.codes.any():
-        return make(transform.outputs)
-    if not by_rounds(make):
+        return build_part(transform.outputs)
+    if not is_round_model(build_part):
         indicators = transform.outputs - transform.width
-        return WithEmbeddings(make, transform.codes.tolist(), numbers=indicators)
-    trees = make(transform.outputs)
+        return WithEmbeddings(build_part, transform.codes.tolist(), numbers=indicators)
+    trees = build_part(transform.outputs)
     if not isinstance(trees, BoostedTrees):
         raise ConfigError(
             "a feature is a category, and this model reads numbers alone: leave it out of the "
@@ -140,7 +140,7 @@ def model_for(make: Callable[[int], nn.Module], transform: FeatureTransform) -> 
     return trees
 
 
-def make_tracking(node: DictConfig, folder: Path) -> Tracking:
+def build_tracking(node: DictConfig, folder: Path) -> Tracking:
     """Build the hook that tracks the run in ``folder``.
 
     ``node`` is a ``tracking`` node; it names a tracker, such as ``ltr.tracking.MLflow``.
@@ -185,7 +185,7 @@ def _with_key(error: LTRError, name: str, settings: Mapping[Any, Any]) -> LTRErr
     return type(error)(f"{name}.{text}" if key in settings else f"{name}: {text}")
 
 
-def bind(node: DictConfig, name: str) -> functools.partial[Any]:
+def bind_part(node: DictConfig, name: str) -> functools.partial[Any]:
     """Return the function or class of ``node``, with its settings bound.
 
     The result is a plain ``functools.partial``, because the partial that Hydra makes checks Hydra's
@@ -212,7 +212,7 @@ def bind(node: DictConfig, name: str) -> functools.partial[Any]:
     return functools.partial(function, **settings)
 
 
-def make(node: DictConfig | None, name: str) -> Any:
+def build_part(node: DictConfig | None, name: str) -> Any:
     """Return a part of an experiment as a function with its settings.
 
     The function for a model takes the number of features. Each function is called once on a tiny
@@ -227,7 +227,7 @@ def make(node: DictConfig | None, name: str) -> Any:
     """
     if node is None:
         return None
-    function = bind(node, name)
+    function = bind_part(node, name)
     trial_arguments: dict[str, tuple[Any, ...]] = {
         "model": (2,),
         "loss": tiny_lists(),

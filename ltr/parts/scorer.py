@@ -17,17 +17,17 @@ from ltr.data.lists import Columns, Dataset, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, DataError
 from ltr.parts.components import (
-    make,
-    make_convention,
-    make_dataset,
-    make_settings,
-    model_for,
+    build_convention,
+    build_dataset,
+    build_model,
+    build_part,
+    build_settings,
 )
 from ltr.parts.ensemble import Ensemble, Member
 from ltr.parts.trust import config_of, trusted
 from ltr.training.checkpoint import (
+    checkpoint_errors,
     features_of,
-    fitting,
     members_of,
     selected_checkpoint,
     weight_bytes,
@@ -136,7 +136,7 @@ class Scorer:
         """
         if "width" in node and node.width is None:
             OmegaConf.update(node, "width", self.transform.width)
-        dataset = make_dataset(node)
+        dataset = build_dataset(node)
         if self.columns is not None and hasattr(dataset, "with_columns"):
             dataset = dataset.with_columns(self.columns)
         lists = dataset.split(split)
@@ -174,23 +174,23 @@ def scorer_of(
         CheckpointError, ConfigError: as ``load_model`` does.
     """
     config = config_of(content, file)
-    with fitting(file):
+    with checkpoint_errors(file):
         members = members_of(content)
         data = content.get("data", {})
         transform, columns = features_of(content)
     checked = trusted(config, [] if members else ["model"], trust)
-    with fitting(file):
-        make_settings(checked)  # its errors name a wrong value
-        make_convention(checked)
+    with checkpoint_errors(file):
+        build_settings(checked)  # its errors name a wrong value
+        build_convention(checked)
     model: nn.Module
     if members:
-        with fitting(file):
+        with checkpoint_errors(file):
             model = _build_ensemble(content, file, transform.width, device, trust)
     else:
-        make_model_for = partial(model_for, make(checked.model, "model"))
+        make_model_for = partial(build_model, build_part(checked.model, "model"))
         check_size(make_model_for, transform, file)
         model = make_model_for(transform)
-        with fitting(file):
+        with checkpoint_errors(file):
             model.load_state_dict(content["model"])
     return Scorer(model.to(device).eval(), transform, columns, config, data, device)
 
@@ -227,7 +227,7 @@ def check_size(
 
     No weights are allocated, so that a few bytes of config cannot ask for terabytes.
     """
-    with fitting(file), torch.device("meta"):
+    with checkpoint_errors(file), torch.device("meta"):
         model = make_model_for(transform)
         tensors = (*model.parameters(), *model.buffers())
         if sum(tensor.nbytes for tensor in tensors) > file.stat().st_size:

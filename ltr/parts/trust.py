@@ -21,8 +21,8 @@ import ltr.losses
 import ltr.models
 from ltr.cli.keys import Resumed, as_list, keys, upgrade, without
 from ltr.errors import ConfigError
-from ltr.parts.components import own_metrics
-from ltr.training.checkpoint import fitting
+from ltr.parts.components import user_metrics
+from ltr.training.checkpoint import checkpoint_errors
 from ltr.training.results_file import BEFORE
 from ltr.training.settings import Settings
 
@@ -50,7 +50,7 @@ TARGETS: dict[str, set[str]] = {
 }
 
 
-def config_to_keep(linked: Mapping[str, Any], resolved: Mapping[str, Any]) -> dict[str, Any]:
+def config_for_checkpoint(linked: Mapping[str, Any], resolved: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config of a run as its checkpoints store it, before ``relocate_paths``.
 
     Args:
@@ -91,7 +91,7 @@ def config_of(content: Mapping[str, Any], file: Path) -> dict[str, Any]:
     Its relative paths start at the working directory. ``CheckpointError``: it lacks a key that
     every run has.
     """
-    with fitting(file):
+    with checkpoint_errors(file):
         config = {key: content["config"][key] for key in _READ} | content["config"]
         folder = file.parent
         if folder.name.startswith(BEFORE):  # moved there from the run folder around it
@@ -144,7 +144,7 @@ def _check_interpolations(config: Mapping[str, Any]) -> None:
 
 def _metric_nodes(config: Mapping[str, Any]) -> list[Any]:
     """Return a node with ``_target_`` for each metric of the user's own."""
-    nodes: list[Any] = [{"_target_": name} for name in own_metrics(config)]
+    nodes: list[Any] = [{"_target_": name} for name in user_metrics(config)]
     configured = config.get("own_metrics") or {}
     nodes += configured.values() if isinstance(configured, Mapping) else [configured]
     return nodes

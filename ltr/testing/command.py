@@ -16,7 +16,7 @@ from ltr.cli.options import at_least
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.build import build
 from ltr.metrics.spec import METRICS
-from ltr.parts.components import make, named_metrics, tiny_lists
+from ltr.parts.components import build_part, named_metrics, tiny_lists
 from ltr.testing.list_losses import import_function, loss_config
 from ltr.testing.loss_properties import LOSS_PROPERTIES, METRIC_PROPERTIES, SHARP_LIMIT_OF
 from ltr.testing.model_properties import MODEL_PROPERTIES, ModelSubject
@@ -117,7 +117,7 @@ def check_model(options: CheckModelOptions) -> tuple[str, bool]:
         settings = [f"model.{setting}" for setting in options.knobs]
         config, _ = run_config([f"model={name}", *settings, *_SMALL])
     build(config)  # if a setting is wrong, the user made a mistake, and the model is not at fault
-    model = make(config.model, "model")
+    model = build_part(config.model, "model")
     if isinstance(model(options.width), RoundModel):
         raise ConfigError(f"{name} is fitted by rounds: the battery tries networks")
     return _judge_all(MODEL_PROPERTIES, ModelSubject(model, options.width))

@@ -23,7 +23,7 @@ from ltr.training.results_file import CHECKPOINTS, RESULTS, read_results, sha256
 VERSION = 3
 ENSEMBLE = "ensemble.pt"  # the checkpoint of an ensemble, in its run folder
 RUN = "run"  # the entry with random digits that all checkpoints of a run share
-HALVES = "halves"  # the entry of last.pt that ``half_choices`` reads
+HALVES = "halves"  # the entry of last.pt that ``read_half_choices`` reads
 
 # A zip file may end with a comment; here it is the SHA-256 of all bytes before it.
 _MARK = b"sha256:"
@@ -46,8 +46,8 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
     """Read what ``save_checkpoint`` wrote; only tensors and plain values are ever loaded.
 
     The digest of the whole file is verified before anything is parsed. It detects damage, but does
-    not prove who wrote the file. So callers must use the content within ``fitting``. In the folder
-    of a finished run, the file must be the one that ``results.json`` was written with.
+    not prove who wrote the file. So callers must use the content within ``checkpoint_errors``. In
+    the folder of a finished run, the file must be the one that ``results.json`` was written with.
 
     Raises:
         CheckpointError: the file is missing, damaged, not a checkpoint of this project, written by
@@ -113,7 +113,7 @@ def selected_checkpoint(
     file = path / "last.pt"
     best = path / "best.pt"
     content = load_checkpoint(file, device)
-    with fitting(file):
+    with checkpoint_errors(file):
         last = content["config"]["select"] == "last" or not best.is_file()
     if last:
         return file, content
@@ -132,7 +132,7 @@ def check_same_run(best: Path, content: Mapping[str, Any], last: Mapping[str, An
             f"{best} and last.pt are of different runs: copy all files of one run there, or train "
             "again"
         )
-    with fitting(best):
+    with checkpoint_errors(best):
         epochs = [checkpoint["progress"]["best_epoch"] or 0 for checkpoint in (content, last)]
     if epochs[0] < epochs[1]:
         raise CheckpointError(
@@ -141,7 +141,7 @@ def check_same_run(best: Path, content: Mapping[str, Any], last: Mapping[str, An
         )
 
 
-def half_choices(entry: Mapping[str, Any]) -> tuple[Ints, dict[int, torch.Tensor]]:
+def read_half_choices(entry: Mapping[str, Any]) -> tuple[Ints, dict[int, torch.Tensor]]:
     """Return which epoch each half of the validation lists chooses, ``[splits, 2]`` as in
     ``Halves``, and the scores of the validation items in each of these epochs, ``[items]``.
     ``ValueError``: the entry is not what a run writes.
@@ -180,7 +180,7 @@ def _check_size(value: Any, limit: int) -> None:
 
 
 @contextmanager
-def fitting(path: Path) -> Iterator[None]:
+def checkpoint_errors(path: Path) -> Iterator[None]:
     """Context that turns errors from using the content of checkpoint ``path`` (``RuntimeError``,
     ``KeyError`` and the like) into a ``CheckpointError``; an ``LTRError`` passes unchanged.
     """
@@ -197,7 +197,7 @@ def fitting(path: Path) -> Iterator[None]:
 
 def features_of(content: Mapping[str, Any]) -> tuple[FeatureTransform, Columns | None]:
     """Return the transform in a checkpoint, and names and categories of the features; None without
-    names. ``ValueError``: the parts do not fit each other; call this within ``fitting``.
+    names. ``ValueError``: the parts do not fit each other; call this within ``checkpoint_errors``.
     """
     transform = FeatureTransform.from_state(content["transform"])
     width = content["width"]
@@ -225,7 +225,7 @@ MEMBER = ("model", "config", "choices", "transform", "width", "columns", "member
 def members_of(content: Mapping[str, Any]) -> list[tuple[float, dict[str, Any]]]:
     """Return weight and content of each member in an ensemble's checkpoint; empty for a single
     model. ``ValueError``: they are not as ``ltr ensemble`` writes them; call this within
-    ``fitting``.
+    ``checkpoint_errors``.
     """
     if "members" not in content:
         return []

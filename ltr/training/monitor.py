@@ -20,7 +20,7 @@ from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric
 from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
 from ltr.metrics.ties import TiesAveraged
-from ltr.training.checkpoint import HALVES, half_choices, save_checkpoint
+from ltr.training.checkpoint import HALVES, read_half_choices, save_checkpoint
 from ltr.training.distributed import is_main
 from ltr.training.evaluation import means, metrics_of_scores
 from ltr.training.hooks import Hook, Row, beside_bars
@@ -112,7 +112,7 @@ class Monitor:
         self._half_means = list(content["half_means"].cpu().numpy())
         self._keeps_halves = HALVES in content
         if self._keeps_halves:
-            self._half_epochs, self._half_scores = half_choices(content[HALVES])
+            self._half_epochs, self._half_scores = read_half_choices(content[HALVES])
 
     @property
     def chooses(self) -> bool:
@@ -200,7 +200,7 @@ class Monitor:
         row = {f"{split}_{metric}": averages[str(metric)] for metric in self._metrics}
         if split == "vali":
             selected = values[str(self._chooser)]
-            self._halves = self._halves or Halves.of(~np.isnan(selected))
+            self._halves = self._halves or Halves.split(~np.isnan(selected))
             self._measured = self._halves.means(selected)
             self._scores = torch.as_tensor(scores).float().cpu()
             averaged = averages[str(self._chooser)]

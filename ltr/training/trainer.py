@@ -16,7 +16,7 @@ from ltr.arrays import Ints, Texts
 from ltr.data.batches import Batch, ItemTensors, train_batches
 from ltr.errors import TrainingError
 from ltr.losses.batch import counted_lists, sum_over_batch
-from ltr.training.checkpoint import fitting, random_states, restore_random_states
+from ltr.training.checkpoint import checkpoint_errors, random_states, restore_random_states
 from ltr.training.device import matrix_products
 from ltr.training.distributed import (
     any_interrupt,
@@ -195,7 +195,7 @@ class Trainer:
         """Restore weights, optimiser, progress and random states from the content of ``last.pt``;
         ``CheckpointError`` if it does not fit this model or optimiser.
         """
-        with fitting(self.monitor.last):
+        with checkpoint_errors(self.monitor.last):
             self.model.load_state_dict(content["model"])
             self.optimizer.load_state_dict(content["optimizer"])
             self._base_lr = [float(rate) for rate in content["base_lr"]]

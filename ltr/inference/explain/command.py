@@ -25,7 +25,7 @@ from ltr.parts.ensemble import Ensemble
 _FEATURES = 15  # number of features in the table; the CSV files have all
 
 
-def explain(options: ExplainOptions) -> str:
+def explain_list(options: ExplainOptions) -> str:
     """Explain the list of the query ``options.qid``; write the files, and return them as text.
 
     Raises:

@@ -72,7 +72,7 @@ def ensemble_of_runs(options: EnsembleOptions) -> str:
             results[str(fold)] = make_ensemble(
                 fold_runs,
                 weights,
-                place_of_fold(unfinished_folder, fold, len(runs_of_folds)),
+                fold_folder(unfinished_folder, fold, len(runs_of_folds)),
                 device=options.device,
                 items=options.evaluation_items,
                 data_dir=options.data_dir,
@@ -112,7 +112,7 @@ def _output_folder(options: EnsembleOptions, first: RunFolder) -> Path:
     return folder
 
 
-def place_of_fold(folder: Path, fold: str | None, folds: int) -> Path:
+def fold_folder(folder: Path, fold: str | None, folds: int) -> Path:
     """Return the run folder of the ensemble of a fold: ``folder`` itself if there is one fold."""
     return folder if folds == 1 else folder / str(fold).replace(", ", "_").replace(" ", "-")
 

@@ -32,7 +32,7 @@ from ltr.lab.ensembles.weights import (
 )
 from ltr.metrics.crossfit import HALVINGS
 from ltr.metrics.ties import TiesAveraged
-from ltr.parts.components import make_convention, make_metrics
+from ltr.parts.components import build_convention, build_metrics
 from ltr.parts.ensemble import standardised_in_lists
 from ltr.parts.scorer import Scorer, check_columns, ensemble_of, scorer_of
 from ltr.parts.trust import relocate_paths
@@ -40,9 +40,9 @@ from ltr.training.checkpoint import (
     ENSEMBLE,
     HALVES,
     MEMBER,
-    fitting,
-    half_choices,
+    checkpoint_errors,
     load_checkpoint,
+    read_half_choices,
     save_checkpoint,
     selected_checkpoint,
 )
@@ -120,8 +120,8 @@ def make_ensemble(
     config = first.scorer.run_config(
         ["dataset", "metrics"], data_dir=data_dir, cache_dir=cache_dir, trust=trust
     )
-    metrics = make_metrics(config)
-    convention = make_convention(config)
+    metrics = build_metrics(config)
+    convention = build_convention(config)
     lists = _read_lists(members, config.dataset)
     scorer = _scorer_of_raw_features(first, lists["vali"], str(config.data_dir))
     data = {split: scorer.open(split_lists) for split, split_lists in lists.items()}
@@ -253,8 +253,8 @@ def _half_scores(member: EnsembleMember, vali: ItemTensors) -> SplitHalfScores |
     checkpoint = load_checkpoint(file)
     if HALVES not in checkpoint:
         return None
-    with fitting(file):
-        epochs, scores = half_choices(checkpoint[HALVES])
+    with checkpoint_errors(file):
+        epochs, scores = read_half_choices(checkpoint[HALVES])
         if any(len(epoch_scores) != len(vali.labels) for epoch_scores in scores.values()):
             raise ValueError("scores of other lists")
         standardised = {

@@ -220,7 +220,7 @@ def _select_on_subsets(
 def _split_lists(members: Sequence[SplitHalfScores], measure: Measure) -> Halves:
     """Split the lists that count under the convention into halves."""
     scores = next(iter(members[0].scores.values()))
-    return Halves.of(~np.isnan(measure(scores)))
+    return Halves.split(~np.isnan(measure(scores)))
 
 
 def _scores_of_half(members: Sequence[SplitHalfScores], split: int, side: int) -> Tensor:
@@ -288,4 +288,4 @@ def _measure_crossfit(
             scores = _scores_of_half(members, split, side)
             mean = torch.from_numpy(weights[split, side]).to(scores.device) @ scores
             measured[split, side] = measure(mean)[other_half[split]].mean()
-    return Crossfit.of(measured)
+    return Crossfit.from_halves(measured)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from ltr.cli.configs import own_keys
-from ltr.cli.folders import asked, label_of, recorded
+from ltr.cli.folders import label_of, recorded, result_overrides
 from ltr.cli.keys import as_list
 from ltr.cli.options import at_least
 from ltr.errors import ConfigError, as_started, has
@@ -106,7 +106,7 @@ class TableOptions:
     @property
     def result_overrides(self) -> list[str]:
         """The overrides for ``ltr train`` that can change the results of a run."""
-        return [override for override in self.overrides if asked([override])]
+        return [override for override in self.overrides if result_overrides([override])]
 
     def command(self, arguments: Sequence[str]) -> str:
         """Return the command line that ends in ``arguments``.

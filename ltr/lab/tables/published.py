@@ -14,7 +14,7 @@ from ltr.data.public_sets import public_sets
 from ltr.experiment.prepare_data import counts_of, differences
 from ltr.lab.tables.runs import Run
 from ltr.lab.tables.spec import Table, key_of
-from ltr.parts.components import make_dataset
+from ltr.parts.components import build_dataset
 
 # Keys that change neither what is trained nor which epoch is measured.
 _MEASUREMENT = ("metrics", "own_metrics", "monitor")
@@ -74,7 +74,7 @@ def data_difference(name: str, runs: Sequence[Run]) -> str | None:
         settings = {key: value for key, value in node.items() if key != "fold"}
         folds_of_dataset.setdefault(str(settings), {}).setdefault(run.fold, run.config.dataset)
     for folds in folds_of_dataset.values():
-        datasets = {fold: make_dataset(node) for fold, node in folds.items()}
+        datasets = {fold: build_dataset(node) for fold, node in folds.items()}
         for dataset in datasets.values():
             dataset.check()
         if name not in public_sets():

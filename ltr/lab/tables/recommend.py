@@ -27,7 +27,7 @@ from ltr.errors import ConfigError, OutputError, as_started
 from ltr.experiment.copies import correct_copy
 from ltr.experiment.run_folder import NO_TEST_SPLIT, RunFolder
 from ltr.inference.export.engines import check_engine
-from ltr.lab.ensembles.command import place_of_fold
+from ltr.lab.ensembles.command import fold_folder
 from ltr.lab.tables.config import TableOptions, Workers
 from ltr.lab.tables.results import CROSSFIT, OWN, Results, check_measured_lists
 from ltr.lab.tables.runs import Run, complete, plan
@@ -290,7 +290,7 @@ def _describe_left_out(
 
 def output_folders(output: Path, chosen: Mapping[int | None, Run]) -> dict[Path, Run]:
     """Return the run folder to write for each chosen run: ``output`` if there are no folds."""
-    return {place_of_fold(output, f"fold {fold}", len(chosen)): run for fold, run in chosen.items()}
+    return {fold_folder(output, f"fold {fold}", len(chosen)): run for fold, run in chosen.items()}
 
 
 def _finished_rows(table: Table, runs: Sequence[Run]) -> Table:
@@ -321,13 +321,15 @@ def choose_run(runs: Sequence[Run]) -> Run:
     """
     halves = [RunFolder(run.folder).results["crossfit_halves"] for run in runs]
     crossfits = {
-        n: Crossfit.of(np.array(values)) for n, values in enumerate(halves) if values is not None
+        n: Crossfit.from_halves(np.array(values))
+        for n, values in enumerate(halves)
+        if values is not None
     }
     if not crossfits:  # fewer than two validation lists count
         return next((run for run in runs if run.members), runs[0])
     ensembles = [n for n in crossfits if runs[n].members]
     best_ensemble = max(ensembles or crossfits, key=lambda n: crossfits[n].value)
-    gains = {n: crossfit.less(crossfits[best_ensemble]) for n, crossfit in crossfits.items()}
+    gains = {n: crossfit.minus(crossfits[best_ensemble]) for n, crossfit in crossfits.items()}
     better = [n for n, gain in gains.items() if gain.value > _ERRORS * gain.error]
     return runs[max(better, key=lambda n: gains[n].value, default=best_ensemble)]
 

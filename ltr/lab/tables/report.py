@@ -23,7 +23,7 @@ from ltr.lab.tables.runs import Run
 from ltr.lab.tables.spec import Published, Table
 from ltr.metrics import Convention
 from ltr.pages.report import NOT_A_TEST, PUBLISHED, ReportBlock, ResultsPage
-from ltr.parts.components import make_dataset
+from ltr.parts.components import build_dataset
 
 MARK = "†"  # marks a row that differs from the baseline
 _MEAN = "published_mean"  # over the folds, where no number of each fold is published
@@ -260,7 +260,7 @@ def describe_counts(runs: Sequence[Run]) -> str:
     """Return the number of lists of each split in words."""
     counts: dict[str, list[int]] = {}
     for run in {run.fold: run for run in runs}.values():
-        dataset = make_dataset(run.config.dataset)
+        dataset = build_dataset(run.config.dataset)
         for split in splits_of(dataset):
             with suppress(DataError):  # the data are missing
                 counts.setdefault(split, []).append(len(dataset.split(split)))

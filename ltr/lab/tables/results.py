@@ -20,7 +20,7 @@ from ltr.lab.analysis.verdicts import Comparison, SystemInterval, compare_system
 from ltr.lab.tables.runs import Run
 from ltr.lab.tables.spec import Published, Table
 from ltr.metrics import Convention
-from ltr.parts.components import make_convention, make_dataset, named_metrics
+from ltr.parts.components import build_convention, build_dataset, named_metrics
 from ltr.training.evaluation import means, metrics_of_scores
 
 ALPHA = 0.05
@@ -40,7 +40,7 @@ def conventions_of(table: Table, run: Run) -> dict[str, Convention]:
     ``OWN`` is that of the run itself.
     """
     if table.conventions == [OWN]:
-        return {OWN: make_convention(run.config)}
+        return {OWN: build_convention(run.config)}
     files = files_of("metrics_as")
     levels = int(run.config.suggested.levels)
     keys: dict[str, Any] = {name: OmegaConf.load(files[name]) for name in table.conventions}
@@ -55,7 +55,7 @@ def split_of_runs(runs: Sequence[Run]) -> str:
     """
     by_split: dict[str, Run] = {}
     for run in runs:
-        split = measured_split(splits_of(make_dataset(run.config.dataset)))
+        split = measured_split(splits_of(build_dataset(run.config.dataset)))
         by_split.setdefault(split, run)
     if len(by_split) > 1:
         raise ConfigError(
@@ -69,7 +69,7 @@ def check_measured_lists(table: Table, runs: Sequence[Run]) -> None:
     """Raise ``ConfigError`` if a metric of ``table`` is not defined on the lists to measure."""
     split = split_of_runs(runs)
     for run in {run.fold: run for run in runs}.values():
-        lists = make_dataset(run.config.dataset).split(split)
+        lists = build_dataset(run.config.dataset).split(split)
         for convention in conventions_of(table, run).values():
             check_metrics(split, lists, named_metrics(table.metrics), convention)
 
@@ -94,7 +94,7 @@ def measure_rows(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
     for run in (run for run in runs if run.done):
         folder = RunFolder(run.folder)
         if folder.digest not in lists_by_digest:
-            dataset = make_dataset(run.config.dataset)
+            dataset = build_dataset(run.config.dataset)
             lists_by_digest[folder.digest] = dataset.split(folder.split)
         lists = lists_by_digest[folder.digest]
         if lists.digest != folder.digest:

@@ -35,7 +35,7 @@ from ltr.experiment.run_folder import RunFolder, by_identity
 from ltr.lab.ensembles.ensemble import make_ensemble
 from ltr.lab.tables.config import Workers
 from ltr.lab.tables.spec import Table
-from ltr.parts.components import make_dataset, own_metrics
+from ltr.parts.components import build_dataset, user_metrics
 from ltr.training.device import on_threads
 
 TableCell = tuple[str, int | None]  # row and fold; the fold is None if the data have no folds
@@ -80,7 +80,7 @@ class Run:
         """The modules that it, or its members, were trained with."""
         modules = set()
         for config in (run.config for run in self.members or [self]):
-            functions = [str(config.model["_target_"]), *own_metrics(config)]
+            functions = [str(config.model["_target_"]), *user_metrics(config)]
             modules |= {name.partition(".")[0] for name in functions}
             modules |= {*as_list(config.trust)}
         return sorted(modules - {"ltr"})
@@ -196,7 +196,7 @@ def _plan_training(
     config = run_config(overrides)[0]
     try:
         waits = teacher is not None and not teacher.done
-        dataset = make_dataset(config.dataset)
+        dataset = build_dataset(config.dataset)
         dataset.check()
         config, _ = with_facts(config, facts_of(dataset.split("train")))
         run_identity = f"waits for {label} {fold} {seed}"

@@ -36,7 +36,7 @@ from ltr.lab.tables.runs import Run, complete, plan
 from ltr.lab.tables.spec import Table, read_table
 from ltr.pages.report import ResultsPage, terminal
 from ltr.pages.style import interval_plot
-from ltr.parts.components import make_dataset
+from ltr.parts.components import build_dataset
 
 if TYPE_CHECKING:
     from ltr.lab.tables.budget import Budget
@@ -170,7 +170,7 @@ def _complete(
 
 def _warn_of_leaks(dataset_node: DictConfig) -> None:
     """Warn of leaks in the lists of the first run's data set; each run also does, in its log."""
-    dataset = make_dataset(dataset_node)
+    dataset = build_dataset(dataset_node)
     warn_of_leaks({split: dataset.split(split) for split in splits_of(dataset)})
 
 
