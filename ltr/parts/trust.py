@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 import ltr.losses
 import ltr.models
+import ltr.training.schedules
 from ltr.cli.keys import Resumed, as_list, keys, upgrade, without
 from ltr.errors import ConfigError
 from ltr.parts.components import user_metrics
@@ -41,7 +42,7 @@ TARGETS: dict[str, set[str]] = {
     | _in("ltr.boosting", "LightGBM XGBoost CatBoost AdaRank PRank RankBoost"),
     "loss": _in("ltr.losses", (name for name in vars(ltr.losses) if name.endswith("_loss"))),
     "optimizer": _in("torch.optim", (name for name in torch.optim.__all__ if name[0].isupper())),
-    "schedule": _in("ltr.training.schedules", "constant cosine step_decay"),
+    "schedule": _in("ltr.training.schedules", ltr.training.schedules.__all__),
     "transform": _in("ltr.data.transforms", "fit_transform no_transform quantile_transform"),
     "dataset": _in(
         "ltr.data",

@@ -8,6 +8,8 @@ Both count from the end of the warmup, if there is one.
 import math
 from collections.abc import Callable
 
+__all__ = ["constant", "cosine", "step_decay"]  # what configs/schedule/*.yaml may name
+
 
 def step_decay(epoch: float, epochs: float, *, step_size: int = 50, gamma: float = 0.1) -> float:
     """Return ``gamma ** floor(epoch / step_size)``, a factor that falls every ``step_size`` epochs.
