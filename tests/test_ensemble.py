@@ -22,6 +22,7 @@ from ltr.experiment.identity import ensemble_identity
 from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.train_lists import check_bagging, draw_lists
 from ltr.inference.evaluate import evaluate_model
+from ltr.lab.ensembles import weights as weights_module
 from ltr.lab.ensembles.command import ensemble_of_runs
 from ltr.lab.ensembles.ensemble import check_combinable
 from ltr.lab.ensembles.weights import (
@@ -36,7 +37,6 @@ from ltr.lab.ensembles.weights import (
 )
 from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves
 from ltr.models import MLP, Linear
-from ltr.parts import weights as weights_module
 from ltr.parts.ensemble import Ensemble, Member, standardised
 from ltr.parts.scorer import load_model
 from ltr.ranker import Ranker

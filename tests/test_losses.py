@@ -26,11 +26,13 @@ from folders import refused
 from jaxtyping import config as checking
 from made_columns import COLUMNS, mixed, mixed_data, train_mixed
 from made_trees import a_loss, tensors
+from omegaconf import OmegaConf
 from ragged import NAMES, plain, ragged, value_and_gradient
 from torch import Tensor
 
 from ltr import losses
 from ltr.boosting import LossObjective
+from ltr.cli.keys import resolved
 from ltr.data.lists import Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError
@@ -442,7 +444,8 @@ def test_mix_names_wrong_argument(knobs: dict[str, Any], message: str) -> None:
 
 
 def test_mix_in_checkpoint_refuses_foreign_code(tmp_path: Path) -> None:
-    stored = config_for_checkpoint(compose("loss=mix", "+loss.knobs.listnet={}"))
+    cfg = compose("loss=mix", "+loss.knobs.listnet={}")
+    stored = config_for_checkpoint(OmegaConf.to_container(cfg), resolved(cfg))
     assert build_part(trusted(stored, ["loss"]).loss, "loss") is not None
     stored["loss"]["knobs"]["listnet"] = {"_target_": "os.system", "command": "true"}
     assert "trust=[MODULE]" in refused(lambda: trusted(stored, ["loss"]), ConfigError)

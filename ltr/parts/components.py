@@ -73,7 +73,7 @@ def named_metrics(
 def user_metrics(config: Mapping[str, Any]) -> list[str]:
     """Return the user's own metrics, which are the names with a dot, without their cutoffs.
 
-    >>> own_metrics({"metrics": ["ndcg@5", "mine.hits@5"], "select_on": "mine.hits"})
+    >>> user_metrics({"metrics": ["ndcg@5", "mine.hits@5"], "select_on": "mine.hits"})
     ['mine.hits']
     """
     texts = [*as_list(config.get("metrics")), str(config.get("select_on"))]
