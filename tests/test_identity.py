@@ -88,6 +88,7 @@ def test_identity_depends_on_results_version(monkeypatch) -> None:
     ("first", "second", "same"),
     [
         ("", "threads=1 device=cpu output_dir=x evaluation_items=99", True),
+        ("", "+loss.new_setting=null", True),  # of a later version
         *(("", more, False) for more in ("epochs=2", "dataset.queries=12", "loss.k=3")),
         *((f"{key}=0", f"{key}=0.0", True) for key in ("l1", "warmup", "augment.noise")),
         ("l1=0", "l1=1", False),

@@ -135,6 +135,19 @@ def without(config: Mapping[str, Any], *kinds: Kind | Resumed) -> dict[str, Any]
     }
 
 
+def without_null(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``config`` without the keys whose value is None, at any depth.
+
+    >>> without_null({"patience": None, "loss": {"k": None, "sigma": 1.0}})
+    {'loss': {'sigma': 1.0}}
+    """
+    return {
+        key: without_null(value) if isinstance(value, Mapping) else value
+        for key, value in config.items()
+        if value is not None
+    }
+
+
 def of_method(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the runs of one system share of ``config``: the keys of the method, without those
     that older runs lack, if they have the value of older runs.

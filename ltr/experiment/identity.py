@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ltr.boosting import BoostedTrees
-from ltr.cli.keys import Kind, as_list, without
+from ltr.cli.keys import Kind, as_list, without, without_null
 from ltr.data.lists import Dataset, splits_of
 from ltr.experiment.build import Experiment
 from ltr.experiment.origins import digest_origins, run_digest
@@ -69,7 +69,8 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
         "teacher": None,  # its digest is among the origins
     }
     return {
-        "config": settings,
+        # a key that is null counts as absent, so that a new one changes no identity
+        "config": without_null(settings),
         "origins": digest_origins(config),
         "user_code": user_code(config),
         "tree_library": tree_library(config),
