@@ -77,22 +77,24 @@ _LATER = {"loss.gain": "exp2", "suggested.gain": "exp2", "loss.pair_weight": Non
 
 # Modules of earlier versions -> where their parts are now.
 _MOVED = {"ltr.models.rounds.": "ltr.boosting.", "ltr.scorers.ensemble.": "ltr.parts.ensemble."}
+_REMOVED = ("shards", "for_engine")  # keys of earlier versions
 
 
 def upgrade(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resolved config of any version with the ``_target_`` of each part where it is now.
+    """Return a resolved config of any version as this one writes it: without the keys that are
+    gone, and with the ``_target_`` of the model where it is now.
 
-    >>> upgrade({"model": {"_target_": "ltr.models.rounds.LightGBM"}, "seed": 1})
+    >>> upgrade({"model": {"_target_": "ltr.models.rounds.LightGBM"}, "seed": 1, "shards": None})
     {'model': {'_target_': 'ltr.boosting.LightGBM'}, 'seed': 1}
     """
+    upgraded = {key: value for key, value in config.items() if key not in _REMOVED}
     model = config.get("model")
-    if not isinstance(model, Mapping):
-        return dict(config)
-    target = str(model.get("_target_"))
-    for old, new in _MOVED.items():
-        if target.startswith(old):
-            return {**config, "model": {**model, "_target_": new + target.removeprefix(old)}}
-    return dict(config)
+    if isinstance(model, Mapping):
+        target = str(model.get("_target_"))
+        for old, new in _MOVED.items():
+            if target.startswith(old):
+                upgraded["model"] = {**model, "_target_": new + target.removeprefix(old)}
+    return upgraded
 
 
 def keys(*kinds: Kind | Resumed) -> tuple[str, ...]:
