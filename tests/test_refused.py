@@ -10,6 +10,7 @@ from folders import refused
 from runs import run
 
 from ltr.__main__ import COMMANDS
+from ltr.cli.cli import call_command
 from ltr.cli.compose import run_config, typed
 from ltr.errors import LTRError
 from ltr.experiment.build import build
@@ -148,7 +149,7 @@ def test_it_is_one_line(command, given, key, remedy, folder, monkeypatch) -> Non
             build(config).dataset.check()
         else:
             module, _, function = COMMANDS[command][0].partition(":")
-            getattr(import_module(module), function)(config)
+            call_command(getattr(import_module(module), function), config)
 
     line = refused(ask, LTRError)
     assert key in line
