@@ -155,6 +155,14 @@ def test_complete_settings_refuses_labels_that_loss_or_metric_cannot_use(
         assert message in refused(lambda: complete(*all_overrides), ConfigError)
 
 
+def test_complete_settings_keeps_that_a_sweep_resumes_a_run(tmp_path: Path) -> None:
+    experiment = build(compose(*folder(tmp_path)))
+    lists = {split: experiment.dataset.split(split) for split in ("train", "vali", "test")}
+    for is_resumed in (False, True):
+        begun = replace(experiment, is_resumed=is_resumed)
+        assert complete_settings(begun, lists).is_resumed is is_resumed
+
+
 @pytest.mark.parametrize(
     ("overrides", "size", "is_reported"),
     [

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,7 +106,10 @@ class Experiment:
 
     def with_facts_of(self, train: Lists) -> "Experiment":
         """Return the experiment built again with the facts of the training lists."""
-        return self.build_with(facts_of(train)) if self.suggestions else self
+        if not self.suggestions:
+            return self
+        complete = self.build_with(facts_of(train))
+        return replace(complete, is_resumed=self.is_resumed)  # a sweep resumes without cfg.resume
 
 
 def build(
