@@ -156,7 +156,7 @@ def test_complete_settings_refuses_labels_that_loss_or_metric_cannot_use(
 
 
 def test_complete_settings_keeps_that_a_sweep_resumes_a_run(tmp_path: Path) -> None:
-    experiment = build(compose(*folder(tmp_path)))
+    experiment = build(compose(*write_experiment(tmp_path)))
     lists = {split: experiment.dataset.split(split) for split in ("train", "vali", "test")}
     for is_resumed in (False, True):
         begun = replace(experiment, is_resumed=is_resumed)
