@@ -1,16 +1,17 @@
-"""Choose between a plain PyTorch formula and its compiled kernel, and connect it to autograd.
+"""Choose between a plain PyTorch formula and its compiled loop, and connect it to autograd.
 
-A kernel of this package writes the value of each list and its gradient with respect to the scores
-in float64, to NumPy arrays. Autograd treats that gradient as a constant; second derivatives are
-those of the plain formula.
+A compiled loop of this package writes the value of each list and its gradient with respect to the
+scores in float64, to NumPy arrays. A function of tensors calls it, here called a kernel. It is also
+an operator of ``torch.library`` (``as_operator``), which torch.compile keeps in its graph.
+``accelerated`` connects it to the formula that it replaces: autograd treats the gradient of the
+kernel as a constant, and second derivatives are those of the formula.
 """
 
 import functools
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pkgutil import resolve_name
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 import torch
@@ -23,68 +24,158 @@ from ltr.typing import Mask, PerList, Scores
 
 log = logging.getLogger(__name__)
 
-F = TypeVar("F", bound=Callable[..., Tensor])
+P = ParamSpec("P")
+R = TypeVar("R", Tensor, tuple[Tensor, Tensor])
 
 # Minimum pairs per thread: starting a thread costs as much as some thousand pairs.
 PAIRS_PER_THREAD = 1 << 16
 
-# An accelerated implementation: its forward pass and its vector-Jacobian product, which are the
-# arguments ``run`` and ``pull`` of ``fast_path``.
-FastPath = tuple[Callable[[Tensor, bool], Any], Callable[..., Tensor]]
+Formula = Callable[Concatenate[Tensor, P], Tensor]
+Operator = Callable[Concatenate[Tensor, P], R]
+# ``(scores, need_grad, ...)`` to the value of each list and its gradient, ``[batch, list]``.
+ListKernel = Callable[Concatenate[Tensor, bool, P], tuple[Tensor, Tensor]]
+# ``(scores, weights, ...)`` to the value of each item, ``[batch, list]``; with ``weights`` to the
+# gradient of the sum of weights times values.
+ItemKernel = Callable[Concatenate[Tensor, Tensor | None, P], Tensor]
+# The forward pass of a kernel, and its vector-Jacobian product: two arguments of ``fast_path``.
+FastPath = tuple[
+    Callable[[Tensor, bool], tuple[Tensor, Tensor]], Callable[[Tensor, Tensor], Tensor]
+]
 
 
-def accelerated(
-    on_cpu: Callable[..., FastPath],
-    elsewhere: Callable[..., FastPath | None] | None = None,
-    *,
-    via_cpu: bool = False,
-) -> Callable[[F], F]:
-    """Give the decorated plain formula ``plain(scores, ...)`` a fast path with the same arguments.
+def as_operator(
+    name: str, fake: Callable[..., R], *, on_gpu: Operator[P, R] | None = None
+) -> Callable[[Operator[P, R]], Operator[P, R]]:
+    """Register the decorated function as the operator ``ltr::name``, for torch.compile.
 
-    Second derivatives are always those of the plain formula.
+    Without torch.compile the function itself is called: an operator takes 40 us longer. The
+    function may leave PyTorch, has no derivative, and returns tensors of its own. Its annotations
+    are the operator's schema: ``Tensor``, ``int``, ``float``, ``bool``, ``str``, ``list[float]``,
+    or one of these or None.
 
     Args:
-        on_cpu: the fast path on the CPU, used if Numba works and nothing is traced.
-        elsewhere: the fast path in all other cases; None, or a call that returns None, leaves the
-            plain formula.
-        via_cpu: use ``on_cpu`` on a GPU too, where a copy to the CPU and back takes less time than
-            the plain formula.
+        name: the name of the operator.
+        fake: takes the same arguments, and returns tensors of the same shapes and dtypes, with any
+            numbers.
+        on_gpu: computes the same on a GPU. None: torch.compile breaks its graph at a GPU's tensors,
+            because an operator that copies them would break CUDA graphs.
     """
 
-    def register(plain: F) -> F:
-        @functools.wraps(plain)
-        def choose_path(scores: Tensor, *args: Any) -> Tensor:
-            args = tuple(map(python_number, args))  # Numba would compile again for NumPy's types
-            make_path: Callable[..., FastPath | None] | None = None
-            if kernels_apply(scores, via_cpu):
-                make_path = on_cpu
-            elif not plain_path(scores):
-                make_path = elsewhere
-            path = make_path(scores, *args) if make_path else None
-            if path is None:
-                return plain(scores, *args)
-            return fast_path(scores, *path, lambda scores: plain(scores, *args))
+    def register(function: Operator[P, R]) -> Operator[P, R]:
+        operator = torch.library.custom_op(
+            f"ltr::{name}", function, mutates_args=(), device_types="cpu"
+        )
+        operator.register_fake(fake)
+        if on_gpu is not None:
+            operator.register_kernel("cuda")(on_gpu)
 
-        return choose_path  # type: ignore[return-value]
+        @functools.wraps(function)
+        def call(scores: Tensor, *args: P.args, **kwargs: P.kwargs) -> R:
+            if torch.compiler.is_compiling() and (scores.device.type == "cpu" or on_gpu):
+                return cast(R, operator(scores, *args, **kwargs))
+            if on_gpu and scores.is_cuda:
+                return on_gpu(scores, *args, **kwargs)
+            return function(scores, *args, **kwargs)
+
+        return call
 
     return register
 
 
-def kernels_apply(scores: Scores, via_cpu: bool) -> bool:
-    """Return whether the compiled loops can be used for these scores.
+def list_shapes(scores: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    """Return empty tensors for the value of each list and its gradient."""
+    return scores.new_empty(scores.shape[0]), scores.new_empty(scores.shape)
 
-    They can if the scores are on the CPU or may be copied there (``via_cpu``), nothing is traced by
-    torch.compile, by torch.func or in forward mode, and Numba works.
+
+def item_shapes(values: Tensor, *_: Any) -> Tensor:
+    """Return an empty tensor for one value per item."""
+    return values.new_empty(values.shape)
+
+
+def on_cpu(scores: Tensor) -> bool:
+    """Return whether the scores are on the CPU and compiled loops work."""
+    return scores.device.type == "cpu" and numba_works()
+
+
+def on_cpu_or_copied(scores: Tensor) -> bool:
+    """Return whether compiled loops work; the scores of a GPU are copied to the CPU.
+
+    Under torch.compile they are not, because that would break CUDA graphs.
     """
-    is_reachable = scores.device.type == "cpu" or via_cpu
-    if not is_reachable or torch.compiler.is_compiling() or plain_path(scores):
+    if scores.device.type != "cpu" and torch.compiler.is_compiling():
         return False
     return numba_works()
 
 
-@functools.cache
+def accelerated(
+    kernel: ListKernel[P], *, applies: Callable[[Tensor], bool] = on_cpu
+) -> Callable[[Formula[P]], Formula[P]]:
+    """Compute the decorated formula of list values by ``kernel`` where ``applies(scores)``.
+
+    Both take the same arguments after ``scores``. Second derivatives, and all derivatives in
+    torch.func and in forward mode, are those of the formula.
+    """
+
+    def make_path(*args: P.args, **kwargs: P.kwargs) -> FastPath:
+        def forward(scores: Tensor, need_grad: bool) -> tuple[Tensor, Tensor]:
+            return kernel(scores, need_grad, *args, **kwargs)
+
+        return forward, scale_gradients
+
+    return lambda formula: _choose_path(formula, applies, make_path)
+
+
+def scale_gradients(upstream: PerList, grad: Scores) -> Scores:
+    """Return the gradient of the sum of upstream times values, where ``grad`` is of the values."""
+    return upstream.unsqueeze(-1) * grad
+
+
+def accelerated_by_item(
+    kernel: ItemKernel[P], *, applies: Callable[[Tensor], bool] = on_cpu
+) -> Callable[[Formula[P]], Formula[P]]:
+    """Do the same as ``accelerated`` for a formula and a kernel with one value per item."""
+
+    def make_path(*args: P.args, **kwargs: P.kwargs) -> FastPath:
+        def forward(scores: Tensor, _: bool) -> tuple[Tensor, Tensor]:
+            return kernel(scores, None, *args, **kwargs), scores
+
+        def backward(upstream: Tensor, scores: Tensor) -> Tensor:
+            return kernel(scores, upstream, *args, **kwargs)
+
+        return forward, backward
+
+    return lambda formula: _choose_path(formula, applies, make_path)
+
+
+def _choose_path(
+    formula: Formula[P], applies: Callable[[Tensor], bool], make_path: Callable[P, FastPath]
+) -> Formula[P]:
+    """Return a function that takes the fast path where it applies, and else the formula."""
+
+    @functools.wraps(formula)
+    def choose(scores: Tensor, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        numbers: Any = tuple(map(python_number, args))  # Numba would compile again for NumPy's
+        if plain_path(scores) or not applies(scores):
+            return formula(scores, *numbers, **kwargs)
+        forward, backward = make_path(*numbers, **kwargs)
+        return fast_path(
+            scores, forward, backward, lambda scores: formula(scores, *numbers, **kwargs)
+        )
+
+    return choose
+
+
 def numba_works() -> bool:
     """Return whether Numba can compile a function; warn if not."""
+    return _numba_works()
+
+
+# As torch.compiler.assume_constant_result does, without importing the whole compiler.
+numba_works._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@functools.cache
+def _numba_works() -> bool:
     try:
         from ltr.kernels.compile import exp  # takes half a second
 
@@ -95,44 +186,21 @@ def numba_works() -> bool:
     return True
 
 
-@functools.cache
-def _kernel(name: str) -> Callable[..., None]:
-    return resolve_name(f"ltr.kernels.{name}")
-
-
-def path_of_list_values(kernel: str, *args: Any) -> FastPath:
-    """Return a fast path with the values of a kernel, and its gradient.
-
-    ``args`` are the arguments of ``value_and_grad`` after ``scores``, without ``need_grad``.
-    """
-    return path_with_grad(
-        lambda scores, need: value_and_grad(kernel, scores, *args, need_grad=need)
-    )
-
-
-def path_with_grad(run: Callable[[Scores, bool], tuple[PerList, Scores]]) -> FastPath:
-    """Return a fast path with the values of ``run``, and the gradient of ``run``.
-
-    ``run(scores, need_grad)`` returns both; ``need_grad`` says whether the gradient is needed.
-    """
-    return run, lambda upstream, grad: upstream.unsqueeze(-1) * grad
-
-
 def value_and_grad(
-    kernel: str,
+    loop: Callable[..., None],
     scores: Scores,
     arrays: Sequence[Tensor],
     knobs: Sequence[Any],
     costs: Ints,
     *,
-    need_grad: bool = True,
+    need_grad: bool,
 ) -> tuple[PerList, Scores]:
-    """Run ``kernel(lists, scores, *arrays, *knobs, need_grad, value, grad)``.
+    """Run ``loop(lists, scores, *arrays, *knobs, need_grad, value, grad)``.
 
     Args:
-        kernel: ``"module:function"`` of this package.
-        scores, arrays: tensors, which the kernel gets as NumPy arrays.
-        knobs: further arguments of the kernel.
+        loop: a compiled loop of this package.
+        scores, arrays: tensors, which the loop gets as NumPy arrays.
+        knobs: further arguments of the loop.
         costs: the cost of each list, see ``over_lists``.
         need_grad: whether the gradient is needed.
 
@@ -142,38 +210,40 @@ def value_and_grad(
     value = np.zeros(len(scores))
     grad = np.zeros(scores.shape)
     args = [*map(as_array, (scores, *arrays)), *knobs, need_grad, value, grad]
-    run = _kernel(kernel)
-    over_lists(lambda lists: run(lists, *args), costs)
+    over_lists(lambda lists: loop(lists, *args), costs)
     return as_tensor(value, scores), as_tensor(grad, scores)
 
 
-def path_of_item_values(
-    kernel: str, mask: Mask, knobs: Sequence[Any], *, costs: Any, fill: float = 0
-) -> FastPath:
-    """Return a fast path for a kernel that computes one value per item instead of one per list.
+def item_values(
+    loop: Callable[..., None],
+    scores: Scores,
+    weights: Scores | None,
+    mask: Mask,
+    knobs: Sequence[Any],
+    costs: Ints,
+    *,
+    fill: float = 0,
+) -> Scores:
+    """Run ``loop(lists, scores, mask, *knobs, weights, backward, output)``.
 
-    The kernel is called as ``kernel(lists, scores, mask, *knobs, weights, backward, output)``. It
-    writes to ``output`` the value of each item or, if ``backward``, the gradient of the sum of
-    weights times values with respect to the scores. On padding the values are ``fill``. ``costs``
-    are those of ``over_lists``.
+    Args:
+        loop: a compiled loop. It writes to ``output`` the value of each item or, if ``backward``,
+            the gradient of the sum of weights times values with respect to the scores.
+        scores, mask: ``[batch, list]``.
+        weights: ``[batch, list]``, or None if the values are wanted.
+        knobs: further arguments of the loop.
+        costs: the cost of each list, see ``over_lists``.
+        fill: the values on padding.
+
+    Returns:
+        The values or the gradient, ``[batch, list]``.
     """
-    run = _kernel(kernel)
-
-    def call(scores: Tensor, weights: Tensor | None) -> Tensor:
-        backward = weights is not None
-        output = np.full(scores.shape, 0.0 if backward else fill, np.float64)
-        weight_array = output if weights is None else as_array(weights)  # unused if not backward
-        args = [as_array(scores), as_array(mask), *knobs, weight_array, backward, output]
-        over_lists(lambda lists: run(lists, *args), costs)
-        return as_tensor(output, scores)
-
-    def forward(scores: Tensor, _: bool) -> tuple[Tensor, Tensor]:
-        return call(scores, None), scores
-
-    def backward(upstream: Tensor, scores: Tensor) -> Tensor:
-        return call(scores, upstream)
-
-    return forward, backward
+    backward = weights is not None
+    output = np.full(scores.shape, 0.0 if backward else fill, np.float64)
+    weight_array = output if weights is None else as_array(weights)  # unused if not backward
+    args = [as_array(scores), as_array(mask), *knobs, weight_array, backward, output]
+    over_lists(lambda lists: loop(lists, *args), costs)
+    return as_tensor(output, scores)
 
 
 def over_lists(kernel: Callable[[Ints], None], costs: Ints) -> None:
