@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
 
 ltr table table=letor4_mq2008 seeds=3 "$@"
-# with the settings of its searches; budget=20 in place of found=... searches them again
-ltr table table=letor4_mq2008 seeds=5 found=results/searches/letor4_mq2008_budget.yaml "$@"
+# with the settings of its searches; budget=20 in place of found_settings=... searches them again
+ltr table table=letor4_mq2008 seeds=5 found_settings=results/searches/letor4_mq2008_budget.yaml "$@"
 ltr table table=letor4_baselines "$@"
 ltr table table=ranknet_report dataset=mq2008 "$@"

@@ -138,8 +138,8 @@ def test_make_table_trains_the_found_settings_and_searches_once(
 
     monkeypatch.setattr("ltr.lab.tables.budget.search_job", searched)
     without_budget = [argument for argument in arguments if argument != "budget=2"]
-    assert f"found={path.absolute()}" in output
-    assert make_table(table_of([*without_budget, f"found={path}"]))
+    assert f"found_settings={path.absolute()}" in output
+    assert make_table(table_of([*without_budget, f"found_settings={path}"]))
     again = capsys.readouterr()
     assert "2 runs, 0 to do" in again.err  # of the same settings
     assert re.search(rf"^RankSVM .* {mean:.4f} ± ", again.out, re.MULTILINE)
@@ -160,14 +160,18 @@ def test_make_table_trains_the_found_settings_and_searches_once(
 
 def test_make_table_refuses_a_file_without_its_settings(arguments: list[str]) -> None:
     without_budget = [argument for argument in arguments if argument != "budget=2"]
-    message = refused(lambda: make_table(table_of([*without_budget, "found=no.yaml"])), ConfigError)
-    assert message.startswith("found=no.yaml: expected a file of found settings, got none")
+    message = refused(
+        lambda: make_table(table_of([*without_budget, "found_settings=no.yaml"])), ConfigError
+    )
+    assert message.startswith("found_settings=no.yaml: expected a file of found settings, got none")
     Path("other.yaml").write_text(yaml.safe_dump({"other row": {1: GOOD}}))
-    arguments_of_other = [*without_budget, "found=other.yaml"]
+    arguments_of_other = [*without_budget, "found_settings=other.yaml"]
     message = refused(lambda: make_table(table_of(arguments_of_other)), ConfigError)
-    assert message.startswith("found=other.yaml: expected settings of untrained, RankSVM, wide")
-    message = refused(lambda: table_of([*arguments, "found=other.yaml"]), ConfigError)
-    assert message.startswith("budget=2 found=other.yaml: expected one of them, got both")
+    assert message.startswith(
+        "found_settings=other.yaml: expected settings of untrained, RankSVM, wide"
+    )
+    message = refused(lambda: table_of([*arguments, "found_settings=other.yaml"]), ConfigError)
+    assert message.startswith("budget=2 found_settings=other.yaml: expected one of them, got both")
 
 
 def test_load_found_leaves_out_what_the_user_sets(tmp_path: Path) -> None:

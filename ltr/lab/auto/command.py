@@ -69,7 +69,7 @@ class AutoOptions:
             baseline=None,
             margin=own_keys("table")["margin"],
             budget=None,
-            found=None,
+            found_settings=None,
             seeds=self.seeds,
             workers=self.workers,
             launcher=self.launcher,

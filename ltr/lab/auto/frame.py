@@ -101,10 +101,10 @@ def auto(
         "dataset.categories": [*dict.fromkeys([*categorical, *categories])],
         "dataset.fractions": [1 - vali_fraction, vali_fraction],
     }
-    words = _as_words({**options, **settings, **flat(config)})
+    arguments = _as_arguments({**options, **settings, **flat(config)})
     with _global_state_kept():
         try:
-            choice = find_ranker(parse_options(AutoOptions, typed("auto", words)))
+            choice = find_ranker(parse_options(AutoOptions, typed("auto", arguments)))
         except Interrupted as stop:
             raise KeyboardInterrupt from stop
         ranker = Ranker.load(choice.folder)
@@ -112,7 +112,7 @@ def auto(
     return AutoResult(ranker, row, choice.row_means(), choice.folder)
 
 
-def _as_words(values: Mapping[str, Any]) -> list[str]:
+def _as_arguments(values: Mapping[str, Any]) -> list[str]:
     """Return ``values`` as a user types them on the command line."""
     # keys of options belong to a tree library, and the config does not list them: "++" adds them
     return [f"{'++' * ('.options.' in key)}{key}={as_text(value)}" for key, value in values.items()]

@@ -17,7 +17,7 @@ from ltr.experiment.sweep import offer_gpus
 from ltr.lab.tables.spec import key_of, split_space
 from ltr.training.device import pick_device
 
-_SEARCHED = ("budget", "found")  # the keys that bring settings of a search
+_SEARCHED = ("budget", "found_settings")  # the keys that bring settings of a search
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class TableOptions:
     baseline: str | None
     margin: float
     budget: int | None = at_least(1)
-    found: str | None = None  # a file of settings, in place of a budget
+    found_settings: str | None = None  # a file of settings, in place of a budget
     seeds: int = at_least(1)
     workers: int | None = at_least(1)
     launcher: tuple[str, ...]
@@ -57,10 +57,10 @@ class TableOptions:
             raise ConfigError(
                 f"{self.space[0]}: only a budget is searched; give budget=N, such as 20"
             )
-        if self.budget is not None and self.found is not None:
+        if self.budget is not None and self.found_settings is not None:
             raise ConfigError(
-                f"budget={self.budget} found={self.found}: expected one of them, got both; "
-                "found= takes settings without a search"
+                f"budget={self.budget} found_settings={self.found_settings}: expected one of them, "
+                "got both; a file of settings needs no budget"
             )
         if self.launcher and self.workers is not None:
             raise ConfigError(

@@ -19,7 +19,7 @@ _HEAD = """\
 # {command}
 # The settings that the search of each row found, in each fold on its train and vali alone. The same
 # command takes them from here and searches only where the row, its space or the data have changed;
-# found=THIS_FILE in place of budget=N takes them without a search.
+# found_settings=THIS_FILE in place of budget=N takes them without a search.
 # value: of the best trial; best_epoch: its best epoch on vali, which is too high; own: the value of
 # the row as the table has it.
 """
@@ -48,6 +48,10 @@ class FoundSettings:
         )
         return [("budget", budget), ("found settings", "/".join(self.path.parts[-3:]))]
 
+    def describe_use(self) -> str:
+        """Return where the settings are, and how to use them again."""
+        return f"settings found: {self.path}; to train with them again: found_settings={self.path}"
+
     def frame(self) -> pd.DataFrame:
         """Return a frame with one line for each row and fold of the table."""
         lines = [
@@ -65,7 +69,9 @@ def load_found(path: Path, table: Table, overrides: Sequence[str]) -> FoundSetti
         ConfigError: there is no such file, it is malformed, or it has none of the rows.
     """
     if not path.is_file():
-        raise ConfigError(f"found={path}: expected a file of found settings, got none; see --help")
+        raise ConfigError(
+            f"found_settings={path}: expected a file of found settings, got none; see --help"
+        )
     typed_keys = {key_of(override) for override in overrides}
     results = {}
     for cell, result in read_settings(path).items():
@@ -74,8 +80,8 @@ def load_found(path: Path, table: Table, overrides: Sequence[str]) -> FoundSetti
             results[cell] = {**result, "settings": settings}
     if not results:
         raise ConfigError(
-            f"found={path}: expected settings of {', '.join(table.rows)}, got none of them; give "
-            "the file of this table"
+            f"found_settings={path}: expected settings of {', '.join(table.rows)}, got none of "
+            "them; give the file of this table"
         )
     return FoundSettings(path, results)
 

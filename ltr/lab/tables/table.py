@@ -49,16 +49,8 @@ def make_table(options: TableOptions) -> bool:
     """
     table = _select_rows(read_table(options.table), options)
     output_dir = options.absolute_output_dir
-    found = _find_settings(table, options, output_dir)
-    plan_runs = partial(
-        plan,
-        table,
-        options.overrides,
-        range(1, options.seeds + 1),
-        output_dir,
-        absent_ok=options.dry_run,
-        settings=None if found is None else found.settings,
-    )
+    found_settings = _find_settings(table, options, output_dir)
+    plan_runs = _planner(table, options, found_settings)
     runs = plan_runs()
     config = runs[0].config
     workers = options.choose_workers(config.device, config.threads)
@@ -81,12 +73,12 @@ def make_table(options: TableOptions) -> bool:
         report, frames = build_fold_report(table, runs, folder.name, command, left_out)
     else:
         results = collect_results(table, runs, failures, options.margin, left_out)
-        report, frames = build_report(results, options, folder.name, command, found)
+        report, frames = build_report(results, options, folder.name, command, found_settings)
     files = report.write(folder, "table", frames)
     print(terminal(report))
     print(f"kept in {folder} ({', '.join(files)})")
-    if options.budget is not None and found is not None:
-        print(f"settings found: {found.path}; to train with them again: found={found.path}")
+    if options.budget is not None and found_settings is not None:
+        print(found_settings.describe_use())
     return not failures
 
 
@@ -97,7 +89,7 @@ def _select_rows(table: Table, options: TableOptions) -> Table:
         ConfigError: there is no such row, or an option that the table does not allow is given.
     """
     changed = [
-        *options.non_defaults("baseline", "margin", "budget", "found"),
+        *options.non_defaults("baseline", "margin", "budget", "found_settings"),
         *options.result_overrides,
     ]
     if table.by_fold and changed:
@@ -120,11 +112,11 @@ def _select_rows(table: Table, options: TableOptions) -> Table:
 
 
 def _find_settings(table: Table, options: TableOptions, output_dir: Path) -> FoundSettings | None:
-    """Return the settings of the file ``found``, or those that ``budget`` trials find for the rows;
-    None without both.
+    """Return the settings of the file ``found_settings``, or those that ``budget`` trials find for
+    the rows; None without both.
     """
-    if options.found is not None:
-        return load_found(Path(options.found), table, options.overrides)
+    if options.found_settings is not None:
+        return load_found(Path(options.found_settings), table, options.overrides)
     if options.budget is None:
         return None
     from ltr.lab.tables.budget import spend_budget  # which needs optuna
@@ -132,6 +124,21 @@ def _find_settings(table: Table, options: TableOptions, output_dir: Path) -> Fou
     # before hours of search: whether all folds have a test split, or none
     split_of_runs(plan(table, options.overrides, [1], output_dir, absent_ok=options.dry_run))
     return spend_budget(table, options, output_dir)
+
+
+def _planner(
+    table: Table, options: TableOptions, found_settings: FoundSettings | None
+) -> Callable[[], list[Run]]:
+    """Return the function that plans the runs of ``table``."""
+    return partial(
+        plan,
+        table,
+        options.overrides,
+        range(1, options.seeds + 1),
+        options.absolute_output_dir,
+        absent_ok=options.dry_run,
+        settings=None if found_settings is None else found_settings.settings,
+    )
 
 
 def _say_counts(
@@ -213,7 +220,7 @@ def build_report(
     options: TableOptions,
     name: str,
     command: str,
-    found: FoundSettings | None = None,
+    found_settings: FoundSettings | None = None,
 ) -> tuple[ResultsPage, dict[str, pd.DataFrame]]:
     """Return the report of a table, and the frames of its CSV files.
 
@@ -222,13 +229,13 @@ def build_report(
         options: of the command.
         name: the name of the report's folder.
         command: the command that makes the table.
-        found: the results of the table's searches, if there are any.
+        found_settings: the results of the table's searches, if there are any.
     """
     facts = build_facts(results)
     details = [("Every row", _commands_frame(results.table, options))]
-    if found is not None:
-        facts += found.facts()
-        details.append(("Found settings, over those of the row", found.frame()))
+    if found_settings is not None:
+        facts += found_settings.facts()
+        details.append(("Found settings, over those of the row", found_settings.frame()))
     report = ResultsPage(
         name,
         title=results.table.title,
