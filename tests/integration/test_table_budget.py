@@ -143,7 +143,7 @@ def test_make_table_trains_the_found_settings_and_searches_once(
     again = capsys.readouterr()
     assert "2 runs, 0 to do" in again.err  # of the same settings
     assert re.search(rf"^RankSVM .* {mean:.4f} ± ", again.out, re.MULTILINE)
-    assert f"found settings: {path}" in " ".join(again.out.split())
+    assert f"found settings {path}" in " ".join(again.out.split())
     table = read_table("two").select_rows(["RankSVM"])
     options = table_of(arguments)
     path.unlink()  # killed before it was written: what the searches left is taken
@@ -168,7 +168,7 @@ def test_make_table_refuses_a_file_without_its_settings(arguments: list[str]) ->
     arguments_of_other = [*without_budget, "found_settings=other.yaml"]
     message = refused(lambda: make_table(table_of(arguments_of_other)), ConfigError)
     assert message.startswith(
-        "found_settings=other.yaml: expected settings of untrained, RankSVM, wide"
+        "found_settings=other.yaml: expected settings of RankSVM, untrained, wide"
     )
     message = refused(lambda: table_of([*arguments, "found_settings=other.yaml"]), ConfigError)
     assert message.startswith("budget=2 found_settings=other.yaml: expected one of them, got both")
