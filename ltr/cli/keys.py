@@ -57,14 +57,14 @@ class Holds(Enum):
 
 _HOLDS: dict[Holds, tuple[str, ...]] = {
     Holds.TEXT: (
-        "archive", "baseline", "cache_dir", "checkpoint", "data", "data_dir", "folder", "init_from",
-        "input", "label", "metric", "name", "output", "output_dir", "qid", "qrels", "query",
-        "resume", "run", "scores", "select_on", "storage", "sweep", "table", "teacher", "to",
-        "write", "dataset.cache_dir", "dataset.data_dir", "dataset.folder", "dataset.label",
-        "dataset.name", "dataset.path", "dataset.query", "dataset.split.test",
-        "dataset.split.train", "dataset.split.vali", "dataset.weight", "hydra.job.name",
-        "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "tracking.experiment",
-        "tracking.project",
+        "archive", "baseline", "cache_dir", "checkpoint", "data", "data_dir", "folder",
+        "found_settings", "init_from", "input", "label", "metric", "name", "output",
+        "output_dir", "qid", "qrels", "query", "resume", "run", "scores", "select_on",
+        "storage", "sweep", "table", "teacher", "to", "write", "dataset.cache_dir",
+        "dataset.data_dir", "dataset.folder", "dataset.label", "dataset.name", "dataset.path",
+        "dataset.query", "dataset.split.test", "dataset.split.train", "dataset.split.vali",
+        "dataset.weight", "hydra.job.name", "hydra.run.dir", "hydra.sweep.dir",
+        "hydra.sweep.subdir", "tracking.experiment", "tracking.project",
     ),
     Holds.TEXTS: (
         "features", "id", "items", "metrics", "monitor", "rows", "runs", "space", "trust",

@@ -226,7 +226,7 @@ def test_read_table_reads_files_anywhere(user_configs: Path, tmp_path: Path) -> 
 def test_config_dir_names_the_folder_of_user_configs(user_configs: Path, tmp_path: Path) -> None:
     (tmp_path / "my_losses.py").write_text("def squared(scores, labels, mask, *, power): ...\n")
     user_configs.rename(tmp_path / "mine")
-    command = ("scripts/list_losses.py", "squared")
+    command = (processes.LTR, "list_losses", "squared")
     process = processes.run(*command, "--config-dir", "mine", cwd=tmp_path)
     assert "power: 2.0  # of the error" in process.stdout, process.stderr
     process = processes.run(*command, cwd=tmp_path)

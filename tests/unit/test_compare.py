@@ -1,4 +1,4 @@
-"""``scripts/compare.py``: runs become systems, and every mistake has its line."""
+"""``ltr compare``: runs become systems, and every mistake has its line."""
 
 import subprocess
 import sys
