@@ -9,6 +9,7 @@ from conftest import compose
 from omegaconf import OmegaConf
 from test_table import SYNTHETIC
 
+from ltr.cli.compose import with_choices
 from ltr.cli.configs import CONFIGS
 from ltr.cli.keys import Kind, Resumed, keys, resolved
 from ltr.experiment import identity as identities
@@ -34,7 +35,8 @@ def user_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def identify(*overrides: str) -> str:
-    return identity_without_data(resolved(compose(*overrides)))
+    config, choices = with_choices("train", overrides)
+    return identity_without_data(resolved(config), choices)
 
 
 @pytest.mark.slow

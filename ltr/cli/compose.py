@@ -35,7 +35,7 @@ from ltr.cli.configs import (
 from ltr.cli.folders import register_resolvers
 from ltr.cli.keys import FORMER_CONVENTION, Kind, flat, keys
 from ltr.cli.process import one_line
-from ltr.errors import ConfigError, LTRError, need
+from ltr.errors import ConfigError, LTRError, as_started, need
 
 _KEY = re.compile(r"(?!hydra\b)[A-Za-z_][\w.]*=", re.ASCII)  # not +KEY, ~KEY or KEY@PACKAGE
 _LAUNCHER = re.compile(r"Could not find 'hydra/launcher/(joblib|submitit)")
@@ -99,7 +99,17 @@ def compose_by_hydra(
 
 
 def choices_of(hydra_config: DictConfig | HydraConf) -> dict[str, str]:
-    """Read the choice of each group from a ``hydra`` node, such as ``{"loss": "listnet", ...}``."""
+    """Read the choice of each group from a ``hydra`` node, such as ``{"loss": "listnet", ...}``.
+
+    Raises:
+        ConfigError: several conventions are chosen.
+    """
+    for override in hydra_config.overrides.task:
+        if override.startswith("convention=["):  # Hydra would merge them
+            evaluate = as_started("evaluate")
+            raise ConfigError(
+                f"{override}: training takes one convention; {evaluate} compares several"
+            )
     choices = {
         str(group): str(choice)
         for group, choice in hydra_config.runtime.choices.items()
