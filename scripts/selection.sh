@@ -7,7 +7,7 @@ export PATH="$PWD/.venv/bin:$PATH"
 
 python examples/paper_figures/selection.py
 
-ltr train -m dataset=mq2008 dataset.fold=1,2,3,4,5 seed=1,2 metrics_as=letor4 'metrics=[mean_ndcg,map]' \
+ltr train -m dataset=mq2008 dataset.fold=1,2,3,4,5 seed=1,2 convention=letor4 'metrics=[mean_ndcg,map]' \
   select_on=mean_ndcg model=mlp loss=neuralndcg transform=none,standardise model.output_activation=null,tanh \
   optimizer=adamw optimizer.lr=0.002 optimizer.weight_decay=0,1,5 epochs=15,60 threads=1 sweep=selection "$@"
 python - <<'PYTHON'

@@ -256,9 +256,8 @@ def warm() -> None:
         context.refresh()  # half a second, for the first kernel of every child
     torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])  # imports a second's worth
     for model in ("mlp", "adarank"):
-        identity_without_data(
-            resolved(composed("train", f"model={model}"))
-        )  # a second, for every run
+        config = resolved(composed("train", f"model={model}"))
+        identity_without_data(config, {})  # a second, for every run
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page
 

@@ -104,7 +104,7 @@ def test_auto_writes_a_run_folder_and_leaves_out_a_row_that_fails(command, tmp_p
     )
     assert f"{best.results['test']['ndcg@5']:.4f}" in table
     changes = [
-        f"output={tmp_path}/other", "select_on=map", "metrics_as=letor4", "rows=linear,adarank",
+        f"output={tmp_path}/other", "select_on=map", "convention=letor4", "rows=linear,adarank",
     ]  # fmt: skip
     arguments = [argument for argument in command if not argument.startswith("output=")]
     output = run_auto(auto_options([*arguments, *changes]))

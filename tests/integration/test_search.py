@@ -95,7 +95,7 @@ def trial_of(search: Search, **params: Any) -> FrozenTrial:
     ("arguments", "values"),
     [
         (
-            ["transform=none", "metrics_as=letor4", "+optimizer.amsgrad=true", "clip=1", "seed=3",
+            ["transform=none", "convention=letor4", "+optimizer.amsgrad=true", "clip=1", "seed=3",
              "space.model.fc_sizes=[choice,[64],[32]]"],
             {"optimizer.lr": 0.01, "model.fc_sizes": "[64]"},
         ),

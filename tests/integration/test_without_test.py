@@ -177,7 +177,7 @@ def test_table_and_auto_work_on_vali(shop_lists, table_arguments, tmp_path, caps
     output = capsys.readouterr()
     assert "the published numbers are left out: they are of test, these values" in output.err
     assert "letor, vali" in output.out
-    assert "Vali metrics, metrics_as=paper" in output.out
+    assert "Vali metrics, convention=paper" in output.out
     assert "no test split: these values are of vali" in output.out
     assert "Test metrics" not in output.out
     (page,) = (tmp_path / "out" / "tables").glob("*/table.csv")

@@ -78,7 +78,7 @@ def test_why_left_out_is_none_for_the_published_data_and_settings(web30k, tmp_pa
         (["metrics=[map]", "model.blocks=1"], "model.blocks=1 is not of their settings"),
         (["model=mlp"], "model=mlp is not"),
         (["select=best"], "select=best is not"),
-        (["metrics_as=letor4"], "metrics_as=letor4 is not"),
+        (["convention=letor4"], "convention=letor4 is not"),
         (["transform=none"], "transform=none is not"),
         (["experiment=recommended"], "experiment=recommended is not"),
         (["dataset.width=140"], "dataset.width=140 is not"),
