@@ -1,23 +1,23 @@
 """Choose between a plain PyTorch formula and its compiled loop, and connect it to autograd.
 
 A compiled loop of this package writes the value of each list and its gradient with respect to the
-scores in float64, to NumPy arrays. A function of tensors calls it, here called a kernel. It is also
-an operator of ``torch.library`` (``as_operator``), which torch.compile keeps in its graph.
-``accelerated`` connects it to the formula that it replaces: autograd treats the gradient of the
-kernel as a constant, and second derivatives are those of the formula.
+scores in float64, to NumPy arrays. A function of tensors calls it, here called a kernel.
+``accelerated`` connects the kernel to the formula that it replaces: autograd treats the gradient of
+the kernel as a constant, and second derivatives are those of the formula.
 """
 
 import functools
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ltr.arrays import Ints
+from ltr.kernels.operators import ItemKernel, ListKernel, scale_gradients
 from ltr.knobs import python_number
 from ltr.relaxations.second_derivatives import fast_path, plain_path
 from ltr.typing import Mask, PerList, Scores
@@ -25,71 +25,15 @@ from ltr.typing import Mask, PerList, Scores
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
-R = TypeVar("R", Tensor, tuple[Tensor, Tensor])
 
 # Minimum pairs per thread: starting a thread costs as much as some thousand pairs.
 PAIRS_PER_THREAD = 1 << 16
 
 Formula = Callable[Concatenate[Tensor, P], Tensor]
-Operator = Callable[Concatenate[Tensor, P], R]
-# ``(scores, need_grad, ...)`` to the value of each list and its gradient, ``[batch, list]``.
-ListKernel = Callable[Concatenate[Tensor, bool, P], tuple[Tensor, Tensor]]
-# ``(scores, weights, ...)`` to the value of each item, ``[batch, list]``; with ``weights`` to the
-# gradient of the sum of weights times values.
-ItemKernel = Callable[Concatenate[Tensor, Tensor | None, P], Tensor]
 # The forward pass of a kernel, and its vector-Jacobian product: two arguments of ``fast_path``.
 FastPath = tuple[
     Callable[[Tensor, bool], tuple[Tensor, Tensor]], Callable[[Tensor, Tensor], Tensor]
 ]
-
-
-def as_operator(
-    name: str, fake: Callable[..., R], *, on_gpu: Operator[P, R] | None = None
-) -> Callable[[Operator[P, R]], Operator[P, R]]:
-    """Register the decorated function as the operator ``ltr::name``, for torch.compile.
-
-    Without torch.compile the function itself is called: an operator takes 40 us longer. The
-    function may leave PyTorch, has no derivative, and returns tensors of its own. Its annotations
-    are the operator's schema: ``Tensor``, ``int``, ``float``, ``bool``, ``str``, ``list[float]``,
-    or one of these or None.
-
-    Args:
-        name: the name of the operator.
-        fake: takes the same arguments, and returns tensors of the same shapes and dtypes, with any
-            numbers.
-        on_gpu: computes the same on a GPU. None: torch.compile breaks its graph at a GPU's tensors,
-            because an operator that copies them would break CUDA graphs.
-    """
-
-    def register(function: Operator[P, R]) -> Operator[P, R]:
-        operator = torch.library.custom_op(
-            f"ltr::{name}", function, mutates_args=(), device_types="cpu"
-        )
-        operator.register_fake(fake)
-        if on_gpu is not None:
-            operator.register_kernel("cuda")(on_gpu)
-
-        @functools.wraps(function)
-        def call(scores: Tensor, *args: P.args, **kwargs: P.kwargs) -> R:
-            if torch.compiler.is_compiling() and (scores.device.type == "cpu" or on_gpu):
-                return cast(R, operator(scores, *args, **kwargs))
-            if on_gpu and scores.is_cuda:
-                return on_gpu(scores, *args, **kwargs)
-            return function(scores, *args, **kwargs)
-
-        return call
-
-    return register
-
-
-def list_shapes(scores: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    """Return empty tensors for the value of each list and its gradient."""
-    return scores.new_empty(scores.shape[0]), scores.new_empty(scores.shape)
-
-
-def item_shapes(values: Tensor, *_: Any) -> Tensor:
-    """Return an empty tensor for one value per item."""
-    return values.new_empty(values.shape)
 
 
 def on_cpu(scores: Tensor) -> bool:
@@ -113,7 +57,8 @@ def accelerated(
     """Compute the decorated formula of list values by ``kernel`` where ``applies(scores)``.
 
     Both take the same arguments after ``scores``. Second derivatives, and all derivatives in
-    torch.func and in forward mode, are those of the formula.
+    torch.func and in forward mode, are those of the formula; under torch.compile there are only
+    first derivatives.
     """
 
     def make_path(*args: P.args, **kwargs: P.kwargs) -> FastPath:
@@ -123,11 +68,6 @@ def accelerated(
         return forward, scale_gradients
 
     return lambda formula: _choose_path(formula, applies, make_path)
-
-
-def scale_gradients(upstream: PerList, grad: Scores) -> Scores:
-    """Return the gradient of the sum of upstream times values, where ``grad`` is of the values."""
-    return upstream.unsqueeze(-1) * grad
 
 
 def accelerated_by_item(
@@ -158,6 +98,9 @@ def _choose_path(
         if plain_path(scores) or not applies(scores):
             return formula(scores, *numbers, **kwargs)
         forward, backward = make_path(*numbers, **kwargs)
+        if torch.compiler.is_compiling():  # the operators have their own derivatives
+            values, _ = forward(scores, scores.requires_grad and torch.is_grad_enabled())
+            return values
         return fast_path(
             scores, forward, backward, lambda scores: formula(scores, *numbers, **kwargs)
         )

@@ -18,14 +18,12 @@ from torch import Tensor
 from ltr.arrays import Ints
 from ltr.kernels.dispatch import (
     as_array,
-    as_operator,
-    item_shapes,
     item_values,
-    list_shapes,
     list_sizes,
     on_cpu,
     value_and_grad,
 )
+from ltr.kernels.operators import item_operator, list_operator
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import order_by_score
 from ltr.typing import Mask
@@ -136,7 +134,7 @@ def value_and_grad_on_gpu(
     return value, grad / temperature
 
 
-@as_operator("neural_dcg", list_shapes, on_gpu=value_and_grad_on_gpu)
+@list_operator("neural_dcg", on_gpu=value_and_grad_on_gpu)
 def neural_dcg(
     scores: Tensor,
     need_grad: bool,
@@ -160,7 +158,7 @@ def neural_dcg(
     return value_and_grad(neural_ndcg_lists, scores, arrays, knobs, costs, need_grad=need_grad)
 
 
-@as_operator("neurally_sorted", item_shapes)
+@item_operator("neurally_sorted")
 def neurally_sorted(
     scores: Tensor,
     weights: Tensor | None,

@@ -7,11 +7,10 @@ from torch import Tensor
 from ltr.kernels.dispatch import (
     accelerated,
     as_array,
-    as_operator,
-    list_shapes,
     list_sizes,
     value_and_grad,
 )
+from ltr.kernels.operators import list_operator
 from ltr.knobs import check_choice
 from ltr.losses.batch import without_padding
 from ltr.metrics.cumulative_gain import discounts
@@ -150,7 +149,7 @@ def _weighted_listmle(
     return _cost_of_order(scores, labels, mask, noise, weights)
 
 
-@as_operator("listmle", list_shapes)
+@list_operator("listmle")
 def _cost_by_loop(
     scores: Tensor, need_grad: bool, labels: Tensor, mask: Tensor, noise: Tensor, weights: Tensor
 ) -> tuple[Tensor, Tensor]:

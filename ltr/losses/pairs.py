@@ -9,12 +9,10 @@ from torch.nn.functional import logsigmoid
 
 from ltr.kernels.dispatch import (
     accelerated,
-    as_operator,
-    list_shapes,
     list_sizes,
-    scale_gradients,
     value_and_grad,
 )
+from ltr.kernels.operators import list_operator, scale_gradients
 from ltr.knobs import check_choice, check_k, check_positive
 from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations.second_derivatives import fast_path
@@ -117,7 +115,7 @@ def _ordered_pairs(labels: Labels, among: Mask) -> Tensor:
     return lower.masked_fill(~among, 0).sum(-1, keepdim=True)
 
 
-@as_operator("sum_over_pairs", list_shapes)
+@list_operator("sum_over_pairs")
 def _sum_by_loop(
     scores: Tensor,
     need_grad: bool,

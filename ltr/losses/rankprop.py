@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels.dispatch import as_operator, item_shapes
+from ltr.kernels.operators import constant_operator
 from ltr.knobs import check_choice
 from ltr.losses.batch import ideal_order, without_padding
 from ltr.metrics.ordering import at_items, real_ranks
@@ -59,7 +59,7 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
     return forbid_second_derivative(value, "rankprop with isotonic targets")
 
 
-@as_operator("closest_decreasing", item_shapes)
+@constant_operator("closest_decreasing", lambda values, real: torch.empty_like(values))
 def _closest_decreasing(values: Tensor, real: Tensor) -> Tensor:
     """Return the t closest to ``values`` with t_1 >= t_2 >= ..., ``[batch, rank]``.
 

@@ -11,13 +11,12 @@ from torch import Tensor
 
 from ltr.kernels.dispatch import (
     accelerated,
-    as_operator,
-    list_shapes,
     list_sizes,
     on_cpu_or_copied,
     value_and_grad,
 )
 from ltr.kernels.neural_dcg import kernel_is_faster, neural_dcg
+from ltr.kernels.operators import list_operator
 from ltr.knobs import Gain, check_positive
 from ltr.losses.batch import without_padding
 from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
@@ -206,7 +205,7 @@ def softsort_ndcg_loss(
     return negative_ndcg(dcg, item_gains, mask, k=k)
 
 
-@as_operator("soft_sort_dcg", list_shapes)
+@list_operator("soft_sort_dcg")
 def _soft_sort_dcg_by_loop(
     scores: Tensor,
     need_grad: bool,

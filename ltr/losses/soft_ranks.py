@@ -17,14 +17,12 @@ from torch.nn.functional import pad
 from ltr.kernels.dispatch import (
     accelerated,
     accelerated_by_item,
-    as_operator,
-    item_shapes,
     item_values,
-    list_shapes,
     list_sizes,
     on_cpu_or_copied,
     value_and_grad,
 )
+from ltr.kernels.operators import item_operator, list_operator
 from ltr.knobs import Gain, check_choice, check_k, check_positive
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import negative_ndcg, negative_ratio
@@ -82,7 +80,7 @@ def approx_ndcg_loss(
     return _negative_ndcg_at(ranks, gains(labels, mask, gain=gain), mask, k, cut_slope)
 
 
-@as_operator("sigmoid_ranks", item_shapes)
+@item_operator("sigmoid_ranks")
 def _sigmoid_ranks_by_loop(
     scores: Tensor, weights: Tensor | None, mask: Tensor, temperature: float
 ) -> Tensor:
@@ -150,7 +148,7 @@ def lap_ndcg_loss(
     return _negative_ndcg_at(ranks, gains(labels, mask, gain=gain), mask, k, cut_slope)
 
 
-@as_operator("laplace_ranks", item_shapes)
+@item_operator("laplace_ranks")
 def _laplace_ranks_by_loop(
     scores: Tensor, weights: Tensor | None, mask: Tensor, temperature: float
 ) -> Tensor:
@@ -329,7 +327,7 @@ def _soft_ndcg_discounts(scores: Scores, mask: Mask, k: int | None, discount: st
     return rank_discounts
 
 
-@as_operator("expected_dcg", list_shapes)
+@list_operator("expected_dcg")
 def _expected_dcg_by_loop(
     scores: Tensor,
     need_grad: bool,

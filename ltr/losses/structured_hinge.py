@@ -14,13 +14,12 @@ from ltr.arrays import Doubles, Flags, Ints
 from ltr.kernels.dispatch import (
     accelerated,
     as_array,
-    as_operator,
-    list_shapes,
     list_sizes,
     numba_works,
     over_lists,
     value_and_grad,
 )
+from ltr.kernels.operators import constant_operator, list_operator
 from ltr.knobs import Gain, check_k
 from ltr.losses.batch import ideal_order, refuse_below_0, without_padding
 from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
@@ -75,7 +74,7 @@ def svm_map_loss(
     return refuse_below_0(_hinge(scores, hits, mask), labels)
 
 
-@as_operator("hinge_map", list_shapes)
+@list_operator("hinge_map")
 def _hinge_by_loop(
     scores: Tensor, need_grad: bool, hits: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -185,7 +184,7 @@ def _shape_of_ranks(
     return best_ranks.new_empty(best_ranks.shape)
 
 
-@as_operator("worst_ranks", _shape_of_ranks)
+@constant_operator("worst_ranks", _shape_of_ranks)
 def _worst_ranks(
     scores: Tensor,
     gain: Tensor,

@@ -25,12 +25,11 @@ from torch.autograd import forward_ad
 from ltr import losses
 from ltr.kernels.compile import cache_on_disk
 from ltr.kernels.dispatch import _numba_works
-from ltr.losses.mix import losses_by_name
 from ltr.losses.pairs import PairWeight, sum_over_pairs
 from ltr.models.layers import attend
 from ltr.relaxations import learned_sorter, rank_distribution
 from tests.helpers import processes
-from tests.helpers.loss_cases import CASES, EVERY, MIXED, bind_loss
+from tests.helpers.loss_cases import CASES, EVERY, MIXED, bind_loss, draws
 from tests.helpers.packed_lists import packed_lists
 from tests.helpers.paths import ROOT
 from tests.helpers.ragged import plain, ragged, random_lists, value_and_gradient
@@ -138,86 +137,6 @@ def test_losses_never_wait_for_a_number(name: str, knobs: dict[str, Any]) -> Non
     losses.mean_over_batch(values, labels, mask).backward()
     assert scores.grad is not None
     assert scores.grad.shape == scores.shape
-
-
-# They break the graph: sodeep reads a file, and plrank refuses a second derivative.
-SEVERAL_GRAPHS = ["plrank", "sodeep"]
-OPERATORS = {
-    "approxndcg": "sigmoid_ranks",
-    "lambdaloss": "sum_over_pairs",
-    "lambdarank": "sum_over_pairs",
-    "lapndcg": "laplace_ranks",
-    "listmle": "listmle",
-    "neuralerr": "neurally_sorted",
-    "neuralmap": "neurally_sorted",
-    "neuralmrr": "neurally_sorted",
-    "neuralndcg": "neural_dcg",
-    "neuralprecision": "neurally_sorted",
-    "otndcg": "neural_dcg",
-    "p_listmle": "listmle",
-    "rankboost": "sum_over_pairs",
-    "ranknet": "sum_over_pairs",
-    "ranksvm": "sum_over_pairs",
-    "softndcg": "expected_dcg",
-    "softsortndcg": "soft_sort_dcg",
-    "svmmap": "hinge_map",
-    "svmndcg": "worst_ranks",
-}
-COMPILED = """
-import inspect, sys, torch
-from functools import partial
-from torch.library import opcheck
-from torch.utils._python_dispatch import TorchDispatchMode
-from tests.helpers.ragged import random_lists, value_and_gradient
-from ltr.losses.mix import losses_by_name
-data = random_lists(1, torch.float64, size=12)
-calls = {}
-
-class RecordOperators(TorchDispatchMode):
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace == "ltr":
-            calls[func] = args
-        return func(*args, **(kwargs or {}))
-
-def backend(graph, _):
-    def run(*inputs):
-        with RecordOperators():
-            return graph.forward(*inputs)
-    return run
-
-for name in losses_by_name():
-    calls.clear()
-    torch._dynamo.reset()  # all losses behind one decorator share its code
-    loss = losses_by_name()[name]
-    if "max_iter" in inspect.signature(loss).parameters:
-        loss = partial(loss, max_iter=2)  # without its kernel, the steps would be unrolled
-    one_graph = name not in sys.argv[1:]
-    compiled = torch.compile(loss, backend=backend, fullgraph=one_graph)
-    actual = value_and_gradient(compiled, *data)
-    expected = value_and_gradient(loss, *data)
-    torch.testing.assert_close(actual, expected, atol=1e-11, rtol=1e-9)
-    print(name, *(operator.__name__ for operator in calls))
-    for operator, args in calls.items():
-        opcheck(operator, args, test_utils=["test_schema", "test_faketensor"])
-from tests.helpers.some_steps import graphs
-for row in graphs():
-    print(*row)
-"""
-
-
-@pytest.mark.slow
-def test_losses_compile_with_their_kernels() -> None:
-    # in a process of its own, where shapes are not checked: the checks themselves do not compile
-    paths = os.pathsep.join([str(ROOT), *sys.path])
-    done = processes.run(COMPILED, *SEVERAL_GRAPHS, env={"PYTHONPATH": paths})
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    names = list(losses_by_name())
-    assert [line.split()[0] for line in lines[: len(names)]] == names
-    for name, operator in OPERATORS.items():
-        assert f"{name} {operator}.default" in lines
-    steps = [f"{name} 1 0" for name in ("listnet_loss", "lambdarank_loss", "neural_ndcg_loss")]
-    assert lines[len(names) :] == steps
 
 
 @pytest.mark.slow
@@ -380,24 +299,12 @@ def test_losses_have_second_derivatives_on_both_paths(
 
 
 # One row for each loss and each of the ways in which it computes.
-_FUNC_ROWS: list[tuple[str, dict[str, Any]]] = [
+FUNC_CASES: list[tuple[str, dict[str, Any]]] = [
     *[(name, knobs) for name, knobs in EVERY if not {"k", "relevant", "levels"} & knobs.keys()],
     *[(name, {"k": 3}) for name in ("neuralndcg", "lambdarank", "lambdaloss ndcg1", "neuralmrr")],
     *[("distil", {"cost": cost, "alpha": 0.3}) for cost in ("listnet", "lambdarank")],
     MIXED,
 ]
-# A new loss needs no row.
-FUNC_CASES = [
-    *_FUNC_ROWS,
-    *[(name, {}) for name in losses_by_name() if name not in dict(_FUNC_ROWS)],
-]
-
-
-def _draws(name: str, knobs: dict[str, Any]) -> bool:
-    """Whether the loss draws random numbers."""
-    state = torch.get_rng_state()
-    bind_loss(name, knobs)(*ragged())
-    return not torch.equal(torch.get_rng_state(), state)
 
 
 def _total_loss(name: str, knobs: dict[str, Any], lists: tuple[Tensor, ...]) -> Any:
@@ -423,12 +330,11 @@ def test_torch_func_gives_first_derivatives_of_autograd(name: str, knobs: dict[s
     lists = ragged()
     scores = lists[0]
     total = _total_loss(name, knobs, lists)
-    random = {"randomness": "same"} if _draws(name, knobs) else {}
+    random = {"randomness": "same"} if draws(bind_loss(name, knobs)) else {}
     leaf = scores.clone().requires_grad_()
     direction = scores.sin() + 0.3
     (gradient,) = torch.autograd.grad(total(leaf), leaf)
     assert_near(torch.func.grad(total)(scores), gradient)
-    assert_near(torch.func.jacrev(total)(scores), gradient)
     assert_near(torch.func.jacfwd(total, **random)(scores), gradient)
     along = (gradient * direction).sum()
     assert_near(torch.func.jvp(total, (scores,), (direction,))[1], along)
@@ -450,7 +356,7 @@ def test_torch_func_vmap_gives_each_list_of_a_batch(name: str, knobs: dict[str, 
     def list_loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         return loss(scores.unsqueeze(0), labels.unsqueeze(0), mask.unsqueeze(0)).squeeze(0)
 
-    if _draws(name, knobs):
+    if draws(bind_loss(name, knobs)):
         with pytest.raises(NotImplementedError, match=r"^this loss draws .*randomness='same'"):
             torch.func.vmap(total)(batch)
         list_gradients = torch.func.vmap(torch.func.grad(list_loss), randomness="different")
@@ -480,7 +386,7 @@ def test_torch_func_gives_second_derivatives_of_autograd_or_refuses(
             with pytest.raises(NotImplementedError, match=r"no second derivative: take the first"):
                 outer(inner(total))(scores)
         return
-    random = {"randomness": "same"} if _draws(name, knobs) else {}
+    random = {"randomness": "same"} if draws(bind_loss(name, knobs)) else {}
     leaf = scores.clone().requires_grad_()
     direction = scores.sin() + 0.3
     (gradient,) = torch.autograd.grad(total(leaf), leaf, create_graph=True)
