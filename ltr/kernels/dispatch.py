@@ -10,26 +10,26 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, TypeVarTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ltr.arrays import Ints
-from ltr.kernels.operators import ItemKernel, ListKernel, scale_gradients
+from ltr.kernels.operators import scale_gradients
 from ltr.knobs import python_number
 from ltr.relaxations.second_derivatives import fast_path, plain_path
 from ltr.typing import Mask, PerList, Scores
 
 log = logging.getLogger(__name__)
 
-P = ParamSpec("P")
+Args = TypeVarTuple("Args")  # of a formula after its scores
 
 # Minimum pairs per thread: starting a thread costs as much as some thousand pairs.
 PAIRS_PER_THREAD = 1 << 16
 
-Formula = Callable[Concatenate[Tensor, P], Tensor]
+Formula = Callable[[Tensor, *Args], Tensor]
 # The forward pass of a kernel, and its vector-Jacobian product: two arguments of ``fast_path``.
 FastPath = tuple[
     Callable[[Tensor, bool], tuple[Tensor, Tensor]], Callable[[Tensor, Tensor], Tensor]
@@ -52,18 +52,20 @@ def on_cpu_or_copied(scores: Tensor) -> bool:
 
 
 def accelerated(
-    kernel: ListKernel[P], *, applies: Callable[[Tensor], bool] = on_cpu
-) -> Callable[[Formula[P]], Formula[P]]:
+    kernel: Callable[[Tensor, bool, *Args], tuple[Tensor, Tensor]],
+    *,
+    applies: Callable[[Tensor], bool] = on_cpu,
+) -> Callable[[Formula[*Args]], Formula[*Args]]:
     """Compute the decorated formula of list values by ``kernel`` where ``applies(scores)``.
 
-    Both take the same arguments after ``scores``. Second derivatives, and all derivatives in
-    torch.func and in forward mode, are those of the formula; under torch.compile there are only
-    first derivatives.
+    ``kernel`` is a ``list_operator`` with the arguments of the formula; all are positional. Second
+    derivatives, and all derivatives in torch.func and in forward mode, are those of the formula;
+    under torch.compile there are only first derivatives.
     """
 
-    def make_path(*args: P.args, **kwargs: P.kwargs) -> FastPath:
+    def make_path(*args: *Args) -> FastPath:
         def forward(scores: Tensor, need_grad: bool) -> tuple[Tensor, Tensor]:
-            return kernel(scores, need_grad, *args, **kwargs)
+            return kernel(scores, need_grad, *args)
 
         return forward, scale_gradients
 
@@ -71,16 +73,18 @@ def accelerated(
 
 
 def accelerated_by_item(
-    kernel: ItemKernel[P], *, applies: Callable[[Tensor], bool] = on_cpu
-) -> Callable[[Formula[P]], Formula[P]]:
-    """Do the same as ``accelerated`` for a formula and a kernel with one value per item."""
+    kernel: Callable[[Tensor, Tensor | None, *Args], Tensor],
+    *,
+    applies: Callable[[Tensor], bool] = on_cpu,
+) -> Callable[[Formula[*Args]], Formula[*Args]]:
+    """Do the same as ``accelerated`` for a formula of item values and an ``item_operator``."""
 
-    def make_path(*args: P.args, **kwargs: P.kwargs) -> FastPath:
+    def make_path(*args: *Args) -> FastPath:
         def forward(scores: Tensor, _: bool) -> tuple[Tensor, Tensor]:
-            return kernel(scores, None, *args, **kwargs), scores
+            return kernel(scores, None, *args), scores
 
         def backward(upstream: Tensor, scores: Tensor) -> Tensor:
-            return kernel(scores, upstream, *args, **kwargs)
+            return kernel(scores, upstream, *args)
 
         return forward, backward
 
@@ -88,22 +92,22 @@ def accelerated_by_item(
 
 
 def _choose_path(
-    formula: Formula[P], applies: Callable[[Tensor], bool], make_path: Callable[P, FastPath]
-) -> Formula[P]:
+    formula: Formula[*Args],
+    applies: Callable[[Tensor], bool],
+    make_path: Callable[[*Args], FastPath],
+) -> Formula[*Args]:
     """Return a function that takes the fast path where it applies, and else the formula."""
 
     @functools.wraps(formula)
-    def choose(scores: Tensor, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+    def choose(scores: Tensor, *args: *Args) -> Tensor:
         numbers: Any = tuple(map(python_number, args))  # Numba would compile again for NumPy's
         if plain_path(scores) or not applies(scores):
-            return formula(scores, *numbers, **kwargs)
-        forward, backward = make_path(*numbers, **kwargs)
+            return formula(scores, *numbers)
+        forward, backward = make_path(*numbers)
         if torch.compiler.is_compiling():  # the operators have their own derivatives
             values, _ = forward(scores, scores.requires_grad and torch.is_grad_enabled())
             return values
-        return fast_path(
-            scores, forward, backward, lambda scores: formula(scores, *numbers, **kwargs)
-        )
+        return fast_path(scores, forward, backward, lambda scores: formula(scores, *numbers))
 
     return choose
 

@@ -37,8 +37,9 @@ def kernel_is_faster(scores: Tensor) -> bool:
     """Return whether ``neural_dcg`` can be computed, and would be faster than the formula."""
     if not scores.is_cuda:
         return on_cpu(scores)
+    lists, size = scores.shape
     processors = _processors(scores.device)
-    return processors > 0 and triton_is_faster(*scores.shape, processors)
+    return processors > 0 and triton_is_faster(lists, size, processors)
 
 
 def _processors(device: torch.device) -> int:

@@ -7,61 +7,58 @@ and in forward mode neither is called, but the formula that the kernel replaces
 
 import functools
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from ltr.typing import PerList, Scores
 
-P = ParamSpec("P")
-
-# ``(scores, need_grad, ...)`` to the value of each list and its gradient, ``[batch, list]``.
-ListKernel = Callable[Concatenate[Tensor, bool, P], tuple[Tensor, Tensor]]
-# ``(scores, weights, ...)`` to the value of each item, ``[batch, list]``; with ``weights`` to the
-# gradient of the sum of weights times values.
-ItemKernel = Callable[Concatenate[Tensor, Tensor | None, P], Tensor]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def list_operator(
-    name: str, *, on_gpu: ListKernel[P] | None = None
-) -> Callable[[ListKernel[P]], ListKernel[P]]:
+    name: str, *, on_gpu: Callable[..., tuple[Tensor, Tensor]] | None = None
+) -> Callable[[F], F]:
     """Register the decorated kernel of list values as the operator ``ltr::name``.
 
-    A kernel may leave PyTorch, and returns tensors of its own. Its annotations are the schema of
-    the operator: ``Tensor``, ``int``, ``float``, ``bool``, ``str``, ``Sequence[float]``, or one of
-    these or None.
+    ``kernel(scores, need_grad, ...)`` returns the value of each list and their gradient,
+    ``[batch, list]``. It may leave PyTorch, and returns tensors of its own. Its annotations are the
+    schema of the operator: ``Tensor``, ``int``, ``float``, ``bool``, ``str``, ``Sequence[float]``,
+    or one of these or None.
 
     Args:
         name: the name of the operator.
         on_gpu: computes the same on a GPU; None: the operator is for the CPU alone.
     """
 
-    def register(kernel: ListKernel[P]) -> ListKernel[P]:
+    def register(kernel: F) -> F:
         operator = _register(name, kernel, _list_shapes)
         operator.register_autograd(_list_gradient, setup_context=_save_list_gradient)
         if on_gpu is not None:
             operator.register_kernel("cuda")(on_gpu)
 
         @functools.wraps(kernel)
-        def call(
-            scores: Tensor, need_grad: bool, *args: P.args, **kwargs: P.kwargs
-        ) -> tuple[Tensor, Tensor]:
+        def call(scores: Tensor, *args: Any) -> Any:
             if torch.compiler.is_compiling():
-                return cast(tuple[Tensor, Tensor], operator(scores, need_grad, *args, **kwargs))
+                return operator(scores, *args)
             if on_gpu is not None and scores.is_cuda:
-                return on_gpu(scores, need_grad, *args, **kwargs)
-            return kernel(scores, need_grad, *args, **kwargs)
+                return on_gpu(scores, *args)
+            return kernel(scores, *args)
 
-        return call
+        return cast(F, call)
 
     return register
 
 
-def item_operator(name: str) -> Callable[[ItemKernel[P]], ItemKernel[P]]:
-    """Do the same as ``list_operator`` for a kernel with one value per item."""
+def item_operator(name: str) -> Callable[[F], F]:
+    """Do the same as ``list_operator`` for a kernel with one value per item.
 
-    def register(kernel: ItemKernel[P]) -> ItemKernel[P]:
+    ``kernel(scores, None, ...)`` returns the values, ``[batch, list]``, and
+    ``kernel(scores, weights, ...)`` the gradient of the sum of weights times values.
+    """
+
+    def register(kernel: F) -> F:
         operator = _register(name, kernel, _item_shapes)
 
         def gradient(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
@@ -73,21 +70,15 @@ def item_operator(name: str) -> Callable[[ItemKernel[P]], ItemKernel[P]]:
         operator.register_autograd(gradient, setup_context=_save_inputs)
 
         @functools.wraps(kernel)
-        def call(
-            scores: Tensor, weights: Tensor | None, *args: P.args, **kwargs: P.kwargs
-        ) -> Tensor:
-            if torch.compiler.is_compiling():
-                return cast(Tensor, operator(scores, weights, *args, **kwargs))
-            return kernel(scores, weights, *args, **kwargs)
+        def call(*args: Any) -> Any:
+            return operator(*args) if torch.compiler.is_compiling() else kernel(*args)
 
-        return call
+        return cast(F, call)
 
     return register
 
 
-def constant_operator(
-    name: str, fake: Callable[..., Tensor]
-) -> Callable[[Callable[P, Tensor]], Callable[P, Tensor]]:
+def constant_operator(name: str, fake: Callable[..., Tensor]) -> Callable[[F], F]:
     """Register the decorated function, which has no derivative, as the operator ``ltr::name``.
 
     ``fake`` takes the same arguments; it returns a tensor of the same shape and dtype, with any
@@ -95,17 +86,16 @@ def constant_operator(
     that copies tensors to the CPU would break CUDA graphs.
     """
 
-    def register(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    def register(function: F) -> F:
         operator = _register(name, function, fake)
 
         @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-            first = cast(Tensor, args[0])
-            if torch.compiler.is_compiling() and first.device.type == "cpu":
-                return cast(Tensor, operator(*args, **kwargs))
-            return function(*args, **kwargs)
+        def call(*args: Tensor) -> Any:
+            if torch.compiler.is_compiling() and args[0].device.type == "cpu":
+                return operator(*args)
+            return function(*args)
 
-        return call
+        return cast(F, call)
 
     return register
 
