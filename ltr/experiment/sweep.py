@@ -1,4 +1,4 @@
-"""The Hydra callback of ``train.py``: give each process a GPU, and summarise a sweep at its end.
+"""A sweep of ``train.py``: its folder, a GPU for each process, and the table of its runs.
 
 The rows of the printed table are also in ``summary.csv`` in the folder of the sweep. A single run
 is refused in the folder of another run.
@@ -9,26 +9,25 @@ import re
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import current_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra.core.global_hydra import GlobalHydra
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 from tabulate import tabulate
 
 from ltr.atomic import write_csv
 from ltr.cli.arguments import quoted
-from ltr.cli.cli import Stop
+from ltr.cli.compose import explained
 from ltr.cli.folders import jobs_of, result_overrides, swept
 from ltr.cli.keys import Kind, keys
 from ltr.cli.options import parse_flag
-from ltr.cli.process import torchrun_rank
-from ltr.errors import ConfigError, DataError, OutputError
+from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RESUMED, RunFolder
 
 if TYPE_CHECKING:
@@ -57,47 +56,12 @@ def take_gpu(job: int, environ: MutableMapping[str, str] = os.environ) -> None:
     environ[_VISIBLE] = gpus[job % len(gpus)].strip()
 
 
-class SweepSummary(Callback):
-    """Hydra callback that prints the table of a sweep at its end and writes ``summary.csv``."""
+class JobCallback(Callback):
+    """Hydra callback that does for each job, in its process, what a launcher does not."""
 
-    def __init__(self, quiet: bool = False, swept: Sequence[str] = ()) -> None:
-        """With ``quiet``, print and write nothing at the end; ``swept`` is for ``job_dir``."""
-        self._quiet = quiet
-        self._sweep_process = 0
-        self._show_test = False
-        self._jobs: set[frozenset[str]] | None = None  # None: not known
-
-    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Refuse a folder that another run has, before anything is written there."""
-        if torchrun_rank() > 0:
-            return
-        HydraConfig.instance().set_config(config)  # the folder's name may refer to it
-        try:
-            folder = Path(config.hydra.run.dir)
-        except OmegaConfBaseException:
-            return  # Hydra resolves the name again, and reports the error
-        try:
-            check_folder(folder, config.resume, config.hydra.overrides.task)
-        except ConfigError as error:
-            raise Stop(error) from error
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Add the folder of the sweep, and the keys that vary, to the overrides of each job."""
+    def __init__(self, swept: Sequence[str] = ()) -> None:
+        """Note the process of the sweep; ``swept`` is for ``job_dir``."""
         self._sweep_process = os.getpid()
-        hydra = config.hydra
-        try:
-            self._show_test = parse_flag("show_test", config.show_test)
-        except ConfigError as error:
-            raise Stop(error) from error
-        # the sweep itself reports these errors
-        with suppress(OmegaConfBaseException, HydraException):
-            typed = hydra.overrides.task
-            folder = quoted(str(hydra.sweep.dir))
-            varied = ",".join(map(quoted, sorted(swept(typed))))
-            hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")
-            hydra.overrides.hydra.append(f"hydra.callbacks.summary.swept=[{varied}]")
-            if hydra.runtime.choices["hydra/sweeper"] == "basic" and not hydra.sweeper.params:
-                self._jobs = jobs_of(typed, GlobalHydra.instance().config_loader())
 
     def on_job_start(self, *args: Any, **kwargs: Any) -> None:
         """Take a GPU; remove the file ``hydra.yaml`` of the job, which names local folders."""
@@ -112,26 +76,63 @@ class SweepSummary(Callback):
         if current_process().name.startswith("Loky") and os.getppid() != self._sweep_process:
             os._exit(0)
 
-    def on_multirun_end(self, *args: Any, **kwargs: Any) -> None:
-        """Print the table and write ``summary.csv``; exit with status 1 if a run failed."""
-        folder = Path(kwargs["config"].hydra.sweep.dir)
-        rows = [] if self._quiet else read_runs(folder, self._jobs)
-        if not rows:
-            return
-        print(format_summary(rows, test=self._show_test))
-        try:
-            write_csv(folder / "summary.csv", rows)
-        except OutputError as error:
-            raise Stop(error) from error  # Hydra turns any other error into a warning
-        print(f"\nkept in {folder} (summary.csv)")
-        not_shown = len([*folder.glob(_RUNS)]) - len(rows)
-        if not_shown:
-            print(f"runs of other grids there, not shown: {not_shown}")
-        failed = [row for row in rows if row["status"] != "done"]
-        for row in failed:
-            print(f"{row['run']} failed: {row['status']}", file=sys.stderr)
-        if failed:
-            sys.exit(1)
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep of ``train`` is about."""
+
+    folder: Path
+    varied: Sequence[str]  # the keys that have several values
+    jobs: set[frozenset[str]] | None  # ``result_overrides`` of each job; None: not known
+    show_test: bool  # whether the table shows test metrics
+
+    @property
+    def overrides(self) -> list[str]:
+        """What each job is told, so that it names the folders alike in another process."""
+        varied = ",".join(map(quoted, self.varied))
+        return [
+            f"hydra.sweep.dir={quoted(str(self.folder))}",
+            f"hydra.callbacks.job.swept=[{varied}]",
+        ]
+
+
+def plan_sweep(config: DictConfig, loader: ConfigLoader | None = None) -> Sweep:
+    """Return the sweep of ``config``, from ``HydraApp.compose``; ``loader`` is Hydra's.
+
+    ``ConfigError``: a key cannot have its value in a sweep.
+    """
+    show_test = parse_flag("show_test", config.show_test)
+    if config.resume is not None:
+        raise ConfigError("resume goes on with one run: leave out -m")
+    hydra = config.hydra
+    typed = list(hydra.overrides.task)
+    jobs = None
+    if hydra.runtime.choices["hydra/sweeper"] == "basic" and not hydra.sweeper.params:
+        with suppress(HydraException):  # the sweeper reports it
+            jobs = jobs_of(typed, loader)
+    with explained():
+        return Sweep(Path(hydra.sweep.dir), sorted(swept(typed)), jobs, show_test)
+
+
+def summarise(sweep: Sweep) -> bool:
+    """Print the table of a finished sweep, and write ``summary.csv``; return whether no run failed.
+
+    ``OutputError``: the file cannot be written.
+    """
+    folder = sweep.folder
+    rows = read_runs(folder, sweep.jobs)
+    if not rows:
+        return True
+    print(format_summary(rows, test=sweep.show_test))
+    write_csv(folder / "summary.csv", rows)
+    print(f"\nkept in {folder} (summary.csv)")
+    not_shown = len([*folder.glob(_RUNS)]) - len(rows)
+    if not_shown:
+        print(f"runs of other grids there, not shown: {not_shown}")
+    failed = [row for row in rows if row["status"] != "done"]
+    for row in failed:
+        print(f"{row['run']} failed: {row['status']}", file=sys.stderr)
+    return not failed
 
 
 def check_folder(folder: Path, resume: str | None, overrides: Sequence[str]) -> None:

@@ -32,7 +32,8 @@ from ltr.lab.search.command import (
 from ltr.lab.search.definition import Search, SearchOptions, define_search, repeat_name
 from ltr.lab.search.space import join_spaces
 from ltr.lab.tables.config import TableOptions
-from ltr.lab.tables.runs import Job, TableCell, folder_name, launch, table_folds
+from ltr.lab.tables.launch import Job, launch
+from ltr.lab.tables.runs import TableCell, folder_name, table_folds
 from ltr.lab.tables.spec import Row, Table, key_of
 
 _NO_FOLD = "all"  # key used instead of a fold number for data without folds
