@@ -1,4 +1,4 @@
-"""Launch the jobs of a table, a search or a recommendation, by the launcher that the user chose."""
+"""Launch the jobs of a table, a search or ``ltr auto``, by the launcher that the user chose."""
 
 import math
 import threading
