@@ -9,7 +9,6 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
-from omegaconf import DictConfig
 
 
 class JobsSweeper(Sweeper):
@@ -19,22 +18,12 @@ class JobsSweeper(Sweeper):
         """Set ``jobs``, the path of a YAML file with a list of overrides for each job."""
         self._jobs = jobs
 
-    def setup(self, *, config: DictConfig, **context: Any) -> None:
+    def setup(self, **context: Any) -> None:
         """Build the launcher that the config names."""
-        self._launcher = Plugins.instance().instantiate_launcher(config=config, **context)
-        self._is_parallel = config.hydra.runtime.choices["hydra/launcher"] != "basic"
+        self._launcher = Plugins.instance().instantiate_launcher(**context)
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Launch the jobs, each with ``arguments`` added; return their values.
-
-        Raises:
-            Exception: the first error of a job; in this process, no other job begins after it.
-        """
+        """Launch the jobs, each with ``arguments`` added; return their values or raise an error."""
         listed = yaml.safe_load(Path(self._jobs).read_text())
-        jobs = [[*map(str, overrides), *arguments] for overrides in listed]
-        batches = [jobs] if self._is_parallel else [[job] for job in jobs]
-        values = []
-        for batch in batches:
-            launched = self._launcher.launch(batch, initial_job_idx=len(values))
-            values += [job.return_value for job in launched]
-        return values
+        jobs = [[*map(str, job), *arguments] for job in listed]
+        return [job.return_value for job in self._launcher.launch(jobs, initial_job_idx=0)]

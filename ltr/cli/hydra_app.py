@@ -5,6 +5,7 @@ a run returns. So this module starts Hydra as ``hydra.main`` does, by parts of `
 ``pyproject.toml`` limits the version of Hydra.
 """
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -116,10 +117,31 @@ class HydraApp:
     def sweep(self, function: Callable[[DictConfig], Any], overrides: Sequence[str] = ()) -> None:
         """Call ``function`` with the config of each job, by the launcher that the config names.
 
-        ``overrides`` are added to the arguments.
+        ``overrides`` are added to the arguments. An error of a job in this process is raised, and
+        no other job begins after it.
         """
         # no warnings from the processes of a launcher that was stopped
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
         all_overrides = [*self._options.overrides, *overrides, "hydra.mode=MULTIRUN"]
+        process = os.getpid()
+        errors: list[Exception] = []
+
+        def task(config: DictConfig) -> Any:
+            if errors:
+                return math.nan
+            try:
+                return function(config)
+            except Exception as error:
+                if os.getpid() != process:  # a worker of the launcher, which passes the error on
+                    raise
+                errors.append(error)  # raised below: Hydra would add a message of its own
+                return math.nan
+
         with explained():
-            self._hydra.multirun(self._config_name, function, all_overrides)
+            try:
+                self._hydra.multirun(self._config_name, task, all_overrides)
+            except Exception:
+                if not errors:
+                    raise
+            if errors:
+                raise errors[0]

@@ -1,9 +1,7 @@
 """Hydra with given arguments: nothing but the arguments decides, and errors arrive as raised."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -22,20 +20,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for runs; the arguments of the process itself would be refused."""
     monkeypatch.setattr(sys, "argv", ["train.py", "no_such_key=1"])
     return tmp_path
-
-
-def sweep_jobs(folder: Path, function: Callable[[DictConfig], Any], seeds: list[int]) -> None:
-    """Call ``function`` for jobs with these seeds, which a file lists."""
-    jobs = [[f"seed={seed}", f"hydra.sweep.subdir={seed}"] for seed in seeds]
-    (folder / "jobs.yaml").write_text(yaml.safe_dump(jobs))
-    arguments = [
-        "-m",
-        "epochs=7",
-        "hydra/sweeper=jobs",
-        f"hydra.sweeper.jobs={folder}/jobs.yaml",
-        f"hydra.sweep.dir={folder}/sweep",
-    ]
-    HydraApp("train", arguments).sweep(function)
 
 
 def test_hydra_app_run_returns_the_result_and_writes_the_config(folder: Path) -> None:
@@ -83,12 +67,24 @@ def test_hydra_finds_the_sweeper_of_jobs() -> None:
 
 def test_jobs_sweeper_runs_the_listed_jobs_in_order(folder: Path) -> None:
     ran: list[tuple[int, int]] = []
-    sweep_jobs(folder, lambda config: ran.append((config.seed, config.epochs)), [3, 1, 2])
+    jobs = [[f"seed={seed}", f"hydra.sweep.subdir={seed}"] for seed in (3, 1, 2)]
+    (folder / "jobs.yaml").write_text(yaml.safe_dump(jobs))
+    arguments = [
+        "-m",
+        "epochs=7",
+        "hydra/sweeper=jobs",
+        f"hydra.sweeper.jobs={folder}/jobs.yaml",
+        f"hydra.sweep.dir={folder}/sweep",
+    ]
+    HydraApp("train", arguments).sweep(lambda config: ran.append((config.seed, config.epochs)))
     assert ran == [(3, 7), (1, 7), (2, 7)]
     assert {path.name for path in (folder / "sweep").iterdir()} == {"1", "2", "3"}
 
 
-def test_jobs_sweeper_begins_no_job_after_one_that_failed(folder: Path) -> None:
+@pytest.mark.parametrize("sweeper", ["basic", "jobs"])
+def test_hydra_app_sweep_begins_no_job_after_one_that_failed(
+    folder: Path, sweeper: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     ran = []
 
     def fail_second(config: DictConfig) -> None:
@@ -96,9 +92,16 @@ def test_jobs_sweeper_begins_no_job_after_one_that_failed(folder: Path) -> None:
         if config.seed == 2:
             raise OutputError("no room")
 
+    (folder / "jobs.yaml").write_text("[[seed=1], [seed=2], [seed=3]]")
+    arguments = {
+        "basic": ["seed=1,2,3"],
+        "jobs": ["hydra/sweeper=jobs", f"hydra.sweeper.jobs={folder}/jobs.yaml"],
+    }
+    app = HydraApp("train", ["-m", *arguments[sweeper], f"hydra.sweep.dir={folder}/sweep"])
     with pytest.raises(OutputError, match="no room"):
-        sweep_jobs(folder, fail_second, [1, 2, 3])
+        app.sweep(fail_second)
     assert ran == [1, 2]
+    assert "Error executing job" not in capfd.readouterr().err  # Hydra's message
 
 
 def test_plan_sweep_knows_its_jobs_and_refuses_what_a_sweep_cannot_have(folder: Path) -> None:

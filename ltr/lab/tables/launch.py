@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from ltr.atomic import atomic_write, make_folder
 from ltr.cli.arguments import quoted
 from ltr.cli.hydra_app import HydraApp
-from ltr.cli.process import Finished, is_full
+from ltr.cli.process import Finished
 from ltr.errors import LTRError
 from ltr.experiment.run_folder import RunFolder
 from ltr.lab.tables.config import Workers
@@ -124,9 +124,9 @@ def _launch_batch(
         app = HydraApp(config_name, [*arguments, f"hydra.sweeper.jobs={quoted(str(own_file))}"])
         try:
             app.sweep(function)
+        except LTRError:
+            raise
         except Exception as error:
-            if isinstance(error, LTRError) or is_full(error):
-                raise
             return error
     return None
 
