@@ -32,7 +32,8 @@ def train(app: HydraApp) -> bool:
     if torchrun_rank() == 0:
         with explained():
             folder = Path(config.hydra.run.dir)
-        check_folder(folder, config.resume, config.hydra.overrides.task)
+            resume = config.resume
+        check_folder(folder, resume, config.hydra.overrides.task)
     app.run(_train_alone)
     return True
 

@@ -102,16 +102,16 @@ def plan_sweep(config: DictConfig, loader: ConfigLoader | None = None) -> Sweep:
 
     ``ConfigError``: a key cannot have its value in a sweep.
     """
-    show_test = parse_flag("show_test", config.show_test)
-    if config.resume is not None:
-        raise ConfigError("resume goes on with one run: leave out -m")
-    hydra = config.hydra
-    typed = list(hydra.overrides.task)
-    jobs = None
-    if hydra.runtime.choices["hydra/sweeper"] == "basic" and not hydra.sweeper.params:
-        with suppress(HydraException):  # the sweeper reports it
-            jobs = jobs_of(typed, loader)
     with explained():
+        show_test = parse_flag("show_test", config.show_test)
+        if config.resume is not None:
+            raise ConfigError("resume goes on with one run: leave out -m")
+        hydra = config.hydra
+        typed = list(hydra.overrides.task)
+        jobs = None
+        if hydra.runtime.choices["hydra/sweeper"] == "basic" and not hydra.sweeper.params:
+            with suppress(HydraException):  # the sweeper reports it
+                jobs = jobs_of(typed, loader)
         return Sweep(Path(hydra.sweep.dir), sorted(swept(typed)), jobs, show_test)
 
 
