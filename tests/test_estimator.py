@@ -295,7 +295,7 @@ def test_row_numbers_of_pandas_are_no_feature_of_a_table(data_of, tmp_path, capl
     pd.DataFrame(X, columns=list("abc")).assign(qid=qid).to_csv(tmp_path / "a.csv")
     read = pd.read_csv(tmp_path / "a.csv")
     assert data_of(Ranker("mlp"), read, y)["train"].features.shape[1] == 3
-    assert "no name, so not a feature: 'Unnamed: 0'" in caplog.text
+    assert "not used as a feature, as it has no name: 'Unnamed: 0'" in caplog.text
     named = read.rename(columns={"Unnamed: 0": "age"})
     assert data_of(Ranker("mlp"), named, y)["train"].features.shape[1] == 4
 
@@ -343,13 +343,13 @@ def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
         "vali_fraction=1.5": lambda: Ranker(vali_fraction=1.5).fit(X, y, qid),
         "give one of them": lambda: ranker.fit(table.assign(qid=qid), y, qid),
         "one_list=True": lambda: ranker.fit(table, y),
-        "1 queries cannot be cut": lambda: ranker.fit(X, y, np.ones(len(X))),
+        "1 queries are too few": lambda: ranker.fit(X, y, np.ones(len(X))),
         "qid has 4 values: give one for each of 20": lambda: ranker.fit(table, y, [5] * 4),
         "row 3, column 'qid': no query id": lambda: ranker.fit(X, y, [1, 1, None, *qid[3:]]),
         "row 2: label -1": lambda: ranker.fit(X, [0, -1, *y[2:]], qid),
-        "give one weight to all rows": lambda: ranker.fit(X, y, qid, sample_weight=range(1, 21)),
+        "give all rows of a query the same weight": lambda: ranker.fit(X, y, qid, sample_weight=range(1, 21)),
         "row 2: weight 0": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0] * 10),
-        "'qid': a query id is object": lambda: ranker.fit(X, y, [1, "1", *qid[2:]]),
+        "'qid': the query ids have the type object": lambda: ranker.fit(X, y, [1, "1", *qid[2:]]),
         "no role for d (datetime64": lambda: ranker.fit(
             table.assign(d=pd.Timestamp("2026-01-01")), y, qid
         ),

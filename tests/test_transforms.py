@@ -89,7 +89,7 @@ def test_fit_transform_leaves_the_lists_alone_and_ignores_labels() -> None:
 def test_transforms_refuse_settings_out_of_range(fit, knobs, message) -> None:
     with pytest.raises(ConfigError, match=message):
         fit(make_lists([3]), **knobs)
-    with pytest.raises(DataError, match="have 4 features, the model was trained on 5"):
+    with pytest.raises(DataError, match="have 4 features, but the model was trained on 5"):
         fit(make_lists([3]))(make_lists([3], width=4).features)
 
 
