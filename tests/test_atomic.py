@@ -252,7 +252,7 @@ def test_scalars_are_no_loss_can_be_read_and_go_back_with_a_resumed_run(
             board.epoch({"epoch": epoch, "loss": 0.5})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert caplog.text.count("goes on without them") == 1
+    assert caplog.text.count("training continues without them") == 1
     read = EventAccumulator(str(tmp_path)).Reload()
     assert [(e.step, e.value) for e in read.Scalars("loss")] == [(0, 0), (1, 1), (2, 12), (3, 13)]
 

@@ -175,7 +175,7 @@ def test_load_model_and_resume_refuse_files_of_two_runs(tmp_path) -> None:
                 (mixed / RESULTS).unlink()
             for read in (load_model, resume):
                 message = refused(partial(read, mixed), CheckpointError)
-                assert "copy all files of one run there, or train again" in message
+                assert "copy all files of one run into this folder, or train again" in message
             if is_finished:
                 load_file = partial(load_model, mixed / name)
                 assert "another run" in refused(load_file, CheckpointError)
@@ -192,7 +192,7 @@ def test_load_model_and_resume_refuse_files_of_two_runs(tmp_path) -> None:
     assert load_checkpoint(old / "last.pt")["progress"]["best_epoch"] > 2
     shutil.copy(tmp_path / "best.pt", old / "best.pt")
     (old / RESULTS).unlink()
-    assert "best.pt is of epoch" in refused(lambda: load_model(old), CheckpointError)
+    assert "best.pt is from epoch" in refused(lambda: load_model(old), CheckpointError)
 
 
 def resume(folder: Path, **settings: Any) -> None:

@@ -347,7 +347,9 @@ def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
         "qid has 4 values: give one for each of 20": lambda: ranker.fit(table, y, [5] * 4),
         "row 3, column 'qid': no query id": lambda: ranker.fit(X, y, [1, 1, None, *qid[3:]]),
         "row 2: label -1": lambda: ranker.fit(X, [0, -1, *y[2:]], qid),
-        "give all rows of a query the same weight": lambda: ranker.fit(X, y, qid, sample_weight=range(1, 21)),
+        "give all rows of a query the same weight": lambda: ranker.fit(
+            X, y, qid, sample_weight=range(1, 21)
+        ),
         "row 2: weight 0": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0] * 10),
         "'qid': the query ids have the type object": lambda: ranker.fit(X, y, [1, "1", *qid[2:]]),
         "no role for d (datetime64": lambda: ranker.fit(
@@ -436,9 +438,9 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path, tiny) -> None:
     expected = first.evaluate(X, y, qid)["ndcg@5"].mean()
     assert later.history_["vali_ndcg@5"][0] == pytest.approx(expected, abs=1e-12)
     for changed, width, said in (
-        ({"model.hidden_sizes": [8]}, 3, "give the model and"),
+        ({"model.hidden_sizes": [8]}, 3, "use the model and"),
         ({}, 2, "3 features, train has 2"),
-        ({"transform": "none"}, 3, "another transform"),
+        ({"transform": "none"}, 3, "its transform differs"),
     ):
         other = Ranker("mlp", "listnet", **keys).set_params(**changed)
         assert said in refused(lambda other=other, X=X[:, :width]: other.fit(X, y, qid), ValueError)

@@ -86,7 +86,10 @@ def test_letor_files_pass_settings_to_reader_and_cache_key(tmp_path, mine) -> No
     for knobs, expected in (
         ({"labels": "real"}, "query id '1' appears again"),
         ({"regroup": True}, "train.txt:3: label '0.5'; expected a grade"),
-        ({"max_grade": 2}, "train.txt:1: label '3'; expected a grade, which is a whole number from 0 to 2"),
+        (
+            {"max_grade": 2},
+            "train.txt:1: label '3'; expected a grade, which is a whole number from 0 to 2",
+        ),
     ):
         message = refused(lambda knobs=knobs: dataset(tmp_path, **knobs).split("train"))
         assert expected in message

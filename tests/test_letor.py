@@ -62,7 +62,7 @@ def test_rules_limit_widths_and_labels(tmp_path) -> None:
     assert read_letor(path, ParseOptions(width=4)).width == 4
     for knobs, expected in (
         ({"width": 3}, "4: '4:1'; expected index:value with an index from 1 to 3 (dataset.width)"),
-        ({"max_grade": 4}, "5: label '5'; expected a grade, which is a whole number from 0 to 4 (or set"),
+        ({"max_grade": 4}, "5: label '5'; expected a grade, which is a whole number from 0 to 4"),
         ({"labels": "real", "max_grade": 4}, "5: label '5'; expected a number from 0 to 4"),
     ):
         message = refused(lambda knobs=knobs: read_letor(path, ParseOptions(**knobs)))

@@ -206,7 +206,7 @@ def test_what_processes_cannot_share_is_refused(tiny, launch, monkeypatch) -> No
     check_torchrun("table", several=True)
     for more, message in (
         (["model=dasalc"], "the batch norm of DASALC"),
-        (["batch_size=1"], "batch_size=1 gives 2 processes no work"),
+        (["batch_size=1"], "batch_size=1 leaves some of the 2 processes without work"),
     ):
         statuses, _, err = ended(launch(2, "train.py", *tiny[:-2], "loss=listnet", *more))
         assert statuses == [2, 2]

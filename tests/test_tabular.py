@@ -119,8 +119,8 @@ def test_table_blocks_refuse_unreadable_cells_in_one_line() -> None:
         ({"x": [DAY] * 4}, {"features": ("x",)}, ["'x'", "date32", "number"]),
         ({"x": ["a"] * 4}, {"features": ("x",)}, ["'x'", "dataset.categories"]),
         ({"c": [[1.0]] * 4}, {}, ["'c'", "list", "numbers, strings or dates"]),
-        ({"q": [[1.0]] * 4}, {}, ["row 1", "'q'", "list", "texts"]),
-        ({}, {"label": "Yy"}, ["'Yy'", "dataset.label", "it has q, y"]),
+        ({"q": [[1.0]] * 4}, {}, ["row 1", "'q'", "list", "strings"]),
+        ({}, {"label": "Yy"}, ["'Yy'", "dataset.label", "has the columns q, y"]),
         ({}, {"categories": ("colour",)}, ["'colour'", "dataset.categories"]),
     ):
         message = refused(lambda cells=cells, roles=roles: read_lists(cells, **roles), DataError)
