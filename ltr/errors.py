@@ -1,4 +1,4 @@
-"""The errors that a user can fix. Each message is one line and ends with the remedy."""
+"""The errors that a user can fix; each message is one line and ends with the remedy."""
 
 import sys
 from importlib import import_module
@@ -9,11 +9,11 @@ _CLONE = Path(__file__).resolve().parents[1]  # the root folder, if the package 
 
 
 class LTRError(Exception):
-    """An error that a user can fix; the command line prints it as one line without traceback."""
+    """An error that a user can fix; the command line prints it as one line without a traceback."""
 
 
 class DataError(LTRError, ValueError):
-    """A data file or folder is missing, malformed, or differs from its config."""
+    """A data file or folder is missing or malformed, or does not match its config."""
 
 
 class ConfigError(LTRError, ValueError):
@@ -25,7 +25,7 @@ class TrainingError(LTRError, RuntimeError):
 
 
 class CheckpointError(LTRError, ValueError):
-    """A checkpoint is missing, damaged, or belongs to something else."""
+    """A checkpoint is missing or damaged, or does not belong to this run or model."""
 
 
 class OutputError(LTRError, RuntimeError):
@@ -35,8 +35,8 @@ class OutputError(LTRError, RuntimeError):
 def as_started(command: str) -> str:
     """Return what the user types for ``command``, for use in remedies and help.
 
-    If a script of the clone was started, this is ``python train.py`` or ``python scripts/NAME.py``.
-    Otherwise, also when used from Python, it is ``ltr NAME``.
+    It is ``python train.py`` or ``python scripts/COMMAND.py`` if a script of the clone was started.
+    Otherwise, also when used from Python, it is ``ltr COMMAND``.
     """
     started = Path(sys.argv[0]).resolve()
     if started.suffix == ".py" and started.parent in (_CLONE, _CLONE / "scripts"):
@@ -45,7 +45,7 @@ def as_started(command: str) -> str:
 
 
 def has(name: str) -> bool:
-    """Return whether the module ``name`` is installed and loads."""
+    """Return whether the module ``name`` is installed and can be imported."""
     try:
         import_module(name)
     except (ImportError, OSError):
@@ -56,12 +56,12 @@ def has(name: str) -> bool:
 def need(name: str, extra: str) -> Any:
     """Import and return the module ``name``, which the optional ``extra`` installs.
 
-    ``ConfigError``: it is not installed or does not load.
+    ``ConfigError``: the module is not installed or cannot be imported.
     """
     try:
         return import_module(name)
     except (ImportError, OSError) as error:  # OSError: a system library such as OpenMP is missing
         raise ConfigError(
-            f"{name} does not load here ({' '.join(str(error).split())}): "
-            f"pip install 'ltr-torch[{extra}]', in a clone pip install '.[{extra}]'"
+            f"{name} cannot be imported ({' '.join(str(error).split())}): run pip install "
+            f"'ltr-torch[{extra}]', or in a clone pip install '.[{extra}]'"
         ) from error
