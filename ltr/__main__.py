@@ -1,7 +1,6 @@
 """The command line ``ltr COMMAND KEY=VALUE ...``, with all commands of the project.
 
-``python train.py`` does the same as ``ltr train``, and ``python scripts/COMMAND.py`` the same as
-``ltr COMMAND``.
+``python train.py`` does the same as ``ltr train``, and ``python -m ltr`` the same as ``ltr``.
 """
 
 import os
@@ -19,18 +18,20 @@ COMMANDS = {
     ),
     "predict": ("ltr.inference.predict:predict_file", "score and rank the items of new lists"),
     "export": (
-        "ltr.inference.export.command:export_model", "convert a model to ONNX or for a search engine"
+        "ltr.inference.export.command:export_model",
+        "convert a model to ONNX or for a search engine",
     ),
     "ensemble": (
         "ltr.lab.ensembles.command:ensemble_of_runs",
         "combine several runs (networks or trees) into one ranker"
     ),
-    "recommend": (
-        "ltr.lab.tables.recommend:recommend", "train several kinds of rankers, and keep the best"
+    "auto": ("ltr.lab.auto.command:run_auto", "train several kinds of rankers, and keep the best"),
+    "prepare_data": (
+        "ltr.experiment.prepare_data:prepare_data", "check a data set and count its items"
     ),
-    "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check a data set and count its items"),
     "table": (
-        "ltr.lab.tables.table:make_table", "train the rows of a results table, beside published numbers"
+        "ltr.lab.tables.table:make_table",
+        "train the models of a results table, and show published numbers beside them",
     ),
     "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),
     "compare": (
@@ -56,6 +57,7 @@ COMMANDS = {
     "check_metric": ("ltr.testing.command:check_metric", "test the properties of a metric"),
     "check_model": ("ltr.testing.command:check_model", "test the properties of a network"),
 }  # fmt: skip
+_RENAMED = {"recommend": "auto"}  # commands of the last version, accepted until the next
 
 
 def main(name: str | None = None) -> None:
@@ -67,6 +69,9 @@ def main(name: str | None = None) -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
+    if name in _RENAMED:
+        print(f"warning: ltr {name} is now ltr {_RENAMED[name]}; type that", file=sys.stderr)
+        name = _RENAMED[name]
     if name in COMMANDS:
         from ltr.cli.cli import run_command
 

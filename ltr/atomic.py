@@ -234,9 +234,7 @@ def _guarded(frame: "pd.DataFrame") -> "pd.DataFrame":
     import pandas as pd  # slow to import
 
     guarded = frame.rename(columns=safe_cell)
-    for name in [
-        name for name in guarded if guarded[name].dtype.kind in "OU"
-    ]:  # U: Arrow's strings
+    for name in [name for name in guarded if guarded[name].dtype.kind in "OU"]:  # U: from Arrow
         cells = map(safe_cell, guarded[name].to_numpy(object))
         guarded[name] = pd.Series(cells, guarded.index, dtype=object)
     return guarded

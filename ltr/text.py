@@ -135,7 +135,8 @@ class ListLoss(nn.Module):
         super().__init__()
         if model.num_labels != 1:
             raise ConfigError(
-                f"expected a model with one output, got {model.num_labels} outputs: set num_labels=1"
+                f"expected a model with one output, got one with {model.num_labels} outputs: "
+                "set num_labels=1"
             )
         _bound(loss, knobs)
         if mini_batch_size is not None:

@@ -135,7 +135,7 @@ class MLflow:
         return True
 
     def end(self, ending: Ending, results: Mapping[str, float]) -> None:
-        """End the run; ``results`` are those of the selected weights, empty if it did not finish."""
+        """End the run; ``results`` belong to the selected weights, and are empty if it failed."""
         self.log(results, 0)  # one value of each result
         self._client.set_terminated(self._id, ending.upper())
 
@@ -157,9 +157,7 @@ class WandB:
         self._run = wandb.init(
             project=self._project,
             name=name,
-            id=hashlib.sha256(str(folder).encode()).hexdigest()[
-                :16
-            ],  # the same id if the run is resumed
+            id=hashlib.sha256(str(folder).encode()).hexdigest()[:16],  # a resumed run keeps it
             resume="allow",
             dir=self._place,
             settings=wandb.Settings(silent=True, console="off"),
