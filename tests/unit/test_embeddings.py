@@ -114,8 +114,8 @@ def test_check_columns_refuses_lists_of_other_columns() -> None:
     check_columns(mixed(3, columns=plain), None)
     for columns, message in (
         (RENAMED, "the categories of brand differ from those on which the model was trained"),
-        (None, "the categories of brand, shop are not those"),
-        (plain, "the categories of brand, shop are not those"),
+        (None, "the categories of brand, shop differ from those"),
+        (plain, "the categories of brand, shop differ from those"),
         (Columns(("cost", *COLUMNS.names[1:])), "trained on cost, but the lists have price"),
         (Columns(COLUMNS.names[:3]), "trained on nothing, but the lists have shop"),
     ):

@@ -433,12 +433,24 @@ def test_mix_is_sum_of_its_parts_which_draw_from_its_generator() -> None:
 @pytest.mark.parametrize(
     ("knobs", "message"),
     [
-        ({"parts": {"listnte": 1}}, "listnte: no such part of a mix; there are approxndcg, bce, "),
-        ({"parts": {"mix": 1}}, "mix: no such part of a mix; there are approxndcg, "),
+        (
+            {"parts": {"listnte": 1}},
+            "listnte: not a loss that can be part of a mix: choose one of approxndcg, bce, ",
+        ),
+        (
+            {"parts": {"mix": 1}},
+            "mix: not a loss that can be part of a mix: choose one of approxndcg, ",
+        ),
         ({"knobs": {"neuralndcg": {"sigma": 1}}}, "knobs.neuralndcg.sigma: neuralndcg has no such"),
-        ({"knobs": {"lambdarank": {"k": 3}}}, "knobs.lambdarank: lambdarank is no part of this"),
-        ({"parts": {"listnet": -1}}, "parts.listnet=-1 is no weight: write a finite number >= 0"),
-        ({"parts": {"listnet": 0}}, "no part of the mix has a weight: set loss.parts.NAME=1"),
+        ({"knobs": {"lambdarank": {"k": 3}}}, "knobs.lambdarank: lambdarank is not a part of this"),
+        (
+            {"parts": {"listnet": -1}},
+            "parts.listnet=-1 is not a weight: write a finite number >= 0",
+        ),
+        (
+            {"parts": {"listnet": 0}},
+            "no part of the mix has a weight above 0: set loss.parts.NAME=1",
+        ),
     ],
 )
 def test_mix_names_wrong_argument(knobs: dict[str, Any], message: str) -> None:
