@@ -198,7 +198,7 @@ def test_compare_measures_score_files_beside_runs(tiny, letor_folder, tmp_path) 
         lambda: report_of(tmp_path, f"scores=[{same}]", f"data={other_data}"), DataError
     )
     assert "other.txt: its queries" in message
-    assert "give the file that the run was tested on" in message
+    assert "use the file that the run was tested on" in message
     same.write_text("1\n")
     assert "has 1 scores" in refused(lambda: report_of(tmp_path, f"scores={same}", *settings))
 
@@ -326,7 +326,7 @@ def test_compare_names_a_missing_or_damaged_run(tmp_path) -> None:
         ([], "give run folders"),
         (["RUNS", "margin=a"], "margin=a"),
         (["RUNS", "samples=-1"], "samples=-1: give a whole number >= 100"),
-        (["RUNS", "metric=map"], "did not measure it, and has no test lists to do so"),
+        (["RUNS", "metric=map"], "did not compute it, and its test lists cannot be read"),
         (["RUNS", "baseline=loss"], "baseline=loss: choose one of loss="),
         (["RUNS", "scores=[theirs.txt]"], "such as 'scores={theirs:[FILE,FILE]}'"),  # two folds
         (["RUNS", "scores=[a/theirs.txt,b/theirs.txt]"], "two files of one name"),

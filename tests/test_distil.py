@@ -228,9 +228,9 @@ CUT = (*COLUMNS, "dataset.path=a.csv")
 @pytest.mark.parametrize(
     ("theirs", "ours", "message"),
     [
-        (("dataset=mq2008",), ("dataset=mq2008", "dataset.fold=3"), "dataset.fold as it was there"),
-        (CUT, (*CUT, "dataset.seed=1", "dataset.features=[a]"), "dataset.seed as it was there, 0"),
-        (CUT, (*CUT, "dataset.fractions=[0.6,0.2,0.2]"), "dataset.fractions as it was there, None"),
+        (("dataset=mq2008",), ("dataset=mq2008", "dataset.fold=3"), "set dataset.fold="),
+        (CUT, (*CUT, "dataset.seed=1", "dataset.features=[a]"), "set dataset.seed=0, as in"),
+        (CUT, (*CUT, "dataset.fractions=[0.6,0.2,0.2]"), "set dataset.fractions=null, as"),
         (("dataset=mq2008",), ("dataset=mq2007", "dataset.fold=3"), None),
         (
             CUT,

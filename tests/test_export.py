@@ -286,7 +286,7 @@ def test_build_manifest_says_how_a_category_is_coded() -> None:
     manifest = build_manifest("onnx", export, exported, {}, {})
     assert manifest["model"] == "Linear"
     assert manifest["categories"]["shop"] == ["a", "b", "c"]
-    assert "1 + the place of its value" in manifest["notes"]["categories"]
+    assert "1 + the index of its value" in manifest["notes"]["categories"]
     assert manifest["notes"]["score"] == "x"
 
 

@@ -104,7 +104,7 @@ def test_warn_of_leaks_finds_positions_by_name(caplog) -> None:
     names = ["price", "Shown Position", "index", "page_rank", "composition"][: train.width]
     named = replace(train, columns=Columns(tuple(names)))
     warn_of_leaks(make_splits(train=named))
-    assert "Shown Position (by its name), index (by its name): if it is not" in caplog.text
+    assert "Shown Position (by its name), index (by its name); if this is not" in caplog.text
 
 
 @pytest.mark.slow

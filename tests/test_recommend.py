@@ -107,7 +107,7 @@ def test_recommend_writes_a_run_folder_and_leaves_out_a_row_that_fails(command, 
     changes[3] = "rows=both"
     assert "linear" in recommend(recommendation_of([*arguments, *changes]))  # what the row needs
     message = refused(lambda: recommend(recommendation_of(command)), ConfigError)
-    assert message.endswith("give the name of a new folder")
+    assert message.endswith("choose the name of a new folder")
 
 
 @pytest.mark.slow

@@ -454,7 +454,7 @@ def test_check_folder_refuses_another_run_unless_resumed(tmp_path) -> None:
     check_folder(tmp_path / "new", None, ["loss=listnet"])
     finish(tmp_path, {"vali": {}})
     message = refused(lambda: check_folder(tmp_path, None, ["loss=listnet"]), ConfigError)
-    assert message.startswith(f"hydra.run.dir={tmp_path} holds another run: give another folder")
+    assert message.startswith(f"hydra.run.dir={tmp_path} holds another run: choose another folder")
     write_overrides(tmp_path / ".hydra" / "overrides.yaml", ["loss=listnet", "threads=1"])
     check_folder(tmp_path, None, ["threads=2", "loss=listnet"])  # the same run
     check_folder(tmp_path, str(tmp_path), ["resume=there"])
@@ -468,7 +468,7 @@ def test_check_folder_refuses_another_run_unless_resumed(tmp_path) -> None:
     )
     with RunFolder(tmp_path).locked(wait=False):
         message = refused(lambda: check_folder(tmp_path, str(tmp_path), []), ConfigError)
-        assert "in use" in message
+        assert "another process is training this run" in message
 
 
 def test_remove_results_removes_all_files_if_a_run_begins_anew(tmp_path) -> None:

@@ -169,7 +169,7 @@ def test_build_blocks_names_vali_and_shows_no_published_number() -> None:
     results = results_of(published=theirs, split="vali", left_out="they are of test")
     head = dict(build_facts(results))
     assert head["data"] == "letor, vali"
-    assert head["NOTE"].startswith("no test split: these values are of vali")
+    assert head["NOTE"].startswith("no test split: these values are measured on vali")
     assert head["published"] == "left out: they are of test"
     numbers, verdicts = build_blocks(results)
     assert numbers.title == "Vali metrics, metrics_as=paper"

@@ -254,7 +254,7 @@ def test_prepare_data_counts_an_archive(tmp_path: Path, prepare) -> None:
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "1 train 3 2 1 2 0 0: 2 2: 1" in lines
     assert "2 test 2 1 1 2 1 0: 2" in lines
-    assert text.endswith("all counts are as published")
+    assert text.endswith("all counts match the published ones")
     archive.unlink()
     assert prepare(public=exact, archive=archive) == text  # in place already
 

@@ -1,4 +1,7 @@
-"""Digests of the files that a run reads besides its lists: its teacher, and a learned sorter."""
+"""SHA-256 digests of the two files that a run may read besides its lists.
+
+These are the checkpoint of its teacher, and the learned sorter of its loss.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -11,7 +14,12 @@ from ltr.training.checkpoint import selected_checkpoint
 
 
 def digest_origins(config: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the digests of the teacher and the sorter of a resolved config; None if absent."""
+    """Return the SHA-256 of the files that the run of a resolved config reads besides its lists.
+
+    ``teacher`` is that of the teacher's selected checkpoint; None if there is no teacher.
+    ``loss.sorter`` is that of the learned sorter, by default the one in this package; None if
+    there is no such file.
+    """
     nodes = (node for node in iter_nested(config) if isinstance(node, Mapping))
     sorters = [node["sorter"] for node in nodes if node.get("sorter")]
     sorter = Path(sorters[0] if sorters else SHIPPED)
@@ -22,7 +30,7 @@ def digest_origins(config: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def run_digest(path: str | None) -> str | None:
-    """Return the SHA-256 of the selected checkpoint of the run ``path``; None for None."""
+    """Return the SHA-256 of the selected checkpoint of the run ``path``; None if it is None."""
     return None if path is None else _sha256(selected_checkpoint(Path(path))[0])
 
 

@@ -107,7 +107,7 @@ def compare(options: CompareOptions) -> str:
     """Compare runs, write the files that ``options`` name, and return the report as text.
 
     Raises:
-        ConfigError, DataError: one line that says what to correct.
+        ConfigError, DataError: the error is one line that says what to correct.
     """
     options = _take_files_as_scores(options)
     if not options.runs and (
