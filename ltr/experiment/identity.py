@@ -45,6 +45,7 @@ def identity(experiment: Experiment) -> str:
     return config_identity(complete.record.config, complete.record.choices, dataset)
 
 
+def config_identity(config: Mapping[str, Any], choices: Mapping[str, str], dataset: Dataset) -> str:
     """Return the ``identity`` of a run without building its experiment.
 
     Args:
