@@ -14,20 +14,20 @@ from ltr.training.interruption import end_when_stopped
 COMMANDS = {
     "train": ("ltr.experiment.commands:train", "train a ranker, or a sweep of rankers with -m"),
     "evaluate": (
-        "ltr.inference.evaluate:evaluate", "measure a trained model, or any tool's scores"
+        "ltr.inference.evaluate:evaluate", "compute metrics of a trained model, or of the scores of any tool"
     ),
     "predict": ("ltr.inference.predict:predict_file", "score and rank the items of new lists"),
     "export": (
-        "ltr.inference.export.command:export_model", "convert a model for ONNX or a search engine"
+        "ltr.inference.export.command:export_model", "convert a model to ONNX or to the format of a search engine"
     ),
     "ensemble": (
         "ltr.lab.ensembles.command:ensemble_of_runs",
         "combine several runs (networks or trees) into one ranker"
     ),
     "auto": ("ltr.lab.auto.command:run_auto", "train several kinds of rankers, and keep the best"),
-    "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check and count a data set"),
+    "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check a data set, and count its lists and items"),
     "table": (
-        "ltr.lab.tables.table:make_table", "fill in a table of results next to published ones"
+        "ltr.lab.tables.table:make_table", "train the rows of a results table, beside published numbers"
     ),
     "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),
     "compare": (
@@ -47,13 +47,13 @@ COMMANDS = {
         "explain how a model ranks one list",
     ),
     "list_losses": (
-        "ltr.testing.list_losses:list_losses", "list losses with their papers and settings (knobs)"
+        "ltr.testing.list_losses:list_losses", "list the losses with their papers and settings"
     ),
     "check_loss": ("ltr.testing.command:check_loss", "test the properties of a loss"),
     "check_metric": ("ltr.testing.command:check_metric", "test the properties of a metric"),
     "check_model": ("ltr.testing.command:check_model", "test the properties of a network"),
 }  # fmt: skip
-_RENAMED = {"recommend": "auto"}  # commands of the last version, accepted until the next
+_RENAMED = {"recommend": "auto"}  # commands of the previous version, accepted until the next one
 
 
 def main(name: str | None = None) -> None:
@@ -82,7 +82,7 @@ def main(name: str | None = None) -> None:
         print(f"ltr {__version__}")
     else:
         commands = ", ".join(COMMANDS)
-        print(f"error: {name}: no such command; it is one of {commands}", file=sys.stderr)
+        print(f"error: {name}: unknown command; choose one of {commands}", file=sys.stderr)
         sys.exit(2)
 
 
