@@ -14,20 +14,25 @@ from ltr.training.interruption import end_when_stopped
 COMMANDS = {
     "train": ("ltr.experiment.commands:train", "train a ranker, or a sweep of rankers with -m"),
     "evaluate": (
-        "ltr.inference.evaluate:evaluate", "compute metrics of a trained model, or of the scores of any tool"
+        "ltr.inference.evaluate:evaluate",
+        "compute metrics of a trained model, or of the scores of any tool",
     ),
     "predict": ("ltr.inference.predict:predict_file", "score and rank the items of new lists"),
     "export": (
-        "ltr.inference.export.command:export_model", "convert a model to ONNX or to the format of a search engine"
+        "ltr.inference.export.command:export_model",
+        "convert a model to ONNX or to the format of a search engine",
     ),
     "ensemble": (
         "ltr.lab.ensembles.command:ensemble_of_runs",
         "combine several runs (networks or trees) into one ranker"
     ),
     "auto": ("ltr.lab.auto.command:run_auto", "train several kinds of rankers, and keep the best"),
-    "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check a data set, and count its lists and items"),
+    "prepare_data": (
+        "ltr.experiment.prepare_data:prepare_data", "check a data set and count its lists and items"
+    ),
     "table": (
-        "ltr.lab.tables.table:make_table", "train the rows of a results table, beside published numbers"
+        "ltr.lab.tables.table:make_table",
+        "train the rows of a results table, beside published numbers",
     ),
     "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),
     "compare": (

@@ -97,7 +97,7 @@ def how_to_go_on(config: Mapping[str, Any], folder: Path, *, is_sweep: bool) -> 
     The command names the user's own modules in ``trust``, as they are not imported without it.
     """
     if is_sweep or not (folder / "last.pt").is_file():
-        return "run the same command again"
+        return "repeat the command"
     arguments = [f"resume={folder}"]
     targets = user_code(config)
     modules = sorted({target.rpartition(".")[0] for target in targets})

@@ -56,7 +56,7 @@ TABLE = [
     ("table", "table=letor4_mq2009", "letor4_mq2009", "no such table; table is one of"),
     ("table", "table=ranknet_report rows=SVN", "rows=SVN", "no such row; ranknet_report has untr"),
     ("table", "table=letor4_mq2008 rows=ranksv", "ranksv", "letor4_mq2008 has RankSVM, RankSVMn"),
-    ("table", "table=ranknet_report seed=2", "seed=2", "a table runs its folds and seeds itself"),
+    ("table", "table=ranknet_report seed=2", "seed=2", "a table sets the fold and seed"),
     ("table", "table=ranknet_report seeds=0", "seeds=0", "give a whole number >= 1"),
     ("table", "table=ranknet_report space.l2=[float,0.1,1]", "space.l2", "give budget=N"),
     ("table", "table=x hydra/launcher=joblib workers=2", "workers=2", "hydra/launcher=joblib"),

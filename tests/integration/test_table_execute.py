@@ -190,7 +190,7 @@ def test_execute_reports_changed_code_and_finds_the_run_again(tmp_path: Path, ow
     own_loss("time.sleep(0)")
     ((folder, reason),) = execute([run], tmp_path / "jobs.yaml", Workers()).items()
     assert folder == run.folder
-    assert "give the same command again" in reason
+    assert "repeat the command" in reason
     (planned_later,) = planned(tmp_path, loss)
     assert planned_later.identity != run.identity
     assert (planned_later.folder, planned_later.done) == (run.folder, True)

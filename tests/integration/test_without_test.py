@@ -175,7 +175,10 @@ def table_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str
 def test_table_and_auto_work_on_vali(shop_lists, table_arguments, tmp_path, capsys) -> None:
     assert make_table(table_of([*table_arguments, *shop_lists[:2]]))
     output = capsys.readouterr()
-    assert "the published numbers are left out: they are of test, these values" in output.err
+    assert (
+        "the published numbers are left out: they were measured on test, but these runs"
+        in output.err
+    )
     assert "letor, vali" in output.out
     assert "Vali metrics, convention=paper" in output.out
     assert "no test split: these values are measured on vali" in output.out

@@ -292,11 +292,11 @@ def test_compare_writes_a_folder_or_one_file(tmp_path) -> None:
         ({"digest": "e"}, "have different test lists (mine and mine): compare runs on the same"),
         ({"fold": 2, "dataset": "theirs"}, "(mine and theirs): compare runs on the same"),
         ({"convention": "empty list = 0"}, "(empty list = 1 | empty list = 0): train one of them"),
-        ({"select_on": "map"}, "selected on map and ndcg@5: give metric=NAME"),
-        ({"fold": 2}, "has no run of "),
+        ({"select_on": "map"}, "selected on map and ndcg@5: set metric=NAME"),
+        ({"fold": 2}, "has no run on "),
         ({"loss": "rmse"}, "are the same run"),
         ({"config": {"dataset": {"name": "mine", "seed": 2, "path": "all.csv"}}, "digest": "e"},
-         "cut from one table by several seeds"),
+         "split from one table with several seeds"),
     ],
 )  # fmt: skip
 def test_compare_refuses_runs_that_cannot_be_compared(tmp_path, change, message) -> None:
@@ -315,7 +315,7 @@ def test_compare_names_a_missing_or_damaged_run(tmp_path) -> None:
     assert "does not say which lists were measured" in refused(lambda: report_of(tmp_path / "s"))
     (run / "results.json").unlink()
     message = refused(lambda: report_of(tmp_path / "s"), ConfigError)
-    assert "loss=rmse: seed 2 has no run of fold 2" in message
+    assert "loss=rmse with seed 2 has no run on fold 2" in message
 
 
 @pytest.mark.slow
@@ -327,9 +327,9 @@ def test_compare_names_a_missing_or_damaged_run(tmp_path) -> None:
         (["RUNS", "samples=-1"], "samples=-1: give a whole number >= 100"),
         (["RUNS", "metric=map"], "did not compute it, and its test lists cannot be read"),
         (["RUNS", "baseline=loss"], "baseline=loss: choose one of loss="),
-        (["RUNS", "scores=[theirs.txt]"], "such as 'scores={theirs:[FILE,FILE]}'"),  # two folds
-        (["RUNS", "scores=[a/theirs.txt,b/theirs.txt]"], "two files of one name"),
-        (["RUNS", "scores=['loss=rmse.txt']"], "loss=rmse is a system of the runs"),
+        (["RUNS", "scores=[theirs.txt]"], "write 'scores={theirs:[FILE,FILE]}'"),  # two folds
+        (["RUNS", "scores=[a/theirs.txt,b/theirs.txt]"], "two files have the same name"),
+        (["RUNS", "scores=['loss=rmse.txt']"], "the name loss=rmse is already that of a system"),
         (["EVIL", "scores=[a.txt]"], "give metric=evil.hits@5"),  # a run may be anyone's
     ],
 )
@@ -419,9 +419,9 @@ def test_compare_runs_measures_a_trec_run_beside_a_run(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["scores=[sharp.txt,dull.txt]", "metric=map"], "data= (LETOR text) or qrels="),
-        (["sharp.txt", "dull.txt", "data=test.txt"], "give metric=NAME"),
+        (["sharp.txt", "dull.txt", "data=test.txt"], "set metric=NAME"),
         (["scores=[sharp.run]", "data=test.txt", "qrels=test.qrels"], "with data= (LETOR text) or"),
-        (["sharp.txt", "data=[test.txt,test.txt]", "metric=map"], "1 files for 2 folds"),
+        (["sharp.txt", "data=[test.txt,test.txt]", "metric=map"], "a file for each of the 2 folds"),
         (["sharp.txt", "data=test.txt", "metric=map", "convention=trec,paper"], "choose one"),
     ],
 )

@@ -102,7 +102,7 @@ def search_job(cfg: DictConfig) -> float:
             value = float(_finish_search(read_all(search), verbose=False)["value"])
     except Exception as error:
         if is_full(error):
-            raise OutputError(f"{error}; then run the same command again") from error
+            raise OutputError(f"{error}; then repeat the command") from error
         folder.note_error(describe_trial_error(error))
         return float("nan")
     folder.note_error(None)  # of an earlier attempt
@@ -247,7 +247,8 @@ def _describe_search(search: Search) -> str:
     ]
     lines = [
         f"search {search.name} by {search.value_name} on vali of {search.data}",
-        f"{search.trials} trials of {len(search.repeats)} training runs each, in {search.folder}",
+        f"{search.trials} trials, training runs per trial: {len(search.repeats)}, folder: "
+        f"{search.folder}",
         "",
         "key  space  first trial",
         *rows,

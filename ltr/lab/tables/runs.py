@@ -330,7 +330,7 @@ def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
                 say(f"{run.name}: ensemble, {run.outcome() or 'not done'}")
             except LTRError as error:
                 if is_full(error):  # the other ensembles could not be written either
-                    raise OutputError(f"{error}; then give the same command again") from error
+                    raise OutputError(f"{error}; then repeat the command") from error
                 failures[run.folder] = str(error)
     return failures
 
@@ -393,7 +393,7 @@ def launch(
     make_folder("output_dir", file.parent)
     for job in jobs:
         (job.folder / "error.txt").unlink(missing_ok=True)
-    reason = "not finished, or the code or the data changed meanwhile: give the same command again"
+    reason = "the job did not finish, or the code or data changed while it ran: repeat the command"
     unfinished = list(jobs)
     started: dict[Path, Job] = {}
     attempts = _ATTEMPTS
