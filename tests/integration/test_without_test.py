@@ -142,7 +142,7 @@ def test_compare_and_ensemble_work_on_vali(shop_lists, tmp_path) -> None:
     assert "no test split: these values are measured on vali" in text
     assert "crossfit" in text.partition("Differences")[0]
     text = compare(comparison_of([*arguments, "published=0.5", f"write={tmp_path}/c.csv"]))
-    assert "published=0.5 is compared with values of vali" in " ".join(text.split())
+    assert "published=0.5 is compared with values on vali" in " ".join(text.split())
     assert pd.read_csv(tmp_path / "c.csv")["split"].unique().tolist() == ["vali"]
     scores = tmp_path / "out" / "a1" / "vali_scores.csv"
     assert "vali_scores" in compare(comparison_of([*arguments, f"scores=[{scores}]"]))

@@ -102,7 +102,7 @@ def test_compare_runs_joins_folds_and_test_lists_of_several_data_seeds(tmp_path)
     assert findings.pairs[0].queries == 120
     assert findings.pairs[0].standard_error.covers == "folds"
     assert "the same in every fold" in findings.report.notes[0]
-    beginning = "NOT COVERED of systems with one seed: what the folds"
+    beginning = "NOT COVERED for systems with one seed: what the folds"
     assert any(note.startswith(beginning) for note in findings.report.notes)
     for draw, loss in product((1, 2, 3), ("rmse", "bce")):
         config = {"dataset": {"name": "mine", "seed": draw}}
@@ -237,7 +237,7 @@ def test_compare_reports_settings_numbers_and_what_is_not_covered(tmp_path) -> N
     text = report_of(*arguments)
     assert text.startswith("ndcg@5 on mine, test: 40 queries\n")
     facts = dict(findings_of(*arguments).report.facts)
-    assert facts["weights"] == "best epoch by ndcg@5 of vali"
+    assert facts["weights"] == "best epoch by ndcg@5 on vali"
     assert (facts["seeds"], facts["commit"]) == ("1 2 3", "c" * 40)
     for expected in (
         "95% interval", "sd of seeds", "better", "queries and seeds", "40/0/0", "±0.01",

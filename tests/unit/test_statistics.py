@@ -229,7 +229,7 @@ def test_estimate_error_says_what_it_covers() -> None:
     assert covered_by_means == ["queries", "seeds"]  # difficulty and training of a fold are one
     assert pairs["queries"].standard_error.uncovered == ("a", "b")
     assert pairs["queries"].word == pairs["folds"].word == DIFFER
-    assert pairs["queries"].note == "these models, not the methods: one seed"
+    assert pairs["queries"].note == "holds for these models, not for the methods: one seed"
     assert pairs["folds"].standard_error.uncovered == ("a", "b")
     assert pairs["folds"].note == f"{pairs['queries'].note}, the same in every fold"
     assert pairs["seeds"].standard_error.uncovered == ()

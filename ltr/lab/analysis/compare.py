@@ -228,7 +228,7 @@ def _find_baseline(baseline: str | None, names: Sequence[str]) -> str | None:
 def _facts(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Return the head of the report: the epochs of the weights, the seeds and the commits."""
     weights = {
-        f"best epoch by {result['select_on']} of vali"
+        f"best epoch by {result['select_on']} on vali"
         if result["select"] == "best"
         else "last epoch"
         for result in results
@@ -323,8 +323,9 @@ def _differences_block(pairs: Sequence[Comparison], interval_head: str) -> Repor
     ]
     return ReportBlock(
         "Differences",
-        "p has Holm's correction; wins/ties/losses count the queries on which the first is "
-        "better, equal or worse; resolves is the true difference found in 80% of such tests",
+        "p includes Holm's correction; wins/ties/losses count the queries on which the first is "
+        "better, equal or worse; resolves: 80% of such tests would find a true difference "
+        "of this size",
         head,
         rows,
     )
@@ -336,7 +337,7 @@ def _notes_on_vali(split: str, published: float | None) -> list[str]:
         return []
     notes = [f"{NO_TEST_SPLIT}; {NO_TEST_VERDICT}"]
     if published is not None:
-        notes.append(f"published={published:g} is compared with values of vali")
+        notes.append(f"published={published:g} is compared with values on vali")
     return notes
 
 
@@ -373,10 +374,12 @@ def _notes(
         ]
     if any(pair.standard_error.uncovered for pair in pairs):
         folds = any(pair.standard_error.covers == "folds" for pair in pairs)
-        missing = "what the folds have in common" if folds else "what another training would give"
+        missing = (
+            "what the folds have in common" if folds else "what another training run would give"
+        )
         notes.append(
-            f"NOT COVERED of systems with one seed: {missing}; the words are about these "
-            "trained models, not the methods; train 3 seeds or more"
+            f"NOT COVERED for systems with one seed: {missing}; the verdicts hold for these "
+            "trained models, not for the methods; train 3 seeds or more"
         )
     return [*notes, "not covered: other data, and settings chosen by looking at these queries"]
 

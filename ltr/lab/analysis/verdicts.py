@@ -48,11 +48,12 @@ def rule(margin: float, alpha: float) -> str:
     level = f"{1 - alpha:.0%}"
     inner_level = f"{1 - 2 * alpha:.0%}"
     return (
-        f"equivalent: two one-sided tests (p < {alpha:g}) and the {inner_level} interval put the "
-        f"difference within ±{margin:g}; else better or worse: p < {alpha:g} after Holm, p the "
-        "larger of the randomisation test over queries and the t test over queries and trainings, "
-        f"and 0 outside the {level} interval; with one seed of either row not better or worse but "
-        "differ: these models do, of the methods one seed cannot tell; else undecided"
+        f"equivalent: two one-sided tests have p < {alpha:g}, and the {inner_level} interval lies "
+        f"within ±{margin:g}; otherwise better or worse: p < {alpha:g} after Holm's correction "
+        "(the larger p of the randomisation test over queries and of the t test over queries and "
+        f"training runs), and 0 lies outside the {level} interval; differ, not better or worse, if "
+        "a row has only one seed: these models differ, but one seed says nothing about the "
+        "methods; otherwise undecided"
     )
 
 
@@ -197,10 +198,10 @@ class Comparison:
             notes.append("not 0, but smaller than the margin")
         unsure = verdict == UNDECIDED and self.p_holm >= self.alpha
         if unsure and error.training > 0 and self.p_queries < self.alpha:
-            notes.append("sure of these models, not of the methods: more seeds would tell")
+            notes.append("these models differ, but perhaps not the methods: train more seeds")
         if error.uncovered and verdict != UNDECIDED:
             seeds = "one seed, the same in every fold" if error.covers == "folds" else "one seed"
-            notes.append(f"these models, not the methods: {seeds}")
+            notes.append(f"holds for these models, not for the methods: {seeds}")
         return "; ".join(notes)
 
     def resolvable(self, *, pairs: int = 1) -> float:
