@@ -54,7 +54,7 @@ TABLE = [
     ("evaluate", f"{RUN} data=none.txt", "none.txt", ""),
     ("table", "table=null", "table=...", "see --help"),
     ("table", "table=letor4_mq2009", "letor4_mq2009", "no such table; choose one of"),
-    ("table", "table=ranknet_report rows=SVN", "rows=SVN", "no such row; choose from the rows of ranknet_report: untr"),
+    ("table", "table=ranknet_report rows=SVN", "rows=SVN", "the rows of ranknet_report: untr"),
     ("table", "table=letor4_mq2008 rows=ranksv", "ranksv", "letor4_mq2008 has RankSVM, RankSVMn"),
     ("table", "table=ranknet_report seed=2", "seed=2", "a table sets the fold and seed"),
     ("table", "table=ranknet_report seeds=0", "seeds=0", "give a whole number >= 1"),
