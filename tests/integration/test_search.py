@@ -253,7 +253,7 @@ def test_run_search_records_failed_trials_and_continues(small_search, tmp_path) 
 
 def test_run_search_dry_run_prints_the_space_and_the_first_config(small_search, tmp_path) -> None:
     out = print_search(*small_search, "dry_run=true", "trials=9")
-    assert "search mine by ndcg@5 on vali of letor\n9 trials of 1 tr" in out
+    assert "search mine by ndcg@5 on vali of letor\n9 trials, training runs per trial: 1" in out
     assert "optimizer.lr  [float,0.001,0.1,log]  0.001" in out
     assert "first trial: ltr train dataset=letor" in out
     assert not (tmp_path / "out").exists()

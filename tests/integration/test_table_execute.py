@@ -71,7 +71,7 @@ def test_table_command_continues_after_a_stop(small: list[str], tmp_path: Path) 
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate()
     assert process.returncode == 143, err
-    assert "the same command goes on" in err
+    assert "repeat the command to continue" in err
     assert not list(runs.glob("bce*/results.json"))
     assert run(*small).returncode == 0
     (folder,) = runs.glob("bce*")

@@ -140,7 +140,9 @@ def test_why_left_out_names_a_budget_unless_the_numbers_were_searched(web30k) ->
         == "budget=20 changes the settings for which they were published"
     )
     searched = replace(TABLE.published["web30k"], searched=True)
-    assert web30k(budget=20, table=replace(TABLE, published={"web30k": searched})) is None
+    assert (
+        web30k(searched="budget=20", table=replace(TABLE, published={"web30k": searched})) is None
+    )
     for name in ("letor4_mq2007", "letor4_mq2008"):  # the authors tuned their rankers
         assert all(numbers.searched for numbers in read_table(name).published.values())
 
