@@ -216,7 +216,10 @@ def with_facts(cfg: DictConfig, facts: Facts) -> tuple[DictConfig, tuple[str, ..
         sentence = ""
         if batch_size < LARGEST_BATCH and not components.is_round_model(cfg.model):
             steps = min(cfg.suggested.steps, steps)
-            sentence = f"batch_size {batch_size}: few lists, but at least {steps} steps an epoch"
+            sentence = (
+                f"batch_size {batch_size}: small, so that few lists give at least {steps} steps "
+                "per epoch"
+            )
         suggestions.append(sentence)
     return complete, tuple(suggestions)
 

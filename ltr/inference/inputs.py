@@ -179,7 +179,8 @@ def _check_output_columns(roles: ColumnRoles) -> None:
         for name in names:
             if name in _OUTPUT_COLUMNS:
                 raise ConfigError(
-                    f"{key}: the output would have two columns {name!r}; rename that of the input"
+                    f"{key}: the output would have two columns {name!r}; rename the one in the "
+                    "input"
                 )
 
 

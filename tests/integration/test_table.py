@@ -82,13 +82,19 @@ def test_read_table_finds_every_loss_in_letor4_tables(name: str) -> None:
         ("metrics: [ncdg@5]", "ncdg"),
         ("metrics: ndcg@5", "metrics"),
         ("sort: up", "sort"),
-        ("published: {mq2008: {source: s, values: {}, others: C}}", "published.mq2008: C is not"),
-        ("published: {a: {source: s, values: {C: {}}, beside: {X: C}}}", "a.beside: X is not"),
+        (
+            "published: {mq2008: {source: s, values: {}, others: C}}",
+            "published.mq2008: unknown name C",
+        ),
+        (
+            "published: {a: {source: s, values: {C: {}}, beside: {X: C}}}",
+            "a.beside: unknown name X",
+        ),
         ("  both: {ensemble: [A, C]}", "unknown name C; choose one of A, B"),
         ("  both: {ensemble: [A, all]}", "unknown name all"),
         ("  both: {ensemble: A}", "both.ensemble"),
         ("  both: {ensemble: [A, B], weights: [1]}", "each of the 2 runs"),
-        ("  both: {ensemble: [A, B], seeds: some}", "choose of all, each"),
+        ("  both: {ensemble: [A, B], seeds: some}", "choose one of all, each"),
         ("  both: {ensemble: [A, B], seed: 1}", "'seed'"),
     ],
 )

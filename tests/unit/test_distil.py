@@ -191,7 +191,7 @@ def test_table_rows_include_their_teacher(tmp_path) -> None:
     chained = TABLE.replace("big one: [loss=listnet]", "big one: [loss=distil, teacher=student]")
     (tmp_path / "taught.yaml").write_text(chained)
     message = refused(lambda: read_table(f"{tmp_path}/taught.yaml"), ConfigError)
-    assert "pupil: teacher: big one" in message
+    assert "pupil: teacher: unknown name big one" in message
 
 
 @pytest.mark.slow

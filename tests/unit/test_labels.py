@@ -202,7 +202,7 @@ def test_batch_size_reports_the_steps_of_the_bag(
         drawn = len(draw_lists(lists, bagging, experiment.settings.seed))
     assert experiment.settings.batch_size == size
     assert math.ceil(drawn / size) >= steps
-    assert f"batch_size {size}: at least {steps} steps" in caplog.text
+    assert f"batch_size {size}: small, so that few lists give at least {steps} steps" in caplog.text
 
 
 def test_complete_settings_refuses_labels_and_weights_that_no_loss_can_use(

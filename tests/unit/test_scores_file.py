@@ -93,7 +93,7 @@ def test_read_scores_compares_ids_as_texts(tmp_path: Path) -> None:
         ("score\n1\nInfinity\n3\n", ":3: 'Infinity': expected a finite number"),
         ("row,score\n1,1\n1,2\n", ":3: '1': expected a row of test.txt, a number from 1 to 3"),
         ("row,score\n4,1\n", ":2: '4': expected a row of test.txt"),
-        ("row,score\n2,1\n3,1\n", " has 2 scores, but test.txt 3 rows"),
+        ("row,score\n2,1\n3,1\n", ": expected a score for each of the 3 rows of test.txt, got 2"),
     ],
 )
 def test_read_scores_names_the_line_of_a_malformed_cell(tmp_path, text, message) -> None:

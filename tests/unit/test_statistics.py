@@ -331,7 +331,7 @@ def test_interval_of_is_around_the_mean_of_folds() -> None:
 )
 def test_compare_systems_refuses_settings_out_of_range(key, value, remedy) -> None:
     message = refused(lambda: only(noisy(), **{key: value}), ConfigError)
-    assert message.startswith(f"{key}={value}: give ")
+    assert message.startswith(f"{key}={value}: expected ")
     assert remedy in message
 
 
