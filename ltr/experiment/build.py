@@ -46,7 +46,7 @@ LARGEST_BATCH = 64  # lists in a training step, unless the user asks for more
 
 
 class Facts(NamedTuple):
-    """Facts about the training lists, which decide what a config leaves open."""
+    """Facts about the training lists, from which the settings follow that a config leaves open."""
 
     levels: int  # number of grades: the largest label, plus 1
     lists: int
@@ -118,7 +118,7 @@ def build(
     dataset: Dataset | None = None,
     facts: Facts = ASSUMED,
 ) -> Experiment:
-    """Build every part of ``cfg`` and try it without reading data.
+    """Build and check every part of ``cfg``, without reading data.
 
     Args:
         cfg: a config composed from ``configs/train.yaml``.
@@ -275,12 +275,12 @@ def _tracking(node: DictConfig | None) -> Callable[[Path], Hook] | None:
 
 
 def _record_for(record: Record, folder: Path) -> dict[str, Any]:
-    """Return what a checkpoint in ``folder`` holds of ``record``, with paths from ``folder``."""
+    """Return the entries of ``record`` in a checkpoint, with paths relative to ``folder``."""
     return {"config": relocate_paths(record.kept_config, folder), "choices": dict(record.choices)}
 
 
 def _make_record(config: Mapping[str, Any], choices: Mapping[str, str]) -> Record:
-    """Return the record of a run whose config is ``config``, perhaps with interpolations."""
+    """Return the record of a run with ``config``, which may contain interpolations."""
     resolved_config = resolved(config)
     linked_config: Any = OmegaConf.to_container(config)
     return Record(

@@ -36,10 +36,10 @@ def train(cfg: DictConfig) -> float:
 
 @contextmanager
 def kept_once_begun(folder: Path, output_dir: Path) -> Iterator[None]:
-    """Context of a single run: remove its folder if it fails before training has saved anything.
+    """Remove the folder of a single run if it fails before training has saved anything.
 
     If ``folder`` is directly in ``output_dir`` and the file system supports links, the link
-    ``latest`` there is made to lead to it. If the folder is removed, the link gets its old target.
+    ``latest`` there points to it. If the folder is removed, the link gets its old target back.
     """
     link = output_dir / LATEST
     is_linked = folder.resolve().parent == output_dir.resolve()

@@ -142,7 +142,7 @@ def _gain_tables(knobs: Mapping[str, Any]) -> Iterator[list[float]]:
 def check_signs(split: str, lists: Lists) -> None:
     """Raise ``ConfigError`` unless labels are >= 0 and weights above 0.
 
-    Only a user-defined data set can have others: the readers of files refuse such rows.
+    Only a user-defined data set can have other values, because the readers of files refuse them.
     """
     if not (lists.labels >= 0).all():
         label = lists.labels[~(lists.labels >= 0)][0]

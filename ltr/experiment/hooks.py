@@ -1,4 +1,4 @@
-"""The hooks of every run: they log what is trained, write for TensorBoard, show the time left."""
+"""The hooks of every run: log model and data, write TensorBoard files, show the time left."""
 
 import logging
 from collections.abc import Mapping

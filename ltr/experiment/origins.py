@@ -16,9 +16,9 @@ from ltr.training.checkpoint import selected_checkpoint
 def digest_origins(config: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the SHA-256 of the files that the run of a resolved config reads besides its lists.
 
-    ``teacher`` is that of the teacher's selected checkpoint; None if there is no teacher.
-    ``loss.sorter`` is that of the learned sorter, by default the one in this package; None if
-    there is no such file.
+    The entry ``teacher`` belongs to the selected checkpoint of the teacher, and is None if there is
+    no teacher. The entry ``loss.sorter`` belongs to the learned sorter, by default the one in this
+    package, and is None if there is no such file.
     """
     nodes = (node for node in iter_nested(config) if isinstance(node, Mapping))
     sorters = [node["sorter"] for node in nodes if node.get("sorter")]
@@ -30,7 +30,7 @@ def digest_origins(config: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def run_digest(path: str | None) -> str | None:
-    """Return the SHA-256 of the selected checkpoint of the run ``path``; None if it is None."""
+    """Return the SHA-256 of the selected checkpoint of the run ``path``; None for None."""
     return None if path is None else _sha256(selected_checkpoint(Path(path))[0])
 
 

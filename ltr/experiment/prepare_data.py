@@ -133,7 +133,8 @@ def differences(
     """Return a message for each count in ``rows`` that differs from the published one.
 
     Args:
-        rows: one for each split of each fold: its ``fold``, its ``split`` and its ``counts_of``.
+        rows: a row for each split of each fold: the ``fold``, the ``split``, and what ``counts_of``
+            returned.
         published: the counts to compare with; a count of several splits is compared with the sum
             over these splits.
     """

@@ -1,4 +1,4 @@
-"""The results of a finished run: the metrics of its selected weights, and the files with them."""
+"""Compute the results of a finished run, the metrics of its selected weights, and write them."""
 
 import logging
 import time
@@ -139,7 +139,7 @@ def describe_model(
 
 
 def _untrained_vali(progress: Progress) -> dict[str, float]:
-    """Return the metrics of vali before training."""
+    """Return the metrics on vali before training."""
     return {
         name.removeprefix("vali_"): value
         for name, value in progress.history[0].items()

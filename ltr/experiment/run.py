@@ -130,7 +130,7 @@ def train_model(
 def make_learner(
     experiment: Experiment, scorer: Scorer, monitor: Monitor
 ) -> Trainer | RoundLearner:
-    """Return what trains the model of ``scorer``: the loop over epochs, or that over rounds."""
+    """Return the learner of the model of ``scorer``: a loop over epochs or over rounds."""
     model = scorer.model
     if isinstance(model, RoundModel):
         return RoundLearner(model, experiment.loss, monitor)
@@ -148,7 +148,7 @@ class Training:
     vali: ItemTensors  # the validation lists, transformed for the scorer
 
     def load_selected(self) -> None:
-        """Load the weights that the setting ``select`` asks for: of the best or the last epoch."""
+        """Load the weights that the setting ``select`` names, of the best or the last epoch."""
         is_best = self.monitor.settings.select == "best"
         file = self.monitor.best if is_best else self.monitor.last
         self.scorer.model.load_state_dict(load_checkpoint(file, self.scorer.device)["model"])
@@ -156,7 +156,7 @@ class Training:
 
 @contextmanager
 def _following(hooks: Sequence[Hook]) -> Iterator[None]:
-    """Context of a run; if the run fails or is stopped, the hooks are told so."""
+    """Tell ``hooks`` if the run in the ``with`` block fails or is stopped."""
     try:
         yield
     except BaseException as error:  # Interrupted is not an Exception

@@ -105,7 +105,8 @@ def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
 def write_scores(path: Path, lists: "Lists", scores: "Floats") -> None:
     """Write the query id and the score of every item, in the order of ``lists``, in all digits.
 
-    If the source has another order, the column ``row`` has the row of each item there, from 1.
+    If the source has a different order, the column ``row`` has the row of each item in the source,
+    counted from 1.
     """
     import pandas as pd
 
@@ -136,7 +137,7 @@ class RunFolder:
 
     @property
     def note(self) -> Path:
-        """The file with the identity of the run, if it is one of a sweep."""
+        """The path of the file in which a run of a sweep keeps its identity."""
         return self.folder / NOTE
 
     @property
@@ -166,7 +167,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self, *, wait: bool) -> Iterator[None]:
-        """Context in which no other process can work on the run.
+        """Keep other processes from working on the run during a ``with`` block.
 
         If another process is working on it, wait until that process is done; without ``wait``,
         raise ``ConfigError``.
@@ -216,10 +217,10 @@ class RunFolder:
             )
 
     def remove_results(self, *, everything: bool) -> None:
-        """Remove ``results.json``, as the weights are about to change.
+        """Remove ``results.json``, because the weights are about to change.
 
-        The run then counts as not finished. With ``everything``, remove all other files of the run
-        too, as a new run begins.
+        The run then counts as not finished. With ``everything``, also remove all other files of the
+        run, because a new run begins.
         """
         names = [RESULTS]
         if everything:

@@ -112,7 +112,7 @@ class SweepSummary(Callback):
         (folder / str(hydra.output_subdir) / "hydra.yaml").unlink(missing_ok=True)
 
     def on_job_end(self, *args: Any, **kwargs: Any) -> None:
-        """End this process if its sweep was killed: it would get no other job, and never end."""
+        """End this process if its sweep was killed, because it would wait for jobs forever."""
         if current_process().name.startswith("Loky") and os.getppid() != self._sweep_process:
             os._exit(0)
 
@@ -141,8 +141,8 @@ class SweepSummary(Callback):
 def check_folder(folder: Path, resume: str | None, overrides: Sequence[str]) -> None:
     """Raise ``ConfigError`` if a single run with these ``overrides`` must not use ``folder``.
 
-    It must not if another process uses the folder, or if the folder holds a run with other
-    overrides and ``resume`` is None.
+    The reason may be that another process is using it, or that it holds a run with other overrides
+    and ``resume`` is None.
     """
     run = RunFolder(folder)
     if (folder / ".lock").is_file():

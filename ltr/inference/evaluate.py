@@ -160,7 +160,7 @@ def _lists_of_model(
 
 
 def _chosen_dataset(node: DictConfig, options: EvaluateOptions, data_dir: str) -> DictConfig:
-    """Return the config node of a chosen data set, with its ``${data_dir}`` and the like set."""
+    """Return the config node of a chosen data set, with ``${data_dir}`` and the like resolved."""
     config = OmegaConf.create(
         {
             "dataset": OmegaConf.to_container(node),

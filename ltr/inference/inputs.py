@@ -66,7 +66,7 @@ def is_table(path: Path) -> bool:
 
 @contextmanager
 def _with_command_keys() -> Iterator[None]:
-    """Context in which each error names the keys of the command, not those of a data set."""
+    """Make the errors in a ``with`` block name the keys of the command, not those of a data set."""
     try:
         yield
     except (ConfigError, DataError) as error:

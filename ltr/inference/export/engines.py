@@ -1,4 +1,4 @@
-"""Which models each search engine can represent, so that a run can be refused before training."""
+"""Check whether a search engine can represent a model; this is possible before training."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -46,7 +46,7 @@ def check_engine(
 
 
 def is_dense(model: nn.Module) -> bool:
-    """Return whether the model is dense layers on, or linear in, the transformed features."""
+    """Return whether the model has only dense layers, or is linear, in the transformed features."""
     return isinstance(model, MLP | AdaRank | PRank)
 
 

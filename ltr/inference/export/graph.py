@@ -123,7 +123,7 @@ def normal_score(levels: Tensor) -> Tensor:
 
 @torch.library.custom_op("ltr::trees", mutates_args=())
 def trees_operator(items: Tensor, number: int) -> Tensor:
-    """Take the place of the trees with this number in a traced graph; return ``[items, 1]``."""
+    """A placeholder, in a traced graph, for the scores of trees, ``[items, 1]``."""
     return items.new_zeros(items.shape[0], 1, dtype=torch.float32)
 
 
@@ -133,7 +133,7 @@ trees_operator.register_fake(
 
 
 class TreesGraph(nn.Module):
-    """Takes the place of ``trees`` in a traced graph; each module has another ``number``."""
+    """A placeholder for ``trees`` in a traced graph; each has its own ``number``."""
 
     def __init__(self, trees: Trees) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class ScorerGraph(nn.Module):
 
 
 def build_graph(model: nn.Module, transform: FeatureTransform) -> nn.Module:
-    """Return a ``ScorerGraph``; for an ensemble, an ``Ensemble`` of those of its members.
+    """Return a ``ScorerGraph`` or, for an ensemble, an ``Ensemble`` of its members' graphs.
 
     Members with the weight 0 are left out.
     """

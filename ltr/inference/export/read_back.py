@@ -1,7 +1,7 @@
 """Score items with the written files of a search engine, by the rules of that engine.
 
-The parity check compares these scores with the model's. So it covers all that is written: what the
-features send for a missing or a negative value, the numbers as text, and the arithmetic in float32.
+The parity check compares these scores with the model's. Therefore it covers everything in the
+files, such as missing and negative values and numbers written as text, and the float32 arithmetic.
 Each function reads the files in ``folder`` and returns a function from the
 features of some items, whose columns are ``names``, to their scores.
 """
@@ -121,7 +121,7 @@ def read_plugin(folder: Path, names: Sequence[str]) -> Score:
 
 
 def _sent_value(feature: Mapping[str, Any], columns: Mapping[str, Floats], items: int) -> Floats:
-    """Return what the template of a feature sends for each item; NaN where it does not match."""
+    """Return the value that a feature's template sends for each item; NaN if it does not match."""
     query = feature["template"]["function_score"]
     sent = np.full(items, np.nan, np.float32)
     matched = _matches(query["query"], columns, items)

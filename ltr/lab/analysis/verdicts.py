@@ -1,6 +1,6 @@
 """Compare pairs of systems: intervals and verdicts.
 
-A system is a method with its training: its runs differ only in seed (and fold). A verdict is
+A system is the set of all runs that differ only in seed (and fold). A verdict is
 "better", "worse", "differ", "equivalent" or "undecided". "differ" means that the trained models
 differ, but one of the systems has a single seed, so that the methods may not differ.
 """
@@ -410,8 +410,8 @@ def interval_of(
 ) -> SystemInterval:
     """Return the mean of one system and its confidence interval.
 
-    If ``metric`` lies between 0 and 1, the interval is cut at 0 and 1. It still covers the true
-    mean as often, as that is never in the part that is cut off.
+    If ``metric`` lies between 0 and 1, the interval is cut at 0 and 1. This does not change how
+    often it covers the true mean, which cannot lie in the part that is cut off.
 
     Args:
         system: the values of the metric.
@@ -446,7 +446,7 @@ def interval_of(
 def significant_best(
     systems: Mapping[str, SystemInterval], pairs: Iterable[Comparison]
 ) -> list[str]:
-    """Return the best of ``systems`` if every verdict on it says that it differs from the other.
+    """Return the best of ``systems`` if all verdicts on it say that it differs from the others.
 
     The list is empty if one of its verdicts is "equivalent" or "undecided", or if it has none.
     """

@@ -70,7 +70,7 @@ class EnsembleMember:
 
 
 class WeightChoice(NamedTuple):
-    """The ensemble with the chosen weights, and for comparison that with equal weights."""
+    """The ensemble with the chosen weights and, for comparison, the one with equal weights."""
 
     chosen: WeightedEnsemble
     equal: WeightedEnsemble
@@ -104,7 +104,7 @@ def make_ensemble(
         data_dir: the folder of the data set; if None, that of the first run.
         cache_dir: the folder of parsed data.
         trust: the user's modules that loading the runs may import.
-        identity: a hash by which a table finds the ensemble again.
+        identity: a hash by which a table recognises the ensemble.
 
     Returns:
         The content of the ensemble's ``results.json``.

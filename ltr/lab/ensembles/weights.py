@@ -95,9 +95,9 @@ def tuned_weights(
     r"""Tune weights on the validation lists, and shrink them by their split-half reliability.
 
     On each half of five random splits, members are selected greedily with replacement, each with
-    the epoch that this half chooses. Ten members are selected, one after the other: each time, the
-    member with which the mean score of all members selected so far has the best metric. This gives
-    ten sets of members. The best one counts; if several are best, the first of these. Let
+    the epoch that this half chooses. In each of ten steps, the member is added with which the mean
+    score of the members selected so far has the best metric. Of the ten sets after these steps, the
+    best one counts, or the first of several that are equally good. Let
     :math:`d_A` and :math:`d_B` be the weights that the halves of a split select, minus equal
     weights. Then
 

@@ -70,10 +70,10 @@ def study_lock(search: Search) -> FileLock:
 
 @contextmanager
 def open_study(search: Search) -> Iterator[optuna.Study]:
-    """Context with the study of ``search``, which is opened or, if there is none, made.
+    """Open the study of ``search`` for a ``with`` block; if there is none, create it.
 
-    In it, two warnings of Optuna are turned off: that heartbeats are experimental, and that they
-    are meant for ``Study.optimize``.
+    In the block, two warnings of Optuna are turned off: that heartbeats are experimental, and that
+    they are meant for ``Study.optimize``.
 
     Raises:
         OutputError: the database (of the search folder, or in ``storage``) cannot be used.
