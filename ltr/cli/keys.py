@@ -74,8 +74,9 @@ _HOLDS: dict[Holds, tuple[str, ...]] = {
         "dataset.categories", "dataset.features", "dataset.id", "dataset.split",
     ),
 }  # fmt: skip
-# Keys that are missing in the configs of older runs and searches, with the value used there.
-_LATER = {"loss.gain": "exp2", "suggested.gain": "exp2", "loss.pair_weight": None}
+# Keys that are missing in the configs of older runs and searches, with the value used there. A new
+# key whose default is null needs no entry.
+_LATER = {"loss.gain": "exp2", "suggested.gain": "exp2"}
 
 
 # Modules of earlier versions, and the modules where their content is now.
@@ -185,14 +186,18 @@ def without(config: Mapping[str, Any], *kinds: Kind | Resumed) -> dict[str, Any]
 def without_null(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``config`` without the keys whose value is None, at any depth.
 
-    >>> without_null({"patience": None, "loss": {"k": None, "sigma": 1.0}})
-    {'loss': {'sigma': 1.0}}
+    >>> without_null({"patience": None, "loss": {"k": None, "sigma": 1.0}, "all": [{"k": None}]})
+    {'loss': {'sigma': 1.0}, 'all': [{}]}
     """
-    return {
-        key: without_null(value) if isinstance(value, Mapping) else value
-        for key, value in config.items()
-        if value is not None
-    }
+    return {key: _without_null(value) for key, value in config.items() if value is not None}
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return without_null(value)
+    if isinstance(value, list):
+        return [_without_null(entry) for entry in value]
+    return value
 
 
 def of_method(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,7 +205,7 @@ def of_method(config: Mapping[str, Any]) -> dict[str, Any]:
 
     A key that is missing in older runs is left out if it has the value used there.
 
-    >>> of_method({"seed": 1, "l2": 0.0, "loss": {"k": 5, "gain": "exp2", "pair_weight": None}})
+    >>> of_method({"seed": 1, "l2": 0.0, "loss": {"k": 5, "gain": "exp2"}})
     {'l2': 0.0, 'loss': {'k': 5}}
     """
     method_config = without(
