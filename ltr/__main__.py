@@ -1,7 +1,6 @@
 """The command line ``ltr COMMAND KEY=VALUE ...``, with all commands of the project.
 
-``python train.py`` is the same as ``ltr train``, and ``python scripts/COMMAND.py`` the same as
-``ltr COMMAND``.
+``python train.py`` is the same as ``ltr train``, and ``python -m ltr`` the same as ``ltr``.
 """
 
 import os
@@ -25,9 +24,7 @@ COMMANDS = {
         "ltr.lab.ensembles.command:ensemble_of_runs",
         "combine several runs (networks or trees) into one ranker"
     ),
-    "recommend": (
-        "ltr.lab.tables.recommend:recommend", "train several kinds of rankers, and keep the best"
-    ),
+    "auto": ("ltr.lab.auto.command:run_auto", "train several kinds of rankers, and keep the best"),
     "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check and count a data set"),
     "table": (
         "ltr.lab.tables.table:make_table", "fill in a table of results next to published ones"
@@ -56,6 +53,7 @@ COMMANDS = {
     "check_metric": ("ltr.testing.command:check_metric", "test the properties of a metric"),
     "check_model": ("ltr.testing.command:check_model", "test the properties of a network"),
 }  # fmt: skip
+_RENAMED = {"recommend": "auto"}  # commands of the last version, accepted until the next
 
 
 def main(name: str | None = None) -> None:
@@ -67,6 +65,9 @@ def main(name: str | None = None) -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
+    if name in _RENAMED:
+        print(f"warning: ltr {name} is now ltr {_RENAMED[name]}; type that", file=sys.stderr)
+        name = _RENAMED[name]
     if name in COMMANDS:
         from ltr.cli.cli import run_command
 

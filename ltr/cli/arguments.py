@@ -1,8 +1,10 @@
 """Translate the arguments that a user types into Hydra's grammar, for every command."""
 
 import json
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -11,8 +13,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from ltr.cli.configs import files_of, groups_of, own_configs, own_keys, similar_keys
-from ltr.cli.keys import Holds, holds
+from ltr.cli.keys import Holds, holds, upgrade_override
 from ltr.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 SEVERAL = {"-m", "--multirun"}  # the options of a sweep
 # Hydra's functions that give a key several values
@@ -32,7 +36,8 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     >>> as_hydra("table", ["table=ranknet_report", "rows=A B,C", "epochs=1"])
     ['table=ranknet_report', "rows=['A B','C']", "train=['epochs=1']"]
     """
-    overrides = get_args_parser().parse_intermixed_args(list(typed)).overrides
+    typed = upgraded(typed)
+    overrides = get_args_parser().parse_intermixed_args(typed).overrides
     check_added(overrides, config_name)
     if config_name == "train":
         sweep = bool(SEVERAL & {*typed})
@@ -47,6 +52,9 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     for override in overrides:
         key, equals, value = override.partition("=")
         name = key.lstrip("+~")
+        if name == "convention" and "conventions" in command_keys:  # one or several
+            key = name = "conventions"
+            override = f"{key}={value}"
         if not equals:
             collected.setdefault(next(iter(command_keys)), []).append(override)
         elif "launcher" in command_keys and name.startswith(("hydra/launcher", "hydra.launcher.")):
@@ -61,6 +69,23 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
         several = len(values) > 1 or isinstance(command_keys[key], list)
         hydra_arguments.append(f"{key}={_listed(values) if several else quoted(values[0])}")
     return hydra_arguments
+
+
+def upgraded(overrides: Iterable[str]) -> list[str]:
+    """Return overrides of any version as this one writes them, and warn of those that changed."""
+    current_overrides = []
+    for override in overrides:
+        current_override = upgrade_override(override)
+        if current_override != override:
+            warn_of_former(override, current_override)
+        current_overrides.append(current_override)
+    return current_overrides
+
+
+@cache
+def warn_of_former(former: str, current: str) -> None:
+    """Warn, once in a process, of a text that the next version will not accept."""
+    log.warning("%s: write %s; the next version will not accept the former", former, current)
 
 
 def check_added(overrides: Sequence[str], config_name: str = "train") -> None:
@@ -242,7 +267,7 @@ def merged(*override_lists: Sequence[str]) -> list[str]:
     ['dataset=synthetic', 'epochs=1']
     """
     by_key: dict[str, str] = {}
-    for override in chain.from_iterable(override_lists):
+    for override in upgraded(chain.from_iterable(override_lists)):
         key = override.lstrip("+").partition("=")[0]
         if by_key.get(key, override) != override:
             by_key = {

@@ -81,8 +81,8 @@ def help_of(config_name: str) -> str:
     parts += ["Keys and their defaults (KEY=VALUE; ??? must be given)", keys]
     help_text = "\n\n".join(parts) + "\n"
     if as_started("train") != "python train.py":
-        command = r"(?:python )?(?:scripts/(\w+)|(train))\.py"
-        help_text = re.sub(command, lambda match: as_started(match[1] or match[2]), help_text)
+        help_text = re.sub(r"(?:python )?\btrain\.py", as_started("train"), help_text)
+    help_text = re.sub(r"\bltr (\w+)", lambda match: as_started(match[1]), help_text)
     return help_text.replace("$", "$$")  # Hydra treats the help as a template
 
 

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ltr.arrays import Doubles, Reals
 from ltr.cli.configs import files_of
+from ltr.cli.folders import convention_keys
 from ltr.cli.keys import as_list
 from ltr.data.lists import Lists, check_split
 from ltr.errors import ConfigError
@@ -55,7 +56,7 @@ class EvaluateOptions(ScoringOptions):
     split: str
     regroup: bool  # put the rows of a query in ``data`` together; else they must be adjacent
     metrics: tuple[str, ...] | None  # None: those of the run, or DEFAULT_METRICS
-    metrics_as: Any = None  # name of a convention -> its settings
+    conventions: tuple[str, ...]  # names; none: that of the run, or all for a file of scores
     convention: Any  # settings that win over those of every convention, unless null
     output: str | None  # a CSV file for the metrics of every query
     data_dir: str | None  # None: that of the run
@@ -97,6 +98,7 @@ def evaluate_model(options: EvaluateOptions) -> str:
             f"dataset.split.test={options.data} dataset.query=COLUMN dataset.label=COLUMN"
         )
     _check_files(options)
+    named = {name: convention_keys(name) for name in options.conventions}
     scorer = open_scorer(options.checkpoint, options)
     run_config = scorer.run_config(
         _parts_of_run(options),
@@ -108,7 +110,7 @@ def evaluate_model(options: EvaluateOptions) -> str:
     if options.suggested.get("levels") is not None:  # from the chosen data set
         settings["levels"] = options.suggested["levels"]
     metrics = _metrics_of_model(options, run_config)
-    conventions = chosen_conventions(options.metrics_as, options.convention, settings)
+    conventions = chosen_conventions(named, options.convention, settings)
     name, lists = _lists_of_model(options, scorer, run_config)
     measurement = Measurement(
         title=f"{options.checkpoint} on {name}",
@@ -175,7 +177,7 @@ def evaluate_scores(options: EvaluateOptions) -> str:
 
     The file holds a score for each row of ``options.data``, or it is a run of TREC with the
     judgments ``options.qrels``. The table has a column for each convention in
-    ``options.metrics_as``, by default for all in ``configs/metrics_as``.
+    ``options.conventions``, by default for all in ``configs/convention``.
 
     Raises:
         ConfigError, DataError: one line that says what to correct.
@@ -190,12 +192,10 @@ def evaluate_scores(options: EvaluateOptions) -> str:
         )
     _check_files(options)
     use_threads(options.threads)
+    names = options.conventions or [*files_of("convention")]
+    named = {name: convention_keys(name) for name in names}
     metrics = named_metrics(options.metrics or DEFAULT_METRICS)
     lists, scores = _read_scores(options.scores, options)
-    named = options.metrics_as or {
-        name: OmegaConf.to_object(OmegaConf.load(path))
-        for name, path in files_of("metrics_as").items()
-    }
     levels = levels_for(float(lists.labels.max()))
     conventions = chosen_conventions(named, options.convention, {"levels": levels})
     data = options.data or f"{options.qrels} (file order: by id, descending)"
@@ -232,22 +232,22 @@ def _check_files(options: EvaluateOptions) -> None:
 
 
 def chosen_conventions(
-    metrics_as: Mapping[str, Mapping[str, Any]] | None,
+    named: Mapping[str, Mapping[str, Any]],
     overrides: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> dict[str, Convention]:
     """Return name -> convention for the named conventions.
 
     Args:
-        metrics_as: name -> settings of each named convention; None or empty: there is a single
-            convention, named ``own``, without settings.
+        named: name -> settings of each; empty: there is a single convention, named ``own``,
+            without settings.
         overrides: settings that replace those of every convention, unless they are None.
         defaults: settings for what neither of the two sets.
     """
     set_here = {key: value for key, value in overrides.items() if value is not None}
-    named = metrics_as or {"own": {}}
     return {
-        name: Convention(**{**defaults, **settings, **set_here}) for name, settings in named.items()
+        name: Convention(**{**defaults, **settings, **set_here})
+        for name, settings in (named or {"own": {}}).items()
     }
 
 

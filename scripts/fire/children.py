@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ltr.__main__ import main
 from tests.helpers.paths import ROOT
 from tests.helpers.processes import run
 
@@ -48,7 +49,7 @@ class Ended(NamedTuple):
         for text in (self.err, self.out):
             _, found, trace = text.rpartition("Traceback (most recent call last):\n")
             if found:
-                places = re.findall(r'File ".*/((?:ltr|scripts)/\S+\.py)", (line \d+)', trace)
+                places = re.findall(r'File ".*/(ltr/\S+\.py)", (line \d+)', trace)
                 ends = [line for line in trace.splitlines() if line and not line.startswith(" ")]
                 return f"{ends[0][:200] if ends else 'cut short'} {places[-1:]}"
         return None
@@ -60,7 +61,7 @@ class Ended(NamedTuple):
 
 
 def child(command: tuple[str, ...], folder: Path, moment: Moment | None = None) -> Ended:
-    """``python COMMAND`` in ``folder`` to its end, signalled at ``moment``."""
+    """``COMMAND``, of ``ltr`` or a script, in ``folder`` to its end, signalled at ``moment``."""
     arguments = f"{command!r}, *{tuple(moment or NEVER)!r}"
     program = f"from scripts.fire.children import live\nlive({arguments})\n"
     done = run(program, cwd=folder, env={"PYTHONPATH": str(ROOT)})
@@ -68,7 +69,7 @@ def child(command: tuple[str, ...], folder: Path, moment: Moment | None = None) 
 
 
 def live(command: tuple[str, ...], signum: int, unit: str, at: float) -> None:
-    """Be ``python COMMAND``, which gets a signal; ``.writes`` has the number of its changes."""
+    """Be ``COMMAND``, which gets a signal; ``.writes`` has the number of its changes."""
     signal.alarm(LIMIT)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
@@ -90,10 +91,13 @@ def live(command: tuple[str, ...], signum: int, unit: str, at: float) -> None:
             later.daemon = True
             later.start()
 
-    path = ROOT / command[0]
-    sys.argv, sys.path[0] = [str(path), *command[1:]], str(path.parent)
+    sys.argv = [*command]
+    sys.path[0] = str(ROOT)
     sys.addaudithook(hook)
     try:
-        runpy.run_path(str(path), run_name="__main__")
+        if command[0] == "ltr":
+            main()
+        else:
+            runpy.run_path(str(ROOT / command[0]), run_name="__main__")
     finally:
         counted.write_text(str(done))

@@ -49,8 +49,8 @@ class Reader(NamedTuple):
     is_mixed: bool = False  # the damage: a file of another run, not a bit or a cut
 
 
-_EVALUATION = ("scripts/evaluate.py", "checkpoint={run}", *works.LISTS[2:], "threads=1")
-_OF_SCORES = ("scripts/evaluate.py", "scores={run}/scores.csv", "data=data/mine/test.txt")
+_EVALUATION = ("ltr", "evaluate", "checkpoint={run}", *works.LISTS[2:], "threads=1")
+_OF_SCORES = ("ltr", "evaluate", "scores={run}/scores.csv", "data=data/mine/test.txt")
 _SEARCH = ("out/search/mine/*", "out/experiment/*", _CACHE)
 READERS = {
     "evaluate": Reader(works.NETWORK, (_CHECKPOINTS, _CACHE), _EVALUATION),
@@ -60,7 +60,7 @@ READERS = {
     },
     "evaluate-scores": Reader(works.NETWORK, ("out/*/scores.csv",), _OF_SCORES),
     "resume": Reader(works.NETWORK, (*_OF_RUN, _CACHE)),
-    "compare": Reader(works.SWEEP, _OF_RUN, ("scripts/compare.py", "out/two", "samples=200")),
+    "compare": Reader(works.SWEEP, _OF_RUN, ("ltr", "compare", "out/two", "samples=200")),
     "sweep-again": Reader(works.SWEEP, (*_OF_RUN, _CACHE, "out/two/*.*")),
     "search-again": Reader(works.SEARCH, _SEARCH),
     "table-again": Reader(works.TABLE, (*_OF_RUN, "out/tables/*/*", _CACHE)),
@@ -68,7 +68,7 @@ READERS = {
         f"mixed-{name}": Reader(works.SWEEP, _OF_TWO, command, is_mixed=True)
         for name, command in {
             "evaluate": _EVALUATION,
-            "compare": ("scripts/compare.py", "out/two", "samples=200"),
+            "compare": ("ltr", "compare", "out/two", "samples=200"),
             "ensemble": works.ENSEMBLE.begin,
             "sweep-again": (),
         }.items()
@@ -79,7 +79,7 @@ READERS = {
 def subjects(stage: Stage) -> Iterator[Subject]:
     """A subject for each work that is killed, and for each command that reads files."""
     of_runs = (works.NETWORK, trees("lightgbm"), works.SWEEP, works.SEARCH, works.TABLE)
-    for work in (*of_runs, works.ENSEMBLE, works.RECOMMEND, works.CACHE):
+    for work in (*of_runs, works.ENSEMBLE, works.AUTO, works.CACHE):
         yield Subject("kills", work.name, partial(_killed, stage, work))
     for name, reader in READERS.items():
         part = "mixes" if reader.is_mixed else "flips"
@@ -226,7 +226,7 @@ def _quoted(stage: Stage, rng: Random) -> Result:
         text = text[:place] + '"' + text[place:]
     with stage.empty(f"quotes-{rng.getrandbits(32)}") as folder:
         (folder / "items.csv").write_text(text)
-        ended = child(("scripts/prepare_data.py", *_OF_TABLE), folder)
+        ended = child(("ltr", "prepare_data", *_OF_TABLE), folder)
         outcome, detail = read_as_pandas_does(ended, folder / "items.csv")
     return Result(outcome, f"quotes at {places}: {detail}" if detail else "")
 

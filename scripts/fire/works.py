@@ -129,7 +129,7 @@ class Work:
     def go_on(self, folder: Path) -> Command:
         """What a user types, in the folder of a try, after it was cut off."""
         if self.output and (folder / self.output).exists():
-            return ("scripts/evaluate.py", self.output, *LISTS[2:], "threads=1")
+            return ("ltr", "evaluate", self.output, *LISTS[2:], "threads=1")
         runs = run_folders(folder) if self.single else []
         if not runs:
             return self.begin
@@ -165,7 +165,7 @@ def _made_of_ensemble(folder: Path, output: str) -> Made:
 
 def _search(name: str, trials: int) -> Work:
     """A search; trial n sets the same in every search of the same seed."""
-    begin = ("scripts/search.py", *_PLACES, "write=out/experiment/found.yaml", "name=mine",
+    begin = ("ltr", "search", *_PLACES, "write=out/experiment/found.yaml", "name=mine",
              "epochs=2", "batch_size=8", "model=linear", "loss=listnet", "l2=0", _OFTEN,
              "space.optimizer.lr=[float,1e-3,1e-1,log]", f"trials={trials}")  # fmt: skip
     return Work(name, begin, _made_by_search)
@@ -180,7 +180,7 @@ NETWORK = Work(
 )  # fmt: skip
 CACHE = Work(
     "cache",
-    ("scripts/prepare_data.py", "dataset=letor", "dataset.folder=more", *LISTS[2:]),
+    ("ltr", "prepare_data", "dataset=letor", "dataset.folder=more", *LISTS[2:]),
     _made_cache,
 )
 SWEEP = Work(
@@ -191,30 +191,30 @@ SWEEP = Work(
 )  # fmt: skip
 TABLE = Work(
     "table",
-    ("scripts/table.py", "table=ranknet_report", "rows=BCE", *_PLACES, "epochs=2",
+    ("ltr", "table", "table=ranknet_report", "rows=BCE", *_PLACES, "epochs=2",
      "batch_size=5", "model.hidden_sizes=[4]", "workers=1"),
     lambda folder: _made_by_runs(folder, "out/tables/*/table.csv", "out/tables/*/runs.csv"),
 )  # fmt: skip
 ENSEMBLE = Work(
     "ensemble",
-    ("scripts/ensemble.py", "out/two", "weights=vali", "output=out/together", *LISTS[2:],
+    ("ltr", "ensemble", "out/two", "weights=vali", "output=out/together", *LISTS[2:],
      "threads=1"),
     partial(_made_of_ensemble, output="out/together"),
     of=SWEEP,
     output="out/together",
 )  # fmt: skip
-_RECOMMEND = ("scripts/recommend.py", "table=data/rows.yaml", *_PLACES, "workers=1")
-_RECOMMENDED = Work(
-    "recommended",
-    (*_RECOMMEND, "output=out/first"),
+_AUTO = ("ltr", "auto", "table=data/rows.yaml", *_PLACES, "workers=1")
+_FIRST_AUTO = Work(
+    "first auto",
+    (*_AUTO, "output=out/first"),
     partial(_made_of_ensemble, output="out/first"),
     output="out/first",
 )
-RECOMMEND = Work(  # its runs are trained already: a kill falls into the choice and the copy
-    "recommend",
-    (*_RECOMMEND, "output=out/best"),
+AUTO = Work(  # its runs are trained already: a kill falls into the choice and the copy
+    "auto",
+    (*_AUTO, "output=out/best"),
     partial(_made_of_ensemble, output="out/best"),
-    of=_RECOMMENDED,
+    of=_FIRST_AUTO,
     output="out/best",
 )
 ROWS = """title: Two rankers and both together

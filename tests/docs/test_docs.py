@@ -155,8 +155,7 @@ def test_the_python_of_a_page_runs_as_it_stands(path: Path, tmp_path: Path) -> N
         typed = re.findall(r"^    ltr (\w+) (.*)", path.read_text(), re.M)
         assert [command for command, _ in typed] == ["train", "predict"]
         for command, given in typed:
-            script = "train.py" if command == "train" else f"scripts/{command}.py"
-            done = processes.run(script, *given.split(), cwd=tmp_path / "work")
+            done = processes.run(processes.LTR, command, *given.split(), cwd=tmp_path / "work")
             assert done.returncode == 0, done.stderr
         ranking = (tmp_path / "work/ranking.csv").read_text().splitlines()
         assert len(ranking) == 1 + len(items)

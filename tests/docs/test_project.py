@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ltr
-from ltr.cli.compose import composed
+from ltr.cli.compose import composed, typed
 from tests.helpers import processes
 from tests.helpers.made_lists import make_lists, write_letor
 from tests.helpers.paths import ROOT
@@ -76,7 +76,7 @@ def test_what_one_types_is_known() -> None:
     typed = {command for page in PAGES for command in commands(page) if page.stem not in OLD}
     tried = 0
     for line in sorted(typed - {"ltr train optimizer.learning_rate=0.01"}):  # which shows an error
-        called = re.match(r"(?:\w+=\S+ )*(?:ltr |python (?:scripts/)?)(\w+)(?:\.py)? ", line)
+        called = re.match(r"(?:\w+=\S+ )*(?:ltr |python (?=train))(\w+)(?:\.py)? ", line)
         if called is None or re.search(OWN, line):
             continue
         name, words = called[1], shlex.split(line[called.end() :], comments=True)
@@ -86,9 +86,45 @@ def test_what_one_types_is_known() -> None:
         composed(name, *own)
         if not name.startswith("check_"):  # whose other words are knobs
             rest = [word for word in given if word not in own and "hydra" not in word]
-            composed("train" if name in ("table", "search", "recommend") else name, *rest)
+            composed("train" if name in ("table", "search", "auto") else name, *rest)
         tried += 1
     assert tried > 80
+
+
+SCRIPTS = sorted((ROOT / "scripts").glob("*.sh"))
+
+
+def test_scripts_print_every_table_and_name_it() -> None:
+    heads = "".join(path.read_text().split("set -euo")[0] for path in SCRIPTS)
+    tables = {path.name for path in (ROOT / "results/tables").glob("*.md")}
+    assert tables <= {*re.findall(r"\w+\.md", heads)}
+    listed = re.findall(r"^\| `(\w+\.sh)` \|", (ROOT / "scripts/README.md").read_text(), re.M)
+    assert sorted(listed) == [path.name for path in SCRIPTS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_scripts_type_commands_that_are_known(path: Path, tmp_path: Path) -> None:
+    """Each program that a script starts writes its words to a file instead; the words compose."""
+    log = tmp_path / "log"
+    recorder = f'printf "%s\\0" "$(basename "$0")" "$@" >> {log}; printf "\\n" >> {log}\n'
+    for name in ("ltr", "python", "make"):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{recorder}")
+        (tmp_path / name).chmod(0o755)
+    copied = tmp_path / "scripts" / path.name  # in a folder whose .venv has nothing
+    copied.parent.mkdir()
+    copied.write_text(path.read_text())
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    subprocess.run(["bash", copied, "data_dir=there"], check=True, env=env)
+    lines = [line.split("\0")[:-1] for line in log.read_text().splitlines()]
+    assert lines
+    for program, *words in lines:
+        if program == "ltr":
+            assert words[-1] == "data_dir=there"
+            command = [word for word in words[1:] if word != "-m"]
+            assert typed(words[0], ["-m", *command] if "-m" in words else command)
+        elif program == "python" and words != ["-"]:
+            assert (ROOT / words[0]).is_file()
 
 
 def test_the_source_package_has_what_the_tests_read() -> None:
@@ -121,9 +157,8 @@ def test_what_one_types_for_a_part_of_one_s_own_trains(title: str, tmp_path: Pat
     typed = re.findall(r"^\$ ltr (\w+) (.*)$", section, re.M)
     assert len(typed) == section.count("\n$ ") > 0
     for command, arguments in typed:
-        script = "train.py" if command == "train" else f"scripts/{command}.py"
         given = [*shlex.split(arguments), *(PARTS[title] if command == "train" else [])]
-        done = processes.run(script, *given, cwd=tmp_path)
+        done = processes.run(processes.LTR, command, *given, cwd=tmp_path)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
     assert list((tmp_path / "outputs").rglob("results.json"))
 
@@ -160,8 +195,9 @@ def test_losses_and_metrics_need_little_more_than_torch() -> None:
 
 def test_the_public_packages_are_attributes_and_no_other_name_is() -> None:
     for name in ltr.__all__:
-        package = import_module("ltr.ranker" if name == "Ranker" else f"ltr.{name}")
-        assert getattr(ltr, name) is (package.Ranker if name == "Ranker" else package)
+        place = {"Ranker": "ltr.ranker", "auto": "ltr.lab.auto.frame"}.get(name)
+        public = getattr(import_module(place), name) if place else import_module(f"ltr.{name}")
+        assert getattr(ltr, name) is public
         assert name in dir(ltr)
     with pytest.raises(AttributeError, match="no attribute 'lossess'"):
         ltr.lossess  # noqa: B018

@@ -29,6 +29,7 @@ from typing import IO, Any
 
 from tests.helpers.paths import ROOT
 
+LTR = "from ltr.__main__ import main\nmain()\n"  # the program that the command ``ltr`` is
 _BYTES = 1 << 20  # of a request
 _PLACE = "LTR_TESTS_SERVER"  # the variable with the address of the process that is forked
 
@@ -121,11 +122,10 @@ def run(script: str | Path, *arguments: str, **how: Any) -> "subprocess.Complete
 def executable(folder: Path) -> dict[str, str]:
     """Write the command ``ltr`` into ``folder``; the environment in which a program finds it."""
     path = folder / "ltr"
-    program = "from ltr.__main__ import main\nmain()\n"
     path.write_text(
         f"#!{sys.executable} -S\nimport sys\nfrom pathlib import Path\n"
         f"sys.path.insert(0, {str(ROOT)!r})\nfrom tests.helpers import processes\n"
-        f"done = processes.run({program!r}, *sys.argv[1:], cwd=Path.cwd())\n"
+        f"done = processes.run({LTR!r}, *sys.argv[1:], cwd=Path.cwd())\n"
         "sys.stdout.write(done.stdout)\nsys.stderr.write(done.stderr)\n"
         "sys.exit(done.returncode)\n"
     )
@@ -256,9 +256,8 @@ def warm() -> None:
         context.refresh()  # half a second, for the first kernel of every child
     torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])  # imports a second's worth
     for model in ("mlp", "adarank"):
-        identity_without_data(
-            resolved(composed("train", f"model={model}"))
-        )  # a second, for every run
+        config = resolved(composed("train", f"model={model}"))
+        identity_without_data(config, {})  # a second, for every run
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page
 

@@ -82,7 +82,9 @@ def test_train_evaluate_predict(args, tmp_path, letor_folder) -> None:
     per_query, odd = tmp_path / "per_query.csv", tmp_path / "a run, moved: seed=1 (best)"
     cache = f"cache_dir={letor_folder}/cache"
     run = run.rename(odd)
-    out, _ = call(f"checkpoint={run}", f"output={per_query}", cache, script="scripts/evaluate.py")
+    out, _ = call(
+        "evaluate", f"checkpoint={run}", f"output={per_query}", cache, script=processes.LTR
+    )
     assert f"{results['test']['ndcg@5']:.4f}" in out
     assert pd.read_csv(per_query)["ndcg@5"].mean() == pytest.approx(results["test"]["ndcg@5"])
     (only := letor_folder / "only" / "test.txt").parent.mkdir()  # no other split is read

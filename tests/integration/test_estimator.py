@@ -493,7 +493,7 @@ EXCEPTIONS = {
     "check_sample_weight_equivalence_on_sparse_data": _OF_QUERIES,
 }
 # Seconds for all checks: they fit without ``qid``, so all rows are of one query.
-CHECKED = Ranker("linear", "listnet", epochs=1, one_list=True, verbose=0, metrics_as="sklearn")
+CHECKED = Ranker("linear", "listnet", epochs=1, one_list=True, verbose=0, convention="sklearn")
 
 
 @pytest.mark.slow

@@ -113,7 +113,7 @@ def test_identity_depends_on_metric_code_and_file(
     my_metrics: Path, metric_file: Path, written: str
 ) -> None:
     def identify(*overrides: str) -> str:
-        return identity_without_data(resolved(compose(*overrides)))
+        return identity_without_data(resolved(compose(*overrides)), {})
 
     builtin = identify()
     original = identify(*written.split())
@@ -176,7 +176,7 @@ USER_CONFIGS = {
     "loss/squared": "_target_: my_losses.squared\n_partial_: true\npower: 2.0  # of the error\n",
     "loss/listnet": "_target_: my_losses.other\n",
     "metric/hits": "_target_: my_metrics.hits\n",
-    "metrics_as/mine": "empty: 0.5\n",
+    "convention/mine": "empty: 0.5\n",
     "search/mlp": "model.dropout: [float, 0, 0.5]\n",
     "search/deep": "model.hidden: [int, 8, 64, log]\n",
     "dataset/nameless": "_target_: my_data.Dice\n",
@@ -196,7 +196,7 @@ def user_configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_user_configs_are_found_among_the_project_s(user_configs: Path) -> None:
     assert {"squared", "neuralndcg"} <= {*files_of("loss")}
-    assert {"mine", "paper"} <= {*files_of("metrics_as")}
+    assert {"mine", "paper"} <= {*files_of("convention")}
     assert files_of("loss")["listnet"] == CONFIGS / "loss" / "listnet.yaml"  # as Hydra has it
     assert files_of("space")["mlp"] == user_configs / "search" / "mlp.yaml"
     assert list(read_space("deep")) == ["model.hidden"]
@@ -226,7 +226,7 @@ def test_read_table_reads_files_anywhere(user_configs: Path, tmp_path: Path) -> 
 def test_config_dir_names_the_folder_of_user_configs(user_configs: Path, tmp_path: Path) -> None:
     (tmp_path / "my_losses.py").write_text("def squared(scores, labels, mask, *, power): ...\n")
     user_configs.rename(tmp_path / "mine")
-    command = ("scripts/list_losses.py", "squared")
+    command = (processes.LTR, "list_losses", "squared")
     process = processes.run(*command, "--config-dir", "mine", cwd=tmp_path)
     assert "power: 2.0  # of the error" in process.stdout, process.stderr
     process = processes.run(*command, cwd=tmp_path)

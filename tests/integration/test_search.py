@@ -2,8 +2,10 @@
 
 import importlib
 import re
+import shlex
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -13,6 +15,7 @@ import torch
 from optuna.trial import FrozenTrial, TrialState
 
 import ltr.lab.search
+from ltr.cli.compose import run_config
 from ltr.cli.configs import files_of
 from ltr.cli.keys import resolved
 from ltr.errors import DataError, LTRError
@@ -92,7 +95,7 @@ def trial_of(search: Search, **params: Any) -> FrozenTrial:
     ("arguments", "values"),
     [
         (
-            ["transform=none", "metrics_as=letor4", "+optimizer.amsgrad=true", "clip=1", "seed=3",
+            ["transform=none", "convention=letor4", "+optimizer.amsgrad=true", "clip=1", "seed=3",
              "space.model.fc_sizes=[choice,[64],[32]]"],
             {"optimizer.lr": 0.01, "model.fc_sizes": "[64]"},
         ),
@@ -119,6 +122,18 @@ def test_best_config_composes_to_the_config_of_the_trial(arguments, values, tmp_
         config.device = "auto"  # where it ran is not what was found
     assert composed == expected
     assert "here" not in text
+
+
+def test_describe_next_is_the_command_that_trains_the_best_settings(tmp_path) -> None:
+    arguments = ["data_dir=a b", "transform=none", "space.model.fc_sizes=[choice,[64],[32]]"]
+    search = search_of(arguments)
+    best = trial_of(search, **{"optimizer.lr": 0.01})
+    result = command.best_result(search, [best])
+    next_line = command._describe_next(None, search, result)
+    words = shlex.split(next_line.removeprefix("next: ltr train "))
+    assert run_config(words) == search.trial(trial_overrides(search, best))
+    written = command._describe_next(Path("configs/experiment/shop.yaml"), search, result)
+    assert written == "written to configs/experiment/shop.yaml: ltr train experiment=shop"
 
 
 @pytest.mark.parametrize("value", ["os.system", "${oc.env:HOME}", 1e9])
@@ -197,7 +212,7 @@ def test_trial_reporter_reports_values_with_averaged_ties(small_search) -> None:
 
 @pytest.mark.slow
 def test_run_search_does_not_mix_values_of_two_kinds(small_search, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)  # which has no folder configs
+    monkeypatch.chdir(tmp_path)
     small_search = [*small_search, "epochs=2", "seeds=1,2", "write=null"]
     assert print_search(*small_search, "trials=1")
     table = read_trials(tmp_path)
@@ -207,7 +222,8 @@ def test_run_search_does_not_mix_values_of_two_kinds(small_search, tmp_path, mon
     assert best[0] != best[1]
     assert table.user_attrs_best_epoch[0] == pytest.approx(sum(best) / 2, abs=1e-12)
     assert table.value[0] < table.user_attrs_best_epoch[0]
-    text = (tmp_path / "configs/experiment/mine.yaml").read_text()
+    text = (tmp_path / "out/search/mine/best.yaml").read_text()
+    assert not (tmp_path / "configs").exists()
     assert "of letor seed1 seed2: the best of 1 trials" in text
     message = refuse_search(*small_search, "trials=2", "select_value=best")
     assert "select_value=crossfit, now it is best: put it back, or give name=NAME" in message

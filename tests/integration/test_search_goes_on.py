@@ -156,7 +156,7 @@ def test_run_search_continues_after_a_kill(small_search, tmp_path, caplog) -> No
 
 def test_run_search_shares_the_trials_of_two_commands(small_search, tmp_path, monkeypatch) -> None:
     small_search = [*small_search, "trials=4", "pruner=none"]
-    other_command = processes.start("scripts/search.py", *small_search)
+    other_command = processes.start(processes.LTR, "search", *small_search)
     begin_training = TrialReporter.begin_training
 
     def begin_with_the_other(self: TrialReporter, *args: Any) -> None:

@@ -13,17 +13,14 @@ import yaml
 
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
-from ltr.lab.tables.budget import (
-    RowSearch,
-    add_settings,
-    plan_searches,
-    read_settings,
-    spend_budget,
-)
+from ltr.lab.tables.budget import RowSearch, plan_searches, spend_budget
+from ltr.lab.tables.found import add_settings, load_found, read_settings
 from ltr.lab.tables.spec import read_table
 from ltr.lab.tables.table import make_table
+from tests.helpers.folders import refused
 from tests.helpers.made_lists import make_lists, write_letor
 from tests.helpers.orders import table_of
+from tests.helpers.paths import ROOT
 
 TABLE: dict[str, Any] = {
     "title": "Two rows",
@@ -97,8 +94,8 @@ def test_plan_searches_leaves_out_keys_that_define_the_row(arguments: list[str])
 def test_row_search_accepts_only_its_own_results(arguments: list[str]) -> None:
     search = plan_by_cell(arguments)["RankSVM", 2]
     good = {**GOOD, "search": search.identity}
-    path = Path("configs/found/x.yaml")
-    add_settings(path, "python scripts/table.py", {search.cell: good, ("a: row", None): good})
+    path = Path("out/found/x.yaml")
+    add_settings(path, "ltr table", {search.cell: good, ("a: row", None): good})
     assert read_settings(path) == {search.cell: good, ("a: row", None): good}
     assert search.accepts(good)
     assert not search.accepts({**good, "trials": 3})
@@ -118,8 +115,9 @@ def test_make_table_trains_the_found_settings_and_searches_once(
     monkeypatch.setattr("ltr.lab.tables.table.interval_plot", lambda *args: "")
     assert make_table(table_of(arguments))
     output = capsys.readouterr().out
-    assert "configs/found/two_mq2008_budget-2.yaml" in output
-    (path,) = Path("configs/found").glob("*.yaml")
+    assert "out/found/two_mq2008_budget-2.yaml" in output
+    (path,) = Path("out/found").glob("*.yaml")
+    assert not Path("configs/found").exists()
     results = read_settings(path)
     assert set(results) == {("RankSVM", 1), ("RankSVM", 2)}
     mean = sum(result["value"] for result in results.values()) / 2
@@ -139,6 +137,13 @@ def test_make_table_trains_the_found_settings_and_searches_once(
         raise AssertionError("searched again")
 
     monkeypatch.setattr("ltr.lab.tables.budget.search_job", searched)
+    without_budget = [argument for argument in arguments if argument != "budget=2"]
+    assert f"found_settings={path.absolute()}" in output
+    assert make_table(table_of([*without_budget, f"found_settings={path}"]))
+    again = capsys.readouterr()
+    assert "2 runs, 0 to do" in again.err  # of the same settings
+    assert re.search(rf"^RankSVM .* {mean:.4f} ± ", again.out, re.MULTILINE)
+    assert f"found settings {path}" in " ".join(again.out.split())
     table = read_table("two").select_rows(["RankSVM"])
     options = table_of(arguments)
     path.unlink()  # killed before it was written: what the searches left is taken
@@ -151,3 +156,35 @@ def test_make_table_trains_the_found_settings_and_searches_once(
     budget = spend_budget(table, options, Path("out").absolute())
     assert budget is not None
     assert budget.settings == {cell: result["settings"] for cell, result in results.items()}
+
+
+def test_make_table_refuses_a_file_without_its_settings(arguments: list[str]) -> None:
+    without_budget = [argument for argument in arguments if argument != "budget=2"]
+    message = refused(
+        lambda: make_table(table_of([*without_budget, "found_settings=no.yaml"])), ConfigError
+    )
+    assert message.startswith("found_settings=no.yaml: expected a file of found settings, got none")
+    Path("other.yaml").write_text(yaml.safe_dump({"other row": {1: GOOD}}))
+    arguments_of_other = [*without_budget, "found_settings=other.yaml"]
+    message = refused(lambda: make_table(table_of(arguments_of_other)), ConfigError)
+    assert message.startswith(
+        "found_settings=other.yaml: expected settings of RankSVM, untrained, wide"
+    )
+    message = refused(lambda: table_of([*arguments, "found_settings=other.yaml"]), ConfigError)
+    assert message.startswith("budget=2 found_settings=other.yaml: expected one of them, got both")
+
+
+def test_load_found_leaves_out_what_the_user_sets(tmp_path: Path) -> None:
+    path = tmp_path / "found.yaml"
+    add_settings(path, "ltr table", {("NeuralNDCG", 1): GOOD, ("other row", 1): GOOD})
+    table = read_table("letor4_mq2008")
+    found = load_found(path, table, ["batch_size=64"])
+    assert found.settings == {("NeuralNDCG", 1): ["optimizer.lr=0.01"]}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results/searches").glob("*.yaml")))
+def test_results_of_searches_are_of_rows_that_the_tables_have(path: Path) -> None:
+    name = re.match(r"# ltr table table=(\w+)", path.read_text())[1]
+    table = read_table(name)
+    found = load_found(path, table, [])
+    assert found.results.keys() == read_settings(path).keys()  # all rows are there

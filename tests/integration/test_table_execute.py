@@ -27,11 +27,11 @@ PARALLEL = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return processes.run("scripts/table.py", *arguments)
+    return processes.run(processes.LTR, "table", *arguments)
 
 
 def started(*arguments: str) -> Process:
-    return processes.start("scripts/table.py", *arguments)
+    return processes.start(processes.LTR, "table", *arguments)
 
 
 def in_parallel(small: list[str]) -> list[str]:

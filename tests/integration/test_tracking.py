@@ -43,7 +43,7 @@ class Told:
         self._tell("end", ending, dict(results))
 
 
-MINE = ["tracking=mlflow", "tracking._target_=test_tracking.Told"]
+MINE = ["tracking=mlflow", "tracking._target_=tests.integration.test_tracking.Told"]
 
 
 @pytest.mark.slow

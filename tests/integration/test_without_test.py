@@ -20,15 +20,15 @@ from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
 from ltr.inference.export.command import export_model
 from ltr.lab.analysis.compare import compare
+from ltr.lab.auto.command import run_auto
 from ltr.lab.ensembles.command import ensemble_of_runs
 from ltr.lab.tables import runs as table_runs
-from ltr.lab.tables.recommend import recommend
 from ltr.lab.tables.table import make_table
 from ltr.ranker import Ranker
 from tests.helpers.folders import refused
 from tests.helpers.made_lists import make_lists, write_letor
 from tests.helpers.made_table import train_here
-from tests.helpers.orders import comparison_of, recommendation_of, table_of
+from tests.helpers.orders import auto_options, comparison_of, table_of
 from tests.helpers.runs import compose, identity, run
 
 NETWORK = ("model=mlp", "model.hidden_sizes=[4]", "epochs=3", "threads=1", "loss=listnet")
@@ -172,19 +172,19 @@ def table_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str
 
 
 @pytest.mark.slow
-def test_table_and_recommend_work_on_vali(shop_lists, table_arguments, tmp_path, capsys) -> None:
+def test_table_and_auto_work_on_vali(shop_lists, table_arguments, tmp_path, capsys) -> None:
     assert make_table(table_of([*table_arguments, *shop_lists[:2]]))
     output = capsys.readouterr()
     assert "the published numbers are left out: they are of test, these values" in output.err
     assert "letor, vali" in output.out
-    assert "Vali metrics, metrics_as=paper" in output.out
+    assert "Vali metrics, convention=paper" in output.out
     assert "no test split: these values are of vali" in output.out
     assert "Test metrics" not in output.out
     (page,) = (tmp_path / "out" / "tables").glob("*/table.csv")
     assert pd.read_csv(page)["split"].unique().tolist() == ["vali"]
 
     arguments = [*table_arguments, *shop_lists[:2], f"output={tmp_path}/best"]
-    text = recommend(recommendation_of(arguments))
+    text = run_auto(auto_options(arguments))
     assert "vali ndcg@5" in text.replace("crossfit vali ndcg@5", "")
     assert "test ndcg@5" not in text
     assert "no test split: these values are of vali" in text
@@ -192,14 +192,14 @@ def test_table_and_recommend_work_on_vali(shop_lists, table_arguments, tmp_path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["table", "recommend"])
-def test_table_and_recommend_refuse_folds_with_and_without_test(
+@pytest.mark.parametrize("command", ["table", "auto"])
+def test_table_and_auto_refuse_folds_with_and_without_test(
     command, table_arguments, tmp_path
 ) -> None:
     for fold, splits in ((1, ("train", "vali", "test")), (2, ("train", "vali"))):
         write_lists(tmp_path / f"mixed/Fold{fold}", *splits)
     arguments = [*table_arguments, "dataset=letor", "dataset.folder=mixed", "dataset.folds=2"]
-    function = make_table if command == "table" else recommend
+    function = make_table if command == "table" else run_auto
     message = refused(lambda: call_command(function, typed(command, arguments)), ConfigError)
     assert "fold 1, seed 1 has a test split" in message
     assert "fold 2, seed 1 has none" in message

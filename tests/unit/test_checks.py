@@ -1,7 +1,6 @@
 """The property checks: ours hold, each planted fault is caught; and their commands."""
 
 import re
-import runpy
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -12,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ltr.__main__ import main
 from ltr.cli.cli import call_command
 from ltr.cli.compose import typed
 from ltr.errors import ConfigError
@@ -25,10 +25,8 @@ from ltr.testing.loss_properties import LOSS_PROPERTIES, METRIC_PROPERTIES, SHAR
 from ltr.testing.model_properties import MODEL_PROPERTIES, ModelSubject
 from ltr.testing.subject import DOES_NOT_APPLY, FAILS, HOLDS, Subject, Verdict, judge
 from tests.helpers.folders import refused, write_folder
-from tests.helpers.paths import ROOT
 from tests.helpers.planted_faults import FAULTS
 
-SCRIPT = ROOT / "scripts" / "check_loss.py"
 LOSS, METRIC, MODEL = (
     {prop.__name__: prop for prop in properties}
     for properties in (LOSS_PROPERTIES, METRIC_PROPERTIES, MODEL_PROPERTIES)
@@ -321,11 +319,11 @@ def test_check_commands_refuse_a_mistake_in_one_line(user_folder: None) -> None:
 def test_check_loss_ends_with_status_1_if_a_property_fails(
     user_folder, capsys, monkeypatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["check_loss.py", "mine.coupled"])
+    monkeypatch.setattr(sys, "argv", ["ltr", "check_loss", "mine.coupled"])
     # it would be this process that a stop ends
     monkeypatch.setattr("ltr.__main__.end_when_stopped", lambda: None)
     with pytest.raises(SystemExit) as end:
-        runpy.run_path(str(SCRIPT), run_name="__main__")
+        main()
     out, err = capsys.readouterr()
     assert (end.value.code, err) == (1, "")
     assert re.search("(?m)^FAILS .*lists do not see each other.*list 0, item 0, changed from", out)

@@ -1,4 +1,4 @@
-"""``scripts/compare.py``: runs become systems, and every mistake has its line."""
+"""``ltr compare``: runs become systems, and every mistake has its line."""
 
 import subprocess
 import sys
@@ -51,7 +51,7 @@ def keep(
          select_on: values, "ndcg@10": 1 - values}
     ).to_csv(folder / "queries.csv", index=False)  # fmt: skip
     results = {
-        "choices": {"loss": loss, "model": "mlp", "dataset": "mine", "metrics_as": "paper"},
+        "choices": {"loss": loss, "model": "mlp", "dataset": "mine", "convention": "paper"},
         "convention": {"empty": convention, "text": convention, **(levels or {})},
         "select": "best", "select_on": select_on, "commit": commit, "seed": seed,
         "dataset": dataset, "fold": fold,
@@ -176,7 +176,7 @@ def test_compare_measures_score_files_beside_runs(tiny, letor_folder, tmp_path) 
         f"scores={same}",
         f"data={letor_folder}/mine/test.txt",
         "metrics=[map]",
-        "metrics_as=paper",
+        "conventions=paper",
         config="evaluate",
     )
     measured_later = findings_of(tmp_path, f"scores=[{same}]", "metric=map", *settings)
@@ -372,14 +372,14 @@ def rankers(tmp_path: Path, monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("rankers")
-@pytest.mark.parametrize("convention", [[], ["metrics_as=letor4"]])
+@pytest.mark.parametrize("convention", [[], ["convention=letor4"]])
 def test_compare_runs_measures_score_files_without_a_run(convention: list[str]) -> None:
     settings = ["data=test.txt", "metric=ndcg@5", "samples=200", *convention]
     findings = compare_runs([], comparison_of(["scores=[sharp.txt,dull.txt]", *settings]))
     (pair,) = findings.pairs
     assert (pair.first, pair.word, pair.queries) == ("sharp", "differ", 40)
     assert findings.report.title == "ndcg@5 on test.txt, test: 40 queries"
-    chosen_convention = convention or ["metrics_as=paper"]
+    chosen_convention = convention or ["convention=paper"]
     for name, system in findings.systems.items():
         arguments = [f"scores={name}.txt", "data=test.txt", "metrics=[ndcg@5]", *chosen_convention]
         table = call_command(evaluate_scores, typed("evaluate", arguments))
@@ -394,7 +394,7 @@ def test_compare_runs_measures_trec_runs_on_their_shared_queries() -> None:
     findings = compare_runs([], comparison_of(["scores={a:sharp.run,b:dull.run}", *settings]))
     assert findings.report.title == "ndcg@5 on test.qrels, test: 39 queries"
     assert "1 queries that the convention skips, or that a file lacks" in str(findings.report.notes)
-    arguments = ["scores=sharp.run", "qrels=test.qrels", "metrics=[ndcg@5]", "metrics_as=trec"]
+    arguments = ["scores=sharp.run", "qrels=test.qrels", "metrics=[ndcg@5]", "convention=trec"]
     table = call_command(evaluate_scores, typed("evaluate", arguments))
     assert f"{findings.systems['a'].mean:.4f}" == table.split("\n\n")[1].split()[-1]
 
@@ -409,7 +409,7 @@ def test_compare_runs_measures_a_trec_run_beside_a_run(tmp_path: Path) -> None:
     findings = findings_of(run, "scores=[dull.run]", "qrels=test.qrels", "samples=200")
     assert findings.pairs[0].queries == 40
     alone = compare_runs([], comparison_of(
-        ["scores=[dull.run]", "qrels=test.qrels", "metric=ndcg@5", "metrics_as=paper"]
+        ["scores=[dull.run]", "qrels=test.qrels", "metric=ndcg@5", "convention=paper"]
     ))  # fmt: skip
     assert findings.systems["dull"].mean == pytest.approx(alone.systems["dull"].mean)
 
@@ -422,7 +422,7 @@ def test_compare_runs_measures_a_trec_run_beside_a_run(tmp_path: Path) -> None:
         (["sharp.txt", "dull.txt", "data=test.txt"], "give metric=NAME"),
         (["scores=[sharp.run]", "data=test.txt", "qrels=test.qrels"], "with data= (LETOR text) or"),
         (["sharp.txt", "data=[test.txt,test.txt]", "metric=map"], "1 files for 2 folds"),
-        (["sharp.txt", "data=test.txt", "metric=map", "metrics_as=trec,paper"], "choose one"),
+        (["sharp.txt", "data=test.txt", "metric=map", "convention=trec,paper"], "choose one"),
     ],
 )
 def test_compare_refuses_wrong_arguments_without_a_run(arguments: list[str], message: str) -> None:

@@ -116,7 +116,7 @@ def test_a_pairwise_loss_is_a_mean_over_pairs_in_a_linear_model_alone(loss) -> N
         ("loss=neuralndcg", "seed=3", "loss.tol=1e-3"),
         ("model=mlp", "model.hidden_sizes=[]", "metrics=[ndcg@5,mrr]", "seed=${epochs}"),
         ("experiment=lightgbm_mq2008", "model.max_depth=4", "data_dir='a b'"),
-        ("dataset=table", "dataset.split={train:a,test:b}", "metrics_as=trec"),
+        ("dataset=table", "dataset.split={train:a,test:b}", "convention=trec"),
         ("model.dropout=0.1", "model.dropout=0.2", "+model.extra=1", "~tracking"),
     ],
 )

@@ -1,4 +1,4 @@
-"""``scripts/explain.py``: parts of scores add up, items are left out."""
+"""``ltr explain``: parts of scores add up, items are left out."""
 
 import re
 import sys

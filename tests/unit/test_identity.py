@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from ltr.cli.compose import with_choices
 from ltr.cli.configs import CONFIGS
 from ltr.cli.keys import Kind, Resumed, keys, resolved
 from ltr.experiment import identity as identities
@@ -33,7 +34,8 @@ def user_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def identify(*overrides: str) -> str:
-    return identity_without_data(resolved(compose(*overrides)))
+    config, choices = with_choices("train", overrides)
+    return identity_without_data(resolved(config), choices)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """One battery over every loss in ``configs/loss/``, then the promises of single losses.
 
-Also the output of ``scripts/list_losses.py``, docs/reference/labels.md, and weights of lists in
+Also the output of ``ltr list_losses``, docs/reference/labels.md, and weights of lists in
 training: a weight of 2 is the list twice.
 """
 
@@ -25,6 +25,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from ltr import losses
+from ltr.__main__ import main
 from ltr.boosting import LossObjective
 from ltr.cli.keys import resolved
 from ltr.data.lists import Lists
@@ -100,11 +101,11 @@ def test_loss_config_holds_every_knob_with_its_default_and_is_shown_in_full(path
 
 
 def list_losses_output(capsys, monkeypatch, *arguments: str) -> str:
-    """Return the output of ``scripts/list_losses.py``, run in this process."""
-    monkeypatch.setattr(sys, "argv", ["list_losses.py", *arguments])
+    """Return the output of ``ltr list_losses``, run in this process."""
+    monkeypatch.setattr(sys, "argv", ["ltr", "list_losses", *arguments])
     # a stop would end this process
     monkeypatch.setattr("ltr.__main__.end_when_stopped", lambda: None)
-    runpy.run_path(str(ROOT / "scripts" / "list_losses.py"), run_name="__main__")
+    main()
     return capsys.readouterr().out
 
 

@@ -17,11 +17,14 @@ import numpy as np
 import pytest
 import torch
 from jaxtyping import config as checking
+from omegaconf import OmegaConf
 from sklearn.metrics import ndcg_score
 
 from ltr import metrics
 from ltr.cli.cli import call_command
+from ltr.cli.compose import typed
 from ltr.cli.configs import CONFIGS
+from ltr.cli.folders import convention_keys
 from ltr.cli.options import parse_options
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
@@ -466,25 +469,27 @@ NAMED = {
 
 def evaluate_conventions(defaults: dict[str, Any], *overrides: str) -> dict[str, Convention]:
     """The conventions that ``ltr evaluate`` takes from ``overrides``."""
-    options = parse_options(EvaluateOptions, compose(*overrides, config="evaluate"))
-    return chosen_conventions(options.metrics_as, options.convention, defaults)
+    options = parse_options(EvaluateOptions, typed("evaluate", overrides))
+    named = {name: convention_keys(name) for name in options.conventions}
+    return chosen_conventions(named, options.convention, defaults)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [path.stem for path in (CONFIGS / "metrics_as").glob("*.yaml")])
-def test_metrics_as_sets_every_key_but_levels(name: str) -> None:
-    cfg = compose(f"metrics_as={name}")
-    assert set(cfg.metrics_as[name]) == set(vars(Convention())) - {"levels"}
+@pytest.mark.parametrize("name", [path.stem for path in (CONFIGS / "convention").glob("*.yaml")])
+def test_convention_sets_every_key_but_levels(name: str) -> None:
+    cfg = compose(f"convention={name}")
+    keys_of_file = OmegaConf.load(CONFIGS / "convention" / f"{name}.yaml")
+    assert {*keys_of_file} == {*vars(Convention())} - {"levels"}
     assert build_convention(cfg) == NAMED[name]
-    assert evaluate_conventions({}, f"metrics_as={name}") == {name: NAMED[name]}
+    assert evaluate_conventions({}, f"convention={name}") == {name: NAMED[name]}
 
 
-def test_convention_keys_override_metrics_as() -> None:
-    cfg = compose("metrics_as=letor4", "convention.empty=skip", "convention.gain=[0,1,4]")
+def test_keys_of_convention_override_its_choice() -> None:
+    cfg = compose("convention=letor4", "convention.empty=skip", "convention.gain=[0,1,4]")
     assert build_convention(cfg) == Convention("skip", [0, 1, 4], "letor", short="zero")
     assert build_convention(compose()) == Convention()
     assert build_convention(compose("dataset=mq2008")).levels == 3
-    overrides = ["metrics_as=[letor4,trec]", "convention.empty=0.5"]
+    overrides = ["convention=letor4,trec", "convention.empty=0.5"]
     assert evaluate_conventions({"levels": 3}, *overrides) == {
         "letor4": Convention(empty=0.5, discount="letor", short="zero", levels=3),
         "trec": Convention(empty=0.5, gain="linear", levels=3),
@@ -498,9 +503,9 @@ def test_convention_keys_override_metrics_as() -> None:
     [
         ("", "exp2", "exp2"),
         ("gain=linear", "linear", "linear"),
-        ("gain=[0,1,3] metrics_as=letor4", [0, 1, 3], (0, 1, 3)),
-        ("metrics_as=trec", "exp2", "linear"),  # says how to measure, not how to train
-        ("metrics_as=trec gain=exp2", "exp2", "exp2"),
+        ("gain=[0,1,3] convention=letor4", [0, 1, 3], (0, 1, 3)),
+        ("convention=trec", "exp2", "linear"),  # says how to measure, not how to train
+        ("convention=trec gain=exp2", "exp2", "exp2"),
         ("gain=linear loss.gain=exp2", "exp2", "linear"),
         ("gain=linear convention.gain=exp2", "linear", "exp2"),
         ("gain=linear loss=mix", "linear", "linear"),
@@ -517,8 +522,8 @@ def test_gain_sets_loss_and_metrics(overrides: str, loss: Any, metric: Any) -> N
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ("metrics_as=[letor4,paper]", "training takes one convention"),
-        ("metrics_as=sklearn metrics=[ndcg@5,err@5]", "err has no averaged ties: leave err out"),
+        ("convention=[letor4,paper]", "training takes one convention"),
+        ("convention=sklearn metrics=[ndcg@5,err@5]", "err has no averaged ties: leave err out"),
         ("+convention.gian=linear", "unexpected keyword argument 'gian'"),
     ],
 )
@@ -531,13 +536,13 @@ def test_build_refuses_wrong_convention_before_data_is_read(overrides: str, mess
 def test_run_stores_its_convention_and_evaluate_takes_others(
     tiny: list[str], tmp_path: Path
 ) -> None:
-    cfg = compose(*tiny, "epochs=1", "metrics_as=letor4", "metrics=[ndcg@5,map,mean_ndcg,err]")
+    cfg = compose(*tiny, "epochs=1", "convention=letor4", "metrics=[ndcg@5,map,mean_ndcg,err]")
     results = run(cfg, tmp_path, {})
     assert '"short": "zero"' in (tmp_path / "results.json").read_text()
     text = call_command(evaluate_model, compose(f"checkpoint={tmp_path}", config="evaluate"))
     assert f"{results['test_mean_ndcg']:.4f}" in text
     assert text.endswith(Convention(0, discount="letor", short="zero", levels=3).describe())
-    overrides = [f"checkpoint={tmp_path}", "metrics_as=[letor4,paper]", "metrics=[ndcg@5]"]
+    overrides = [f"checkpoint={tmp_path}", "conventions=[letor4,paper]", "metrics=[ndcg@5]"]
     both = compose(*overrides, f"output={tmp_path / 'queries.csv'}", config="evaluate")
     table, described = call_command(evaluate_model, both).split("\n\n")[1:]
     assert table.split()[-2] == f"{results['test_ndcg@5']:.4f}"

@@ -230,7 +230,7 @@ def test_predict_scores_tables_as_letor_text(
     assert pd.read_parquet(by_order).score.tolist() == table.score.tolist()
 
     # as files of TREC; where there is no id, the row stands for it
-    metrics = ["metrics_as=trec", "metrics=[ndcg,map]"]
+    metrics = ["conventions=trec", "metrics=[ndcg,map]"]
     expected = printed_values(evaluated(f"checkpoint={table_run}", folders[1], *metrics))
     for folder, source in ((table_run, "test.feather"), (letor_run, "mine/test.txt")):
         qrels = f"qrels={tmp_path / folder.name}.qrels"

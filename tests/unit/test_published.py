@@ -51,13 +51,13 @@ def web30k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
     folders = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache"]
 
     def ask(
-        *overrides: str, table: Table = TABLE, split: str = "test", budget: int | None = None,
-        fold: int | None = 1,
+        *overrides: str, table: Table = TABLE, split: str = "test",
+        searched: str | None = None, fold: int | None = 1,
     ) -> str | None:  # fmt: skip
         run_overrides = [*table.settings, *overrides, *folders]
         config = run_config(run_overrides)[0]
         run = Run("RMSE", fold, 1, run_overrides, config, "", tmp_path)
-        return why_left_out(table, overrides, [run], split, budget)
+        return why_left_out(table, overrides, [run], split, searched)
 
     return ask
 
@@ -78,7 +78,7 @@ def test_why_left_out_is_none_for_the_published_data_and_settings(web30k, tmp_pa
         (["metrics=[map]", "model.blocks=1"], "model.blocks=1 is not of their settings"),
         (["model=mlp"], "model=mlp is not"),
         (["select=best"], "select=best is not"),
-        (["metrics_as=letor4"], "metrics_as=letor4 is not"),
+        (["convention=letor4"], "convention=letor4 is not"),
         (["transform=none"], "transform=none is not"),
         (["experiment=recommended"], "experiment=recommended is not"),
         (["dataset.width=140"], "dataset.width=140 is not"),
@@ -121,11 +121,11 @@ def test_why_left_out_is_none_for_the_real_lists(tmp_path) -> None:
     runs = plan(table, folders, [1], tmp_path)
     assert len(runs) == 5
     assert split_of_runs(runs) == "test"
-    assert why_left_out(table, [], runs, "test", 20) is None
+    assert why_left_out(table, [], runs, "test", "budget=20") is None
 
 
 def test_why_left_out_names_a_budget_unless_the_numbers_were_searched(web30k) -> None:
-    assert web30k(budget=20) == "budget=20 searches other settings"
+    assert web30k(searched="budget=20") == "budget=20 brings other settings"
     searched = replace(TABLE.published["web30k"], searched=True)
     assert web30k(budget=20, table=replace(TABLE, published={"web30k": searched})) is None
     for name in ("letor4_mq2007", "letor4_mq2008"):  # the authors tuned their rankers

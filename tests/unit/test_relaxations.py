@@ -329,18 +329,21 @@ def test_teach_sorter_is_reproducible_and_sodeep_takes_its_file(tmp_path: Path) 
     assert len({value.sum().item() for value in values}) == 3
     # a file that becomes another is read anew, and a run with it is another run
     cfg = compose("loss=sodeep", f"loss.sorter={paths[1]}")
-    settings = settings_of(resolved(cfg))
+    settings = settings_of(resolved(cfg), {})
     (tmp_path / "b.json").write_bytes(c + b" ")
     assert torch.equal(sodeep_loss(*data, sorter=paths[1]), values[2])
-    assert settings != settings_of(resolved(cfg))
-    assert settings_of(resolved(compose("loss=sodeep")))["origins"] != settings["origins"]
+    assert settings != settings_of(resolved(cfg), {})
+    assert settings_of(resolved(compose("loss=sodeep")), {})["origins"] != settings["origins"]
     mix = ["loss=mix", "loss.parts.sodeep=1"]
     assert (
-        settings_of(resolved(compose(*mix)))["origins"]
-        == settings_of(resolved(compose("loss=sodeep")))["origins"]
+        settings_of(resolved(compose(*mix)), {})["origins"]
+        == settings_of(resolved(compose("loss=sodeep")), {})["origins"]
     )
     mine = compose(*mix, f"+loss.knobs.sodeep.sorter={paths[1]}")
-    assert settings_of(resolved(mine))["origins"] != settings_of(resolved(compose(*mix)))["origins"]
+    assert (
+        settings_of(resolved(mine), {})["origins"]
+        != settings_of(resolved(compose(*mix)), {})["origins"]
+    )
     with pytest.raises(SystemExit):
         quick(tmp_path / "b.json")
 

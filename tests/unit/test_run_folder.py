@@ -418,6 +418,17 @@ def test_read_runs_selects_jobs_of_the_grid(tmp_path) -> None:
     assert len(read_runs(tmp_path)) == 5
 
 
+def test_format_summary_shows_a_convention_that_varies(tmp_path) -> None:
+    for name in ("letor4", "trec"):
+        write_run(tmp_path / name, f"convention={name}")
+    rows = read_runs(tmp_path)
+    assert [row["convention"] for row in rows] == ["letor4", "trec"]
+    assert {row["convention.text"] for row in rows} == {"empty list = 1"}
+    table = format_summary(rows)
+    assert table.split()[:2] == ["convention", "status"]
+    assert table.count("empty list = 1") == 1
+
+
 @pytest.mark.slow
 def test_sweep_summary_passes_the_sweep_folder_to_other_processes(tmp_path: Path) -> None:
     folders.register_resolvers()

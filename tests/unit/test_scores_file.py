@@ -148,7 +148,7 @@ def test_evaluate_scores_shows_every_convention(files: tuple[Path, Path]) -> Non
 def test_evaluate_scores_overrides_conventions_and_writes_queries(files, tmp_path) -> None:
     scores, data = files
     settings = f"scores={scores}", f"data={data}", "metrics=[ndcg@5,err]"
-    names = "metrics_as=[letor4,paper]", "convention.empty=skip", "convention.levels=5"
+    names = "conventions=[letor4,paper]", "convention.empty=skip", "convention.levels=5"
     out = f"output={tmp_path / 'queries.csv'}"
     text = call_command(evaluate_scores, compose(*settings, *names, out, config="evaluate"))
     assert text.count("empty lists left out") == 2
@@ -156,9 +156,11 @@ def test_evaluate_scores_overrides_conventions_and_writes_queries(files, tmp_pat
     queries = pd.read_csv(tmp_path / "queries.csv")
     assert queries["paper ndcg@5"].isna().tolist() == queries["empty"].tolist()
     assert f"{queries['letor4 ndcg@5'].mean():.4f}" == cells(text)["ndcg@5"][0]
-    table = call_command(evaluate_scores, typed("evaluate", [*settings, "metrics_as=trec,paper"]))
+    table = call_command(evaluate_scores, typed("evaluate", [*settings, "convention=trec,paper"]))
     assert cells(table)["metric"] == ["trec", "paper"]
-    alone = call_command(evaluate_scores, compose(*settings, "metrics_as=paper", config="evaluate"))
+    alone = call_command(
+        evaluate_scores, compose(*settings, "conventions=paper", config="evaluate")
+    )
     assert cells(alone)["metric"] == ["paper"]
     assert alone.endswith(Convention(levels=3).describe())
 
@@ -166,7 +168,7 @@ def test_evaluate_scores_overrides_conventions_and_writes_queries(files, tmp_pat
 @pytest.mark.slow
 def test_evaluate_scores_ignores_batches_and_the_order_of_rows(files, tmp_path) -> None:
     scores, data = files
-    settings = "metrics_as=[letor4,sklearn]", "regroup=true"
+    settings = "conventions=[letor4,sklearn]", "regroup=true"
     files = f"scores={scores}", f"data={data}"
     report = call_command(evaluate_scores, compose(*files, *settings, config="evaluate"))
     one_by_one = compose(*files, *settings, "evaluation_items=1", config="evaluate")
@@ -198,7 +200,11 @@ def test_evaluate_scores_ignores_batches_and_the_order_of_rows(files, tmp_path) 
         (["scores=s", "data=d", "qrels=q"], ConfigError, "or qrels=FILE"),
         (["checkpoint=run", "qrels=q"], ConfigError, "give scores=FILE"),
         (["scores=s", "data=x.parquet"], DataError, "x.parquet is a table"),
-        (["scores=s", "data=d", "metrics_as=[trec,papre]"], ConfigError, "metrics_as/papre"),
+        (
+            ["scores=s", "data=d", "convention=[trec,papre]"],
+            ConfigError,
+            "convention=papre is not known",
+        ),
     ],
 )
 def test_evaluate_refuses_arguments_that_do_not_go_together(arguments, error, message) -> None:
@@ -229,7 +235,7 @@ def test_evaluate_scores_agrees_with_the_official_evaluation() -> None:
         fold = prediction.name.split(".")[1]
         cfg = compose(
             *(f"scores={prediction}", f"data={DATA / 'MQ2008' / fold / 'test.txt'}"),
-            *("metrics_as=letor4", f"metrics=[{','.join(names.values())}]"),
+            *("conventions=letor4", f"metrics=[{','.join(names.values())}]"),
             config="evaluate",
         )
         computed = cells(call_command(evaluate_scores, cfg))

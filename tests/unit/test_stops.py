@@ -49,12 +49,12 @@ def program(text: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["train.py", "scripts/search.py"])  # all of scripts/ are alike
+@pytest.mark.parametrize("command", [[str(ROOT / "train.py")], ["-m", "ltr", "search"]])
 def test_every_command_is_stopped_cleanly_before_its_first_import_is_done(command, tmp_path):
     for first in ("hydra", "omegaconf", "argparse", "dataclasses"):
         text = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
         (tmp_path / f"{first}.py").write_text(text)
-    got = python("-S", str(ROOT / command), path=tmp_path)
+    got = python("-S", *command, path=tmp_path)
     assert (got.returncode, got.stdout, got.stderr) == (143, "", "")
 
 
@@ -178,15 +178,15 @@ def test_where_signals_cannot_be_taken_the_work_is_done_as_it_is(heard: list[str
         assert pool.submit(handing_on()(lambda: "done")).result() == "done"
 
 
-SCRIPT = re.compile(r"python (train|scripts/\w+)\.py")
+SPELLED = re.compile(r"python (train\.py|-m ltr)")
 
 
 def test_commands_are_named_as_they_were_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    of_clone, installed = ("python train.py", "python scripts/table.py"), ("ltr train", "ltr table")
+    installed = ("ltr train", "ltr table")
     for started, names in (
-        (str(ROOT / "train.py"), of_clone),
-        ("scripts/prepare_data.py", of_clone),
+        (str(ROOT / "train.py"), ("python train.py", "python -m ltr table")),
+        (str(ROOT / "ltr/__main__.py"), ("python -m ltr train", "python -m ltr table")),
         ("/usr/bin/ltr", installed),
         ("/home/me/train.py", installed),  # the user's own, with a Ranker
     ):
@@ -208,14 +208,23 @@ def test_a_command_has_its_parts_and_its_help(
 ) -> None:
     module, _, function = COMMANDS[command][0].partition(":")
     assert callable(getattr(import_module(module), function))
-    script = "train.py" if command == "train" else f"scripts/{command}.py"
-    assert f'main("{command}")' in (ROOT / script).read_text()
     monkeypatch.setattr(sys, "argv", ["/usr/bin/ltr"])
     text = help_of(command)
-    assert not re.search(r"(train|scripts/\w+)\.py", text)
+    assert "train.py" not in text
     assert f"  ltr {command}" in text
     monkeypatch.setattr(sys, "argv", [str(ROOT / "train.py")])
-    assert SCRIPT.search(help_of(command))
+    as_in_clone = "python train.py" if command == "train" else f"python -m ltr {command}"
+    assert f"  {as_in_clone}" in help_of(command)
+
+
+@pytest.mark.slow
+def test_recommend_is_auto_with_a_line_that_says_so() -> None:
+    done = processes.run(processes.LTR, "recommend", "minutes=0", "dataset=synthetic")
+    assert done.stderr.splitlines() == [
+        "warning: ltr recommend is now ltr auto; type that",
+        "error: minutes=0: give a number > 0, such as 30",
+    ]
+    assert "recommend" not in processes.run(processes.LTR, "--help").stdout
 
 
 def test_the_keys_that_people_type_most_stand_first_with_their_defaults() -> None:
@@ -232,13 +241,13 @@ def test_the_keys_that_people_type_most_stand_first_with_their_defaults() -> Non
 
 
 def test_no_command_is_spelled_in_code_and_no_distribution_named() -> None:
-    """Each takes ``as_started``; docstrings are of a clone."""
+    """Each takes ``as_started``."""
     wrong = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in (ROOT / "ltr").rglob("*.py")
         if "benchmark" not in path.parts and path.name not in ("errors.py", "configs.py")
         for line in path.read_text().splitlines()
-        if (SCRIPT.search(line) and '"""' not in line and "``" not in line) or "ltr-torch[" in line
+        if (SPELLED.search(line) and '"""' not in line and "``" not in line) or "ltr-torch[" in line
     ]
     assert not wrong
 

@@ -71,7 +71,7 @@ def test_evaluate_scores_agrees_with_trec_eval(tmp_path: Path, caplog) -> None:
     arguments = [
         f"scores={tmp_path}/run",
         f"qrels={tmp_path}/qrels",
-        "metrics_as=trec",
+        "convention=trec",
         f"metrics=[{','.join(names.values())}]",
         f"output={tmp_path}/q.csv",
     ]

@@ -17,6 +17,8 @@ from ltr.experiment.sweep import offer_gpus
 from ltr.lab.tables.spec import key_of, split_space
 from ltr.training.device import pick_device
 
+_SEARCHED = ("budget", "found_settings")  # the keys that bring settings of a search
+
 
 @dataclass(frozen=True)
 class Workers:
@@ -41,6 +43,7 @@ class TableOptions:
     baseline: str | None
     margin: float
     budget: int | None = at_least(1)
+    found_settings: str | None = None  # a file of settings, in place of a budget
     seeds: int = at_least(1)
     workers: int | None = at_least(1)
     launcher: tuple[str, ...]
@@ -53,6 +56,11 @@ class TableOptions:
         if self.space and self.budget is None:
             raise ConfigError(
                 f"{self.space[0]}: only a budget is searched; give budget=N, such as 20"
+            )
+        if self.budget is not None and self.found_settings is not None:
+            raise ConfigError(
+                f"budget={self.budget} found_settings={self.found_settings}: expected one of them, "
+                "got both; a file of settings needs no budget"
             )
         if self.launcher and self.workers is not None:
             raise ConfigError(
@@ -96,12 +104,17 @@ class TableOptions:
     @property
     def table_arguments(self) -> list[str]:
         """The arguments that change the content of the table, without ``overrides``."""
-        return [*self.non_defaults("rows", "seeds", "baseline", "margin", "budget"), *self.space]
+        return [*self.non_defaults("rows", "seeds", "baseline", "margin", *_SEARCHED), *self.space]
 
     @property
     def search_arguments(self) -> list[str]:
         """The arguments that change the table's searches, which other rows and seeds share."""
         return [*self.non_defaults("budget"), *self.space]
+
+    @property
+    def searched(self) -> str | None:
+        """The argument that replaces settings of the table by those of a search; None if none."""
+        return next(iter(self.non_defaults(*_SEARCHED)), None)
 
     @property
     def result_overrides(self) -> list[str]:

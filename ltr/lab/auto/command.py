@@ -1,9 +1,8 @@
-"""Recommend a ranker: train the rows of a table, combine them, and choose one on vali."""
+"""``ltr auto``: train the rows of a table, combine them, and keep the best on vali."""
 
 import re
 import secrets
 import shlex
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,39 +11,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from omegaconf import OmegaConf
-from tabulate import tabulate
 
-from ltr.atomic import writing_folder
 from ltr.cli.compose import run_config
 from ltr.cli.configs import own_keys
 from ltr.cli.folders import recorded
 from ltr.cli.keys import as_list
 from ltr.cli.options import at_least
 from ltr.cli.process import say
-from ltr.errors import ConfigError, OutputError, as_started
-from ltr.experiment.copies import correct_copy
-from ltr.experiment.run_folder import NO_TEST_SPLIT, RunFolder
-from ltr.inference.export.engines import check_engine
-from ltr.lab.ensembles.command import fold_folder
+from ltr.errors import ConfigError, as_started
+from ltr.lab.auto.choice import Choice, choose_run
 from ltr.lab.tables.config import TableOptions, Workers
-from ltr.lab.tables.results import CROSSFIT, OWN, Results, check_measured_lists
+from ltr.lab.tables.results import OWN, Results, check_measured_lists
 from ltr.lab.tables.runs import Run, complete, plan
 from ltr.lab.tables.spec import Table, read_table
 from ltr.lab.tables.table import build_report, collect_results
-from ltr.metrics.crossfit import Crossfit
-from ltr.parts.scorer import load_model
-from ltr.training.results_file import BEFORE
 
 _FOLD = "dataset.fold="
 _MINUTE = 60.0  # seconds
-_ERRORS = 2  # standard errors by which a row must be better than the ensemble
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecommendOptions:
-    """The options of ``ltr recommend``; ``configs/recommend.yaml`` explains them."""
+class AutoOptions:
+    """The options of ``ltr auto``; ``configs/auto.yaml`` explains them."""
 
     minutes: float
     output: str | None
@@ -80,6 +69,7 @@ class RecommendOptions:
             baseline=None,
             margin=own_keys("table")["margin"],
             budget=None,
+            found_settings=None,
             seeds=self.seeds,
             workers=self.workers,
             launcher=self.launcher,
@@ -105,8 +95,17 @@ class _Task(NamedTuple):
         return _plan_runs(table, self.options)
 
 
-def recommend(options: RecommendOptions) -> str:
-    """Train the rows of a table, and choose one; return the rows, the choice and its folder.
+def run_auto(options: AutoOptions) -> str:
+    """Keep the best of several kinds of rankers; return the rows, the choice and its folder.
+
+    Raises:
+        ConfigError, DataError: as ``find_ranker`` raises them.
+    """
+    return find_ranker(options).describe()
+
+
+def find_ranker(options: AutoOptions) -> Choice:
+    """Train the rows of a table, choose one, and keep it in a folder; return the choice.
 
     Raises:
         ConfigError, DataError: before anything runs, with one line that says what to correct; also
@@ -124,10 +123,9 @@ def recommend(options: RecommendOptions) -> str:
         fold: choose_run([run for run in runs if run.fold == fold and run.done])
         for fold in dict.fromkeys(run.fold for run in runs)
     }
-    with writing_folder(task.output) as new_folder:
-        for run_folder, run in output_folders(new_folder, chosen).items():
-            copy_run(run.folder, run_folder)
-    return _describe_choice(results, chosen, task.output, task.folder, left_out)
+    choice = Choice(results, chosen, task.output, task.folder, left_out)
+    choice.keep()
+    return choice
 
 
 def _plan_runs(table: Table, options: TableOptions) -> list[Run]:
@@ -135,7 +133,7 @@ def _plan_runs(table: Table, options: TableOptions) -> list[Run]:
     return plan(table, options.overrides, seeds, options.absolute_output_dir)
 
 
-def _define_task(options: RecommendOptions) -> _Task:
+def _define_task(options: AutoOptions) -> _Task:
     """Read the table and plan its trainings, without training anything."""
     table_options = options.table_options
     start = datetime.now()
@@ -149,7 +147,7 @@ def _define_task(options: RecommendOptions) -> _Task:
     table = _set_columns(table, config.select_on, config.metrics)
     output_dir = table_options.absolute_output_dir
     data = str(config.dataset.name)
-    new_name = f"recommended_{data}_{start:%Y-%m-%d_%H-%M-%S}_{secrets.token_hex(2)}"
+    new_name = f"auto_{data}_{start:%Y-%m-%d_%H-%M-%S}_{secrets.token_hex(2)}"
     output = Path(options.output or output_dir / new_name)
     if output.exists():
         raise ConfigError(f"output={output} is there already: give the name of a new folder")
@@ -164,7 +162,7 @@ def _define_task(options: RecommendOptions) -> _Task:
         workers=table_options.choose_workers(config.device, config.threads),
         arguments=arguments,
         output=output,
-        folder=table_options.path(output_dir / "tables", data, ["recommend", *arguments]),
+        folder=table_options.path(output_dir / "tables", data, ["auto", *arguments]),
     )
 
 
@@ -230,7 +228,7 @@ def _set_columns(table: Table, select_on: Any, metrics: Any) -> Table:
 def _write_report(task: _Task, results: Results, left_out: str) -> None:
     """Write the report of all rows to the folder of the table."""
     arguments = [*recorded(task.options.overrides), *task.arguments]
-    command = f"{as_started('recommend')} {shlex.join(arguments)}"
+    command = f"{as_started('auto')} {shlex.join(arguments)}"
     report, frames = build_report(results, task.options, task.folder.name, command)
     if left_out:
         report = replace(report, facts=[*report.facts, ("left out", left_out)])
@@ -288,11 +286,6 @@ def _describe_left_out(
     )
 
 
-def output_folders(output: Path, chosen: Mapping[int | None, Run]) -> dict[Path, Run]:
-    """Return the run folder to write for each chosen run: ``output`` if there are no folds."""
-    return {fold_folder(output, f"fold {fold}", len(chosen)): run for fold, run in chosen.items()}
-
-
 def _finished_rows(table: Table, runs: Sequence[Run]) -> Table:
     """Return ``table`` with the rows that are finished in all folds and seeds, and the ensembles of
     at least two of their runs.
@@ -309,101 +302,3 @@ def _finished_rows(table: Table, runs: Sequence[Run]) -> Table:
             rows[label] = replace(row, ensemble=members)
     baseline = table.baseline if table.baseline in rows else None
     return replace(table, rows=rows, baseline=baseline)
-
-
-def choose_run(runs: Sequence[Run]) -> Run:
-    """Return the run to recommend: the best ensemble on the validation lists, unless other runs are
-    better than it by more than two standard errors; then the best of these.
-
-    All are measured by crossfit, and compared on the same halves of the lists: the noise that they
-    share cancels. An ensemble is preferred because the best of many noisy values is too high: on
-    few lists it would most often be the luckiest row (``examples/paper_figures/ensembles.py``).
-    """
-    halves = [RunFolder(run.folder).results["crossfit_halves"] for run in runs]
-    crossfits = {
-        n: Crossfit.from_halves(np.array(values))
-        for n, values in enumerate(halves)
-        if values is not None
-    }
-    if not crossfits:  # fewer than two validation lists count
-        return next((run for run in runs if run.members), runs[0])
-    ensembles = [n for n in crossfits if runs[n].members]
-    best_ensemble = max(ensembles or crossfits, key=lambda n: crossfits[n].value)
-    gains = {n: crossfit.minus(crossfits[best_ensemble]) for n, crossfit in crossfits.items()}
-    better = [n for n, gain in gains.items() if gain.value > _ERRORS * gain.error]
-    return runs[max(better, key=lambda n: gains[n].value, default=best_ensemble)]
-
-
-def copy_run(run_folder: Path, target: Path) -> None:
-    """Copy a run folder to ``target``, with relative paths that are right from there.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
-    try:
-        ignore = shutil.ignore_patterns(".lock", f"{BEFORE}*")
-        shutil.copytree(run_folder, target, ignore=ignore, dirs_exist_ok=True)
-    except shutil.Error as error:
-        _, file, reason = error.args[0][0]
-        raise OutputError(f"{file} cannot be written ({reason}): free some space") from error
-    correct_copy(target, run_folder)
-
-
-def _describe_choice(
-    results: Results,
-    chosen: Mapping[int | None, Run],
-    output: Path,
-    folder: Path,
-    left_out: str,
-) -> str:
-    """Return the rows with their values, what was chosen, and what can be done with it."""
-    labels = ", ".join(dict.fromkeys(run.label for run in chosen.values()))
-    choice = f"the choice, by crossfit on vali: {labels}"
-    first_run = next(iter(chosen.values()))
-    first_folder = next(iter(output_folders(output, chosen)))
-    evaluate = f"{as_started('evaluate')} {first_folder}"
-    if results.split == "vali":
-        choice += f"\n{NO_TEST_SPLIT}"
-        evaluate += " split=vali"
-    paragraphs = [
-        _rows_text(results, chosen),
-        left_out,
-        f"{choice}\nkept in {output}\nall intervals: {folder / 'table.html'}",
-        f"next: {as_started('predict')} {first_folder} input=FILE\n"
-        f"      {_describe_export(first_run, first_folder)}\n"
-        f"      {evaluate}",
-    ]
-    return "\n\n".join(filter(None, paragraphs))
-
-
-def _rows_text(results: Results, chosen: Mapping[int | None, Run]) -> str:
-    """Return the means of each row and of the choice, as a table."""
-    frame = results.by_run
-    convention = results.table.conventions[0]
-    select_on = str(next(iter(chosen.values())).config.select_on)
-    heads = {CROSSFIT: f"{CROSSFIT} {select_on}"}
-    for metric in results.table.metrics:
-        heads[f"{convention} {metric}"] = f"{results.split} {metric}"
-    by_row = frame.groupby("row", sort=False)
-    means = by_row[[*heads]].mean().assign(seconds=by_row["seconds"].sum().round())
-    means = means.sort_values(CROSSFIT, ascending=False)
-    chosen_lines = frame[frame["run"].isin([str(run.folder) for run in chosen.values()])]
-    means.loc["the choice"] = chosen_lines.drop_duplicates("fold")[[*heads]].mean()
-    shown = means.rename(columns=heads).reset_index(names="").astype(object)
-    formats = ("", *(".4f" for _ in heads), ".0f")
-    cells: Any = shown.where(shown.notna(), None).to_dict("list")
-    return tabulate(cells, headers="keys", floatfmt=formats)
-
-
-def _describe_export(run: Run, folder: Path) -> str:
-    """Return the command that exports the chosen ``run``, kept in ``folder``; or why none does."""
-    scorer = load_model(run.folder, trust=run.trust)
-    reasons = []
-    for engine in ("onnx", "native"):
-        try:
-            check_engine(engine, scorer.model, scorer.transform)
-        except ConfigError as error:
-            reasons.append(str(error))
-        else:
-            return f"{as_started('export')} {folder} to={engine}"
-    return f"no {as_started('export')} of it ({reasons[0]})"
