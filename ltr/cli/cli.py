@@ -23,19 +23,20 @@ from ltr.cli.process import check_torchrun, ending
 from ltr.errors import ConfigError
 from ltr.training.interruption import stoppable
 
-# commands that continue if the same command is given again
+# commands that continue if they are repeated
 _GOES_ON = ("table", "search", "auto")
 
 
 def run_command(name: str, function_path: str) -> None:
     """Run the command ``name`` with this process's arguments, and end it as ``ending`` describes.
 
-    ``function_path`` names its function, as ``module:function``. That of ``train`` takes the
-    ``HydraApp``, that of any other command its options (or the whole config). It returns a text to
-    print, a bool, or both as a tuple. After False, the exit status is 1.
+    ``function_path`` names its function in the form ``module:function``. The function of ``train``
+    takes the ``HydraApp``; that of any other command takes the options of the command (or the whole
+    config). It returns a text to print, a bool, or both as a tuple. If the bool is False, the exit
+    status is 1.
     """
     sys.path.append(str(Path.cwd()))  # the user's own modules
-    goes_on = "stopped; the same command goes on from here" if name in _GOES_ON else ""
+    goes_on = "stopped; repeat the command to continue" if name in _GOES_ON else ""
     typed = sys.argv[1:]
     with ending(goes_on), stoppable():
         is_sweep = bool(SEVERAL & {*typed})

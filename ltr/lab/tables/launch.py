@@ -21,19 +21,19 @@ from ltr.experiment.run_folder import RunFolder
 from ltr.lab.tables.config import Workers
 
 _POLL_SECONDS = 0.5
-_ATTEMPTS = 2  # launches in a row that finish no job, until the others are given up
+_ATTEMPTS = 2  # after so many launches in a row that finish no job, give up
 
 
 class Job(NamedTuple):
-    """One job of a sweep. It writes its result, or else ``error.txt``, into ``folder``."""
+    """A job of a sweep. It writes its result to ``folder`` or, after an error, ``error.txt``."""
 
     name: str
     folder: Path
     arguments: Sequence[str]  # in Hydra's grammar
-    outcome: Callable[[], str | None]  # returns the result in words; None if it is not finished
+    outcome: Callable[[], str | None]  # returns the result as text, None if not finished
 
     def describe_end(self) -> str | None:
-        """Return its outcome, or the error that ended it; None if it has not ended."""
+        """Return the outcome of the job, or the error that ended it; None if it has not ended."""
         error = RunFolder(self.folder).error
         return self.outcome() or (error and f"failed: {error}")
 
@@ -46,26 +46,30 @@ def launch(
     workers: Workers,
     deadline: float = math.inf,
 ) -> dict[Path, str]:
-    """Run ``jobs`` as one sweep; return folder -> reason for each job that did not finish.
+    """Run ``jobs`` as one sweep; return a dict with the reason for each job that did not finish.
 
     If a process of the launcher is killed, the unfinished jobs are launched again, until two
-    launches in a row finish no job.
+    launches in a row have finished no job.
 
     Args:
-        config_name: the root config that the jobs' arguments are composed with.
-        function: runs one job, given its config.
+        config_name: the name of the root config of the jobs.
+        function: runs a job, given its config.
         jobs: at least one unfinished job; their folders have the same parent.
-        file: gets the list of jobs, as a record; another process may write it too.
-        workers: processes on this machine, or a launcher.
-        deadline: the time, as ``time.monotonic()`` gives it, from which on no job begins. If there
-            is such a time, as many jobs as there are workers are launched together.
+        file: the file to which the list of jobs is written, as a record; another process may write
+            it too.
+        workers: the number of processes on this machine, or a launcher.
+        deadline: no job starts after this value of ``time.monotonic()``. If it is finite, only as
+            many jobs as there are workers are launched at a time.
+
+    Returns:
+        A dict from the folder of each job that did not finish to the reason.
     """
     count = min(workers.count, len(jobs))
     arguments = _launch_arguments(jobs[0].folder.parent, workers, count)
     make_folder("output_dir", file.parent)
     for job in jobs:
         (job.folder / "error.txt").unlink(missing_ok=True)
-    reason = "not finished, or the code or the data changed meanwhile: give the same command again"
+    reason = "the job did not finish, or the code or data changed while it ran: repeat the command"
     unfinished = list(jobs)
     started: dict[Path, Job] = {}
     attempts = _ATTEMPTS
@@ -89,13 +93,13 @@ def launch(
 
 
 def _launch_arguments(sweep_dir: Path, workers: Workers, count: int) -> list[str]:
-    """Return the arguments that start a sweep with ``count`` jobs at a time."""
+    """Return the arguments that start a sweep in which ``count`` jobs run at a time."""
     launcher = workers.launcher
     if not launcher and count > 1:
         launcher = [
             "hydra/launcher=joblib",
             f"hydra.launcher.n_jobs={count}",
-            f"hydra.launcher.pre_dispatch={count}",  # queued jobs would outlive this process
+            f"hydra.launcher.pre_dispatch={count}",  # jobs in a queue would outlive this process
         ]
     return [
         "hydra/sweeper=jobs",
@@ -133,7 +137,7 @@ def _launch_batch(
 
 @contextmanager
 def _progress(jobs: Sequence[Job], deadline: float) -> Iterator[None]:
-    """Print a line as soon as one of ``jobs`` has a result or an error, with any launcher."""
+    """Print a line as soon as one of ``jobs`` has a result or an error; any launcher will do."""
     stop = threading.Event()
     progress = Finished(len(jobs), until=deadline)
     running = list(jobs)
