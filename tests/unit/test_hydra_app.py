@@ -115,7 +115,7 @@ def test_plan_sweep_knows_its_jobs_and_refuses_what_a_sweep_cannot_have(folder: 
     for wrong, message in {
         "resume=there": "leave out -m",
         "show_test=3": "write true or false",
-        "threads=1,2": "start a sweep each",
+        "threads=1,2": "start one sweep for each value",
     }.items():
         config = HydraApp("train", [*typed, wrong]).compose()
         assert message in refused(lambda config=config: plan_sweep(config), ConfigError)
