@@ -72,7 +72,7 @@ def _set_config_dir(typed: Sequence[str]) -> None:
 
 def _import(function_path: str) -> Callable[[Any], Any]:
     module, _, function = function_path.partition(":")
-    return getattr(import_module(module), function)  # type: ignore[no-any-return]
+    return getattr(import_module(module), function)
 
 
 def _call_with_config(function_path: str, config: DictConfig) -> Any:
