@@ -232,7 +232,7 @@ def test_evaluate_scores_checks_labels_in_the_same_way(tmp_path: Path) -> None:
     scores.write_text("1\n2\n3\n4\n")
 
     def evaluate(*overrides: str) -> str:
-        files = [f"scores={scores}", f"data={data}", "convention=paper"]
+        files = [f"scores={scores}", f"data={data}", "conventions=[paper]"]
         return call_command(evaluate_scores, compose(*files, *overrides, config="evaluate"))
 
     assert "5 grades" in evaluate("metrics=[err]")
