@@ -172,7 +172,9 @@ def _qids_of(group: Any, count: int) -> NDArray[Any]:
     sizes = column_or_1d(group)
     are_counts = sizes.dtype.kind in "iuf" and ((sizes > 0) & (sizes % 1 == 0)).all()
     if not are_counts or sizes.sum() != count:
-        problem = f"their sum is {sizes.sum():g}" if are_counts else "one of them is not"
+        problem = (
+            f"their sum is {sizes.sum():g}" if are_counts else "one of them is not such a number"
+        )
         raise DataError(
             "group: expected the number of rows of each query, as whole numbers >= 1 whose sum is "
             f"{count}, the number of rows of X; {problem}"

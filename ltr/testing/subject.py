@@ -254,7 +254,7 @@ class Subject(Component):
         return {f" at k={k}": self.with_knobs(k=k) for k in cutoffs}
 
     def sharp(self) -> Self:
-        """Return the loss in its sharp limit, for scores that are far apart; ``sigma`` stays."""
+        """Return the loss in its sharp limit, for scores far apart; ``sigma`` is unchanged."""
         sharp_knobs = {"temperature": 1e-12, "cut_slope": 100.0, "beta": 1e-300}
         knobs = {knob: value for knob, value in sharp_knobs.items() if knob in self.knobs}
         return self.with_knobs(**knobs)

@@ -208,8 +208,8 @@ def checkpoint_errors(path: Path) -> Iterator[None]:
 def features_of(content: Mapping[str, Any]) -> tuple[FeatureTransform, Columns | None]:
     """Return the transform in a checkpoint, and the names and categories of the features.
 
-    The latter is None if the features have no names. ``ValueError``: the entries of the checkpoint
-    do not match each other; call this function within ``checkpoint_errors``.
+    The second result is None if the features have no names. ``ValueError``: the entries of the
+    checkpoint do not match each other; call this function within ``checkpoint_errors``.
     """
     transform = FeatureTransform.from_state(content["transform"])
     width = content["width"]

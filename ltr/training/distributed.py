@@ -177,7 +177,7 @@ class _TrainingScores(nn.Module):
         self.model = model
 
     def forward(self, *batch: Tensor) -> Tensor:
-        """Return ``[batch, list]``, or ``[members, batch, list]``."""
+        """Return the scores, ``[batch, list]``, or of each member, ``[members, batch, list]``."""
         score: Callable[..., Tensor] = getattr(self.model, "member_scores", self.model)
         return score(*batch)
 

@@ -25,7 +25,7 @@ def read_results(text: bytes) -> dict[str, Any]:
         results: dict[str, Any] = json.loads(text)
         sound = results.pop(_DIGEST) == _digest_of(results)
     except (ValueError, TypeError, KeyError, RecursionError, AttributeError) as error:
-        raise ValueError("expected the results of a run, got another content") from error
+        raise ValueError("expected the results of a run, got different content") from error
     if not sound:
         raise ValueError("the digest in the file does not match the results")
     return results
