@@ -192,7 +192,7 @@ def fit_transform(
     for column in (*never_log, *negate):
         if not 0 <= column < lists.width:
             raise ConfigError(
-                f"transform: there is no column {column}: the lists have columns 0 to "
+                f"transform: there is no column {column}; the lists have columns 0 to "
                 f"{lists.width - 1}; choose another transform, such as transform=standardise"
             )
     plain = no_transform(lists, missing=missing)
