@@ -183,7 +183,7 @@ def _qids_of(group: Any, count: int) -> NDArray[Any]:
 
 
 def _refuse_levels(arguments: Mapping[str, Any]) -> None:
-    """Raise ``DataError`` if one of ``arguments`` (values by name) is an index with levels."""
+    """Raise ``DataError`` if one of ``arguments`` (values by name) has several levels."""
     for name, values in arguments.items():
         if isinstance(values, pd.MultiIndex):
             raise DataError(

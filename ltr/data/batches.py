@@ -221,7 +221,7 @@ def train_batches(
     rank: int = 0,
     ranks: int = 1,
 ) -> Iterator[Batch]:
-    """Yield the batches of one epoch, from step ``start`` on; an epoch has every list once.
+    """Yield the batches of one epoch, from step ``start`` on; each list occurs once in an epoch.
 
     Lists with more than ``list_size`` items are subsampled. The order depends only on ``seed`` and
     ``epoch``, the items sampled from a list also on its index, and the noise on ``seed``, ``epoch``

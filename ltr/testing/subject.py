@@ -98,7 +98,7 @@ def expect_close(
 
 
 def expect_finite(numbers: Tensor, name: str, when: str) -> None:
-    """Raise ``Violation`` unless all numbers are finite; ``name`` and ``when`` are for it."""
+    """Raise ``Violation`` unless all numbers are finite; ``name`` and ``when`` are for the text."""
     if not numbers.isfinite().all():
         first = numbers[~numbers.isfinite()].flatten()[0].item()
         raise Violation(f"{name} is {first} {when}")

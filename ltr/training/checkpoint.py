@@ -53,8 +53,8 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
 
     Raises:
         CheckpointError: the file is missing or damaged, is not a checkpoint of this version of the
-            project, belongs to another run than the results beside it, or holds objects that would
-            run code when loaded.
+            project, belongs to a different run than the results beside it, or holds objects that
+            would run code when loaded.
     """
     try:
         file_bytes = path.read_bytes()
