@@ -51,13 +51,13 @@ COMMANDS = {
         "explain how a model ranks one list",
     ),
     "list_losses": (
-        "ltr.testing.list_losses:list_losses", "list losses with their papers and settings (knobs)"
+        "ltr.testing.list_losses:list_losses", "list the losses with their papers and settings"
     ),
     "check_loss": ("ltr.testing.command:check_loss", "test the properties of a loss"),
     "check_metric": ("ltr.testing.command:check_metric", "test the properties of a metric"),
     "check_model": ("ltr.testing.command:check_model", "test the properties of a network"),
 }  # fmt: skip
-_RENAMED = {"recommend": "auto"}  # commands of the last version, accepted until the next
+_RENAMED = {"recommend": "auto"}  # commands of the previous version, accepted until the next one
 
 
 def main(name: str | None = None) -> None:

@@ -319,11 +319,11 @@ def test_importances_refuses_models_without_any(data, tiny, tmp_path) -> None:
     untrained = tmp_path / "none"
     train(untrained, *data, "model=lightgbm", "epochs=0")
     for args, error_type, message in (
-        ([out], CheckpointError, r"no importances .*, rankboost, .*explain"),
+        ([out], CheckpointError, r"no feature importances.*, rankboost, .*explain"),
         (
             [untrained],
             CheckpointError,
-            r"has no trees, as its weights are of epoch 0.*: give a run",
+            r"has no trees, as it was selected before training .epoch 0.: name a run",
         ),
         ([untrained, "top=many"], ConfigError, "top"),
         ([untrained, "depth=2"], ConfigError, "depth"),
@@ -346,7 +346,7 @@ def mistake(*overrides: str) -> str:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ("model=mlp ~loss", "no loss is chosen: only boosted trees have an objective of"),
+        ("model=mlp ~loss", "no loss is chosen: set loss=...; only boosted trees"),
         (
             "model=lightgbm model.objective=mse",
             "choose one of lambdarank, rank_xendcg for LightGBM",

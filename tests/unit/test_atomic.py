@@ -303,5 +303,5 @@ def test_training_on_a_full_disk_keeps_what_there_was_and_says_how_to_go_on(tiny
     assert (got.returncode, "Traceback" in got.stderr) == (2, False), got.stderr
     last = got.stderr.splitlines()[-1]
     assert last.startswith(f"error: {tmp_path}/run/best.pt cannot be written (File too large)")
-    assert last.endswith("then give the same command again")
+    assert last.endswith("then repeat the command")
     assert not list((tmp_path / "run").glob(".part*"))

@@ -35,7 +35,6 @@ from ltr.losses.batch import counted_lists
 from ltr.losses.mix import RUNTIME_ARGS, losses_by_name
 from ltr.parts.components import build_part
 from ltr.parts.trust import config_for_checkpoint, trusted
-from ltr.relaxations.neuralsort import uniform_noise
 from ltr.testing.list_losses import details, import_function, loss_config, loss_names
 from ltr.testing.loss_properties import LOSS_PROPERTIES, SHARP_LIMIT_OF
 from ltr.testing.subject import DOES_NOT_APPLY, HOLDS, Subject, judge
@@ -282,17 +281,6 @@ def test_listmle_draws_orders_of_ties_evenly() -> None:
     assert sum(counts) == repeats
     deviation = math.sqrt(repeats * 1 / 6 * 5 / 6)
     assert max(abs(count - repeats / 6) for count in counts) < 4 * deviation
-
-
-def test_listmle_draws_mostly_in_file_order_are_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def biased_noise(mask: Tensor, *args: Any) -> Tensor:
-        return uniform_noise(mask, *args) / 2 + torch.arange(mask.shape[-1])
-
-    monkeypatch.setattr("ltr.losses.listwise.uniform_noise", biased_noise)
-    with pytest.raises(AssertionError):
-        test_listmle_draws_orders_of_ties_evenly()
 
 
 def test_ordinal_counts_label_between_two_grades_as_both() -> None:

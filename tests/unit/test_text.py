@@ -1,9 +1,6 @@
 """Losses for rerankers of text: gradients in chunks, ragged lists, processes, the model card."""
 
 import json
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from ltr.losses.mix import losses_by_name
 from ltr.text import ListLoss, chunked_loss, cited
 from tests.helpers import made_reranker
 from tests.helpers.made_reranker import make_encoder
+from tests.helpers.ranks import run_ranks
 from tests.helpers.text_chunks import ITEMS, LABELS, gradients, scorer
 
 
@@ -182,21 +180,17 @@ def test_training_writes_a_model_card(encoder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(encoder: Path, tmp_path: Path) -> None:
+def test_list_loss_trains_on_two_processes_as_on_one(tmp_path: Path) -> None:
     make_encoder(tmp_path / "encoder")  # without dropout: processes draw their own
-    program = Path(made_reranker.__file__)
-    found = []
-    for processes, batch in ((1, 6), (2, 3)):
-        launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-        done = subprocess.run(
-            [sys.executable, *(launch if processes == 2 else []), program, tmp_path / "encoder",
-             tmp_path / "out", f"batch={batch}", "chunk=2"],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        found.append(torch.cat([torch.tensor(x) for x in json.loads(done.stdout.splitlines()[-1])]))
-    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
+    trainer = made_reranker.train(
+        tmp_path / "encoder", tmp_path / "alone", batch=6, mini_batch_size=2, empty="skip"
+    )
+    alone = made_reranker.some_weights(trainer.model)
+    arguments = [str(tmp_path / "encoder"), str(tmp_path / "out"), "batch=3", "chunk=2"]
+    statuses, out, err = run_ranks(2, "tests/helpers/made_reranker.py", *arguments)
+    assert statuses == [0, 0], err
+    (printed,) = (line for line in out.splitlines() if line.startswith("[["))
+    torch.testing.assert_close(json.loads(printed), alone, rtol=1e-4, atol=1e-6)
 
 
 def test_a_list_loss_says_what_is_wrong() -> None:
