@@ -101,7 +101,7 @@ def test_a_file_of_ones_own_that_names_no_function_is_one_line(
     path.parent.mkdir(parents=True)
     path.write_text(text)
     chosen = run_config([f"{group}=mine"])[0]
-    assert f"{group}: its config has no _target_" in refused(lambda: build(chosen), LTRError)
+    assert f"{group}: its config file has no _target_" in refused(lambda: build(chosen), LTRError)
     said = refused(lambda: typed("train", ["epoch=3"]), LTRError)  # reads the files of all groups
     assert "did you mean epochs?" in said
 

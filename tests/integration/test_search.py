@@ -295,7 +295,7 @@ def test_run_search_refuses_wrong_arguments_with_the_remedy(arguments, message) 
 def test_search_package_without_optuna_says_how_to_install_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(
-        LTRError, match=r"^optuna does not load .*: pip install 'ltr-torch\[search\]'"
+        LTRError, match=r"^optuna cannot be imported .*: run pip install 'ltr-torch\[search\]'"
     ):
         importlib.reload(ltr.lab.search)
 

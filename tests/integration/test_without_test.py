@@ -107,7 +107,7 @@ def test_run_without_test_is_measured_on_vali(shop_lists, tmp_path, capsys, capl
 
     arguments = [f"checkpoint={run_folder.folder}", *data_folders(tmp_path)]
     message = refused(lambda: call_command(evaluate_model, typed("evaluate", arguments)), DataError)
-    assert "these lists have no test split: put a test.txt there, or use split=vali" in message
+    assert "the data set has no test split: put a test.txt there, or use split=vali" in message
     assert f"{mean:.4f}" in call_command(
         evaluate_model, typed("evaluate", [*arguments, "split=vali"])
     )

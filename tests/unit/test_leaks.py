@@ -123,7 +123,7 @@ def test_ranker_warns_of_shared_queries_and_of_an_unread_position(caplog) -> Non
     caplog.clear()
     shown = np.tile(np.arange(6), 10)
     Ranker("linear", "listnet", **settings).fit(X, y, qid, position=shown)
-    assert "position= is not read by this model" in caplog.text
+    assert "this model does not read position=" in caplog.text
     caplog.clear()
     reading = {"model.position": "fixed", "model.blocks": 1, "model.feed_forward": 8}
     Ranker("transformer", "listnet", **settings, **reading).fit(X, y, qid, position=shown)

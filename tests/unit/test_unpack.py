@@ -284,7 +284,7 @@ def test_prepare_data_counts_every_fold_of_user_lists(tmp_path: Path, prepare) -
     assert "published" not in prepare(USER_SETTINGS)
     write_folder(tmp_path / "data/folds", FILES | {"Folder/x": ""})
     assert len(prepare(USER_SETTINGS | {"folder": "folds"}).splitlines()) == 2 + 6
-    for folder, message in ((None, "give dataset.folder=NAME"), ("no", "no file train.txt")):
+    for folder, message in ((None, "dataset.folder is not set"), ("no", "no file train.txt")):
         settings = USER_SETTINGS | {"folder": folder}
         assert message in refused(lambda settings=settings: prepare(settings), LTRError)
 
