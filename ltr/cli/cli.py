@@ -30,19 +30,19 @@ from ltr.cli.process import check_torchrun, ending, one_line
 from ltr.errors import ConfigError
 from ltr.training.interruption import stoppable
 
-# commands that continue if the same command is given again
+# commands that continue if they are repeated
 _GOES_ON = ("table", "search", "auto")
 
 
 def run_command(name: str, function_path: str) -> None:
     """Run the command ``name`` with this process's arguments, and end it as ``ending`` describes.
 
-    ``function_path`` names its function, as ``module:function``. It takes the options of the
-    command (or the whole config) and returns a text to print, a bool, or both as a tuple. After
-    False, the exit status is 1.
+    ``function_path`` names its function in the form ``module:function``. The function takes the
+    options of the command (or the whole config) and returns a text to print, a bool, or both as a
+    tuple. If the bool is False, the exit status is 1.
     """
     sys.path.append(str(Path.cwd()))  # the user's own modules
-    goes_on = "stopped; the same command goes on from here" if name in _GOES_ON else ""
+    goes_on = "stopped; repeat the command to continue" if name in _GOES_ON else ""
     with ending(goes_on), stoppable():
         check_torchrun(name, several=bool(SEVERAL & {*sys.argv[1:]}))
         command = partial(_call_and_print, function_path)
@@ -52,7 +52,7 @@ def run_command(name: str, function_path: str) -> None:
 
 
 def _call_and_print(function_path: str, config: Any) -> tuple[Any, ...]:
-    """Call the command with ``config``, print the texts that it returns, and return all it does."""
+    """Call the command with ``config``, print the texts that it returns, and return all outputs."""
     module, _, function = function_path.partition(":")
     result = call_command(getattr(import_module(module), function), config)
     outputs = result if isinstance(result, tuple) else (result,)
@@ -78,11 +78,11 @@ def through_hydra(
 ) -> Any:
     """Run ``function`` on the composed config through Hydra's entry point, for each job of a sweep.
 
-    Return its last result in this process; None if it was not called.
+    Return its last result in this process, or None if it was not called.
 
     Args:
-        config_name: the root config.
-        function: gets the composed config.
+        config_name: the name of the root config.
+        function: the function to call with the composed config.
         arguments: in Hydra's grammar, including options such as ``--multirun``.
         jobs: for ``hydra/sweeper=jobs`` without a file, the overrides of each job.
 
@@ -109,7 +109,7 @@ def through_hydra(
     register_resolvers()
     Plugins.instance().register(JobsSweeper)
     JobsSweeper.listed = jobs
-    GlobalHydra.instance().clear()  # a command may start another
+    GlobalHydra.instance().clear()  # a command may have called this function before
     entry = hydra.main(config_path=str(CONFIGS), config_name=config_name, version_base="1.3")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through to us
     config_dir = user_folder and (
@@ -132,17 +132,18 @@ def _config_dir(folder: Path | None) -> list[str]:
 
 
 class Stop(BaseException):
-    """Carry an error through Hydra, which prints messages of its own for any ``Exception``."""
+    """Carry an error through Hydra, which would print its own message for any ``Exception``."""
 
 
 class JobsSweeper(Sweeper):
-    """A Hydra sweeper named ``jobs``, which launches all jobs of a list, in that order."""
+    """A Hydra sweeper named ``jobs``, which launches all jobs of a list in their order."""
 
     listed: Sequence[Sequence[str]] = ()  # the jobs that ``through_hydra`` was given
 
     def __init__(self, jobs: str | None) -> None:
-        """Set ``jobs``, the path of a YAML file with a list of overrides for each job; None: the
-        jobs are ``listed``.
+        """Set the path of a YAML file with a list of overrides for each job.
+
+        If ``jobs`` is None, the jobs are those in ``listed``.
         """
         self._jobs = jobs
 
@@ -151,7 +152,7 @@ class JobsSweeper(Sweeper):
         self._launcher = Plugins.instance().instantiate_launcher(**context)
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Launch the jobs, each with ``arguments`` added; return their values or raise an error."""
+        """Launch the jobs, each with ``arguments`` added; return the values or raise an error."""
         jobs = self.listed
         if self._jobs is not None:
             jobs = yaml.safe_load(Path(self._jobs).read_text())

@@ -1,7 +1,7 @@
 """The Hydra callback of ``train.py``: give each process a GPU, and summarise a sweep at its end.
 
 The rows of the printed table are also in ``summary.csv`` in the folder of the sweep. A single run
-is refused in the folder of another run.
+is stopped if its folder already holds another run.
 """
 
 import os
@@ -43,16 +43,16 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def offer_gpus(count: int, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Let each process of a launcher take one of ``count`` GPUs; do nothing for a single GPU."""
+    """Let each process that a launcher starts take one of ``count`` GPUs, if there are several."""
     if count > 1:
         visible = environ.get(_VISIBLE) or ",".join(map(str, range(count)))
         environ[_OFFERED] = ",".join(visible.split(",")[:count])
 
 
 def take_gpu(job: int, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Let this process use only one GPU, which the number of its first job gives it.
+    """Restrict this process to one GPU, chosen by the number ``job`` of its first job.
 
-    Its later jobs use the same one. This must be called before CUDA starts.
+    Later jobs of the process use the same GPU. This must be called before CUDA starts.
     """
     gpus = environ.pop(_OFFERED).split(",")
     environ[_VISIBLE] = gpus[job % len(gpus)].strip()
@@ -62,14 +62,17 @@ class SweepSummary(Callback):
     """Hydra callback that prints the table of a sweep at its end and writes ``summary.csv``."""
 
     def __init__(self, quiet: bool = False, swept: Sequence[str] = ()) -> None:
-        """With ``quiet``, print and write nothing at the end; ``swept`` is for ``job_dir``."""
+        """With ``quiet``, print and write nothing at the end.
+
+        ``swept`` is not used here: ``job_dir`` (``ltr/cli/folders.py``) reads it from the config.
+        """
         self._quiet = quiet
         self._sweep_process = 0
         self._show_test = False
         self._jobs: set[frozenset[str]] | None = None  # None: not known
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Refuse a folder that another run has, before anything is written there."""
+        """Refuse a folder that holds another run, before anything is written there."""
         if torchrun_rank() > 0:
             return
         HydraConfig.instance().set_config(config)  # the folder's name may refer to it
@@ -109,7 +112,7 @@ class SweepSummary(Callback):
         (folder / str(hydra.output_subdir) / "hydra.yaml").unlink(missing_ok=True)
 
     def on_job_end(self, *args: Any, **kwargs: Any) -> None:
-        """End this process if its sweep was killed: nothing else ends it or gives it a job."""
+        """End this process if its sweep was killed, because it would wait for jobs forever."""
         if current_process().name.startswith("Loky") and os.getppid() != self._sweep_process:
             os._exit(0)
 
@@ -127,7 +130,7 @@ class SweepSummary(Callback):
         print(f"\nkept in {folder} (summary.csv)")
         not_shown = len([*folder.glob(_RUNS)]) - len(rows)
         if not_shown:
-            print(f"runs of other grids there, not shown: {not_shown}")
+            print(f"runs of other grids in this folder, not shown: {not_shown}")
         failed = [row for row in rows if row["status"] != "done"]
         for row in failed:
             print(f"{row['run']} failed: {row['status']}", file=sys.stderr)
@@ -138,8 +141,8 @@ class SweepSummary(Callback):
 def check_folder(folder: Path, resume: str | None, overrides: Sequence[str]) -> None:
     """Raise ``ConfigError`` if a single run with these ``overrides`` must not use ``folder``.
 
-    It must not if the folder is in use, or if it holds a run of other overrides and is not to be
-    resumed.
+    The reason may be that another process is using it, or that it holds a run with other overrides
+    and ``resume`` is None.
     """
     run = RunFolder(folder)
     if (folder / ".lock").is_file():
@@ -152,15 +155,15 @@ def check_folder(folder: Path, resume: str | None, overrides: Sequence[str]) -> 
         overrides_there = result_overrides(run.overrides)
     if overrides_there != result_overrides(overrides):
         raise ConfigError(
-            f"hydra.run.dir={folder} holds another run: give another folder, remove that one, or "
-            f"go on with its run by resume={folder}"
+            f"hydra.run.dir={folder} holds another run: choose another folder, remove this one, or "
+            f"continue its run with resume={folder}"
         )
 
 
 def read_runs(folder: Path, jobs: set[frozenset[str]] | None = None) -> list[dict[str, Any]]:
     """Return a row for each run in ``folder``: the keys that vary, its status, its metrics.
 
-    With ``jobs``, as ``jobs_of`` gives them, runs of other jobs are left out.
+    If ``jobs`` is given, as ``jobs_of`` returns it, runs of other jobs are left out.
     """
     values_of_runs: dict[RunFolder, dict[str, str]] = {}
     for path in sorted((file.parents[1] for file in folder.glob(_RUNS)), key=_natural_order):
@@ -195,7 +198,7 @@ def _natural_order(path: Path) -> str:
 def _outcome(run: RunFolder) -> dict[str, Any]:
     """Return the status of a run and, if it is done, its metrics."""
     if run.identity == RESUMED:  # its metrics do not belong to these keys
-        return {"status": "resumed with other settings; its sweep, given again, runs it anew"}
+        return {"status": "resumed with other settings; to train it as before, run its sweep again"}
     if not run.finished:
         return {"status": run.error or "not finished"}
     damage = run.damage()
@@ -223,14 +226,14 @@ def _outcome(run: RunFolder) -> dict[str, Any]:
 
 
 def format_summary(rows: list[dict[str, Any]], *, test: bool = False) -> str:
-    """Return the text about a sweep.
+    """Return the summary of a sweep as text.
 
-    It has a line per run, then means over seeds and folds, then the convention.
+    It has a line for each run, then means over seeds and folds, then the convention.
 
     Args:
         rows: what ``read_runs`` returned.
-        test: show the test metrics too; settings that are chosen by these look better than they
-            are.
+        test: show the test metrics too; settings that are chosen by test metrics look better than
+            they are.
     """
     import pandas as pd  # slow to import, and needed only at the end of a sweep
 
@@ -254,9 +257,9 @@ def format_summary(rows: list[dict[str, Any]], *, test: bool = False) -> str:
 
 
 def _format_means(done: "pd.DataFrame", varied: Sequence[str]) -> str:
-    """Return means and standard deviations over seeds and folds.
+    """Return means and standard deviations over seeds and folds, as text.
 
-    ``done`` has a row for each finished run, ``varied`` are its columns of settings.
+    ``done`` has a row for each finished run; ``varied`` names its columns of settings.
     """
     repeated = [name for name in varied if name in keys(Kind.REPEAT)]
     compared: Any = [name for name in varied if name not in repeated]
@@ -277,5 +280,5 @@ def _remark_on_test(rows: Sequence[Mapping[str, Any]], *, test: bool) -> str | N
     if untested:
         return f"{len(untested)} of {len(finished)} runs have no test split"
     if finished and not test:
-        return "test is in summary.csv; the same command with show_test=true shows it"
+        return "the test metrics are in summary.csv; add show_test=true to show them here"
     return None

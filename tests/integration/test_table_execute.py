@@ -71,7 +71,7 @@ def test_table_command_continues_after_a_stop(small: list[str], tmp_path: Path) 
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate()
     assert process.returncode == 143, err
-    assert "the same command goes on" in err
+    assert "repeat the command to continue" in err
     assert not list(runs.glob("bce*/results.json"))
     assert run(*small).returncode == 0
     (folder,) = runs.glob("bce*")
@@ -190,7 +190,7 @@ def test_execute_reports_changed_code_and_finds_the_run_again(tmp_path: Path, ow
     own_loss("time.sleep(0)")
     ((folder, reason),) = execute([run], tmp_path / "jobs.yaml", Workers()).items()
     assert folder == run.folder
-    assert "give the same command again" in reason
+    assert "repeat the command" in reason
     (planned_later,) = planned(tmp_path, loss)
     assert planned_later.identity != run.identity
     assert (planned_later.folder, planned_later.done) == (run.folder, True)

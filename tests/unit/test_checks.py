@@ -303,7 +303,7 @@ def test_check_commands_refuse_a_mistake_in_one_line(user_folder: None) -> None:
         ("loss", "mine.number", "mine.number is no function"),
         ("loss", "mine.two", "mine.two: too many positional arguments"),
         ("loss", "mine.squared pover=1", "unexpected keyword argument 'pover'"),
-        ("loss", "neuralndcg k=0", "k=0 is not a cutoff: write an integer k >= 1, or null"),
+        ("loss", "neuralndcg k=0", "k=0 is not a cutoff rank: write an integer k >= 1, or null"),
         ("loss", "neuralndcg metric=ndgc", "metric=ndgc: choose one of dcg, ndcg, "),
         ("metric", "ndgc@5", "'ndgc@5' is not a metric"),
         ("metric", "double@5", "double@5: the function takes no k: write double"),

@@ -67,7 +67,7 @@ def test_dropout_is_the_same_in_both_passes(dtype: torch.dtype) -> None:
 def test_pad_lists_says_what_does_not_fit() -> None:
     for scores, labels, said in [
         (torch.zeros(3), [[1], [0]], "one score per item"),
-        ([torch.zeros(2)], [[1]], "as many scores of each list"),
+        ([torch.zeros(2)], [[1]], "as many scores as labels in each list"),
         ([], [], "the labels of each list"),
         (torch.zeros(2), [1, 0], "the labels of each list"),
     ]:
@@ -83,7 +83,9 @@ def test_wrong_names_and_knobs_are_one_line() -> None:
     x = torch.zeros(1, 6)
     with pytest.raises(ConfigError, match="loss=nope is not known: choose one of approxndcg"):
         chunked_loss(scorer(), [x], [[1]], "nope")
-    with pytest.raises(ConfigError, match="temprature: the loss has no such knob; it has k, gain"):
+    with pytest.raises(
+        ConfigError, match="temprature: the loss has no such knob; its knobs are k, gain"
+    ):
         chunked_loss(scorer(), [x], [[1]], temprature=1)
     with pytest.raises(ConfigError, match="has the grades 0 to 1, but other labels"):
         chunked_loss(scorer(), [x], [[2]], gain=[0, 1])
@@ -194,15 +196,15 @@ def test_list_loss_trains_on_two_processes_as_on_one(tmp_path: Path) -> None:
 def test_a_list_loss_says_what_is_wrong() -> None:
     model = nn.Linear(1, 2)
     model.num_labels = 2
-    with pytest.raises(ConfigError, match="the model has 2 outputs: set num_labels=1"):
+    with pytest.raises(ConfigError, match="got one with 2 outputs: set num_labels=1"):
         ListLoss(model)
     model.num_labels = 1
     unnamed = partial(losses_by_name()["listnet"])
     assert "listnet_loss" in ListLoss(model, unnamed).get_config_dict()["loss"]
-    with pytest.raises(ConfigError, match="wanted a query, a list of documents"):
+    with pytest.raises(ConfigError, match="expected a query, a list of documents"):
         ListLoss(model)([["a"], ["b"]], torch.ones(1))
     rows = [["a", "b"], [["c", "d"], ["e"]]]  # as many labels in all
-    with pytest.raises(ConfigError, match="list 0 of the batch has 2 documents and 1 labels"):
+    with pytest.raises(ConfigError, match="list 0 of the batch has 2 documents but 1 labels"):
         ListLoss(model)(rows, [torch.tensor([1.0]), torch.tensor([0.0, 1.0])])
     with pytest.raises(ConfigError, match="mini_batch_size=0"):
         ListLoss(model, mini_batch_size=0)

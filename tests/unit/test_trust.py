@@ -161,7 +161,7 @@ def test_load_model_builds_no_model_larger_than_its_file(run_copy) -> None:
     buffers = {**size, "hidden_sizes": [1], "embedding": embedding}  # buffers alone
     for model in (size, buffers):
         change_config(run_copy, model=model)
-        assert "does not fit its own config" in refused(
+        assert "does not match its own config" in refused(
             lambda: load_model(run_copy), CheckpointError
         )
 
