@@ -1,6 +1,6 @@
 """The command line ``ltr COMMAND KEY=VALUE ...``, with all commands of the project.
 
-``python train.py`` is the same as ``ltr train``, and ``python -m ltr`` the same as ``ltr``.
+``python train.py`` does the same as ``ltr train``, and ``python -m ltr`` the same as ``ltr``.
 """
 
 import os
@@ -10,24 +10,28 @@ from ltr.cli.streams import open_streams
 from ltr.training.interruption import end_when_stopped
 
 # For each command: the function that takes its config (``configs/COMMAND.yaml``), and its purpose.
-# The function's module is imported only when it is called, so that --help and errors are quick.
+# The module of the function is imported only when it is called, so that --help and errors are fast.
 COMMANDS = {
     "train": ("ltr.experiment.commands:train", "train a ranker, or a sweep of rankers with -m"),
     "evaluate": (
-        "ltr.inference.evaluate:evaluate", "measure a trained model, or any tool's scores"
+        "ltr.inference.evaluate:evaluate", "measure a trained model, or the scores of any tool"
     ),
     "predict": ("ltr.inference.predict:predict_file", "score and rank the items of new lists"),
     "export": (
-        "ltr.inference.export.command:export_model", "convert a model for ONNX or a search engine"
+        "ltr.inference.export.command:export_model",
+        "convert a model to ONNX or for a search engine",
     ),
     "ensemble": (
         "ltr.lab.ensembles.command:ensemble_of_runs",
         "combine several runs (networks or trees) into one ranker"
     ),
     "auto": ("ltr.lab.auto.command:run_auto", "train several kinds of rankers, and keep the best"),
-    "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check and count a data set"),
+    "prepare_data": (
+        "ltr.experiment.prepare_data:prepare_data", "check a data set and count its items"
+    ),
     "table": (
-        "ltr.lab.tables.table:make_table", "fill in a table of results next to published ones"
+        "ltr.lab.tables.table:make_table",
+        "train the models of a results table, and show published numbers beside them",
     ),
     "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),
     "compare": (
@@ -36,7 +40,7 @@ COMMANDS = {
     ),
     "search": (
         "ltr.lab.search.command:run_search",
-        "search for the settings that do best on validation lists",
+        "search for the settings that are best on the validation lists",
     ),
     "importances": (
         "ltr.inference.explain.importances:importances",
@@ -47,21 +51,21 @@ COMMANDS = {
         "explain how a model ranks one list",
     ),
     "list_losses": (
-        "ltr.testing.list_losses:list_losses", "list losses with their papers and settings (knobs)"
+        "ltr.testing.list_losses:list_losses", "list the losses with their papers and settings"
     ),
     "check_loss": ("ltr.testing.command:check_loss", "test the properties of a loss"),
     "check_metric": ("ltr.testing.command:check_metric", "test the properties of a metric"),
     "check_model": ("ltr.testing.command:check_model", "test the properties of a network"),
 }  # fmt: skip
-_RENAMED = {"recommend": "auto"}  # commands of the last version, accepted until the next
+_RENAMED = {"recommend": "auto"}  # commands of the previous version, accepted until the next one
 
 
 def main(name: str | None = None) -> None:
-    """Run the command ``name``; None: the first command-line argument is the name."""
+    """Run the command ``name``; if it is None, the first command-line argument is the name."""
     end_when_stopped()  # before slow imports
     open_streams()
     if "OMP_WAIT_POLICY" not in os.environ:
-        # otherwise PyTorch's idle threads spin for milliseconds on cores that the loops need
+        # Otherwise PyTorch's idle threads would spin for milliseconds on cores that loops need.
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
@@ -82,7 +86,7 @@ def main(name: str | None = None) -> None:
         print(f"ltr {__version__}")
     else:
         commands = ", ".join(COMMANDS)
-        print(f"error: {name}: no such command; it is one of {commands}", file=sys.stderr)
+        print(f"error: {name}: no such command; choose one of {commands}", file=sys.stderr)
         sys.exit(2)
 
 

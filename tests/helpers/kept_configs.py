@@ -47,7 +47,7 @@ def _kept(config_name: str, overrides: Sequence[str]) -> tuple[omegaconf.DictCon
 
 @functools.cache
 def _code() -> tuple[object, ...]:
-    return sys.version, hydra.__version__, omegaconf.__version__, *_files(ROOT / "ltr" / "console")
+    return sys.version, hydra.__version__, omegaconf.__version__, *_files(ROOT / "ltr" / "cli")
 
 
 def _files(folder: Path) -> list[tuple[str, int, int]]:

@@ -26,7 +26,7 @@ from ltr.metrics import Convention
 from ltr.parts.components import build_convention
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from tests.helpers.folders import write_folder
-from tests.helpers.runs import compose
+from tests.helpers.runs import compose, run
 
 LETOR4 = {
     "empty": 0.0, "gain": "exp2", "discount": "letor", "ties": "file", "short": "zero",
@@ -117,8 +117,6 @@ def test_read_overrides_replaces_the_former_name(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_resumed_config_reads_a_run_of_the_former_version(tiny: list[str], tmp_path: Path) -> None:
-    from runs import run
-
     config = compose(*tiny, "epochs=1", "convention=letor4")
     run(config, tmp_path, {"convention": "letor4"})
     file = tmp_path / "last.pt"
