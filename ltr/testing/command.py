@@ -59,7 +59,7 @@ def check_loss(options: CheckLossOptions) -> tuple[str, bool]:
     """Check the properties of a loss.
 
     Returns:
-        The verdicts as text, and whether no property fails.
+        The verdicts as text, and True if no property fails.
 
     Raises:
         ConfigError: the loss cannot be imported, or a knob is wrong.
@@ -126,7 +126,7 @@ def check_model(options: CheckModelOptions) -> tuple[str, bool]:
 
 
 def _judge_all(properties: Sequence[Property], subject: Component) -> tuple[str, bool]:
-    """Return a table of the verdicts on ``subject``, and whether no property fails."""
+    """Return a table of the verdicts on ``subject``, and True if no property fails."""
     verdicts = [judge(prop, subject) for prop in properties]
     rows = [[verdict.outcome, verdict.name, verdict.seen] for verdict in verdicts]
     text = tabulate(rows, tablefmt="plain", maxcolwidths=[None, 46, 68])
