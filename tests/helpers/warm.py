@@ -26,11 +26,21 @@ def end_at_once(server: int) -> None:
 
 atexit.register(end_at_once, os.getpid())
 tqdm.tqdm.monitor_interval = 0  # no thread of its own: forks must find one thread
-KERNELS = ("ltr.kernels.neuralndcg", "ltr.kernels.pairs")
-EVENTS = ("tensorboard.compat.proto.event_pb2", "tensorboard.summary.writer.record_writer")
-for library in ("lightgbm", "xgboost", "catboost", *KERNELS, *EVENTS):
+MODULES = (
+    "lightgbm", "xgboost", "catboost", "matplotlib.figure", "matplotlib.backends.backend_agg",
+    "jinja2", "pyarrow.pandas_compat", "tensorboard.compat.proto.event_pb2",
+    "tensorboard.summary.writer.record_writer", "ltr.kernels.neuralndcg", "ltr.kernels.pairs",
+    "ltr.kernels.letor", "ltr.experiment.commands", "ltr.experiment.job", "ltr.experiment.run",
+    "ltr.experiment.sweep", "ltr.inference.evaluate", "ltr.inference.predict",
+    "ltr.lab.auto.command", "ltr.lab.search.command", "ltr.lab.tables.table", "ltr.pages.report",
+)  # fmt: skip
+for module in MODULES:
     with suppress(ImportError):
-        __import__(library)
+        __import__(module)
+with suppress(ImportError):
+    import optuna
+
+    optuna.storages.RDBStorage("sqlite://")  # imports as much as optuna itself
 for context in (cpu_target.typing_context, cpu_target.target_context):
     context.refresh()  # half a second, for the first kernel of every child
 torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])  # imports a second's worth
