@@ -62,7 +62,7 @@ TABLE = [
     ("table", "table=x hydra/launcher=joblib workers=2", "workers=2", "hydra/launcher=joblib"),
     ("table", "table=letor4_baselines margin=0.1", "margin=0.1", "leave this argument out"),
     ("table", "table=letor4_baselines epochs=1", "epochs=1", "leave this argument out"),
-    ("evaluate", "scores=mine/vali.txt data=mine/test.txt output=mine/vali.txt", "scores", "choose"),
+    ("evaluate", "scores=mine/vali.txt data=mine/test.txt output=mine/vali.txt", "scores", "would"),
     ("importances", "", "run=...", "see --help"),
     ("check_loss", "", "name=...", "see --help"),
     ("runs", "{folder}/none", "none", "expected a folder that holds runs"),
