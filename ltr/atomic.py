@@ -150,8 +150,8 @@ def _remove(path: Path) -> None:
 def writing_folder(folder: Path) -> Iterator[Path]:
     """Context that yields a new folder, and at the end renames it to ``folder``.
 
-    The body of the context fills the new folder. It is beside ``folder``, so that paths relative to
-    it are also right after the renaming. If the body raises an exception, the new folder is
+    The body of the context fills the new folder. It is beside ``folder``, so paths relative to it
+    stay valid after the renaming. If the body raises an exception, the new folder is
     removed. If the process is killed, the next process that writes a file or a folder in the same
     place removes it.
 

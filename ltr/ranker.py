@@ -416,7 +416,7 @@ def _show_remarks(*parts: Lists) -> None:
 
 
 def _reads_positions(model: Any) -> bool:
-    """Return whether a model reads ``position``, by its config; a user's own model may, so True."""
+    """Return whether the model of a config may read ``position``; a user's own model may."""
     return model.get("position") is not None or not str(model._target_).startswith("ltr.")
 
 

@@ -172,7 +172,9 @@ def _qids_of(group: Any, count: int) -> NDArray[Any]:
     sizes = column_or_1d(group)
     are_counts = sizes.dtype.kind in "iuf" and ((sizes > 0) & (sizes % 1 == 0)).all()
     if not are_counts or sizes.sum() != count:
-        problem = f"their sum is {sizes.sum():g}" if are_counts else "one of them is not"
+        problem = (
+            f"their sum is {sizes.sum():g}" if are_counts else "one of them is not such a number"
+        )
         raise DataError(
             "group: expected the number of rows of each query, as whole numbers >= 1 whose sum is "
             f"{count}, the number of rows of X; {problem}"
@@ -181,7 +183,7 @@ def _qids_of(group: Any, count: int) -> NDArray[Any]:
 
 
 def _refuse_levels(arguments: Mapping[str, Any]) -> None:
-    """Raise ``DataError`` if one of ``arguments`` (values by name) is an index with levels."""
+    """Raise ``DataError`` if one of ``arguments`` (values by name) has several levels."""
     for name, values in arguments.items():
         if isinstance(values, pd.MultiIndex):
             raise DataError(

@@ -52,7 +52,7 @@ def chunked_loss(
     Args:
         score: returns the scores of a chunk, ``[items of the chunk]`` or ``[items, 1]``, and does
             not change the chunk.
-        chunks: the items of all lists, one list after another, cut at any place. A chunk may be a
+        chunks: the items of all lists, one list after another, cut anywhere. A chunk may be a
             tensor, strings, or anything that ``score`` takes.
         labels: the labels of the items of each list.
         loss: the name that ``loss=`` takes on the command line (``neuralndcg_t`` is ``neuralndcg``
@@ -111,8 +111,8 @@ class ListLoss(nn.Module):
         loss: a name (see ``ltr list_losses``) or a function, as for ``chunked_loss``.
         mini_batch_size: the number of pairs of a query and a document that are computed at once, >=
             1; None: all pairs. It limits the memory; the gradient does not depend on it.
-        activation_fn: a function that is applied to the scores before the loss; None: none. The
-            ``temperature`` of NeuralNDCG and similar losses is in units of the scores:
+        activation_fn: a function that is applied to the scores before the loss; None: the identity.
+            The ``temperature`` of NeuralNDCG and similar losses is in units of the scores:
             ``torch.nn.Tanh()`` keeps the scores between -1 and 1, as in the paper.
         empty: what to do with lists without a relevant item: ``"keep"`` or ``"skip"``.
         knobs: keyword arguments of the loss, such as ``k=10`` or ``temperature=0.1``.

@@ -60,9 +60,9 @@ class Tracking(Hook):
 
 
 class MLflow:
-    """Sends the metrics of each epoch to MLflow, the config as parameters, the run folder as a tag.
+    """Sends the metrics of each epoch, the config and the run folder to MLflow.
 
-    The name of the tag is ``folder``.
+    The config becomes parameters, and the run folder becomes the tag ``folder``.
     """
 
     def __init__(self, *, experiment: str, output_dir: str) -> None:
@@ -135,7 +135,7 @@ class MLflow:
         return True
 
     def end(self, ending: Ending, results: Mapping[str, float]) -> None:
-        """End the run; ``results`` belong to the selected weights, and are empty if it failed."""
+        """End the run; ``results`` are of the selected weights, and empty unless it finished."""
         self.log(results, 0)  # one value of each result
         self._client.set_terminated(self._id, ending.upper())
 
@@ -179,7 +179,7 @@ def _name(text: str) -> str:
 
 
 def _place(tracker: str, output_dir: str) -> Path:
-    """Create the folder ``output_dir`` and return it; ``ConfigError``: no ``tracker`` installed."""
+    """Create the folder ``output_dir`` and return it; ``ConfigError`` if ``tracker`` is missing."""
     need(tracker, "tracking")  # a submodule, because a folder may have the package's name
     folder = Path(output_dir).resolve()
     folder.mkdir(parents=True, exist_ok=True)

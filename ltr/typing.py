@@ -1,4 +1,4 @@
-"""Type aliases for tensors with their shapes, which tests check and normal use does not.
+"""Type aliases for tensors with their shapes; only tests check these shapes.
 
 Every loss and every metric takes ``(scores, labels, mask, *, knobs)`` and returns one value per
 list. ``scores`` are the output of the model, higher is better. ``labels`` are graded relevance, 0 =

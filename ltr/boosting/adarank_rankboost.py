@@ -211,9 +211,9 @@ class RankBoost(ChosenFeatures):
 
     .. math:: f = \sum_t \alpha_t [x_{k_t} > \theta_t]
 
-    D_t(i, j) is proportional to exp(f(j) - f(i)) for all pairs y_i > y_j of items of one list, and
-    sums to 1 over the pairs of all lists. Round t chooses the k and theta with the largest \|r\|
-    (the third method of section 3.2):
+    where [c] is 1 if c is true, else 0. D_t(i, j) is proportional to exp(f(j) - f(i)) for all pairs
+    y_i > y_j of items of one list, and sums to 1 over the pairs of all lists. Round t chooses the k
+    and theta with the largest \|r\| (the third method of section 3.2):
 
     .. math:: r(k, \theta) = \sum_{ij} D_t(i, j) ([x_{ik} > \theta] - [x_{jk} > \theta])
 

@@ -121,7 +121,8 @@ def choices_of(hydra_config: DictConfig | HydraConf) -> dict[str, str]:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
+    """Context in which an error of Hydra or OmegaConf becomes a ``ConfigError`` of one line."""
     try:
         yield
     except _ERRORS as error:
@@ -134,7 +135,7 @@ def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
     >>> typed("compare", ["outputs/a", "seed=3"]).runs
     ['outputs/a']
     """
-    with _explained():
+    with explained():
         return composed(config_name, *as_hydra(config_name, arguments))
 
 
@@ -146,7 +147,7 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """
     overrides = upgraded(overrides)
     check_added(overrides)
-    with _explained():
+    with explained():
         config, choices = with_choices("train", [*map(with_quotes, overrides)])
         OmegaConf.to_container(config, resolve=True)
     if "name" not in config.dataset:  # tables and searches use it in names of folders
@@ -161,7 +162,7 @@ def values_of(overrides: Sequence[str]) -> dict[str, Any]:
     >>> values_of(["loss=listnet", "optimizer.lr=0.01", "metrics=['ndcg@5',mrr]"])
     {'loss': 'listnet', 'optimizer.lr': 0.01, 'metrics': ['ndcg@5', 'mrr']}
     """
-    with _explained():
+    with explained():
         parsed = OverridesParser.create().parse_overrides([*map(with_quotes, overrides)])
     return {
         str(override.input_line).partition("=")[0]: override.value()

@@ -1,6 +1,6 @@
 """Find the config files, their keys and their choices. Importing this module is cheap."""
 
-import argparse
+import os
 import re
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -18,6 +18,8 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 CONFIGS = next(
     folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir()
 )
+# The environment variable that holds --config-dir, also for the processes of a launcher.
+CONFIG_DIR = "LTR_CONFIG_DIR"
 # Keys whose values are file names in a folder, although they are not Hydra groups.
 _FOLDERS = {"table": "tables", "space": "search", "metric": "metric"}
 # Names in other tools, and the last part of the key in this project.
@@ -132,10 +134,8 @@ def _keys_of_train() -> set[str]:
 
 def own_configs() -> Path | None:
     """Return the user's own folder of configs: ``--config-dir``, or ``./configs`` if it exists."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--config-dir", "-cd")
-    if config_dir := parser.parse_known_args()[0].config_dir:
-        return Path(config_dir).resolve()
+    if CONFIG_DIR in os.environ:
+        return Path(os.environ[CONFIG_DIR])
     user_folder = Path("configs").resolve()
     return user_folder if user_folder.is_dir() and user_folder != CONFIGS.resolve() else None
 

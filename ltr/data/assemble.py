@@ -51,8 +51,8 @@ def assemble(
             padded with zeros to the width of the widest block.
         file: an ``.npy`` file for the features, which are then memory-mapped; None: in memory.
         keep: the query ids whose rows are used; None: all.
-        require_adjacent: raise an error if other rows stand between the rows of a query; if False,
-            the rows of each query are grouped.
+        require_adjacent: raise an error if there are other rows between the rows of a query; if
+            False, the rows of each query are grouped.
         digest: the hash that identifies the source; it is stored in ``Lists.digest``.
         columns: names and categories of the features.
 
@@ -247,7 +247,7 @@ class _Features:
             yield _widened(block.reshape(shape), width)
 
     def _write_again(self, header: bytes, blocks: Callable[[Any], Iterable[Floats]]) -> None:
-        """Rewrite the file: ``blocks`` turns its present values into the blocks to write."""
+        """Rewrite the file: ``blocks`` converts its current values to the blocks to write."""
         assert self._path is not None
         assert self._file is not None
         self._file.close()

@@ -221,7 +221,7 @@ def train_batches(
     rank: int = 0,
     ranks: int = 1,
 ) -> Iterator[Batch]:
-    """Yield the batches of one epoch, from step ``start`` on; an epoch has every list once.
+    """Yield the batches of one epoch, from step ``start`` on; each list occurs once in an epoch.
 
     Lists with more than ``list_size`` items are subsampled. The order depends only on ``seed`` and
     ``epoch``, the items sampled from a list also on its index, and the noise on ``seed``, ``epoch``
@@ -285,7 +285,7 @@ def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints
 
 
 def batches_by_length(lengths: Ints, *, items: int, pairs: int | None = None) -> Iterator[Ints]:
-    """Yield the indices of the lists of each batch; each list comes once, the longest first.
+    """Yield the indices of the lists of each batch; each list occurs once, the longest lists first.
 
     A batch has at most ``items`` items, padding included, and at most ``pairs`` pairs of items
     within its padded lists (None: no limit). A list that exceeds a limit has a batch of its own.

@@ -114,7 +114,7 @@ def _map_array(path: Path, expected_hash: str) -> NDArray[Any]:
         opened_ns = time.time_ns()
     if _checked.get(path) != identity:
         if _hash(path) != expected_hash:
-            raise ValueError(f"{path}: expected the hash {expected_hash}, got another")
+            raise ValueError(f"{path}: expected the hash {expected_hash}, got a different one")
         if _is_stable(identity, opened_ns):
             _checked[path] = identity
     # A plain view of the map: slicing a memmap costs several times as much.

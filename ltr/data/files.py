@@ -132,7 +132,7 @@ class SplitFiles:
             content_digest: the digest of the split's file or folder.
             read: reads the rows of the split.
             digest: the digest to store in ``Lists.digest``.
-            require_adjacent: raise an error if other rows stand between the rows of a query.
+            require_adjacent: raise an error if there are other rows between the rows of a query.
             total: the number of blocks for the progress bar; None: unknown.
         """
         path = self.path(split)
@@ -170,8 +170,8 @@ class LetorFiles(SplitFiles):
     """The files ``train.txt``, ``vali.txt`` and perhaps ``test.txt`` of a folder or of one fold.
 
     The folds of a folder are its subfolders ``Fold1``, ``Fold2``, ... Each file is parsed once;
-    later runs map the arrays from the cache. The key of a cache entry has a hash of the content of
-    the file, and the settings with which it is read.
+    later runs map the arrays from the cache. The key of a cache entry contains a hash of the file's
+    content and the settings with which it is read.
     """
 
     def __init__(

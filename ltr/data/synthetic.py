@@ -85,9 +85,9 @@ class Latents:
 def draw_lengths(rng: np.random.Generator, lists: int) -> Ints:
     """Draw the number of items of each list, ``[lists]``.
 
-    It is from 1 to ``LONGEST``, with a skewed distribution and a mean of about ``MEAN_LENGTH``. If
-    there are at least ``MANY`` lists, at least ``1 + lists // 1000`` of them have a single item,
-    and at least as many have more than ``LONG`` items.
+    A length is from 1 to ``LONGEST``, with a skewed distribution and a mean of about
+    ``MEAN_LENGTH``. If there are at least ``MANY`` lists, at least ``1 + lists // 1000`` of them
+    have a single item, and at least as many have more than ``LONG`` items.
     """
     ends = 0 if lists < MANY else 1 + lists // 1000
     long = rng.integers(LONG + 1, LONGEST + 1, ends)

@@ -36,8 +36,8 @@ class TableFiles(SplitFiles):
     """A data set with one table for each split, or with one table whose queries are divided.
 
     A table is a file or a folder of shards. It is read once; later runs map the arrays from the
-    cache. The key of a cache entry has a hash of the content of the files, and the settings. Names
-    and categories of features are those in ``train``.
+    cache. The key of a cache entry contains a hash of the files' content and the settings. The
+    names and categories of the features are taken from ``train``.
     """
 
     fold = None

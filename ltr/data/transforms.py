@@ -136,7 +136,7 @@ class FeatureTransform:
 
 
 def no_transform(lists: Lists, *, missing: Missing = "mean") -> FeatureTransform:
-    """Return a transform that leaves features as they are, except missing values.
+    """Return a transform that changes only missing values.
 
     With ``missing="mean"``, missing values become 0. ``"indicator"`` also adds a column for each
     numeric column that has a missing value. ``"keep"`` leaves missing values NaN.
@@ -192,7 +192,7 @@ def fit_transform(
     for column in (*never_log, *negate):
         if not 0 <= column < lists.width:
             raise ConfigError(
-                f"transform: there is no column {column}: the lists have columns 0 to "
+                f"transform: there is no column {column}; the lists have columns 0 to "
                 f"{lists.width - 1}; choose another transform, such as transform=standardise"
             )
     plain = no_transform(lists, missing=missing)
@@ -313,7 +313,7 @@ def _signed_log(values: Doubles) -> Doubles:
 
 
 def _by_small_blocks(function: Callable[[Floats], Doubles], features: Floats, out: Any) -> Any:
-    """Write ``function(features)`` into ``out``; return ``out``. Many rows use several threads."""
+    """Write ``function(features)`` into ``out``, in threads if there are many rows; return it."""
 
     def transform_block(start: int) -> None:
         rows = slice(start, start + _SMALL_BLOCK)

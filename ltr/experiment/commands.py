@@ -11,27 +11,52 @@ from datetime import datetime
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig
 from tabulate import tabulate
 
+from ltr.cli.compose import explained
 from ltr.cli.folders import LATEST
+from ltr.cli.hydra_app import HydraApp
 from ltr.cli.process import torchrun_rank
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder, runs_in
+from ltr.experiment.sweep import check_folder, plan_sweep, summarise
 
 _FILES_OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # written before training
 
 
-def train(cfg: DictConfig) -> float:
-    """Run the experiment ``cfg``; return its ``select_on`` metric on vali, for Hydra's sweepers."""
+def train(app: HydraApp) -> bool:
+    """Train one run, or a sweep and print its table; return whether no run of the sweep failed."""
+    config = app.compose()
+    if app.is_sweep(config):
+        sweep = plan_sweep(config, app.loader)
+        app.sweep(_train_in_sweep, sweep.overrides)
+        return summarise(sweep)
+    if torchrun_rank() == 0:
+        with explained():
+            folder = Path(config.hydra.run.dir)
+            resume = config.resume
+        check_folder(folder, resume, config.hydra.overrides.task)
+    app.run(_train_alone)
+    return True
+
+
+def _train_in_sweep(cfg: DictConfig) -> float:
+    """Train one run of a sweep; return its ``select_on`` metric on vali, for Hydra's sweepers."""
     from ltr.experiment.job import train_job  # imports torch
 
-    node = HydraConfig.get()
-    if node.mode == RunMode.MULTIRUN or torchrun_rank() > 0:
-        return train_job(cfg)
-    with kept_once_begun(Path(node.runtime.output_dir), Path(cfg.output_dir)):
-        return train_job(cfg)
+    return train_job(cfg)
+
+
+def _train_alone(cfg: DictConfig) -> None:
+    from ltr.experiment.job import train_job  # imports torch
+
+    if torchrun_rank() > 0:
+        train_job(cfg)
+        return
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    with kept_once_begun(folder, Path(cfg.output_dir)):
+        train_job(cfg)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from ltr.cli.compose import choices_of
 from ltr.cli.keys import resolved
 from ltr.cli.process import is_full, one_line, processes, torchrun_rank
-from ltr.errors import ConfigError, OutputError, as_started
+from ltr.errors import OutputError, as_started
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.identity import identity, user_code
 from ltr.experiment.resume import resumed_config
@@ -42,8 +42,6 @@ def train_job(cfg: DictConfig) -> float:
     is_sweep = hydra.mode == RunMode.MULTIRUN
     choices = choices_of(hydra)
     if cfg.resume is not None:
-        if is_sweep:
-            raise ConfigError("resume=... continues a single run: leave out -m")
         cfg, choices = resumed_config(cfg, list(hydra.overrides.task))
     try:
         with stoppable(), joined(cfg.device) if processes() > 1 else nullcontext():

@@ -47,8 +47,8 @@ def warn_of_shared_queries(lists: Mapping[str, Lists]) -> None:
         if shared:
             log.warning(
                 "%s of %s queries of %s have the same items as a query of %s (all features are "
-                "equal): if they are the same queries, leave them out of one split; otherwise the "
-                "metrics of %s are too high",
+                "equal); if they are the same queries, leave them out of one split, because the "
+                "metrics of %s would be too high",
                 f"{shared:,}", f"{len(lists[later_split]):,}", later_split, split, later_split,
             )  # fmt: skip
 
@@ -83,9 +83,9 @@ def warn_of_positions(train: Lists) -> None:
             suspects.append(f"{name} (by its name)")
     if suspects:
         log.warning(
-            "looks like the position at which items were shown, or like row numbers: %s; if this "
-            "is not known before items are ranked, it is not a feature: leave it out (in a table, "
-            "name it in dataset.id)", ", ".join(suspects[:12]),
+            "features that look like the position at which items were shown, or like row numbers: "
+            "%s; leave out what is not known before items are ranked (in a table, name it in "
+            "dataset.id)", ", ".join(suspects[:12]),
         )  # fmt: skip
 
 
@@ -98,8 +98,8 @@ def warn_of_empty_features(train: Lists) -> None:
         names = () if train.columns is None else train.columns.names
         shown = [names[column] if names else f"feature {column + 1}" for column in empty[:12]]
         log.warning(
-            "no value in any row of train: %s; leave this column out (a separator at the end of "
-            "each row of a file makes such a column)", ", ".join(shown),
+            "features without a value in any training row: %s; leave out these columns (a "
+            "separator at the end of each row of a file makes such a column)", ", ".join(shown),
         )  # fmt: skip
 
 

@@ -157,7 +157,7 @@ def differences(
             actual = sum((row[name] for row in counted), type(expected)())
             if actual != expected:
                 messages.append(
-                    f"{title} has {name} {_count_text(actual)}, not {_count_text(expected)}"
+                    f"{title}, {name}: expected {_count_text(expected)}, got {_count_text(actual)}"
                 )
     return messages
 

@@ -1,4 +1,4 @@
-"""The Hydra callback of ``train.py``: give each process a GPU, and summarise a sweep at its end.
+"""A sweep of ``train.py``: its folder, a GPU for each process, and the table of its runs.
 
 The rows of the printed table are also in ``summary.csv`` in the folder of the sweep. A single run
 is stopped if its folder already holds another run.
@@ -9,26 +9,25 @@ import re
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import current_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra.core.global_hydra import GlobalHydra
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 from tabulate import tabulate
 
 from ltr.atomic import write_csv
 from ltr.cli.arguments import quoted
-from ltr.cli.cli import Stop
+from ltr.cli.compose import explained
 from ltr.cli.folders import jobs_of, result_overrides, swept
 from ltr.cli.keys import Kind, keys
 from ltr.cli.options import parse_flag
-from ltr.cli.process import torchrun_rank
-from ltr.errors import ConfigError, DataError, OutputError
+from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RESUMED, RunFolder
 
 if TYPE_CHECKING:
@@ -58,50 +57,15 @@ def take_gpu(job: int, environ: MutableMapping[str, str] = os.environ) -> None:
     environ[_VISIBLE] = gpus[job % len(gpus)].strip()
 
 
-class SweepSummary(Callback):
-    """Hydra callback that prints the table of a sweep at its end and writes ``summary.csv``."""
+class JobCallback(Callback):
+    """Hydra callback that prepares and ends each job of a sweep, in the process of the job."""
 
-    def __init__(self, quiet: bool = False, swept: Sequence[str] = ()) -> None:
-        """With ``quiet``, print and write nothing at the end.
+    def __init__(self, swept: Sequence[str] = ()) -> None:
+        """Remember the process of the sweep.
 
         ``swept`` is not used here: ``job_dir`` (``ltr/cli/folders.py``) reads it from the config.
         """
-        self._quiet = quiet
-        self._sweep_process = 0
-        self._show_test = False
-        self._jobs: set[frozenset[str]] | None = None  # None: not known
-
-    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Refuse a folder that holds another run, before anything is written there."""
-        if torchrun_rank() > 0:
-            return
-        HydraConfig.instance().set_config(config)  # the folder's name may refer to it
-        try:
-            folder = Path(config.hydra.run.dir)
-        except OmegaConfBaseException:
-            return  # Hydra resolves the name again, and reports the error
-        try:
-            check_folder(folder, config.resume, config.hydra.overrides.task)
-        except ConfigError as error:
-            raise Stop(error) from error
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Add the folder of the sweep, and the keys that vary, to the overrides of each job."""
         self._sweep_process = os.getpid()
-        hydra = config.hydra
-        try:
-            self._show_test = parse_flag("show_test", config.show_test)
-        except ConfigError as error:
-            raise Stop(error) from error
-        # the sweep itself reports these errors
-        with suppress(OmegaConfBaseException, HydraException):
-            typed = hydra.overrides.task
-            folder = quoted(str(hydra.sweep.dir))
-            varied = ",".join(map(quoted, sorted(swept(typed))))
-            hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")
-            hydra.overrides.hydra.append(f"hydra.callbacks.summary.swept=[{varied}]")
-            if hydra.runtime.choices["hydra/sweeper"] == "basic" and not hydra.sweeper.params:
-                self._jobs = jobs_of(typed, GlobalHydra.instance().config_loader())
 
     def on_job_start(self, *args: Any, **kwargs: Any) -> None:
         """Take a GPU; remove the file ``hydra.yaml`` of the job, which names local folders."""
@@ -116,26 +80,67 @@ class SweepSummary(Callback):
         if current_process().name.startswith("Loky") and os.getppid() != self._sweep_process:
             os._exit(0)
 
-    def on_multirun_end(self, *args: Any, **kwargs: Any) -> None:
-        """Print the table and write ``summary.csv``; exit with status 1 if a run failed."""
-        folder = Path(kwargs["config"].hydra.sweep.dir)
-        rows = [] if self._quiet else read_runs(folder, self._jobs)
-        if not rows:
-            return
-        print(format_summary(rows, test=self._show_test))
-        try:
-            write_csv(folder / "summary.csv", rows)
-        except OutputError as error:
-            raise Stop(error) from error  # Hydra turns any other error into a warning
-        print(f"\nkept in {folder} (summary.csv)")
-        not_shown = len([*folder.glob(_RUNS)]) - len(rows)
-        if not_shown:
-            print(f"runs of other grids in this folder, not shown: {not_shown}")
-        failed = [row for row in rows if row["status"] != "done"]
-        for row in failed:
-            print(f"{row['run']} failed: {row['status']}", file=sys.stderr)
-        if failed:
-            sys.exit(1)
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep of ``train``, before its jobs start."""
+
+    folder: Path  # contains the folders of the runs
+    varied: Sequence[str]  # the keys that have several values
+    jobs: set[frozenset[str]] | None  # the ``result_overrides`` of each job; None: not known
+    show_test: bool  # whether the table shows test metrics
+
+    @property
+    def overrides(self) -> list[str]:
+        """The overrides with which each job computes the same folder names in any process."""
+        varied = ",".join(map(quoted, self.varied))
+        return [
+            f"hydra.sweep.dir={quoted(str(self.folder))}",
+            f"hydra.callbacks.job.swept=[{varied}]",
+        ]
+
+
+def plan_sweep(config: DictConfig, loader: ConfigLoader | None = None) -> Sweep:
+    """Return the sweep of ``config``, which ``HydraApp.compose`` returned.
+
+    ``loader`` is Hydra's loader of configs.
+
+    Raises:
+        ConfigError: a key has a value that is not possible in a sweep.
+    """
+    with explained():
+        show_test = parse_flag("show_test", config.show_test)
+        if config.resume is not None:
+            raise ConfigError("resume=... continues a single run: leave out -m")
+        hydra = config.hydra
+        typed = list(hydra.overrides.task)
+        jobs = None
+        if hydra.runtime.choices["hydra/sweeper"] == "basic" and not hydra.sweeper.params:
+            with suppress(HydraException):  # the sweeper reports it
+                jobs = jobs_of(typed, loader)
+        return Sweep(Path(hydra.sweep.dir), sorted(swept(typed)), jobs, show_test)
+
+
+def summarise(sweep: Sweep) -> bool:
+    """Print the table of a finished sweep, and write ``summary.csv``; return whether no run failed.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    folder = sweep.folder
+    rows = read_runs(folder, sweep.jobs)
+    if not rows:
+        return True
+    print(format_summary(rows, test=sweep.show_test))
+    write_csv(folder / "summary.csv", rows)
+    print(f"\nkept in {folder} (summary.csv)")
+    not_shown = len([*folder.glob(_RUNS)]) - len(rows)
+    if not_shown:
+        print(f"runs of other grids in this folder, not shown: {not_shown}")
+    failed = [row for row in rows if row["status"] != "done"]
+    for row in failed:
+        print(f"{row['run']} failed: {row['status']}", file=sys.stderr)
+    return not failed
 
 
 def check_folder(folder: Path, resume: str | None, overrides: Sequence[str]) -> None:

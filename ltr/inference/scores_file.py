@@ -75,7 +75,9 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
     if "row" in cells:
         number = cells["row"].where(cells["row"].str.fullmatch("[0-9]{1,9}"), "0").astype(int)
         fits = number.between(1, len(qids)) & ~number.duplicated()
-        check("row", fits, f"expected a row of {data}, a number from 1 to {len(qids)}, each once")
+        check(
+            "row", fits, f"expected the number of a row of {data}, from 1 to {len(qids)}, each once"
+        )
         rows = np.asarray(number, np.int64) - 1
     if len(cells) != len(qids):
         raise DataError(
@@ -85,7 +87,7 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
     if "qid" in cells:
         expected = pd.Series(np.array(qids, object)[rows], cells.index)
         same = (cells["qid"] == expected) | (cells["qid"] == expected.map(safe_cell))
-        check("qid", same, f"expected the query id of that row of {data}, in its order or by row")
+        check("qid", same, f"expected the query id of the same row of {data}")
     scores = np.empty(len(qids))
     scores[rows] = numbers(path, cells)
     return scores
@@ -93,7 +95,9 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
 
 def _read_cells(path: Path) -> pd.DataFrame:
     """Read a file of scores as strings with a column ``score``; the index has the line numbers."""
-    with reading(path, "scores, a cell for each column of its first line, decimals with a point"):
+    with reading(
+        path, "scores, with as many cells in each line as in the first, and decimal points"
+    ):
         with path.open(encoding="utf-8-sig") as file:
             first_line = file.readline().rstrip("\n")
         has_header = bool(re.search(r'(^|,) *"?score"? *(,|$)', first_line))

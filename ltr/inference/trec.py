@@ -100,7 +100,7 @@ def read_trec_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
     judged = _read(qrels, _QRELS)
     ranked["score"] = numbers(run, ranked).clip(-_LARGEST, _LARGEST)
     is_grade = judged["label"].str.fullmatch("[+-]?[0-9]{1,7}")
-    check_cells(qrels, judged, "label", is_grade, "expected a grade, a whole number")
+    check_cells(qrels, judged, "label", is_grade, "expected a grade, which is a whole number")
     judged["label"] = judged["label"].astype(int).clip(lower=0)
     qids = ranked["qid"][ranked["qid"].isin(judged["qid"])].unique()
     only_ranked = len({*ranked["qid"]} - {*qids})
@@ -109,7 +109,7 @@ def read_trec_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
         raise DataError(f"{run} and {qrels} have no query in common: compare their first columns")
     if only_ranked or only_judged:
         log.warning(
-            "left out, as trec_eval does: %d queries that only %s has, and %d that only %s has",
+            "left out, as in trec_eval: %d queries that are only in %s, and %d that are only in %s",
             only_ranked,
             run,
             only_judged,
@@ -140,10 +140,10 @@ def _read(path: Path, names: tuple[str, ...]) -> pd.DataFrame:
                 rows[line] = row
     for line, row in rows.items() or [(1, list[str]())]:
         if len(row) != len(names):
-            problem = f"expected {len(names)} words, {' '.join(names)}, got {len(row)}"
+            problem = f"expected {len(names)} words ({' '.join(names)}), got {len(row)}"
             raise DataError(f"{path}:{line}: {problem}")
     cells = pd.DataFrame([*rows.values()], [*rows], names, dtype=str)
     check_cells(
-        path, cells, "id", ~cells.duplicated(["qid", "id"]), "expected an id once in its query"
+        path, cells, "id", ~cells.duplicated(["qid", "id"]), "expected each id only once in a query"
     )
     return cells

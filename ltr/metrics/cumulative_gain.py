@@ -257,7 +257,7 @@ def mean_ndcg(
     Raises:
         ConfigError: a tensor or a keyword argument is wrong, or a table of gains lacks a label.
 
-    Source: MeanNDCG of the LETOR script, which gives the same value as the convention ``letor4``.
+    Source: MeanNDCG of the LETOR script; with the convention ``letor4`` the values are the same.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[1.0, 2.0]])
     >>> mean_ndcg(scores, labels, labels > 0, discount="letor")  # (1/3 + 4/4) / 2

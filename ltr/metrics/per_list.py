@@ -126,7 +126,7 @@ def broken_lists(scores: Scores, labels: Labels | None, mask: Mask) -> PerListMa
 
 
 def of_own_metric(values: PerList, scores: Scores, labels: Labels, mask: Mask) -> PerList:
-    """Return the values of a user's metric in the dtype of a metric.
+    """Return the values of a user's metric in the dtype that metrics of this project have.
 
     A NaN becomes ``BROKEN`` if the list has a NaN score.
     """

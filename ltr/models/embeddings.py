@@ -249,7 +249,7 @@ def fit_embedding(model: nn.Module, features: Callable[[], Tensor]) -> None:
     """Set the bins of ``model`` before it is trained; a model without bins stays unchanged.
 
     ``features`` returns the transformed training features, ``[items, width]``. It is called only if
-    there are bins. ``model`` may be a class from outside this project.
+    there are bins. ``model`` may be a network from outside this project.
     """
     network = model.model if isinstance(model, WithEmbeddings) else model
     embedding: Any = getattr(network, "embedding", None)

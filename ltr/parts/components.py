@@ -41,7 +41,7 @@ def build_settings(values: Mapping[str, Any]) -> Settings:
 
 
 def build_metrics(values: Mapping[str, Any]) -> tuple[Metric, ...]:
-    """Return the metrics that ``metrics`` and ``select_on``, keys of a config, name."""
+    """Return the metrics that the config keys ``metrics`` and ``select_on`` name."""
     user_metrics = values.get("own_metrics") or {}
     metrics: list[Metric] = []
     for key in ("metrics", "select_on"):

@@ -212,7 +212,7 @@ def _build_ensemble(
     members = members_of(content)
     scorers = [scorer_of(file, member, device, trust) for _, member in members]
     if any(scorer.transform.width != width for scorer in scorers):
-        raise ValueError(f"members: expected {width} features in each, got another number")
+        raise ValueError(f"members: expected {width} features in each, got a different number")
     return ensemble_of(scorers, [weight for weight, _ in members])
 
 

@@ -1,4 +1,4 @@
-"""Warnings about metrics that mean less than they seem to, as scores tie or nothing is ranked."""
+"""Warnings about metrics that mean less than they seem to: scores tie, or nothing is ranked."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ def warn_of_constant_scores(
 ) -> None:
     """Log a warning about the splits in which every list has equal scores for all of its items.
 
-    ``scored`` has the lists of each split, and the score of each of their items.
+    ``scored`` holds the lists of each split, and the score of each of their items.
     """
     constant = []
     for split, (lists, scores) in scored.items():

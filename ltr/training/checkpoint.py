@@ -53,8 +53,8 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
 
     Raises:
         CheckpointError: the file is missing or damaged, is not a checkpoint of this version of the
-            project, belongs to another run than the results beside it, or holds objects that would
-            run code when loaded.
+            project, belongs to a different run than the results beside it, or holds objects that
+            would run code when loaded.
     """
     try:
         file_bytes = path.read_bytes()
@@ -208,8 +208,8 @@ def checkpoint_errors(path: Path) -> Iterator[None]:
 def features_of(content: Mapping[str, Any]) -> tuple[FeatureTransform, Columns | None]:
     """Return the transform in a checkpoint, and the names and categories of the features.
 
-    The latter is None if the features have no names. ``ValueError``: the entries of the checkpoint
-    do not match each other; call this function within ``checkpoint_errors``.
+    The second result is None if the features have no names. ``ValueError``: the entries of the
+    checkpoint do not match each other; call this function within ``checkpoint_errors``.
     """
     transform = FeatureTransform.from_state(content["transform"])
     width = content["width"]

@@ -47,7 +47,7 @@ def matrix_products(precision: str) -> Iterator[None]:
 
 @contextmanager
 def on_threads(count: int | None = None) -> Iterator[None]:
-    """Context in which PyTorch uses ``count`` CPU threads; None: as many as before.
+    """Context in which PyTorch uses ``count`` CPU threads; None: the current number.
 
     At the end of the context the previous number is restored.
     """

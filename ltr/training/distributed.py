@@ -1,4 +1,4 @@
-"""Several processes that train one model together: torchrun starts them, torch.distributed joins.
+"""Train one model in several processes, started by torchrun and joined by torch.distributed.
 
 Each process computes a slice of every batch, and scores some of the lists. Only the first process
 writes files. All processes take the same steps, so their weights stay equal. Without torchrun there
@@ -177,7 +177,7 @@ class _TrainingScores(nn.Module):
         self.model = model
 
     def forward(self, *batch: Tensor) -> Tensor:
-        """Return ``[batch, list]``, or ``[members, batch, list]``."""
+        """Return the scores, ``[batch, list]``, or of each member, ``[members, batch, list]``."""
         score: Callable[..., Tensor] = getattr(self.model, "member_scores", self.model)
         return score(*batch)
 
@@ -208,9 +208,9 @@ def sum_over_processes(value: Tensor) -> Tensor:
 def seed_process(number: tuple[int, int, int], *, alike: bool = False) -> None:
     """Seed PyTorch's global generators for a step if several processes train together.
 
-    ``number`` is seed, epoch and step. Each process gets a different seed; with ``alike``, which
-    the optimiser needs, all get the same. So a run resumes exactly with the same number of
-    processes.
+    ``number`` holds the seed, the epoch and the step. Each process gets a different seed; with
+    ``alike``, which the optimiser needs, all get the same. So a run resumes exactly with the same
+    number of processes.
     """
     if size() == 1:
         return

@@ -116,7 +116,7 @@ class Padded(NamedTuple):
 def padded_batches(
     lists: Lists | ItemTensors, *, items: int, pairs: int | None = None
 ) -> Iterator[Padded]:
-    """Yield batches that together have every list once and uncut.
+    """Yield batches that together contain every list once, uncut.
 
     A batch has at most ``items`` items, padding included, and ``pairs`` pairs of items (None: no
     limit). A list that exceeds a limit has a batch of its own.

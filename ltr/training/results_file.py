@@ -20,12 +20,12 @@ def sealed_results(results: Mapping[str, Any]) -> str:
 
 
 def read_results(text: bytes) -> dict[str, Any]:
-    """Return the results in ``text``, that of the file; ``ValueError`` if they are damaged."""
+    """Return the results in ``text``, the text of the file; ``ValueError`` if they are damaged."""
     try:
         results: dict[str, Any] = json.loads(text)
         sound = results.pop(_DIGEST) == _digest_of(results)
     except (ValueError, TypeError, KeyError, RecursionError, AttributeError) as error:
-        raise ValueError("expected the results of a run, got another content") from error
+        raise ValueError("expected the results of a run, got different content") from error
     if not sound:
         raise ValueError("the digest in the file does not match the results")
     return results

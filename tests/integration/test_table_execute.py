@@ -148,7 +148,7 @@ def test_execute_ends_after_two_launches_that_finish_nothing(tmp_path, monkeypat
         train_here(runs[:1] if len(launched) == 2 else [])
         raise RuntimeError("a worker was killed")
 
-    monkeypatch.setattr("ltr.lab.tables.runs.through_hydra", killed)
+    monkeypatch.setattr("ltr.lab.tables.launch.HydraApp.sweep", killed)
     failed = execute(runs, tmp_path / "jobs.yaml", Workers())
     assert failed == {runs[1].folder: "its process ended early: a worker was killed"}
     assert launched == [2, 2, 1, 1]
@@ -161,7 +161,7 @@ def test_execute_ignores_jobs_that_another_process_writes(tmp_path, monkeypatch)
     def overwritten(path: Path, text: str) -> None:
         path.write_text(other_jobs if path.name == "jobs.yaml" else text)
 
-    monkeypatch.setattr("ltr.lab.tables.runs.atomic_write", overwritten)
+    monkeypatch.setattr("ltr.lab.tables.launch.atomic_write", overwritten)
     assert execute([run], tmp_path / "jobs.yaml", Workers()) == {}
     assert run.done
 

@@ -260,7 +260,7 @@ def test_scalars_are_no_loss_can_be_read_and_go_back_with_a_resumed_run(
 def test_one_line_and_status_2(capsys) -> None:
     for error, line in (
         (OSError(errno.EROFS, "Read-only", "out"), "out: Read-only; choose"),
-        (FULL, "a file: No space left on device; free some space"),
+        (FULL, "a file: No space left on device; free some disk space"),
         (MemoryError(), "not enough memory.*: lower batch_size"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "not enough memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9"), "not enough memory"),

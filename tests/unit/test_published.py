@@ -103,9 +103,9 @@ def test_why_left_out_names_other_lists_and_another_split(web30k, tmp_path) -> N
     path = tmp_path / "MSLR-WEB30K/Fold1/test.txt"
     rows = path.read_text().splitlines(keepends=True)
     path.write_text("".join(rows[:-1]))
-    assert web30k() == "they were measured on other data: Fold1 test has rows 8, not 9"
+    assert web30k() == "they were measured on other data: Fold1 test, rows: expected 9, got 8"
     path.unlink()
-    assert "they were measured on other data: Fold1 test has rows 0, not 9" in str(
+    assert "they were measured on other data: Fold1 test, rows: expected 9, got 0" in str(
         web30k(split="vali")
     )
 
@@ -173,7 +173,7 @@ def test_make_table_says_why_published_numbers_are_left_out(tmp_path, monkeypatc
         table_of([*arguments, "epochs=1", "model.blocks=1", "workers=1", "threads=1"])
     )
     output = capsys.readouterr()
-    line = "left out: they were measured on other data: Fold1 train has rows 24"
+    line = "left out: they were measured on other data: Fold1 train, rows: expected "
     assert line in output.err
     assert re.search(r"published +left out: they were measured on other data", output.out)
     assert "0.5051" not in output.out
@@ -188,5 +188,5 @@ def test_make_table_by_fold_says_why_published_numbers_are_left_out(tmp_path, ca
     folders = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}"]
     arguments = ["table=letor4_baselines", "rows=RankBoost", *folders, "dry_run=true"]
     assert make_table(table_of(arguments))
-    line = "left out: they were measured on other data: Fold1 train has rows 3, not 9630"
+    line = "left out: they were measured on other data: Fold1 train, rows: expected 9630, got 3"
     assert line in capsys.readouterr().err

@@ -41,10 +41,10 @@ from ltr.experiment.run_folder import (
     write_scores,
 )
 from ltr.experiment.sweep import (
-    SweepSummary,
     check_folder,
     format_summary,
     offer_gpus,
+    plan_sweep,
     read_runs,
     take_gpu,
 )
@@ -430,20 +430,16 @@ def test_format_summary_shows_a_convention_that_varies(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_sweep_summary_passes_the_sweep_folder_to_other_processes(tmp_path: Path) -> None:
+def test_plan_sweep_passes_the_sweep_folder_to_other_processes(tmp_path: Path) -> None:
     folders.register_resolvers()
     output_dir = tmp_path / "it's a=b,c back\\slash"
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         first = hydra.compose("train", return_hydra_config=True)
         first.output_dir = str(output_dir)
-        folder = first.hydra.sweep.dir
-        SweepSummary().on_multirun_start(first)
-        folders._run_dir.cache_clear()  # as in a new process
-        composed_again = hydra.compose(
-            "train", first.hydra.overrides.hydra, return_hydra_config=True
-        )
-    assert composed_again.hydra.sweep.dir == folder
-    assert Path(folder).parent == output_dir
+        sweep = plan_sweep(first)
+        composed_again = hydra.compose("train", sweep.overrides, return_hydra_config=True)
+    assert composed_again.hydra.sweep.dir == str(sweep.folder)
+    assert sweep.folder.parent == output_dir
 
 
 def test_take_gpu_gives_each_process_the_gpu_of_its_first_job() -> None:

@@ -81,7 +81,10 @@ def test_read_scores_compares_ids_as_texts(tmp_path: Path) -> None:
         ("0.1\n0.2\n1e999\n", ":3: '1e999': expected a finite number"),
         ("qid,scores\na,1\n", ":1: no column is named 'score'; name it in the first line"),
         ("x" * 99 + "\n1\n2\n", f":1: '{'x' * 40}': expected a finite number"),
-        ("qid,score\na,1\nb,2\nb,3\n", ":3: 'b': expected the query id of that row of test.txt"),
+        (
+            "qid,score\na,1\nb,2\nb,3\n",
+            ":3: 'b': expected the query id of the same row of test.txt",
+        ),
         ("qid,score\na,1\na\nb,1\n", ":3: '': expected"),
         ("qid,score\na,1\na,1,2\n", ": Error tokenizing"),
         ("qid,score\na,0,25\na,0,5\nb,1,0\n", ": Error tokenizing"),  # decimal commas
@@ -91,8 +94,8 @@ def test_read_scores_compares_ids_as_texts(tmp_path: Path) -> None:
         ("1\n\u0662\n3\n", ":2: '\u0662': expected a finite number"),
         ("1\n2\N{NO-BREAK SPACE}\n3\n", ":2: '2\\xa0': expected a finite number"),
         ("score\n1\nInfinity\n3\n", ":3: 'Infinity': expected a finite number"),
-        ("row,score\n1,1\n1,2\n", ":3: '1': expected a row of test.txt, a number from 1 to 3"),
-        ("row,score\n4,1\n", ":2: '4': expected a row of test.txt"),
+        ("row,score\n1,1\n1,2\n", ":3: '1': expected the number of a row of test.txt, from 1 to 3"),
+        ("row,score\n4,1\n", ":2: '4': expected the number of a row of test.txt"),
         ("row,score\n2,1\n3,1\n", ": expected a score for each of the 3 rows of test.txt, got 2"),
     ],
 )

@@ -266,9 +266,12 @@ def test_prepare_data_names_every_difference(tmp_path: Path, prepare) -> None:
     }
     archive = write_zip(tmp_path / "SMALL.zip", files)
     assert refused(lambda: prepare(archive=archive)).split("; ") == [
-        *("Fold1 train has rows 4, not 3", "Fold1 train has lists 3, not 2"),
-        *("Fold1 train+vali+test has rows 7, not 6", "Fold1 train+vali+test has lists 5, not 4"),
-        "Fold1 train+vali+test has labels 0: 4  1: 2  2: 1, not 0: 4  1: 1  2: 1",
+        *("Fold1 train, rows: expected 3, got 4", "Fold1 train, lists: expected 2, got 3"),
+        *(
+            "Fold1 train+vali+test, rows: expected 6, got 7",
+            "Fold1 train+vali+test, lists: expected 4, got 5",
+        ),
+        "Fold1 train+vali+test, labels: expected 0: 4  1: 1  2: 1, got 0: 4  1: 2  2: 1",
         f"{tmp_path}/data/SMALL/Fold1/train.txt is not the official file",
         f"{tmp_path}/data/SMALL/Fold2/test.txt is not the official file",
         "download SMALL.zip from https://example.org/ and run: ltr prepare_data "
@@ -295,7 +298,10 @@ def test_table_does_not_list_many_labels_and_unknown_grades_are_differences() ->
     lists = Lists(features[:3], labels, np.array([0, 2, 3]), np.array(["a", "b"]))
     published = [PublishedCounts(("test",), empty=0, labels=(3,))]
     row = {"fold": None, "split": "test", **counts_of(lists)}
-    expected = ["test has empty lists 1, not 0", "test has labels 0: 2  3: 1, not 0: 3"]
+    expected = [
+        "test, empty lists: expected 0, got 1",
+        "test, labels: expected 0: 3, got 0: 2  3: 1",
+    ]
     assert differences([row], published) == expected
 
 

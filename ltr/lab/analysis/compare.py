@@ -368,9 +368,9 @@ def _notes(
         resolved_first = max(pair.resolvable(pairs=count) for pair in pairs)
         notes += [
             rule(first.margin, first.alpha),
-            f"{first.queries} queries resolve (80% power, alpha {first.alpha:g}) a true difference "
-            f"of {resolved_alone:.4f} in each pair, {resolved_first:.4f} at Holm's first step of "
-            f"{count}",
+            f"{first.queries} queries resolve a true difference of {resolved_alone:.4f} in each "
+            f"pair (80% power, alpha {first.alpha:g}), and of {resolved_first:.4f} at the first of "
+            f"Holm's {count} steps",
         ]
     if any(pair.standard_error.uncovered for pair in pairs):
         folds = any(pair.standard_error.covers == "folds" for pair in pairs)

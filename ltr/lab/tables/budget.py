@@ -30,7 +30,8 @@ from ltr.lab.search.definition import Search, SearchOptions, define_search, repe
 from ltr.lab.search.space import join_spaces
 from ltr.lab.tables.config import TableOptions
 from ltr.lab.tables.found import FoundSettings, SearchResult, add_settings, read_settings
-from ltr.lab.tables.runs import Job, TableCell, folder_name, launch, table_folds
+from ltr.lab.tables.launch import Job, launch
+from ltr.lab.tables.runs import TableCell, folder_name, table_folds
 from ltr.lab.tables.spec import Row, Table, key_of
 
 

@@ -17,11 +17,11 @@ SearchResult = dict[str, Any]  # see ``ltr.lab.search.command.best_result``
 _NO_FOLD = "all"  # the key that replaces the fold number for data without folds
 _HEAD = """\
 # {command}
-# The settings that the search of each row found, in each fold on its train and vali alone. The same
-# command takes them from here and searches only where the row, its space or the data have changed;
-# found_settings=THIS_FILE in place of budget=N takes them without a search.
-# value: of the best trial; best_epoch: its best epoch on vali, which is too high; own: the value of
-# the row as the table has it.
+# The settings found by the search of each row, in each fold by itself, on train and vali lists.
+# The same command reads them from here, and searches again only where the row, its space or the
+# data have changed. With found_settings=THIS_FILE instead of budget=N, nothing is searched.
+# value: that of the best trial; best_epoch: the metric of its best epoch on vali (too high);
+# own: the value with the settings of the table.
 """
 
 
@@ -42,7 +42,7 @@ class FoundSettings:
         frame = self.frame()
         budget = (
             f"{frame.trials.max()} trials for each row and fold that is trained, on its train and "
-            f"vali alone, with seed 1; the best by {', '.join(frame.worth.unique())} on vali; "
+            f"vali lists only, with seed 1; the best by {', '.join(frame.worth.unique())} on vali; "
             f"{frame.trials.sum()} trials in all, {frame.pruned.sum()} pruned, "
             f"{frame.failed.sum()} failed"
         )
@@ -50,7 +50,9 @@ class FoundSettings:
 
     def describe_use(self) -> str:
         """Return a text that says where the settings are, and how to use them again."""
-        return f"settings found: {self.path}; to train with them again: found_settings={self.path}"
+        return (
+            f"settings found: {self.path}; to train with them again, set found_settings={self.path}"
+        )
 
     def frame(self) -> pd.DataFrame:
         """Return a frame with one line for each row and fold of the table."""

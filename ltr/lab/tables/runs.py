@@ -4,24 +4,20 @@ import math
 import os
 import re
 import shlex
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig
 
-from ltr.atomic import atomic_write, make_folder
-from ltr.cli.arguments import merged, quoted, with_quotes
-from ltr.cli.cli import through_hydra
+from ltr.atomic import make_folder
+from ltr.cli.arguments import merged, with_quotes
 from ltr.cli.compose import run_config
 from ltr.cli.keys import as_list, resolved
-from ltr.cli.process import Finished, is_full, say
+from ltr.cli.process import is_full, say
 from ltr.errors import ConfigError, DataError, LTRError, OutputError, as_started
 from ltr.experiment.build import facts_of, with_facts
 from ltr.experiment.identity import (
@@ -34,13 +30,12 @@ from ltr.experiment.job import train_job
 from ltr.experiment.run_folder import RunFolder, by_identity
 from ltr.lab.ensembles.ensemble import make_ensemble
 from ltr.lab.tables.config import Workers
+from ltr.lab.tables.launch import Job, launch
 from ltr.lab.tables.spec import Table
 from ltr.parts.components import build_dataset, user_metrics
 from ltr.training.device import on_threads
 
 TableCell = tuple[str, int | None]  # row and fold; the fold is None if the data have none
-_POLL_SECONDS = 0.5
-_ATTEMPTS = 2  # after so many launches in a row that finish no job, give up
 
 
 @dataclass(frozen=True)
@@ -317,8 +312,7 @@ def execute(
         Job(run.name, run.folder, [*map(with_quotes, run.overrides), *workers.extra], run.outcome)
         for run in {run.folder: run for run in runs}.values()
     ]
-    quiet = "hydra.callbacks.summary.quiet=true"
-    return launch("train", train_job, jobs, file, workers, quiet, deadline=deadline)
+    return launch("train", train_job, jobs, file, workers, deadline)
 
 
 def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
@@ -352,141 +346,3 @@ def _make_ensemble(run: Run) -> None:
         trust=run.trust,
         identity=run.identity,
     )
-
-
-class Job(NamedTuple):
-    """A job of a sweep. It writes its result to ``folder`` or, after an error, ``error.txt``."""
-
-    name: str
-    folder: Path
-    arguments: Sequence[str]  # in Hydra's grammar
-    outcome: Callable[[], str | None]  # returns the result as text, None if not finished
-
-    def describe_end(self) -> str | None:
-        """Return the outcome of the job, or the error that ended it; None if it has not ended."""
-        error = RunFolder(self.folder).error
-        return self.outcome() or (error and f"failed: {error}")
-
-
-def launch(
-    config_name: str,
-    function: Callable[[DictConfig], Any],
-    jobs: Sequence[Job],
-    file: Path,
-    workers: Workers,
-    *options: str,
-    deadline: float = math.inf,
-) -> dict[Path, str]:
-    """Run ``jobs`` as one sweep; return a dict with the reason for each job that did not finish.
-
-    If a process of the launcher is killed, the unfinished jobs are launched again, until two
-    launches in a row have finished no job.
-
-    Args:
-        config_name: the name of the root config of the jobs.
-        function: runs a job, given its config.
-        jobs: at least one unfinished job; their folders have the same parent.
-        file: the file to which the list of jobs is written, as a record; another process may write
-            it too.
-        workers: the number of processes on this machine, or a launcher.
-        options: further overrides for Hydra.
-        deadline: no job starts after this value of ``time.monotonic()``. If it is finite, only as
-            many jobs as there are workers are launched at a time.
-
-    Returns:
-        A dict from the folder of each job that did not finish to the reason.
-    """
-    count = min(workers.count, len(jobs))
-    arguments = _launch_arguments(jobs[0].folder.parent, workers, count, options)
-    make_folder("output_dir", file.parent)
-    for job in jobs:
-        (job.folder / "error.txt").unlink(missing_ok=True)
-    reason = "the job did not finish, or the code or data changed while it ran: repeat the command"
-    unfinished = list(jobs)
-    started: dict[Path, Job] = {}
-    attempts = _ATTEMPTS
-    with _progress(jobs, deadline):
-        while unfinished and attempts and time.monotonic() < deadline:
-            batch = unfinished if deadline == math.inf else unfinished[:count]
-            started |= {job.folder: job for job in batch}
-            error = _launch_batch(config_name, function, batch, file, arguments)
-            if error is None:
-                unfinished = unfinished[len(batch) :]
-                continue
-            reason = f"its process ended early: {error}"
-            count_before = len(unfinished)
-            unfinished = [job for job in unfinished if job.describe_end() is None]
-            attempts = _ATTEMPTS if len(unfinished) < count_before else attempts - 1
-    return {
-        folder: RunFolder(folder).error or reason
-        for folder, job in started.items()
-        if job.outcome() is None
-    }
-
-
-def _launch_arguments(
-    sweep_dir: Path, workers: Workers, count: int, options: Sequence[str]
-) -> list[str]:
-    """Return the arguments that start a sweep in which ``count`` jobs run at a time."""
-    launcher = workers.launcher
-    if not launcher and count > 1:
-        launcher = [
-            "hydra/launcher=joblib",
-            f"hydra.launcher.n_jobs={count}",
-            f"hydra.launcher.pre_dispatch={count}",  # jobs in a queue would outlive this process
-        ]
-    return [
-        "--multirun",
-        "hydra/sweeper=jobs",
-        f"hydra.sweep.dir={quoted(str(sweep_dir))}",
-        "hydra/job_logging=file",
-        *options,
-        *launcher,  # without one, the jobs run in this process
-    ]
-
-
-def _launch_batch(
-    config_name: str,
-    function: Callable[[DictConfig], Any],
-    batch: Sequence[Job],
-    file: Path,
-    arguments: Sequence[str],
-) -> Exception | None:
-    """Launch the jobs of ``batch``; return the error if a process of the launcher was killed."""
-    job_arguments = [
-        [*job.arguments, f"hydra.sweep.subdir={quoted(job.folder.name)}"] for job in batch
-    ]
-    atomic_write(file, yaml.safe_dump(job_arguments))
-    try:
-        through_hydra(config_name, function, arguments, job_arguments)
-    except LTRError:
-        raise
-    except Exception as error:
-        return error
-    return None
-
-
-@contextmanager
-def _progress(jobs: Sequence[Job], deadline: float) -> Iterator[None]:
-    """Print a line as soon as one of ``jobs`` has a result or an error; any launcher will do."""
-    stop = threading.Event()
-    progress = Finished(len(jobs), until=deadline)
-    running = list(jobs)
-
-    def watch() -> None:
-        stopped = False
-        while not stopped:
-            stopped = stop.wait(_POLL_SECONDS)
-            for job in list(running):
-                end = job.describe_end()
-                if end:
-                    running.remove(job)
-                    progress.add(job.name, end)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        watcher.join()

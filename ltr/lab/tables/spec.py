@@ -75,7 +75,7 @@ class Table:
     # the metrics by which rows are compared under the first convention; empty: all metrics
     verdicts: list[str] = field(default_factory=list)
     baseline: str | None = None  # the row with which others are compared; None: the first
-    history: list[str] = field(default_factory=list)  # more columns: see ``history.csv``
+    history: list[str] = field(default_factory=list)  # more columns, of history.csv
     published: dict[str, Published] = field(default_factory=dict)  # by name of the data set
 
     @property
