@@ -6,56 +6,33 @@
 
 import os
 import sys
+from collections.abc import Callable
 
+from ltr import __version__
+from ltr.cli.commands import COMMANDS
 from ltr.cli.streams import open_streams
 from ltr.training.interruption import end_when_stopped
 
-# For each command: the function that takes its config (``configs/COMMAND.yaml``), and its purpose.
-# The function's module is imported only when it is called, so that --help and errors are quick.
-COMMANDS = {
-    "train": ("ltr.experiment.commands:train", "train a ranker, or a sweep of rankers with -m"),
-    "evaluate": (
-        "ltr.inference.evaluate:evaluate", "measure a trained model, or any tool's scores"
-    ),
-    "predict": ("ltr.inference.predict:predict_file", "score and rank the items of new lists"),
-    "export": (
-        "ltr.inference.export.command:export_model", "convert a model for ONNX or a search engine"
-    ),
-    "ensemble": (
-        "ltr.lab.ensembles.command:ensemble_of_runs",
-        "combine several runs (networks or trees) into one ranker"
-    ),
-    "recommend": (
-        "ltr.lab.tables.recommend:recommend", "train several kinds of rankers, and keep the best"
-    ),
-    "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check and count a data set"),
-    "table": (
-        "ltr.lab.tables.table:make_table", "fill in a table of results next to published ones"
-    ),
-    "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),
-    "compare": (
-        "ltr.lab.analysis.compare:compare",
-        "find out which runs are better, and how certain that is",
-    ),
-    "search": (
-        "ltr.lab.search.command:run_search",
-        "search for the settings that do best on validation lists",
-    ),
-    "importances": (
-        "ltr.inference.explain.importances:importances",
-        "list the features that matter most to boosted trees, AdaRank, RankBoost or PRank",
-    ),
-    "explain": (
-        "ltr.inference.explain.command:explain_list",
-        "explain how a model ranks one list",
-    ),
-    "list_losses": (
-        "ltr.testing.list_losses:list_losses", "list losses with their papers and settings (knobs)"
-    ),
-    "check_loss": ("ltr.testing.command:check_loss", "test the properties of a loss"),
-    "check_metric": ("ltr.testing.command:check_metric", "test the properties of a metric"),
-    "check_model": ("ltr.testing.command:check_model", "test the properties of a network"),
-}  # fmt: skip
+
+def _describe_commands(arguments: list[str]) -> str:
+    """Return what ``ltr --help`` prints."""
+    lines = [f"  ltr {command:<14}{purpose}" for command, (_, purpose) in COMMANDS.items()]
+    end = "ltr COMMAND --help explains a command. ltr --version prints the version."
+    return "\n".join(["Learning to rank in PyTorch.\n", *lines, "", end])
+
+
+def _complete(arguments: list[str]) -> str:
+    """Return what ``ltr -sc`` prints."""
+    from ltr.cli.completion import shell_completion
+
+    return shell_completion(arguments)
+
+
+_OPTIONS: dict[str, Callable[[list[str]], str]] = {
+    **dict.fromkeys(("--help", "-h", "help"), _describe_commands),
+    **dict.fromkeys(("--shell-completion", "-sc"), _complete),
+    "--version": lambda arguments: f"ltr {__version__}",
+}
 
 
 def main(name: str | None = None) -> None:
@@ -71,14 +48,11 @@ def main(name: str | None = None) -> None:
         from ltr.cli.cli import run_command
 
         run_command(name, COMMANDS[name][0])
-    elif name in ("--help", "-h", "help"):
-        lines = (f"  ltr {command:<14}{purpose}" for command, (_, purpose) in COMMANDS.items())
-        print("Learning to rank in PyTorch.\n", *lines, sep="\n")
-        print("\nltr COMMAND --help explains a command. ltr --version prints the version.")
-    elif name == "--version":
-        from ltr import __version__
+    elif name in _OPTIONS:
+        from ltr.cli.process import ending
 
-        print(f"ltr {__version__}")
+        with ending():
+            print(_OPTIONS[name](sys.argv[1:]))
     else:
         commands = ", ".join(COMMANDS)
         print(f"error: {name}: no such command; it is one of {commands}", file=sys.stderr)

@@ -130,9 +130,9 @@ def letor_folder(tmp_path: Path) -> Path:
 
 def compose(*overrides: str, config: str = "train") -> "DictConfig":
     """The config that ``python train.py <overrides>`` composes, or another command."""
-    from ltr.cli.compose import composed
+    from ltr.cli.compose import composed, typed
 
-    return composed(config, *overrides)
+    return composed(config, *overrides) if config == "train" else typed(config, overrides)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from conftest import make_lists, write_letor
 
 import ltr
-from ltr.cli.compose import composed
+from ltr.cli.compose import composed, typed
 
 ROOT = Path(__file__).resolve().parents[1]
 EXTEND = (ROOT / "docs/how-to/extend.md").read_text()
@@ -73,20 +73,18 @@ OWN = r"[A-Z]{3,}|\b(squared|shop|deep|dice|ranges|margin|mine|allrank_example|s
 
 @pytest.mark.slow
 def test_what_one_types_is_known() -> None:
-    typed = {command for page in PAGES for command in commands(page) if page.stem not in OLD}
+    lines = {command for page in PAGES for command in commands(page) if page.stem not in OLD}
     tried = 0
-    for line in sorted(typed - {"ltr train optimizer.learning_rate=0.01"}):  # which shows an error
+    for line in sorted(lines - {"ltr train optimizer.learning_rate=0.01"}):  # which shows an error
         called = re.match(r"(?:\w+=\S+ )*(?:ltr |python (?:scripts/)?)(\w+)(?:\.py)? ", line)
         if called is None or re.search(OWN, line):
             continue
         name, words = called[1], shlex.split(line[called.end() :], comments=True)
         words = [word for word in words if "=" in word and not word.startswith("space.")]
-        given = [re.sub(r"^([\w./@+]+=[^,\[{(]*),.*", r"\1", word) for word in words]
-        own = [word for word in given if re.split(r"[.=]", word)[0] in {*composed(name)}]
-        composed(name, *own)
-        if not name.startswith("check_"):  # whose other words are knobs
-            rest = [word for word in given if word not in own and "hydra" not in word]
-            composed("train" if name in ("table", "search", "recommend") else name, *rest)
+        words = [re.sub(r"^([\w./@+]+=[^,\[{(]*),.*", r"\1", word) for word in words]
+        config = composed(name, *words) if name == "train" else typed(name, words)
+        if name in ("table", "search", "recommend"):
+            composed("train", *config.train)
         tried += 1
     assert tried > 80
 

@@ -22,6 +22,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.cli.arguments import SEVERAL, as_hydra
+from ltr.cli.command_line import run_typed
 from ltr.cli.compose import explain_error
 from ltr.cli.configs import CONFIGS, composed_with, own_configs
 from ltr.cli.folders import register_resolvers
@@ -46,7 +47,10 @@ def run_command(name: str, function_path: str) -> None:
     with ending(goes_on), stoppable():
         check_torchrun(name, several=bool(SEVERAL & {*sys.argv[1:]}))
         command = partial(_call_and_print, function_path)
-        outputs = through_hydra(name, command, as_hydra(name, sys.argv[1:]))
+        if name == "train":
+            outputs = through_hydra(name, command, as_hydra(sys.argv[1:]))
+        else:
+            outputs = run_typed(name, command, sys.argv[1:])
     if outputs and False in outputs:
         sys.exit(1)
 

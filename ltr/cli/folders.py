@@ -19,7 +19,8 @@ import yaml  # type: ignore[import-untyped]
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.cli.configs import files_of, help_of
+from ltr.cli.configs import files_of
+from ltr.cli.help import help_of
 from ltr.cli.keys import Kind, keys
 from ltr.cli.process import torchrun_rank
 from ltr.errors import CheckpointError, ConfigError, DataError, as_started
@@ -32,11 +33,17 @@ def register_resolvers() -> None:
     """Register the OmegaConf resolvers that the configs use; calling it again is harmless."""
     resolvers: dict[str, Callable[..., Any]] = {
         "run_dir": _run_dir, "hydra_subdir": _hydra_subdir, "sweep_dir": sweep_dir,
-        "job_dir": job_dir, "help_of": help_of, "preset": _preset, "own_metrics": metric_configs,
+        "job_dir": job_dir, "help_of": _help_template, "preset": _preset,
+        "own_metrics": metric_configs,
         "either": lambda *values: next((value for value in values if value is not None), None),
     }  # fmt: skip
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
+
+
+def _help_template(command: str) -> str:
+    """Return the help of a command as Hydra's template, in which ``$$`` is a ``$``."""
+    return help_of(command).replace("$", "$$")
 
 
 def run_folder(path: str) -> Path:

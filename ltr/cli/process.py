@@ -118,6 +118,13 @@ def _close_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def log_to_stderr() -> None:
+    """Print what is logged on standard error, without the details of Hydra and its launchers."""
+    logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr, force=True)
+    for name in ("hydra", "hydra_plugins"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
 class LogFile(logging.FileHandler):
     """The handler of ``train.log``, whose lines are on stderr too; it warns once if it fails."""
 

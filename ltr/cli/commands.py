@@ -1,0 +1,49 @@
+"""The commands of ``ltr``: where the function of each is, and its purpose."""
+
+# For each command: the function that takes its options, and its purpose. The dataclass that
+# annotates the function's parameter declares the keys; those of train are in configs/train.yaml.
+# The function's module is imported only when it is called, so that --help and errors are quick.
+COMMANDS = {
+    "train": ("ltr.experiment.commands:train", "train a ranker, or a sweep of rankers with -m"),
+    "evaluate": (
+        "ltr.inference.evaluate:evaluate", "measure a trained model, or any tool's scores"
+    ),
+    "predict": ("ltr.inference.predict:predict_file", "score and rank the items of new lists"),
+    "export": (
+        "ltr.inference.export.command:export_model", "convert a model for ONNX or a search engine"
+    ),
+    "ensemble": (
+        "ltr.lab.ensembles.command:ensemble_of_runs",
+        "combine several runs (networks or trees) into one ranker"
+    ),
+    "recommend": (
+        "ltr.lab.tables.recommend:recommend", "train several kinds of rankers, and keep the best"
+    ),
+    "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check and count a data set"),
+    "table": (
+        "ltr.lab.tables.table:make_table", "fill in a table of results next to published ones"
+    ),
+    "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),
+    "compare": (
+        "ltr.lab.analysis.compare:compare",
+        "find out which runs are better, and how certain that is",
+    ),
+    "search": (
+        "ltr.lab.search.command:run_search",
+        "search for the settings that do best on validation lists",
+    ),
+    "importances": (
+        "ltr.inference.explain.importances:importances",
+        "list the features that matter most to boosted trees, AdaRank, RankBoost or PRank",
+    ),
+    "explain": (
+        "ltr.inference.explain.command:explain_list",
+        "explain how a model ranks one list",
+    ),
+    "list_losses": (
+        "ltr.testing.list_losses:list_losses", "list losses with their papers and settings (knobs)"
+    ),
+    "check_loss": ("ltr.testing.command:check_loss", "test the properties of a loss"),
+    "check_metric": ("ltr.testing.command:check_metric", "test the properties of a metric"),
+    "check_model": ("ltr.testing.command:check_model", "test the properties of a network"),
+}  # fmt: skip
