@@ -43,10 +43,10 @@ quick: $(VENV)/.installed-dev ## run the tests that start no process and train n
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(ARGS)
 
 fire: $(VENV)/.installed-dev ## kill the program, damage its files (minutes=20; ARGS='only=flips tries=1000 seed=3')
-	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m fire $(if $(minutes),minutes=$(minutes)) $(ARGS)
+	$(BIN)/python -m scripts.fire $(if $(minutes),minutes=$(minutes)) $(ARGS)
 
 table3: $(VENV)/.installed ## Table 3 of NeuralNDCG, Pobrotyn and Bialobrzeski, 2021 (ARGS='dataset=istella seeds=3')
-	$(BIN)/python scripts/table.py table=neuralndcg_table3 $(if $(findstring dataset=,$(ARGS)),,dataset=web30k) $(ARGS)
+	$(BIN)/python -m ltr table table=neuralndcg_table3 $(if $(findstring dataset=,$(ARGS)),,dataset=web30k) $(ARGS)
 
 lint: $(VENV)/.installed-dev ## format check, lint, imports and types
 	$(BIN)/ruff format --check .

@@ -1,8 +1,8 @@
 """Learning to rank in PyTorch: configs, losses and results that can be trusted.
 
-``ltr.Ranker`` is an estimator with scikit-learn's interface. ``ltr.losses``, ``ltr.metrics``,
-``ltr.relaxations`` and ``ltr.models`` are for use in other code. Each is imported when it is first
-used:
+``ltr.Ranker`` is an estimator with scikit-learn's interface. ``ltr.auto`` trains several kinds of
+rankers on a DataFrame, and keeps the best. ``ltr.losses``, ``ltr.metrics``, ``ltr.relaxations`` and
+``ltr.models`` are for use in other code. Each is imported when it is first used:
 
 >>> import torch, ltr
 >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[0.0, 1.0]])
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ltr import losses, metrics, models, relaxations
+    from ltr.lab.auto.frame import auto
     from ltr.ranker import Ranker
 
 __version__ = "0.2.0"
 
-__all__ = ["Ranker", "losses", "metrics", "models", "relaxations"]
+__all__ = ["Ranker", "auto", "losses", "metrics", "models", "relaxations"]
 
 
 def __getattr__(name: str) -> Any:
@@ -32,6 +33,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "Ranker":
         return import_module("ltr.ranker").Ranker
+    if name == "auto":  # the one place where the core imports the lab
+        return import_module("ltr.lab.auto.frame").auto
     return import_module(f"ltr.{name}")
 
 

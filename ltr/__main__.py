@@ -1,38 +1,18 @@
 """The command line ``ltr COMMAND KEY=VALUE ...``, with all commands of the project.
 
-``python train.py`` is the same as ``ltr train``, and ``python scripts/COMMAND.py`` the same as
-``ltr COMMAND``.
+``python train.py`` is the same as ``ltr train``, and ``python -m ltr`` the same as ``ltr``.
 """
 
 import os
 import sys
-from collections.abc import Callable
 
 from ltr import __version__
 from ltr.cli.commands import COMMANDS
 from ltr.cli.streams import open_streams
 from ltr.training.interruption import end_when_stopped
 
-
-def _describe_commands(arguments: list[str]) -> str:
-    """Return what ``ltr --help`` prints."""
-    lines = [f"  ltr {command:<14}{purpose}" for command, (_, purpose) in COMMANDS.items()]
-    end = "ltr COMMAND --help explains a command. ltr --version prints the version."
-    return "\n".join(["Learning to rank in PyTorch.\n", *lines, "", end])
-
-
-def _complete(arguments: list[str]) -> str:
-    """Return what ``ltr -sc`` prints."""
-    from ltr.cli.completion import shell_completion
-
-    return shell_completion(arguments)
-
-
-_OPTIONS: dict[str, Callable[[list[str]], str]] = {
-    **dict.fromkeys(("--help", "-h", "help"), _describe_commands),
-    **dict.fromkeys(("--shell-completion", "-sc"), _complete),
-    "--version": lambda arguments: f"ltr {__version__}",
-}
+_OPTIONS = ("--help", "-h", "help", "--version", "--shell-completion", "-sc")
+_RENAMED = {"recommend": "auto"}  # commands of the last version, accepted until the next
 
 
 def main(name: str | None = None) -> None:
@@ -44,6 +24,9 @@ def main(name: str | None = None) -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
+    if name in _RENAMED:
+        print(f"warning: ltr {name} is now ltr {_RENAMED[name]}; type that", file=sys.stderr)
+        name = _RENAMED[name]
     if name in COMMANDS:
         from ltr.cli.cli import run_command
 
@@ -52,11 +35,24 @@ def main(name: str | None = None) -> None:
         from ltr.cli.process import ending
 
         with ending():
-            print(_OPTIONS[name](sys.argv[1:]))
+            print(_option_text(name, sys.argv[1:]))
     else:
         commands = ", ".join(COMMANDS)
         print(f"error: {name}: no such command; it is one of {commands}", file=sys.stderr)
         sys.exit(2)
+
+
+def _option_text(option: str, arguments: list[str]) -> str:
+    """Return what ``ltr OPTION ARGUMENTS`` prints, for an option that stands before any command."""
+    if option == "--version":
+        return f"ltr {__version__}"
+    if option in ("--shell-completion", "-sc"):
+        from ltr.cli.completion import shell_completion
+
+        return shell_completion(arguments)
+    lines = [f"  ltr {command:<14}{purpose}" for command, (_, purpose) in COMMANDS.items()]
+    end = "ltr COMMAND --help explains a command. ltr --version prints the version."
+    return "\n".join(["Learning to rank in PyTorch.\n", *lines, "", end])
 
 
 if __name__ == "__main__":

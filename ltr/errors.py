@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_CLONE = Path(__file__).resolve().parents[1]  # the root folder, if the package is in a clone
+_PACKAGE = Path(__file__).resolve().parent
 
 
 class LTRError(Exception):
@@ -35,12 +35,15 @@ class OutputError(LTRError, RuntimeError):
 def as_started(command: str) -> str:
     """Return what the user types for ``command``, for use in remedies and help.
 
-    If a script of the clone was started, this is ``python train.py`` or ``python scripts/NAME.py``.
-    Otherwise, also when used from Python, it is ``ltr NAME``.
+    If ``python train.py`` or ``python -m ltr`` was started, perhaps there is no command ``ltr`` on
+    the path: the answer is then of the same form. Otherwise, also in a program that imports the
+    package, it is ``ltr COMMAND``.
     """
     started = Path(sys.argv[0]).resolve()
-    if started.suffix == ".py" and started.parent in (_CLONE, _CLONE / "scripts"):
-        return "python train.py" if command == "train" else f"python scripts/{command}.py"
+    if started == _PACKAGE.parent / "train.py" and command == "train":
+        return "python train.py"
+    if started in (_PACKAGE.parent / "train.py", _PACKAGE / "__main__.py"):
+        return f"python -m ltr {command}"
     return f"ltr {command}"
 
 

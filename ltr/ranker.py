@@ -2,6 +2,7 @@
 
 import logging
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,7 @@ from ltr.arrays import Floats, Ints
 from ltr.atomic import atomic_write, filling, make_folder, writing_folder
 from ltr.cli.arguments import as_text
 from ltr.cli.compose import run_config
-from ltr.cli.folders import run_folder, write_overrides
+from ltr.cli.folders import convention_keys, run_folder, write_overrides
 from ltr.cli.keys import as_list, flat
 from ltr.data.lists import Lists
 from ltr.data.memory import MemoryLists
@@ -266,10 +267,11 @@ class Ranker(BaseEstimator):
         y: Any,
         qid: Any = None,
         metrics: Sequence[str] | str | None = None,
-        metrics_as: str | None = None,
+        convention: str | None = None,
         position: Any = None,
         *,
         group: Any = None,
+        metrics_as: str | None = None,
     ) -> pd.DataFrame:
         """Return a table of metrics with one row per query, in the order in which queries appear.
 
@@ -280,20 +282,25 @@ class Ranker(BaseEstimator):
         Args:
             X, y, qid, position, group: as for ``fit``.
             metrics: for example ``["ndcg@10", "mrr"]``; None: the metrics of the fit.
-            metrics_as: the name of a metric convention, for example ``"trec"``; None: the
-                convention of the fit.
+            convention: its name, for example ``"trec"``; None: the convention of the fit.
+            metrics_as: the name of ``convention`` in version 0.2; the next version will not have
+                it.
         """
         check_is_fitted(self)
+        if metrics_as is not None:
+            message = "metrics_as: write convention; the next version will not have metrics_as"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            convention = metrics_as
         names = as_list(self._settings["metrics"] if metrics is None else metrics)
         arguments = {"group": group, "y": y, "position": position}
-        lists, values, _ = self._measured(names, metrics_as, X, qid, **arguments)
+        lists, values, _ = self._measured(names, convention, X, qid, **arguments)
         qids = given_qids(lists, X, qid, group)
         return pd.DataFrame({"qid": qids, "items": lists.lengths, "empty": lists.empty, **values})
 
     def _measured(
         self,
         names: Sequence[str],
-        metrics_as: str | None,
+        convention_name: str | None,
         X: Any,
         qid: Any,
         averaged: bool = False,
@@ -304,9 +311,8 @@ class Ranker(BaseEstimator):
         """
         convention = build_convention(self._settings)
         metrics = named_metrics(names)
-        if metrics_as is not None:  # but keep the run's number of grades
-            named = run_config([f"metrics_as={metrics_as}"])[0].convention
-            convention = replace(convention, **{k: named[k] for k in named if k != "levels"})
+        if convention_name is not None:  # but keep the run's number of grades
+            convention = replace(convention, **convention_keys(convention_name))
         lists = self._lists(X, qid, **more)
         _show_remarks(lists)
         check_metrics("X", lists, metrics, convention)

@@ -13,18 +13,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
-import processes
 import pytest
 
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
+from tests.helpers import processes
+from tests.helpers.paths import ROOT
 
-    from ltr.data.lists import Lists
-
-ROOT = Path(__file__).parents[1]
 NETWORKS = sorted(f"ltr.models.{path.stem}" for path in (ROOT / "ltr" / "models").glob("[a-z]*.py"))
 CHECKED = ["ltr.metrics", "ltr.relaxations", "ltr.losses", *NETWORKS, "ltr.data.batches"]
 QUICK = "not slow"  # the marks that ``make quick`` chooses
@@ -48,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from jaxtyping import install_import_hook
 
     install_import_hook(CHECKED, "beartype.beartype")
-    import kept_configs
+    from tests.helpers import kept_configs
 
     kept_configs.keep()
     torch.set_num_threads(1)
@@ -86,53 +80,12 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def make_lists(
-    lengths: list[int], width: int = 5, seed: int = 0, empty: tuple[int, ...] = ()
-) -> "Lists":
-    """Random lists in which the first feature tells the label; lists in ``empty`` have none."""
-    from ltr.data.lists import Lists
-
-    rng = np.random.default_rng(seed)
-    items = sum(lengths)
-    labels = rng.integers(0, 3, items).astype(np.float32)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    for i in empty:
-        labels[offsets[i] : offsets[i + 1]] = 0
-    features = rng.normal(size=(items, width)).astype(np.float32)
-    features[:, 0] = labels + rng.normal(scale=0.3, size=items)
-    qids = np.array([f"q{i}" for i in range(len(lengths))])
-    return Lists(features, labels, offsets, qids, digest=f"random-{seed}")
-
-
-def write_letor(path: Path, lists: "Lists") -> None:
-    """Write ``lists`` as LETOR text."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        for qid, features, labels in lists:
-            for row, label in zip(features, labels, strict=True):
-                values = " ".join(f"{i}:{v!r}" for i, v in enumerate(row.tolist(), 1))
-                file.write(f"{label:g} qid:{qid} {values}\n")
-
-
-def letor_lists(folder: Path) -> Path:
-    """Write the lists ``mine/{train,vali,test}.txt`` into ``folder``: 5 features, labels 0-2."""
-    for seed, (split, count) in enumerate({"train": 24, "vali": 8, "test": 8}.items()):
-        lengths = np.random.default_rng(seed).integers(1, 12, count).tolist()
-        write_letor(folder / "mine" / f"{split}.txt", make_lists(lengths, seed=seed))
-    return folder
-
-
 @pytest.fixture
 def letor_folder(tmp_path: Path) -> Path:
     """A data folder with the lists of ``letor_lists``."""
+    from tests.helpers.made_lists import letor_lists
+
     return letor_lists(tmp_path)
-
-
-def compose(*overrides: str, config: str = "train") -> "DictConfig":
-    """The config that ``python train.py <overrides>`` composes, or another command."""
-    from ltr.cli.compose import composed, typed
-
-    return composed(config, *overrides) if config == "train" else typed(config, overrides)
 
 
 @pytest.fixture
@@ -152,6 +105,18 @@ def small(tiny: list[str], tmp_path: Path) -> list[str]:
     return [
         "table=ranknet_report", "rows=BCE", *own,
         "model.hidden_sizes=[4]", f"output_dir={tmp_path}/out", "workers=1", "threads=1",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def small_search(letor_folder: Path, tmp_path: Path) -> list[str]:
+    """A search of a second, on a folder without a test file."""
+    (letor_folder / "mine" / "test.txt").rename(letor_folder / "test.txt")
+    return [
+        "dataset=letor", "dataset.folder=mine", f"data_dir={letor_folder}",
+        f"cache_dir={letor_folder}/cache", f"output_dir={tmp_path}/out", "threads=1",
+        f"write={tmp_path}/experiment/found.yaml", "name=mine", "epochs=3", "batch_size=8",
+        "model=linear", "loss=listnet", "l2=0", "space.optimizer.lr=[float,1e-3,1e-1,log]",
     ]  # fmt: skip
 
 
@@ -184,8 +149,3 @@ def _as_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         (Trainer, "fit"), (RoundLearner, "fit"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, refused)
-
-
-real_data = pytest.mark.skipif(
-    "LTR_DATA_DIR" not in os.environ, reason="LTR_DATA_DIR names no folder of real lists"
-)

@@ -69,9 +69,7 @@ def prose(text: str) -> str:
     'docs/x.md; set `loss.k=5`, not \\\\<k> or \\\\_k\\\\_'
     """
     typed = r"('[+\w.]+=[^']*'|`[^`]*`|(?<![\w'])[+\w.]+=(?:\[[^\]]*\]|\.{3}|[\w./*,-]*\w)?)"
-    text = re.sub(
-        r"(?:python )?\b(?:scripts/(?=\w+\.py))?((?<=scripts/)\w+|train)\.py", r"ltr \1", text
-    )
+    text = re.sub(r"(?:python )?\btrain\.py", "ltr train", text)
     parts = re.split(typed, text)
     parts[::2] = [re.sub(r"([\\*<$|\[_])", r"\\\1", part) for part in parts[::2]]
     parts[1::2] = [code(part.strip("`")) for part in parts[1::2]]

@@ -18,9 +18,10 @@ from sphinx.errors import ExtensionError
 from ltr.__main__ import COMMANDS
 from ltr.cli.configs import CONFIGS
 from ltr.cli.help import help_of
+from ltr.cli.keys import FORMER_CONVENTION
 from ltr.testing.list_losses import import_function, loss_config, loss_names
 
-GROUPS = ("model", "dataset", "transform", "optimizer", "schedule", "metrics_as", "tracking")
+GROUPS = ("model", "dataset", "transform", "optimizer", "schedule", "convention", "tracking")
 BENCHMARKS = "results/benchmarks.md"
 # How the time of a loss grows with the length n of a list on the CPU, at its default knobs.
 GROWTH = {
@@ -40,6 +41,7 @@ def config_page() -> str:
     page += [
         f"| [`{name}`](#config-{slug(name)}) | `{choice}` |"
         for name, choice in {**root.chosen, "transform": "by data set"}.items()
+        if name != FORMER_CONVENTION
     ]
     page += ["", "(config-keys)=", "## Keys", *key_table(root.keys)]
     for group in (*GROUPS, "experiment"):
@@ -53,7 +55,7 @@ def config_page() -> str:
 
 def _choice(group: str, path: Path) -> list[str]:
     """The section of one file of a group."""
-    config = read_config(path, "convention." if group == "metrics_as" else f"{group}.")
+    config = read_config(path, f"{group}.")
     target = [key.default for key in config.keys if key.name.endswith("_target_")]
     keys = [key for key in config.keys if not key.name.endswith("_target_")]
     keys = [key for key in keys if key.default or key.meaning]

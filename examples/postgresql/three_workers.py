@@ -28,7 +28,7 @@ TRIALS, KILLS = 30, (6, 16)  # after how many finished trials
 def command(storage: str, folder: Path) -> list[str]:
     """What is started on each machine."""
     return [
-        sys.executable, str(ROOT / "scripts" / "search.py"), "dataset=synthetic",
+        sys.executable, "-m", "ltr", "search", "dataset=synthetic",
         "dataset.queries=80", "model=linear", "loss=listnet", "epochs=12", "pruner=none",
         "threads=1", "space.optimizer.lr=[float,1e-4,0.1,log]", f"trials={TRIALS}", "name=three",
         f"storage={storage}", f"output_dir={folder}", f"cache_dir={folder}/cache",

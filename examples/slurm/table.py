@@ -40,7 +40,7 @@ LAUNCHER = [
 def table(folder: Path, *more: str) -> list[str]:
     """The command; all that it writes is in ``folder``."""
     return [
-        sys.executable, str(ROOT / "scripts" / "table.py"), "table=letor4_mq2008", f"rows={ROWS}",
+        sys.executable, "-m", "ltr", "table", "table=letor4_mq2008", f"rows={ROWS}",
         "dataset=synthetic", "dataset.queries=60", "batch_size=4", f"epochs={EPOCHS}", "threads=1",
         f"cache_dir={folder}/cache", f"output_dir={folder}", *more,
     ]  # fmt: skip

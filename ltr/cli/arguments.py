@@ -1,8 +1,10 @@
 """Translate the arguments that a user types for ``train`` into Hydra's grammar."""
 
 import json
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -11,8 +13,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from ltr.cli.configs import files_of, groups_of, own_configs, similar_keys, train_keys
-from ltr.cli.keys import Holds, holds
+from ltr.cli.keys import Holds, holds, upgrade_override
 from ltr.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 SEVERAL = {"-m", "--multirun"}  # the options of a sweep
 # Hydra's functions that give a key several values
@@ -26,13 +30,31 @@ def as_hydra(typed: Sequence[str]) -> list[str]:
     >>> as_hydra(["loss=listnet", "data_dir=outputs/a (b)", "-m", "seed=1,2"])
     ['loss=listnet', "data_dir='outputs/a (b)'", '-m', 'seed=1,2']
     """
-    overrides = get_args_parser().parse_intermixed_args(list(typed)).overrides
+    typed = upgraded(typed)
+    overrides = get_args_parser().parse_intermixed_args(typed).overrides
     check_added(overrides)
     sweep = bool(SEVERAL & {*typed})
     return [
         with_quotes(argument, sweep=sweep) if argument in overrides else argument
         for argument in typed
     ]
+
+
+def upgraded(overrides: Iterable[str]) -> list[str]:
+    """Return overrides of any version as this one writes them, and warn of those that changed."""
+    current_overrides = []
+    for override in overrides:
+        current_override = upgrade_override(override)
+        if current_override != override:
+            warn_of_former(override, current_override)
+        current_overrides.append(current_override)
+    return current_overrides
+
+
+@cache
+def warn_of_former(former: str, current: str) -> None:
+    """Warn, once in a process, of a text that the next version will not accept."""
+    log.warning("%s: write %s; the next version will not accept the former", former, current)
 
 
 def check_added(overrides: Sequence[str]) -> None:
@@ -202,7 +224,7 @@ def merged(*override_lists: Sequence[str]) -> list[str]:
     ['dataset=synthetic', 'epochs=1']
     """
     by_key: dict[str, str] = {}
-    for override in chain.from_iterable(override_lists):
+    for override in upgraded(chain.from_iterable(override_lists)):
         key = override.lstrip("+").partition("=")[0]
         if by_key.get(key, override) != override:
             by_key = {

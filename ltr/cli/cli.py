@@ -32,7 +32,7 @@ from ltr.errors import ConfigError
 from ltr.training.interruption import stoppable
 
 # commands that continue if the same command is given again
-_GOES_ON = ("table", "search", "recommend")
+_GOES_ON = ("table", "search", "auto")
 
 
 def run_command(name: str, function_path: str) -> None:

@@ -5,6 +5,7 @@ so that ``--help``, completion and refusals of mistyped keys are quick.
 """
 
 import ast
+from collections.abc import Container
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,6 +68,15 @@ def command_keys(command: str) -> dict[str, CommandKey]:
                 keys[name] = declared
             declared_names.add(name)  # a base class may declare it otherwise
     return keys
+
+
+def key_name(typed_name: str, keys: Container[str]) -> str:
+    """Return the one of ``keys`` that a user sets by ``typed_name=VALUE``, if there is one.
+
+    A command that takes one or several conventions has a key ``conventions``.
+    """
+    takes_several = typed_name == "convention" and "conventions" in keys
+    return "conventions" if takes_several else typed_name
 
 
 def command_description(command: str) -> str:

@@ -6,6 +6,8 @@ from typing import Any, NoReturn
 
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.cli.arguments import as_text
+from ltr.cli.command_keys import MISSING
 from ltr.cli.compose import typed
 from ltr.cli.folders import register_resolvers
 from ltr.cli.help import help_of
@@ -57,7 +59,7 @@ def _print_config(config: DictConfig, key: str | None) -> None:
     if key is None:
         print(OmegaConf.to_yaml(config).rstrip())
         return
-    value = OmegaConf.select(config, key)
-    if value is None:
+    value = OmegaConf.select(config, key, default=MISSING)
+    if value == MISSING and key not in config:
         raise ConfigError(f"--package {key}: no such key; --cfg job prints all")
-    print(OmegaConf.to_yaml(value).rstrip() if OmegaConf.is_config(value) else value)
+    print(OmegaConf.to_yaml(value).rstrip() if OmegaConf.is_config(value) else as_text(value))

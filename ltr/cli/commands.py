@@ -16,9 +16,7 @@ COMMANDS = {
         "ltr.lab.ensembles.command:ensemble_of_runs",
         "combine several runs (networks or trees) into one ranker"
     ),
-    "recommend": (
-        "ltr.lab.tables.recommend:recommend", "train several kinds of rankers, and keep the best"
-    ),
+    "auto": ("ltr.lab.auto.command:run_auto", "train several kinds of rankers, and keep the best"),
     "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check and count a data set"),
     "table": (
         "ltr.lab.tables.table:make_table", "fill in a table of results next to published ones"

@@ -1,8 +1,8 @@
 """Complete a command line in the shell: commands, keys, and choices of config groups."""
 
-from ltr.cli.command_keys import command_keys
+from ltr.cli.command_keys import command_keys, key_name
 from ltr.cli.commands import COMMANDS
-from ltr.cli.configs import FOLDERS, files_of, groups_of, keys_of_train
+from ltr.cli.configs import files_of, groups_of, keys_of_train
 
 # What bash evaluates. It splits words at "=", and completes the names of files itself.
 BASH = """_ltr_complete() {
@@ -17,7 +17,7 @@ def shell_completion(arguments: list[str]) -> str:
 
     >>> shell_completion(["query=bash", "ltr importances t"])
     'top='
-    >>> shell_completion(["query=bash", "ltr evaluate dataset=mq2008 metrics_as=le"])
+    >>> shell_completion(["query=bash", "ltr evaluate dataset=mq2008 convention=le"])
     'letor4'
     """
     if arguments[:1] == ["query=bash"]:
@@ -35,9 +35,9 @@ def _completions(line: str) -> list[str]:
     if command not in COMMANDS:
         return []
     name, equals, value = current.partition("=")
+    keys = {*(keys_of_train() if command == "train" else command_keys(command))}
     if equals:
-        has_choices = name in FOLDERS or name in groups_of(command)
-        return [choice for choice in files_of(name) if has_choices and choice.startswith(value)]
-    keys = keys_of_train() if command == "train" else command_keys(command)
+        is_key = key_name(name, keys) in keys or name in groups_of(command)
+        return [choice for choice in files_of(name) if is_key and choice.startswith(value)]
     same_depth = (key for key in keys if "." in current or "." not in key)
     return sorted(f"{key}=" for key in same_depth if key.startswith(current))

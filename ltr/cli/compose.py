@@ -18,7 +18,15 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ltr.cli.arguments import as_hydra, as_text, check_added, quoted, with_quotes
+from ltr.cli.arguments import (
+    as_hydra,
+    as_text,
+    check_added,
+    quoted,
+    upgraded,
+    warn_of_former,
+    with_quotes,
+)
 from ltr.cli.command_keys import default_values
 from ltr.cli.configs import (
     CONFIGS,
@@ -28,10 +36,10 @@ from ltr.cli.configs import (
     similar_keys,
 )
 from ltr.cli.folders import register_resolvers
-from ltr.cli.keys import Kind, flat, keys
+from ltr.cli.keys import FORMER_CONVENTION, Kind, flat, keys
 from ltr.cli.process import one_line
 from ltr.cli.words import read_words
-from ltr.errors import ConfigError, LTRError, need
+from ltr.errors import ConfigError, LTRError, as_started, need
 
 _KEY = re.compile(r"(?!hydra\b)[A-Za-z_][\w.]*=", re.ASCII)  # not +KEY, ~KEY or KEY@PACKAGE
 _LAUNCHER = re.compile(r"Could not find 'hydra/launcher/(joblib|submitit)")
@@ -97,12 +105,25 @@ def compose_by_hydra(
 
 
 def choices_of(hydra_config: DictConfig | HydraConf) -> dict[str, str]:
-    """Read the choice of each group from a ``hydra`` node, such as ``{"loss": "listnet", ...}``."""
-    return {
+    """Read the choice of each group from a ``hydra`` node, such as ``{"loss": "listnet", ...}``.
+
+    Raises:
+        ConfigError: several conventions are chosen.
+    """
+    for override in hydra_config.overrides.task:
+        if override.startswith("convention=["):  # Hydra would merge them
+            evaluate = as_started("evaluate")
+            raise ConfigError(
+                f"{override}: training takes one convention; {evaluate} compares several"
+            )
+    choices = {
         str(group): str(choice)
         for group, choice in hydra_config.runtime.choices.items()
         if choice is not None and not str(group).startswith("hydra")
     }
+    if choices.pop(FORMER_CONVENTION, None) is not None:  # in a config file of the user's
+        warn_of_former("override /metrics_as", "override /convention")
+    return choices
 
 
 @contextmanager
@@ -123,13 +144,13 @@ def typed(command: str, words: Sequence[str]) -> DictConfig:
         if command == "train":
             return composed("train", *as_hydra(words))
         values, group_overrides = read_words(command, words)
-        if groups_of(command):
+        if group_overrides:
             config = composed(command, *group_overrides)
         else:
             config = OmegaConf.create(default_values(command))
         for key, value in values.items():
-            config[key] = value
-            config.get(key)  # an interpolation may be wrong
+            OmegaConf.update(config, key, value)
+            OmegaConf.select(config, key)  # an interpolation may be wrong
     return config
 
 
@@ -164,6 +185,7 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     Raises:
         ConfigError: an override is wrong, or the data set has no name.
     """
+    overrides = upgraded(overrides)
     check_added(overrides)
     with _explained():
         config, choices = with_choices("train", [*map(with_quotes, overrides)])

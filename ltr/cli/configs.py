@@ -18,7 +18,9 @@ CONFIGS = next(
     folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir()
 )
 # Keys whose values are file names in a folder, although they are not Hydra groups.
-FOLDERS = {"table": "tables", "space": "search", "metric": "metric"}
+FOLDERS = {
+    "table": "tables", "space": "search", "metric": "metric", "conventions": "convention"
+}  # fmt: skip
 # Names in other tools, and the last part of the key in this project.
 _ALIASES = """d_model=fc_sizes early_stopping=patience gpu=device hidden=hidden_sizes
 hidden_dim=hidden_sizes hidden_size=hidden_sizes layers=blocks learning_rate=lr n_layers=blocks

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from glob import escape
 from itertools import product
@@ -16,29 +16,43 @@ from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
+from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.cli.configs import files_of
 from ltr.cli.help import help_of
-from ltr.cli.keys import Kind, keys
+from ltr.cli.keys import (
+    FORMER_CONVENTION,
+    Kind,
+    former_override,
+    keys,
+    resolved,
+    upgrade_override,
+)
 from ltr.cli.process import torchrun_rank
-from ltr.errors import CheckpointError, ConfigError, DataError, as_started
+from ltr.errors import CheckpointError, ConfigError, DataError
+from ltr.knobs import check_choice
 
 _LONGEST = 160  # letters of a name, without its hash
 LATEST = "latest"  # link in output_dir to the folder of the last run
 
 
 def register_resolvers() -> None:
-    """Register the OmegaConf resolvers that the configs use; calling it again is harmless."""
+    """Register the OmegaConf resolvers that the configs use; calling it again is harmless.
+
+    The group that ``convention`` was in version 0.2 is registered too, for configs that choose it.
+    """
     resolvers: dict[str, Callable[..., Any]] = {
         "run_dir": _run_dir, "hydra_subdir": _hydra_subdir, "sweep_dir": sweep_dir,
-        "job_dir": job_dir, "help_of": _help_template, "preset": _preset,
+        "job_dir": job_dir, "help_of": _help_template, "key_or": _key_or,
         "own_metrics": metric_configs,
-        "either": lambda *values: next((value for value in values if value is not None), None),
     }  # fmt: skip
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
+    for name in files_of("convention"):
+        choose = {"defaults": [{"override /convention": name}]}
+        ConfigStore.instance().store(name, choose, group=FORMER_CONVENTION, package="_global_")
 
 
 def _help_template(command: str) -> str:
@@ -100,12 +114,20 @@ def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> s
             f"{min(runtime_keys)}: runs that differ in it alone are one: start a sweep each"
         )
     if sweep is None:
-        result_keys = result_overrides(overrides)
-        name_parts = ["sweep", *(key for key in map(_key, result_keys) if key in swept_keys)]
-        sweep = _named(name_parts, result_keys, 60, f"{output_dir}/")
+        former_name = _sweep_name(output_dir, [*map(former_override, overrides)])
+        has_former = Path(output_dir, former_name).is_dir()
+        sweep = former_name if has_former else _sweep_name(output_dir, overrides)
     elif Path(sweep).name != sweep or sweep in (".", ".."):
         raise ConfigError(f"sweep={sweep}: give a name, it becomes a folder of output_dir")
     return str(Path(output_dir) / sweep)
+
+
+def _sweep_name(output_dir: str, overrides: Sequence[str]) -> str:
+    """Return a name for the sweep with ``overrides``."""
+    swept_keys = swept(overrides)
+    result_keys = result_overrides(overrides)
+    name_parts = ["sweep", *(key for key in map(_key, result_keys) if key in swept_keys)]
+    return _named(name_parts, result_keys, 60, f"{output_dir}/")
 
 
 def job_dir(overrides: Sequence[str], sweep_dir: str = ".", swept: Sequence[str] = ()) -> str:
@@ -115,6 +137,14 @@ def job_dir(overrides: Sequence[str], sweep_dir: str = ".", swept: Sequence[str]
     >>> job_dir(["seed=1", "loss=rmse", "threads=2"]).rpartition("_")[0]
     'loss-rmse_seed-1'
     """
+    former_overrides = [*map(former_override, overrides)]
+    former_name = _job_name(former_overrides, sweep_dir, [*map(former_override, swept)])
+    has_former = Path(sweep_dir, former_name).is_dir()
+    return former_name if has_former else _job_name(overrides, sweep_dir, swept)
+
+
+def _job_name(overrides: Sequence[str], sweep_dir: str, swept: Sequence[str]) -> str:
+    """Return a name for the job with ``overrides``."""
     result_keys = result_overrides(overrides)
     shorten_last = [override for override in result_keys if _key(override) in swept]
     return _named(result_keys or ["run"], result_keys, 160, f"{sweep_dir}/", shorten_last)
@@ -217,8 +247,10 @@ def _slug(texts: Sequence[str]) -> str:
 
 
 def read_overrides(path: Path) -> list[str]:
-    """Read the overrides in Hydra's ``overrides.yaml``; raise ``DataError`` if it holds no list of
-    texts.
+    """Read the overrides in Hydra's ``overrides.yaml``, as this version writes them.
+
+    Raises:
+        DataError: the file holds no list of texts.
     """
     try:
         content = yaml.safe_load(path.read_text())
@@ -227,7 +259,7 @@ def read_overrides(path: Path) -> list[str]:
     overrides = [] if content is None else content
     if not isinstance(overrides, list) or not all(isinstance(item, str) for item in overrides):
         raise DataError(f"{path}: not what a run writes, a list of texts; run it again")
-    return overrides
+    return [*map(upgrade_override, overrides)]
 
 
 def write_overrides(path: Path, overrides: Sequence[str]) -> None:
@@ -260,13 +292,33 @@ def metric_configs(*metrics: Any) -> dict[str, Any]:
     return configs
 
 
-def _preset(key: str, *, _root_: DictConfig) -> Any:
-    """Return ``key`` of the convention in ``metrics_as``; ``ConfigError`` if it is not just one."""
-    conventions = _root_.get("metrics_as") or {}
-    if len(conventions) != 1:
-        raise ConfigError(
-            f"metrics_as=[{','.join(conventions)}]: training takes one convention; "
-            f"{as_started('evaluate')} compares several"
-        )
-    (convention,) = conventions.values()
-    return convention[key]
+def _key_or(key: str, default: Any, *, _root_: DictConfig) -> Any:
+    """Return the value of ``key``; ``default`` if it is null or not there."""
+    value = _root_.get(key)
+    return default if value is None else value
+
+
+def convention_keys(name: str) -> dict[str, Any]:
+    """Return the keys that ``convention=name`` sets; those that its file lacks are as in paper.
+
+    >>> convention_keys("trec")["gain"]
+    'linear'
+    """
+    files = files_of("convention")
+    check_choice("convention", name, [*files])
+    register_resolvers()
+    keys_of_paper = OmegaConf.load(files["paper"])
+    # a node inside another config: the gain of the file must not refer to itself
+    convention = OmegaConf.create(
+        {"node": OmegaConf.merge(keys_of_paper, OmegaConf.load(files[name]))}
+    )
+    return resolved(convention.node)
+
+
+def former_convention(choices: Mapping[str, str]) -> dict[str, dict[str, Any]] | None:
+    """Return what the configs of version 0.2 held of the chosen convention, besides its keys.
+
+    It is part of the identities of runs and searches, so that those of version 0.2 are found.
+    """
+    name = choices.get("convention")
+    return {name: convention_keys(name)} if name in files_of("convention") else None

@@ -28,7 +28,7 @@ class Resumed(Enum):
 _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
     Kind.SELECTION: ("select_on", "select"),
     Kind.REPEAT: ("seed", "dataset.fold", "dataset.seed"),
-    Kind.MEASUREMENT: ("metrics", "own_metrics", "monitor", "convention", "metrics_as"),
+    Kind.MEASUREMENT: ("metrics", "own_metrics", "monitor", "convention"),
     Kind.PLACE: (
         "device", "threads", "deterministic", "evaluation_items", "checkpoint_minutes", "data_dir",
         "cache_dir", "output_dir", "sweep", "show_test", "resume", "trust",
@@ -75,7 +75,9 @@ _LATER = {"loss.gain": "exp2", "suggested.gain": "exp2", "loss.pair_weight": Non
 
 # Modules of earlier versions -> where their parts are now.
 _MOVED = {"ltr.models.rounds.": "ltr.boosting.", "ltr.scorers.ensemble.": "ltr.parts.ensemble."}
-_REMOVED = ("shards", "for_engine")  # keys of earlier versions
+_REMOVED = ("shards", "for_engine", "metrics_as")  # keys of earlier versions
+# The name that version 0.2 had for ``convention``; the next version no longer accepts it.
+FORMER_CONVENTION = "metrics_as"
 
 
 def upgrade(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,6 +95,44 @@ def upgrade(config: Mapping[str, Any]) -> dict[str, Any]:
             if target.startswith(old):
                 upgraded["model"] = {**model, "_target_": new + target.removeprefix(old)}
     return upgraded
+
+
+def upgrade_choices(choices: Mapping[str, str]) -> dict[str, str]:
+    """Return the choices of the config groups of any version as this one names them.
+
+    >>> upgrade_choices({"loss": "listnet", "metrics_as": "trec"})
+    {'loss': 'listnet', 'convention': 'trec'}
+    """
+    upgraded = dict(choices)
+    former_choice = upgraded.pop(FORMER_CONVENTION, None)
+    if former_choice is not None:
+        upgraded["convention"] = former_choice
+    return upgraded
+
+
+def upgrade_override(override: str) -> str:
+    """Return an override of any version as this one writes it.
+
+    >>> upgrade_override("metrics_as=trec"), upgrade_override("seed=1")
+    ('convention=trec', 'seed=1')
+    """
+    return _rename_key(override, FORMER_CONVENTION, "convention")
+
+
+def former_override(override: str) -> str:
+    """Return an override as version 0.2 wrote it.
+
+    >>> former_override("convention=trec"), former_override("convention.empty=0")
+    ('metrics_as=trec', 'convention.empty=0')
+    """
+    return _rename_key(override, "convention", FORMER_CONVENTION)
+
+
+def _rename_key(override: str, old: str, new: str) -> str:
+    """Return ``override`` with the key ``new`` if its key is ``old``, else as it is."""
+    key, equals, value = override.partition("=")
+    signs = key.removesuffix(old)
+    return f"{signs}{new}{equals}{value}" if key.lstrip("+~") == old else override
 
 
 def keys(*kinds: Kind | Resumed) -> tuple[str, ...]:

@@ -8,8 +8,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ltr.cli.arguments import quoted, split_at_commas, with_quotes
-from ltr.cli.command_keys import CommandKey, command_keys
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from ltr.cli.arguments import quoted, split_at_commas, upgraded, with_quotes
+from ltr.cli.command_keys import CommandKey, command_keys, key_name
 from ltr.cli.configs import similar_keys
 from ltr.cli.keys import Holds, holds
 from ltr.errors import ConfigError
@@ -21,7 +23,7 @@ _WORDS = {"null": None, "true": True, "false": False}
 class TypedValues(NamedTuple):
     """What a user typed."""
 
-    values: dict[str, Any]  # key of the command -> value
+    values: dict[str, Any]  # key of the command, or key.inner_key -> value
     group_overrides: list[str]  # choices and keys of its config groups, in Hydra's grammar
 
 
@@ -44,9 +46,9 @@ def read_words(command: str, words: Sequence[str]) -> TypedValues:
     values = dict[str, Any]()
     collected_words = dict[str, list[str]]()
     group_overrides = list[str]()
-    for word in words:
-        name, equals, value = word.partition("=")
-        name = name.lstrip("+~")
+    for word in upgraded(words):
+        typed_name, equals, value = word.partition("=")
+        name = key_name(typed_name.lstrip("+~"), keys)
         key = keys.get(name)
         collector = _collector(keys.values(), name)
         if not equals:
@@ -54,7 +56,10 @@ def read_words(command: str, words: Sequence[str]) -> TypedValues:
         elif key and key.declared_by == "option":
             values[name] = read_value(key, value)
         elif _is_in_group(keys, name):
-            group_overrides.append(_as_group_override(word))
+            group_overrides.append(_as_override(word))
+        elif name in _inner_keys(keys):
+            parsed = OverridesParser.create().parse_override(_as_override(word))
+            values[name] = parsed.value()
         elif collector:
             collected_words.setdefault(collector, []).append(word)
         else:
@@ -153,10 +158,20 @@ def _collector(keys: Iterable[CommandKey], name: str) -> str | None:
 def _is_in_group(keys: dict[str, CommandKey], name: str) -> bool:
     """Return whether ``name`` is a config group of the command, or a key in it."""
     key = keys.get(re.split(r"[./@]", name)[0])
-    return key is not None and (key.declared_by == "group" or isinstance(key.default, dict))
+    return key is not None and key.declared_by == "group"
 
 
-def _as_group_override(word: str) -> str:
+def _inner_keys(keys: dict[str, CommandKey]) -> list[str]:
+    """Return ``KEY.INNER_KEY`` for each key within another, such as ``convention.empty``."""
+    return [
+        f"{key.name}.{inner_key}"
+        for key in keys.values()
+        if isinstance(key.default, dict)
+        for inner_key in key.default
+    ]
+
+
+def _as_override(word: str) -> str:
     """Return ``KEY=VALUE`` in Hydra's grammar; ``KEY=A,B`` is a list."""
     name, _, value = word.partition("=")
     items = split_at_commas(value)
@@ -167,6 +182,6 @@ def _as_group_override(word: str) -> str:
 
 
 def _describe_unknown(name: str, keys: dict[str, CommandKey]) -> str:
-    suggestions = " or ".join(similar_keys(name, keys))
+    suggestions = " or ".join(similar_keys(name, [*keys, *_inner_keys(keys)]))
     remedy = f"did you mean {suggestions}? " if suggestions else ""
     return f"{name}: no such key; {remedy}--cfg job prints all; see --help"

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ltr.boosting import BoostedTrees
-from ltr.cli.keys import Kind, as_list, without, without_null
+from ltr.cli.folders import former_convention
+from ltr.cli.keys import FORMER_CONVENTION, Kind, as_list, without, without_null
 from ltr.data.lists import Dataset, splits_of
 from ltr.experiment.build import Experiment
 from ltr.experiment.origins import digest_origins, run_digest
@@ -39,21 +40,24 @@ def identity(experiment: Experiment) -> str:
     dataset = experiment.dataset
     dataset.check()
     complete = experiment.with_facts_of(dataset.split("train"))
-    return config_identity(complete.record.config, dataset)
+    return config_identity(complete.record.config, complete.record.choices, dataset)
 
 
-def config_identity(config: Mapping[str, Any], dataset: Dataset) -> str:
+def config_identity(config: Mapping[str, Any], choices: Mapping[str, str], dataset: Dataset) -> str:
     """Return the ``identity`` of a run that is not built.
 
-    ``config`` is resolved, with the facts of the training lists.
+    Args:
+        config: resolved, with the facts of the training lists.
+        choices: the choice of each config group.
+        dataset: the lists.
     """
     digests = {split: dataset.split(split).digest for split in splits_of(dataset)}
-    return _hash(settings_of(config) | {"data": digests})
+    return _hash(settings_of(config, choices) | {"data": digests})
 
 
-def identity_without_data(config: Mapping[str, Any]) -> str:
+def identity_without_data(config: Mapping[str, Any], choices: Mapping[str, str]) -> str:
     """Return a hash like ``identity`` for a run without its data; it equals no run's identity."""
-    return _hash(settings_of(config))
+    return _hash(settings_of(config, choices))
 
 
 def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) -> str:
@@ -61,12 +65,13 @@ def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) ->
     return _hash([list(members), weights, RESULTS_VERSION])
 
 
-def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
     """Return what decides the numbers of a run besides its data; ``config`` is resolved."""
     settings = without(config, Kind.PLACE) | {
         "monitor": sorted({*as_list(config["monitor"])} - {"vali"}),  # columns of history.csv
         "init_from": run_digest(config.get("init_from")),
         "teacher": None,  # its digest is among the origins
+        FORMER_CONVENTION: former_convention(choices),
     }
     return {
         # a key that is null counts as absent, so that a new one changes no identity

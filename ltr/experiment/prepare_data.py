@@ -70,7 +70,7 @@ def prepare_data(options: PrepareDataOptions) -> None:
                 coded = ", ".join(lists.columns.categories) or "none"
                 columns_text = f"\n\n{len(lists.columns.names):,} features, categories: {coded}"
     if "test" not in {row["split"] for row in rows}:
-        columns_text += "\n\nno test split: train, recommend and the others measure vali alone"
+        columns_text += "\n\nno test split: train, auto and the others measure vali alone"
     print(table(rows) + columns_text)
     if public and public.counts:
         problems = differences(rows, public.counts) + differing_files

@@ -6,7 +6,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.cli.folders import run_folder
-from ltr.cli.keys import Resumed, keys
+from ltr.cli.keys import Resumed, keys, upgrade_choices
 from ltr.errors import ConfigError
 from ltr.parts.components import PARTS
 from ltr.parts.trust import config_of, trusted
@@ -37,7 +37,8 @@ def resumed_config(cfg: DictConfig, overrides: Sequence[str]) -> tuple[DictConfi
             )
     values: Any = OmegaConf.to_container(cfg, resolve=True)
     with checkpoint_errors(file):
-        choices = {str(group): str(choice) for group, choice in checkpoint["choices"].items()}
+        stored_choices = checkpoint["choices"].items()
+        choices = upgrade_choices({str(group): str(choice) for group, choice in stored_choices})
     replaced = (*keys(Resumed.OWN, Resumed.FOLDER), *typed)
     config = config_of(checkpoint, file) | {key: values[key] for key in replaced if key in values}
     return trusted(config, [*PARTS, "metrics"], cfg.trust), choices

@@ -34,6 +34,7 @@ from ltr.experiment.run_folder import RESUMED, RunFolder
 if TYPE_CHECKING:
     import pandas as pd
 
+_CONVENTION = "convention.text"  # column: in words; the key convention may be a column, too
 _METRICS = ("vali ", "crossfit ", "test ")  # how the names of metric columns begin
 _RUNS = "*/.hydra/overrides.yaml"  # a file of each run in the folder of a sweep
 _TABLE_STYLE: Any = {"headers": "keys", "showindex": False, "missingval": ""}
@@ -217,7 +218,7 @@ def _outcome(run: RunFolder) -> dict[str, Any]:
         **metrics,
         "epoch": results["selected_epoch"],
         "seconds": round(results["wall_seconds"]),
-        "convention": results["convention"]["text"],
+        _CONVENTION: results["convention"]["text"],
     }
 
 
@@ -236,14 +237,14 @@ def format_summary(rows: list[dict[str, Any]], *, test: bool = False) -> str:
     frame: Any = pd.DataFrame(rows, dtype=object).drop(columns="run")
     varied = [*frame.columns[: frame.columns.get_loc("status")]]
     hidden = [] if test else [name for name in frame if name.startswith("test ")]
-    frame = frame.drop(columns=["convention", *hidden], errors="ignore")
+    frame = frame.drop(columns=[_CONVENTION, *hidden], errors="ignore")
     shown = frame.where(frame.notna(), None)
     shown["status"] = shown["status"].where(shown["status"] == "done", "failed")
     sections = [tabulate(shown, floatfmt=".4f", **_TABLE_STYLE)]
     done = frame[frame["status"] == "done"].dropna(axis=1)
     if len(done) > 1 and any(name in keys(Kind.REPEAT) for name in varied):
         sections.append(_format_means(done, varied))
-    conventions = sorted({str(row["convention"]) for row in rows if "convention" in row})
+    conventions = sorted({str(row[_CONVENTION]) for row in rows if _CONVENTION in row})
     if conventions:
         sections.append("; ".join(conventions))
     remark = _remark_on_test(rows, test=test)

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ltr.arrays import Doubles, Reals
 from ltr.cli.configs import files_of
+from ltr.cli.folders import convention_keys
 from ltr.cli.keys import as_list
 from ltr.cli.options import group, option
 from ltr.data.lists import Lists, check_split
@@ -50,14 +51,14 @@ class EvaluateOptions(ScoringOptions):
       ltr evaluate checkpoint=outputs/RUN
       ltr evaluate outputs/RUN dataset=mq2008 dataset.fold=2 split=vali 'metrics=[ndcg@1,ndcg]'
       ltr evaluate checkpoint=outputs/RUN convention.empty=0 output=queries.csv
-      ltr evaluate checkpoint=outputs/RUN metrics_as=letor4,paper
+      ltr evaluate checkpoint=outputs/RUN convention=letor4,paper
       ltr evaluate checkpoint=outputs/RUN data=new_test.txt
-      ltr evaluate scores=PREDICTIONS data=test.txt metrics_as=letor4,lightgbm metrics=ndcg@10,map
-      ltr evaluate scores=run.trec qrels=test.qrels metrics_as=trec 'metrics=[ndcg,map]'
+      ltr evaluate scores=PREDICTIONS data=test.txt convention=letor4,lightgbm metrics=ndcg@10,map
+      ltr evaluate scores=run.trec qrels=test.qrels convention=trec 'metrics=[ndcg,map]'
 
     Give either checkpoint, or scores and data, or scores and qrels. Without dataset= and data=, a
     run is measured on its own data.
-    metrics_as takes one or more conventions, which are printed side by side: paper, lightgbm,
+    convention= takes one or more names, whose metrics are printed side by side: paper, lightgbm,
     letor4, trec, sklearn. By default, a run is measured under its own convention, and a file of
     scores under all five.
     """
@@ -99,7 +100,11 @@ class EvaluateOptions(ScoringOptions):
         "if configs/metric/hits.yaml describes it, or my_metrics.hits@5 if it is the function hits "
         "of the module my_metrics",
     )
-    metrics_as: Any = group(None, help="the conventions of the metrics, one or more; see above")
+    conventions: tuple[str, ...] = option(
+        (),
+        help="what convention=NAME,NAME sets. [] = the convention of the run; of a file of scores, "
+        "all that there are",
+    )
     convention: Any = option(
         {
             "empty": None,
@@ -111,7 +116,7 @@ class EvaluateOptions(ScoringOptions):
             "map_over": None,
             "levels": None,
         },
-        help="null = as the run or metrics_as=CHOICE has it; a value that you set here wins over "
+        help="null = as the run or convention=NAME has it; a value that you set here wins over "
         "both. levels: number of grades, used by the metric err; null: with checkpoint=, as in the "
         "run or in the data set that you chose; with scores=, the largest label of the data plus 1",
     )
@@ -157,6 +162,7 @@ def evaluate_model(options: EvaluateOptions) -> str:
             f"dataset.split.test={options.data} dataset.query=COLUMN dataset.label=COLUMN"
         )
     _check_files(options)
+    named = {name: convention_keys(name) for name in options.conventions}
     scorer = open_scorer(options.checkpoint, options)
     run_config = scorer.run_config(
         _parts_of_run(options),
@@ -168,7 +174,7 @@ def evaluate_model(options: EvaluateOptions) -> str:
     if options.suggested.get("levels") is not None:  # from the chosen data set
         settings["levels"] = options.suggested["levels"]
     metrics = _metrics_of_model(options, run_config)
-    conventions = chosen_conventions(options.metrics_as, options.convention, settings)
+    conventions = chosen_conventions(named, options.convention, settings)
     name, lists = _lists_of_model(options, scorer, run_config)
     measurement = Measurement(
         title=f"{options.checkpoint} on {name}",
@@ -235,7 +241,7 @@ def evaluate_scores(options: EvaluateOptions) -> str:
 
     The file holds a score for each row of ``options.data``, or it is a run of TREC with the
     judgments ``options.qrels``. The table has a column for each convention in
-    ``options.metrics_as``, by default for all in ``configs/metrics_as``.
+    ``options.conventions``, by default for all in ``configs/convention``.
 
     Raises:
         ConfigError, DataError: one line that says what to correct.
@@ -250,12 +256,10 @@ def evaluate_scores(options: EvaluateOptions) -> str:
         )
     _check_files(options)
     use_threads(options.threads)
+    names = options.conventions or [*files_of("convention")]
+    named = {name: convention_keys(name) for name in names}
     metrics = named_metrics(options.metrics or DEFAULT_METRICS)
     lists, scores = _read_scores(options.scores, options)
-    named = options.metrics_as or {
-        name: OmegaConf.to_object(OmegaConf.load(path))
-        for name, path in files_of("metrics_as").items()
-    }
     levels = levels_for(float(lists.labels.max()))
     conventions = chosen_conventions(named, options.convention, {"levels": levels})
     data = options.data or f"{options.qrels} (file order: by id, descending)"
@@ -292,22 +296,22 @@ def _check_files(options: EvaluateOptions) -> None:
 
 
 def chosen_conventions(
-    metrics_as: Mapping[str, Mapping[str, Any]] | None,
+    named: Mapping[str, Mapping[str, Any]],
     overrides: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> dict[str, Convention]:
     """Return name -> convention for the named conventions.
 
     Args:
-        metrics_as: name -> settings of each named convention; None or empty: there is a single
-            convention, named ``own``, without settings.
+        named: name -> settings of each; empty: there is a single convention, named ``own``,
+            without settings.
         overrides: settings that replace those of every convention, unless they are None.
         defaults: settings for what neither of the two sets.
     """
     set_here = {key: value for key, value in overrides.items() if value is not None}
-    named = metrics_as or {"own": {}}
     return {
-        name: Convention(**{**defaults, **settings, **set_here}) for name, settings in named.items()
+        name: Convention(**{**defaults, **settings, **set_here})
+        for name, settings in (named or {"own": {}}).items()
     }
 
 

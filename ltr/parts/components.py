@@ -17,7 +17,7 @@ from torch import nn
 
 from ltr.boosting import BoostedTrees, RoundModel
 from ltr.cli.folders import metric_configs
-from ltr.cli.keys import as_list
+from ltr.cli.keys import FORMER_CONVENTION, as_list
 from ltr.data.lists import Dataset
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
@@ -82,6 +82,11 @@ def user_metrics(config: Mapping[str, Any]) -> list[str]:
 
 def build_convention(values: Mapping[str, Any]) -> Convention:
     """Return the convention of the metrics, checked; ``values`` are the keys of a config."""
+    if values.get(FORMER_CONVENTION):
+        raise ConfigError(
+            f"{FORMER_CONVENTION}: expected a file in configs/convention, with its keys alone: "
+            f"move those of configs/{FORMER_CONVENTION} there, without the line @package"
+        )
     node = values["convention"]
     keys: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     try:

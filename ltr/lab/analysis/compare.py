@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from omegaconf import OmegaConf
 
 from ltr.arrays import Doubles
 from ltr.atomic import atomic_write, make_folder, safe_cell, write_frame
-from ltr.cli.configs import files_of
+from ltr.cli.folders import convention_keys
 from ltr.cli.keys import as_list
-from ltr.cli.options import group, option
+from ltr.cli.options import option
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.run_folder import (
     NO_TEST_SPLIT,
@@ -109,9 +108,10 @@ class CompareOptions:
         None, help="the folder of the runs' data set; null = as in training"
     )
     cache_dir: str | None = option("data/cache", help="parsed files")
-    metrics_as: Any = group(
-        None,
-        help="without runs: the convention of the metric; null = paper, with qrels= trec",
+    conventions: tuple[str, ...] = option(
+        (),
+        help="without runs, the convention of the metric, as convention=NAME sets it: paper, "
+        "lightgbm, letor4, trec or sklearn; [] = paper, with qrels= trec",
     )
 
     @property
@@ -127,14 +127,14 @@ class CompareOptions:
 
     def arguments(self) -> list[str]:
         """Return the arguments that the report depends on, as on a command line."""
-        unrecorded = ("runs", "write", "data_dir", "cache_dir", "metrics_as")
+        unrecorded = ("runs", "write", "data_dir", "cache_dir", "conventions")
         arguments = list(self.runs)
         for declared in fields(self):
             value = getattr(self, declared.name)
             if declared.name not in unrecorded and value != declared.default:
                 arguments.append(f"{declared.name}={value}")
-        if self.metrics_as:
-            arguments.append(f"metrics_as={','.join(self.metrics_as)}")
+        if self.conventions:
+            arguments.append(f"convention={','.join(self.conventions)}")
         return arguments
 
 
@@ -479,8 +479,8 @@ def _measure_runs(
     options: CompareOptions,
 ) -> _Measurements:
     """Return the values of ``runs``, and of the files of scores on their test lists."""
-    if options.metrics_as:
-        raise ConfigError("metrics_as: scores are measured as the runs were; leave it out")
+    if options.conventions:
+        raise ConfigError("convention: scores are measured as the runs were; leave it out")
     cells = arrange_runs(runs, metric)
     groups = {str(name): group.droplevel(0) for name, group in cells.groupby(level=0, sort=False)}
     measure = partial(_measure_again, metric=metric, folders=options.folders)
@@ -579,10 +579,9 @@ def _measure_files(
     from ltr.inference.scores_file import measure_lists  # imports torch
     from ltr.metrics import Convention
 
-    names = [*(options.metrics_as or ["paper" if options.qrels is None else "trec"])]
+    names = options.conventions or ("paper" if options.qrels is None else "trec",)
     if len(names) > 1:
-        raise ConfigError(f"metrics_as={','.join(names)}: choose one convention")
-    keys: Any = OmegaConf.load(files_of("metrics_as")[names[0]])
+        raise ConfigError(f"convention={','.join(names)}: choose one convention")
     label_files = options.label_files
     folds = [f"fold {number}" for number, _ in enumerate(label_files, 1)] if label_files[1:] else []
     scored = {
@@ -590,7 +589,7 @@ def _measure_files(
         for name, files in score_files.items()
     }
     largest = max(float(lists.labels.max()) for pairs in scored.values() for lists, _ in pairs)
-    convention = Convention(**keys, levels=levels_for(largest))
+    convention = Convention(**convention_keys(names[0]), levels=levels_for(largest))
     values = {
         name: [
             pd.Series(measure_lists(lists, scores, metric, convention), lists.qids)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ltr.arrays import Doubles
 from ltr.cli.arguments import as_text
-from ltr.cli.keys import flat, of_method
+from ltr.cli.keys import flat, of_method, upgrade_choices
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder, check_measured_alike
 from ltr.lab.analysis.values import SystemValues
@@ -170,7 +170,7 @@ def _check_comparable(runs: Sequence[RunFolder], metric: str) -> None:
             if key not in ignored and reference_keys[key] != run_keys.get(key)
         ]
         if differing:
-            remedy = "suggested.levels" if differing == ["levels"] else "metrics_as"
+            remedy = "suggested.levels" if differing == ["levels"] else "convention"
             raise ConfigError(
                 f"{reference.folder} and {run.folder} are under different conventions "
                 f"({reference_text} | {run_text}): train one of them again with the "
@@ -195,7 +195,7 @@ def name_systems(systems: Sequence[Sequence[RunFolder]]) -> list[str]:
     If two names would be the same, all keys that differ between these systems are added. A single
     system is named by its model and loss.
     """
-    choices = pd.DataFrame([dict(runs[0].results["choices"]) for runs in systems])
+    choices = pd.DataFrame([upgrade_choices(runs[0].results["choices"]) for runs in systems])
     if len(systems) == 1:
         return [_join(choices.iloc[0][[key for key in ("model", "loss") if key in choices]])]
     flat_configs = [flat(method_config(runs[0])) for runs in systems]
@@ -204,7 +204,7 @@ def name_systems(systems: Sequence[Sequence[RunFolder]]) -> list[str]:
     )
     overrides = [override for runs in systems for run in runs for override in run.overrides]
     typed_keys = {override.lstrip("+~").partition("=")[0] for override in overrides}
-    choices = choices.drop(columns=["metrics_as", "experiment"], errors="ignore")
+    choices = choices.drop(columns=["convention", "experiment"], errors="ignore")
     typed_configs = configs[configs.columns.intersection([*typed_keys])]
     names = np.array(_name_rows(pd.concat([choices, typed_configs], axis=1)), dtype=object)
     for name in [name for name in dict.fromkeys(names) if (names == name).sum() > 1]:

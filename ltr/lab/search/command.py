@@ -19,9 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
 from ltr.atomic import atomic_write, write_frame
-from ltr.cli.arguments import as_text
+from ltr.cli.arguments import as_text, merged
 from ltr.cli.compose import values_of
-from ltr.cli.configs import own_configs
 from ltr.cli.keys import Kind, keys, stated
 from ltr.cli.options import parse_options
 from ltr.cli.process import Finished, is_full, say
@@ -51,9 +50,10 @@ SearchResult = dict[str, Any]  # see ``best_result``
 
 
 def run_search(options: SearchOptions) -> str:
-    """Search for good settings on vali, and write them as a config of ``experiment``.
+    """Search for good settings on vali, and write them into the folder of the search.
 
-    Return the text to print. With ``dry_run``, only describe the search.
+    With ``write``, they are also written to that file, as a config of ``experiment``. Return the
+    text to print. With ``dry_run``, only describe the search.
 
     Raises:
         ConfigError, DataError: before anything is trained, with one line that says what to correct.
@@ -61,19 +61,27 @@ def run_search(options: SearchOptions) -> str:
         Interrupted, KeyboardInterrupt: the user stopped it; the same command continues the search.
     """
     search = define_search(options)
-    home = own_configs() or Path("configs")
-    path = Path(options.write or home / "experiment" / f"{search.name}.yaml")
+    path = None if options.write is None else Path(options.write)
     check_space(search)
     if options.dry_run:
         return _describe_search(search)
     search = read_all(search)
-    check_free(path, search)
+    if path is not None:
+        check_free(path, search)
     result = _finish_search(search, verbose=True)
     write_best(path, search, result)
     return (
-        f"{as_yaml(result)}kept in {search.folder} (trials.csv, search.db)\n"
-        f"written to {path}: {as_started('train')} experiment={path.stem}"
+        f"{as_yaml(result)}kept in {search.folder} (best.yaml, trials.csv, search.db)\n"
+        f"{_describe_next(path, search, result)}"
     )
+
+
+def _describe_next(path: Path | None, search: Search, result: SearchResult) -> str:
+    """Return the command that trains with the best settings, which are in ``path`` if given."""
+    if path is not None:
+        return f"written to {path}: {as_started('train')} experiment={path.stem}"
+    overrides = merged(search.overrides, result["settings"])
+    return f"next: {as_started('train')} {shlex.join(overrides)}"
 
 
 @handing_on()
@@ -254,14 +262,18 @@ def check_free(path: Path, search: Search) -> None:
         )
 
 
-def write_best(path: Path, search: Search, result: SearchResult) -> None:
-    """Write the result of a search to ``path``, as a config of ``experiment``."""
+def write_best(path: Path | None, search: Search, result: SearchResult) -> None:
+    """Write the result of a search to its folder, and to ``path`` if given, as a config of
+    ``experiment``.
+    """
     text = best_config(search, result)
     with study_lock(search):
-        check_free(path, search)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path is not None:
+            check_free(path, search)
+            path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(search.folder / "best.yaml", text)
-        atomic_write(path, text)
+        if path is not None:
+            atomic_write(path, text)
 
 
 def best_config(search: Search, result: SearchResult) -> str:

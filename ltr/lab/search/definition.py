@@ -12,7 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from ltr.cli.arguments import merged, with_quotes
 from ltr.cli.compose import run_config
-from ltr.cli.keys import Kind, flat, without
+from ltr.cli.folders import former_convention
+from ltr.cli.keys import FORMER_CONVENTION, Kind, flat, without
 from ltr.cli.options import collected, option
 from ltr.errors import ConfigError
 from ltr.experiment.origins import run_digest
@@ -151,6 +152,7 @@ class Search:
         del config["monitor"]  # does not affect what is chosen
         config["init_from"] = run_digest(self.config.init_from)
         config["teacher"] = run_digest(self.config.teacher)
+        config[FORMER_CONVENTION] = former_convention(self.choices)
         settings = flat(without(config, Kind.PLACE))
         for key, distribution in self.space.items():
             settings.pop(key, None)

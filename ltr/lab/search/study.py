@@ -325,7 +325,8 @@ def _train(search: Search, trial: optuna.Trial, folder: Path) -> float:
     for repeat in search.repeats:
         config, choices = search.trial((*trial_overrides(search, trial), *repeat))
         experiment, lists = read_training_lists(build(config, choices))
-        run_identity = identity_without_data(experiment.record.config)
+        record = experiment.record
+        run_identity = identity_without_data(record.config, record.choices)
         run_folder = folder / repeat_name(repeat) / run_identity[:SHOWN]
         try:  # continue from a checkpoint with this code and these settings
             load_checkpoint(run_folder / "last.pt")

@@ -6,23 +6,19 @@ table. Keys that the row or the user sets are not searched, unless the row has i
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import pandas as pd
 import yaml  # type: ignore[import-untyped]
 
-from ltr.atomic import atomic_write, make_folder
 from ltr.cli.arguments import merged
 from ltr.cli.compose import run_config, search_overrides, store_root_config, typed
-from ltr.cli.configs import own_configs
 from ltr.cli.options import parse_options
 from ltr.cli.process import say
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import SHOWN
 from ltr.lab.search.command import (
-    SearchResult,
     check_space,
     read_all,
     search_identity,
@@ -32,17 +28,9 @@ from ltr.lab.search.command import (
 from ltr.lab.search.definition import Search, SearchOptions, define_search, repeat_name
 from ltr.lab.search.space import join_spaces
 from ltr.lab.tables.config import TableOptions
+from ltr.lab.tables.found import FoundSettings, SearchResult, add_settings, read_settings
 from ltr.lab.tables.runs import Job, TableCell, folder_name, launch, table_folds
 from ltr.lab.tables.spec import Row, Table, key_of
-
-_NO_FOLD = "all"  # key used instead of a fold number for data without folds
-_HEAD = """\
-# {command}
-# The settings that the search of each row found, in each fold on its train and vali alone. The same
-# command takes them from here and searches only where the row, its space or the data have changed.
-# value: of the best trial; best_epoch: its best epoch on vali, which is too high; own: the value of
-# the row as the table has it.
-"""
 
 
 class RowSearch(NamedTuple):
@@ -78,43 +66,11 @@ class RowSearch(NamedTuple):
         return Job(name, self.search.folder, search_overrides(self.arguments), outcome)
 
 
-@dataclass(frozen=True)
-class Budget:
-    """The results of a table's searches."""
-
-    path: Path  # the file that stores them
-    results: Mapping[TableCell, SearchResult]
-
-    @property
-    def settings(self) -> dict[TableCell, list[str]]:
-        """The overrides that were found for each row and fold."""
-        return {cell: result["settings"] for cell, result in self.results.items()}
-
-    def facts(self) -> list[tuple[str, str]]:
-        """Return the lines about the searches, as (key, text), for the head of a table."""
-        frame = self.frame()
-        budget = (
-            f"{frame.trials.max()} trials for each row and fold that is trained, on its train and "
-            f"vali alone, with seed 1; the best by {', '.join(frame.worth.unique())} on vali; "
-            f"{frame.trials.sum()} trials in all, {frame.pruned.sum()} pruned, "
-            f"{frame.failed.sum()} failed"
-        )
-        return [("budget", budget), ("found settings", "/".join(self.path.parts[-3:]))]
-
-    def frame(self) -> pd.DataFrame:
-        """Return a frame with one line for each row and fold of the table."""
-        lines = [
-            {"row": row, "fold": fold, **result} for (row, fold), result in self.results.items()
-        ]
-        frame = pd.DataFrame(lines).drop(columns=["search", "code"], errors="ignore")
-        settings = frame.settings.str.join(" ").replace("", "as the row has them")
-        return frame.assign(settings=settings)
-
-
-def spend_budget(table: Table, options: TableOptions, output_dir: Path) -> Budget | None:
+def spend_budget(table: Table, options: TableOptions, output_dir: Path) -> FoundSettings | None:
     """Run the searches that are not finished, and return the settings found for the rows.
 
-    With ``dry_run``, no search runs. The searches are in the folder ``search`` of ``output_dir``.
+    With ``dry_run``, no search runs. The searches are in the folder ``search`` of ``output_dir``,
+    and the settings in a file of its folder ``found``.
 
     Returns:
         The results; None if no row needs a search.
@@ -128,8 +84,7 @@ def spend_budget(table: Table, options: TableOptions, output_dir: Path) -> Budge
         return None
     config = searches[0].search.config
     data = str(config.dataset.name)
-    home = own_configs() or Path("configs")
-    path = Path(f"{options.path(home / 'found', data, options.search_arguments)}.yaml")
+    path = Path(f"{options.path(output_dir / 'found', data, options.search_arguments)}.yaml")
     recorded = read_settings(path)
     results = _finished_results(searches, recorded)
     jobs = [search.as_job() for search in searches if search.cell not in results]
@@ -138,7 +93,7 @@ def spend_budget(table: Table, options: TableOptions, output_dir: Path) -> Budge
         f"{len(jobs)} to do"
     )
     if options.dry_run:
-        return Budget(path, results)
+        return FoundSettings(path, results)
     reasons: dict[Path, str] = {}
     try:
         if jobs:
@@ -152,7 +107,7 @@ def spend_budget(table: Table, options: TableOptions, output_dir: Path) -> Budge
     for job in jobs:
         if job.folder in reasons:
             raise ConfigError(f"{job.name}: its search failed: {reasons[job.folder]}")
-    return Budget(path, results)
+    return FoundSettings(path, results)
 
 
 def _finished_results(
@@ -170,34 +125,6 @@ def _finished_results(
         if result is not None:
             results[search.cell] = result
     return results
-
-
-def read_settings(path: Path) -> dict[TableCell, SearchResult]:
-    """Read a file of ``configs/found`` (nothing if missing); ``ConfigError`` if it is malformed."""
-    try:
-        raw: Any = yaml.safe_load(path.read_text()) if path.exists() else {}
-        return {
-            (label, None if fold == _NO_FOLD else int(fold)): dict(result)
-            for label, folds in raw.items()
-            for fold, result in folds.items()
-        }
-    except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise ConfigError(
-            f"{path} is not what a table with a budget writes: move it away, and it is written anew"
-        ) from error
-
-
-def add_settings(path: Path, command: str, results: Mapping[TableCell, SearchResult]) -> None:
-    """Add ``results`` to those in ``path``, replacing those of the same rows and folds."""
-    recorded = read_settings(path)
-    if all(recorded.get(cell) == result for cell, result in results.items()):
-        return  # nothing to add: works also where the file may not be written
-    make_folder("configs", path.parent)
-    rows: dict[str, dict[int | str, Any]] = {}
-    for (label, fold), result in {**recorded, **results}.items():
-        rows.setdefault(label, {})[_NO_FOLD if fold is None else fold] = dict(result)
-    text = yaml.safe_dump(rows, sort_keys=False, width=1000)
-    atomic_write(path, _HEAD.format(command=command) + text)
 
 
 def plan_searches(table: Table, options: TableOptions, output_dir: Path) -> list[RowSearch]:

@@ -16,6 +16,8 @@ from ltr.experiment.sweep import offer_gpus
 from ltr.lab.tables.spec import key_of, split_space
 from ltr.training.device import pick_device
 
+_SEARCHED = ("budget", "found_settings")  # the keys that bring settings of a search
+
 
 @dataclass(frozen=True)
 class Workers:
@@ -75,6 +77,11 @@ class TableOptions(LaunchOptions):
         "A search in a fold uses the train and validation lists of that fold only; null = use the "
         "settings in the table's file",
     )
+    found_settings: str | None = option(
+        None,
+        help="instead of a budget: a file of settings that such a search found; null = search "
+        "them, or none",
+    )
     seeds: int = option(
         1, at_least=1, help="train every row and fold with the seeds 1 to this number"
     )
@@ -86,6 +93,11 @@ class TableOptions(LaunchOptions):
         if self.space and self.budget is None:
             raise ConfigError(
                 f"{self.space[0]}: only a budget is searched; give budget=N, such as 20"
+            )
+        if self.budget is not None and self.found_settings is not None:
+            raise ConfigError(
+                f"budget={self.budget} found_settings={self.found_settings}: expected one of them, "
+                "got both; a file of settings needs no budget"
             )
         if self.launcher and self.workers is not None:
             raise ConfigError(
@@ -129,12 +141,17 @@ class TableOptions(LaunchOptions):
     @property
     def table_arguments(self) -> list[str]:
         """The arguments that change the content of the table, without ``overrides``."""
-        return [*self.non_defaults("rows", "seeds", "baseline", "margin", "budget"), *self.space]
+        return [*self.non_defaults("rows", "seeds", "baseline", "margin", *_SEARCHED), *self.space]
 
     @property
     def search_arguments(self) -> list[str]:
         """The arguments that change the table's searches, which other rows and seeds share."""
         return [*self.non_defaults("budget"), *self.space]
+
+    @property
+    def searched(self) -> str | None:
+        """The argument that replaces settings of the table by those of a search; None if none."""
+        return next(iter(self.non_defaults(*_SEARCHED)), None)
 
     @property
     def result_overrides(self) -> list[str]:

@@ -21,7 +21,7 @@ _MEASUREMENT = ("metrics", "own_metrics", "monitor")
 
 
 def why_left_out(
-    table: Table, overrides: Sequence[str], runs: Sequence[Run], split: str, budget: int | None
+    table: Table, overrides: Sequence[str], runs: Sequence[Run], split: str, searched: str | None
 ) -> str | None:
     """Return why the published numbers of ``table`` do not belong beside ``runs``.
 
@@ -32,7 +32,8 @@ def why_left_out(
         overrides: the user's overrides that can change a result.
         runs: the planned runs of the table.
         split: the split that the runs are measured on.
-        budget: the number of trials with which settings of the rows are searched; None: none are.
+        searched: the argument that replaces settings by those of a search, such as ``budget=20``;
+            None: there is none.
 
     Returns:
         The reason in words; None if the numbers belong there, or if the table has none.
@@ -54,8 +55,8 @@ def why_left_out(
     override = changed_setting(table, overrides, name)
     if override:
         return f"{override} is not of their settings"
-    if budget is not None and not table.published[name].searched:
-        return f"budget={budget} searches other settings"
+    if searched is not None and not table.published[name].searched:
+        return f"{searched} brings other settings"
     return None
 
 

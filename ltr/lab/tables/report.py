@@ -81,7 +81,7 @@ def _numbers_block(results: Results, name: str, convention: Convention) -> Repor
             for metric, verdicts in results.verdicts.items()
             for row in significant_best(verdicts.intervals, verdicts.against.values())
         ]
-    title = f"{results.split.capitalize()} metrics, metrics_as={name}"
+    title = f"{results.split.capitalize()} metrics, convention={name}"
     return ReportBlock(title, "; ".join(notes), head, rows, best)
 
 
@@ -144,7 +144,7 @@ def _verdicts_block(results: Results, lines: pd.DataFrame, metric: str) -> Repor
         return [_join_numbers(" to ", *ends) for ends in lines[[low, high]].to_numpy()]
 
     columns: list[tuple[str, Any]] = [("", row)]
-    notes = [f"metrics_as={results.table.conventions[0]}"]
+    notes = [f"convention={results.table.conventions[0]}"]
     has_verdicts = lines["verdict"].notna().any()
     if has_verdicts:
         columns.append(("verdict", lines["verdict"].fillna("")))

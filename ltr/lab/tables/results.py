@@ -8,9 +8,8 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import pandas as pd
-from omegaconf import OmegaConf
 
-from ltr.cli.configs import files_of
+from ltr.cli.folders import convention_keys
 from ltr.data.lists import Lists, measured_split, splits_of
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.data_checks import check_metrics
@@ -41,10 +40,8 @@ def conventions_of(table: Table, run: Run) -> dict[str, Convention]:
     """
     if table.conventions == [OWN]:
         return {OWN: build_convention(run.config)}
-    files = files_of("metrics_as")
     levels = int(run.config.suggested.levels)
-    keys: dict[str, Any] = {name: OmegaConf.load(files[name]) for name in table.conventions}
-    return {name: Convention(**keys[name], levels=levels) for name in keys}
+    return {name: Convention(**convention_keys(name), levels=levels) for name in table.conventions}
 
 
 def split_of_runs(runs: Sequence[Run]) -> str:

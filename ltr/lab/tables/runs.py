@@ -193,7 +193,7 @@ def _plan_training(
 ) -> Run:
     """Return the training run with ``overrides``."""
     label, fold, seed = key
-    config = run_config(overrides)[0]
+    config, choices = run_config(overrides)
     try:
         waits = teacher is not None and not teacher.done
         dataset = build_dataset(config.dataset)
@@ -201,11 +201,11 @@ def _plan_training(
         config, _ = with_facts(config, facts_of(dataset.split("train")))
         run_identity = f"waits for {label} {fold} {seed}"
         if not waits:
-            run_identity = config_identity(resolved(config), dataset)
+            run_identity = config_identity(resolved(config), choices, dataset)
     except DataError:
         if not absent_ok:
             raise
-        run_identity = identity_without_data(resolved(config))
+        run_identity = identity_without_data(resolved(config), choices)
     return Run(
         label=label,
         fold=fold,

@@ -71,7 +71,7 @@ class Table:
     space: list[str] = field(default_factory=list)  # with a budget: what is searched in every row
     folds: Any = "all"  # or a list of folds; ignored for a data set without folds
     metrics: list[str] = field(default_factory=list)  # the columns
-    conventions: list[str] = field(default_factory=list)  # choices of metrics_as; one block each
+    conventions: list[str] = field(default_factory=list)  # choices of convention; one block each
     # metrics by which rows are compared, under the first convention; empty: all metrics
     verdicts: list[str] = field(default_factory=list)
     baseline: str | None = None  # the row that the others are compared with; None: the first
@@ -263,7 +263,7 @@ def _references_of_rows(table: Table) -> list[_Reference]:
     """Return the names that the table and its rows refer to."""
     trained = [label for label, row in table.rows.items() if not row.ensemble]
     without_teacher = [label for label in trained if label not in table.teachers]
-    conventions = [*files_of("metrics_as")]
+    conventions = [*files_of("convention")]
     references = [_Reference("conventions", name, conventions) for name in table.conventions]
     references += [_Reference("verdicts", metric, table.metrics) for metric in table.verdicts]
     if table.baseline:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 from omegaconf import DictConfig
@@ -17,6 +16,7 @@ from ltr.data.lists import splits_of
 from ltr.errors import ConfigError, DataError, as_started
 from ltr.experiment.leaks import warn_of_leaks
 from ltr.lab.tables.config import TableOptions, Workers
+from ltr.lab.tables.found import FoundSettings, load_found
 from ltr.lab.tables.published import why_left_out
 from ltr.lab.tables.report import (
     build_blocks,
@@ -38,9 +38,6 @@ from ltr.pages.report import ResultsPage, terminal
 from ltr.pages.style import interval_plot
 from ltr.parts.components import build_dataset
 
-if TYPE_CHECKING:
-    from ltr.lab.tables.budget import Budget
-
 
 def make_table(options: TableOptions) -> bool:
     """Do the missing runs of a table, then write and print its report; return whether none failed.
@@ -52,16 +49,8 @@ def make_table(options: TableOptions) -> bool:
     """
     table = _select_rows(read_table(options.table), options)
     output_dir = options.absolute_output_dir
-    budget = _search_settings(table, options, output_dir)
-    plan_runs = partial(
-        plan,
-        table,
-        options.overrides,
-        range(1, options.seeds + 1),
-        output_dir,
-        absent_ok=options.dry_run,
-        settings=None if budget is None else budget.settings,
-    )
+    found_settings = _find_settings(table, options, output_dir)
+    plan_runs = _planner(table, options, found_settings)
     runs = plan_runs()
     config = runs[0].config
     workers = options.choose_workers(config.device, config.threads)
@@ -84,10 +73,12 @@ def make_table(options: TableOptions) -> bool:
         report, frames = build_fold_report(table, runs, folder.name, command, left_out)
     else:
         results = collect_results(table, runs, failures, options.margin, left_out)
-        report, frames = build_report(results, options, folder.name, command, budget)
+        report, frames = build_report(results, options, folder.name, command, found_settings)
     files = report.write(folder, "table", frames)
     print(terminal(report))
     print(f"kept in {folder} ({', '.join(files)})")
+    if options.budget is not None and found_settings is not None:
+        print(found_settings.describe_use())
     return not failures
 
 
@@ -98,7 +89,7 @@ def _select_rows(table: Table, options: TableOptions) -> Table:
         ConfigError: there is no such row, or an option that the table does not allow is given.
     """
     changed = [
-        *options.non_defaults("baseline", "margin", "budget"),
+        *options.non_defaults("baseline", "margin", "budget", "found_settings"),
         *options.result_overrides,
     ]
     if table.by_fold and changed:
@@ -120,15 +111,34 @@ def _select_rows(table: Table, options: TableOptions) -> Table:
     return table
 
 
-def _search_settings(table: Table, options: TableOptions, output_dir: Path) -> "Budget | None":
-    """Return the settings that ``budget`` trials find for the rows; None without a budget."""
+def _find_settings(table: Table, options: TableOptions, output_dir: Path) -> FoundSettings | None:
+    """Return the settings of the file ``found_settings``, or those that ``budget`` trials find for
+    the rows; None without both.
+    """
+    if options.found_settings is not None:
+        return load_found(Path(options.found_settings), table, options.overrides)
     if options.budget is None:
         return None
-    from ltr.lab.tables.budget import spend_budget
+    from ltr.lab.tables.budget import spend_budget  # which needs optuna
 
     # before hours of search: whether all folds have a test split, or none
     split_of_runs(plan(table, options.overrides, [1], output_dir, absent_ok=options.dry_run))
     return spend_budget(table, options, output_dir)
+
+
+def _planner(
+    table: Table, options: TableOptions, found_settings: FoundSettings | None
+) -> Callable[[], list[Run]]:
+    """Return the function that plans the runs of ``table``."""
+    return partial(
+        plan,
+        table,
+        options.overrides,
+        range(1, options.seeds + 1),
+        options.absolute_output_dir,
+        absent_ok=options.dry_run,
+        settings=None if found_settings is None else found_settings.settings,
+    )
 
 
 def _say_counts(
@@ -146,7 +156,7 @@ def _why_published_left_out(table: Table, runs: Sequence[Run], options: TableOpt
     split = split_of_runs(runs)
     left_out = None
     try:
-        left_out = why_left_out(table, options.result_overrides, runs, split, options.budget)
+        left_out = why_left_out(table, options.result_overrides, runs, split, options.searched)
     except DataError:
         if not options.dry_run:  # which needs no data
             raise
@@ -210,7 +220,7 @@ def build_report(
     options: TableOptions,
     name: str,
     command: str,
-    budget: "Budget | None" = None,
+    found_settings: FoundSettings | None = None,
 ) -> tuple[ResultsPage, dict[str, pd.DataFrame]]:
     """Return the report of a table, and the frames of its CSV files.
 
@@ -219,13 +229,13 @@ def build_report(
         options: of the command.
         name: the name of the report's folder.
         command: the command that makes the table.
-        budget: the results of the table's searches, if there are any.
+        found_settings: the results of the table's searches, if there are any.
     """
     facts = build_facts(results)
     details = [("Every row", _commands_frame(results.table, options))]
-    if budget:
-        facts += budget.facts()
-        details.append(("Found settings, over those of the row", budget.frame()))
+    if found_settings is not None:
+        facts += found_settings.facts()
+        details.append(("Found settings, over those of the row", found_settings.frame()))
     report = ResultsPage(
         name,
         title=results.table.title,

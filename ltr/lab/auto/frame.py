@@ -1,0 +1,176 @@
+"""``ltr.auto``: find a good ranker for a DataFrame, in one call."""
+
+import hashlib
+import io
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+import pandas as pd
+import torch
+
+from ltr.atomic import atomic_write, make_folder
+from ltr.cli.arguments import as_text
+from ltr.cli.compose import typed
+from ltr.cli.keys import flat
+from ltr.cli.options import parse_options
+from ltr.errors import DataError, need
+from ltr.lab.auto.command import AutoOptions, find_ranker
+from ltr.ranker import Ranker
+from ltr.training.interruption import Interrupted
+
+_SHOWN = 10  # characters of a digest in the name of a file
+
+
+@dataclass(frozen=True)
+class AutoResult:
+    """What ``ltr.auto`` found.
+
+    Attributes:
+        ranker: the chosen ranker, fitted.
+        row: the row of the table that was chosen, such as ``"weights by vali"``.
+        table: the rows that were tried, the best by crossfit on the validation lists first: their
+            metrics, and the seconds that they took.
+        folder: the run folder of the chosen ranker, for ``ltr predict``, ``export``, ``evaluate``.
+    """
+
+    ranker: Ranker
+    row: str
+    table: pd.DataFrame
+    folder: Path
+
+
+def auto(
+    data: Any,
+    label: str,
+    query: str,
+    *,
+    minutes: float = 30,
+    table: str | Path = "recipes",
+    rows: Sequence[str] = (),
+    seeds: int = 1,
+    categories: Sequence[str] = (),
+    vali_fraction: float = 0.2,
+    output: str | Path | None = None,
+    output_dir: str | Path = "outputs",
+    workers: int | None = None,
+    **config: Any,
+) -> AutoResult:
+    """Train several kinds of rankers, combine them, and keep the best, as ``ltr auto`` does.
+
+    The same call goes on where it was stopped: finished runs are not trained again.
+
+    Args:
+        data: a table with a row for each item (pandas, polars, Arrow), or the path of one (Parquet,
+            CSV, TSV, Feather, Arrow). A table in memory is written to ``output_dir/data``.
+        label: the column of the grades, 0 = not relevant.
+        query: the column that names the query of each item.
+        minutes: no other model begins after so many minutes.
+        table: the rows that are tried: a table of the project, or a YAML file of your own.
+        rows: only these rows of ``table``; empty: all.
+        seeds: each row is trained with the seeds 1 to this number.
+        categories: columns that are categories, besides columns of a categorical type.
+        vali_fraction: the fraction of the queries that measure and choose, and train nothing.
+        output: the new folder of the chosen ranker; None: one in ``output_dir``, named by the time.
+        output_dir: the folder of all runs, and of their table.
+        workers: how many runs train at a time; None: one per GPU, or else one per core; several
+            need the extra ``sweep``.
+        config: any other key of ``configs/train.yaml``, the same for all models, written as for
+            ``Ranker``: ``select_on="ndcg@10"``, ``**{"dataset.id": ["product"]}``.
+
+    Raises:
+        ValueError: the input or a parameter is wrong, or no row was finished in time; the message
+            is one line.
+    """
+    path, categorical = _table_file(data, Path(output_dir, "data"))
+    options = {
+        "minutes": minutes, "table": str(table), "rows": [*rows] or None, "seeds": seeds,
+        "workers": workers, "output": None if output is None else str(output),
+        "output_dir": str(output_dir),
+    }  # fmt: skip
+    settings = {
+        "dataset": "table",
+        "data_dir": str(path.absolute().parent),  # no part of a run's identity, unlike the path
+        "dataset.path": path.name,
+        "dataset.query": query,
+        "dataset.label": label,
+        "dataset.categories": [*dict.fromkeys([*categorical, *categories])],
+        "dataset.fractions": [1 - vali_fraction, vali_fraction],
+    }
+    arguments = _as_arguments({**options, **settings, **flat(config)})
+    with _global_state_kept():
+        try:
+            choice = find_ranker(parse_options(AutoOptions, typed("auto", arguments)))
+        except Interrupted as stop:
+            raise KeyboardInterrupt from stop
+        ranker = Ranker.load(choice.folder)
+    (row,) = choice.labels
+    return AutoResult(ranker, row, choice.row_means(), choice.folder)
+
+
+def _as_arguments(values: Mapping[str, Any]) -> list[str]:
+    """Return ``values`` as a user types them on the command line."""
+    # keys of options belong to a tree library, and the config does not list them: "++" adds them
+    return [f"{'++' * ('.options.' in key)}{key}={as_text(value)}" for key, value in values.items()]
+
+
+def _table_file(data: Any, folder: Path) -> tuple[Path, list[str]]:
+    """Return the file of a table, and its columns of a categorical type.
+
+    A table in memory is written into ``folder``, under a name that follows from its content: the
+    same table gives the same file, and so the same runs.
+    """
+    if isinstance(data, str | Path):
+        return Path(data), []
+    pyarrow_parquet = need("pyarrow.parquet", "parquet")
+    frame = _as_frame(data)
+    categorical = [
+        name for name, type_ in frame.schema.items() if type_ in (nw.Categorical, nw.Enum)
+    ]
+    content = io.BytesIO()
+    try:
+        pyarrow_parquet.write_table(frame.to_arrow(), content)
+    except (ValueError, TypeError, NotImplementedError) as error:  # pyarrow's errors are of these
+        reason = " ".join(str(error).split())
+        raise DataError(
+            f"data: expected columns of one type each, got {reason}: convert or drop that column"
+        ) from error
+    digest = hashlib.sha256(content.getbuffer()).hexdigest()
+    path = folder / f"{digest[:_SHOWN]}.parquet"
+    if not path.is_file():
+        make_folder("output_dir", folder)
+        atomic_write(path, content.getvalue())
+    return path, categorical
+
+
+def _as_frame(data: Any) -> nw.DataFrame[Any]:
+    """Return ``data`` as a frame in memory whose columns are named by texts, without an index."""
+    if isinstance(data, pd.DataFrame):
+        data = data.reset_index(drop=True).rename(columns=str)
+    native = nw.from_native(data, pass_through=True)
+    if isinstance(native, nw.LazyFrame):
+        native = native.collect()
+    if not isinstance(native, nw.DataFrame):
+        raise DataError(
+            f"data: expected a table (pandas, polars, Arrow) or the path of one, got "
+            f"{type(data).__name__}"
+        )
+    return native
+
+
+@contextmanager
+def _global_state_kept() -> Iterator[None]:
+    """Context that leaves PyTorch's random state and the root logger as they were before."""
+    root = logging.getLogger()
+    handlers = [*root.handlers]
+    level = root.level
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:  # Hydra has set it up for its jobs
+            root.handlers[:] = handlers
+            root.setLevel(level)
