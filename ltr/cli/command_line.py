@@ -60,6 +60,6 @@ def _print_config(config: DictConfig, key: str | None) -> None:
         print(OmegaConf.to_yaml(config).rstrip())
         return
     value = OmegaConf.select(config, key, default=MISSING)
-    if value == MISSING and key not in config:
+    if value == MISSING and key not in [*config]:
         raise ConfigError(f"--package {key}: no such key; --cfg job prints all")
     print(OmegaConf.to_yaml(value).rstrip() if OmegaConf.is_config(value) else as_text(value))
