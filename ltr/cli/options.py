@@ -37,7 +37,7 @@ def option(
     >>> Example(runs=("outputs/a",))
     Example(runs=('outputs/a',), samples=1000)
     """
-    metadata = {"at_least": at_least}
+    metadata = {"help": help, "at_least": at_least}
     if isinstance(default, dict):
         return field(default_factory=lambda: deepcopy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -47,7 +47,7 @@ def group(default: Any = MISSING, *, help: str) -> Any:
     """Declare a config group: ``NAME=CHOICE`` takes a file of ``configs/NAME``, and
     ``NAME.KEY=VALUE`` sets a key in it. Without the default None, a choice must be given.
     """
-    return field(default=default)
+    return field(default=default, metadata={"help": help})
 
 
 def collected(words: str) -> Any:

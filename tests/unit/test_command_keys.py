@@ -1,6 +1,8 @@
 """The keys of a command come from its dataclass alone: help, types, refusals and completion."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from dataclasses import MISSING, dataclass, fields
@@ -15,10 +17,10 @@ from omegaconf import OmegaConf
 
 from ltr.cli import command_keys as module
 from ltr.cli.arguments import quoted
-from ltr.cli.command_keys import CommandKey, command_keys
+from ltr.cli.command_keys import CommandKey, command_description, command_keys
 from ltr.cli.commands import COMMANDS
 from ltr.cli.completion import shell_completion
-from ltr.cli.compose import typed
+from ltr.cli.compose import composed, typed
 from ltr.cli.help import help_of
 from ltr.cli.options import option, parse_options
 from ltr.cli.words import read_value
@@ -49,6 +51,7 @@ def test_command_keys_are_those_of_the_dataclass(command: str) -> None:
                 module.MISSING if field.default_factory is MISSING else field.default_factory()
             )
         assert (key.default, type(key.default)) == (default, type(default)), name
+        assert key.help == field.metadata.get("help", ""), name
         assert key.help or key.declared_by == "collected", name
     unset = declared.keys() - keys.keys()  # by Python alone
     assert all(
@@ -63,6 +66,18 @@ def test_help_has_a_line_for_each_key_in_order(command: str) -> None:
     names = [line.partition(":")[0] for line in lines[2:] if line[:1].strip()]
     keys = command_keys(command).values()
     assert names == [key.name for key in keys if key.declared_by != "collected"]
+
+
+@pytest.mark.parametrize("command", WITH_CLASS)
+def test_examples_in_help_are_accepted(command: str) -> None:
+    examples = re.findall(rf"^ +ltr {command}\b(.*)", command_description(command), re.M)
+    assert examples
+    for example in examples:
+        words = shlex.split(re.sub(r"  +\w.*", "", example))  # without what it says of the words
+        config = typed(command, words)
+        if command in ("table", "search", "auto"):
+            overrides = [word for word in config.train if not word.startswith("space.")]
+            composed("train", *overrides)
 
 
 def test_help_comes_from_source_and_wraps_long_text() -> None:
