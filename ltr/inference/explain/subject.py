@@ -39,9 +39,8 @@ class ExplainOptions(InputOptions, ScoringOptions):
       ltr explain checkpoint=outputs/RUN input=new.parquet qid=17
 
     It shows what each feature adds to the score of an item: the exact SHAP values of the tree
-    library, or the integrated gradients of a network (pip install 'ltr-torch[explain]'). For a
-    model that sees the whole list it also shows how the score changes when another item is left
-    out.
+    library, or the integrated gradients of a network (with the extra explain). For a model that
+    sees the whole list it also shows how the score changes when another item is left out.
     """
 
     checkpoint: str = option(
