@@ -69,8 +69,9 @@ _HOLDS: dict[Holds, tuple[str, ...]] = {
         "dataset.split",
     ),
 }  # fmt: skip
-# Keys that the configs of older runs and searches lack, with the value that these had.
-_LATER = {"loss.gain": "exp2", "suggested.gain": "exp2", "loss.pair_weight": None}
+# Keys that the configs of older runs and searches lack, with the value that these had. A new key
+# whose default is null needs no entry.
+_LATER = {"loss.gain": "exp2", "suggested.gain": "exp2"}
 
 
 # Modules of earlier versions -> where their parts are now.
@@ -176,21 +177,25 @@ def without(config: Mapping[str, Any], *kinds: Kind | Resumed) -> dict[str, Any]
 def without_null(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``config`` without the keys whose value is None, at any depth.
 
-    >>> without_null({"patience": None, "loss": {"k": None, "sigma": 1.0}})
-    {'loss': {'sigma': 1.0}}
+    >>> without_null({"patience": None, "loss": {"k": None, "sigma": 1.0}, "all": [{"k": None}]})
+    {'loss': {'sigma': 1.0}, 'all': [{}]}
     """
-    return {
-        key: without_null(value) if isinstance(value, Mapping) else value
-        for key, value in config.items()
-        if value is not None
-    }
+    return {key: _without_null(value) for key, value in config.items() if value is not None}
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return without_null(value)
+    if isinstance(value, list):
+        return [_without_null(entry) for entry in value]
+    return value
 
 
 def of_method(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the runs of one system share of ``config``: the keys of the method, without those
     that older runs lack, if they have the value of older runs.
 
-    >>> of_method({"seed": 1, "l2": 0.0, "loss": {"k": 5, "gain": "exp2", "pair_weight": None}})
+    >>> of_method({"seed": 1, "l2": 0.0, "loss": {"k": 5, "gain": "exp2"}})
     {'l2': 0.0, 'loss': {'k': 5}}
     """
     method_config = without(

@@ -75,10 +75,8 @@ def first_value(override: str) -> str:
 
 
 OLD = ("CHANGELOG",)  # names commands of earlier versions
-OWN = (
-    r"[A-Z]{3,}|\.{3}|"
-    r"\b(squared|shop|shop_best|deep|dice|ranges|margin|mine|allrank_example|submitit\w+)\b"
-)
+_NAMES = r"squared|shop|shop_best|deep|dice|ranges|margin|mine|allrank_example|submitit\w+"
+OWN = rf"[A-Z]{{3,}}|\b({_NAMES})\b|\.{{3}}"
 
 
 @pytest.mark.slow

@@ -298,7 +298,7 @@ def test_auto_from_python_gives_the_ranker_its_table_and_its_folder(
     ]
     results = RunFolder(best.folder).results
     assert best.table.loc["both", "vali map"] == pytest.approx(results["vali"]["map"])
-    assert results["lists"]["vali"] == 12  # a fifth
+    assert results["data"]["vali"]["lists"] == 12  # a fifth
     assert [*best.ranker.feature_names_in_] == ["clicks", "colour"]
     ranks = best.ranker.rank(items, qid=items["query"])
     assert items["grade"][ranks == 1].mean() > items["grade"][ranks == 5].mean()

@@ -147,6 +147,15 @@ def test_compare_runs_groups_a_run_from_before_the_key_gain(tmp_path) -> None:
 
 
 @pytest.mark.slow
+def test_compare_runs_groups_a_run_from_before_a_key_that_is_null(tmp_path) -> None:
+    node = {"_target_": "listnet", "k": None}
+    keep(tmp_path / "old", seed=1, config={"loss": node})
+    keep(tmp_path / "new", seed=2, config={"loss": node | {"list_weight": None}})
+    keep(tmp_path / "other", seed=2, config={"loss": node | {"list_weight": "pairs"}})
+    systems = findings_of(tmp_path).systems
+    assert [system.seeds for system in systems.values()] == [2, 1]
+
+
 def test_compare_runs_names_systems_by_what_differs(tmp_path) -> None:
     keep(tmp_path / "a", typed=("epochs=0",), config={"epochs": 0})
     keep(tmp_path / "b")

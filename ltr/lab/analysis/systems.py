@@ -11,7 +11,7 @@ import pandas as pd
 
 from ltr.arrays import Doubles
 from ltr.cli.arguments import as_text
-from ltr.cli.keys import flat, of_method, upgrade_choices
+from ltr.cli.keys import flat, of_method, upgrade_choices, without_null
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder, check_measured_alike
 from ltr.lab.analysis.values import SystemValues
@@ -37,7 +37,7 @@ def arrange_runs(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
     folds_share_lists = len(set(fold_of.values())) < len(fold_of)
     frame = pd.DataFrame(
         {
-            "method": [json.dumps(method_config(run), sort_keys=True) for run in runs],
+            "method": [_system_key(run) for run in runs],
             "training": [
                 f"{run.results['seed']}, {run.repeat}" if folds_share_lists else run.results["seed"]
                 for run in runs
@@ -117,6 +117,11 @@ def method_config(run: RunFolder) -> dict[str, Any]:
             with suppress(DataError):  # that run is missing: keep its path
                 plain[key] = method_config(RunFolder(Path(plain[key])))
     return plain
+
+
+def _system_key(run: RunFolder) -> str:
+    """Return a text that the runs of one system share; older runs lack keys that are null now."""
+    return json.dumps(without_null(method_config(run)), sort_keys=True)
 
 
 def system_values(

@@ -172,5 +172,7 @@ def _global_state_kept() -> Iterator[None]:
         try:
             yield
         finally:  # Hydra has set it up for its jobs
+            for handler in {*root.handlers} - {*handlers}:
+                handler.close()
             root.handlers[:] = handlers
             root.setLevel(level)
