@@ -29,7 +29,7 @@ class CommandKey:
     default: Any = MISSING
     help: str = ""
     null_is_text: bool = False
-    collects: str = ""  # which typed words without a key of their own it collects
+    collects: str = ""  # which typed arguments without a key of their own it collects
 
     @property
     def holds_text(self) -> bool:
@@ -109,7 +109,7 @@ def _read_declaration(
         return None
     try:
         arguments = [ast.literal_eval(argument) for argument in call.args]
-        keywords = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+        keywords = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except ValueError as error:
         raise TypeError(
             f"{options_class.path}:{statement.lineno}: {name}: write literals in "
@@ -136,7 +136,8 @@ def _options_class(command: str) -> _Class:
     module = _parse(path)
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
-            return _find_class(ast.unparse(node.args.args[0].annotation), path)
+            annotation = node.args.args[0].annotation
+            return _find_class("" if annotation is None else ast.unparse(annotation), path)
     raise LookupError(f"{path}: no function {function}")
 
 

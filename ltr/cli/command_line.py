@@ -27,10 +27,10 @@ def run_typed(command: str, function: Callable[[DictConfig], Any], arguments: Se
     if options.help:
         print(help_of(command), end="")
         return None
-    config = typed(command, options.words)
     if options.cfg:
-        _print_config(config, options.package)
+        print(_config_text(command, options.typed, options.package))
         return None
+    config = typed(command, options.typed)
     log_to_stderr()
     register_resolvers()  # for configs that runs have recorded
     return function(config)
@@ -46,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(add_help=False, allow_abbrev=False)
-    parser.add_argument("words", nargs="*")
+    parser.add_argument("typed", nargs="*")
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job"])
     parser.add_argument("--package", "-p")
@@ -54,12 +54,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _print_config(config: DictConfig, key: str | None) -> None:
-    """Print the config as YAML, or only the value of ``key``."""
+def _config_text(command: str, arguments: Sequence[str], key: str | None) -> str:
+    """Return the config that ``arguments`` make as YAML, or only the value of ``key``."""
+    config = typed(command, arguments)
     if key is None:
-        print(OmegaConf.to_yaml(config).rstrip())
-        return
+        return OmegaConf.to_yaml(config).rstrip()
     value = OmegaConf.select(config, key, default=MISSING)
     if value == MISSING and key not in [*config]:
         raise ConfigError(f"--package {key}: no such key; --cfg job prints all")
-    print(OmegaConf.to_yaml(value).rstrip() if OmegaConf.is_config(value) else as_text(value))
+    return OmegaConf.to_yaml(value).rstrip() if OmegaConf.is_config(value) else as_text(value)

@@ -28,10 +28,10 @@ def shell_completion(arguments: list[str]) -> str:
 def _completions(line: str) -> list[str]:
     """Return the words with which the last word of ``line`` can go on."""
     *previous, current = line.split(" ")
-    words = list(filter(None, previous))
-    if len(words) < 2:
+    typed_before = list(filter(None, previous))
+    if len(typed_before) < 2:
         return [command for command in COMMANDS if command.startswith(current)]
-    command = words[1]
+    command = typed_before[1]
     if command not in COMMANDS:
         return []
     name, equals, value = current.partition("=")

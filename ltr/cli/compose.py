@@ -38,7 +38,7 @@ from ltr.cli.configs import (
 from ltr.cli.folders import register_resolvers
 from ltr.cli.keys import FORMER_CONVENTION, Kind, flat, keys
 from ltr.cli.process import one_line
-from ltr.cli.words import read_words
+from ltr.cli.typed_values import read_typed
 from ltr.errors import ConfigError, LTRError, as_started, need
 
 _KEY = re.compile(r"(?!hydra\b)[A-Za-z_][\w.]*=", re.ASCII)  # not +KEY, ~KEY or KEY@PACKAGE
@@ -134,7 +134,7 @@ def _explained() -> Iterator[None]:
         raise ConfigError(explain_error(error)) from error
 
 
-def typed(command: str, words: Sequence[str]) -> DictConfig:
+def typed(command: str, arguments: Sequence[str]) -> DictConfig:
     """Return the config of a command with what a user types; ``ConfigError`` if that is wrong.
 
     >>> typed("compare", ["outputs/a", "seed=3"]).runs
@@ -142,8 +142,8 @@ def typed(command: str, words: Sequence[str]) -> DictConfig:
     """
     with _explained():
         if command == "train":
-            return composed("train", *as_hydra(words))
-        values, group_overrides = read_words(command, words)
+            return composed("train", *as_hydra(arguments))
+        values, group_overrides = read_typed(command, arguments)
         if group_overrides:
             config = composed(command, *group_overrides)
         else:
@@ -154,13 +154,15 @@ def typed(command: str, words: Sequence[str]) -> DictConfig:
     return config
 
 
-def search_overrides(words: Sequence[str]) -> list[str]:
-    """Return the words of ``ltr search`` in Hydra's grammar, for a job of a launcher.
+def search_overrides(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of ``ltr search`` in Hydra's grammar, for a job of a launcher.
 
     >>> search_overrides(["model=mlp", "trials=5"])
     ['trials=5', "train=['model=mlp']"]
     """
-    return [f"{key}={as_text(value)}" for key, value in read_words("search", words).values.items()]
+    return [
+        f"{key}={as_text(value)}" for key, value in read_typed("search", arguments).values.items()
+    ]
 
 
 def store_root_config(command: str) -> None:

@@ -50,10 +50,10 @@ def group(default: Any = MISSING, *, help: str) -> Any:
     return field(default=default, metadata={"help": help})
 
 
-def collected(words: str) -> Any:
-    """Declare a ``tuple[str, ...]`` of the typed words ``KEY=VALUE`` that are no key here.
+def collected(kind: str) -> Any:
+    """Declare a ``tuple[str, ...]`` of the typed ``KEY=VALUE`` whose keys are no fields here.
 
-    ``words`` is ``"others"``, or ``"launcher"`` for those that choose and set a Hydra launcher.
+    ``kind`` is ``"others"``, or ``"launcher"`` for those that choose and set a Hydra launcher.
     """
     return field(default=())
 

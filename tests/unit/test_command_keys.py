@@ -23,7 +23,7 @@ from ltr.cli.completion import shell_completion
 from ltr.cli.compose import composed, typed
 from ltr.cli.help import help_of
 from ltr.cli.options import option, parse_options
-from ltr.cli.words import read_value
+from ltr.cli.typed_values import read_value
 from ltr.errors import ConfigError
 from tests.helpers.paths import ROOT
 

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from ltr.cli.arguments import as_hydra, check_added, quoted, with_quotes
 from ltr.cli.compose import compose_by_hydra, run_config, typed, values_of, with_choices
 from ltr.cli.configs import CONFIGS
-from ltr.cli.words import read_words
+from ltr.cli.typed_values import read_typed
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.lab.search.definition import split_changes
@@ -172,14 +172,14 @@ def test_any_text_survives_quotes(text: str) -> None:
 
 
 def test_lists_of_commands_that_do_not_sweep_need_no_brackets() -> None:
-    assert read_words("evaluate", ["metrics=ndcg@5,map"]).values == {"metrics": ["ndcg@5", "map"]}
-    predict = read_words("predict", ["features=1,2", "id=null"]).values
+    assert read_typed("evaluate", ["metrics=ndcg@5,map"]).values == {"metrics": ["ndcg@5", "map"]}
+    predict = read_typed("predict", ["features=1,2", "id=null"]).values
     assert predict == {"features": ["1", "2"], "id": None}
-    assert read_words("evaluate", ["metrics=[ndcg@5]"]).values == {"metrics": ["ndcg@5"]}
-    check = read_words("check_loss", ["a.b", "power=2"]).values
+    assert read_typed("evaluate", ["metrics=[ndcg@5]"]).values == {"metrics": ["ndcg@5"]}
+    check = read_typed("check_loss", ["a.b", "power=2"]).values
     assert check == {"name": "a.b", "knobs": ["power=2"]}
     words = ["convention=letor4,paper", "convention.empty=0", "dataset=mq2008", "dataset.fold=2"]
-    evaluate = read_words("evaluate", words)
+    evaluate = read_typed("evaluate", words)
     assert evaluate.values == {"conventions": ["letor4", "paper"], "convention.empty": 0}
     assert evaluate.group_overrides == ["dataset=mq2008", "dataset.fold=2"]
     hydras = ["--cfg", "job", "--config-dir=x"]
@@ -249,7 +249,7 @@ def test_a_key_may_be_added_that_a_file_of_ones_own_or_a_run_reads(tmp_path, mon
         with pytest.raises(ConfigError, match="nothing reads the key"):
             check_added([override])
     for command in ("table", "search"):
-        assert read_words(command, ["++epochs=1"]).values == {"train": ["++epochs=1"]}
+        assert read_typed(command, ["++epochs=1"]).values == {"train": ["++epochs=1"]}
     with pytest.raises(ConfigError, match="k: no such key"):
         typed("compare", ["+k=1"])
 

@@ -130,6 +130,7 @@ def test_resumed_config_reads_a_run_of_the_former_version(tiny: list[str], tmp_p
     assert build_convention(resumed).short == "zero"
 
 
+@pytest.mark.slow
 def test_ranker_evaluates_under_the_former_name_with_a_warning() -> None:
     features = np.random.default_rng(0).normal(size=(40, 3))
     grades = np.arange(40) % 3

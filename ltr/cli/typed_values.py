@@ -1,4 +1,4 @@
-"""Read the words that a user types after a command other than ``train``: ``KEY=VALUE`` or a value.
+"""Read what a user types after a command other than ``train``: ``KEY=VALUE`` or a value.
 
 A key of type ``str`` gets the text that was typed, such as 1.10, and ``tuple[str, ...]`` the texts
 between commas. Other values are numbers, true, false and null, as in YAML.
@@ -17,7 +17,7 @@ from ltr.cli.keys import Holds, holds
 from ltr.errors import ConfigError
 
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
-_WORDS = {"null": None, "true": True, "false": False}
+_NAMED_VALUES = {"null": None, "true": True, "false": False}
 
 
 class TypedValues(NamedTuple):
@@ -27,44 +27,44 @@ class TypedValues(NamedTuple):
     group_overrides: list[str]  # choices and keys of its config groups, in Hydra's grammar
 
 
-def read_words(command: str, words: Sequence[str]) -> TypedValues:
-    """Return the values that ``words`` give to the keys of ``command``.
+def read_typed(command: str, arguments: Sequence[str]) -> TypedValues:
+    """Return the values that ``arguments`` give to the keys of ``command``.
 
-    A word without ``=`` is a value of the first key. Of a command that trains (table, search) or
-    checks a part, ``KEY=VALUE`` with another key is passed on.
+    An argument without ``=`` is a value of the first key. Of a command that trains (table, search)
+    or checks a part, ``KEY=VALUE`` with another key is passed on.
 
     Raises:
         ConfigError: there is no such key.
 
-    >>> read_words("compare", ["outputs/a b", "margin=0.01", "outputs/c"]).values
+    >>> read_typed("compare", ["outputs/a b", "margin=0.01", "outputs/c"]).values
     {'margin': 0.01, 'runs': ['outputs/a b', 'outputs/c']}
-    >>> read_words("table", ["table=ranknet_report", "rows=A B,C", "epochs=1"]).values
+    >>> read_typed("table", ["table=ranknet_report", "rows=A B,C", "epochs=1"]).values
     {'table': 'ranknet_report', 'rows': ['A B', 'C'], 'train': ['epochs=1']}
     """
     keys = command_keys(command)
     first_key = next(iter(keys.values()))
     values = dict[str, Any]()
-    collected_words = dict[str, list[str]]()
+    collected_arguments = dict[str, list[str]]()
     group_overrides = list[str]()
-    for word in upgraded(words):
-        typed_name, equals, value = word.partition("=")
+    for argument in upgraded(arguments):
+        typed_name, equals, value = argument.partition("=")
         name = key_name(typed_name.lstrip("+~"), keys)
         key = keys.get(name)
         collector = _collector(keys.values(), name)
         if not equals:
-            collected_words.setdefault(first_key.name, []).append(word)
+            collected_arguments.setdefault(first_key.name, []).append(argument)
         elif key and key.declared_by == "option":
             values[name] = read_value(key, value)
         elif _is_in_group(keys, name):
-            group_overrides.append(_as_override(word))
+            group_overrides.append(_as_override(argument))
         elif name in _inner_keys(keys):
-            parsed = OverridesParser.create().parse_override(_as_override(word))
+            parsed = OverridesParser.create().parse_override(_as_override(argument))
             values[name] = parsed.value()
         elif collector:
-            collected_words.setdefault(collector, []).append(word)
+            collected_arguments.setdefault(collector, []).append(argument)
         else:
             raise ConfigError(_describe_unknown(name, keys))
-    for name, texts in collected_words.items():
+    for name, texts in collected_arguments.items():
         values[name] = texts if keys[name].holds_texts else _single(keys[name], texts)
     return TypedValues(values, group_overrides)
 
@@ -114,8 +114,8 @@ def _read_item(item: str) -> Any:
 
 def _read_number(text: str) -> Any:
     """Return the number, truth value or None that ``text`` is; else ``text`` itself."""
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
+    if text.lower() in _NAMED_VALUES:
+        return _NAMED_VALUES[text.lower()]
     for number_type in (int, float):
         try:
             return number_type(text)
@@ -137,13 +137,14 @@ def _without_quotes(text: str) -> str:
     return escaped.sub(lambda match: match[1][: len(match[1]) // 2] + match[2], text[1:-1])
 
 
-def _single(key: CommandKey, words: Sequence[str]) -> str:
-    """Return the word that is the value of a key; ``ConfigError`` if there are several."""
-    if len(words) > 1:
+def _single(key: CommandKey, arguments: Sequence[str]) -> str:
+    """Return the argument that is the value of a key; ``ConfigError`` if there are several."""
+    if len(arguments) > 1:
         raise ConfigError(
-            f"{words[1]}: expected KEY=VALUE, as {words[0]} is {key.name} already; see --help"
+            f"{arguments[1]}: expected KEY=VALUE, as {arguments[0]} is {key.name} already; "
+            "see --help"
         )
-    return words[0]
+    return arguments[0]
 
 
 def _collector(keys: Iterable[CommandKey], name: str) -> str | None:
@@ -171,12 +172,12 @@ def _inner_keys(keys: dict[str, CommandKey]) -> list[str]:
     ]
 
 
-def _as_override(word: str) -> str:
+def _as_override(argument: str) -> str:
     """Return ``KEY=VALUE`` in Hydra's grammar; ``KEY=A,B`` is a list."""
-    name, _, value = word.partition("=")
+    name, _, value = argument.partition("=")
     items = split_at_commas(value)
     if len(items) == 1 or holds(name.lstrip("+~")) == Holds.TEXT:
-        return with_quotes(word)
+        return with_quotes(argument)
     texts = [quoted(_without_quotes(item.strip())) for item in items]
     return f"{name}=[{','.join(texts)}]"
 
