@@ -1,12 +1,12 @@
-"""Learning to rank in PyTorch: configs, losses and results that can be trusted.
+"""Learning to rank in PyTorch: losses, metrics, models, and reproducible training runs.
 
 ``ltr.Ranker`` is an estimator with scikit-learn's interface. ``ltr.auto`` trains several kinds of
 rankers on a DataFrame, and keeps the best. ``ltr.losses``, ``ltr.metrics``, ``ltr.relaxations`` and
-``ltr.models`` are for use in other code. Each is imported when it is first used:
+``ltr.models`` are libraries for other code. Each of these names is imported when it is first used:
 
 >>> import torch, ltr
 >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[0.0, 1.0]])
->>> mask = torch.tensor([[True, True]])  # an item is there
+>>> mask = torch.tensor([[True, True]])  # True where an item exists
 >>> ltr.losses.listnet_loss(scores, labels, mask).shape  # one value per list
 torch.Size([1])
 >>> ltr.metrics.ndcg(scores, labels, mask, k=1)

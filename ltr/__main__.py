@@ -1,6 +1,6 @@
 """The command line ``ltr COMMAND KEY=VALUE ...``, with all commands of the project.
 
-``python train.py`` is the same as ``ltr train``, and ``python -m ltr`` the same as ``ltr``.
+``python train.py`` does the same as ``ltr train``, and ``python -m ltr`` the same as ``ltr``.
 """
 
 import os
@@ -12,15 +12,15 @@ from ltr.cli.streams import open_streams
 from ltr.training.interruption import end_when_stopped
 
 _OPTIONS = ("--help", "-h", "help", "--version", "--shell-completion", "-sc")
-_RENAMED = {"recommend": "auto"}  # commands of the last version, accepted until the next
+_RENAMED = {"recommend": "auto"}  # commands of the previous version, accepted until the next one
 
 
 def main(name: str | None = None) -> None:
-    """Run the command ``name``; None: the first command-line argument is the name."""
+    """Run the command ``name``; if it is None, the first command-line argument is the name."""
     end_when_stopped()  # before slow imports
     open_streams()
     if "OMP_WAIT_POLICY" not in os.environ:
-        # otherwise PyTorch's idle threads spin for milliseconds on cores that the loops need
+        # Otherwise PyTorch's idle threads would spin for milliseconds on cores that loops need.
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
@@ -38,7 +38,7 @@ def main(name: str | None = None) -> None:
             print(_option_text(name, sys.argv[1:]))
     else:
         commands = ", ".join(COMMANDS)
-        print(f"error: {name}: no such command; it is one of {commands}", file=sys.stderr)
+        print(f"error: {name}: no such command; choose one of {commands}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -1,5 +1,6 @@
-"""Write files and folders completely or not at all, even if the process is killed or the disk is
-full.
+"""Write files and folders completely or not at all.
+
+This holds even if the process is killed or the disk is full.
 """
 
 import fcntl
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_PART = re.compile(r"\.part-.{0,40}-[0-9a-f]{8}", re.DOTALL)  # as _locked_part names them
+_PART = re.compile(r"\.part-.{0,40}-[0-9a-f]{8}", re.DOTALL)  # the names that _locked_part gives
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf)", re.ASCII)
 
 
 def without_nan(content: Any) -> Any:
-    """Convert ``content`` to what JSON can hold: NaN becomes null, an infinity becomes its name.
+    """Return ``content`` for JSON: NaN becomes null, and an infinity becomes its name.
 
     >>> without_nan({"map": float("nan"), "sigma": float("inf"), "folds": (1, 2)})
     {'map': None, 'sigma': 'Infinity', 'folds': [1, 2]}
@@ -35,15 +36,15 @@ def without_nan(content: Any) -> Any:
 
 
 def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:
-    """Write ``content`` to ``path`` in one step: readers see the old file or the complete new one.
+    """Write ``content`` to ``path``; readers see either the old file or the complete new file.
 
-    The content is written to a new file ``.part-NAME-...`` in the same folder, synced to the disk,
-    and then renamed. No file that is there already is opened for it, as another user may have put
-    it there. If a writer is killed, the next writer in the folder removes its part.
+    The content is written to a new file ``.part-NAME-...`` in the same folder. This part file is
+    synced to the disk, and then renamed. An existing part file is never opened, as it may belong to
+    another user. If a writer is killed, the next writer in the folder removes its part file.
 
     Args:
         path: the file to write.
-        content: bytes, text, or a function that writes to the open binary file it is given.
+        content: bytes, a string, or a function that writes to the binary file that it receives.
 
     Raises:
         OutputError: the file cannot be written; ``path`` is unchanged, and no part file is left.
@@ -67,16 +68,18 @@ def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]
         part_file.unlink(missing_ok=True)
         raise
     finally:
-        with suppress(OSError):  # buffered data may not fit on the disk
+        with suppress(OSError):  # the disk may have no room for the rest of the buffer
             file.close()
 
 
 def _locked_part(path: Path, *, folder: bool) -> tuple[Path, int]:
-    """Make a new empty file or ``folder`` beside ``path``, which nobody else can have made. Return
-    it with its descriptor, which holds a lock as long as this process is alive.
+    """Create a new empty file, or with ``folder`` a new folder, beside ``path``.
+
+    Return its path and its descriptor, which holds a lock as long as this process is alive. Nobody
+    else can have created it.
     """
     while True:
-        # a name has at most 255 bytes
+        # A file name has at most 255 bytes.
         part_path = path.with_name(f".part-{path.name[:40]}-{secrets.token_hex(4)}")
         if folder:
             part_path.mkdir()
@@ -86,7 +89,7 @@ def _locked_part(path: Path, *, folder: bool) -> tuple[Path, int]:
         except FileNotFoundError:
             if not folder:
                 raise
-            continue  # another process took it for a leftover: it was not locked yet
+            continue  # another process has removed it as a leftover, before it was locked
         try:
             if _locks(descriptor) and _is_at(descriptor, part_path):
                 return part_path, descriptor
@@ -129,7 +132,7 @@ def _locks(descriptor: int) -> bool:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Return whether ``path`` still is the open file or folder, not removed or replaced."""
+    """Return whether ``path`` is still the open file or folder, neither removed nor replaced."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:
@@ -145,12 +148,12 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def writing_folder(folder: Path) -> Iterator[Path]:
-    """Context that writes ``folder`` in one step: the body fills the new folder that it gets, which
-    is then renamed to ``folder``.
+    """Context that yields a new folder, and at the end renames it to ``folder``.
 
-    The new folder is beside ``folder``, so that relative paths from one are right from the other.
-    If the body raises an exception, it is removed. If the process is killed, the next process that
-    writes a file or a folder there removes it.
+    The body of the context fills the new folder. It is beside ``folder``, so paths relative to it
+    stay valid after the renaming. If the body raises an exception, the new folder is
+    removed. If the process is killed, the next process that writes a file or a folder in the same
+    place removes it.
 
     Args:
         folder: the folder to write; it must be missing or empty.
@@ -165,7 +168,7 @@ def writing_folder(folder: Path) -> Iterator[Path]:
     try:
         try:
             yield new_folder
-        except OutputError as error:  # about a file in it
+        except OutputError as error:  # about a file in the new folder
             text = str(error).replace(str(new_folder), str(folder))
             raise OutputError(text) from error.__cause__
         with writing(folder):
@@ -179,7 +182,7 @@ def writing_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def filling(folder: Path) -> Iterator[Path]:
-    """Context that fills ``folder``, which is empty: an exception of the body empties it again."""
+    """Context whose body fills the empty ``folder``; an exception of the body empties it again."""
     try:
         yield folder
     except BaseException:
@@ -190,7 +193,7 @@ def filling(folder: Path) -> Iterator[Path]:
 
 
 def _sync_files(folder: Path) -> None:
-    """Sync all files and folders in ``folder`` to the disk: a full one may show itself only now."""
+    """Sync all files and folders in ``folder`` to the disk; a full disk may be noticed only now."""
     for path in [folder, *folder.rglob("*")]:
         if path.is_dir():
             sync_folder(path)
@@ -200,9 +203,9 @@ def _sync_files(folder: Path) -> None:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:
-    """Write ``rows`` as a CSV file with the columns ``names``, by default all, see ``write_frame``.
+    """Write ``rows`` as a CSV file with the columns ``names`` (default: all); see ``write_frame``.
 
-    A row without one of the columns gets an empty cell.
+    If a row lacks a column, its cell is empty.
     """
     import pandas as pd  # slow to import
 
@@ -210,12 +213,12 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str
 
 
 def write_frame(path: Path, frame: "pd.DataFrame", *, guard: bool = True) -> None:
-    """Write ``frame`` as CSV in one step (``atomic_write``), without its index.
+    """Write ``frame`` as CSV, without its index, completely or not at all (``atomic_write``).
 
     If the file name ends in ``.tsv`` or ``.tsv.gz``, the separator is a tab. If it ends in ``.gz``,
-    the file is compressed with gzip. With ``guard``, texts that a spreadsheet would run as a
-    formula are quoted (``safe_cell``); ids and names of the user are written without it, because
-    they must match those in the user's other files.
+    the file is compressed with gzip. With ``guard``, strings that a spreadsheet would run as a
+    formula are quoted (``safe_cell``). The user's own ids and names are written without ``guard``,
+    because they must match those in the user's other files.
     """
     written = _guarded(frame) if guard else frame
     options: dict[str, Any] = {"index": False, "lineterminator": "\n"}
@@ -227,18 +230,18 @@ def write_frame(path: Path, frame: "pd.DataFrame", *, guard: bool = True) -> Non
 
 
 def _guarded(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Return ``frame`` with ``safe_cell`` of every text, names of columns included."""
+    """Return ``frame`` after applying ``safe_cell`` to every string, also to column names."""
     import pandas as pd  # slow to import
 
     guarded = frame.rename(columns=safe_cell)
-    for name in [name for name in guarded if guarded[name].dtype.kind in "OU"]:  # U: Arrow's text
+    for name in [name for name in guarded if guarded[name].dtype.kind in "OU"]:  # U: from Arrow
         cells = map(safe_cell, guarded[name].to_numpy(object))
         guarded[name] = pd.Series(cells, guarded.index, dtype=object)
     return guarded
 
 
 def make_folder(key: str, folder: Path) -> None:
-    """Create ``folder``, which the user set with ``key=``; raise ``OutputError`` if that fails."""
+    """Create ``folder``, which the user set with ``key=``; ``OutputError`` if this fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -248,7 +251,7 @@ def make_folder(key: str, folder: Path) -> None:
 
 
 def safe_cell(value: Any) -> Any:
-    """Return ``value`` for a CSV file: text that a spreadsheet would run as a formula gets a ``'``.
+    """Return ``value`` for a CSV file: ``'`` precedes strings that are formulas in a spreadsheet.
 
     >>> safe_cell("=1+2"), safe_cell("@SUM(A1)"), safe_cell("-1.5e-3"), safe_cell(-1.5)
     ("'=1+2", "'@SUM(A1)", '-1.5e-3', -1.5)
@@ -260,18 +263,18 @@ def safe_cell(value: Any) -> Any:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an ``OSError`` in the block into an ``OutputError`` about ``path``."""
+    """Context in which an ``OSError`` becomes an ``OutputError`` about ``path``."""
     try:
         yield
     except OSError as error:
-        problem = f"{path} cannot be written ({error.strerror or error}) and is as it was"
+        problem = f"{path} cannot be written ({error.strerror or error}) and is unchanged"
         raise OutputError(
-            f"{problem}: free some space, or choose a place that can be written"
+            f"{problem}: free some disk space, or choose a folder that is writable"
         ) from error
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the entries of ``folder`` to the disk, so that a rename there is durable."""
+    """Sync the entries of ``folder`` to the disk, so that a renaming in it is durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The errors that a user can fix. Each message is one line and ends with the remedy."""
+"""The errors that a user can fix; each message is one line and ends with the remedy."""
 
 import sys
 from importlib import import_module
@@ -9,11 +9,11 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 class LTRError(Exception):
-    """An error that a user can fix; the command line prints it as one line without traceback."""
+    """An error that a user can fix; the command line prints it as one line without a traceback."""
 
 
 class DataError(LTRError, ValueError):
-    """A data file or folder is missing, malformed, or differs from its config."""
+    """A data file or folder is missing or malformed, or does not match its config."""
 
 
 class ConfigError(LTRError, ValueError):
@@ -25,7 +25,7 @@ class TrainingError(LTRError, RuntimeError):
 
 
 class CheckpointError(LTRError, ValueError):
-    """A checkpoint is missing, damaged, or belongs to something else."""
+    """A checkpoint is missing or damaged, or does not belong to this run or model."""
 
 
 class OutputError(LTRError, RuntimeError):
@@ -35,9 +35,9 @@ class OutputError(LTRError, RuntimeError):
 def as_started(command: str) -> str:
     """Return what the user types for ``command``, for use in remedies and help.
 
-    If ``python train.py`` or ``python -m ltr`` was started, perhaps there is no command ``ltr`` on
-    the path: the answer is then of the same form. Otherwise, also in a program that imports the
-    package, it is ``ltr COMMAND``.
+    If ``python train.py`` or ``python -m ltr`` was started, the command ``ltr`` may not be on the
+    path, so the result has the same form. Otherwise, also in a program that imports the package, it
+    is ``ltr COMMAND``.
     """
     started = Path(sys.argv[0]).resolve()
     if started == _PACKAGE.parent / "train.py" and command == "train":
@@ -48,7 +48,7 @@ def as_started(command: str) -> str:
 
 
 def has(name: str) -> bool:
-    """Return whether the module ``name`` is installed and loads."""
+    """Return whether the module ``name`` is installed and can be imported."""
     try:
         import_module(name)
     except (ImportError, OSError):
@@ -59,12 +59,12 @@ def has(name: str) -> bool:
 def need(name: str, extra: str) -> Any:
     """Import and return the module ``name``, which the optional ``extra`` installs.
 
-    ``ConfigError``: it is not installed or does not load.
+    ``ConfigError``: the module is not installed or cannot be imported.
     """
     try:
         return import_module(name)
     except (ImportError, OSError) as error:  # OSError: a system library such as OpenMP is missing
         raise ConfigError(
-            f"{name} does not load here ({' '.join(str(error).split())}): "
-            f"pip install 'ltr-torch[{extra}]', in a clone pip install '.[{extra}]'"
+            f"{name} cannot be imported ({' '.join(str(error).split())}): run pip install "
+            f"'ltr-torch[{extra}]', or in a clone pip install '.[{extra}]'"
         ) from error

@@ -1,7 +1,7 @@
-"""Checks of settings (knobs), one for each kind of value, for all packages. Needs no torch.
+"""Checks of the settings ("knobs") of losses and metrics: one function for each kind of value.
 
-A number may be one of NumPy's. The checks return Python's own, so that what is computed from it is
-the same.
+The module does not import torch. A number may have a NumPy type; the checks return a Python number,
+so that results do not depend on the type.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Any
 
 from ltr.errors import ConfigError
 
-Gain = str | Sequence[float | int]  # exp2, linear, or the gains of the grades 0, 1, 2 and so on
+Gain = str | Sequence[float | int]  # exp2, linear, or the gains of the grades 0, 1, 2, ...
 _NUMBER = re.compile(
     r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)",
     re.ASCII | re.IGNORECASE,
@@ -23,11 +23,13 @@ _MOST = 10**18  # cutoffs are compared with ranks, which are int64
 
 
 def check_k(k: int | None) -> int | None:
-    """Return ``k``; raise ``ConfigError`` unless it is a cutoff rank or None (the whole list)."""
+    """Return ``k``; ``ConfigError`` unless it is a cutoff rank >= 1 or None (the whole list)."""
     if k is None:
         return None
     if not (_is_whole(k) and 1 <= k < _MOST):
-        raise ConfigError(f"k={k} is not a cutoff: write an integer k >= 1, or null for all ranks")
+        raise ConfigError(
+            f"k={k} is not a cutoff rank: write an integer k >= 1, or null for all ranks"
+        )
     return int(k)
 
 
@@ -39,7 +41,7 @@ def positive_int(knob: str, value: int) -> int:
 
 
 def check_choice(knob: str, value: str, choices: Sequence[str]) -> None:
-    """Raise ``ConfigError`` naming the choices unless ``value`` is one of them."""
+    """Raise ``ConfigError``, which names the ``choices``, unless ``value`` is one of them."""
     if value not in choices:
         raise ConfigError(f"{knob}={value} is not known: choose one of {', '.join(choices)}")
 
@@ -50,7 +52,8 @@ def check_empty(empty: float | int | str) -> float | int | str:
         return empty
     if not is_number(empty) or not 0 <= float(empty) <= 1:
         raise ConfigError(
-            f"empty={empty} is not a value of an empty list: write a number from 0 to 1, or skip"
+            f"empty={empty} is not a valid value for lists without a relevant item: write a number "
+            "from 0 to 1, or skip"
         )
     return python_number(empty)
 
@@ -58,20 +61,20 @@ def check_empty(empty: float | int | str) -> float | int | str:
 def check_gain(gain: Gain, choices: Sequence[str]) -> Gain:
     """Return ``gain``; raise ``ConfigError`` unless it is one of ``choices`` or a table of gains.
 
-    A table holds the gains of grade 0, 1, 2, ...: finite, >= 0, and never falling, so that labels
-    and gains have the same order.
+    A table holds the gains of grade 0, 1, 2, ... They are finite, >= 0 and never decrease, so that
+    labels and gains have the same order.
     """
-    table = "a list of gains such as [0,1,3]: that of grade 0, of grade 1, ..., none below the last"
+    table = "the gains of the grades 0, 1, 2, ... in ascending order, such as [0,1,3]"
     if isinstance(gain, str):
         if gain not in choices:
             raise ConfigError(
                 f"gain={gain} is not known: choose one of {', '.join(choices)}, or write {table}"
             )
         return gain
-    values = gain.tolist() if hasattr(gain, "tolist") else gain  # an array of NumPy
+    values = gain.tolist() if hasattr(gain, "tolist") else gain  # a NumPy array
     good = isinstance(values, Sequence) and len(values) > 1 and all(map(is_number, values))
     if not good or values[0] < 0 or any(a > b for a, b in pairwise(values)):
-        raise ConfigError(f"gain={gain} is not a table of gains: write {table}")
+        raise ConfigError(f"gain={gain} is not a valid table of gains: write {table}")
     return tuple(map(python_number, values))
 
 
@@ -90,7 +93,7 @@ def check_share(knob: str, value: float | int) -> float | int:
 
 
 def check_levels(levels: int) -> int:
-    """Return ``levels``, a number of grades; ``ConfigError`` unless it is an integer >= 2."""
+    """Return ``levels``, the number of grades; ``ConfigError`` unless it is an integer >= 2."""
     if not (_is_whole(levels) and levels >= 2):
         raise ConfigError(
             f"levels={levels} is not a number of grades: write an integer >= 2, such as 5 for the "
@@ -100,7 +103,7 @@ def check_levels(levels: int) -> int:
 
 
 def levels_for(largest: float | int) -> int:
-    """Return the number of grades, >= 2, of data whose largest label is ``largest``.
+    """Return the number of grades (at least 2) of data whose largest label is ``largest``.
 
     A fractional label is rounded up.
 
@@ -115,7 +118,7 @@ def _is_whole(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Return whether ``value`` is a finite whole or real number and not a ``bool``.
+    """Return whether ``value`` is a finite integer or float, and not a ``bool``.
 
     >>> import numpy as np
     >>> is_number(np.float32(0.5)), is_number(np.int64(3)), is_number(np.True_), is_number(math.inf)
@@ -128,10 +131,10 @@ def is_number(value: object) -> bool:
 
 
 def parse_number(text: str) -> float:
-    """Return the number that ``text`` writes, with spaces or tabs around it; else ``ValueError``.
+    """Return the number that ``text`` represents; ``ValueError`` if it is not a number.
 
-    Unlike ``float``, this reads only what C, pandas and pyarrow read too: it refuses underscores,
-    and digits and spaces outside ASCII.
+    Spaces and tabs around the number are allowed. Unlike ``float``, this accepts only what C,
+    pandas and pyarrow also accept: no underscores, and no digits or spaces outside ASCII.
 
     >>> parse_number(" -1.5e3")
     -1500.0
@@ -145,7 +148,7 @@ def parse_number(text: str) -> float:
 
 
 def python_number(value: Any) -> Any:
-    """Return a number of NumPy as an ``int`` or ``float``, anything else as it is."""
+    """Return a NumPy number as an ``int`` or ``float``, and any other value unchanged."""
     if isinstance(value, int) or not isinstance(value, Real):
         return value
     return int(value) if isinstance(value, Integral) else float(value)

@@ -1,4 +1,4 @@
-"""``Ranker``: fit, predict, rank, score, evaluate, save and load, in scikit-learn's style."""
+"""``Ranker``, which fits, predicts, ranks, evaluates, saves and loads, in scikit-learn's style."""
 
 import logging
 import tempfile
@@ -51,33 +51,34 @@ from ltr.training.monitor import sentence
 
 log = logging.getLogger(__name__)
 
-# Parameters that are not keys of the config, or have another name there.
+# Parameters that are not keys of the config, or have a different name there.
 _OWN = ("categories", "vali_fraction", "one_list", "random_state", "verbose")
 
 
 class Ranker(BaseEstimator):
-    """A scikit-learn estimator that trains like ``train.py`` and gives the same numbers.
+    """A scikit-learn estimator that trains like ``ltr train`` and gives the same numbers.
 
     Each row of ``X`` is an item, and ``qid`` names its query. The rows of a query need not be
     adjacent.
 
     Args:
-        model, loss: what ``model=`` and ``loss=`` select on the command line; None: the default of
-            the command line.
-        epochs: the number of epochs of a network, or of rounds of trees; None: the default of the
-            config.
-        categories: columns of a table that are categories, besides columns of a categorical type.
-        vali_fraction: the fraction of the queries that is set aside from train to choose the epoch,
-            if ``fit`` gets no ``eval_set``.
-        one_list: whether rows without ``qid`` all belong to one query; if so, the epoch is chosen
-            on train itself.
-        random_state: the seed, or a ``RandomState`` that draws it; None means the seed 1.
+        model, loss: the names that ``model=`` and ``loss=`` take on the command line; None: the
+            default of the command line.
+        epochs: the number of epochs of a network, or of rounds of boosted trees; None: the default
+            of the config.
+        categories: columns of a table that are categories, in addition to columns of a categorical
+            type.
+        vali_fraction: if ``fit`` gets no ``eval_set``, this fraction of the queries is set aside
+            from the training lists to choose the epoch.
+        one_list: whether all rows belong to one query if there is no ``qid``. If ``fit`` gets only
+            one list, the epoch is chosen on this list itself.
+        random_state: the seed, or a ``RandomState`` that draws the seed; None: the seed 1.
         verbose: 0: show nothing; 1: progress bars; 2: also a line for each epoch.
         config: any other key of ``configs/train.yaml``, written as on the command line
             (``**{"optimizer.lr": 0.01}``) or nested (``optimizer={"lr": 0.01}``).
 
     Attributes:
-        results_: the content of the run's ``results.json``: metrics, convention, every choice.
+        results_: the content of the run's ``results.json``, such as metrics and all settings.
         history_: a table with one row for each epoch.
         n_features_in_, feature_names_in_: the number of features, and their names if ``X`` was a
             table.
@@ -114,7 +115,7 @@ class Ranker(BaseEstimator):
         self._config = config
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return all parameters, including those of ``config``."""
+        """Return all parameters, including those in ``config``."""
         return super().get_params(deep) | self._config
 
     def set_params(self, **params: Any) -> Self:
@@ -142,19 +143,19 @@ class Ranker(BaseEstimator):
             X: ``[rows, features]``, as a NumPy array, sparse matrix, or table (pandas, polars,
                 Arrow); NaN and null are missing values. If ``y``, ``qid`` or ``sample_weight`` is a
                 series, the column of the table with the same name and values is not used as a
-                feature; with other values it is an error. A column without a name, such as
-                ``Unnamed: 0``, is not used as a feature either.
+                feature; if the values differ, ``fit`` raises an error. A column without a name,
+                such as ``Unnamed: 0``, is not used as a feature either.
             y: graded relevance of each row, ``[rows]``, 0 = not relevant.
             qid: the query of each row, ``[rows]``; None: the column ``qid`` of the table.
             eval_set: a list of one or two tuples ``(X, y)``, ``(X, y, qid)`` or ``(X, y, qid,
-                position)``: the validation lists and, if you like, the test lists. None: some
-                queries of train become the validation lists.
-            sample_weight: how much the query of each row counts, ``[rows]``, > 0; equal in all rows
-                of a query.
+                position)``: the validation lists and, optionally, the test lists. None: some of the
+                training queries become the validation lists.
+            sample_weight: the weight of the query of each row, ``[rows]``, > 0, which must be equal
+                in all rows of a query.
             position: the rank at which each item was shown, ``[rows]``, for ``model.position``;
                 None: the order of the rows.
-            group: instead of ``qid``, the number of rows of each query, ``[queries]``, as LightGBM
-                and XGBoost take it; the rows of a query are adjacent.
+            group: instead of ``qid``, the number of rows of each query, ``[queries]``, as in
+                LightGBM and XGBoost; the rows of each query must be adjacent.
             eval_group, eval_qid: ``group`` or ``qid`` of each entry ``(X, y)`` of ``eval_set``.
 
         Raises:
@@ -165,10 +166,10 @@ class Ranker(BaseEstimator):
         cfg, choices = run_config(overrides)
         if position is not None and not _reads_positions(cfg.model):
             log.warning(
-                "position= is not read by this model, and decides ties only: choose "
-                "model=transformer with model.position=fixed or learned, or leave it out"
+                "this model does not read position=, which only decides the order of ties: choose "
+                "model=transformer with model.position=fixed or learned, or leave position out"
             )
-        for key in RELATIVE:  # else relative to the run's temporary folder
+        for key in RELATIVE:  # otherwise it would be relative to the temporary run folder
             if cfg[key] is not None:
                 cfg[key] = str(Path(cfg[key]).absolute())
         initial_columns = None  # columns of the model in init_from, whose category codes are reused
@@ -220,9 +221,9 @@ class Ranker(BaseEstimator):
     ) -> Floats:
         """Return the score of each row of ``X``, ``[rows]``; higher is better.
 
-        The columns of a table are found by name. ``qid`` and ``group`` (see ``fit``) may be left
-        out if the model scores each item alone. ``ValueError``: ``X`` lacks features, or ``qid`` is
-        missing.
+        The columns of a table are selected by name. ``qid`` and ``group`` (see ``fit``) may be left
+        out if the model scores each item independently of the others. ``ValueError``: ``X`` lacks
+        features, or ``qid`` is missing.
         """
         check_is_fitted(self)
         alone = getattr(self._scorer.model, "pointwise", False)
@@ -232,7 +233,7 @@ class Ranker(BaseEstimator):
         return in_rows(self._scores(lists), lists)
 
     def rank(self, X: Any, qid: Any = None, position: Any = None, *, group: Any = None) -> Ints:
-        """Return the rank of each row in its list, ``[rows]``, 1 = best; ties are in row order."""
+        """Return the rank of each row in its list, ``[rows]``, from 1; ties keep the row order."""
         check_is_fitted(self)
         lists = self._lists(X, qid, group=group, position=position)
         _show_remarks(lists)
@@ -244,11 +245,12 @@ class Ranker(BaseEstimator):
     ) -> float:  # fmt: skip
         """Return the mean of the metric ``select_on`` over the lists, weighted by their weights.
 
-        Ties are averaged, whatever the convention of the fit says, because scikit-learn chooses
-        parameters by this value: they must not depend on the order of the rows.
+        Ties are averaged even if the convention of the fit does not do so. This is because
+        scikit-learn chooses parameters by this value, and they must not depend on the order of the
+        rows.
 
-        In a cross-validation, use ``cv=GroupKFold(5)`` or the like: if the rows of a query are
-        split between two folds, the score is too high.
+        In a cross-validation, use a splitter such as ``cv=GroupKFold(5)``: if the rows of a query
+        are divided between two folds, the score is too high.
         """
         check_is_fitted(self)
         name = str(self._settings["select_on"])
@@ -273,18 +275,20 @@ class Ranker(BaseEstimator):
         group: Any = None,
         metrics_as: str | None = None,
     ) -> pd.DataFrame:
-        """Return a table of metrics with one row per query, in the order in which queries appear.
+        """Return a table of metrics with one row per query, in order of first appearance.
 
-        The columns are ``qid`` (of the type that was given), ``items`` (number of items),
-        ``empty`` (True if no item is relevant) and the metrics. A metric is NaN if the convention
-        leaves the list out.
+        The columns are ``qid`` (with the type of the input), ``items`` (number of items), ``empty``
+        (True if no item is relevant) and the metrics. A metric is NaN if the convention leaves the
+        list out.
 
         Args:
             X, y, qid, position, group: as for ``fit``.
-            metrics: for example ``["ndcg@10", "mrr"]``; None: the metrics of the fit.
-            convention: its name, for example ``"trec"``; None: the convention of the fit.
-            metrics_as: the name of ``convention`` in version 0.2; the next version will not have
-                it.
+            metrics: the names of metrics, such as ``["ndcg@10", "mrr"]``; None: the metrics of the
+                fit.
+            convention: the name of a metric convention, such as ``"trec"``; None: the convention of
+                the fit.
+            metrics_as: the name that ``convention`` had in version 0.2; the next version will not
+                have it.
         """
         check_is_fitted(self)
         if metrics_as is not None:
@@ -306,8 +310,9 @@ class Ranker(BaseEstimator):
         averaged: bool = False,
         **more: Any,
     ) -> tuple[Lists, PerQuery, Convention]:
-        """Return the lists of ``X``, the metrics of each list, and the convention used. If
-        ``averaged``, the metrics are ``TiesAveraged``.
+        """Return the lists of ``X``, the metrics of each list, and the convention of the metrics.
+
+        If ``averaged``, the metrics are ``TiesAveraged``.
         """
         convention = build_convention(self._settings)
         metrics = named_metrics(names)
@@ -324,7 +329,7 @@ class Ranker(BaseEstimator):
         return lists, values, convention
 
     def save(self, path: str | Path) -> None:
-        """Write a run folder like those of ``train.py``, which all commands can read.
+        """Write a run folder like those of ``ltr train``; all commands can read it.
 
         Raises:
             OutputError: ``path`` is not empty, or it cannot be written.
@@ -335,7 +340,7 @@ class Ranker(BaseEstimator):
             make_folder("path", folder)
             if any(folder.iterdir()):
                 raise OutputError(f"{path} is not empty: give the name of a new folder")
-        # A folder that exists may be a place that cannot be replaced, such as a mounted disk.
+        # It may be impossible to replace an existing folder, such as a mounted disk.
         with filling(folder) if folder.exists() else writing_folder(folder) as target:
             for name, content in self._files.items():
                 file = Path(target, name)
@@ -345,15 +350,15 @@ class Ranker(BaseEstimator):
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto", trust: Sequence[str] = ()) -> Self:
-        """Load a fitted ranker from a run folder of ``save`` or of ``train.py``.
+        """Return the fitted ranker of a run folder that ``save`` or ``ltr train`` has written.
 
-        Of the ranker's parameters only ``model`` and ``loss`` are restored; ``results_`` says how
-        it was trained.
+        Of the ranker's parameters, only ``model`` and ``loss`` are restored; ``results_`` has the
+        settings of the training run.
 
         Args:
             path: the run folder.
-            device: the device to score on.
-            trust: your own modules from which the folder may use models and metrics.
+            device: the device on which scores are computed.
+            trust: your own modules whose models and metrics the folder may use.
 
         Raises:
             CheckpointError, ConfigError, DataError: the folder has no model that can be read.
@@ -370,11 +375,11 @@ class Ranker(BaseEstimator):
         return ranker
 
     def _take(self, folder: Path, scorer: Scorer, settings: Mapping[str, Any]) -> Self:
-        """Take over the model of a run, and the files of its folder; return the ranker."""
+        """Take over the model of a run and the files of its folder; return this ranker."""
         run_folder_ = RunFolder(folder)
         self._scorer = scorer
         self._settings = settings
-        self._home = folder.absolute()  # from which its relative paths start
+        self._home = folder.absolute()  # its relative paths are relative to this
         self.results_ = run_folder_.results if run_folder_.finished else {}
         self.history_ = run_folder_.history if run_folder_.finished else pd.DataFrame()
         paths = [path for path in folder.rglob("*") if path.is_file()]
@@ -402,7 +407,7 @@ class Ranker(BaseEstimator):
 
 
 def _show_remarks(*parts: Lists) -> None:
-    """Log the remarks of lists, each subject once."""
+    """Log the remarks of the lists, one for each subject."""
     remarks = {
         subject: text for lists in reversed(parts) for subject, text in lists.remarks.items()
     }
@@ -411,7 +416,7 @@ def _show_remarks(*parts: Lists) -> None:
 
 
 def _reads_positions(model: Any) -> bool:
-    """Return whether the model of this config reads the position shown; true of a user's own."""
+    """Return whether the model of a config may read ``position``; a user's own model may."""
     return model.get("position") is not None or not str(model._target_).startswith("ltr.")
 
 
@@ -441,8 +446,9 @@ def _entries(eval_set: Any, eval_group: Any, eval_qid: Any) -> list[dict[str, An
             ]
     if not is_sound or len(entries) > 2:
         raise DataError(
-            "eval_set: give one or two of (X, y), (X, y, qid) or (X, y, qid, position): vali, then "
-            "test; where an entry has no qid, as many entries of eval_group or eval_qid"
+            "eval_set: expected one or two tuples (X, y), (X, y, qid) or (X, y, qid, position), "
+            "first vali, then test; if they have no qid, give as many entries in eval_group or "
+            "eval_qid"
         )
     return described
 
@@ -458,7 +464,7 @@ def overrides_of(params: Mapping[str, Any]) -> list[str]:
     if (seed := params["random_state"]) is not None:
         is_integer = isinstance(seed, (int, np.integer))
         values["seed"] = seed if is_integer else check_random_state(seed).randint(2**31 - 1)
-    # keys of options belong to a tree library, and the config does not list them: "++" adds them
+    # The config does not list the options of a tree library, so "++" adds them.
     texts = [
         f"{'++' * ('.options.' in key)}{key}={as_text(value)}" for key, value in values.items()
     ]

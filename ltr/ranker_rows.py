@@ -32,7 +32,7 @@ from ltr.errors import DataError, need
 log = logging.getLogger(__name__)
 
 QID = "qid"  # the column of a table that holds query ids
-# cannot be feature names
+# These cannot be the names of features.
 _LABEL = "y="
 _WEIGHT = "sample_weight="
 _POSITION = "position="
@@ -45,23 +45,23 @@ def lists_of_rows(
     categories: Sequence[str] = (), reset: bool = False, without_qid: str = "refused",
     of_train: Callable[[set[str]], set[str]] | None = None,
 ) -> Lists:  # fmt: skip
-    """Return the lists of the rows of ``X``; queries are in the order in which they appear.
+    """Return the lists of the rows of ``X``, in the order in which their queries first appear.
 
     Args:
         estimator: with ``reset``, its ``n_features_in_`` and ``feature_names_in_`` are set.
             Otherwise ``X`` must have these features; a table may have further columns, and its
             columns may be in any order.
         X, qid, group, y, weights, position: as for ``Ranker.fit``; without ``y`` all labels are 0.
-        columns: the names and category values of a table's columns; None: find them in the queries
-            that ``of_train`` returns, or in all.
-        categories: in a fit, the category columns, besides columns of a categorical type.
+        columns: the names and category values of a table's columns; None: find them in the rows of
+            the queries that ``of_train`` returns, or in all rows.
+        categories: in a fit, the category columns, in addition to columns of a categorical type.
         reset: True in a fit.
-        without_qid: what to do without ``qid``: ``"each"``: every row is a list; ``"one"``: all
-            rows are one list; ``"refused"``: raise ``DataError``.
-        of_train: in a fit, returns the queries of train among the given ones.
+        without_qid: what to do without ``qid``. ``"each"``: every row is a list. ``"one"``: all
+            rows are one list. ``"refused"``: raise ``DataError``.
+        of_train: in a fit, a function that returns those of the given queries that are in train.
 
     Raises:
-        ValueError, TypeError: as scikit-learn's estimators raise them.
+        ValueError, TypeError: the errors that scikit-learn's estimators raise.
         DataError: a column, a query id, a label, a weight or a position is wrong.
     """
     frame = _pandas(X)
@@ -72,7 +72,7 @@ def lists_of_rows(
         check_column_names({}, [str(name) for name in frame], "X")
         if QID in frame:
             if qid is not None:
-                raise DataError("qid= and a column qid of X: give one of them")
+                raise DataError("got both qid= and a column qid of X: give only one of them")
             qid = frame[QID]
             frame = frame.drop(columns=QID)
         if reset:
@@ -92,26 +92,29 @@ def lists_of_rows(
         dense = X.toarray() if issparse(X) else X
         inexact = inexact_columns(dense)
         numbers = to_float32(dense)[0]
-        # all columns are added below
+        # The first column stands for all of them, which are added below.
         cells["0"] = numbers[:, 0]
         count = len(numbers)
     names = tuple(cells)
     if group is not None:
         if qid is not None:
-            raise DataError("group= and qid= (or a column qid of X): give one of them")
+            raise DataError(
+                "got both group= and qid= (or a column qid of X): give only one of them"
+            )
         qid = _qids_of(group, count)
     if qid is not None:
         cells[QID] = _pandas(qid)
     elif without_qid == "refused":
         raise DataError(
-            "qid is missing: give qid= or group=, or a table with a column qid; one_list=True for "
-            "one query. Only models that score each item alone, such as trees, predict without it. "
-            "GridSearchCV passes qid on after sklearn.set_config(enable_metadata_routing=True)"
+            "qid is missing: give qid= or group=, or a table with a column qid, or set "
+            "one_list=True if all rows belong to one query. Only models that score each item "
+            "independently, such as trees, predict without qid. GridSearchCV passes qid to the "
+            "estimator after sklearn.set_config(enable_metadata_routing=True)"
         )
     else:
         cells[QID] = np.arange(count) if without_qid == "each" else np.zeros(count, np.int64)
     if y is None:
-        raise DataError("Ranker requires y to be passed, but the target y is None: give the labels")
+        raise DataError("Ranker requires y to be passed, but the target y is None: pass the labels")
     for key, values in {_LABEL: y, _WEIGHT: weights, _POSITION: position}.items():
         if values is not None and values is not UNLABELLED:
             values = column_or_1d(values, warn=key == _LABEL)
@@ -122,10 +125,12 @@ def lists_of_rows(
         except (ValueError, TypeError) as error:
             raise DataError(f"{name}: {error}; give one value for each row") from error
         if len(cells[name]) != count:
-            raise DataError(f"{name} has {len(cells[name])} values: give one for each of {count}")
+            raise DataError(
+                f"{name}: expected {count} values, one for each row, got {len(cells[name])}"
+            )
     table = pd.DataFrame(cells, copy=False)
     order = None
-    if position is not None:  # position gives the order of a list's items
+    if position is not None:  # ``position`` is the order of the items in their list
         order = np.argsort(cells[_POSITION], kind="stable")
         table = table.iloc[order].drop(columns=_POSITION)  # not a feature
     coded = [name for name in names if isinstance(table[name].dtype, pd.CategoricalDtype)]
@@ -167,20 +172,22 @@ def _qids_of(group: Any, count: int) -> NDArray[Any]:
     sizes = column_or_1d(group)
     are_counts = sizes.dtype.kind in "iuf" and ((sizes > 0) & (sizes % 1 == 0)).all()
     if not are_counts or sizes.sum() != count:
-        problem = f"their sum is {sizes.sum():g}" if are_counts else "one of them is not"
+        problem = (
+            f"their sum is {sizes.sum():g}" if are_counts else "one of them is not such a number"
+        )
         raise DataError(
-            "group: give the number of rows of each query, whole numbers from 1 whose sum is "
-            f"{count}, the rows of X; {problem}"
+            "group: expected the number of rows of each query, as whole numbers >= 1 whose sum is "
+            f"{count}, the number of rows of X; {problem}"
         )
     return np.repeat(np.arange(len(sizes)), sizes.astype(np.int64))
 
 
 def _refuse_levels(arguments: Mapping[str, Any]) -> None:
-    """Raise ``DataError`` if one of ``arguments``, by name, is an index of several levels."""
+    """Raise ``DataError`` if one of ``arguments`` (values by name) has several levels."""
     for name, values in arguments.items():
         if isinstance(values, pd.MultiIndex):
             raise DataError(
-                f"{name} is an index of {values.nlevels} levels: give one of them, such as "
+                f"{name} is an index with {values.nlevels} levels: give only one level, such as "
                 f"{name}=index.get_level_values({values.names[0] or 0!r})"
             )
 
@@ -188,7 +195,7 @@ def _refuse_levels(arguments: Mapping[str, Any]) -> None:
 def _argument_columns(frame: pd.DataFrame, arguments: Mapping[str, Any]) -> list[Any]:
     """Return the columns of ``frame`` that are also given as a series, and so are not features.
 
-    ``DataError``: a series has the name of a column, but other values.
+    ``DataError``: a series has the same name as a column, but different values.
     """
     columns = []
     for argument, values in arguments.items():
@@ -198,26 +205,28 @@ def _argument_columns(frame: pd.DataFrame, arguments: Mapping[str, Any]) -> list
         series = pd.Series(_pandas(values)).reset_index(drop=True)
         if not same_texts(series, frame[name].reset_index(drop=True)):
             raise DataError(
-                f"{argument} has the name of column {name!r} of X, but other values: rename the "
-                "series if the column is a feature, else drop the column from X"
+                f"{argument} has the same name as column {name!r} of X, but different values: "
+                "rename the series if the column is a feature; otherwise drop the column from X"
             )
         columns.append(name)
     return columns
 
 
 def _unnamed(frame: pd.DataFrame, categories: Sequence[str]) -> list[Any]:
-    """Return the columns of ``frame`` without a name, which are not features, and warn of them."""
+    """Return the columns of ``frame`` without a name; log a warning that they are not features."""
     names = [name for name in frame if str(name) not in categories]
     unnamed = [name for name in names if unnamed_columns([str(name)])]
     if unnamed:
         shown = ", ".join(repr(name) for name in unnamed)
-        log.warning("X: no name, so not a feature: %s: %s", shown, NAME_IT)
+        log.warning("X: not used as a feature, as it has no name: %s; %s", shown, NAME_IT)
     return unnamed
 
 
 def given_qids(lists: Lists, X: Any, qid: Any = None, group: Any = None) -> pd.Series:
-    """Return the query id of each of ``lists``, ``[lists]``, with the type that it has in ``X``,
-    ``qid`` or ``group``, from which ``lists`` were made; 0 if there is only one list without an id.
+    """Return the query id of each of ``lists``, ``[lists]``, with its original type.
+
+    ``lists`` were made from ``X`` and ``qid`` or ``group``. Without query ids there is only one
+    list, and its id is 0.
     """
     frame = _pandas(X)
     if isinstance(frame, pd.DataFrame) and QID in frame:
@@ -231,7 +240,7 @@ def given_qids(lists: Lists, X: Any, qid: Any = None, group: Any = None) -> pd.S
 
 
 def _pandas(values: Any) -> Any:
-    """Return ``values``, as pandas if they are a table or a series; other libraries go by Arrow."""
+    """Return a table or a series of any library as a pandas object, and other values unchanged."""
     if isinstance(values, pd.DataFrame | pd.Series):
         return values
     native = nw.from_native(values, pass_through=True, allow_series=True)
@@ -246,14 +255,14 @@ def _pandas(values: Any) -> Any:
 
 
 def in_rows(values: NDArray[Any], lists: Lists) -> NDArray[Any]:
-    """Reorder ``values`` of the items of ``lists``, ``[items]``, to the order of the rows."""
+    """Return ``values`` of the items of ``lists``, ``[items]``, in the order of the rows."""
     out = np.empty_like(values)
     out[lists.source_rows] = values
     return out
 
 
 def queries_of_train(qids: Iterable[str], fraction: float, seed: int) -> set[str]:
-    """Return the queries that stay in train when ``fraction`` of them go to the validation lists.
+    """Return the queries that stay in train when ``fraction`` of them become validation lists.
 
     The split is the same as with ``dataset=table``. ``DataError``: there is only one query, or
     ``fraction`` is not between 0 and 1.

@@ -1,10 +1,10 @@
-"""Train rerankers of text, or any model of single items, with a loss that looks at whole lists.
+"""Train text rerankers, or any model that scores single items, with a loss over whole lists.
 
 ``ListLoss`` is a loss for the ``CrossEncoderTrainer`` of sentence-transformers, which the extra
-``text`` installs. ``chunked_loss`` is the same for a training loop of your own, and for the
-``Trainer`` of transformers. Both keep the activations of one chunk of items at a time, however long
-the lists are, by computing each chunk again when its gradient is needed (gradient caching, Gao et
-al., 2021).
+``text`` installs. ``chunked_loss`` does the same for your own training loop, and for the
+``Trainer`` of transformers. However long the lists are, both keep the activations of only one chunk
+of items at a time. To do so, they compute each chunk again when its gradient is needed (gradient
+caching, Gao et al., 2021).
 """
 
 import inspect
@@ -43,31 +43,31 @@ def chunked_loss(
 ) -> Tensor:
     """Return the mean loss of the lists, a scalar whose backward pass computes each chunk again.
 
-    ``score`` sees each chunk twice: once without activations being kept, and in ``backward`` with
-    the same random numbers, so that dropout is the same. Only the last chunk is computed once. The
-    gradient is that of the plain loss. Autocast and ``GradScaler`` work as for any loss. If
-    processes train together (``torch.distributed``), the mean is that over the lists of all of
-    them, as ``DistributedDataParallel`` averages gradients.
+    ``score`` is called twice for each chunk: first without keeping activations, and again in
+    ``backward`` with the same random numbers, so that dropout is the same. Only the last chunk is
+    computed just once. The gradient is that of the plain loss. Autocast and ``GradScaler`` work as
+    for any loss. If several processes train together (``torch.distributed``), the mean is over the
+    lists of all processes; this fits ``DistributedDataParallel``, which averages gradients.
 
     Args:
-        score: returns the scores of a chunk, ``[items of the chunk]`` or ``[items, 1]``, and leaves
-            the chunk as it is.
-        chunks: the items of all lists one after another, cut anywhere: tensors, strings, anything
-            that ``score`` takes.
-        labels: for each list the labels of its items.
+        score: returns the scores of a chunk, ``[items of the chunk]`` or ``[items, 1]``, and does
+            not change the chunk.
+        chunks: the items of all lists, one list after another, cut anywhere. A chunk may be a
+            tensor, strings, or anything that ``score`` takes.
+        labels: the labels of the items of each list.
         loss: the name that ``loss=`` takes on the command line (``neuralndcg_t`` is ``neuralndcg``
             with ``transposed=True``), or a function of ``ltr.losses``, such as ``mix_loss``.
-        weights: ``[batch]``, >= 0, how much each list counts; None: all count equally.
-        empty: what a list without a relevant item does: ``"keep"`` counts it, ``"skip"`` leaves it
-            out (``ltr.losses.mean_over_batch``).
-        last: the scorer of the last chunk; None: ``score``. With ``DistributedDataParallel`` as
-            ``model``, ``last`` calls ``model`` and ``score`` calls ``model.module``, so that the
-            gradients are exchanged once.
+        weights: ``[batch]``, >= 0, the weight of each list; None: all equal.
+        empty: ``"keep"`` counts lists without a relevant item, ``"skip"`` leaves them out (see
+            ``ltr.losses.mean_over_batch``).
+        last: the function that scores the last chunk; None: ``score``. If ``model`` is a
+            ``DistributedDataParallel``, let ``last`` call ``model`` and let ``score`` call
+            ``model.module``, so that the gradients are exchanged only once.
         knobs: keyword arguments of the loss.
 
     Raises:
-        ConfigError: the loss is unknown or has no such knob, there are not as many scores as
-            labels, or a table of gains lacks a label.
+        ConfigError: the loss is unknown or does not have one of the knobs, the numbers of scores
+            and labels differ, or a table of gains lacks a label.
 
     >>> model, x = torch.nn.Linear(3, 1), torch.ones(5, 3)  # five items in lists of 2 and 3
     >>> value = chunked_loss(model, x.split(2), [[1, 0], [0, 2, 1]], "listnet")
@@ -78,7 +78,7 @@ def chunked_loss(
     list_loss = _bound(loss, knobs)
     chunks = list(chunks)
     if not chunks:
-        raise ConfigError("the lists of this batch have no items: leave empty lists out")
+        raise ConfigError("the lists of this batch have no items: leave out lists without items")
     *first_chunks, last_chunk = chunks
     training = torch.is_grad_enabled()
     chunk_scores = [
@@ -100,25 +100,26 @@ def chunked_loss(
 
 
 class ListLoss(nn.Module):
-    """Any loss of this project for the ``CrossEncoderTrainer`` of sentence-transformers.
+    """Any loss of this project, for the ``CrossEncoderTrainer`` of sentence-transformers.
 
-    Each row of the data set is a list: a query, its documents, their labels, and if you like a
-    third column with the weight of the list. The documents are as many as they are. The value is
-    the mean over the lists; see ``chunked_loss``, which computes it.
+    Each row of the data set is a list: a query, its documents, optionally the weight of the list,
+    and the labels of the documents. Lists may have different numbers of documents. The value is the
+    mean over the lists, which ``chunked_loss`` computes.
 
     Args:
         model: a ``CrossEncoder`` with one output.
-        loss: a name (``ltr list_losses``) or a function, as for ``chunked_loss``.
-        mini_batch_size: >= 1, how many pairs of query and document are computed at once; None: all.
-            It bounds the memory; the gradient does not depend on it.
-        activation_fn: of the scores, before the loss; None: none. NeuralNDCG and its relatives
-            measure their ``temperature`` in units of the scores: ``torch.nn.Tanh()`` keeps them
-            between -1 and 1, as the paper does.
-        empty: ``"keep"`` or ``"skip"`` lists without a relevant item.
+        loss: a name (see ``ltr list_losses``) or a function, as for ``chunked_loss``.
+        mini_batch_size: the number of pairs of a query and a document that are computed at once, >=
+            1; None: all pairs. It limits the memory; the gradient does not depend on it.
+        activation_fn: a function that is applied to the scores before the loss; None: the identity.
+            The ``temperature`` of NeuralNDCG and similar losses is in units of the scores:
+            ``torch.nn.Tanh()`` keeps the scores between -1 and 1, as in the paper.
+        empty: what to do with lists without a relevant item: ``"keep"`` or ``"skip"``.
         knobs: keyword arguments of the loss, such as ``k=10`` or ``temperature=0.1``.
 
     Raises:
-        ConfigError: the loss is unknown or has no such knob, or the model has several outputs.
+        ConfigError: the loss is unknown or does not have one of the knobs, or the model has several
+            outputs.
     """
 
     def __init__(
@@ -133,7 +134,10 @@ class ListLoss(nn.Module):
     ) -> None:
         super().__init__()
         if model.num_labels != 1:
-            raise ConfigError(f"the model has {model.num_labels} outputs: set num_labels=1")
+            raise ConfigError(
+                f"expected a model with one output, got one with {model.num_labels} outputs: "
+                "set num_labels=1"
+            )
         _bound(loss, knobs)
         if mini_batch_size is not None:
             positive_int("mini_batch_size", mini_batch_size)
@@ -154,21 +158,22 @@ class ListLoss(nn.Module):
         """Return the mean loss of the lists, a scalar.
 
         Args:
-            inputs: queries, documents of each, and perhaps the weight of each list.
-            labels: of each query, those of its documents.
-            prompt, task: as the trainer hands them on to the model's ``preprocess``.
+            inputs: the queries, the documents of each query, and perhaps the weights of the lists.
+            labels: the labels of the documents of each query.
+            prompt, task: the trainer's arguments for the model's ``preprocess``.
         """
         if len(inputs) not in (2, 3) or isinstance(labels, Tensor):
             raise ConfigError(
-                f"given are {len(inputs)} columns and labels of {type(labels).__name__}: wanted a "
-                "query, a list of documents, perhaps a weight, and a list of labels in each row"
+                "expected a query, a list of documents, perhaps a weight, and a list of labels in "
+                f"each row of the data set, got {len(inputs)} columns and labels of type "
+                f"{type(labels).__name__}"
             )
         queries, documents, *weights = inputs
         for row, (texts, grades) in enumerate(zip(documents, labels, strict=True)):
             if len(texts) != len(grades):
                 raise ConfigError(
-                    f"list {row} of the batch has {len(texts)} documents and {len(grades)} labels: "
-                    "give each document a label"
+                    f"list {row} of the batch has {len(texts)} documents but {len(grades)} labels: "
+                    "give one label for each document"
                 )
         pairs = [(q, d) for q, texts in zip(queries, documents, strict=True) for d in texts]
         size = self.mini_batch_size or max(len(pairs), 1)
@@ -195,7 +200,7 @@ class ListLoss(nn.Module):
         return self.activation_fn(model(dict(tokens))["scores"].reshape(-1).float())
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings, for the model card."""
+        """Return the settings of the loss for the model card."""
         name = self.loss if isinstance(self.loss, str) else getattr(self.loss, "__name__", None)
         shown = {
             "loss": name or str(self.loss),
@@ -206,12 +211,12 @@ class ListLoss(nn.Module):
 
     @property
     def citation(self) -> str:
-        """BibTeX of the papers of the loss, for the model card."""
+        """The BibTeX entries of the papers of the loss, for the model card."""
         return cited(self.loss) if isinstance(self.loss, str) else ""
 
 
 def cited(loss: str) -> str:
-    """Return BibTeX of the papers that the first line of ``configs/loss/LOSS.yaml`` names.
+    """Return the BibTeX entries of the papers that the first line of ``loss/LOSS.yaml`` names.
 
     >>> cited("listnet").splitlines()[0]
     '@inproceedings{cao2007,'
@@ -230,7 +235,7 @@ def cited(loss: str) -> str:
 
 
 def _bound(loss: str | Loss, knobs: dict[str, Any]) -> Loss:
-    """Return the loss with its ``knobs``; ``ConfigError`` if it is unknown or lacks one of them."""
+    """Return the loss with its ``knobs`` bound; ``ConfigError``: the loss or a knob is unknown."""
     if isinstance(loss, str):
         losses = losses_by_name()
         if loss not in losses:
@@ -239,7 +244,8 @@ def _bound(loss: str | Loss, knobs: dict[str, Any]) -> Loss:
     parameters = list(inspect.signature(loss).parameters)[3:]
     if wrong := [knob for knob in knobs if knob not in parameters]:
         raise ConfigError(
-            f"{wrong[0]}: the loss has no such knob; it has {', '.join(parameters) or 'none'}"
+            f"{wrong[0]}: the loss has no such knob; its knobs are "
+            f"{', '.join(parameters) or 'none'}"
         )
     return partial(loss, **knobs)
 

@@ -1,7 +1,8 @@
-"""Track runs with MLflow or Weights & Biases, by a hook.
+"""Hooks that send runs to an experiment tracker: MLflow or Weights & Biases.
 
 If a tracker fails, training continues without it. To add your own tracker, write a class with the
-three methods of ``MLflow``, and name it as ``_target_`` in ``configs/tracking/NAME.yaml``.
+methods ``begin``, ``log`` and ``end`` of ``MLflow``, and name it as ``_target_`` in
+``configs/tracking/NAME.yaml``.
 """
 
 import hashlib
@@ -18,11 +19,11 @@ from ltr.training.hooks import Ending, Hook, Row
 log = logging.getLogger(__name__)
 
 _BATCH = 100  # the most parameters that MLflow takes in one call
-_SHOWN = 60  # letters of a name in a warning
+_SHOWN = 60  # the most characters of a name in a warning
 
 
 class Tracking(Hook):
-    """Tracks one run. An exception of the tracker becomes one warning and ends the tracking."""
+    """Tracks one run; an exception of the tracker becomes one warning and ends the tracking."""
 
     def __init__(self, tracker: Any, folder: Path) -> None:
         """Track the run in ``folder`` with ``tracker``."""
@@ -31,12 +32,12 @@ class Tracking(Hook):
         self._tracker: Any = None  # the tracker from the start of the run until it fails
 
     def start(self, experiment: Any, lists: Mapping[str, Any], scorer: Any) -> None:
-        """Begin to track the run, or continue if the run is resumed."""
+        """Start to track the run, or continue if the run is resumed."""
         self._tracker = self._chosen_tracker
         self._call("begin", self._folder.name, experiment.record.parameters, self._folder)
 
     def replay(self, row: Row) -> None:
-        """Do nothing: this row was tracked before the run stopped."""
+        """Do nothing, because this row was tracked before the run was stopped."""
 
     def epoch(self, row: Row) -> None:
         """Track a row of the history."""
@@ -44,7 +45,7 @@ class Tracking(Hook):
         self._call("log", metrics, int(row["epoch"]))
 
     def end(self, ending: Ending, report: Any) -> None:
-        """End the tracking, with the results if there are any."""
+        """End the tracking, and send the results if there are any."""
         self._call("end", ending, report.tracked if report else {})
 
     def _call(self, method: str, *arguments: Any) -> None:
@@ -54,21 +55,24 @@ class Tracking(Hook):
         except Exception as error:
             name = type(self._tracker).__name__
             text = " ".join(str(error).split())
-            log.warning("%s stopped tracking (%s): the run goes on", name, text[:300])
+            log.warning("%s stopped tracking (%s); the run continues", name, text[:300])
             self._tracker = None
 
 
 class MLflow:
-    """MLflow: metrics by epoch, the config as parameters, the run folder as the tag ``folder``."""
+    """Sends the metrics of each epoch, the config and the run folder to MLflow.
+
+    The config becomes parameters, and the run folder becomes the tag ``folder``.
+    """
 
     def __init__(self, *, experiment: str, output_dir: str) -> None:
-        """Store in ``MLFLOW_TRACKING_URI`` if it is set, else in ``output_dir/mlflow.db``."""
+        """Store runs at ``MLFLOW_TRACKING_URI`` if it is set, else in ``output_dir/mlflow.db``."""
         self._experiment = experiment
         self._place = _place("mlflow.tracking", output_dir)
-        self._refused = set[str]()  # names that a warning has named
+        self._refused = set[str]()  # the names that MLflow has refused; each is in one warning
 
     def begin(self, name: str, params: Mapping[str, Any], folder: Path) -> None:
-        """Begin to track the run in ``folder``, or continue; ``params`` is its flattened config."""
+        """Start or continue to track the run in ``folder``; ``params`` is its config, flattened."""
         from filelock import FileLock
         from mlflow import MlflowClient
 
@@ -95,7 +99,7 @@ class MLflow:
         self._log_batches("params", entries)
 
     def log(self, metrics: Mapping[str, float], epoch: int) -> None:
-        """Add the metrics of an epoch; it is called in the order of the epochs."""
+        """Add the metrics of an epoch; this method is called in the order of the epochs."""
         from mlflow.entities import Metric
 
         timestamp = int(time.time() * 1000)
@@ -103,8 +107,9 @@ class MLflow:
         self._log_batches("metrics", entries)
 
     def _log_batches(self, kind: str, entries: Sequence[Any]) -> None:
-        """Log ``entries``, which are ``params`` or ``metrics``, in few calls. Those that MLflow
-        refuses are left out, and named in one warning.
+        """Log ``entries``, which are ``params`` or ``metrics``, in as few calls as possible.
+
+        The entries that MLflow refuses are left out and named in one warning.
         """
         left = [entry for entry in entries if entry.key not in self._refused]
         refused = list[str]()
@@ -115,10 +120,10 @@ class MLflow:
         if refused:
             self._refused |= {*refused}
             shown = ", ".join(key[:_SHOWN] for key in refused)
-            log.warning("MLflow refuses these %s, which are left out: %s", kind, shown)
+            log.warning("MLflow refuses some %s, which are left out: %s", kind, shown)
 
     def _accepts(self, kind: str, entries: Sequence[Any]) -> bool:
-        """Log ``entries`` in one call; return whether MLflow takes them."""
+        """Log ``entries`` in one call; return whether MLflow accepts them."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -130,13 +135,16 @@ class MLflow:
         return True
 
     def end(self, ending: Ending, results: Mapping[str, float]) -> None:
-        """End the run; ``results`` are those of the selected weights, empty unless it finished."""
-        self.log(results, 0)  # one value each
+        """End the run; ``results`` are of the selected weights, and empty unless it finished."""
+        self.log(results, 0)  # one value of each result
         self._client.set_terminated(self._id, ending.upper())
 
 
 class WandB:
-    """Weights & Biases: metrics by epoch, the config, and results and run folder as summary."""
+    """Sends the metrics of each epoch and the config to Weights & Biases.
+
+    The results and the run folder are stored in the summary of the run.
+    """
 
     def __init__(self, *, project: str, output_dir: str) -> None:
         """Write to ``output_dir/wandb``; environment variables such as ``WANDB_MODE`` apply."""
@@ -149,7 +157,7 @@ class WandB:
         self._run = wandb.init(
             project=self._project,
             name=name,
-            id=hashlib.sha256(str(folder).encode()).hexdigest()[:16],  # same when resumed
+            id=hashlib.sha256(str(folder).encode()).hexdigest()[:16],  # a resumed run keeps it
             resume="allow",
             dir=self._place,
             settings=wandb.Settings(silent=True, console="off"),
@@ -166,12 +174,12 @@ class WandB:
 
 
 def _name(text: str) -> str:
-    """Return a name for MLflow, which allows no @ in it."""
+    """Return ``text`` as a name for MLflow, which does not allow @ in names."""
     return text.replace("@", "_at_")
 
 
 def _place(tracker: str, output_dir: str) -> Path:
-    """Create and return ``output_dir``; ``ConfigError``: ``tracker`` is not installed."""
+    """Create the folder ``output_dir`` and return it; ``ConfigError`` if ``tracker`` is missing."""
     need(tracker, "tracking")  # a submodule, because a folder may have the package's name
     folder = Path(output_dir).resolve()
     folder.mkdir(parents=True, exist_ok=True)

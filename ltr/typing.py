@@ -1,9 +1,9 @@
-"""Type aliases for tensors with their shapes. Tests check them; in production they cost nothing.
+"""Type aliases for tensors with their shapes; only tests check these shapes.
 
-Every loss and every metric is ``(scores, labels, mask, *, knobs) -> one value per list``.
-``scores`` are the model's output, higher is better; ``labels`` are graded relevance, 0 = not
-relevant; ``mask`` is True where an item exists. Values where ``mask`` is False are never read and
-may be anything, NaN included.
+Every loss and every metric takes ``(scores, labels, mask, *, knobs)`` and returns one value per
+list. ``scores`` are the output of the model, higher is better. ``labels`` are graded relevance, 0 =
+not relevant. ``mask`` is True where an item exists. Values where ``mask`` is False are never read;
+they may be anything, NaN included. Knobs are the settings, such as the cutoff ``k``.
 """
 
 from collections.abc import Callable
@@ -22,4 +22,4 @@ PerListMask = Bool[Tensor, "batch"]
 Matrix = Float[Tensor, "batch rank item"]
 Carried = Float[Tensor, "batch list channel"]
 
-Loss = Callable[..., Tensor]  # with its knobs bound or not
+Loss = Callable[..., Tensor]  # whether its knobs are bound or not

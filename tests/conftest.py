@@ -32,10 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if getattr(options, "numprocesses", None) and not hasattr(config, "workerinput"):
         if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
-        if options.markexpr != QUICK and not options.collectonly:
-            processes.begin()
         return
     atexit.register(_end_quietly)
+    if hasattr(config, "workerinput") and options.markexpr != QUICK:
+        processes.begin()  # it imports while this process collects tests
     gc.disable()  # until all is imported, of which nothing is garbage
     import torch  # the hook below makes Python compile what it imports anew
     from hypothesis import settings

@@ -109,7 +109,7 @@ def losses_page(root: Path) -> str:
     if missing := configs.keys() - growth.keys():
         raise ExtensionError(f"{__file__}: say in GROWTH how the time of {missing} grows")
     page = [
-        "| `loss=` | what, and its paper | time grows as | 64 lists of 240 |",
+        "| `loss=` | title and paper | time grows as | 64 lists of 240 |",
         "| --- | --- | --- | --- |",
     ]
     for name, one in configs.items():

@@ -28,8 +28,8 @@ _LEAST_ERROR = 1e-6  # lower limit of sum P (1 - E), so that a perfect feature g
 _MAX_SCORE = 300.0  # exp(300)^2 is still a float64
 _MAX_R = 1 - 1e-6  # upper limit of r, so that a perfect threshold gets a finite weight
 
-WeakRanker = tuple[float, ...]  # its value in each array of ``names``
-# Maps the scores of train, ``[items]``, and the rankers so far to the next ranker, if any.
+WeakRanker = tuple[float, ...]  # one value for each of ``names``
+# Maps the training scores, ``[items]``, and the rankers so far to the next ranker, or to None.
 Choose = Callable[[Doubles, Sequence[WeakRanker]], WeakRanker | None]
 
 
@@ -47,7 +47,7 @@ class ChosenFeatures(ArraysModel):
     def make_chooser(self, data: FitData, items: Floats) -> Choose:
         """Return the function that chooses the next ranker.
 
-        ``items`` are the features of train, ``[items, width]``.
+        ``items`` are the training features, ``[items, width]``.
         """
 
     @abstractmethod
@@ -93,12 +93,12 @@ class ChosenFeatures(ArraysModel):
         )
 
     def sum_by_feature(self, values: Doubles) -> Doubles:
-        """For each feature, sum ``values`` over the rankers that use it, ``[width]``."""
+        """Return the sum of ``values`` over the rankers that use each feature, ``[width]``."""
         features = self.content["features"].astype(int)
         return np.bincount(features, values, self.width).astype(np.float64)
 
     def importances(self) -> Importances:
-        """Return for each feature the sum of its |alpha|, and how often it was chosen."""
+        """Return the sum of the absolute weights of each feature's rankers, and their number."""
         alphas = np.abs(self.content["alphas"])
         return Importances(self.sum_by_feature(alphas), self.sum_by_feature(np.ones_like(alphas)))
 
@@ -121,19 +121,20 @@ class AdaRank(ChosenFeatures):
 
     .. math:: P_{t+1}(i) \propto \exp(-\mathrm{sharpness} \, E(f_t, i))
 
-    E follows the run's convention, but always with ties averaged: the order of the rows must not
-    choose a feature. A list that the convention skips has weight 0. A feature is used as the
-    transform leaves it, and larger values rank first. If one feature is the best under every
-    P_t, the rounds of the paper choose it again and again, and the order by f never changes:
-    ``repeat=False`` or a larger ``sharpness`` helps. The paper stops when the metric on train no
-    longer grows; here ``patience`` stops the fit, and the best round on the validation lists is
-    kept.
+    E follows the run's convention, but always with ties averaged, so that the order of the rows
+    cannot influence the choice. A list that the convention skips has weight 0. Features are used
+    after the transform, and larger values rank first. If one feature is the best under every P_t,
+    the paper's algorithm chooses it in every round, and the order by f never changes:
+    ``repeat=False`` or a larger ``sharpness`` helps. The paper stops when the training metric no
+    longer increases. Here the option ``patience`` stops the fit, and the best round on the
+    validation lists is kept.
 
     Args:
         width: number of features of an item.
         metric: E, a metric with values from 0 to 1.
         sharpness: 1 in the paper; 2 has the same effect as rescaling E to the range -1 to 1.
-        repeat: whether a feature may be chosen again. If False, rounds after ``width`` add nothing.
+        repeat: whether a feature may be chosen again. If False, only the first
+            ``width`` rounds can add a feature.
 
     Raises:
         ConfigError: a setting is out of range, or the values of the metric are not from 0 to 1.
@@ -149,7 +150,7 @@ class AdaRank(ChosenFeatures):
         self.metric = parse_metric(metric)
         if self.metric.name == "dcg" or self.metric.is_own:
             raise ConfigError(
-                f"model.metric={metric}: AdaRank takes a metric of this project from 0 to 1, "
+                f"model.metric={metric}: AdaRank needs a built-in metric with values from 0 to 1, "
                 "such as ndcg@10 or map"
             )
         check_positive("model.sharpness", sharpness)
@@ -166,9 +167,9 @@ class AdaRank(ChosenFeatures):
             values = np.where(counted[:, None], values, 0.0)
         if not np.isfinite(values).all() or np.ptp(values) == 0:
             raise DataError(
-                f"model.metric={self.metric} of train is not finite, or the same for every list "
-                "and feature: choose another, or set convention.gain=linear or a lower "
-                "convention.relevant"
+                f"model.metric={self.metric} has values on train that are not finite, or are the "
+                "same for every list and feature: choose another metric, or set "
+                "convention.gain=linear or a lower convention.relevant"
             )
 
         def choose(scores: Doubles, rankers: Sequence[WeakRanker]) -> WeakRanker | None:
@@ -210,9 +211,9 @@ class RankBoost(ChosenFeatures):
 
     .. math:: f = \sum_t \alpha_t [x_{k_t} > \theta_t]
 
-    D_t(i, j) is proportional to exp(f(j) - f(i)) for all pairs y_i > y_j of items of one list, and
-    sums to 1 over the pairs of all lists. Round t chooses the k and theta with the largest \|r\|
-    (the third method of section 3.2):
+    where [c] is 1 if c is true, else 0. D_t(i, j) is proportional to exp(f(j) - f(i)) for all pairs
+    y_i > y_j of items of one list, and sums to 1 over the pairs of all lists. Round t chooses the k
+    and theta with the largest \|r\| (the third method of section 3.2):
 
     .. math:: r(k, \theta) = \sum_{ij} D_t(i, j) ([x_{ik} > \theta] - [x_{jk} > \theta])
 
@@ -241,7 +242,10 @@ class RankBoost(ChosenFeatures):
     def make_chooser(self, data: FitData, items: Floats) -> Choose:
         item_shares = _item_shares(data)
         if not item_shares(np.zeros(len(items))).any():
-            raise DataError("RankBoost: no list of train has two labels: give graded lists")
+            raise DataError(
+                "RankBoost: no list of train has two different labels: use lists with two or more "
+                "grades"
+            )
         thresholds = [_thresholds(column, self.thresholds) for column in items.T]
         bins = [  # how many thresholds are below each value
             np.searchsorted(feature_thresholds, column)
@@ -278,7 +282,7 @@ class RankBoost(ChosenFeatures):
 
 
 def _item_shares(data: FitData) -> Callable[[Doubles], Doubles]:
-    """Return a function that maps the scores of train to each item's share in r, ``[items]``.
+    """Return a function that maps the training scores to each item's share in r, ``[items]``.
 
     This is the sum of D over the pairs in which the item is the better one, minus the sum over the
     pairs in which it is the worse one.
@@ -310,7 +314,7 @@ def _item_shares(data: FitData) -> Callable[[Doubles], Doubles]:
 
 
 def _thresholds(column: Floats, largest_count: int) -> Floats:
-    """Return at most ``largest_count`` values of ``column`` ("above or not"), ascending."""
+    """Return at most ``largest_count`` thresholds, which are values of ``column``, ascending."""
     values = np.unique(column)[:-1]
     if len(values) <= largest_count:
         return values

@@ -19,9 +19,9 @@ from ltr.data.batches import ItemTensors
 class CatBoost(BoostedTrees):
     """Boosted trees of CatBoost (Prokhorenkova et al., 2018).
 
-    CatBoost does all rounds in one call, and the rounds are evaluated one by one afterwards. So
-    ``patience`` stops the evaluation but saves no training time. CatBoost cannot be fitted to a
-    loss of ``ltr.losses``, because CatBoost splits lists before it passes them to an objective
+    CatBoost does all rounds in one call, and the rounds are evaluated one by one afterwards. So the
+    option ``patience`` stops the evaluation but saves no training time. CatBoost cannot be fitted
+    to a loss of ``ltr.losses``, because it splits lists before it passes them to an objective
     written in Python. Its own objectives are ``"YetiRank"`` (Gulin et al., 2011),
     ``"YetiRankPairwise"``, ``"PairLogit"`` and ``"QueryRMSE"``.
     """
@@ -32,8 +32,8 @@ class CatBoost(BoostedTrees):
     objectives = ("YetiRank", "YetiRankPairwise", "PairLogit", "QueryRMSE")
     reserved: ClassVar = {
         **RESERVED,
-        "only symmetric trees can be cut at the best round: leave it out, or use model=lightgbm "
-        "(grown by leaf) or model=xgboost (by level)": "grow_policy",
+        "only symmetric trees can be cut at the best round: leave this option out, or use "
+        "model=lightgbm (grown by leaf) or model=xgboost (grown by level)": "grow_policy",
     }
     accepts_losses = False
 
@@ -56,7 +56,7 @@ class CatBoost(BoostedTrees):
             yield latest
 
     def _fit(self, data: FitData) -> Any:
-        """Return the booster of all rounds; without rounds, it is not fitted."""
+        """Return the booster after all rounds; if ``epochs`` is 0, it is not fitted."""
         train = data.train
         on_gpu = train.device.type == "cuda"
         threads = torch.get_num_threads()
@@ -80,7 +80,7 @@ class CatBoost(BoostedTrees):
                 thread_count=threads,
             )
             stop_on_request = SimpleNamespace(after_iteration=lambda _: not data.stop())
-            callbacks = None if on_gpu else [stop_on_request]  # a GPU has no callbacks
+            callbacks = None if on_gpu else [stop_on_request]  # CatBoost has no callbacks on a GPU
             booster.fit(pool, callbacks=callbacks)
         return booster
 
@@ -99,9 +99,9 @@ class CatBoost(BoostedTrees):
         return int(booster.get_tree_leaf_counts().sum())
 
     def importances(self) -> Importances:
-        """Return CatBoost's ``PredictionValuesChange``, which sums to 100, as the gain.
+        """Return ``PredictionValuesChange``, which sums to 100, in the field ``gain``.
 
-        CatBoost does not count splits, so ``splits`` is NaN.
+        CatBoost does not count splits, so the field ``splits`` is NaN.
         """
         gain = self.booster.get_feature_importance(type="PredictionValuesChange")
         return Importances(gain, np.full(self.width, np.nan))
@@ -119,7 +119,7 @@ class CatBoost(BoostedTrees):
 
 
 def with_categories(items: Floats, categories: Sequence[int]) -> Any:
-    """Convert ``items`` for CatBoost: columns ``categories`` become integers, -1 = missing.
+    """Convert ``items`` for CatBoost: the columns ``categories`` become integers, -1 = missing.
 
     >>> with_categories(np.array([[0.5, 2], [1.5, np.nan]], np.float32), [1])
          0  1

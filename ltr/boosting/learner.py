@@ -22,7 +22,7 @@ from ltr.typing import Loss
 
 log = logging.getLogger(__name__)
 
-_LOG_LINES = 20  # about this many in the log of a whole run
+_LOG_LINES = 20  # the log of a whole run has about this many lines
 # Settings of the neural trainer that these models do not support, with their defaults.
 _UNSUPPORTED: dict[str, Any] = {
     "warmup": 0, "clip": None, "l1": 0, "l2": 0, "compile": False, "precision": "float32",
@@ -42,11 +42,11 @@ class RoundLearner:
     """
 
     def __init__(self, model: RoundModel, loss: Loss | None, monitor: Monitor) -> None:
-        """``loss`` is the objective; None: the model's own objective."""
+        """Fit ``model`` to ``loss``; if it is None, to the model's own objective."""
         self.model = model
         self.loss = loss
         self.monitor = monitor
-        self._states: dict[Path, Callable[[], Any]] = {}  # states of best and last round
+        self._states: dict[Path, Callable[[], Any]] = {}  # states of the best and the last round
         self._saved_rounds = 0  # rounds that the resumed run's checkpoint already has
 
     def fit(self, data: Mapping[str, ItemTensors]) -> None:
@@ -141,7 +141,7 @@ class RoundLearner:
             if self.monitor.done:
                 self.model.load_state_dict(content["model"])
                 return
-        log.info("the run is not finished: it starts over, and does the same rounds")
+        log.info("the run is not finished: it starts over and repeats the same rounds")
 
 
 def check_rounds(model: Any, loss: Loss | None, settings: Settings) -> None:
@@ -151,13 +151,18 @@ def check_rounds(model: Any, loss: Loss | None, settings: Settings) -> None:
     ]
     if unsupported:
         names = ", ".join(unsupported)
-        raise ConfigError(f"{names}: {model.title} does not support this, leave it out")
-    fits_itself = f"{model.title} fits its own {model.own_objective()}"
+        raise ConfigError(f"{names}: not supported by {model.title}: leave this out")
+    own_objective = f"{model.title} fits its own objective, {model.own_objective()}"
     if loss is not None and not model.accepts_losses:
         raise ConfigError(
-            f"{fits_itself}: leave out loss=..., or choose model=lightgbm or model=xgboost"
+            f"{own_objective}: leave out loss=..., or choose model=lightgbm or model=xgboost"
         )
     if loss is not None and model.objective is not None:
-        raise ConfigError(f"model.objective={model.objective} and a loss: give one of them")
+        raise ConfigError(
+            f"got both model.objective={model.objective} and a loss: give only one of them"
+        )
     if loss is None and settings.empty_lists != "keep":
-        raise ConfigError(f"empty_lists={settings.empty_lists}: {fits_itself}: leave it out")
+        raise ConfigError(
+            f"empty_lists={settings.empty_lists} applies to losses, but {own_objective}: leave "
+            "empty_lists out"
+        )

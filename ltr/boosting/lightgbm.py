@@ -18,7 +18,7 @@ from ltr.boosting.trees import BoostedTrees
 from ltr.data.batches import ItemTensors
 from ltr.errors import DataError
 
-_LONGEST_LIST = 10_000  # items, of its objective lambdarank
+_LONGEST_LIST = 10_000  # the most items of a list that its objective lambdarank takes
 # LightGBM also gets the gain of the next grade: 2^1023 fits float64, 2^1024 does not.
 _LARGEST_LABEL = 1022
 
@@ -53,14 +53,14 @@ class LightGBM(BoostedTrees):
             booster.update(fobj=data.objective)
 
     def _run_params(self, data: FitData) -> dict[str, Any]:
-        """Return the parameters that the run sets; ``DataError`` if the objective cannot fit."""
+        """Return the parameters that the run sets; ``DataError``: the objective rejects train."""
         params: dict[str, Any] = {
             "objective": "none",
             "metric": "none",
             "seed": data.settings.seed,
             "num_threads": torch.get_num_threads(),
             "deterministic": True,
-            "force_row_wise": True,  # else LightGBM measures which is faster
+            "force_row_wise": True,  # otherwise LightGBM measures which way is faster
             "feature_pre_filter": False,
             "verbosity": -1,
         }
@@ -95,7 +95,7 @@ class LightGBM(BoostedTrees):
         return sum(map(int, re.findall(r"(?m)^num_leaves=(\d+)$", booster.model_to_string())))
 
     def importances(self) -> Importances:
-        """Return gain and splits; gain is the sum of how much each split lowers the objective."""
+        """Return the total decrease of the objective by each feature's splits, and their number."""
         gain, splits = map(self.booster.feature_importance, ("gain", "split"))
         return Importances(gain, splits.astype(float))
 
@@ -113,10 +113,10 @@ def _check_lengths(train: ItemTensors) -> None:
     longest = int(train.lengths.argmax())
     if train.lengths[longest] > _LONGEST_LIST:
         raise DataError(
-            f"query id {train.qids[longest]} of train has {train.lengths[longest]:,} items, "
+            f"query id {train.qids[longest]} of train has {train.lengths[longest]:,} items, but "
             f"LightGBM's lambdarank takes at most {_LONGEST_LIST:,}: set "
             "model.objective=rank_xendcg, boost with a loss (loss=ranknet), choose model=xgboost, "
-            "or leave items of it out"
+            "or leave out some of the items"
         )
 
 

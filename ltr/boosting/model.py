@@ -19,7 +19,7 @@ from ltr.metrics import Convention
 from ltr.training.settings import Settings
 from ltr.typing import Features, Loss, Mask, Ranks, Scores
 
-Arrays = Mapping[str, Doubles]  # by name
+Arrays = Mapping[str, Doubles]  # name -> array
 
 
 class Importances(NamedTuple):
@@ -70,18 +70,18 @@ class FitData:
 
 
 class Round(NamedTuple):
-    """The result of a fit after a round."""
+    """The state of a fit after a round, and its scores."""
 
     scores: Mapping[str, Reals]  # split of FitData.scored -> the scores of its items
     state: Callable[[], Any]  # returns the input of ``RoundModel.restore``, even after more rounds
-    columns: dict[str, float]  # for the history; a round may leave them all unchanged
+    columns: dict[str, float]  # columns for the history, such as the number of trees
 
 
 class RoundModel(nn.Module, ABC):
     """A model that scores each item alone; before the first round every score is 0."""
 
     title: ClassVar[str]
-    makes: ClassVar[str]  # the plural noun for what rounds make, in messages
+    makes: ClassVar[str]  # in messages: the plural noun for what the rounds make, such as "trees"
     nonfinite_remedy: ClassVar[str] = (  # in messages about scores that are not finite
         "train with transform=standardise, or look at the features and labels of these lists"
     )
@@ -95,7 +95,10 @@ class RoundModel(nn.Module, ABC):
 
     @abstractmethod
     def rounds(self, data: FitData) -> Iterator[Round]:
-        """Fit without changing the model: yield the start, then all rounds of ``data`` or more."""
+        """Fit, and yield the start and then every round; ``restore`` alone changes the model.
+
+        There may be more rounds than ``data.settings.epochs``; the caller stops the iterator.
+        """
 
     @abstractmethod
     def restore(self, content: Any) -> None:
@@ -155,8 +158,8 @@ class ArraysModel(RoundModel, ABC):
     def restore(self, content: Arrays | None) -> None:
         if content and not self.is_compatible(content):
             raise CheckpointError(
-                f"the saved {self.makes} are not those of a {self.title} of {self.width} features: "
-                "train again"
+                f"the saved {self.makes} do not fit the model {self.title} with {self.width} "
+                "features: train again"
             )
         self.content = content or {}
 
@@ -168,7 +171,7 @@ class ArraysModel(RoundModel, ABC):
         """Restore the result of ``get_extra_state``; ``CheckpointError`` if it is anything else."""
         tensors = state if isinstance(state, dict) else {"": state}
         if not all(map(_is_finite_tensor, tensors.values())):
-            raise CheckpointError(f"the saved {self.makes} are no finite numbers: train again")
+            raise CheckpointError(f"the saved {self.makes} are not finite numbers: train again")
         arrays = {name: tensor.double().cpu().numpy() for name, tensor in tensors.items()}
         self.restore(arrays)
 
@@ -192,7 +195,7 @@ def finite_features(data: ItemTensors, title: str) -> Floats:
     features: Floats = data.features.cpu().numpy()
     if not np.isfinite(features).all():
         raise DataError(
-            f"a feature is missing or not finite, and {title} reads numbers alone: set "
+            f"a feature is missing or not finite, but {title} takes only finite numbers: set "
             "transform.missing=mean, or choose model=lightgbm, xgboost or catboost"
         )
     return features
@@ -204,6 +207,6 @@ def check_whole_labels(data: ItemTensors, objective: str, *, largest: int, remed
     wrong = labels[(labels != np.floor(labels)) | (labels < 0) | (labels > largest)]
     if len(wrong):
         raise DataError(
-            f"{objective} takes whole labels from 0 to {largest:g}, train has {wrong[0]:g}: "
-            f"{remedy}"
+            f"{objective} takes whole-number labels from 0 to {largest:g}, but train has the label "
+            f"{wrong[0]:g}: {remedy}"
         )

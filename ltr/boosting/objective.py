@@ -15,12 +15,12 @@ from ltr.typing import Loss
 
 _STEP = 1.0  # how far the scores are moved to measure the curvature, in units of the scores
 _PAIRS = 240  # the limit on pairs in a batch, as a multiple of the limit on items
-# least curvature, in units of the gradient: no leaf takes a larger step than 1 / this
+# The least curvature, in units of the gradient: no leaf takes a larger step than 1 / this.
 _LEAST_CURVATURE = 1.0
 
 
 class LossObjective:
-    r"""Gradient and curvature of a loss for every item, in the form that boosting libraries expect.
+    r"""The gradient and curvature of a loss for every item, in the form for boosting libraries.
 
     The objective L(s) is the sum over lists of weight times loss, and g(s) is its gradient by
     autograd. The curvature of item i is
@@ -35,7 +35,7 @@ class LossObjective:
     averaged between s and s + v. The mean of |(H v)_i| over v is at least |H_ii|. Newton's method
     would use H_ii itself, which can be negative if the loss is not convex (NeuralNDCG). h is never
     negative, and it needs first derivatives only. A step of 1 is about as large as a step of a
-    boosted score. It also moves the scores away from ties, of which trees make many, and where a
+    boosted score. It also moves the scores away from ties, which trees make often and where a
     loss can have kinks. The second term of the maximum is a lower limit: no leaf takes a step
     larger than 1 before regularisation.
 
@@ -78,7 +78,7 @@ class LossObjective:
         self.unit = 0.0
 
     def __call__(self, scores: Reals, train: Any = None) -> tuple[Floats, Floats]:
-        """Return gradient and curvature of every item at ``scores``, ``[items]`` each.
+        """Return the gradient and curvature of every item at ``scores``, ``[items]`` each.
 
         Libraries pass their own form of the training data as ``train``; it is not used.
 
@@ -88,7 +88,7 @@ class LossObjective:
         """
         device = self._data.device
         moved = scores + _STEP * self._random.choice([-1.0, 1.0], len(self._data.labels))
-        # if the loss draws random numbers, both gradients use the same ones
+        # If the loss draws random numbers, both gradients use the same numbers.
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             moved_gradient = self.gradient(moved)
         gradient = self.gradient(scores)
@@ -122,8 +122,8 @@ class LossObjective:
             if broken.any():
                 qids = ", ".join(self._data.qids[batch.lists[broken]])
                 raise TrainingError(
-                    f"the loss or its gradient is not finite on lists with query id {qids}: lower "
-                    "model.learning_rate, or look at these lists"
+                    f"the loss or its gradient is not finite on lists with the query ids {qids}: "
+                    "lower model.learning_rate, or check these lists"
                 )
             total += float(losses.detach().sum())
             gradient[batch.rows[batch.mask]] = padded_gradient[batch.mask]

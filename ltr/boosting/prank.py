@@ -44,15 +44,15 @@ class PRank(ArraysModel):
         self.average = average
 
     def rounds(self, data: FitData) -> Iterator[Round]:
-        remedy = "grade these labels, or choose a loss that takes any, such as loss=rmse"
+        remedy = "convert the labels to grades, or train a network with a loss such as loss=rmse"
         check_whole_labels(data.train, "PRank", largest=_MAX_GRADES - 1, remedy=remedy)
         if data.weights is not None:
-            raise DataError("PRank takes no weights of lists: leave them out")
+            raise DataError("PRank does not support weights of lists: leave them out")
         items = finite_features(data.train, "PRank").astype(np.float64)
         scored = {split: finite_features(lists, "PRank") for split, lists in data.scored.items()}
         grades = data.train.labels.cpu().numpy().astype(np.int64)
         ranks = np.arange(grades.max())
-        # the ``moves`` add up each move times the number of steps before it, for the mean
+        # For the mean, the ``moves`` sum up each move times the number of steps before it.
         weights, weight_moves = np.zeros((2, self.width))
         thresholds, threshold_moves = np.zeros((2, len(ranks)))
         random = np.random.default_rng(data.settings.seed)

@@ -32,11 +32,13 @@ RESERVED: Mapping[str, str] = {
     "set patience instead": "early_stopping_round early_stopping_rounds early_stopping_min_delta "
     "od_type od_wait od_pval",
     "set select instead": "use_best_model best_model_min_trees",
-    "the lists say which features are categories: leave it out": "categorical_feature cat_features",
-    "the gain is 2^label - 1, for another one boost with a loss and set gain": "label_gain",
-    "the best round is kept, so that its trees must not change later: leave it out": "boosting "
-    "booster",
-    "the run sets it, or has no such file: leave it out": "verbosity verbose verbose_eval silent "
+    "the data set defines which features are categories: leave this option out": ""
+    "categorical_feature cat_features",
+    "the gain is 2^label - 1; for another gain, boost with a loss and set gain": "label_gain",
+    "later rounds would change the trees of the best round, which is kept: leave this option "
+    "out": "boosting booster",
+    "the run sets this option, or has no such file: leave this option out": "verbosity verbose "
+    "verbose_eval silent "
     "logging_level metric_period deterministic force_row_wise force_col_wise device_type "
     "feature_pre_filter validate_parameters process_type updater multi_strategy tree_method "
     "base_score data valid header label_column weight_column group_column ignore_column two_round "
@@ -90,8 +92,8 @@ class BoostedTrees(RoundModel, ABC):
             raise ConfigError(f"model.options.{name}: {remedies[name]}")
         if objective is not None and objective not in self.objectives:
             raise ConfigError(
-                f"model.objective={objective}: {self.title} has {', '.join(self.objectives)} here; "
-                "for another set loss=..."
+                f"model.objective={objective}: choose one of {', '.join(self.objectives)} for "
+                f"{self.title}, or fit a loss: loss=..."
             )
         self.objective = objective
         self.params = knobs | options
@@ -122,9 +124,10 @@ class BoostedTrees(RoundModel, ABC):
         """Return the number of leaves of all trees."""
 
     def round(self, data: FitData, booster: Any, trees: int, scores: Mapping[str, Reals]) -> Round:
-        """Return the ``Round`` after which ``booster`` has ``trees`` trees.
+        """Return the round that ends with the first ``trees`` trees of ``booster``.
 
-        Its column ``loss`` is the training loss at the start of the round.
+        ``scores`` are the scores of each split after it. The column ``loss`` of the round is the
+        training loss before it.
         """
         value = math.nan if data.objective is None else data.objective.value
         columns: dict[str, float] = {} if math.isnan(value) else {"loss": value}
@@ -135,7 +138,7 @@ class BoostedTrees(RoundModel, ABC):
         """Raise ``ConfigError`` if one of ``names`` is not a parameter of the library."""
         for name in sorted(set(names) - set(library_names)):
             raise ConfigError(
-                f"model.options.{name}: {self.description} has no parameter of that name "
+                f"model.options.{name}: {self.description} has no parameter of this name "
                 "(aliases are not accepted): see its documentation"
             )
 
@@ -161,7 +164,7 @@ class BoostedTrees(RoundModel, ABC):
 
     @property
     def module(self) -> Any:
-        """The library; ``ConfigError`` if it is not installed or does not load."""
+        """The library; ``ConfigError`` if it is not installed or cannot be imported."""
         return need(self.library, "gbdt")
 
     @property
@@ -196,22 +199,22 @@ class BoostedTrees(RoundModel, ABC):
                 raise
             except Exception as error:  # each library raises errors of many types
                 raise CheckpointError(
-                    f"the saved trees are not a model that {self.description} reads: use the "
-                    "version that wrote them, or train again"
+                    f"{self.description} cannot read the saved trees: use the version that wrote "
+                    "them, or train again"
                 ) from error
         self.content = content or b""
         self.booster = booster
-        self._leaves = leaves  # stored, as ``forward`` reads it for every batch
+        self._leaves = leaves  # stored, because ``forward`` reads it for every batch
 
     def check_match(self, matches: bool, noun: str) -> None:
         """Raise ``CheckpointError`` unless the trees match their config.
 
-        ``noun``, such as ``"features"``, names in the message what differs.
+        ``noun``, such as ``"features"``, names what differs, for the message.
         """
         if not matches:
             raise CheckpointError(
-                f"the saved trees have other {noun} than their config: use the checkpoint that "
-                "train.py wrote"
+                f"the {noun} of the saved trees do not match their config: use the checkpoint that "
+                "ltr train wrote"
             )
 
     def get_extra_state(self) -> Tensor:

@@ -52,7 +52,7 @@ class XGBoost(BoostedTrees):
             booster.update(train, booster.num_boosted_rounds(), fobj=data.objective)
 
     def _run_params(self, data: FitData) -> dict[str, Any]:
-        """Return the parameters that the run sets; ``DataError`` if the objective cannot fit."""
+        """Return the parameters that the run sets; ``DataError``: the objective rejects train."""
         has_cuda = self.module.build_info()["USE_CUDA"]
         params: dict[str, Any] = {
             "tree_method": "hist",
@@ -90,7 +90,7 @@ class XGBoost(BoostedTrees):
         return sum(tree.count("leaf=") for tree in booster.get_dump())
 
     def importances(self) -> Importances:
-        """Return gain and splits; gain is the sum of how much each split lowers the objective."""
+        """Return the total decrease of the objective by each feature's splits, and their number."""
         return Importances(self._importance("total_gain"), self._importance("weight"))
 
     def _importance(self, kind: str) -> Doubles:
@@ -111,7 +111,7 @@ class XGBoost(BoostedTrees):
 
 
 def _as_text(value: Any) -> Any:
-    """Convert a list to text that XGBoost can read; return any other value unchanged.
+    """Convert a list to a string that XGBoost can read; return any other value unchanged.
 
     >>> _as_text([1, 0]), _as_text([[0, 1], [2]]), _as_text(0.5)
     ('(1, 0)', '[[0, 1], [2]]', 0.5)

@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.cli.arguments import as_text
 from ltr.cli.command_keys import MISSING
 from ltr.cli.compose import typed
+from ltr.cli.configs import set_config_dir
 from ltr.cli.folders import register_resolvers
 from ltr.cli.help import help_of
 from ltr.cli.process import log_to_stderr
@@ -24,6 +25,7 @@ def run_typed(command: str, function: Callable[[DictConfig], Any], arguments: Se
         ConfigError: an argument is wrong.
     """
     options = _parser().parse_intermixed_args(list(arguments))
+    set_config_dir(options.config_dir)
     if options.help:
         print(help_of(command), end="")
         return None
@@ -50,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job"])
     parser.add_argument("--package", "-p")
-    parser.add_argument("--config-dir", "-cd")  # read by ``own_configs``
+    parser.add_argument("--config-dir", "-cd")
     return parser
 
 

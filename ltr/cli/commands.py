@@ -2,24 +2,28 @@
 
 # For each command: the function that takes its options, and its purpose. The dataclass that
 # annotates the function's parameter declares the keys; those of train are in configs/train.yaml.
-# The function's module is imported only when it is called, so that --help and errors are quick.
+# The module of the function is imported only when it is called, so that --help and errors are fast.
 COMMANDS = {
     "train": ("ltr.experiment.commands:train", "train a ranker, or a sweep of rankers with -m"),
     "evaluate": (
-        "ltr.inference.evaluate:evaluate", "measure a trained model, or any tool's scores"
+        "ltr.inference.evaluate:evaluate", "measure a trained model, or the scores of any tool"
     ),
     "predict": ("ltr.inference.predict:predict_file", "score and rank the items of new lists"),
     "export": (
-        "ltr.inference.export.command:export_model", "convert a model for ONNX or a search engine"
+        "ltr.inference.export.command:export_model",
+        "convert a model to ONNX or for a search engine",
     ),
     "ensemble": (
         "ltr.lab.ensembles.command:ensemble_of_runs",
         "combine several runs (networks or trees) into one ranker"
     ),
     "auto": ("ltr.lab.auto.command:run_auto", "train several kinds of rankers, and keep the best"),
-    "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check and count a data set"),
+    "prepare_data": (
+        "ltr.experiment.prepare_data:prepare_data", "check a data set and count its items"
+    ),
     "table": (
-        "ltr.lab.tables.table:make_table", "fill in a table of results next to published ones"
+        "ltr.lab.tables.table:make_table",
+        "train the models of a results table, and show published numbers beside them",
     ),
     "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),
     "compare": (
@@ -28,7 +32,7 @@ COMMANDS = {
     ),
     "search": (
         "ltr.lab.search.command:run_search",
-        "search for the settings that do best on validation lists",
+        "search for the settings that are best on the validation lists",
     ),
     "importances": (
         "ltr.inference.explain.importances:importances",
@@ -39,7 +43,7 @@ COMMANDS = {
         "explain how a model ranks one list",
     ),
     "list_losses": (
-        "ltr.testing.list_losses:list_losses", "list losses with their papers and settings (knobs)"
+        "ltr.testing.list_losses:list_losses", "list the losses with their papers and settings"
     ),
     "check_loss": ("ltr.testing.command:check_loss", "test the properties of a loss"),
     "check_metric": ("ltr.testing.command:check_metric", "test the properties of a metric"),

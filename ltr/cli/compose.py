@@ -127,7 +127,8 @@ def choices_of(hydra_config: DictConfig | HydraConf) -> dict[str, str]:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
+    """Context in which an error of Hydra or OmegaConf becomes a ``ConfigError`` of one line."""
     try:
         yield
     except _ERRORS as error:
@@ -140,7 +141,7 @@ def typed(command: str, arguments: Sequence[str]) -> DictConfig:
     >>> typed("compare", ["outputs/a", "seed=3"]).runs
     ['outputs/a']
     """
-    with _explained():
+    with explained():
         if command == "train":
             return composed("train", *as_hydra(arguments))
         values, group_overrides = read_typed(command, arguments)
@@ -189,7 +190,7 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """
     overrides = upgraded(overrides)
     check_added(overrides)
-    with _explained():
+    with explained():
         config, choices = with_choices("train", [*map(with_quotes, overrides)])
         OmegaConf.to_container(config, resolve=True)
     if "name" not in config.dataset:  # tables and searches use it in names of folders
@@ -204,7 +205,7 @@ def values_of(overrides: Sequence[str]) -> dict[str, Any]:
     >>> values_of(["loss=listnet", "optimizer.lr=0.01", "metrics=['ndcg@5',mrr]"])
     {'loss': 'listnet', 'optimizer.lr': 0.01, 'metrics': ['ndcg@5', 'mrr']}
     """
-    with _explained():
+    with explained():
         parsed = OverridesParser.create().parse_overrides([*map(with_quotes, overrides)])
     return {
         str(override.input_line).partition("=")[0]: override.value()

@@ -1,6 +1,6 @@
 """Find the config files, their keys and their choices. Importing this module is cheap."""
 
-import argparse
+import os
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from difflib import get_close_matches
@@ -11,12 +11,15 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from ltr.cli.command_keys import command_keys
+from ltr.errors import ConfigError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # At the top of a clone; inside the package if it is installed.
 CONFIGS = next(
     folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir()
 )
+# The environment variable that holds --config-dir, also for the processes of a launcher.
+CONFIG_DIR = "LTR_CONFIG_DIR"
 # Keys whose values are file names in a folder, although they are not Hydra groups.
 FOLDERS = {
     "table": "tables", "space": "search", "metric": "metric", "conventions": "convention"
@@ -122,12 +125,20 @@ def keys_of_train() -> set[str]:
 
 def own_configs() -> Path | None:
     """Return the user's own folder of configs: ``--config-dir``, or ``./configs`` if it exists."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--config-dir", "-cd")
-    if config_dir := parser.parse_known_args()[0].config_dir:
-        return Path(config_dir).resolve()
+    if CONFIG_DIR in os.environ:
+        return Path(os.environ[CONFIG_DIR])
     user_folder = Path("configs").resolve()
     return user_folder if user_folder.is_dir() and user_folder != CONFIGS.resolve() else None
+
+
+def set_config_dir(config_dir: str | None) -> None:
+    """Make ``config_dir``, a typed ``--config-dir``, the user's own folder of configs."""
+    if config_dir is None:
+        return
+    folder = Path(config_dir).resolve()
+    if not folder.is_dir():
+        raise ConfigError(f"--config-dir {config_dir}: there is no such folder; give another")
+    os.environ[CONFIG_DIR] = str(folder)
 
 
 def composed_with(config_name: str) -> Path | None:

@@ -34,14 +34,15 @@ from ltr.cli.process import torchrun_rank
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.knobs import check_choice
 
-_LONGEST = 160  # letters of a name, without its hash
-LATEST = "latest"  # link in output_dir to the folder of the last run
+_LONGEST = 160  # the largest number of letters in a name, without its hash
+LATEST = "latest"  # a link in output_dir to the folder of the last run
 
 
 def register_resolvers() -> None:
     """Register the OmegaConf resolvers that the configs use; calling it again is harmless.
 
-    The group that ``convention`` was in version 0.2 is registered too, for configs that choose it.
+    Configs of version 0.2 choose a convention from the group ``metrics_as``, which is registered
+    too.
     """
     resolvers: dict[str, Callable[..., Any]] = {
         "run_dir": _run_dir, "hydra_subdir": _hydra_subdir, "sweep_dir": sweep_dir,
@@ -61,7 +62,7 @@ def _help_template(command: str) -> str:
 
 
 def run_folder(path: str) -> Path:
-    """Return the run folder for ``path``: the folder, the link ``latest`` or a checkpoint in it."""
+    """Return the run folder of ``path``: a folder, the link ``latest``, or a checkpoint."""
     checkpoint_or_folder = Path(path)
     folder = (
         checkpoint_or_folder.parent
@@ -79,8 +80,13 @@ def _hydra_subdir(resume: str | None) -> str | None:
 
 @functools.cache
 def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
-    """Return the folder of a single run: the one to resume (``CheckpointError`` if it cannot be),
-    or a new one with time, choices and four random digits, for runs that start in the same second.
+    """Return the folder of a single run: that of the run to resume, or a new one.
+
+    The name of a new folder consists of the time, ``name`` (the choices), and four random digits,
+    which tell runs apart that start in the same second.
+
+    Raises:
+        CheckpointError: the run cannot be resumed.
     """
     if resume is None:
         if torchrun_rank() > 0:  # the first process chooses the name, see ``train_job``
@@ -90,17 +96,19 @@ def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
         return str(Path(output_dir) / f"{timestamp}_{name}_{secrets.token_hex(2)}")
     folder = run_folder(resume)
     if not (folder / "last.pt").is_file():  # before Hydra makes the folder
-        problem = f"{folder / 'last.pt'} is not there"
-        raise CheckpointError(f"resume={resume}: {problem}; give the folder of a run")
+        problem = f"{folder / 'last.pt'} does not exist"
+        raise CheckpointError(f"resume={resume}: {problem}; set resume to the folder of a run")
     if links := [path for path in folder.rglob("*") if path.is_symlink()]:
-        raise CheckpointError(f"resume={resume}: {links[0]} is a link, no run makes one: remove it")
+        raise CheckpointError(
+            f"resume={resume}: {links[0]} is a symbolic link, and no run creates one: remove it"
+        )
     return str(folder)
 
 
 def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> str:
-    """Return the folder of a sweep: ``sweep`` in ``output_dir``, or else a new name.
+    """Return the folder of a sweep: ``output_dir/sweep``, or a generated name if that is None.
 
-    That name has the keys that vary and a hash of all overrides that decide the results.
+    The generated name contains the keys that vary and a hash of all overrides that affect results.
 
     Raises:
         ConfigError: ``sweep`` is a path, or a key that varies does not affect the results.
@@ -111,14 +119,15 @@ def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> s
     swept_keys = swept(overrides)
     if runtime_keys := swept_keys & {*keys(Kind.PLACE)}:
         raise ConfigError(
-            f"{min(runtime_keys)}: runs that differ in it alone are one: start a sweep each"
+            f"{min(runtime_keys)}: a sweep cannot vary this key, which does not change results: "
+            "start one sweep for each value"
         )
     if sweep is None:
         former_name = _sweep_name(output_dir, [*map(former_override, overrides)])
         has_former = Path(output_dir, former_name).is_dir()
         sweep = former_name if has_former else _sweep_name(output_dir, overrides)
     elif Path(sweep).name != sweep or sweep in (".", ".."):
-        raise ConfigError(f"sweep={sweep}: give a name, it becomes a folder of output_dir")
+        raise ConfigError(f"sweep={sweep}: expected the name of a folder in output_dir, not a path")
     return str(Path(output_dir) / sweep)
 
 
@@ -131,8 +140,9 @@ def _sweep_name(output_dir: str, overrides: Sequence[str]) -> str:
 
 
 def job_dir(overrides: Sequence[str], sweep_dir: str = ".", swept: Sequence[str] = ()) -> str:
-    """Name the folder of a job in ``sweep_dir`` by its overrides and a hash. If that is too long,
-    the overrides of the keys ``swept`` are shortened last.
+    """Return a name, made of the overrides and a hash, for the folder of a job in ``sweep_dir``.
+
+    If the name is too long, it is shortened. The overrides of the keys ``swept`` come last.
 
     >>> job_dir(["seed=1", "loss=rmse", "threads=2"]).rpartition("_")[0]
     'loss-rmse_seed-1'
@@ -151,7 +161,7 @@ def _job_name(overrides: Sequence[str], sweep_dir: str, swept: Sequence[str]) ->
 
 
 def swept(overrides: Sequence[str]) -> set[str]:
-    """Return the keys that are given several values.
+    """Return the keys that have several values.
 
     >>> swept(["loss=listnet,rmse", "seed=1"])
     {'loss'}
@@ -163,7 +173,7 @@ def swept(overrides: Sequence[str]) -> set[str]:
 def jobs_of(overrides: Sequence[str], loader: Any = None) -> set[frozenset[str]]:
     """Return the ``result_overrides`` of each job of a sweep.
 
-    ``loader`` is Hydra's, for ``glob(*)``.
+    ``loader`` is Hydra's config loader, which ``glob(*)`` needs.
 
     >>> sorted(map(sorted, jobs_of(["loss=listnet,rmse", "seed=1", "threads=2"])))
     [['loss=listnet', 'seed=1'], ['loss=rmse', 'seed=1']]
@@ -185,8 +195,10 @@ def result_overrides(overrides: Iterable[str]) -> list[str]:
 
 
 def recorded(overrides: Iterable[str]) -> list[str]:
-    """Return the overrides that a recorded command has: those that can change the results of a run,
-    and ``threads``, on which the last digits depend.
+    """Return the overrides to record in a command.
+
+    These are the overrides that can change the results of a run, and ``threads``, on which the last
+    digits depend.
 
     >>> recorded(["epochs=1", "threads=2", "data_dir=lists"])
     ['epochs=1', 'threads=2']
@@ -199,8 +211,9 @@ def _key(override: str) -> str:
 
 
 def label_of(settings: Sequence[str], beside: str = "") -> str:
-    """Turn settings into part of a file name, with a hash if it was shortened or changed;
-    ``beside`` is the path before it.
+    """Turn settings into a part of a file name, with a hash if they were shortened or changed.
+
+    ``beside`` is the path to which this part is appended.
 
     >>> label_of(["seeds=3", "epochs=1"])
     'seeds-3_epochs-1'
@@ -217,11 +230,11 @@ def _named(
     path_before: str,
     shorten_last: Sequence[str] = (),
 ) -> str:
-    """Join ``words`` and a hash of ``hashed`` to a name. If it is too long, the longest word is
-    shortened until it fits, those in ``last`` after all others.
+    """Return a name made of ``texts`` and a hash of ``hashed_texts``.
 
-    Earlier versions cut the name after ``cut`` letters: it stays so where such a file exists, with
-    ``beside`` before its name.
+    If it is too long, the longest text is shortened until the name fits; those in ``shorten_last``
+    are shortened after all others. Earlier versions cut the name after ``short_length`` letters. If
+    a file with such a name exists at ``path_before``, that name is returned.
     """
     digest = hashlib.sha256(chr(0).join(hashed_texts).encode()).hexdigest()[:8]
     label = _slug(texts)
@@ -247,18 +260,22 @@ def _slug(texts: Sequence[str]) -> str:
 
 
 def read_overrides(path: Path) -> list[str]:
-    """Read the overrides in Hydra's ``overrides.yaml``, as this version writes them.
+    """Return the overrides in Hydra's ``overrides.yaml``, in the form that this version writes.
 
     Raises:
-        DataError: the file holds no list of texts.
+        DataError: the file cannot be read, or does not hold a list of strings.
     """
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise DataError(f"{path}: not what a run writes; run it again") from error
+        raise DataError(
+            f"{path}: expected the overrides of a run; the file is damaged: start the run again"
+        ) from error
     overrides = [] if content is None else content
     if not isinstance(overrides, list) or not all(isinstance(item, str) for item in overrides):
-        raise DataError(f"{path}: not what a run writes, a list of texts; run it again")
+        raise DataError(
+            f"{path}: expected a list of strings, the overrides of a run; start the run again"
+        )
     return [*map(upgrade_override, overrides)]
 
 
@@ -269,12 +286,12 @@ def write_overrides(path: Path, overrides: Sequence[str]) -> None:
 
 
 def metric_configs(*metrics: Any) -> dict[str, Any]:
-    """Return name -> config of those of ``named`` that are files in the user's ``configs/metric``.
+    """Return the config of each metric that has a file in the user's ``configs/metric``, by name.
 
-    ``named`` has metrics as in a config, such as ``hits@5``, or lists of them.
+    ``metrics`` are names as in a config, such as ``hits@5``, or lists of names.
 
     Raises:
-        ConfigError: such a file does not name a function.
+        ConfigError: a file does not name a function.
     """
     files = files_of("metric")
     configs = {}
@@ -287,19 +304,22 @@ def metric_configs(*metrics: Any) -> dict[str, Any]:
         if name in files:
             node = OmegaConf.load(files[name])
             if not isinstance(node, DictConfig) or "_target_" not in node:
-                raise ConfigError(f"{files[name]}: write _target_: module.function")
+                raise ConfigError(
+                    f"{files[name]}: the file names no function; add a line "
+                    "_target_: module.function"
+                )
             configs[name] = OmegaConf.to_container(node, resolve=True)
     return configs
 
 
 def _key_or(key: str, default: Any, *, _root_: DictConfig) -> Any:
-    """Return the value of ``key``; ``default`` if it is null or not there."""
+    """Return the value of ``key``, or ``default`` if it is null or missing."""
     value = _root_.get(key)
     return default if value is None else value
 
 
 def convention_keys(name: str) -> dict[str, Any]:
-    """Return the keys that ``convention=name`` sets; those that its file lacks are as in paper.
+    """Return the keys that ``convention=name`` sets; those missing in its file are as in paper.
 
     >>> convention_keys("trec")["gain"]
     'linear'
@@ -308,7 +328,7 @@ def convention_keys(name: str) -> dict[str, Any]:
     check_choice("convention", name, [*files])
     register_resolvers()
     keys_of_paper = OmegaConf.load(files["paper"])
-    # a node inside another config: the gain of the file must not refer to itself
+    # a node inside another config, so that the gain in the file does not refer to itself
     convention = OmegaConf.create(
         {"node": OmegaConf.merge(keys_of_paper, OmegaConf.load(files[name]))}
     )
@@ -316,9 +336,9 @@ def convention_keys(name: str) -> dict[str, Any]:
 
 
 def former_convention(choices: Mapping[str, str]) -> dict[str, dict[str, Any]] | None:
-    """Return what the configs of version 0.2 held of the chosen convention, besides its keys.
+    """Return the node that configs of version 0.2 had for the chosen convention, besides its keys.
 
-    It is part of the identities of runs and searches, so that those of version 0.2 are found.
+    It is part of the identities of runs and searches, so that those of version 0.2 are still found.
     """
     name = choices.get("convention")
     return {name: convention_keys(name)} if name in files_of("convention") else None

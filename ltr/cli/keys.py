@@ -12,17 +12,20 @@ class Kind(Enum):
 
     SELECTION = auto()  # which epoch is tested
     REPEAT = auto()  # seed and fold: runs that differ only in these form one system
-    MEASUREMENT = auto()  # what is reported
-    PLACE = auto()  # where and how fast it is computed, and what is shown
-    PROPOSAL = auto()  # values that other keys refer to
+    MEASUREMENT = auto()  # what is measured and reported
+    PLACE = auto()  # where and how fast a run is computed, and what is shown
+    PROPOSAL = auto()  # defaults to which other keys refer
 
 
 class Resumed(Enum):
-    """Where a key's value comes from when a run is resumed; other keys: only the checkpoint."""
+    """Where the value of a key comes from when a run is resumed.
+
+    Other keys always have the value in the checkpoint.
+    """
 
     TYPED = auto()  # from the checkpoint, unless another value is typed
     OWN = auto()  # from the command line; checkpoints do not contain it
-    FOLDER = auto()  # not in checkpoints, and typing it is an error, because the folder exists
+    FOLDER = auto()  # not in checkpoints; an error if typed, because the folder exists
 
 
 _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
@@ -69,21 +72,23 @@ _HOLDS: dict[Holds, tuple[str, ...]] = {
         "dataset.split",
     ),
 }  # fmt: skip
-# Keys that the configs of older runs and searches lack, with the value that these had. A new key
-# whose default is null needs no entry.
+# Keys that are missing in the configs of older runs and searches, with the value used there. A new
+# key whose default is null needs no entry.
 _LATER = {"loss.gain": "exp2", "suggested.gain": "exp2"}
 
 
-# Modules of earlier versions -> where their parts are now.
+# Modules of earlier versions, and the modules where their content is now.
 _MOVED = {"ltr.models.rounds.": "ltr.boosting.", "ltr.scorers.ensemble.": "ltr.parts.ensemble."}
 _REMOVED = ("shards", "for_engine", "metrics_as")  # keys of earlier versions
-# The name that version 0.2 had for ``convention``; the next version no longer accepts it.
+# The name of ``convention`` in version 0.2; the next version will no longer accept it.
 FORMER_CONVENTION = "metrics_as"
 
 
 def upgrade(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resolved config of any version as this one writes it: without the keys that are
-    gone, and with the ``_target_`` of the model where it is now.
+    """Return a resolved config of any version in the form of this version.
+
+    Keys that no longer exist are removed, and the ``_target_`` of a model that was moved is
+    replaced.
 
     >>> upgrade({"model": {"_target_": "ltr.models.rounds.LightGBM"}, "seed": 1, "shards": None})
     {'model': {'_target_': 'ltr.boosting.LightGBM'}, 'seed': 1}
@@ -99,7 +104,7 @@ def upgrade(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def upgrade_choices(choices: Mapping[str, str]) -> dict[str, str]:
-    """Return the choices of the config groups of any version as this one names them.
+    """Return the choices of config groups of any version, with the group names of this version.
 
     >>> upgrade_choices({"loss": "listnet", "metrics_as": "trec"})
     {'loss': 'listnet', 'convention': 'trec'}
@@ -112,7 +117,7 @@ def upgrade_choices(choices: Mapping[str, str]) -> dict[str, str]:
 
 
 def upgrade_override(override: str) -> str:
-    """Return an override of any version as this one writes it.
+    """Return an override of any version in the form of this version.
 
     >>> upgrade_override("metrics_as=trec"), upgrade_override("seed=1")
     ('convention=trec', 'seed=1')
@@ -121,7 +126,7 @@ def upgrade_override(override: str) -> str:
 
 
 def former_override(override: str) -> str:
-    """Return an override as version 0.2 wrote it.
+    """Return an override in the form of version 0.2.
 
     >>> former_override("convention=trec"), former_override("convention.empty=0")
     ('metrics_as=trec', 'convention.empty=0')
@@ -130,7 +135,7 @@ def former_override(override: str) -> str:
 
 
 def _rename_key(override: str, old: str, new: str) -> str:
-    """Return ``override`` with the key ``new`` if its key is ``old``, else as it is."""
+    """Return ``override`` with the key ``new`` if its key is ``old``; otherwise unchanged."""
     key, equals, value = override.partition("=")
     signs = key.removesuffix(old)
     return f"{signs}{new}{equals}{value}" if key.lstrip("+~") == old else override
@@ -192,8 +197,9 @@ def _without_null(value: Any) -> Any:
 
 
 def of_method(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the runs of one system share of ``config``: the keys of the method, without those
-    that older runs lack, if they have the value of older runs.
+    """Return the part of ``config`` that the runs of one system share: the keys of the method.
+
+    A key that is missing in older runs is left out if it has the value used there.
 
     >>> of_method({"seed": 1, "l2": 0.0, "loss": {"k": 5, "gain": "exp2"}})
     {'l2': 0.0, 'loss': {'k': 5}}

@@ -1,4 +1,4 @@
-"""The process of a command: its rank under torchrun, messages on stderr, and exit status.
+"""The process of a command: its rank under torchrun, its messages on stderr, its exit status.
 
 Importing this module must stay cheap (no torch), because every command does it first.
 """
@@ -28,16 +28,19 @@ def processes() -> int:
 
 
 def torchrun_rank() -> int:
-    """Return the number of this process among torchrun's, from 0; 0 without torchrun."""
+    """Return the rank of this process under torchrun, counted from 0; 0 without torchrun."""
     return int(os.environ.get("RANK", "0")) if _STARTED in os.environ else 0
 
 
 def check_torchrun(command: str, *, several: bool) -> None:
-    """Raise ``ConfigError`` under torchrun, except for a single training (not ``several``)."""
+    """Raise ``ConfigError`` under torchrun, unless the command trains a single run.
+
+    ``several`` says that it is a sweep.
+    """
     if processes() > 1 and (command != "train" or several):
         raise ConfigError(
-            f"torchrun's {processes()} processes train one model together: start "
-            f"{command}{' -m' if several else ''} without torchrun"
+            f"{command}{' -m' if several else ''}: torchrun started {processes()} processes, which "
+            "train a single model together; start this command without torchrun"
         )
 
 
@@ -68,7 +71,7 @@ def ending(stopped: str = "") -> Iterator[None]:
         if stopped:
             print(stopped, file=sys.stderr)
         sys.exit(128 + getattr(stop, "signum", 2))
-    except Exception as error:  # perhaps of a clean-up in Hydra that a stop has cut
+    except Exception as error:  # perhaps from a clean-up in Hydra that a stop interrupted
         while error and not isinstance(error, Interrupted):
             error = error.__context__  # type: ignore[assignment]
         if not error:
@@ -78,7 +81,7 @@ def ending(stopped: str = "") -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str | None:
-    """Describe an error that a user can correct, in one line with a remedy; None for a bug.
+    """Return one line that describes an error which a user can correct; None for a bug.
 
     >>> one_line(OSError(errno.ENAMETOOLONG, "File name too long", "outputs/" + "x" * 9))
     'outputs/xxxxxxxxx: File name too long; choose another place'
@@ -93,11 +96,11 @@ def one_line(error: BaseException) -> str | None:
         or "allocate memory" in text
     ):
         return (
-            f"not enough memory ({text or 'all is taken'}): lower batch_size, list_size or "
-            "evaluation_items, or use a machine with more"
+            f"not enough memory ({text or 'none is left'}): lower batch_size, list_size or "
+            "evaluation_items, or use a machine with more memory"
         )
     if isinstance(error, OSError) and error.errno in _FULL:
-        return f"{error.filename or 'a file'}: {error.strerror}; free some space"
+        return f"{error.filename or 'a file'}: {error.strerror}; free some disk space"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}; choose another place"
     return None
@@ -111,7 +114,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def _close_stdout() -> None:
-    """Discard unwritable output: at exit, Python would try again and print an error."""
+    """Discard output that cannot be written; at exit, Python would try again and print an error."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -126,12 +129,12 @@ def log_to_stderr() -> None:
 
 
 class LogFile(logging.FileHandler):
-    """The handler of ``train.log``, whose lines are on stderr too; it warns once if it fails."""
+    """The handler that writes ``train.log``; if writing fails, it prints a single warning."""
 
     _lost = False
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Print a warning, but only the first time."""
+        """Print a warning at the first error only."""
         if not self._lost:
             print(f"warning: {self.baseFilename} cannot be written", file=sys.stderr)
         self._lost = True
@@ -144,11 +147,15 @@ def say(text: str) -> None:
 
 
 class Finished:
-    """Print a line for each finished piece of work, such as a run of a table, with time left."""
+    """Print a line with the time left for each finished job, such as a run of a table."""
 
     def __init__(self, total: int, done: int = 0, *, until: float = math.inf) -> None:
-        """Start the clock; ``done`` of ``total`` pieces are already finished. No piece begins after
-        ``until``, in the seconds of ``time.monotonic()``.
+        """Start the clock.
+
+        Args:
+            total: the number of jobs.
+            done: how many of them are already finished.
+            until: no job starts after this value of ``time.monotonic()``.
         """
         self.total = total
         self.done = done
@@ -157,7 +164,7 @@ class Finished:
         self._began = time.monotonic()
 
     def add(self, name: str, outcome: str) -> None:
-        """Print that ``name`` finished with ``outcome``, such as ``ndcg@5 0.4321``."""
+        """Print that the job ``name`` has finished with ``outcome``, such as ``ndcg@5 0.4321``."""
         self.done += 1
         current_time = time.monotonic()
         each = (current_time - self._began) / (self.done - self._before)

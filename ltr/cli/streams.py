@@ -1,4 +1,4 @@
-"""Standard input, output and error of a command; this needs the standard library alone."""
+"""Standard input, output and error of a command. This module imports only the standard library."""
 
 import codecs
 import errno
@@ -6,25 +6,26 @@ import io
 import os
 import sys
 
-_PLAIN = {"\u00b1": "+-"}  # what is printed where a terminal has no such sign; others: ?
+_PLAIN = {"\u00b1": "+-"}  # printed for a character that a terminal cannot show; others: ?
 
 
 def open_streams() -> None:
-    """Make standard input, output and error usable, whatever the caller left of them.
+    """Make standard input, output and error usable, even if the caller has closed some of them.
 
-    A closed one becomes the null device; otherwise the next file that is opened would take its
-    number, and get what is printed. What a terminal's encoding lacks is printed in plain signs.
+    A closed stream is replaced by the null device. Otherwise the next file to be opened would get
+    its number, and the program's output would be written to that file. Characters that the
+    terminal's encoding does not have are printed as plain ones.
     """
     for number in (0, 1, 2):
         try:
             os.fstat(number) if number == 0 else os.write(number, b"")
         except OSError as error:
-            if error.errno == errno.EBADF:  # closed, or open for reading alone
+            if error.errno == errno.EBADF:  # closed, or open for reading only
                 null = os.open(os.devnull, os.O_RDWR)
                 os.dup2(null, number)
                 if null != number:
                     os.close(null)
-                os.set_inheritable(number, True)  # worker processes get it too
+                os.set_inheritable(number, True)  # worker processes inherit it
     codecs.register_error("plain", _plain)
     for name, number in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:

@@ -1,4 +1,4 @@
-"""Unpack or copy only the wanted files of what a user downloaded."""
+"""Unpack the needed files of an archive that a user has downloaded, or copy them."""
 
 import hashlib
 import logging
@@ -23,25 +23,26 @@ def unpack(
     required: Sequence[str],
     optional: Sequence[str] = (),
 ) -> None:
-    """Unpack the files ``wanted`` from a .zip, .tar (compressed or not) or .rar, or copy them from
-    a folder.
+    """Unpack the files ``required`` and ``optional`` from a .zip, .tar (compressed or not) or .rar
+    file, or copy them from a folder.
 
-    After an error, ``folder`` is untouched: a temporary folder is renamed to it at the end.
+    After an error, ``folder`` is unchanged, because a temporary folder is renamed to it at the end.
 
     Args:
-        archive: the archive, or a folder that has the files.
-        public: the public data set; the SHA-256 of its archive is checked. None: no check.
+        archive: the archive, or a folder that contains the files.
+        public: the public data set, with whose SHA-256 that of the archive is compared; None: no
+            check.
         folder: the new folder, which must be missing or empty.
-        wanted: paths inside ``folder``, such as ``Fold1/train.txt``. In the archive they may be in
-            any folder, but all in the same one.
-        optional: more paths in that folder, which the archive may lack.
+        required: paths inside ``folder``, such as ``Fold1/train.txt``. In the archive, they may be
+            in any folder, but all must be in the same one.
+        optional: further paths in the same folder, which need not exist in the archive.
 
     Raises:
-        DataError: the archive is missing, damaged or has another SHA-256 than ``public``; a file is
-            missing or exists twice; or the disk is full.
+        DataError: the archive is missing or damaged, its SHA-256 is not that of ``public``, a file
+            is missing or exists twice, or the disk is full.
     """
     if not archive.exists():
-        raise DataError(f"{archive}: no such file; give archive=PATH of what you downloaded")
+        raise DataError(f"{archive}: no such file; set archive=PATH to the file you downloaded")
     with writing_folder(folder) as new_folder:
         if public is not None and public.sha256 and archive.is_file():
             _check(archive, public, folder)
@@ -62,8 +63,8 @@ def unpack(
             raise
         except Exception as error:  # damaged archives raise many kinds of errors
             raise DataError(
-                f"unpacking {archive} into {folder}: {error}; if there is space, the archive is "
-                "damaged: download it again"
+                f"{archive} cannot be unpacked into {folder}: {error}; if the disk is not full, "
+                "the archive is damaged: download it again"
             ) from error
 
 
@@ -79,13 +80,13 @@ def _check(archive: Path, public: PublicSet, folder: Path) -> None:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     if sha256 != public.sha256:
         raise DataError(
-            f"{archive} has the SHA-256 {sha256}, not {public.sha256}: download it again from "
-            f"{public.page}, or unpack it into {folder} yourself and leave archive= out"
+            f"{archive}: expected the SHA-256 {public.sha256}, got {sha256}: download the file "
+            f"again from {public.page}, or unpack it into {folder} yourself and leave out archive"
         )
 
 
 def _extract(archive: Path, into: Path, folder: Path) -> None:
-    """Extract all members; filters of Python or bsdtar ensure that all stay inside ``into``."""
+    """Extract all members; filters of Python and bsdtar keep all of them inside ``into``."""
     log.info("unpacking %s", archive)
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
@@ -100,29 +101,29 @@ def _extract(archive: Path, into: Path, folder: Path) -> None:
             raise EOFError(" ".join(done.stderr.split()))
     else:
         raise DataError(
-            f"{archive}: neither .zip nor .tar; for .rar install bsdtar (libarchive), or unpack it "
-            f"into {folder} yourself and leave archive= out"
+            f"{archive}: expected a .zip or .tar file; for a .rar file, install bsdtar "
+            f"(libarchive), or unpack it into {folder} yourself and leave out archive"
         )
 
 
 def _home(archive: Path, root: Path, required: Sequence[str]) -> Path:
-    """Return the only folder below ``root`` that contains all wanted files; links do not count."""
+    """Return the only folder below ``root`` that contains all ``required`` files, not as links."""
     depth = required[0].count("/")
     candidates = [path.parents[depth].resolve() for path in root.rglob(required[0])]
     complete = [home for home in candidates if all(_is_in(home, path) for path in required)]
     if len(complete) != 1:
         raise DataError(
-            f"{archive}: {len(complete)} of its folders hold {', '.join(required)}; give the "
-            "official archive"
+            f"{archive}: expected exactly one folder with {', '.join(required)}, found "
+            f"{len(complete)}; use the official archive"
         )
     return complete[0]
 
 
 def _is_in(folder: Path, path: str) -> bool:
-    """Return whether ``path`` is a file in ``home``; a link is none."""
+    """Return whether ``path`` is a file in ``folder``; a link does not count."""
     return (folder / path).is_file() and (folder / path).resolve() == folder / path
 
 
 def _those_in(folder: Path, paths: Sequence[str]) -> list[str]:
-    """Return those of ``paths`` that are files in ``home``."""
+    """Return those of ``paths`` that are files in ``folder``."""
     return [path for path in paths if _is_in(folder, path)]

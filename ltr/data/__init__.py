@@ -1,7 +1,7 @@
-"""Data sets: ragged ``Lists``, read from LETOR text or tables or generated, padded into batches.
+"""Data sets: ragged ``Lists`` that are read or generated, and the padded batches made of them.
 
-``letor`` reads LETOR text, ``tables`` reads tables, and ``assemble`` makes lists of what they read.
+``letor`` reads LETOR text, ``tables`` reads tables, and ``assemble`` groups their rows into lists.
 The data sets are in ``files``, ``table_files``, ``synthetic`` and ``memory``; ``cache`` keeps their
 arrays on disk. ``transforms`` fits and applies feature transforms, and ``batches`` pads lists.
-``public_sets`` says where to get the public data sets.
+``public_sets`` says where to download the public data sets.
 """

@@ -1,4 +1,4 @@
-"""Put the rows of any source together as ``Lists``, in memory or in a file of the cache."""
+"""Group the rows of any source into ``Lists``, in memory or in a file of the cache."""
 
 import math
 import os
@@ -16,7 +16,7 @@ from ltr.data.lists import Columns, Lists
 from ltr.data.rounding import add_distinct, rounding_remarks
 from ltr.errors import DataError
 
-LONGEST_QID = 1000  # characters; limited because each entry of the array is as wide as the longest
+LONGEST_QID = 1000  # characters; limited because NumPy stores every id at the width of the longest
 _ROWS_PER_STEP = 1 << 14  # rows that are reordered at a time
 
 
@@ -28,11 +28,11 @@ class Block:
     labels: Floats  # [rows]
     queries: Sequence[str]  # query ids; the same id may occur several times
     query_indices: Ints  # [rows], the index in ``queries`` of each row's query id
-    missing: int = 0  # number of NaN in ``features``
-    locate: Callable[[int], str] = str  # row of the block -> "FILE:LINE" in the source, for errors
-    rows: Ints | None = None  # [rows], 0-based row in the source; None: the rows that come next
+    missing: int = 0  # number of NaNs in ``features``
+    locate: Callable[[int], str] = str  # maps a row of the block to "FILE:LINE", for errors
+    rows: Ints | None = None  # [rows], 0-based rows of the source; None: the next rows of it
     weights: Doubles | Floats | None = None  # [rows], weight of the row's query; None: all equal
-    inexact: Mapping[int, Any] = field(default_factory=dict)  # column -> see ``inexact_values``
+    inexact: Mapping[int, Any] = field(default_factory=dict)  # the ``inexact_values`` by column
 
 
 def assemble(
@@ -44,21 +44,21 @@ def assemble(
     digest: str = "",
     columns: Columns | None = None,
 ) -> Lists:
-    """Make lists of ``blocks``, in the order in which their queries first appear.
+    """Return the lists made of ``blocks``, in the order in which their queries first appear.
 
     Args:
         blocks: the rows in the order of the source, at least one in total. Narrower blocks are
-            filled with 0 to the width of the widest.
+            padded with zeros to the width of the widest block.
         file: an ``.npy`` file for the features, which are then memory-mapped; None: in memory.
         keep: the query ids whose rows are used; None: all.
-        require_adjacent: raise an error if the rows of a query are apart; if False, they are put
-            together.
-        digest: the digest of the lists.
+        require_adjacent: raise an error if there are other rows between the rows of a query; if
+            False, the rows of each query are grouped.
+        digest: the hash that identifies the source; it is stored in ``Lists.digest``.
         columns: names and categories of the features.
 
     Raises:
-        DataError: a query id is too long, the rows of a query are apart although they must be
-            adjacent, or the weights of a query differ.
+        DataError: a query id is too long, the rows of a query are not adjacent although they must
+            be, or they have different weights.
         OSError: the disk is full or cannot be written.
     """
     rows = _Rows(keep, require_adjacent)
@@ -76,11 +76,11 @@ class _Rows:
     def __init__(self, keep: Container[str] | None, require_adjacent: bool) -> None:
         self._keep = keep
         self._require_adjacent = require_adjacent
-        self._list_of_qid = dict[str, int]()  # query id -> number of its list
+        self._list_of_qid = dict[str, int]()  # maps each query id to the index of its list
         self._rows_read = 0
         self._last_list = -1
         self._missing = 0
-        self._inexact = dict[int, Any]()  # column -> see ``inexact_values``
+        self._inexact = dict[int, Any]()  # the ``inexact_values`` by column
         # One array for each block with rows that are used.
         self._lists = list[Ints]()
         self._labels = list[Floats]()
@@ -115,7 +115,7 @@ class _Rows:
         return features
 
     def _lists_of(self, block: Block) -> Any:
-        """Return the number of each row's list, ``[rows]``; -1 if its query is not kept."""
+        """Return the index of each row's list, ``[rows]``; -1 if its query is not kept."""
         numbers = []
         for qid in block.queries:
             if self._keep is None or qid in self._keep:
@@ -125,14 +125,14 @@ class _Rows:
         return np.array(numbers, np.int32)[block.query_indices]
 
     def _check_adjacent(self, block: Block, lists: Ints, selected: Any) -> None:
-        """Raise ``DataError`` if a query comes back after another one."""
+        """Raise ``DataError`` if a query appears again after another query."""
         returns = np.flatnonzero(np.diff(lists, prepend=self._last_list) < 0)
         if len(returns):
             row = int(np.arange(len(block.labels))[selected][returns[0]])
             qid = block.queries[block.query_indices[row]]
             raise DataError(
-                f"{block.locate(row)}: query id {qid!r} comes back, expected the items of a query "
-                "together (or set dataset.regroup=true)"
+                f"{block.locate(row)}: query id {qid!r} appears again after another query; put the "
+                "rows of each query together, or set dataset.regroup=true"
             )
 
     def lists(self, features: "_Features", digest: str, columns: Columns | None) -> Lists:
@@ -166,7 +166,7 @@ class _Rows:
         )
 
     def _list_weights(self, lists: Ints, qids: Texts) -> Floats | None:
-        """Return the weight of each list; ``DataError`` if the rows of a list disagree."""
+        """Return the weight of each list; ``DataError`` if the rows of a list differ in weight."""
         if not self._weights:
             return None
         weights = np.concatenate(self._weights)
@@ -176,13 +176,13 @@ class _Rows:
         if len(differing):
             row = differing[0]
             raise DataError(
-                f"query {str(qids[lists[row]])!r} has the weight {weights[row]:g} and others; give "
-                "one weight to all rows of a query"
+                f"query {str(qids[lists[row]])!r} has rows with the weight {weights[row]:g} and "
+                "rows with another weight; give all rows of a query the same weight"
             )
         return list_weights.astype(np.float32)
 
     def _remarks(self, columns: Columns | None) -> dict[str, str]:
-        """Return the warning about columns that lose values in float32."""
+        """Return the warning about columns whose values become equal in float32, if any."""
         values = dict[str, Any]()
         for column in sorted(self._inexact):
             name = f"feature {column + 1}" if columns is None else columns.names[column]
@@ -193,9 +193,9 @@ class _Rows:
 class _Features:
     """Collects the features of blocks, in memory or in an ``.npy`` file.
 
-    The file is written with plain writes, not through a memory map, where a full disk would crash
-    the process instead of raising an error. If the widths of the blocks differ, or if rows must be
-    reordered, the file is written once more.
+    The file is written with plain writes: with a memory map, a full disk would crash the process
+    instead of raising an error. If the widths of the blocks differ, or if rows must be reordered,
+    the file is rewritten at the end.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -210,12 +210,12 @@ class _Features:
             self._blocks.append(features)
         else:
             if not self._shapes:
-                self._file.write(_header(0, 0))  # NumPy pads it, so the final one is as long
+                self._file.write(_header(0, 0))  # padded by NumPy: the final header is as long
             self._file.write(features.data)
         self._shapes.append((len(features), features.shape[1]))
 
     def result(self, order: Ints | None) -> Floats:
-        """Return the features ``[rows, width]`` in the given order; None: as they were appended."""
+        """Return the features ``[rows, width]`` in ``order``; None: as they were appended."""
         rows = sum(shape[0] for shape in self._shapes)
         width = max(shape[1] for shape in self._shapes)
         if self._path is None or self._file is None:
@@ -241,13 +241,13 @@ class _Features:
         return np.load(self._path, mmap_mode="r")
 
     def _widened_blocks(self, values: Any, width: int) -> Iterable[Floats]:
-        """Yield the blocks that stand in ``values``, each with ``width`` columns."""
+        """Yield the blocks stored in ``values``, one by one, each padded to ``width`` columns."""
         ends = np.cumsum([math.prod(shape) for shape in self._shapes])[:-1]
         for block, shape in zip(np.split(values, ends), self._shapes, strict=True):
             yield _widened(block.reshape(shape), width)
 
     def _write_again(self, header: bytes, blocks: Callable[[Any], Iterable[Floats]]) -> None:
-        """Write the file again, with what ``blocks`` makes of the values that are in it."""
+        """Rewrite the file: ``blocks`` converts its current values to the blocks to write."""
         assert self._path is not None
         assert self._file is not None
         self._file.close()
@@ -260,7 +260,7 @@ class _Features:
 
     def close(self) -> None:
         if self._file is not None:
-            with suppress(OSError):  # what is still buffered may not fit either
+            with suppress(OSError):  # the disk may have no room for the rest of the buffer
                 self._file.close()
 
 

@@ -1,7 +1,8 @@
-"""From ragged lists to padded batches, on any device.
+"""Turn ragged lists into padded batches, on any device.
 
-A batch is one gather from the tensor of all transformed items. If that would take up too much
-memory, each batch is gathered from the memory-mapped lists and then transformed; results are equal.
+A batch is one gather from the tensor of all transformed items. If that tensor would take up too
+much memory, each batch is gathered from the memory-mapped lists and then transformed. Both ways
+give the same batches.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,21 +22,21 @@ from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.typing import Features, Labels, Mask, Ranks, Scores
 
-_AHEAD = 32  # batches whose items a thread draws at once, which takes some milliseconds
-_SHARE = 0.5  # the fraction of the free memory that the features of a set may take
+_AHEAD = 32  # a thread draws the items of this many batches at once, in a few milliseconds
+_SHARE = 0.5  # the fraction of the free memory that the features of a data set may take
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded lists."""
+    """A padded batch of lists."""
 
     features: Features  # [batch, list, feature], 0 where padded
     labels: Labels  # [batch, list], 0 where padded
     mask: Mask  # [batch, list], True where an item exists; nothing else marks padding
-    ranks: Ranks  # [batch, list], 1-based position of the item in its list, as in the data
+    ranks: Ranks  # [batch, list], 1-based position of the item in its list in the data
     rows: Tensor  # [batch, list], index of each item among all items, 0 where padded
-    lists: Ints  # [lists], the numbers of the lists; any further rows of the batch have no items
-    weights: Tensor | None = None  # [batch], how much each list counts; None: all the same
+    lists: Ints  # [lists], the indices of the lists; any further rows of the batch have no items
+    weights: Tensor | None = None  # [batch], the weight of each list; None: all equal
     teacher: Scores | None = None  # [batch, list], scores to learn from, 0 where padded
 
     def __len__(self) -> int:
@@ -49,15 +50,18 @@ class SampledItems(NamedTuple):
     There may be more rows than lists; the rows after the last list have no items.
     """
 
-    order: Ints  # [lists], the numbers of the lists
-    ranks: NDArray[np.int32]  # [rows, list_size], 0-based positions; undefined after ``lengths``
-    lengths: Ints  # [rows], the number of items
+    order: Ints  # [lists], the indices of the lists
+    ranks: NDArray[np.int32]  # [rows, list_size], 0-based positions; undefined from ``lengths`` on
+    lengths: Ints  # [rows], the number of sampled items
     starts: Ints  # [rows], index among all items of the list's first item
     weights: Floats | None = None  # [rows]
 
 
 class ItemTensors:
-    """Transformed features and labels as tensors; if ``mapped``, each batch is transformed anew."""
+    """Transformed features and labels as tensors, from which batches are made.
+
+    With ``mapped``, the features are not kept: those of each batch are transformed when it is made.
+    """
 
     def __init__(
         self,
@@ -70,12 +74,12 @@ class ItemTensors:
         """Transform ``lists`` and send their items to ``device``, now or batch by batch.
 
         Args:
-            lists: what the batches are made of.
+            lists: the lists of which batches are made.
             transform: the transform of the features.
-            device: where the batches are used.
-            mapped: True: transform and send each batch when it is drawn; False: all items now;
-                None: batch by batch if the features would take more than half of the device's free
-                memory.
+            device: the device of the batches.
+            mapped: True: transform and send each batch when it is made. False: transform and send
+                all items now. None: True if the features would take more than half of the device's
+                free memory, else False.
         """
         device = torch.device(device)
         if mapped is None:
@@ -96,11 +100,14 @@ class ItemTensors:
         self.relevant = lists.labels > 0
         self.weights = None if lists.weights is None else np.array(lists.weights, np.float32)
         self.device = self.labels.device
-        self._one = torch.ones(1, dtype=torch.long, device=device)  # makes int64 of int32
+        self._one = torch.ones(1, dtype=torch.long, device=device)  # turns int32 into int64
 
     @property
     def features(self) -> Tensor:
-        """The transformed features of all items, ``[items, outputs]``; made anew if ``mapped``."""
+        """The transformed features of all items, ``[items, outputs]``.
+
+        With ``mapped``, each access computes them again.
+        """
         if isinstance(self._items, Tensor):
             return self._items
         return torch.from_numpy(self._transform(self._items)).to(self.device)
@@ -110,7 +117,10 @@ class ItemTensors:
         return len(self.lengths)
 
     def batch(self, lists: Ints) -> Batch:
-        """Return all items of the lists with the numbers ``lists``, padded to the longest list."""
+        """Return a batch with all items of the lists at the indices ``lists``.
+
+        The lists are padded to the longest of them.
+        """
         lengths = self.lengths[lists]
         ranks = np.broadcast_to(np.arange(lengths.max()), (len(lists), lengths.max()))
         items = SampledItems(lists, ranks.copy(), lengths, self.offsets[lists])
@@ -119,7 +129,7 @@ class ItemTensors:
     def _sample_ahead(
         self, batch_size: int, list_size: int, fixed: bool, seed: int, epoch: int, start: int
     ) -> Iterator[SampledItems]:
-        """Yield the sampled items of an epoch from step ``start`` on; a thread samples ahead."""
+        """Yield the sampled items of an epoch, from step ``start`` on; a thread samples ahead."""
         order = np.random.default_rng([seed, epoch]).permutation(len(self))
 
         def sample(first: int) -> SampledItems:
@@ -141,11 +151,11 @@ class ItemTensors:
         with ThreadPoolExecutor(1) as pool:
             firsts = range(start * batch_size, len(order), _AHEAD * batch_size)
             futures: Iterator[Any] = (pool.submit(sample, first) for first in firsts)
-            for future, _ in pairwise(chain(futures, [None])):  # the next one has begun
+            for future, _ in pairwise(chain(futures, [None])):  # starts the next future first
                 yield future.result()
 
     def _to_device(self, sampled: SampledItems) -> list[Tensor]:
-        """Send the arrays of ``sampled`` to the device; a GPU receives them in the background."""
+        """Return the arrays of ``sampled`` as tensors; they are copied to a GPU asynchronously."""
         tensors = [torch.from_numpy(array) for array in sampled[1:] if array is not None]
         if self.device.type == "cpu":
             return tensors
@@ -154,10 +164,10 @@ class ItemTensors:
     def _gather(
         self, lists: Ints, tensors: Sequence[Tensor], noise: float = 0.0, draw: tuple[int, ...] = ()
     ) -> Batch:
-        """Gather the batch of ``lists``; no shape depends on values of tensors.
+        """Return the batch of ``lists``; no shape depends on the values of tensors.
 
-        ``tensors`` are the arrays of ``SampledItems``, and ``noise``, seeded by ``draw``, is added
-        to features that are numbers.
+        ``tensors`` are those that ``_to_device`` returns. Normal noise with the standard deviation
+        ``noise``, seeded by ``draw``, is added to the numeric features.
         """
         ranks, lengths, starts, *weights = tensors
         mask = torch.arange(ranks.shape[1], device=self.device) < lengths[:, None]
@@ -211,24 +221,25 @@ def train_batches(
     rank: int = 0,
     ranks: int = 1,
 ) -> Iterator[Batch]:
-    """Yield the batches of one epoch from step ``start`` on, with every list once.
+    """Yield the batches of one epoch, from step ``start`` on; each list occurs once in an epoch.
 
-    Lists with more than ``list_size`` items are subsampled. Order and subsampling are a pure
-    function of ``seed``, ``epoch`` and the number of the list; noise is one of ``seed``, ``epoch``
+    Lists with more than ``list_size`` items are subsampled. The order depends only on ``seed`` and
+    ``epoch``, the items sampled from a list also on its index, and the noise on ``seed``, ``epoch``
     and the step. So a resumed run gets the same batches.
 
     Args:
         data: the lists.
-        batch_size: lists in a batch.
-        list_size: the most items of a list.
-        seed, epoch, start: what the draws depend on, and the first step.
+        batch_size: the number of lists in a batch.
+        list_size: the largest number of items that are used of a list.
+        seed, epoch: the random draws depend on these.
+        start: the first step.
         fixed: every batch is ``[batch_size, list_size]``; the last one is filled up with rows
-            without items, which are not in ``Batch.lists``. Otherwise the longest list of a batch
-            decides its width.
-        noise: standard deviation of normal noise on all features but categories (the data
-            augmentation of Qin et al., 2021, DASALC).
+            without items, which are not in ``Batch.lists``. If False, a batch is as wide as its
+            longest list.
+        noise: standard deviation of the normal noise that is added to all features except
+            categories (the data augmentation of Qin et al., 2021, DASALC).
         rank, ranks: with several processes, each batch is cut into ``ranks`` slices of consecutive
-            lists, and slice ``rank`` is yielded. Its noise depends on its number too. A slice
+            lists, and slice ``rank`` is yielded. Its noise also depends on ``rank``. A slice
             without lists has one row without items.
     """
     for sampled in data._sample_ahead(batch_size, list_size, fixed, seed, epoch, start):
@@ -249,16 +260,17 @@ def train_batches(
 
 
 def _row_without_items(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the tensors of ``SampledItems`` for one list without items."""
+    """Return ``tensors`` (see ``ItemTensors._to_device``) cut down to one row without items."""
     positions, lengths, *row_tensors = tensors
     return [positions[:1, :1], torch.zeros_like(lengths[:1]), *(row[:1] for row in row_tensors)]
 
 
 def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints:
-    """Choose ``list_size`` items at random without replacement; return ascending indices.
+    """Return the ascending indices of ``list_size`` items, drawn without replacement.
 
-    If any item is ``relevant``, ``[n]``, the sample has at least one, distributed as if drawn again
-    until it has, as published for Web30K. Here the number of relevant items is drawn first.
+    If any item is ``relevant``, ``[n]``, the sample has at least one relevant item. It has the
+    distribution of a sample that is drawn again until it has one, as published for Web30K. Here
+    the number of relevant items is drawn first.
     """
     relevant_items = np.flatnonzero(relevant)
     irrelevant_items = np.flatnonzero(~relevant)
@@ -273,10 +285,11 @@ def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints
 
 
 def batches_by_length(lengths: Ints, *, items: int, pairs: int | None = None) -> Iterator[Ints]:
-    """Yield, for each batch, the indices of its lists; each list comes once, whole, longest first.
+    """Yield the indices of the lists of each batch; each list occurs once, the longest lists first.
 
-    A batch has at most ``items`` padded items, and ``pairs`` pairs of items within its padded lists
-    (None: any number); a list that exceeds a limit comes alone. ``lengths`` is ``[lists]``.
+    A batch has at most ``items`` items, padding included, and at most ``pairs`` pairs of items
+    within its padded lists (None: no limit). A list that exceeds a limit has a batch of its own.
+    ``lengths`` is ``[lists]``.
     """
     order = np.ascontiguousarray(np.argsort(lengths, kind="stable")[::-1])
     first = 0

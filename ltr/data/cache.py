@@ -1,9 +1,9 @@
 """The cache of arrays on disk: built once, then memory-mapped by every later run.
 
 An entry is a folder with ``.npy`` files and ``meta.json``. The latter holds a hash of each array,
-which is checked when a process first opens it. One process at a time writes an entry, as folder
-``NAME.tmp``, while it holds ``NAME.lock``, which the system frees if the process is killed. At the
-end the folder is renamed, so an entry is either complete or not there.
+which is checked when a process first opens the array. Only one process at a time writes an entry:
+it holds ``NAME.lock``, which the system releases if the process is killed, and writes into the
+folder ``NAME.tmp``. At the end it renames the folder, so an entry is either complete or absent.
 """
 
 import hashlib
@@ -37,7 +37,8 @@ META = "meta.json"
 _ARRAYS = ("features", "labels", "offsets", "qids", "weights", "rows")  # the last two may be None
 _NAME = re.compile(r"[A-Za-z0-9-]{0,48}-[0-9a-f]{16}")  # the name of an entry
 _checked: dict[Path, dict[str, int]] = {}  # array files whose hash this process has checked
-# Clocks of file systems are coarse: the times of a younger file may not show a change.
+# The clocks of file systems are coarse: if a file is younger than this, its times may not show a
+# change.
 _STABLE_NS = 2_000_000_000
 
 
@@ -46,14 +47,14 @@ def cached_lists(cache_dir: StrPath, key: str, build: Callable[[Path], Lists]) -
 
     Args:
         cache_dir: the folder of all entries.
-        key: a text with everything that the arrays depend on.
-        build: makes the lists, and writes their features to the ``.npy`` file of that path.
+        key: a string that contains everything on which the arrays depend.
+        build: makes the lists, and writes their features to the ``.npy`` path that it receives.
 
     Returns:
         The lists; their large arrays are memory-mapped and read-only.
 
     Raises:
-        DataError: the cache cannot be written, or not read back.
+        DataError: the entry cannot be written, or cannot be read back.
     """
     readable = re.sub(r"[^A-Za-z0-9]+", "-", key)[:48].strip("-")
     name = f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
@@ -71,15 +72,18 @@ def cached_lists(cache_dir: StrPath, key: str, build: Callable[[Path], Lists]) -
     except OSError as error:
         raise DataError(
             f"cannot write the cache {cache_dir}: {error.strerror or error}; "
-            "free space there or set cache_dir=DIR elsewhere"
+            "free space there, or set cache_dir to a folder on another disk"
         ) from error
     if lists is None:
-        raise DataError(f"the cache entry {entry} cannot be read back; set cache_dir=DIR elsewhere")
+        raise DataError(
+            f"the cache entry {entry} was written but cannot be read back; set cache_dir to a "
+            "folder on another disk"
+        )
     return lists
 
 
 def _open(entry: Path, key: str) -> Lists | None:
-    """Map an entry; return None if it is missing or not as ``_build`` wrote it."""
+    """Return the memory-mapped lists of an entry; None if it is missing, damaged or outdated."""
     try:
         meta = unsealed((entry / META).read_bytes())
         if (meta["version"], meta["key"]) != (FORMAT_VERSION, key):
@@ -99,18 +103,18 @@ def _open(entry: Path, key: str) -> Lists | None:
             columns=columns,
             remarks=meta["remarks"],
         )
-    except Exception:  # NumPy and json raise many kinds for a damaged file
+    except Exception:  # NumPy and json raise many kinds of errors for a damaged file
         return None
 
 
 def _map_array(path: Path, expected_hash: str) -> NDArray[Any]:
-    """Map the array of an ``.npy`` file; ``ValueError`` if it has another hash."""
+    """Return the memory-mapped array of an ``.npy`` file; ``ValueError`` if its hash differs."""
     with path.open("rb") as file:
         identity = _identity(file.fileno())
         opened_ns = time.time_ns()
     if _checked.get(path) != identity:
         if _hash(path) != expected_hash:
-            raise ValueError("another hash")
+            raise ValueError(f"{path}: expected the hash {expected_hash}, got a different one")
         if _is_stable(identity, opened_ns):
             _checked[path] = identity
     # A plain view of the map: slicing a memmap costs several times as much.
@@ -143,7 +147,7 @@ def _build(entry: Path, key: str, build: Callable[[Path], Lists]) -> None:
         _write_synced(temporary / META, sealed(meta).encode())
         sync_folder(temporary)
         if entry.exists():
-            log.warning("the cache entry %s was damaged or outdated and is made again", entry)
+            log.warning("the cache entry %s was damaged or outdated; it is built again", entry)
             shutil.rmtree(entry)
         temporary.rename(entry)
         sync_folder(entry.parent)
@@ -153,11 +157,11 @@ def _build(entry: Path, key: str, build: Callable[[Path], Lists]) -> None:
 
 
 def _remove_leftovers(cache_dir: Path, temporary: Path) -> None:
-    """Remove the folders that killed processes left, except ``temporary``."""
+    """Remove the folders that killed processes left behind, except ``temporary``."""
     for leftover in cache_dir.glob("*.tmp"):
         if leftover != temporary and _NAME.fullmatch(leftover.stem):
             with suppress(OSError), FileLock(leftover.with_suffix(".lock"), timeout=0):
-                shutil.rmtree(leftover)  # a Timeout (its writer lives) is an OSError too
+                shutil.rmtree(leftover)  # Timeout (its writer is alive) is an OSError too
 
 
 def _write_arrays(lists: Lists, folder: Path) -> dict[str, str]:
@@ -171,7 +175,7 @@ def _write_arrays(lists: Lists, folder: Path) -> dict[str, str]:
         if name != "features":
             buffer = BytesIO()
             np.save(buffer, array)
-            _write_synced(file, buffer.getvalue())  # plain writes raise OSError for a full disk
+            _write_synced(file, buffer.getvalue())  # plain writes raise OSError on a full disk
         hashes[name] = _hash(file)
     return hashes
 
@@ -184,28 +188,28 @@ def _write_synced(path: Path, content: bytes) -> None:
 
 
 def sealed(content: Mapping[str, Any]) -> str:
-    """Return ``content`` as JSON text after a first line with the hash of this text."""
+    """Return ``content`` as JSON, after a first line that holds the hash of the JSON."""
     text = json.dumps(content, sort_keys=True, indent=1)
     return f"{xxhash.xxh3_128_hexdigest(text.encode())}\n{text}"
 
 
 def unsealed(text: bytes) -> dict[str, Any]:
-    """Return the content of a text that ``sealed`` made; ``ValueError`` if its hash is wrong."""
+    """Return the content that ``sealed`` wrote as ``text``; ``ValueError`` if the hash is wrong."""
     seal, _, content = text.partition(b"\n")
     if seal.decode() != xxhash.xxh3_128_hexdigest(content):
-        raise ValueError("the seal is not that of the content")
+        raise ValueError("the hash in the first line is not the hash of the content")
     return json.loads(content)
 
 
 def file_digest(path: StrPath, cache_dir: StrPath) -> str:
     """Return the SHA-256 of a file's content.
 
-    It is stored under ``cache_dir``, and reused while size, inode, device, mtime and ctime of the
-    file are the same. ``ctime`` cannot be set back, so a changed file with its old ``mtime`` is
-    noticed.
+    The hash is stored under ``cache_dir``, and reused as long as the file has the same size, inode,
+    device, ``mtime`` and ``ctime``. A program can set ``mtime`` back but not ``ctime``, so every
+    change is noticed.
 
     Raises:
-        DataError: the file cannot be read, or changes meanwhile.
+        DataError: the file cannot be read, or changes while it is read.
     """
     path = Path(path)
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
@@ -232,24 +236,26 @@ def file_digest(path: StrPath, cache_dir: StrPath) -> str:
 
 
 def check_unchanged(path: Path, first_digest: str, last_digest: str) -> None:
-    """Raise ``DataError`` if the digests of a file, before and after it was read, differ."""
+    """Raise ``DataError`` if the digests of a file before and after it was read differ."""
     if first_digest != last_digest:
-        raise DataError(f"{path}: changed while it was read; run again when it is complete")
+        raise DataError(
+            f"{path}: the file changed while it was read; run again when it is complete"
+        )
 
 
 def unreadable(path: Path, error: OSError) -> str:
-    """Return the reason why a file could not be read, as one line."""
-    reason = "a folder" if path.is_dir() else f"cannot be read, {error.strerror or error}"
+    """Return one line that says why a file could not be read."""
+    reason = "is a folder" if path.is_dir() else f"cannot be read ({error.strerror or error})"
     return f"{path}: {reason}; expected a file"
 
 
 def _is_stable(identity: dict[str, int], time_ns: int) -> bool:
-    """Return whether a file is so old that its times show any change after ``time_ns``."""
+    """Return whether a file was so old at ``time_ns`` that any later change alters its times."""
     return max(identity["st_mtime_ns"], identity["st_ctime_ns"]) < time_ns - _STABLE_NS
 
 
 def _identity(descriptor: int) -> dict[str, int]:
-    """Return numbers of an open file that differ between files and change with the file."""
+    """Return the size, times, inode and device of an open file, which identify its version."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise OSError("not a regular file")

@@ -28,25 +28,28 @@ from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
-OTHER_SPLIT = "use split=vali, which chose the epoch, so that metrics are too high there"
+OTHER_SPLIT = "use split=vali (its metrics are too high, as the epoch was chosen on it)"
 
 
 class SplitContent(NamedTuple):
-    """The rows of a split, before they are put together as lists."""
+    """The rows of a split, before they are grouped into lists."""
 
     blocks: Iterable[Block]
     columns: Columns | None
     remarks: Mapping[str, str]
 
 
-# takes the query ids to keep; None: all
+# The argument holds the query ids to keep; None: all.
 ReadSplit = Callable[[Container[str] | None], SplitContent]
 
 
 class SplitFiles:
-    """Base class of data sets in files, read once, then mapped; splits may share a file."""
+    """Base class of data sets in files, which are read once and then mapped from the cache.
 
-    _remedy = "put a vali.txt beside it"  # for the error that a file has too few queries to divide
+    Several splits may share a file.
+    """
+
+    _remedy = "put a vali.txt beside it"  # for a file with too few queries to divide
 
     def __init__(
         self,
@@ -63,11 +66,11 @@ class SplitFiles:
 
         Args:
             name: the name of the data set in results.
-            data_dir: the folder in which paths begin.
+            data_dir: the folder to which the paths are relative.
             cache_dir: the folder of the cached arrays.
-            rules: what labels and features may be.
+            rules: which labels and features are valid.
             paths: the path of each split.
-            cut: the splits that share one file, which is divided by query at random.
+            cut: the splits that share one file, whose queries are divided between them at random.
             fractions: the fraction of the queries in each of these splits.
             seed: the seed of that division.
         """
@@ -77,16 +80,17 @@ class SplitFiles:
         self._cut = cut
         self._fractions = fractions
         self._seed = seed
-        self._shown_remarks = set[str]()  # subjects of the remarks that were shown
+        self._shown_remarks = set[str]()  # subjects of the remarks that have been shown
         self.data_dir = Path(str(data_dir))  # a name such as 2024 is a number in YAML
         self.cache_dir = Path(str(cache_dir))
 
     def path(self, split: str) -> Path:
-        """Return the file or folder that holds a split; ``ConfigError`` if none is given."""
+        """Return the path of the file or folder of a split; ``ConfigError`` if it has none."""
         if check_split(split) not in self._paths:
             remedy = f", or {OTHER_SPLIT}" if split == "test" else ""
             raise ConfigError(
-                f"give dataset.split.{split}=PATH, a table in {self.data_dir}{remedy}"
+                f"the data set has no {split} split: set dataset.split.{split}=PATH to a table in "
+                f"{self.data_dir}{remedy}"
             )
         return self.data_dir / self._paths[split]
 
@@ -100,7 +104,7 @@ class SplitFiles:
 
     @cached_property
     def _queries(self) -> dict[str, set[str]]:
-        """The queries of each split that shares the file of ``train``."""
+        """The query ids of each split that shares the file of ``train``."""
         path = self.path("train")
         queries = split_queries(
             self._qids(path), self._fractions, self._seed, title=str(path), remedy=self._remedy
@@ -120,23 +124,23 @@ class SplitFiles:
     ) -> Lists:
         """Return the lists in the cache entry ``key``; build the entry first if it is missing.
 
-        Their remarks are shown once.
+        The remarks of the lists are shown as warnings, each only once.
 
         Args:
-            split: the split.
+            split: the name of the split.
             key: the key of the cache entry.
             content_digest: the digest of the split's file or folder.
             read: reads the rows of the split.
-            digest: the digest of the lists.
-            require_adjacent: refuse a query whose rows are apart.
-            total: the number of blocks, if known, for the progress bar.
+            digest: the digest to store in ``Lists.digest``.
+            require_adjacent: raise an error if there are other rows between the rows of a query.
+            total: the number of blocks for the progress bar; None: unknown.
         """
         path = self.path(split)
 
         def build(file: Path) -> Lists:
             keep = self._queries[split] if split in self._cut else None
             content = read(keep)
-            hidden = True if sys.stderr is None else None  # None: unless it is a terminal
+            hidden = True if sys.stderr is None else None  # None: shown in a terminal only
             blocks = tqdm(content.blocks, str(path), total, unit=" blocks", disable=hidden)
             lists = assemble(
                 blocks,
@@ -163,10 +167,11 @@ def _warn_once(line: str) -> None:
 
 
 class LetorFiles(SplitFiles):
-    """The files ``train.txt``, ``vali.txt`` and perhaps ``test.txt`` in a folder or in its fold.
+    """The files ``train.txt``, ``vali.txt`` and perhaps ``test.txt`` of a folder or of one fold.
 
-    Each is parsed once; later runs map the arrays from the cache, whose key has the content of the
-    file and the settings with which it is read.
+    The folds of a folder are its subfolders ``Fold1``, ``Fold2``, ... Each file is parsed once;
+    later runs map the arrays from the cache. The key of a cache entry contains a hash of the file's
+    content and the settings with which it is read.
     """
 
     def __init__(
@@ -188,22 +193,26 @@ class LetorFiles(SplitFiles):
         """Describe the files; nothing is read yet. ``ConfigError``: a setting is out of range.
 
         Args:
-            name: the name of the data set in results; errors of a public set say how to get it.
+            name: the name of the data set in results; if it is the name of a public data set,
+                errors about missing files say how to download it.
             folder: the folder under ``data_dir`` that holds the files, or ``Fold1``, ``Fold2``, ...
             data_dir: the folder of all data sets.
             cache_dir: the folder of the cached arrays.
             fold: the number of the fold, from 1; None: the files are in ``folder`` itself.
-            folds: the number of folds of the set; 0: it has none, or the number is unknown.
+            folds: the number of folds of the data set; 0: it has none, or the number is unknown.
             width: number of features; None: the largest feature index in ``train``, for all splits.
             labels: ``"grade"`` (whole numbers) or ``"real"``; see ``ltr.data.letor.ParseOptions``.
             max_grade: the largest label allowed; see ``ltr.data.letor.ParseOptions``.
             regroup: accept a query whose rows are not next to each other, and put them together.
-            vali_share: part of the queries of ``train.txt`` for validation if there is no
-                ``vali.txt``.
-            seed: the seed with which they are drawn.
+            vali_share: the fraction of the queries of ``train.txt`` that become the validation
+                lists if there is no ``vali.txt``; None: ``vali.txt`` is required.
+            seed: the seed with which these queries are drawn.
         """
         if folder is None:
-            raise ConfigError(f"give dataset.folder=NAME, the folder of {name} in {data_dir}")
+            raise ConfigError(
+                f"dataset.folder is not set: set dataset.folder=NAME, the folder in {data_dir} "
+                f"that has the files of {name}"
+            )
         is_fold = type(fold) is int and 1 <= fold <= (folds or fold)
         if not is_fold and (folds or fold is not None):
             limit = f" to {folds}" if folds else ""
@@ -226,7 +235,7 @@ class LetorFiles(SplitFiles):
 
     @property
     def width(self) -> int:
-        """Number of features; if it was not given, ``train`` is read to find it."""
+        """Number of features; if the config does not give it, ``train`` is read to find it."""
         if self._width is None:
             self._width = self.split("train").width
         return self._width
@@ -236,14 +245,14 @@ class LetorFiles(SplitFiles):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits of the set: train and vali, and test if there is a ``test.txt``."""
-        # a link that leads nowhere counts: ``check`` names it
+        """The splits of the data set: train and vali, and test if there is a ``test.txt``."""
+        # A broken link counts too, so that ``check`` reports it.
         return SPLITS if os.path.lexists(self.path("test")) else SPLITS[:2]
 
     def check(self, *splits: str) -> None:
-        """Raise ``DataError`` naming the missing files of ``splits``; read no data.
+        """Raise ``DataError`` with the names of the missing files of ``splits``; read no data.
 
-        Without an argument, the splits are those that the set has.
+        Without an argument, all splits of the data set are checked.
         """
         missing = self._missing(splits or self.splits)
         if not missing:
@@ -251,29 +260,29 @@ class LetorFiles(SplitFiles):
         folder = self.path("train").parent
         public = public_sets().get(self.name)
         folds = self._count_folds() if self.fold is None else 0
-        remedy = "set dataset.folder, dataset.fold and data_dir to where they are"
+        remedy = "set dataset.folder, dataset.fold and data_dir to the place of the files"
         if public:
             missing = self._missing(splits or SPLITS)
             remedy = public.how_to_get(self.data_dir)
         elif splits == ("test",) and self.path("train").is_file():
-            remedy = f"these lists have no test split: put a test.txt there, or {OTHER_SPLIT}"
+            remedy = f"the data set has no test split: put a test.txt there, or {OTHER_SPLIT}"
         elif folds:
-            remedy = f"it has folds: set dataset.fold=1, or dataset.folds={folds} for them all"
+            remedy = f"the folder has folds: set dataset.fold=1, or dataset.folds={folds} for all"
         raise DataError(f"{folder}: no file {', '.join(missing)}; {remedy}")
 
     def _count_folds(self) -> int:
-        """Return the number of folders ``Fold1``, ``Fold2``, ... in the folder."""
+        """Return the number of subfolders ``Fold1``, ``Fold2``, ... of the data set's folder."""
         if not os.path.isdir(self.folder):  # noqa: PTH112 (a name that is too long is no error)
             return 0
         return len([*self.folder.glob("Fold[0-9]")])
 
     def _missing(self, splits: Sequence[str]) -> list[str]:
-        """Return the names of the files of ``splits`` that are not there."""
+        """Return the names of the missing files of ``splits``."""
         paths = dict.fromkeys(map(self.path, splits))  # splits may share a file
         return [path.name for path in paths if not os.path.isfile(path)]  # noqa: PTH113
 
     def split(self, split: str) -> Lists:
-        """Return the lists of a split, parsed once, then mapped.
+        """Return the lists of a split, which are parsed once and then mapped from the cache.
 
         ``DataError``: the file is missing or malformed, or the cache cannot be written.
         """
@@ -301,7 +310,7 @@ class LetorFiles(SplitFiles):
         return lists
 
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
-        """Return the item ids in the comments of these (0-based) rows; see ``item_ids``."""
+        """Return the item ids in the comments of the (0-based) ``rows``; see ``item_ids``."""
         with self.path(split).open("rb") as file:
             all_ids = (item_id for text in text_chunks(file) for item_id in item_ids(text))
             ids = list(islice(all_ids, max(rows) + 1))

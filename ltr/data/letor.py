@@ -1,6 +1,6 @@
 """Read LETOR/LibSVM text: ``label qid:ID index:value ... # comment``, one item per row.
 
-``ltr.kernels.letor`` is the parser; ``explain_row`` says what is wrong with a row that it refuses.
+``ltr.kernels.letor`` is the parser. If it rejects a row, ``explain_row`` says what is wrong.
 """
 
 import re
@@ -25,23 +25,23 @@ from ltr.data.rounding import inexact_values
 from ltr.errors import DataError
 from ltr.knobs import check_choice, check_positive
 
-READER_VERSION = 1  # part of every cache key: raise it when the same text gives other arrays
-CHUNK_BYTES = 1 << 20  # larger chunks are slower, as they do not fit the processor's cache
-_FREED_BYTES = 31 << 20  # raises glibc's mmap threshold, so that buffers of chunks are reused
+READER_VERSION = 1  # part of every cache key: raise it if the same text gives different arrays
+CHUNK_BYTES = 1 << 20  # larger chunks do not fit the processor's cache, and are slower
+_FREED_BYTES = 31 << 20  # raises glibc's mmap threshold, so that the chunks' buffers are reused
 LARGEST_INDEX = 100_000  # if the width is not given; a larger index is probably a mistake
-_MAX_LARGE = 4096  # values above 2^24 that are looked at in each chunk
+_MAX_LARGE = 4096  # the most values above 2^24 that are examined in each chunk
 LARGEST_GRADE = 2**24  # float32 cannot hold every larger whole number
 
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _VALUE = re.compile(rf"{_NUMBER}|[+-]?(?i:nan)")
-_SPACES = string.whitespace  # those of ASCII; any other may be part of an id
+_SPACES = string.whitespace  # only ASCII spaces; others may be part of an id
 _DOCID = re.compile(rf"\bdocid[{_SPACES}]*=[{_SPACES}]*([^{_SPACES}]+)")
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
 class ParseOptions:
-    """What labels and features in a file may be; ``ConfigError``: a setting is out of range."""
+    """Which labels and features are valid in a file; ``ConfigError``: a setting is out of range."""
 
     width: int | None = None  # number of features; None: the largest index in the file
     labels: str = "grade"  # whole numbers (written 2 or 2.0), or "real": any number >= 0
@@ -57,7 +57,7 @@ class ParseOptions:
 
     @property
     def cache_text(self) -> str:
-        """The rules as they stand in keys of the cache and in digests; keep it as it is."""
+        """The rules as text for cache keys and digests; changing it makes cached data unusable."""
         return (
             f"Rules(width={self.width!r}, labels={self.labels!r}, max_grade={self.max_grade!r}, "
             f"labelled={self.labelled!r})"
@@ -65,12 +65,12 @@ class ParseOptions:
 
     @property
     def largest_index(self) -> int:
-        """The largest index that a row may hold."""
+        """The largest feature index that a row may have."""
         return self.width or LARGEST_INDEX
 
     @property
     def largest_label(self) -> float:
-        """The largest label that a row may hold."""
+        """The largest label that a row may have."""
         largest = LARGEST_GRADE if self.labels == "grade" else _FLOAT32_MAX
         return largest if self.max_grade is None else min(self.max_grade, _FLOAT32_MAX)
 
@@ -79,26 +79,26 @@ class ParseOptions:
         """What a label must be, in words."""
         if self.labels == "grade":
             return (
-                f"a grade, a whole number from 0 to {self.largest_label:.0f} "
+                f"a grade, which is a whole number from 0 to {self.largest_label:.0f} "
                 "(or set dataset.labels=real)"
             )
         return f"a number from 0 to {self.largest_label:.9g}"
 
     def are_valid(self, labels: Doubles) -> Flags:
-        """Return, for each label, whether it fits the rules."""
+        """Return for each label whether the rules allow it."""
         is_whole = self.labels == "real" or labels == np.floor(labels)
         return (labels >= 0) & (labels <= self.largest_label) & is_whole
 
     def check_labels(self, labels: Doubles, locate: Callable[[int], str]) -> Floats:
         """Return ``labels``, ``[rows]``, as float32.
 
-        ``locate`` returns where a row is in the source. ``DataError``: a label is invalid or NaN.
+        ``locate`` returns the place of a row in the source. ``DataError``: a label is invalid.
         """
         invalid = np.flatnonzero(~self.are_valid(labels))
         if len(invalid):
             row = int(invalid[0])
             raise DataError(f"{locate(row)}: label {labels[row]:g}; expected {self.expected_label}")
-        return np.abs(labels).astype(np.float32)  # -0 is 0
+        return np.abs(labels).astype(np.float32)  # turns -0 into 0
 
 
 def read_letor(
@@ -108,12 +108,13 @@ def read_letor(
     regroup: bool = False,
     on_block: Callable[[bytes], object] = len,
 ) -> Lists:
-    """Read a file into memory; ``rules``, ``on_block`` and errors are as for ``read_blocks``.
+    """Return the lists of a file, in memory.
 
-    A value is the float64 nearest to the text, rounded to the nearest float32. If it is written
-    ``nan``, or is too large for float32, it is missing: it becomes NaN and is counted. A feature
-    that a row does not name is 0. With ``regroup`` a query may come back later in the file, and its
-    items are put together where it first occurs; otherwise that is a ``DataError``.
+    ``rules``, ``on_block`` and the errors are those of ``read_blocks``. A value is the float64
+    nearest to the text, rounded to the nearest float32. A value that is written ``nan``, or is too
+    large for float32, is missing: it becomes NaN and is counted. A feature that a row does not name
+    is 0. With ``regroup``, a query may appear again later in the file, and its items are grouped
+    where it first occurs. Without it, such a query is a ``DataError``.
 
     >>> path = getfixture("tmp_path") / "train.txt"
     >>> _ = path.write_text("2 qid:a 1:0.5 3:1e3 # best\\n0 qid:a 2:-1\\n1 qid:b 1:nan\\n")
@@ -126,14 +127,14 @@ def read_letor(
 def read_blocks(
     path: StrPath, rules: ParseOptions, on_block: Callable[[bytes], object] = len
 ) -> Generator[Block, None, None]:
-    """Yield the rows of a file, or a pipe, block by block; memory does not grow with the file.
+    """Yield the rows of a file or of a pipe in blocks; memory does not grow with the file.
 
     Lines end in LF or CRLF; blank lines and comments hold no item. ``on_block`` is called with the
-    text of each block, in order. ``DataError``: the file has no rows, cannot be read, or a row is
-    malformed; for the first such row the message is ``FILE:LINE: what was found; expected ...``.
+    text of each block, in order. ``DataError``: the file has no rows, cannot be read, or has a
+    malformed row. The message about the first such row is ``FILE:LINE: what it has; expected ...``.
     """
     path = Path(path)
-    line = 1  # the number of the chunk's first line
+    line = 1  # the number of the first line of the chunk
     rows = 0
     try:
         with path.open("rb") as file:
@@ -152,11 +153,11 @@ def read_blocks(
     except OSError as error:
         raise DataError(f"{unreadable(path, error)} of LETOR text") from None
     if not rows:
-        raise DataError(f"{path}: no rows; expected rows of label qid:ID index:value ...")
+        raise DataError(f"{path}: no rows; expected rows of the form label qid:ID index:value ...")
 
 
 def _block_of(chunk: "ParsedChunk", path: Path, first_line: int) -> Block:
-    """Return the rows of ``chunk``, which begins at the line ``first_line`` of the file."""
+    """Return the rows of ``chunk``, which begins at line ``first_line`` of the file."""
     qids, lines, lengths = zip(*chunk.runs, strict=True)
     row_lines = np.repeat(np.add(lines, first_line), lengths)
 
@@ -177,7 +178,7 @@ def _block_of(chunk: "ParsedChunk", path: Path, first_line: int) -> Block:
 def text_chunks(file: BinaryIO) -> Iterator[bytes]:
     """Yield chunks of about ``CHUNK_BYTES`` that end with a whole line.
 
-    The byte order mark with which some programs begin a file is left out.
+    The byte order mark that some programs write at the start of a file is left out.
     """
     mark = BOM_UTF8
     while chunk := file.read(CHUNK_BYTES):
@@ -190,30 +191,32 @@ def text_chunks(file: BinaryIO) -> Iterator[bytes]:
 class ParsedChunk(NamedTuple):
     """The rows of a chunk of text."""
 
-    features: Floats  # [rows, width]; the width of the rules, else the largest index so far
+    features: Floats  # [rows, width]; the width is ``Parser.width``
     labels: Floats  # [rows]
-    runs: list[tuple[str, int, int]]  # consecutive rows of a query: qid, line (from 0), number
-    missing: int  # number of NaN: values written so, or too large for float32
-    lines: int  # number of lines in the text, blank ones included
-    inexact: dict[int, Doubles]  # column -> see ``inexact_values``
+    # For each run of consecutive rows of a query: the query id, the first line (from 0), the number
+    # of rows.
+    runs: list[tuple[str, int, int]]
+    missing: int  # number of NaNs: values that are written ``nan`` or too large for float32
+    lines: int  # number of lines in the text, blank lines included
+    inexact: dict[int, Doubles]  # the ``inexact_values`` by column
 
 
 class Malformed(ValueError):
-    """A row breaks the rules; the arguments are its line, what it holds and what is expected."""
+    """A row breaks the rules; the arguments are its line, what it has and what is expected."""
 
 
 class Parser:
-    """Parses chunks of one file, in any order and in several threads at once."""
+    """Parses the chunks of one file, in any order and in several threads at once."""
 
     def __init__(self, rules: ParseOptions) -> None:
         from ltr.kernels.letor import parse  # takes half a second
 
         self._rules = rules
         self._parse = parse
-        self.width = rules.width or 0  # if the rules have none: the largest index so far
+        self.width = rules.width or 0  # if the rules give no width: the largest index so far
 
     def __call__(self, text: bytes) -> ParsedChunk:
-        """Parse whole lines of text; raise ``Malformed`` if a row breaks the rules."""
+        """Return the rows of ``text``, whole lines; ``Malformed`` if a row breaks the rules."""
         if not text.endswith(b"\n"):
             text += b"\n"
         rules = self._rules
@@ -256,7 +259,7 @@ class Parser:
 
 
 def _inexact(large: Doubles) -> dict[int, Doubles]:
-    """Return column -> ``inexact_values`` of rows of ``large``: a column and a value."""
+    """Return the ``inexact_values`` by column; each row of ``large`` is a column and a value."""
     columns, values = large.T
     inexact = dict[int, Doubles]()
     for column in np.unique(columns):
@@ -269,7 +272,7 @@ def _inexact(large: Doubles) -> dict[int, Doubles]:
 def _parse_ahead(
     texts: Iterator[bytes], parse: Parser
 ) -> Generator[tuple[bytes, "Future[ParsedChunk]"], None, None]:
-    """Yield each text with the future result of ``parse``, which threads run a few texts ahead."""
+    """Yield each text with the future of its ``parse``; threads work a few texts ahead."""
     threads = processors() + 1
     waiting: deque[tuple[bytes, Future[ParsedChunk]]] = deque()
     pool = ThreadPoolExecutor(threads, "letor")
@@ -280,15 +283,15 @@ def _parse_ahead(
                 yield waiting.popleft()
         yield from waiting
     finally:
-        # The generator may be closed half read while this thread compiles the parser; the pool's
-        # threads would wait for that.
+        # Do not wait: the generator may be closed before its end, while a thread still compiles the
+        # parser.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def explain_row(row: bytes, rules: ParseOptions) -> tuple[str, str]:
-    """Return the first text of a malformed row that breaks the rules, and what is expected."""
+    """Return the first part of a malformed row that breaks the rules, and what is expected."""
     if row.startswith(BOM_UTF8):
-        return "a byte order mark", "one at the begin of the file alone: remove it here"
+        return "a byte order mark", "one only at the start of the file: remove this one"
     row = row.partition(b"#")[0].rstrip()
     unreadable_row = (
         repr(row[:40]),
@@ -305,37 +308,41 @@ def explain_row(row: bytes, rules: ParseOptions) -> tuple[str, str]:
             return f"label {_shorten(label)}", rules.expected_label
     if not fields or not fields[0].startswith("qid:") or fields[0] == "qid:":
         return f"{_shorten(fields[0]) if fields else 'nothing'} after the label", "qid:ID"
-    if len(fields) == 1:  # an item without any feature looks just like a line cut in the middle
+    if len(fields) == 1:  # an item without features cannot be told from a truncated line
         return f"nothing after {_shorten(fields[0])}", "index:value (1:0 if its features are all 0)"
     return _explain_features(fields[1:], rules) or unreadable_row
 
 
 def _explain_features(fields: Sequence[str], rules: ParseOptions) -> tuple[str, str] | None:
-    """Return the first ``index:value`` that breaks the rules, and what is expected; None: none."""
+    """Return the first ``index:value`` that breaks the rules, and what is expected, or None."""
     indices = set[int]()
     for field in fields:
         index, _, value = field.partition(":")
         if not re.fullmatch("[0-9]{1,18}", index) or not 1 <= int(index) <= rules.largest_index:
             setting = "dataset.width" if rules.width else "or set dataset.width"
-            expected = f"index:value, an index from 1 to {rules.largest_index} ({setting})"
+            expected = f"index:value with an index from 1 to {rules.largest_index} ({setting})"
             return _shorten(field), expected
         if not _VALUE.fullmatch(value):
-            return _shorten(field), "index:value, a finite number (or nan, which is missing)"
+            return _shorten(field), "index:value with a finite number (or nan if it is missing)"
         if int(index) in indices:
-            return f"index {int(index)} twice, again as {_shorten(field)}", "each index once a row"
+            return (
+                f"index {int(index)} twice, again as {_shorten(field)}",
+                "each index once per row",
+            )
         indices.add(int(index))
     return None
 
 
 def _shorten(text: str) -> str:
-    """Return a text for a message: quoted, on one line, and cut to 40 characters."""
+    """Return ``text`` quoted for a message, on one line and cut to 40 characters."""
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
 def item_ids(text: bytes) -> list[str]:
     """Return the item id in the comment of each row of ``text``; empty if there is no comment.
 
-    The id is X if the comment has ``docid = X``, as in LETOR 4.0, else the whole comment.
+    The id is X if the comment has ``docid = X``, as in LETOR 4.0; otherwise it is the whole
+    comment.
 
     >>> text = b"# made\\n2 qid:1 1:1 #docid = GX004 inc = 1\\n0 qid:1 1:2 # sku-7\\n0 qid:1 1:3"
     >>> item_ids(text)

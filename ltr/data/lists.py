@@ -18,30 +18,30 @@ SPLITS = ("train", "vali", "test")
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the features, and the values of those that are categories.
+    """The names of the features, and the values of the category columns.
 
-    A category column of ``Lists.features`` holds codes: 1, 2, ... for these values, 0 for others,
-    NaN if missing.
+    A category column of ``Lists.features`` holds codes: 1, 2, ... for these values, 0 for other
+    values, and NaN for a missing value.
     """
 
-    names: tuple[str, ...]  # all features, in order
-    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # name -> values
+    names: tuple[str, ...]  # of all features, in order
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the values by name
 
     @property
     def codes(self) -> Ints:
-        """Number of codes of each category, code 0 included; 0 for a number; ``[width]``."""
+        """The number of codes of each column (code 0 included), 0 if it is numeric; ``[width]``."""
         values = [self.categories.get(name) for name in self.names]
         counts = [0 if texts is None else 1 + len(texts) for texts in values]
         return np.array(counts, np.int64)
 
     def state(self) -> dict[str, Any]:
-        """Return the columns as plain lists and texts, for a checkpoint or a cache."""
+        """Return the columns as plain lists and strings, for a checkpoint or a cache."""
         categories = {name: list(values) for name, values in self.categories.items()}
         return {"names": list(self.names), "categories": categories}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Columns":
-        """Return the columns with this ``state()``; ``ValueError`` if it is malformed."""
+        """Return the columns whose ``state()`` is ``state``; ``ValueError`` if it is malformed."""
         names = tuple(state["names"])
         categories = {name: tuple(values) for name, values in state["categories"].items()}
         all_text = all(
@@ -49,29 +49,31 @@ class Columns:
         )
         is_unique = len(set(names)) == len(names)
         if not all_text or not is_unique or not categories.keys() <= set(names):
-            raise ValueError("names and values of categories are texts, each name stands once")
+            raise ValueError(
+                "columns: expected unique names, and strings as values of named category columns"
+            )
         return cls(names, categories)
 
 
 @dataclass(frozen=True)
 class Lists:
-    """The items of many queries, one list after the other, without padding.
+    """The items of many queries, stored list after list, without padding.
 
     ``features`` are often memory-mapped and read-only. NaN marks a missing value (``nan``, an empty
-    cell, or a number that does not fit float32); none is inf.
+    cell, or a number that does not fit float32). No value is infinite.
     """
 
     features: Floats  # [items, width]
     labels: Floats  # [items], graded relevance, 0 = not relevant
     offsets: Ints  # [lists + 1]; list i is items offsets[i]:offsets[i + 1], at least one
-    qids: Texts  # [lists], the query id as the file writes it
+    qids: Texts  # [lists], the query id as it is written in the file
     digest: str = ""  # SHA-256 of the source of the arrays (file content, or synthetic recipe)
-    missing: int = 0  # number of NaN in ``features``
+    missing: int = 0  # number of NaNs in ``features``
     columns: Columns | None = None  # None: numbers without names, as in LETOR text
     weights: Floats | None = None  # [lists], > 0, weight of each list in training; None: all equal
     rows: Ints | None = None  # [items], 0-based row of each item in the source; None: 0, 1, 2, ...
-    teacher: Floats | None = None  # [items], scores of the model from which a run learns
-    remarks: Mapping[str, str] = field(default_factory=dict)  # subject -> a warning for the user
+    teacher: Floats | None = None  # [items], the scores of a teacher model (distillation)
+    remarks: Mapping[str, str] = field(default_factory=dict)  # warnings for the user by subject
 
     def __len__(self) -> int:
         """Return the number of lists."""
@@ -108,7 +110,10 @@ class Lists:
         return np.maximum.reduceat(self.labels, self.offsets[:-1]) <= 0
 
     def subset(self, numbers: Ints) -> "Lists":
-        """Return the lists with these numbers, which may repeat, in this order and in memory."""
+        """Return copies of the lists with the indices ``numbers``, in this order, in memory.
+
+        An index may occur several times.
+        """
         lengths = self.lengths[numbers]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         items = np.repeat(self.offsets[numbers] - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -126,7 +131,7 @@ class Lists:
         )
 
     def with_digest(self) -> "Lists":
-        """Return the same lists with the SHA-256 of their arrays as the digest."""
+        """Return the same lists, with the SHA-256 of their arrays as the digest."""
         sha256 = hashlib.sha256("\0".join(self.qids).encode())
         for array in (self.offsets, self.labels, self.features, self.weights):
             if array is not None:
@@ -141,14 +146,16 @@ def check_split(split: str) -> str:
 
 
 class Dataset(Protocol):
-    """Interface of a data set: lists in splits; each ``configs/dataset/*.yaml`` builds one.
+    """The interface of a data set, which has the lists of each split.
 
-    ``name`` is the name in results. ``fold`` counts from 1, and is None for a set without folds.
-    ``width`` is the number of features, the same in every split. Two more members are optional:
+    Each file ``configs/dataset/*.yaml`` builds one. ``name`` is its name in results. ``fold``
+    counts from 1, and is None if there are no folds. ``width`` is the number of features, the same
+    in every split. Two more members are optional:
 
-    - ``splits``: the names of the splits, for a set without test; without it, all three.
-    - ``with_columns(columns)``: for a set that takes the names or categories of its columns from
-      ``train``. It returns the set with the columns of a trained model instead.
+    - ``splits``: the names of the splits, for a data set without a test split. A data set without
+      this member has all three.
+    - ``with_columns(columns)``: for a data set that takes the names or categories of its columns
+      from ``train``. It returns the data set with the columns of a trained model instead.
     """
 
     @property
@@ -161,7 +168,7 @@ class Dataset(Protocol):
     def width(self) -> int: ...
 
     def check(self) -> None:
-        """Raise ``DataError``, with the remedy, if one of the splits is missing; read no data."""
+        """Raise ``DataError`` with the remedy if one of the splits is missing; read no data."""
 
     def split(self, split: str) -> Lists:
         """Return the lists of ``train``, ``vali`` or ``test``; they are read or made only once."""
@@ -180,14 +187,16 @@ def measured_split(splits: Iterable[str]) -> str:
 def split_queries(
     qids: Iterable[str], fractions: Sequence[float], seed: int, *, title: str, remedy: str
 ) -> list[set[str]]:
-    """Divide the queries at random into parts with these fractions of their number, rounded.
+    """Divide the queries at random; return the set of query ids of each part.
+
+    The number of queries of each part is its fraction of all queries, rounded.
 
     Args:
         qids: the query ids; each may occur any number of times.
         fractions: the fraction of the queries in each part, > 0, with a sum of 1.
         seed: the seed of the division.
-        title: the data, for an error.
-        remedy: what to do, for an error.
+        title: the name of the data, for the error message.
+        remedy: what to do, for the error message.
 
     Raises:
         DataError: a part would have no query.
@@ -200,7 +209,7 @@ def split_queries(
     parts = [set(ranked[start:end]) for start, end in pairwise([*ends, len(ranked)])]
     if not all(parts):
         raise DataError(
-            f"{title}: {len(ranked)} queries cannot be cut into parts of {list(fractions)}; "
-            f"{remedy}"
+            f"{title}: {len(ranked)} queries are too few to divide into the fractions "
+            f"{list(fractions)}; {remedy}"
         )
     return parts

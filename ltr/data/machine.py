@@ -1,4 +1,4 @@
-"""The processors and the free memory of this machine, for work on data."""
+"""The number of processors and the free memory of this machine, for work on data."""
 
 import math
 import os
@@ -6,18 +6,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_MAX_THREADS = 4  # more threads would wait for memory, or for the thread that takes their results
+_MAX_THREADS = (
+    4  # more threads would wait for the memory, or for the thread that reads their results
+)
 
 
 def processors() -> int:
-    """Return how many threads to use: the processors of this process, but at most 4."""
+    """Return how many threads to use: as many as this process has processors, but at most 4."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return min(_MAX_THREADS, len(os.sched_getaffinity(0)))
     return min(_MAX_THREADS, os.cpu_count() or 1)
 
 
 def free_memory(device: Any) -> float:
-    """Return the free bytes of memory of a ``torch.device``; inf if the system does not say."""
+    """Return the free memory in bytes of a ``torch.device``; inf if the system does not say."""
     if device.type == "cuda":
         import torch
 
@@ -26,7 +28,7 @@ def free_memory(device: Any) -> float:
     with suppress(OSError, ValueError):
         text = Path("/proc/meminfo").read_text()
         free.append(1024 * int(text.partition("MemAvailable:")[2].partition("kB")[0]))
-    with suppress(OSError, ValueError):  # a container may have less than its machine
+    with suppress(OSError, ValueError):  # a container may have less memory than its machine
         used = int(Path("/sys/fs/cgroup/memory.current").read_text())
         free.append(int(Path("/sys/fs/cgroup/memory.max").read_text()) - used)
     return min(free)

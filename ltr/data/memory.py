@@ -1,4 +1,4 @@
-"""``MemoryLists``: a data set whose lists are in the memory of a program."""
+"""``MemoryLists``: a data set whose lists a program holds in memory."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from ltr.errors import DataError
 
 
 class MemoryLists:
-    """A data set of lists that a program hands over; the config of the run cannot hold them."""
+    """A data set whose lists a program passes as arrays; the run's config cannot contain them."""
 
     def __init__(
         self,
@@ -17,15 +17,15 @@ class MemoryLists:
         fold: int | None = None,
         cut: float | None = None,
     ) -> None:
-        """Hold the lists of a data set.
+        """Store the lists of a data set.
 
         Args:
             name: the name of the data set in results.
-            lists: those of ``train`` and ``vali``, perhaps of ``test`` too; None: only the config
-                of the data set is available.
+            lists: the lists of each split: of ``train`` and ``vali``, and perhaps of ``test``.
+                None: only the config of the data set is available.
             fold: the number of the fold, from 1; None: the data set has no folds.
-            cut: the fraction of the training queries that became the validation lists, for the
-                record.
+            cut: the fraction of the training queries that became the validation lists; it is only
+                recorded.
         """
         self.name = name
         self.fold = fold
@@ -34,7 +34,7 @@ class MemoryLists:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits that were handed over."""
+        """The splits whose lists were passed."""
         return tuple(split for split in SPLITS if split in self._lists)
 
     @property
@@ -43,15 +43,16 @@ class MemoryLists:
         return self.split("train").width
 
     def check(self) -> None:
-        """Raise ``DataError`` if ``train`` or ``vali`` was not handed over."""
+        """Raise ``DataError`` if the lists of ``train`` or ``vali`` were not passed."""
         for split in ("train", "vali"):
             self.split(split)
 
     def split(self, split: str) -> Lists:
-        """Return the lists of ``train``, ``vali`` or ``test``; ``DataError`` if there are none."""
+        """Return the lists of ``train``, ``vali`` or ``test``; ``DataError`` if it has none."""
         if check_split(split) not in self._lists:
             raise DataError(
-                f"the {split} lists of this model were in a program's memory: give dataset=CHOICE "
-                "with lists of the same features, or to go on fit Ranker(init_from=FOLDER)"
+                f"the {split} lists of this model were in the memory of a program and were not "
+                "saved: give dataset=CHOICE with lists that have the same features or, to continue "
+                "training, fit Ranker(init_from=FOLDER)"
             )
         return self._lists[split]

@@ -14,13 +14,13 @@ from ltr.errors import as_started
 
 @dataclass(frozen=True)
 class PublishedCounts:
-    """The published counts of a split, or the sums of several splits of a fold.
+    """The published counts of one split, or their sums over several splits of a fold.
 
     A count is None if it is not published.
     """
 
     splits: tuple[str, ...]
-    fold: int | None = None  # from 1; None: the set has no folds
+    fold: int | None = None  # from 1; None: the data set has no folds
     rows: int | None = None
     lists: int | None = None
     empty: int | None = None  # number of lists without a relevant item
@@ -35,11 +35,11 @@ class PublicSet:
     page: str  # where it is published
     archive: str  # the file to download there
     sha256: str = ""  # SHA-256 of the archive
-    files: Mapping[str, str] = field(default_factory=dict)  # path in the set's folder -> SHA-256
+    files: Mapping[str, str] = field(default_factory=dict)  # SHA-256 by path in the set's folder
     counts: tuple[PublishedCounts, ...] = ()
 
     def how_to_get(self, data_dir: str | Path) -> str:
-        """Return one line that says what to download and which command to run then."""
+        """Return one line that says what to download, and which command to run afterwards."""
         return (
             f"download {self.archive} from {self.page} and run: {as_started('prepare_data')} "
             f"dataset={self.name} archive=PATH/{self.archive} data_dir={shlex.quote(str(data_dir))}"
@@ -48,7 +48,7 @@ class PublicSet:
 
 @cache
 def public_sets() -> dict[str, PublicSet]:
-    """Return all public data sets by name."""
+    """Return a dict from the name of each public data set to the data set."""
     entries: Any = yaml.safe_load(Path(__file__).with_name("public_sets.yaml").read_text())
     return {name: _public_set(name, entry) for name, entry in entries.items()}
 

@@ -1,6 +1,6 @@
-"""Find columns that lose values because features are float32.
+"""Find columns in which different values become equal because features are float32.
 
-These are columns of numbers, such as dates or ids, with more than the 7 digits that it holds.
+These columns have numbers with more digits than the 7 that float32 holds, such as dates or ids.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ import numpy as np
 from ltr.arrays import Doubles, Floats
 
 LARGEST_EXACT = float(1 << 24)  # float32 holds every whole number up to this one
-_FEW_STEPS = 1 << 20  # a column whose range has fewer steps of float32 is looked at more closely
-_NOISE = 1e-12  # of the largest value: so small differences come from the rounding of float64
-_MAX_VALUES = 1 << 16  # the most distinct values that are kept of a column
-_SHARE = 0.01  # columns that lose a smaller share of their distinct values are not reported
-_MAX_NAMES = 12
+_FEW_STEPS = 1 << 20  # a column is examined if float32 has fewer steps than this in its range
+_NOISE = 1e-12  # smaller differences, relative to the largest value, are float64 rounding
+_MAX_VALUES = 1 << 16  # the most distinct values of a column that are kept
+_SHARE = 0.01  # a column is not reported if it loses a smaller share of its distinct values
+_MAX_NAMES = 12  # the most columns that the warning names
 
 
 def to_float32(values: Doubles | Floats) -> tuple[Floats, int]:
-    """Round to the nearest float32; return the result and its number of NaN.
+    """Return ``values`` rounded to the nearest float32, and the number of NaNs in the result.
 
     Values that are missing (NaN), infinite, or too large for float32 become NaN.
     """
@@ -33,10 +33,10 @@ def to_float32(values: Doubles | Floats) -> tuple[Floats, int]:
 def inexact_values(values: Any) -> Any:
     """Return the distinct values of a column if different ones may become equal in float32.
 
-    That is so if they are larger than 2^24, or so close together that float32 has few steps between
-    the smallest and the largest. Otherwise the result is empty. Missing and infinite values are
-    ignored. The column may go on elsewhere: large values are returned even if they are all equal,
-    or all exact.
+    Values may become equal if they are larger than 2^24, or so close together that float32 has few
+    steps between the smallest and the largest. Otherwise the result is empty. Missing and infinite
+    values are ignored. ``values`` may be only a part of the column, so large values are returned
+    even if they are all equal, or all exact.
     """
     if values.dtype == np.float32 or not len(values):
         return values[:0]
@@ -55,7 +55,7 @@ def inexact_values(values: Any) -> Any:
 
 
 def inexact_columns(values: Any) -> dict[int, Any]:
-    """Return column -> ``inexact_values`` of those columns of ``[rows, width]`` that have some."""
+    """Return the ``inexact_values`` of each column of ``[rows, width]`` that has any."""
     if values.dtype == np.float32 or not len(values):
         return {}
     low = np.fmin.reduce(values, axis=0)
@@ -70,11 +70,12 @@ def inexact_columns(values: Any) -> dict[int, Any]:
 
 
 def _large_or_close(low: Any, high: Any) -> tuple[bool, bool]:
-    """Return whether a column with this range has numbers beyond 2^24, and whether they are close.
+    """Return whether a column has numbers above 2^24, and whether its numbers are close together.
 
-    They are close if float32 has few steps between them. A constant is not close.
+    ``low`` and ``high`` are its smallest and largest number. The numbers are close together if
+    float32 has few steps between these two. A constant column does not count as close.
     """
-    low = low.item()  # the difference of Python's whole numbers is exact
+    low = low.item()  # Python subtracts whole numbers exactly
     high = high.item()
     largest = float(max(abs(low), abs(high)))
     span = float(high - low)
@@ -86,14 +87,14 @@ def _large_or_close(low: Any, high: Any) -> tuple[bool, bool]:
 
 
 def add_distinct(distinct: Any, values: Any) -> Any:
-    """Return the distinct values of both arrays; of very many, only some."""
+    """Return the distinct values of both arrays, but not many more than ``_MAX_VALUES``."""
     if len(distinct) >= _MAX_VALUES:
         return distinct
     return np.union1d(distinct, values)[:_MAX_VALUES]
 
 
 def rounding_remarks(inexact: Mapping[str, Any]) -> dict[str, str]:
-    """Return a warning about the columns that lose values, if any.
+    """Return a warning about the columns that lose distinct values; empty if there are none.
 
     ``inexact`` maps the name of each column to its ``inexact_values``.
     """
@@ -109,6 +110,7 @@ def rounding_remarks(inexact: Mapping[str, Any]) -> dict[str, str]:
     if len(lossy) > _MAX_NAMES:
         shown += ", ..."
     return {
-        "rounding": f"numbers of more digits than float32 holds become equal: {shown}: subtract "
-        "one constant from the column, in every table (of dates, the first day), or leave it out"
+        "rounding": "different numbers become equal because they have more digits than float32 "
+        f"holds: {shown}; subtract the same constant from the column in every table (from dates, "
+        "the first day), or leave the column out"
     }

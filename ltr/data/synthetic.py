@@ -2,16 +2,16 @@
 
 An item has a text match, a quality and a popularity, which a pointwise model can learn from the
 columns, and a deviation from its list. The columns show the deviation only as ``centre +
-deviation``, with a centre drawn for each list. So only a model that sees the whole list can recover
-the deviation. Relevance is ::
+deviation``, where the centre is drawn once for each list. So only a model that sees the whole list
+can recover the deviation. The relevance is ::
 
     r = level + 0.45 match + 0.25 quality + 0.2 popular - 1.0 |deviation| + 0.5 noise
 
-with one level for each list. About one item in ten is a near copy of a better one: it has nearly
-the same columns, but a grade about one lower. Lengths, hidden properties and grades are sums and
-products of float64, so they are the same on every machine. The 136 columns imitate those of Web30K,
-as ``synthetic_columns.csv`` describes them. Columns that the published preparation of Web30K
-negates have negative values.
+where the level is drawn once for each list. About one item in ten is a near copy of a better item:
+its columns are nearly the same, but its grade is about one lower. Lengths, hidden properties and
+grades are sums and products in float64, so they are the same on every machine. The 136 columns
+imitate those of Web30K, as described in ``synthetic_columns.csv``. The columns that the published
+preparation of Web30K negates have negative values.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ from ltr.data.lists import SPLITS, Lists, check_split
 from ltr.errors import ConfigError
 from ltr.knobs import python_number
 
-VERSION = 1  # raise it when the same seed gives other arrays
+VERSION = 1  # raise it if the same seed gives different arrays
 LONGEST = 1251  # items of Web30K's longest list
 MEAN_LENGTH = 120
-LONG = 1000  # a split of MANY lists or more has a list longer than this, and one of a single item
+LONG = 1000  # a split with MANY lists has one longer than this, and one with a single item
 MANY = 50
-RATES = (0.514, 0.325, 0.134, 0.019, 0.008)  # Web30K's share of each grade, 0 first
+RATES = (0.514, 0.325, 0.134, 0.019, 0.008)  # the share of each grade in Web30K, grade 0 first
 EMPTY = 0.03  # share of the lists without a relevant item
 # Weights of the terms of the relevance.
 MATCH = 0.45
@@ -42,17 +42,17 @@ POPULAR = 0.2
 DEVIATION = 1.0
 NOISE = 0.5
 LEVEL = 0.5
-CENTRE = 1.5  # standard deviation of a list's centre; the deviation of an item has 1
+CENTRE = 1.5  # standard deviation of a list's centre; that of an item's deviation is 1
 COPIES = 0.1  # share of the items that are near copies
 COPY_LOSS = 0.8  # how much lower the relevance of a near copy is
-NOISE_OF_A_COPY = 0.1  # scale of the new noise on a near copy, as a part of the column's own noise
+NOISE_OF_A_COPY = 0.1  # scale of the noise on a near copy, as a fraction of the column's noise
 WORSE_COPY = 0.3  # how much lower the quality of a near copy is in QUALITY_COLUMNS
 QUALITY_COLUMNS = (129, 130, 131, 132)
 LATENTS = ("match", "quality", "popular", "shifted", "length", "query", "cover")
 WIDTH = 136
 STREAMS = 5  # body, anchor, title, URL, whole page; the columns of a stream share a random term
 CONSTANT = {27: 0.0, 53: 0.0, 97: 1.0}
-_BLOCK = 64  # lists that are drawn from one random stream; other sizes give other lists
+_BLOCK = 64  # lists that are drawn from one random stream; another size gives other lists
 
 
 def _read_columns() -> list[list[str]]:
@@ -60,7 +60,7 @@ def _read_columns() -> list[list[str]]:
     columns = []
     for line in Path(__file__).with_name("synthetic_columns.csv").read_text().splitlines():
         cells = line.partition("#")[0].strip().split(",")
-        if len(cells) > 1:  # the second cell is the number of such columns
+        if len(cells) > 1:  # the second cell is the number of columns with this description
             columns += [cells] * int(cells[1])
     return columns
 
@@ -77,17 +77,17 @@ _WEIGHT, _MEAN, _SPREAD, _STREAM, _NOISE = np.array(
 class Latents:
     """Hidden properties of the items of some lists."""
 
-    relevance: Doubles  # [items], from which the grade is made
+    relevance: Doubles  # [items], the grades are made from it
     table: Floats  # [items, len(LATENTS)], each column with a variance of about 1
-    copy_of: Ints  # [items], the item of which this one is a near copy; itself if it is no copy
+    copy_of: Ints  # [items], index of the item that this one copies; its own index if none
 
 
 def draw_lengths(rng: np.random.Generator, lists: int) -> Ints:
     """Draw the number of items of each list, ``[lists]``.
 
-    It is from 1 to ``LONGEST``, with a skewed distribution and a mean of about ``MEAN_LENGTH``. If
-    there are at least ``MANY`` lists, ``1 + lists // 1000`` of them or more have a single item, and
-    as many have more than ``LONG`` items.
+    A length is from 1 to ``LONGEST``, with a skewed distribution and a mean of about
+    ``MEAN_LENGTH``. If there are at least ``MANY`` lists, at least ``1 + lists // 1000`` of them
+    have a single item, and at least as many have more than ``LONG`` items.
     """
     ends = 0 if lists < MANY else 1 + lists // 1000
     long = rng.integers(LONG + 1, LONGEST + 1, ends)
@@ -99,7 +99,7 @@ def draw_lengths(rng: np.random.Generator, lists: int) -> Ints:
 
 
 def draw_latents(rng: np.random.Generator, lengths: Ints) -> Latents:
-    """Draw the hidden properties of the items of lists with these ``lengths``, list after list."""
+    """Return random hidden properties of the items of lists with these ``lengths``, in order."""
     lists = len(lengths)
     items = int(lengths.sum())
     list_numbers = np.repeat(np.arange(lists), lengths)
@@ -123,9 +123,10 @@ def draw_latents(rng: np.random.Generator, lengths: Ints) -> Latents:
 def grade(relevance: Doubles, offsets: Ints) -> Floats:
     """Return grades from 0 to 4 for all items of a split, ``[items]``.
 
-    The share of each grade is about that in ``RATES``. In a part ``EMPTY`` of the lists, rounded,
-    all grades are 0: those whose best item has the lowest relevance. In every other list the best
-    item has at least grade 1. Within a list, grades have the order of ``relevance``.
+    The share of each grade is about that in ``RATES``. In a fraction ``EMPTY`` of the lists, whose
+    number is rounded, all grades are 0: these are the lists whose best item has the lowest
+    relevance. In every other list the best item has at least grade 1. Within a list, the grades
+    have the order of ``relevance``.
     """
     items = len(relevance)
     lengths = np.diff(offsets)
@@ -146,9 +147,9 @@ def grade(relevance: Doubles, offsets: Ints) -> Floats:
 
 
 def draw_features(rng: np.random.Generator, latents: Latents) -> Floats:
-    """Draw the features of items, ``[items, 136]``.
+    """Return random features of the items, ``[items, 136]``.
 
-    An item that is a near copy (``latents.copy_of``) gets features close to those of its original.
+    An item that is a near copy (see ``latents.copy_of``) has features close to its original's.
     """
     items = len(latents.copy_of)
     x = rng.standard_normal((items, WIDTH), np.float32)
@@ -180,7 +181,7 @@ def draw_features(rng: np.random.Generator, latents: Latents) -> Floats:
 
 
 class SyntheticLists:
-    """Synthetic lists, a function of ``VERSION``, the seed, ``queries`` and the split alone.
+    """Synthetic lists, which depend only on ``VERSION``, ``seed``, ``queries`` and the split.
 
     Features may differ in the last bit between processors; grades do not.
     """
@@ -194,9 +195,9 @@ class SyntheticLists:
         """Describe the lists, which are made on first use.
 
         Args:
-            queries: number of lists for training; each other split has a third of it, rounded, at
-                least 1. Web30K has 18,919 (2.27 million items).
-            seed: the seed of all draws.
+            queries: the number of training lists; each other split has a third as many, rounded,
+                and at least 1. Web30K has 18,919 training lists (2.27 million items).
+            seed: the seed of all random draws.
             cache_dir: the folder of the cached arrays.
             name: the name of the data set in results.
         """
@@ -212,7 +213,7 @@ class SyntheticLists:
                 raise ConfigError(f"dataset.{key}={value}: give a whole number >= {minimum}")
 
     def split(self, split: str) -> Lists:
-        """Return the lists of ``train``, ``vali`` or ``test``, made once, then mapped."""
+        """Return the lists of a split, which are made once and then mapped from the cache."""
         self.check()
         lists = self.queries if check_split(split) == "train" else max(1, round(self.queries / 3))
         recipe = f"synthetic-{VERSION}-seed-{self.seed}-queries-{self.queries}-{split}"
@@ -224,17 +225,20 @@ class SyntheticLists:
         return cached_lists(self.cache_dir, recipe, build)
 
     def _rng(self, split: str, *stream: int) -> np.random.Generator:
-        """Return the generator of one stream of random numbers of a split."""
+        """Return the random generator of one stream of a split."""
         return np.random.default_rng([VERSION, SPLITS.index(split), *stream, self.seed])
 
     def _latents(self, split: str, lengths: Ints) -> Iterator[tuple[int, Ints, Latents]]:
-        """Yield the number of each block of lists, their lengths, and the hidden properties."""
+        """Yield each block of lists: its index, the lengths, and the hidden properties."""
         for block, first in enumerate(range(0, len(lengths), _BLOCK)):
             block_lengths = lengths[first : first + _BLOCK]
             yield block, block_lengths, draw_latents(self._rng(split, 1, block), block_lengths)
 
     def _blocks(self, split: str, lists: int) -> Iterator[Block]:
-        """Draw the rows of a split twice, as the grades depend on the relevance of all items."""
+        """Yield the rows of a split.
+
+        The hidden properties are drawn twice, as the grades depend on the relevance of all items.
+        """
         lengths = draw_lengths(self._rng(split, 0, 0), lists)
         relevance = [latents.relevance for _, _, latents in self._latents(split, lengths)]
         offsets = np.concatenate([[0], np.cumsum(lengths)])

@@ -1,4 +1,4 @@
-"""``TableFiles``: a data set in table files, such as Parquet or CSV."""
+"""``TableFiles``: a data set in table files, such as Parquet or CSV files."""
 
 import hashlib
 import json
@@ -33,15 +33,15 @@ _FRACTIONS = {3: (0.8, 0.1, 0.1), 2: (0.8, 0.2), 0: ()}
 
 
 class TableFiles(SplitFiles):
-    """A data set with a table for each split, or with a table that is divided by query.
+    """A data set with one table for each split, or with one table whose queries are divided.
 
-    A table is a file or a folder of shards, read once; later runs map the arrays from the cache,
-    whose key has the content of the files and the settings. Names and categories of features are
-    those in ``train``.
+    A table is a file or a folder of shards. It is read once; later runs map the arrays from the
+    cache. The key of a cache entry contains a hash of the files' content and the settings. The
+    names and categories of the features are taken from ``train``.
     """
 
     fold = None
-    _remedy = "set dataset.fractions to larger parts, or give a file for each split"
+    _remedy = "set dataset.fractions to larger fractions, or give a file for each split"
 
     def __init__(
         self,
@@ -62,15 +62,16 @@ class TableFiles(SplitFiles):
 
         Args:
             name: the name of the data set in results.
-            data_dir: the folder in which paths begin.
+            data_dir: the folder to which the paths are relative.
             cache_dir: the folder of the cached arrays.
-            split: the path of ``train``, ``vali`` and ``test``; without ``vali``, the validation
-                lists are taken from the table of ``train``; without ``test``, there is no test.
-            path: one table that is divided into all three, in place of ``split``.
-            fractions: the parts of the queries, with a sum of 1: for ``path``, train, vali and test
-                (None: 0.8, 0.1, 0.1), or train and vali alone; for a ``split`` without ``vali``,
-                train and vali (None: 0.8, 0.2).
-            seed: the seed of the division.
+            split: the path of ``train``, ``vali`` and ``test``. Without ``vali``, the validation
+                lists are taken from the table of ``train``. Without ``test``, there is no test
+                split.
+            path: one table that is divided into all three splits, instead of ``split``.
+            fractions: the fraction of the queries in each split, with a sum of 1. With ``path``:
+                train, vali and test (None: 0.8, 0.1, 0.1), or only train and vali. With a ``split``
+                without ``vali``: train and vali (None: 0.8, 0.2).
+            seed: the seed with which the queries are divided.
             header: whether text files begin with a row of column names; see ``Source``.
             labels: ``"grade"`` (whole numbers) or ``"real"``; see ``ltr.data.letor.ParseOptions``.
             max_grade: the largest label allowed; see ``ltr.data.letor.ParseOptions``.
@@ -79,7 +80,7 @@ class TableFiles(SplitFiles):
         self._columns: Columns | None = None
         self.roles = ColumnRoles.from_config(roles)
         if self.roles.label is None:
-            raise ConfigError("give dataset.label=COLUMN, the column of the labels")
+            raise ConfigError("no column has the labels: set dataset.label=COLUMN")
         self.header = bool(header)
         paths, cut = _paths(split, path)
         if path is not None and fractions is not None and len(fractions) == 2:
@@ -90,14 +91,14 @@ class TableFiles(SplitFiles):
         super().__init__(name, data_dir, cache_dir, rules, paths, cut, checked_fractions, seed)
 
     def with_columns(self, columns: Columns) -> "TableFiles":
-        """Return the same data set with the names and categories that a model was trained on."""
+        """Return the same data set, with the ``columns`` of a trained model."""
         dataset = copy(self)
         dataset._columns = columns
         return dataset
 
     @property
     def columns(self) -> Columns:
-        """Names and categories of the features; ``train`` is read to find them unless given."""
+        """Names and categories of the features; if unknown, ``train`` is read to find them."""
         if self._columns is None:
             self._columns = self.split("train").columns
         assert self._columns is not None
@@ -110,16 +111,16 @@ class TableFiles(SplitFiles):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits of the set: train and vali, and test if it has a table or a part of one."""
+        """The splits of the data set: train and vali, and test if it has a table or a share."""
         return SPLITS if "test" in self._paths else SPLITS[:2]
 
     def check(self) -> None:
-        """Raise ``DataError`` if a table is missing, ``ConfigError`` if the path of a split is."""
+        """Raise ``DataError`` if a table is missing, ``ConfigError`` if a split has no path."""
         for split in self.splits:
             table_files(self.path(split))
 
     def split(self, split: str) -> Lists:
-        """Return the lists of a split, read once, then mapped.
+        """Return the lists of a split, which are read once and then mapped from the cache.
 
         ``DataError``: a file is missing or malformed, or the cache cannot be written.
         """
@@ -129,7 +130,7 @@ class TableFiles(SplitFiles):
         if split in self._cut:
             cut = f"{self._cut.index(split)} of {self._fractions} seed={self._seed}"
         content_digest = self._digest(path)
-        # A digest without features: runs on other features of the same items can be compared.
+        # The digest leaves out the features, so runs on different features can be compared.
         items = f"table {content_digest} query={self.roles.query} label={self.roles.label} "
         items += f"Form(header={self.header}, names=None) {self.rules.cache_text} cut={cut}"
         state = "" if columns is None else json.dumps(columns.state())
@@ -147,7 +148,7 @@ class TableFiles(SplitFiles):
         return self._lists(split, key, content_digest, read, digest=digest)
 
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
-        """Return one text for each of these (0-based) rows of ``split``: its id columns, joined."""
+        """Return the id of each of the (0-based) ``rows`` of a split: its id columns, joined."""
         if not self.roles.id:
             return [""] * len(rows)
         chunks = Source(self.path(split), self.header).chunks(self.roles.id, [], _ROWS)
@@ -170,8 +171,9 @@ def _paths(split: Any, path: str | None) -> tuple[dict[str, str], tuple[str, ...
     both_or_none = (path is None) == (not paths)
     if both_or_none or not paths.keys() <= {*SPLITS}:
         raise ConfigError(
-            "give 'dataset.split={train:PATH,vali:PATH,test:PATH}' (test may be left out), or "
-            "dataset.path=PATH of one table that is cut into them"
+            "expected a table for each split, or one table that is divided into all splits: give "
+            "'dataset.split={train:PATH,vali:PATH,test:PATH}' (test may be left out), or "
+            "dataset.path=PATH"
         )
     if path is not None:
         return dict.fromkeys(SPLITS, str(path)), SPLITS
@@ -183,7 +185,7 @@ def _paths(split: Any, path: str | None) -> tuple[dict[str, str], tuple[str, ...
 def _checked_fractions(
     fractions: Sequence[float] | None, cut: Sequence[str], *, one_table: bool
 ) -> tuple[float, ...]:
-    """Return the fraction of the queries in each of the splits ``cut``, or the default fractions.
+    """Return the fraction of the queries in each of the splits ``cut``; the defaults if None.
 
     ``one_table``: one table is divided into all splits. ``ConfigError``: the fractions are wrong.
     """
@@ -192,10 +194,11 @@ def _checked_fractions(
     are_positive = all(is_number(value) and value > 0 for value in values)
     are_complete = not defaults or (are_positive and abs(sum(values) - 1) < 1e-6)
     if not are_positive or not are_complete or len(values) != len(defaults):
-        expected = ", ".join(cut) or "nothing, every split has a table"
+        splits = ", ".join(cut)
         if one_table:
-            expected = "train, vali and test, or of train and vali alone"
-        raise ConfigError(
-            f"dataset.fractions={list(values)}: give the parts of {expected}, each > 0, 1 in sum"
-        )
+            splits = "train, vali and test, or of train and vali alone"
+        expected = f"give the fractions of {splits}, each > 0, with a sum of 1"
+        if not splits:
+            expected = "every split has its own table, so leave this key out"
+        raise ConfigError(f"dataset.fractions={list(values)}: {expected}")
     return values

@@ -1,6 +1,7 @@
-"""Read tables block by block: Parquet, CSV and TSV (gzip too), Arrow, or in memory.
+"""Read tables in blocks: Parquet, CSV and TSV (also with gzip), Arrow, or frames in memory.
 
-pyarrow reads files. Without it text gives the same values more slowly; nothing else is read.
+pyarrow reads the files. Without pyarrow only text files can be read, to the same values but more
+slowly.
 """
 
 import csv
@@ -23,12 +24,13 @@ from ltr.errors import DataError, has, need
 from ltr.knobs import parse_number
 
 _BLOCK_BYTES = 4 << 20  # bytes of text that are parsed at once; no row may be longer
-_FIRST_ROWS = 10_000  # the rows from which the types are guessed without pyarrow
+_FIRST_ROWS = 10_000  # without pyarrow, the column types are guessed from this many rows
 _PAGE_BYTES = 1 << 16  # bytes that are read at once for each column of a Parquet file
 _DUPLICATE = re.compile(r"multiple columns named ?(.*)")
 _ROW = re.compile(r"Row #(\d+): ?")
 _QUOTE_BYTES = 1 << 16  # bytes of text whose quotes are checked at once
-_UNREADABLE = (OSError, ValueError, csv.Error, EOFError, zlib.error)  # the last two: a cut .gz
+# The last two errors come from a truncated .gz file.
+_UNREADABLE = (OSError, ValueError, csv.Error, EOFError, zlib.error)
 _FORMS = {
     ".parquet": "parquet", ".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t",
     ".feather": "ipc", ".arrow": "ipc", ".ipc": "ipc", ".pq": "parquet",
@@ -36,9 +38,9 @@ _FORMS = {
 
 
 def table_form(path: Path) -> str | None:
-    """Return the form of a table file, judged by its name; None if it is not a table.
+    """Return the format of a table file, judged by its name; None if it is not a table.
 
-    The form is the delimiter of a text file, or pyarrow's name for any other form.
+    The format is the delimiter of a text file, or pyarrow's name of any other format.
 
     >>> [table_form(Path(name)) for name in ("a.pq", "a.TSV.gz", "a.parquet.gz", "train.txt")]
     ['parquet', '\\t', None, None]
@@ -48,9 +50,9 @@ def table_form(path: Path) -> str | None:
 
 
 def table_files(path: Path) -> list[Path]:
-    """Return a table file, or those of a folder by name.
+    """Return the table file ``path``, or the table files of the folder ``path``, sorted by name.
 
-    ``DataError``: there is none, or the files of a folder have different forms.
+    ``DataError``: there is none, or the files of the folder have different formats.
     """
     try:
         is_folder = path.is_dir()
@@ -59,7 +61,7 @@ def table_files(path: Path) -> list[Path]:
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}; give a table file") from None
     if not is_folder and not files:
-        raise DataError(f"{path}: no such file; give a table file, or a folder of them")
+        raise DataError(f"{path}: no such file; give a table file, or a folder of table files")
     if is_folder:
         files = [
             file for file in files if table_form(file) and not file.name.startswith((".", "_"))
@@ -67,18 +69,19 @@ def table_files(path: Path) -> list[Path]:
     forms = {table_form(file) for file in files}
     if len(forms) != 1 or None in forms:
         raise DataError(
-            f"{path}: not a table, or files of several forms; expected one of {', '.join(_FORMS)}"
+            f"{path}: not a table, or a folder with tables of several formats; expected one format "
+            f"of {', '.join(_FORMS)}"
         )
     return files
 
 
 def check_column_names(required: Mapping[str, str], names: Sequence[str], title: str) -> None:
-    """Raise ``DataError`` if a column is missing, or if two columns have the same name, or none.
+    """Raise ``DataError`` if a column is missing, or if two columns have the same name or no name.
 
     Args:
-        required: each required column, with its purpose, such as ``dataset.query``.
-        names: the columns of the table.
-        title: the table, for the text of the error.
+        required: the purpose of each required column by name, such as ``dataset.query``.
+        names: the names of the columns of the table.
+        title: the name of the table, for the error message.
     """
     for name, count in Counter(names).items():
         if count > 1:
@@ -88,40 +91,42 @@ def check_column_names(required: Mapping[str, str], names: Sequence[str], title:
             shown = ", ".join(names[:12])
             if len(names) > 12:
                 shown += ", ..."
-            raise DataError(f"{title}: no column {name!r} ({purpose}); it has {shown}")
+            raise DataError(
+                f"{title}: no column {name!r} ({purpose}); the table has the columns {shown}"
+            )
 
 
 def _duplicate_column(title: str, name: str) -> DataError:
     if not name.strip():
         return DataError(
-            f"{title}: several columns have no name, such as row numbers that pandas writes, or "
-            "after commas that end the rows; name them or delete them"
+            f"{title}: several columns have no name, for example row numbers that pandas wrote, or "
+            "empty columns because each row ends in a comma; name or delete these columns"
         )
     return DataError(f"{title}: two columns are named {name!r}; rename one of them")
 
 
 @dataclass(frozen=True)
 class TableChunk:
-    """Consecutive rows of one file."""
+    """Consecutive rows of one file or frame."""
 
     file: str
     first: int  # the 0-based number of the first row
     cells: pd.DataFrame
 
     def locate(self, row: int, column: str = "") -> str:
-        """Return where row number ``row`` (from 0) of the chunk is in the file, for messages."""
+        """Return the place in the file of row ``row`` (from 0) of the chunk, for messages."""
         suffix = f", column {column!r}" if column else ""
         return f"{self.file}, row {self.first + row + 1}{suffix}"
 
 
 class Source:
-    """A table: in memory, in a file, or in the files of a folder, one after another by name.
+    """A table in memory, in a file, or in the files of a folder, in the order of their names.
 
     Attributes:
-        title: its name for messages.
-        names: the columns of the first file.
-        head: a frame whose columns have the types of these columns, with any number of rows.
-        is_text: whether the files are text.
+        title: the name of the table for messages.
+        names: the names of the columns of the first file.
+        head: a frame whose columns have the types of these columns; its rows do not matter.
+        is_text: whether the files are text files.
     """
 
     def __init__(self, table: Path | pd.DataFrame, header: bool = True) -> None:
@@ -129,15 +134,15 @@ class Source:
 
         Args:
             table: a file, a folder, or a frame in memory.
-            header: whether text files begin with the names of the columns; if not, these are named
-                ``1``, ``2``, ...
+            header: whether text files begin with the names of the columns; if not, the columns are
+                named ``1``, ``2``, ...
 
         Raises:
             DataError: the table cannot be read.
-            ConfigError: pyarrow is needed and missing.
+            ConfigError: pyarrow is needed but not installed.
         """
         self._header = header
-        self._checked = set[Path]()  # the text files whose quotes are known to be closed
+        self._checked = set[Path]()  # the text files whose quotes have been checked
         self._files: list[Any]
         if isinstance(table, pd.DataFrame):
             self.title = "the table"
@@ -157,8 +162,8 @@ class Source:
         """Yield the rows in order, with only the named columns.
 
         Args:
-            texts: columns that are read without any conversion from text files.
-            numbers: columns that are read as numbers from text files.
+            texts: the columns that are read from text files as strings, without conversion.
+            numbers: the columns that are read from text files as numbers.
             rows: the largest number of rows in a chunk.
 
         Raises:
@@ -192,7 +197,7 @@ class Source:
 
     @contextmanager
     def _reading(self, title: str) -> Iterator[None]:
-        """Context that turns a reader's errors about the file ``title`` into ``DataError``."""
+        """Context in which a reader's errors become a ``DataError`` about the file ``title``."""
         try:
             yield
         except DataError:
@@ -201,7 +206,7 @@ class Source:
             of_arrow = type(error).__module__.startswith("pyarrow")
             if not of_arrow and not isinstance(error, _UNREADABLE):
                 raise
-            text = str(error).rpartition("Invalid: ")[2]  # without where in pyarrow it was raised
+            text = str(error).rpartition("Invalid: ")[2]  # without pyarrow's own prefix
             duplicate = _DUPLICATE.search(text)
             if duplicate:
                 raise _duplicate_column(title, duplicate[1]) from None
@@ -209,8 +214,9 @@ class Source:
             source = f"{title}, row {int(row[1]) - int(self._header)}" if row else title
             reason = " ".join(_ROW.sub("", text).split())[:200]
             raise DataError(
-                f"{source}: cannot be read, {reason}; write commas between the columns (.tsv: "
-                "tabs), and numbers, or name texts in dataset.categories"
+                f"{source}: cannot be read ({reason}); separate the columns by commas (by tabs in "
+                ".tsv files), write numbers in the columns of features, and name columns of text "
+                "in dataset.categories"
             ) from None
 
 
@@ -220,7 +226,7 @@ def as_frame(cells: Any) -> pd.DataFrame:
 
     def pandas_type(type_: Any) -> Any:
         if pa.types.is_dictionary(type_) or pa.types.is_null(type_):
-            return None  # pandas makes a category, or objects that are all None
+            return None  # pandas makes a categorical column, or a column of None
         return pd.ArrowDtype(type_)
 
     return cells.to_pandas(types_mapper=pandas_type, ignore_metadata=True)
@@ -262,7 +268,7 @@ class _Arrow:
         settings: dict[str, Any] = {"columns": columns, "batch_size": rows, "batch_readahead": 2}
         try:
             yield from map(as_frame, self._data.to_batches(**settings))
-        except ValueError:  # read again in one thread, where the error has the row
+        except ValueError:  # read again in one thread, so that the error names the row
             for _ in self._data.to_batches(**settings, use_threads=False):
                 pass
             raise
@@ -284,7 +290,7 @@ def _text_dataset(
                 column_names=names,
                 autogenerate_column_names=not header and names is None,
             ),
-            convert_options=pa.csv.ConvertOptions(strings_can_be_null=False),  # NA is a text
+            convert_options=pa.csv.ConvertOptions(strings_can_be_null=False),  # NA is a string
         )
         return pa.dataset.dataset(path, schema=schema, format=form)
 
@@ -301,7 +307,7 @@ def _text_dataset(
 
 
 def _open_text(path: Path, mode: str, **settings: Any) -> Any:
-    """Open a text file; if its name ends in ``.gz``, its content is unpacked."""
+    """Open a text file; if its name ends in ``.gz``, its content is decompressed."""
     open_file = gzip.open if path.suffix.lower() == ".gz" else open
     return open_file(path, mode, **settings)
 
@@ -309,11 +315,11 @@ def _open_text(path: Path, mode: str, **settings: Any) -> Any:
 def _check_quotes(path: Path, delimiter: str) -> None:
     """Raise ``DataError`` if a quote that begins a cell has no closing quote in that cell.
 
-    If such a cell is the last of its row, the readers take the rows below into it without an error:
-    all of them, or those up to the next cell that begins with a quote.
+    If such a cell is the last of its row, the readers would silently read the rows below it into
+    this cell: all of them, or those before the next cell that begins with a quote.
     """
     closed = _closed_quotes(delimiter.encode())
-    text = b"\n"  # what is not checked yet, with the byte before it
+    text = b"\n"  # the text that is not checked yet, and the byte before it
     line = 0
     with _open_text(path, "rb") as file:
         text += file.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)
@@ -337,8 +343,8 @@ def _check_quotes(path: Path, delimiter: str) -> None:
     if quote >= 0:
         line += text.count(b"\n", 0, quote)
         raise DataError(
-            f"{path}:{line}: a quote opens a cell and is not closed "
-            'in it: close it, or write "" for a quote in a quoted cell'
+            f"{path}:{line}: a cell begins with a quote that is not closed in this cell; "
+            'close it, or write "" for a quote inside a quoted cell'
         )
 
 
@@ -347,16 +353,16 @@ def _match_length(match: re.Match[bytes] | None) -> int:
 
 
 def _closed_quotes(delimiter: bytes) -> re.Pattern[bytes]:
-    """Return a pattern for a text up to the last quote that is closed or is inside a plain cell."""
+    """Return a pattern that matches up to the last quote that is closed or inside a plain cell."""
     ends = b"[%b\r\n]" % delimiter  # what ends a cell
-    on_one_line = b'[^"\r\n]*"(?:"[^"\r\n]*")*(?!")'  # a plain text may follow
+    on_one_line = b'[^"\r\n]*"(?:"[^"\r\n]*")*(?!")'  # plain text may follow
     on_several_lines = b'[^"]*"(?:"[^"]*")*(?!")(?= *%b)' % ends
     quoted_cell = b'(?<=%b")(?:%b|%b)' % (ends, on_one_line, on_several_lines)
     plain_cell = b'(?<!%b")"*' % ends
     return re.compile(b'(?:[^"]*"(?:%b|%b))*' % (quoted_cell, plain_cell))
 
 
-# How pyarrow writes a missing number and a truth value in text.
+# The spellings of a missing number and of a truth value that pyarrow recognises in text.
 _MISSING = dict.fromkeys(
     ["", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
      "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"], np.nan,
@@ -391,7 +397,7 @@ class _Text:
             )
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the number of each row in the file, from 1, and its cells."""
+        """Yield the number of each row in the file (from 1) and its cells."""
         width = 0
         with _open_text(self._path, "rt", encoding="utf-8-sig", newline="") as file:
             for row, cells in enumerate(csv.reader(file, delimiter=self._delimiter), 1):
@@ -402,7 +408,7 @@ class _Text:
                     yield row, cells
 
     def _column(self, name: str, index: int, block: Sequence[tuple[int, list[str]]]) -> Any:
-        """Return the cells at ``index`` in the rows of ``block``, as texts or numbers."""
+        """Return the cells at ``index`` in the rows of ``block``, as strings or numbers."""
         if name in self._texts:
             return pd.Series([cells[index] for _, cells in block], dtype="string")
         constants = _MISSING | _FLAGS if self.head[name].dtype == bool else _MISSING

@@ -1,4 +1,4 @@
-"""Turn the rows of a table into blocks for lists: the roles of its columns, and their values."""
+"""Turn the rows of a table into blocks of items, according to the roles of its columns."""
 
 import datetime as dt
 import re
@@ -19,17 +19,17 @@ from ltr.data.rounding import inexact_values, to_float32
 from ltr.data.table_sources import Source, TableChunk, check_column_names
 from ltr.errors import ConfigError, DataError
 
-READER_VERSION = 3  # part of every cache key: raise it when the same table gives other arrays
+READER_VERSION = 3  # part of every cache key: raise it if the same table gives different arrays
 _LARGEST_CODE = 1 << 24  # float32 holds every whole number up to this one
 _BLOCK_BYTES = 8 << 20  # the most bytes of features in a block
 _MAX_ROWS = 1 << 15  # the most rows in a block
-NAME_IT = "pandas writes row numbers so, unless index=False; name what is a feature"
+NAME_IT = "pandas writes row numbers like this unless index=False; name a column to use it"
 _INDEX = re.compile(r"__index_level_\d+__")  # an index column that pandas writes into Parquet
 # An empty name, which pandas reads as "Unnamed: 0".
 _UNNAMED = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?(\.\d+)?")
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _FLAGS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
-_KINDS: dict[str, Any] = {  # the types of single values; what NumPy counts as a number comes last
+_KINDS: dict[str, Any] = {  # the types of values; numbers last, as NumPy's times are numbers too
     "text": (str, bytes),
     "date": (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64),
     "number": (int, float, Decimal, np.bool_, np.integer, np.floating),
@@ -41,15 +41,15 @@ _OBJECTS |= dict.fromkeys(("date", "datetime", "datetime64", "timedelta", "timed
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The columns of a table by role; ``ConfigError`` if a column has two roles that conflict."""
+    """The columns of a table by role; ``ConfigError`` if a column has two conflicting roles."""
 
     query: str
     label: str | None = None  # None: the rows have no labels
     id: tuple[str, ...] = ()  # identify an item, such as a product id; not used as features
-    features: tuple[str, ...] | None = None  # None: all other columns of numbers, and categories
+    features: tuple[str, ...] | None = None  # None: all other numeric columns, and the categories
     categories: tuple[str, ...] = ()  # features whose values are categories, collected from train
     weight: str | None = None  # weight of the query, > 0, the same in all of its rows
-    category_values: int = 1000  # at most so many values of a category, the most frequent ones
+    category_values: int = 1000  # how many values of a category are kept, the most frequent ones
 
     def __post_init__(self) -> None:
         single = [name for name in (self.query, self.label, self.weight) if name is not None]
@@ -57,8 +57,8 @@ class ColumnRoles:
             repeated = [name for name in names if names.count(name) > 1]
             if repeated:
                 raise ConfigError(
-                    f"column {repeated[0]!r} stands twice in dataset.query, label, weight, "
-                    "features and categories: give it one role"
+                    f"column {repeated[0]!r} is named twice in dataset.query, label, weight, "
+                    "features and categories; give each column only one role"
                 )
         limit = self.category_values
         if type(limit) is not int or not 1 <= limit < _LARGEST_CODE:
@@ -69,11 +69,11 @@ class ColumnRoles:
 
     @property
     def cache_text(self) -> str:
-        """The roles as they stand in keys of the cache; keep it as it is."""
+        """The roles as text for cache keys; changing it makes cached data unusable."""
         return f"Roles({', '.join(f'{role}={value!r}' for role, value in vars(self).items())})"
 
     def keys(self, *, labelled: bool) -> dict[str, str]:
-        """Map each column with a role to its config key; label and weight only if ``labelled``."""
+        """Return the config key of each column with a role; label and weight if ``labelled``."""
         keys = dict[str, str]()
         for role in ("id", "categories", "features", "weight", "label", "query"):
             if labelled or role not in ("weight", "label"):
@@ -85,13 +85,13 @@ class ColumnRoles:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "ColumnRoles":
-        """Return the roles in a config, which maps each role to a column or to several.
+        """Return the roles given by a config, which maps each role to one or several columns.
 
         Column names may be numbers in YAML, and a single name may be written without brackets.
         ``ConfigError``: no column has the query ids, or a column has two roles.
         """
         if config.get("query") in (None, ""):
-            raise ConfigError("give dataset.query=COLUMN, the column of the query ids")
+            raise ConfigError("no column has the query ids: set dataset.query=COLUMN")
         roles = {role: columns for role, columns in config.items() if columns is not None}
         for role in {"query", "label", "weight"} & roles.keys():
             roles[role] = str(roles[role])
@@ -104,7 +104,7 @@ class ColumnRoles:
 
 
 def kind(column: Any) -> str:
-    """Return what a column holds: ``number``, ``text``, ``date`` or ``other``.
+    """Return which values a column holds: ``number``, ``text``, ``date`` or ``other``.
 
     >>> [kind(pd.Series(values)) for values in ([1, None], ["a"], [1, "a"], [Decimal(1)], [True])]
     ['number', 'text', 'other', 'number', 'number']
@@ -121,12 +121,12 @@ def kind(column: Any) -> str:
 
 
 def _column_type(column: pd.Series) -> Any:
-    """Return the type of a column for messages, in a file that of Arrow."""
+    """Return the type of a column for messages; Arrow's type if the column is from a file."""
     return getattr(column.dtype, "pyarrow_dtype", column.dtype)
 
 
 def query_text(value: Any) -> str:
-    """Return a query id as text; empty if it is missing.
+    """Return a query id as a string; an empty string if it is missing.
 
     >>> [query_text(value) for value in (7, 7.0, 2**60 + 1, "007", True, None)]
     ['7', '7', '1152921504606846977', '007', 'true', '']
@@ -141,7 +141,7 @@ def query_text(value: Any) -> str:
 
 
 def category_text(value: Any) -> str:
-    """Return the text that identifies a value of a category; the same for 1 and ``1.0``.
+    """Return the string that identifies a value of a category; it is the same for 1 and ``1.0``.
 
     >>> [category_text(value) for value in ("red", 3, 3.0, "3.0", "1.5", True, "True", None, "")]
     ['red', '3', '3', '3', '1.5', 'true', 'true', '', '']
@@ -152,7 +152,7 @@ def category_text(value: Any) -> str:
 
 
 def _distinct(column: pd.Series, text: Callable[[Any], str]) -> tuple[list[str], Ints]:
-    """Return the texts of the distinct values of a column, and for each row its index there."""
+    """Return the distinct values of a column as strings, and the index of each row's value."""
     indices, values = pd.factorize(column)
     texts = [text(value) for value in values.tolist()]
     missing = np.flatnonzero(indices < 0)
@@ -163,33 +163,34 @@ def _distinct(column: pd.Series, text: Callable[[Any], str]) -> tuple[list[str],
 
 
 def same_texts(column: pd.Series, second_column: pd.Series) -> bool:
-    """Return whether two columns hold the same values, row by row, as texts: 1, 1.0 and "1"."""
+    """Return whether two columns have the same strings row by row; 1, 1.0 and "1" are the same."""
     texts, indices = _distinct(column, category_text)
     other_texts, other_indices = _distinct(second_column, category_text)
     return texts == other_texts and np.array_equal(indices, other_indices)
 
 
 def _category_column(chunk: TableChunk, name: str) -> pd.Series:
-    """Return a column; ``DataError`` unless it holds numbers, texts or dates."""
+    """Return the column ``name``; ``DataError`` unless it holds numbers, strings or dates."""
     column = chunk.cells[name]
     if kind(column) not in ("number", "text", "date"):
         raise DataError(
-            f"{chunk.file}: column {name!r} holds {_column_type(column)}, where numbers or texts "
-            "are read; turn its values into texts"
+            f"{chunk.file}: column {name!r} is a category, so it must hold numbers, strings or "
+            f"dates, but it holds {_column_type(column)}; turn its values into strings"
         )
     return column
 
 
 def _numbers(chunk: TableChunk, name: str) -> Doubles | Floats:
-    """Return the numbers of a column as floats, float64 unless the column is float; NaN if missing.
+    """Return the numbers of a column, NaN if missing: float64 unless the column has a float type.
 
     ``DataError``: the column does not hold numbers.
     """
     column = chunk.cells[name]
     if kind(column) != "number":
         raise DataError(
-            f"{chunk.file}: column {name!r} holds {_column_type(column)}, where numbers are read; "
-            f"write it so in every file, or train with 'dataset.categories=[{name}]' or dataset.id"
+            f"{chunk.file}: column {name!r} must hold numbers, but it holds "
+            f"{_column_type(column)}; write numbers in every file, or train with "
+            f"'dataset.categories=[{name}]' or 'dataset.id=[{name}]'"
         )
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(object)
@@ -202,20 +203,22 @@ def _numbers(chunk: TableChunk, name: str) -> Doubles | Floats:
 
 
 def _queries(chunk: TableChunk, roles: ColumnRoles) -> tuple[list[str], Ints]:
-    """Return the distinct query ids of ``chunk``, and for each row its index there.
+    """Return the distinct query ids of ``chunk``, and the index of each row's query id.
 
-    ``DataError``: an id is missing, or neither a number, a text nor a date.
+    ``DataError``: an id is missing, or is not a number, a string or a date.
     """
     column = chunk.cells[roles.query]
     if kind(column) == "other":
         raise DataError(
-            f"{chunk.locate(0, roles.query)}: a query id is {_column_type(column)}; expected "
-            "numbers or texts"
+            f"{chunk.locate(0, roles.query)}: the query ids have the type {_column_type(column)}; "
+            "expected numbers or strings"
         )
     texts, indices = _distinct(column, query_text)
     if "" in texts:
         row = int(np.flatnonzero(indices == texts.index(""))[0])
-        raise DataError(f"{chunk.locate(row, roles.query)}: no query id; expected one in every row")
+        raise DataError(
+            f"{chunk.locate(row, roles.query)}: no query id; expected a query id in every row"
+        )
     return texts, indices
 
 
@@ -230,18 +233,18 @@ def table_qids(source: Source, roles: ColumnRoles) -> set[str]:
 
 
 def find_columns(source: Source, roles: ColumnRoles, keep: Container[str] | None = None) -> Columns:
-    """Find names and categories of the features in ``source``, the training table.
+    """Return the names and categories of the features in ``source``, the training table.
 
     Args:
         source: the table.
         roles: the roles of its columns.
-        keep: only rows with these query ids are counted; None: all.
+        keep: only rows with these query ids are counted; None: all rows.
 
     Returns:
-        The columns; the values of a category are sorted by falling frequency, then by text.
+        The columns; the values of a category are sorted by descending frequency, then as strings.
 
     Raises:
-        DataError: a column is missing, has a wrong type, or has no role and does not hold numbers.
+        DataError: a column is missing, has a wrong type, or has no role although it is not numeric.
     """
     check_column_names(roles.keys(labelled=True), source.names, source.title)
     names = _feature_names(source, roles)
@@ -276,7 +279,7 @@ def _count_values(
 
 
 def unnamed_columns(names: Sequence[str]) -> list[str]:
-    """Return those of ``names`` that stand for a column without a name.
+    """Return the elements of ``names`` that stand for a column without a name.
 
     >>> unnamed_columns(["", "price", "Unnamed: 0", "Unnamed: 0.1"])
     ['', 'Unnamed: 0', 'Unnamed: 0.1']
@@ -285,13 +288,13 @@ def unnamed_columns(names: Sequence[str]) -> list[str]:
 
 
 def unnamed_remarks(source: Source, roles: ColumnRoles) -> dict[str, str]:
-    """Return a warning about columns that are no features because they have no name, if any."""
+    """Return a warning about columns that are not features because they have no name, if any."""
     used = roles.keys(labelled=True)
     unused = [name for name in unnamed_columns(source.names) if name not in used]
     if not unused or roles.features is not None:
         return {}
     columns = [f"column {i}" for i, name in enumerate(source.names, 1) if name in unused]
-    return {"unnamed": f"no name, so not a feature: {', '.join(columns)}: {NAME_IT}"}
+    return {"unnamed": f"not used as a feature, as it has no name: {', '.join(columns)}; {NAME_IT}"}
 
 
 def _feature_names(source: Source, roles: ColumnRoles) -> list[str]:
@@ -315,13 +318,16 @@ def _feature_names(source: Source, roles: ColumnRoles) -> list[str]:
     if unusable:
         shown = ", ".join(f"{name} ({_column_type(source.head[name])})" for name in unusable[:12])
         raise DataError(
-            f"{source.title}: no role for {shown}; only numbers are features by default: put each "
-            "column into 'dataset.categories=[NAME]' or, to ignore it, into 'dataset.id=[NAME]', "
-            "or all features into 'dataset.features=[NAME]'; turn dates and lists into numbers"
+            f"{source.title}: no role for {shown}; only numbers are features by default: name each "
+            "column in 'dataset.categories=[NAME]' or, to ignore it, in 'dataset.id=[NAME]', or "
+            "name all features in 'dataset.features=[NAME]'; turn dates and lists into numbers"
         )
     names = list(dict.fromkeys([*candidates, *roles.categories]))  # an id may be a feature too
     if not names:
-        raise DataError(f"{source.title}: no number column is left as a feature; name some")
+        raise DataError(
+            f"{source.title}: no numeric column is left as a feature; name the features in "
+            "'dataset.features=[NAME]' or 'dataset.categories=[NAME]'"
+        )
     return names
 
 
@@ -333,25 +339,26 @@ def table_blocks(
     rules: ParseOptions,
     on_block: Callable[[Any], object] = len,
 ) -> Iterator[Block]:
-    """Yield the rows of a table, block by block; memory does not grow with the table.
+    """Yield the rows of a table in blocks; memory does not grow with the table.
 
     Args:
         source: the table.
         roles: the roles of its columns.
         columns: the features.
-        rules: what labels may be; labels and weights are read only if ``rules.labelled``.
+        rules: which labels are valid; labels and weights are read only if ``rules.labelled``.
         on_block: called with the cells of each block (a frame).
 
     Raises:
-        DataError: something is missing, has a wrong type, or is infinite; one line says where.
-        ConfigError: labels are to be read, and no column has that role.
+        DataError: a column or a query id is missing, or a value has a wrong type or is invalid; the
+            message names the place.
+        ConfigError: labels are to be read, but no column has that role.
     """
     keys = roles.keys(labelled=rules.labelled) | dict.fromkeys(columns.names, "a feature")
     check_column_names(keys, source.names, source.title)
     label = roles.label if rules.labelled else None
     weight = roles.weight if rules.labelled else None
     if rules.labelled and label is None:
-        raise ConfigError("give dataset.label=COLUMN, the column of the labels")
+        raise ConfigError("no column has the labels: set dataset.label=COLUMN")
     numbers = [name for name in columns.names if name not in columns.categories]
     numbers += [name for name in (label, weight) if name is not None]
     texts = [*dict.fromkeys([roles.query, *roles.id, *columns.categories])]
@@ -395,13 +402,16 @@ def _weights(chunk: TableChunk, name: str) -> Doubles | Floats:
         row = int(invalid[0])
         raise DataError(
             f"{chunk.locate(row)}: weight {weights[row]:g}; expected a finite number > 0 in "
-            "float32, so leave out the queries of weight zero"
+            "float32 (leave out queries whose weight is zero)"
         )
     return weights
 
 
 def _encoder(values: Sequence[str]) -> Callable[[str], float]:
-    """Return a function from a text to its code in a category of ``values``, as in ``Columns``."""
+    """Return a function from a value to its code in ``values``; the codes are those of ``Columns``.
+
+    A value is given as a string; an empty string is a missing value.
+    """
     codes = {value: code for code, value in enumerate(values, 1)}
     return lambda text: codes.get(text, 0) if text else np.nan
 
@@ -409,9 +419,9 @@ def _encoder(values: Sequence[str]) -> Callable[[str], float]:
 def _features(
     chunk: TableChunk, columns: Columns, encoders: Mapping[str, Callable[[str], float]]
 ) -> tuple[Floats, dict[int, Any]]:
-    """Return the features ``[rows, width]``, numbers and the codes of categories.
+    """Return the features ``[rows, width]``, which are numbers and the codes of categories.
 
-    Also return the ``inexact_values`` of the columns that have some.
+    Also return the ``inexact_values`` by column, for the columns that have any.
     """
     by_column = np.empty((len(columns.names), len(chunk.cells)), np.float32)
     inexact = dict[int, Any]()
@@ -426,7 +436,7 @@ def _features(
         if len(infinite):
             raise DataError(
                 f"{chunk.locate(int(infinite[0]))}: an infinite value in column {name!r}; expected "
-                "a finite number, or an empty cell where it is missing"
+                "a finite number, or an empty cell if the value is missing"
             )
         by_column[index], _ = to_float32(values)
         distinct = inexact_values(_exact_values(chunk.cells[name], values))
@@ -436,7 +446,7 @@ def _features(
 
 
 def _exact_values(column: pd.Series, values: Doubles | Floats) -> Any:
-    """Return ``values``, the numbers of ``column``; of large whole ones, what float64 rounds."""
+    """Return ``values``, the numbers of ``column``; as integers if float64 would round some."""
     if not pd.api.types.is_integer_dtype(column.dtype) or not (np.abs(values) > 2**53).any():
         return values
     unsigned = getattr(column.dtype, "kind", "i") == "u"

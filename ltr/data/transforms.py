@@ -1,4 +1,4 @@
-"""Feature transforms: a function per column, fitted on train and applied to every split."""
+"""Feature transforms: one function per column, fitted on train and applied to every split."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +18,11 @@ from ltr.knobs import check_choice, python_number
 Log = Literal["never", "nonnegative", "skewed", "signed"]
 Missing = Literal["mean", "indicator", "keep"]
 
-_BLOCK = 1 << 16  # items per step of the statistics, in float64; the size affects the last bits
-_SMALL_BLOCK = 1 << 10  # items transformed at once; so few fit the processor's cache
+_BLOCK = 1 << 16  # items per step of the float64 statistics; another size changes their last bits
+_SMALL_BLOCK = 1 << 10  # items that are transformed at once; they fit the processor's cache
 _MANY_BLOCKS = 8  # for fewer blocks, threads are not worth their cost
-_SKEW_SAMPLE = 100_000  # about how many items are used to judge skewness
-_SAMPLE = 1 << 20  # at most so many items, sampled evenly, are used for quantiles
+_SKEW_SAMPLE = 100_000  # about how many items are used to measure the skewness
+_SAMPLE = 1 << 20  # the most items that are used for quantiles; they are sampled evenly
 _COLUMNS = 16  # columns read at once for quantiles, as the items are stored row by row
 # Values of ``FeatureTransform.shape``.
 _PLAIN = 0
@@ -31,27 +31,27 @@ SIGNED_LOG = 2
 QUANTILE = 3
 LOG_EPS = 0.01  # added before the logarithm, in units of the feature
 _STD_EPS = 1e-6  # added to the standard deviation (population, over items)
-END = 1e-7  # quantile levels are kept so far from 0 and 1, and normal scores thus within +-5.2
+END = 1e-7  # least distance of quantile levels from 0 and 1; so normal scores stay within +-5.2
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureTransform:
     """Applies ``(f(sign * x) - mean) * scale`` to each column.
 
-    A missing value becomes 0, the mean of a standardised column. A category column keeps its codes,
-    and a missing value gets the code after the last one. The function ``f`` depends on ``shape``:
-    0 is x, 1 is log(max(x, 0) + 0.01), 2 is sign(x) log(1 + |x|), and 3 is the normal score of the
-    quantile level that x has in the column's training values. After all columns comes one more for
-    each column in ``indicated``: 1 where its value is missing, else 0.
+    A missing value becomes 0, which is the mean of a standardised column. A category column keeps
+    its codes, and a missing value gets the code after the last one. The function ``f`` depends on
+    ``shape``: 0 is x, 1 is log(max(x, 0) + 0.01), 2 is sign(x) log(1 + |x|), and 3 is the normal
+    score of the quantile level that x has among the training values of the column. For each column
+    in ``indicated``, one column is added at the end: 1 where the value is missing, else 0.
     """
 
     shape: NDArray[np.int8]  # [width]
     sign: Doubles  # [width], +1 or -1
     mean: Doubles  # [width], the mean of f(sign * x) over train
     scale: Doubles  # [width], 1 / (std + eps); 0 for a column that is constant in train
-    codes: Ints  # [width], number of codes of a category column; 0 for a number
-    indicated: Ints  # ascending numbers of the columns that get an indicator of missing values
-    keep_missing: bool = False  # missing values stay NaN, in category columns too, for trees
+    codes: Ints  # [width], number of codes of a category column; 0 for a numeric column
+    indicated: Ints  # ascending indices of the columns with an indicator of missing values
+    keep_missing: bool = False  # missing values stay NaN, also in category columns, for trees
     grids: Doubles = field(default_factory=lambda: np.zeros((0, 2)))  # [columns of shape 3, levels]
 
     @property
@@ -67,12 +67,12 @@ class FeatureTransform:
     def __call__(self, features: Floats) -> Floats:
         """Transform ``[items, width]`` into a new float32 array ``[items, outputs]``.
 
-        It is finite, except that missing values stay NaN with ``keep_missing``. ``DataError``: the
-        number of features is not that of the training lists.
+        The result is finite, except that missing values stay NaN with ``keep_missing``.
+        ``DataError``: the number of features differs from that of the training lists.
         """
         if features.shape[1] != self.width:
             raise DataError(
-                f"the lists have {features.shape[1]} features, the model was trained on "
+                f"the lists have {features.shape[1]} features, but the model was trained on "
                 f"{self.width}: use lists with the same features"
             )
         limit = np.finfo(np.float32).max
@@ -108,13 +108,13 @@ class FeatureTransform:
             values = block[:, column]
             grid_levels = np.linspace(0.0, 1.0, len(grid))
             levels = np.interp(values, grid, grid_levels)
-            if (grid[1:] == grid[:-1]).any():  # a value at several levels gets the middle of them
+            if (grid[1:] == grid[:-1]).any():  # a value with several levels gets the middle of them
                 levels = (levels - np.interp(-values, -grid[::-1], -grid_levels[::-1])) / 2
             block[:, column] = ndtri(np.clip(levels, END, 1 - END))
         return block
 
     def keeping_missing(self) -> "FeatureTransform":
-        """Return the same transform, but leaving missing values NaN, without indicators."""
+        """Return the same transform without indicators; it leaves missing values NaN."""
         return replace(self, keep_missing=True, indicated=self.indicated[:0])
 
     def state(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class FeatureTransform:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "FeatureTransform":
-        """Return the transform with this ``state()``."""
+        """Return the transform whose ``state()`` is ``state``."""
         types: dict[str, Any] = dict.fromkeys(("sign", "mean", "scale", "grids"), np.float64)
         types |= {"shape": np.int8, "codes": np.int64, "indicated": np.int64}
         arrays: Any = {name: np.asarray(state[name], type_) for name, type_ in types.items()}
@@ -136,10 +136,10 @@ class FeatureTransform:
 
 
 def no_transform(lists: Lists, *, missing: Missing = "mean") -> FeatureTransform:
-    """Return a transform that leaves features as they are, except missing values.
+    """Return a transform that changes only missing values.
 
-    With ``missing="mean"`` these become 0; ``indicator`` also adds a column for each number column
-    with a missing value; ``keep`` leaves NaN.
+    With ``missing="mean"``, missing values become 0. ``"indicator"`` also adds a column for each
+    numeric column that has a missing value. ``"keep"`` leaves missing values NaN.
     """
     check_choice("transform.missing", missing, get_args(Missing))
     width = lists.width
@@ -166,24 +166,24 @@ def fit_transform(
     negate: Sequence[int] = (),
     missing: Missing = "mean",
 ) -> FeatureTransform:
-    """Fit a transform on training lists: optional sign flip, optional logarithm, standardisation.
+    """Return a transform fitted on training lists: optional sign flip and logarithm, then scaling.
 
-    The published preparation of Web30K reads the validation and test lists as well; here the
-    training lists alone decide which columns get a logarithm, and log(x + 0.01) treats a value
-    below 0 in another split as 0. A column that is constant in train becomes 0; category columns
-    stay as they are.
+    The scaling gives each column mean 0 and standard deviation 1 over the training lists. The
+    published preparation of Web30K also reads the validation and test lists. Here only the training
+    lists decide which columns get a logarithm, and log(x + 0.01) treats a value below 0 in another
+    split as 0. A column that is constant in train becomes 0; category columns stay as they are.
 
     Args:
         lists: the training split, and only that.
         log: which columns get a logarithm. ``never``: none. ``nonnegative``: log(x + 0.01) for
             every column whose training values are all >= 0 after the sign flip. ``skewed``: sign(x)
-            log(1 + |x|) for every column that becomes less skewed by it. ``signed``: the same for
-            all columns.
+            log(1 + |x|) for every column that it makes less skewed. ``signed``: the same function
+            for all columns.
         never_log: 0-based columns that get no logarithm, whatever ``log`` says.
         negate: 0-based columns whose sign is flipped first.
         missing: what a missing value becomes. ``mean``: the column's mean in train. ``indicator``:
-            the same, and one more column marks it for each number column with missing values in
-            train. ``keep``: NaN.
+            the same, and for each numeric column with missing values in train one more column marks
+            them. ``keep``: NaN.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -192,7 +192,7 @@ def fit_transform(
     for column in (*never_log, *negate):
         if not 0 <= column < lists.width:
             raise ConfigError(
-                f"transform: column {column} is not there, the lists have columns 0 to "
+                f"transform: there is no column {column}; the lists have columns 0 to "
                 f"{lists.width - 1}; choose another transform, such as transform=standardise"
             )
     plain = no_transform(lists, missing=missing)
@@ -201,7 +201,7 @@ def fit_transform(
     categories = plain.codes > 0
     sign[list(negate)] = -1.0
     low, high = column_range(lists.features)
-    constant = low >= high  # also if all values are missing
+    constant = low >= high  # also true if all values are missing
     if log == "nonnegative":
         shape[np.where(sign > 0, low, -high) >= 0] = LOG
     elif log == "skewed":
@@ -212,15 +212,15 @@ def fit_transform(
     shape[categories] = _PLAIN
     sign[categories] = 1.0
 
-    from sklearn.preprocessing import StandardScaler  # half of a command's import time
+    from sklearn.preprocessing import StandardScaler  # takes half of a command's import time
 
     scaler = StandardScaler()
     for first in range(0, lists.items, _BLOCK):
         raw = lists.features[first : first + _BLOCK]
         block = _by_small_blocks(plain.shaped, raw, np.empty(raw.shape))
-        with np.errstate(invalid="ignore"):  # a column with no value so far has no mean yet
+        with np.errstate(invalid="ignore"):  # a column without values so far has no mean
             scaler.partial_fit(block)
-        scaler.mean_ = np.nan_to_num(scaler.mean_)  # NaN would stay NaN when values come later
+        scaler.mean_ = np.nan_to_num(scaler.mean_)  # a NaN would remain when values come later
     scale = 1.0 / (np.nan_to_num(np.sqrt(scaler.var_)) + _STD_EPS)
     return replace(
         plain,
@@ -232,20 +232,21 @@ def fit_transform(
 def quantile_transform(
     lists: Lists, *, noise: float = 1e-3, quantiles: int | None = None, missing: Missing = "mean"
 ) -> FeatureTransform:
-    """Fit a transform on training lists that turns a value into the normal score of its quantile.
+    """Return a transform from a value to the normal score of its quantile in the training lists.
 
-    The result is ``ndtri(level(x))``, limited to +-5.2. The level is interpolated between
-    ``quantiles`` evenly spaced levels, as in scikit-learn's QuantileTransformer (Gorishniy et al.,
-    2021, and 2025: TabM). Columns that are constant in train become 0; category columns stay as
-    they are.
+    The normal score is ``ndtri(level(x))``, limited to +-5.2. The level is interpolated between
+    ``quantiles`` evenly spaced levels, as in scikit-learn's QuantileTransformer (used by Gorishniy
+    et al., 2021, and 2025: TabM). Columns that are constant in train become 0; category columns
+    stay as they are.
 
     Args:
         lists: the training split, and only that.
-        noise: standard deviation of normal noise on the values for the fit, relative to that of the
-            column; it makes the quantiles of equal values differ. TabM's code divides by the
-            column's deviation where this function multiplies by it.
-        quantiles: number of levels; None: a thirtieth of the items, from 10 to 1000, as in TabM.
-        missing: as for ``fit_transform``, except that ``mean`` stands for the median here.
+        noise: standard deviation of the normal noise that is added to the values for the fit, as a
+            fraction of the column's standard deviation; it makes the quantiles of equal values
+            differ. TabM's code divides by the column's deviation where this function multiplies.
+        quantiles: the number of levels; None: a thirtieth of the number of items, but at least 10
+            and at most 1000, as in TabM.
+        missing: as for ``fit_transform``, but with ``mean`` a missing value becomes the median.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -285,7 +286,7 @@ def quantile_transform(
 
 
 def column_range(features: Floats) -> tuple[Floats, Floats]:
-    """Return the least and largest value of each column; inf and -inf if all values are missing."""
+    """Return the smallest and largest value of each column; inf and -inf if all are missing."""
     low = np.fmin.reduce(features, axis=0, initial=np.inf)
     high = np.fmax.reduce(features, axis=0, initial=-np.inf)
     return low, high
@@ -294,7 +295,7 @@ def column_range(features: Floats) -> tuple[Floats, Floats]:
 def _less_skewed_by_log(features: Floats) -> Flags:
     """Return for each column whether sign(x) log(1 + |x|) makes it less skewed.
 
-    The items are sampled evenly; the function is odd, so the sign of the column does not matter.
+    The items are sampled evenly. The function is odd, so the sign of the column does not matter.
     """
     from scipy.stats import skew  # takes a second
 
@@ -312,7 +313,7 @@ def _signed_log(values: Doubles) -> Doubles:
 
 
 def _by_small_blocks(function: Callable[[Floats], Doubles], features: Floats, out: Any) -> Any:
-    """Write ``function(features)`` into ``out`` and return it; many rows use several threads."""
+    """Write ``function(features)`` into ``out``, in threads if there are many rows; return it."""
 
     def transform_block(start: int) -> None:
         rows = slice(start, start + _SMALL_BLOCK)

@@ -1,1 +1,1 @@
-"""Runs: build, identify, train, test and record one; resume it; sweeps and ensembles of runs."""
+"""Build, identify, train, test, record and resume a run; sweeps of runs; prepare a data set."""

@@ -46,7 +46,7 @@ LARGEST_BATCH = 64  # lists in a training step, unless the user asks for more
 
 
 class Facts(NamedTuple):
-    """What only the training lists tell, and a config may leave open."""
+    """Facts about the training lists, from which the settings follow that a config leaves open."""
 
     levels: int  # number of grades: the largest label, plus 1
     lists: int
@@ -62,7 +62,7 @@ def facts_of(train: Lists) -> Facts:
 
 @dataclass(frozen=True)
 class Record:
-    """The config of a run as its files keep it; nothing is built from it after ``build``."""
+    """The config of a run, as its files record it; nothing is built from it after ``build``."""
 
     config: Mapping[str, Any]  # every value resolved, for results.json and trackers
     kept_config: Mapping[str, Any]  # for checkpoints: links such as ``${epochs}`` stay
@@ -70,13 +70,13 @@ class Record:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The choices and the flat config, for a tracker."""
+        """The choices and the config with dotted keys, for an experiment tracker."""
         return {**self.choices, **flat(without(self.config, Resumed.OWN, Kind.PROPOSAL))}
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """All that a run needs, without data."""
+    """Everything that a run needs, except its lists."""
 
     dataset: Dataset
     fit_transform: Callable[[Lists], FeatureTransform]
@@ -118,16 +118,20 @@ def build(
     dataset: Dataset | None = None,
     facts: Facts = ASSUMED,
 ) -> Experiment:
-    """Build and try every part of ``cfg`` without reading data.
+    """Build and check every part of ``cfg``, without reading data.
 
     Args:
         cfg: a config composed from ``configs/train.yaml``.
         choices: the choice of each config group, for the record.
         dataset: replaces the data set of ``cfg``.
-        facts: of the training lists; assumed until ``Experiment.with_facts_of`` builds again.
+        facts: the facts of the training lists; at first they are assumed, and
+            ``Experiment.with_facts_of`` builds again with the true ones.
+
+    Returns:
+        The experiment.
 
     Raises:
-        ConfigError: something is wrong; one line names all such errors.
+        ConfigError: settings are wrong; its one line names all of them.
     """
     complete, suggestions = with_facts(cfg, facts)
     attempts = _Attempts()
@@ -179,7 +183,7 @@ def build(
 
 
 class _Attempts:
-    """Collects the errors of parts that cannot be built, so that all are said at once."""
+    """Collects the errors of parts that cannot be built, to report all of them at once."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
@@ -203,7 +207,7 @@ def with_facts(cfg: DictConfig, facts: Facts) -> tuple[DictConfig, tuple[str, ..
     suggestions = []
     if cfg.suggested.levels is None:
         complete.suggested.levels = facts.levels
-        suggestions.append(f"{facts.levels} grades (levels): the largest label of train, plus 1")
+        suggestions.append(f"{facts.levels} grades (levels): the largest training label plus 1")
     if cfg.batch_size is None:
         lists = draw_count(facts.lists, cfg.bagging)
         batch_size = max(suggest_batch_size(lists, cfg.suggested.steps), processes())
@@ -212,7 +216,10 @@ def with_facts(cfg: DictConfig, facts: Facts) -> tuple[DictConfig, tuple[str, ..
         sentence = ""
         if batch_size < LARGEST_BATCH and not components.is_round_model(cfg.model):
             steps = min(cfg.suggested.steps, steps)
-            sentence = f"batch_size {batch_size}: at least {steps} steps an epoch of few lists"
+            sentence = (
+                f"batch_size {batch_size}: small, so that few lists give at least {steps} steps "
+                "per epoch"
+            )
         suggestions.append(sentence)
     return complete, tuple(suggestions)
 
@@ -220,7 +227,7 @@ def with_facts(cfg: DictConfig, facts: Facts) -> tuple[DictConfig, tuple[str, ..
 def suggest_batch_size(lists: int, steps: int) -> int:
     """Return the suggested number of lists in a training step.
 
-    It is the largest up to 64 with which an epoch has at least ``steps`` steps.
+    It is the largest number up to 64 with which an epoch has at least ``steps`` steps.
 
     >>> [suggest_batch_size(lists, 8) for lists in (5, 30, 63, 200, 471, 20_000)]
     [1, 4, 8, 28, 64, 64]
@@ -247,7 +254,11 @@ def _other_run(config: Mapping[str, Any], key: str, device: torch.device) -> Oth
 def _list_transforms(
     config: Mapping[str, Any], device: torch.device
 ) -> tuple[Callable[[Lists], Lists], ...]:
-    """Return what changes the training lists: the teacher adds its scores, ``bagging`` draws."""
+    """Return the functions that change the training lists.
+
+    The first adds the scores of ``teacher``, the second draws the sample of ``bagging``; a setting
+    that is null adds no function.
+    """
     check_bagging(config["bagging"])
     transforms: list[Callable[[Lists], Lists]] = []
     teacher = _other_run(config, "teacher", device)
@@ -259,17 +270,17 @@ def _list_transforms(
 
 
 def _tracking(node: DictConfig | None) -> Callable[[Path], Hook] | None:
-    """Return a function that makes the hook of the chosen tracker; None if there is none."""
+    """Return a function that makes the hook of the chosen tracker; None if none is chosen."""
     return None if node is None else partial(components.build_tracking, node)
 
 
 def _record_for(record: Record, folder: Path) -> dict[str, Any]:
-    """Return what a checkpoint in ``folder`` holds of ``record``; its paths start there."""
+    """Return the entries of ``record`` in a checkpoint, with paths relative to ``folder``."""
     return {"config": relocate_paths(record.kept_config, folder), "choices": dict(record.choices)}
 
 
 def _make_record(config: Mapping[str, Any], choices: Mapping[str, str]) -> Record:
-    """Return the record of a run whose config is ``config``, perhaps with interpolations."""
+    """Return the record of a run with ``config``, which may contain interpolations."""
     resolved_config = resolved(config)
     linked_config: Any = OmegaConf.to_container(config)
     return Record(
@@ -278,20 +289,20 @@ def _make_record(config: Mapping[str, Any], choices: Mapping[str, str]) -> Recor
 
 
 def _check_together(experiment: Experiment) -> None:
-    """Raise ``ConfigError`` if parts do not fit the model, as far as that shows without data."""
+    """Raise ``ConfigError`` if parts do not fit the model, as far as is known without data."""
     config = experiment.record.config
     if experiment.initial is not None and experiment.is_round_model:
         raise ConfigError(
-            f"{experiment.initial}: boosted trees begin anew, as AdaRank does: leave it "
-            "out, or train a network"
+            f"{experiment.initial}: boosted trees, AdaRank, PRank and RankBoost cannot start from "
+            f"another run: leave out {experiment.initial.key}, or train a network"
         )
     # a model of the user's own may read missing values
     is_builtin = config["model"]["_target_"].startswith(("ltr.models.", "ltr.boosting."))
     keeps_missing = config["transform"].get("missing") == "keep"
     if is_builtin and keeps_missing and not experiment.is_boosted:
         raise ConfigError(
-            "transform.missing=keep: this model takes no missing value; set transform.missing=mean "
-            "or indicator, or model=lightgbm, xgboost or catboost"
+            "transform.missing=keep: this model cannot read missing values; set "
+            "transform.missing=mean or indicator, or model=lightgbm, xgboost or catboost"
         )
     if experiment.is_round_model and processes() > 1:
         target = config["model"]["_target_"]
@@ -300,6 +311,6 @@ def _check_together(experiment: Experiment) -> None:
         check_rounds(experiment.make_model(2), experiment.loss, experiment.settings)
     elif experiment.loss is None:
         raise ConfigError(
-            "no loss is chosen: only boosted trees have an objective of their own, and AdaRank, "
-            "PRank and RankBoost; set loss=..."
+            "no loss is chosen: set loss=...; only boosted trees, AdaRank, PRank and RankBoost "
+            "have an objective of their own"
         )

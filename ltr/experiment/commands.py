@@ -1,4 +1,7 @@
-"""The commands ``train`` and ``runs``, and the link ``latest`` to the last run; cheap to import."""
+"""The commands ``train`` and ``runs``, and the link ``latest`` to the last run.
+
+Importing this module is cheap.
+"""
 
 import shutil
 from collections.abc import Iterator
@@ -8,36 +11,61 @@ from datetime import datetime
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig
 from tabulate import tabulate
 
+from ltr.cli.compose import explained
 from ltr.cli.folders import LATEST
+from ltr.cli.hydra_app import HydraApp
 from ltr.cli.options import option
 from ltr.cli.process import torchrun_rank
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder, runs_in
+from ltr.experiment.sweep import check_folder, plan_sweep, summarise
 
-_FILES_OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # they precede training
+_FILES_OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # written before training
 
 
-def train(cfg: DictConfig) -> float:
-    """Run the experiment ``cfg``; return ``select_on`` on the validation lists, for sweepers."""
+def train(app: HydraApp) -> bool:
+    """Train one run, or a sweep and print its table; return whether no run of the sweep failed."""
+    config = app.compose()
+    if app.is_sweep(config):
+        sweep = plan_sweep(config, app.loader)
+        app.sweep(_train_in_sweep, sweep.overrides)
+        return summarise(sweep)
+    if torchrun_rank() == 0:
+        with explained():
+            folder = Path(config.hydra.run.dir)
+            resume = config.resume
+        check_folder(folder, resume, config.hydra.overrides.task)
+    app.run(_train_alone)
+    return True
+
+
+def _train_in_sweep(cfg: DictConfig) -> float:
+    """Train one run of a sweep; return its ``select_on`` metric on vali, for Hydra's sweepers."""
     from ltr.experiment.job import train_job  # imports torch
 
-    node = HydraConfig.get()
-    if node.mode == RunMode.MULTIRUN or torchrun_rank() > 0:
-        return train_job(cfg)
-    with kept_once_begun(Path(node.runtime.output_dir), Path(cfg.output_dir)):
-        return train_job(cfg)
+    return train_job(cfg)
+
+
+def _train_alone(cfg: DictConfig) -> None:
+    from ltr.experiment.job import train_job  # imports torch
+
+    if torchrun_rank() > 0:
+        train_job(cfg)
+        return
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    with kept_once_begun(folder, Path(cfg.output_dir)):
+        train_job(cfg)
 
 
 @contextmanager
 def kept_once_begun(folder: Path, output_dir: Path) -> Iterator[None]:
-    """Context of a single run: remove its folder if it ends before training has saved anything.
+    """Remove the folder of a single run if it fails before training has saved anything.
 
-    If the folder is in ``output_dir``, the link ``latest`` there leads to it, provided that the
-    file system has links; if the folder is removed, the link is as before.
+    If ``folder`` is directly in ``output_dir`` and the file system supports links, the link
+    ``latest`` there points to it. If the folder is removed, the link gets its old target back.
     """
     link = output_dir / LATEST
     is_linked = folder.resolve().parent == output_dir.resolve()
@@ -85,20 +113,22 @@ class ListRunsOptions:
 
 
 def list_runs(options: ListRunsOptions) -> str:
-    """Return a table with a line for each run in a folder, sweeps included, newest last.
+    """Return a table with a line for each run in a folder and its sweeps; the newest is last.
 
-    ``ConfigError``: there is no such folder, or no run in it.
+    Raises ``ConfigError`` if there is no such folder, or no run in it.
     """
     folder = Path(options.folder)
     runs = runs_in(folder)
     if not runs:
-        raise ConfigError(f"folder={folder}: no run there or below; give a folder that holds runs")
+        raise ConfigError(
+            f"folder={folder}: expected a folder that holds runs at any depth, found no run in it"
+        )
     rows = sorted(_describe_run(run, folder) for run in runs)
     return tabulate(rows, ["date", "run", "state", "vali"], disable_numparse=True)
 
 
 def _describe_run(run: RunFolder, folder: Path) -> tuple[str, str, str, str]:
-    """Return date, name, state and validation metric of a run in ``folder``."""
+    """Return the date, name, state and validation metric of a run in ``folder``."""
     date = datetime.fromtimestamp(run.folder.stat().st_mtime)
     state = "failed" if run.error else "unfinished"
     metric = ""
@@ -108,7 +138,7 @@ def _describe_run(run: RunFolder, folder: Path) -> tuple[str, str, str, str]:
             date = datetime.fromisoformat(run.results["finished"]).astimezone()
             metric = f"{name} {run.results['vali'][name]:.4f}"
             state = "finished"
-        except ValueError:  # a DataError, or a date that is none
+        except ValueError:  # a DataError, or an invalid date
             state = "damaged"
     path = folder if run.folder == folder else run.folder.relative_to(folder)
     return f"{date:%Y-%m-%d %H:%M}", str(path), state, metric

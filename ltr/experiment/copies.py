@@ -13,7 +13,7 @@ def correct_copy(copy: Path, source: Path) -> None:
     """Correct a copy of a run folder, so that its relative paths lead to the same data.
 
     Args:
-        copy: the copy; the paths in its checkpoints are changed.
+        copy: the copied run folder; its checkpoints and ``results.json`` are rewritten.
         source: the run folder from which it was copied.
 
     Raises:

@@ -16,7 +16,7 @@ from ltr.training.caveats import warn_of_fixed_metrics
 from ltr.training.settings import Settings
 
 _LARGE = 32.0  # from this label on, the square of a gain of 2^label may be too large for float32
-_LOOK = "or look at that item (dataset.max_grade=N refuses labels above N)"
+_LOOK = "or check that item (dataset.max_grade=N refuses labels above N)"
 
 
 def check_labels(
@@ -28,7 +28,7 @@ def check_labels(
 ) -> None:
     """Check that the loss and the metrics can use the labels of the lists of each split.
 
-    ``ConfigError``: they cannot use a label, or find no relevant item.
+    Raises ``ConfigError`` if they cannot use a label, or find no relevant item.
     """
     measured = {*settings.monitor, "vali", "test"}
     for split, split_lists in lists.items():
@@ -46,8 +46,8 @@ def check_grades(loss: Any, split: str, lists: Lists) -> None:
     levels = _knob(loss, "levels")
     if levels is not None and lists.labels.max() > levels - 1:
         raise ConfigError(
-            f"{split} has {_top(lists)[1]}, but loss.levels has {levels:g} grades from 0 on: "
-            f"set suggested.levels, {_LOOK}"
+            f"loss.levels={levels:g} takes labels from 0 to {levels - 1:g}, but {split} has the "
+            f"label {_top(lists)[1]}: set suggested.levels to the number of grades, {_LOOK}"
         )
 
 
@@ -56,9 +56,9 @@ def check_metrics(
 ) -> None:
     """Check that each of ``metrics`` can be computed on ``lists``.
 
-    Only the list with the largest label is computed. ``ConfigError``: a label is below 0 or NaN,
-    too large for ``convention.levels``, or not in the table of gains; no list has a relevant item
-    for a metric; or a gain is too large to compute with.
+    Only the list with the largest label is tried. Raises ``ConfigError`` if a label is below 0 or
+    NaN, too large for ``convention.levels``, or not in the table of gains; if no list has a
+    relevant item for a metric; or if a gain is too large to compute with.
     """
     check_signs(split, lists)
     labels, largest_item = _top(lists)
@@ -77,17 +77,17 @@ def check_metrics(
         except OverflowError:
             is_empty = False
         except ConfigError as error:
-            raise ConfigError(f"{split}, where the largest is {largest_item}: {error}") from None
+            raise ConfigError(f"{split}, with the largest label {largest_item}: {error}") from None
         if is_empty:
             has_labels = bool(labels.max() > 0)
-            remedy = ", or set convention.relevant to a label that is there" if has_labels else ""
+            remedy = ", or set convention.relevant to that label or lower" if has_labels else ""
             raise ConfigError(
-                f"no item of {split} is relevant for {metric}, the largest is {largest_item}: give "
-                f"lists with relevant items{remedy}"
+                f"no item of {split} is relevant for {metric}; the largest label is "
+                f"{largest_item}: use lists with relevant items{remedy}"
             )
         raise ConfigError(
-            f"{metric} of {split} has no finite value on the list with {largest_item}, the "
-            "largest: set convention.gain=linear where 2^label is too large, or leave "
+            f"{metric} of {split} is not finite on the list with the largest label, "
+            f"{largest_item}: set convention.gain=linear if 2^label is too large, leave "
             f"{metric} out of metrics, {_LOOK}"
         )
 
@@ -97,9 +97,9 @@ def check_loss_learns(
 ) -> None:
     """Check that ``loss`` can learn from the labels of ``train``.
 
-    The list with the largest label is tried, with its ``list_size`` items of the largest labels.
-    ``ConfigError``: no item is relevant for the loss, its value or gradient is not finite, or a
-    table of gains lacks a label.
+    The loss is tried on the list with the largest label, cut to the ``list_size`` items with the
+    largest labels. Raises ``ConfigError`` if no item is relevant for the loss, if its value or
+    gradient is not finite, or if a table of gains lacks a label.
     """
     labels, largest_item = _top(train)
     for gains in _gain_tables(getattr(loss, "keywords", {})):
@@ -109,9 +109,9 @@ def check_loss_learns(
     relevant = _knob(loss, "relevant")
     if relevant is not None and not bool(largest >= threshold(relevant)):
         raise ConfigError(
-            f"no item of train is relevant for the loss, the largest is {largest_item}: set "
-            "loss.relevant "
-            "to a label that is there, or choose a loss that compares labels, such as loss=ranknet"
+            f"no item of train is relevant for the loss; the largest label is {largest_item}: set "
+            "loss.relevant to that label or lower, or choose a loss that compares labels, such as "
+            "loss=ranknet"
         )
     learns = True
     if largest >= _LARGE:
@@ -124,9 +124,9 @@ def check_loss_learns(
             learns = False
     if not learns:
         raise ConfigError(
-            f"the loss is not finite on the list with {largest_item}, the largest of train: set "
-            "gain=linear where 2^label is too large, or choose a loss that compares labels, such "
-            f"as loss=ranknet, {_LOOK}"
+            "the loss is not finite on the training list with the largest label, "
+            f"{largest_item}: set gain=linear if 2^label is too large, choose a loss that compares "
+            f"labels, such as loss=ranknet, {_LOOK}"
         )
 
 
@@ -142,19 +142,19 @@ def _gain_tables(knobs: Mapping[str, Any]) -> Iterator[list[float]]:
 def check_signs(split: str, lists: Lists) -> None:
     """Raise ``ConfigError`` unless labels are >= 0 and weights above 0.
 
-    Only a data set of the user's own can have others: the readers of files refuse such rows.
+    Only a user-defined data set can have other values, because the readers of files refuse them.
     """
     if not (lists.labels >= 0).all():
         label = lists.labels[~(lists.labels >= 0)][0]
         raise ConfigError(
-            f"{split} has the label {label:g}: labels are >= 0, 0 is not relevant; leave out items "
-            "without a judgment"
+            f"{split} has the label {label:g}: expected labels >= 0, where 0 means not relevant; "
+            "leave out items without a judgment"
         )
     if lists.weights is not None and not (lists.weights > 0).all():
         weight = lists.weights[~(lists.weights > 0)][0]
         raise ConfigError(
-            f"{split} has a list with the weight {weight:g}: weights are above 0; leave out lists "
-            "that do not count"
+            f"{split} has a list with the weight {weight:g}: expected weights above 0; leave out "
+            "lists that should not count"
         )
 
 
@@ -164,12 +164,13 @@ def _knob(loss: Any, name: str) -> float | None:
 
 
 def _top(lists: Lists) -> tuple[torch.Tensor, str]:
-    """Return the labels of the list with the largest label, and a text about that item.
+    """Return the labels of the list with the largest label, and that label as text.
 
-    The labels are descending, ``[1, items]``.
+    The labels are descending, ``[1, items]``. The text names the query, such as
+    ``4 (query id 17)``.
     """
     item = int(lists.labels.argmax())
     index = int(np.searchsorted(lists.offsets, item, side="right")) - 1
     labels = np.sort(lists.labels[lists.offsets[index] : lists.offsets[index + 1]])[::-1]
-    description = f"label {lists.labels[item]:g} (query id {lists.qids[index]})"
+    description = f"{lists.labels[item]:g} (query id {lists.qids[index]})"
     return torch.from_numpy(labels.astype(np.float64))[None], description

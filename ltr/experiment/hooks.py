@@ -1,4 +1,4 @@
-"""The hooks of every run: log what is trained, write for TensorBoard, show the time left."""
+"""The hooks of every run: log model and data, write TensorBoard files, show the time left."""
 
 import logging
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def training_hooks(folder: Path) -> list[Hook]:
-    """Return the hooks of every training."""
+    """Return the hooks that every run has."""
     return [Introduction(), TensorBoard(folder), TimeLeft()]
 
 

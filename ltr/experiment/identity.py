@@ -30,12 +30,14 @@ SHOWN = 10  # characters of an identity in the name of a folder
 
 
 def identity(experiment: Experiment) -> str:
-    """Return the SHA-256 of what a run computes: its settings, its data, and the user's code.
+    """Return the SHA-256 of all that decides the results of a run: settings, data, user's code.
 
     Keys that say where and how fast the run is computed (``Kind.PLACE``) do not count. The versions
     of PyTorch, NumPy, Numba and SciPy, the device and the number of threads change only the last
-    digits and do not count; ``results.json`` records them. ``ConfigError``, ``DataError``: the data
-    of the run are missing, or cannot be read.
+    digits and do not count; ``results.json`` records them.
+
+    Raises:
+        ConfigError, DataError: the data of the run are missing, or cannot be read.
     """
     dataset = experiment.dataset
     dataset.check()
@@ -44,10 +46,10 @@ def identity(experiment: Experiment) -> str:
 
 
 def config_identity(config: Mapping[str, Any], choices: Mapping[str, str], dataset: Dataset) -> str:
-    """Return the ``identity`` of a run that is not built.
+    """Return the ``identity`` of a run without building its experiment.
 
     Args:
-        config: resolved, with the facts of the training lists.
+        config: resolved; its settings that depend on the training lists are set.
         choices: the choice of each config group.
         dataset: the lists.
     """
@@ -56,17 +58,17 @@ def config_identity(config: Mapping[str, Any], choices: Mapping[str, str], datas
 
 
 def identity_without_data(config: Mapping[str, Any], choices: Mapping[str, str]) -> str:
-    """Return a hash like ``identity`` for a run without its data; it equals no run's identity."""
+    """Return a hash like ``identity``, but without the data; it never equals an ``identity``."""
     return _hash(settings_of(config, choices))
 
 
 def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) -> str:
-    """Return the SHA-256 of the members' identities in order, and of ``weights``."""
+    """Return the SHA-256 of the members' identities, in their order, and of ``weights``."""
     return _hash([list(members), weights, RESULTS_VERSION])
 
 
 def settings_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
-    """Return what decides the numbers of a run besides its data; ``config`` is resolved."""
+    """Return all that decides the results of a run, except its data; ``config`` is resolved."""
     settings = without(config, Kind.PLACE) | {
         "monitor": sorted({*as_list(config["monitor"])} - {"vali"}),  # columns of history.csv
         "init_from": run_digest(config.get("init_from")),
@@ -74,7 +76,7 @@ def settings_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[s
         FORMER_CONVENTION: former_convention(choices),
     }
     return {
-        # a key that is null counts as absent, so that a new one changes no identity
+        # a null key counts as absent, so that a new key that is null by default changes no identity
         "config": without_null(settings),
         "origins": digest_origins(config),
         "user_code": user_code(config),
@@ -84,7 +86,7 @@ def settings_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[s
 
 
 def tree_library(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return name and version of the library of boosted trees; empty for other models."""
+    """Return the version of the boosted-tree library by package name; empty for other models."""
     model = model_class(config["model"])
     versions: dict[str, str] = {}
     if issubclass(model, BoostedTrees):
@@ -97,7 +99,8 @@ def tree_library(config: Mapping[str, Any]) -> dict[str, str]:
 def user_code(config: Mapping[str, Any]) -> dict[str, str]:
     """Return a digest for each ``_target_`` and metric outside ``ltr`` and ``torch``.
 
-    It is of the source file that defines it, and of all modules of the user that this file imports.
+    It covers the source file that defines the target, and all modules of the user that this file
+    imports, directly or through others.
     """
     computing = without(config, Kind.PLACE)
     nodes = [node for node in iter_nested(computing) if isinstance(node, Mapping)]
@@ -109,7 +112,7 @@ def user_code(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _sources(target: str) -> list[Path]:
-    """Return the source files behind ``target``, sorted; nothing is imported."""
+    """Return the source files behind ``target``, sorted, without importing anything."""
     files: set[Path] = set()
     pending = _module_files(target)
     while pending:
@@ -127,7 +130,7 @@ def _module_files(name: str) -> list[Path]:
     """
     first, *inner_names = name.split(".")
     spec = None
-    with suppress(ImportError, ValueError):  # ValueError: a module without a spec, as __main__
+    with suppress(ImportError, ValueError):  # ValueError: a module without a spec, such as __main__
         spec = find_spec(first)  # does not import anything
     if spec is None or not str(spec.origin).endswith(".py"):
         return []
@@ -153,7 +156,7 @@ def _imported_files(file: Path) -> Iterator[Path]:
                 yield from _module_files(alias.name)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             yield from _module_files(str(node.module))
-        elif isinstance(node, ast.ImportFrom):  # within a package, whose files all count
+        elif isinstance(node, ast.ImportFrom):  # within a package: all its files count
             folder = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
             yield from (folder if folder.is_dir() else folder.parent).glob("*.py")
 
@@ -175,6 +178,6 @@ def _sha256(files: Sequence[Path]) -> str:
 
 
 def _hash(content: Any) -> str:
-    """Return the SHA-256 of what JSON can hold; 0 and 0.0 count as the same number."""
+    """Return the SHA-256 of ``content`` as JSON; 0 and 0.0 count as the same number."""
     with_floats = json.loads(json.dumps(content), parse_int=float)
     return hashlib.sha256(json.dumps(with_floats, sort_keys=True).encode()).hexdigest()

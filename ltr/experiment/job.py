@@ -1,4 +1,4 @@
-"""One job of ``train.py``: begin, resume or skip a run; a failed run does not end a sweep."""
+"""One Hydra job of ``train.py``: start, resume or skip a run; a failed run does not end a sweep."""
 
 import logging
 import shlex
@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from ltr.cli.compose import choices_of
 from ltr.cli.keys import resolved
 from ltr.cli.process import is_full, one_line, processes, torchrun_rank
-from ltr.errors import ConfigError, OutputError, as_started
+from ltr.errors import OutputError, as_started
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.identity import identity, user_code
 from ltr.experiment.resume import resumed_config
@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 
 @handing_on()
 def train_job(cfg: DictConfig) -> float:
-    """Run one job of Hydra; return ``select_on`` on the validation lists.
+    """Run one Hydra job; return the metric ``select_on`` on the validation lists.
 
     In a sweep, a finished run is not repeated, an interrupted one is resumed, and the job waits if
-    another process is working on the run. For a failed run of a sweep the result is NaN.
+    another process is working on the run. For a failed run of a sweep, NaN is returned.
     """
     hydra = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
@@ -42,8 +42,6 @@ def train_job(cfg: DictConfig) -> float:
     is_sweep = hydra.mode == RunMode.MULTIRUN
     choices = choices_of(hydra)
     if cfg.resume is not None:
-        if is_sweep:
-            raise ConfigError("resume goes on with one run: leave out -m")
         cfg, choices = resumed_config(cfg, list(hydra.overrides.task))
     try:
         with stoppable(), joined(cfg.device) if processes() > 1 else nullcontext():
@@ -75,11 +73,11 @@ def train_job(cfg: DictConfig) -> float:
 
 
 def _train(experiment: Experiment, run_folder: RunFolder, *, is_sweep: bool) -> float:
-    """Do what is left of a run; return its ``select_on`` metric on the validation lists."""
+    """Train what is left of a run; return its ``select_on`` metric on the validation lists."""
     folder = run_folder.folder
     if is_sweep:
         if run_folder.prepare(identity(experiment)):
-            log.info("%s is done already", folder)
+            log.info("%s is already finished", folder)
             return run_folder.value_that_chooses
         if (folder / "last.pt").is_file():
             experiment = replace(experiment, is_resumed=True)
@@ -92,12 +90,15 @@ def _train(experiment: Experiment, run_folder: RunFolder, *, is_sweep: bool) -> 
 
 
 def how_to_go_on(config: Mapping[str, Any], folder: Path, *, is_sweep: bool) -> str:
-    """Return what to type after a stop; it names the user's own modules, which need ``trust``."""
+    """Return what to type to continue a stopped run.
+
+    The command names the user's own modules in ``trust``, as they are not imported without it.
+    """
     if is_sweep or not (folder / "last.pt").is_file():
-        return "give the same command again"
+        return "repeat the command"
     arguments = [f"resume={folder}"]
     targets = user_code(config)
     modules = sorted({target.rpartition(".")[0] for target in targets})
     if modules:
         arguments.append(f"trust=[{','.join(modules)}]")
-    return f"go on with: {as_started('train')} {shlex.join(arguments)}"
+    return f"continue with: {as_started('train')} {shlex.join(arguments)}"

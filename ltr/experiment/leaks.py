@@ -1,7 +1,7 @@
-"""Warn of what makes a result look better than it is, and of features without a value.
+"""Warn of leaks, which make a result look better than it is, and of features without a value.
 
-Results look better than they are if two splits have the same queries, or if a feature holds the
-position at which an item was shown.
+There is a leak if two splits have the same queries, or if a feature holds the position at which an
+item was shown.
 """
 
 import logging
@@ -18,8 +18,8 @@ from ltr.data.lists import Lists
 log = logging.getLogger(__name__)
 
 _ROWS = 1 << 13  # rows that are hashed at once
-_FIRST_LISTS = 64  # lists by which most columns are ruled out
-_FEWEST_ITEMS = 20  # in fewer items, numbers from 1 to n may come by chance
+_FIRST_LISTS = 64  # so many lists are enough to rule out most columns
+_FEWEST_ITEMS = 20  # among fewer items, a column may hold the numbers from 1 to n by chance
 _POSITION = re.compile(
     r"(shown|display|displayed|impression|serp|result|list|item|original|old|previous|initial)?"
     r"(position|pos|rank|slot)(shown|displayed|at)?|shownat|rownumber|rowid|rownr|index|level\d+"
@@ -27,9 +27,10 @@ _POSITION = re.compile(
 
 
 def warn_of_leaks(lists: Mapping[str, Lists]) -> None:
-    """Log a warning of shared queries, and of features that look like the position shown.
+    """Log warnings of shared queries, of features like the position shown, and of empty features.
 
-    Each pair of splits that share queries gets a warning. The features are columns of train.
+    There is a warning for each pair of splits that share queries. Only the features of the
+    training lists are checked.
     """
     warn_of_shared_queries(lists)
     warn_of_positions(lists["train"])
@@ -40,22 +41,22 @@ def warn_of_shared_queries(lists: Mapping[str, Lists]) -> None:
     """Log how many queries of vali and test have the same items as a query of an earlier split."""
     hashes = {split: hash_lists(split_lists) for split, split_lists in lists.items()}
     for split, later_split in combinations(lists, 2):
-        if len(lists[split]) == len(lists[later_split]) == 1:  # a ranker of one list has no other
+        if len(lists[split]) == len(lists[later_split]) == 1:  # a single list, used for both splits
             continue
         shared = int(np.isin(hashes[later_split], hashes[split]).sum())
         if shared:
             log.warning(
                 "%s of %s queries of %s have the same items as a query of %s (all features are "
-                "equal): if they are the same queries, leave them out of one, else the metrics of "
-                "%s are too high",
+                "equal); if they are the same queries, leave them out of one split, because the "
+                "metrics of %s would be too high",
                 f"{shared:,}", f"{len(lists[later_split]):,}", later_split, split, later_split,
             )  # fmt: skip
 
 
 def hash_lists(lists: Lists) -> NDArray[np.uint64]:
-    """Return a hash of the features of each list, ``[lists]``, whatever the order of its items.
+    """Return a hash of the features of each list; the order of its items does not matter.
 
-    Lists whose items are all alike are left out, as there is nothing to rank.
+    A list whose items all have the same features is left out, as it has nothing to rank.
     """
     factors = np.random.default_rng(0).integers(1, 2**63, lists.width, np.uint64) * 2 + 1
     items = np.empty(lists.items, np.uint64)
@@ -82,14 +83,14 @@ def warn_of_positions(train: Lists) -> None:
             suspects.append(f"{name} (by its name)")
     if suspects:
         log.warning(
-            "looks like the position at which items were shown, or like row numbers: %s: if it is "
-            "not known before items are ranked, it is no feature: leave it out (of a table: "
+            "features that look like the position at which items were shown, or like row numbers: "
+            "%s; leave out what is not known before items are ranked (in a table, name it in "
             "dataset.id)", ", ".join(suspects[:12]),
         )  # fmt: skip
 
 
 def warn_of_empty_features(train: Lists) -> None:
-    """Log which features have no value in any row of train."""
+    """Log which features have no value in any training row."""
     if train.missing < train.items:
         return
     empty = np.flatnonzero(np.isnan(train.features).all(0))
@@ -97,15 +98,15 @@ def warn_of_empty_features(train: Lists) -> None:
         names = () if train.columns is None else train.columns.names
         shown = [names[column] if names else f"feature {column + 1}" for column in empty[:12]]
         log.warning(
-            "no value in any row of train: %s: leave it out; a separator at the end of each row of "
-            "a file makes such a column", ", ".join(shown),
+            "features without a value in any training row: %s; leave out these columns (a "
+            "separator at the end of each row of a file makes such a column)", ", ".join(shown),
         )  # fmt: skip
 
 
 def counting_columns(lists: Lists) -> list[int]:
     """Return the columns that number the items of every list, or the rows of the source.
 
-    The items of a list may be numbered in any order, from any first number.
+    The items of a list may be numbered in any order, starting from any number.
     """
     long = np.flatnonzero(lists.lengths > 1)
     if (lists.lengths[long] - 1).sum() < _FEWEST_ITEMS or lists.lengths.max() < 4:

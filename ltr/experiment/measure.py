@@ -37,15 +37,18 @@ def measure(
 ) -> dict[str, SplitMeasurement]:
     """Score the lists of each split with ``scorer`` and compute ``metrics``.
 
-    Processes that train together share the work. Log a warning where ties decide a mean, and where
-    all scores of a list are equal.
+    Processes that train together share the work. A warning is logged if the order of items with
+    equal scores decides a mean, or if all scores of a list are equal.
 
     Args:
         metrics: the metrics to compute.
         convention: their convention.
-        items: the largest number of padded items in a batch.
+        items: the largest number of items in a batch, padding included.
         scorer: the trained model.
-        splits: the lists of each split, perhaps after ``scorer.open``.
+        splits: the lists of each split, or what ``scorer.open`` returned for them.
+
+    Returns:
+        The scores and metrics of each split.
     """
     measured: dict[str, SplitMeasurement] = {}
     opened: dict[str, ItemTensors] = {}

@@ -1,4 +1,4 @@
-"""Open the lists of an experiment, and complete its settings with what the lists tell."""
+"""Open the lists of an experiment, and set what depends on its training lists."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -18,15 +18,17 @@ def open_data(
 ) -> tuple[Experiment, dict[str, Lists]]:
     """Open and check the lists of ``splits``.
 
-    Test lists are opened before training too, so that a bad file is not found hours later.
+    The test lists too are opened before training, so that a bad file is found at the start.
 
     Args:
-        experiment: as built before data were read.
-        columns: names and categories with which the lists must be read; None: their own.
-        splits: those that may be read; the data set may lack test.
+        experiment: what ``build`` returned before data were read.
+        columns: the column names and categories with which the lists must be read; if None, those
+            of the data set itself.
+        splits: the splits to open; the data set may have no test split.
 
     Returns:
-        The experiment built again with the facts of the training lists, and the lists by split.
+        The experiment, built again with the facts of the training lists, and the lists of each
+        split.
 
     Raises:
         ConfigError: the loss or a metric cannot use a label, or finds no relevant item.
@@ -47,7 +49,7 @@ def open_data(
 def complete_settings(experiment: Experiment, lists: Mapping[str, Lists]) -> Experiment:
     """Check the labels of ``lists``; return the experiment with the facts of the training lists.
 
-    ``ConfigError``: the loss or a metric cannot use a label, or finds no relevant item.
+    Raises ``ConfigError`` if the loss or a metric cannot use a label, or finds no relevant item.
     """
     for split, split_lists in lists.items():
         check_signs(split, split_lists)
@@ -62,4 +64,4 @@ def complete_settings(experiment: Experiment, lists: Mapping[str, Lists]) -> Exp
 def _describe_missing_test(dataset: Dataset) -> str:
     fold = "" if dataset.fold is None else f" fold {dataset.fold}"
     public = ", though it is published with one" if dataset.name in public_sets() else ""
-    return f"{dataset.name}{fold} has no test split{public}: vali alone is measured"
+    return f"{dataset.name}{fold} has no test split{public}: metrics are computed on vali only"

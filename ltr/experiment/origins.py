@@ -1,4 +1,7 @@
-"""Digests of the files that a run reads besides its lists: its teacher, and a learned sorter."""
+"""SHA-256 digests of the two files that a run may read besides its lists.
+
+These are the checkpoint of its teacher, and the learned sorter of its loss.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -11,7 +14,12 @@ from ltr.training.checkpoint import selected_checkpoint
 
 
 def digest_origins(config: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the digests of the teacher and the sorter of a resolved config; None if absent."""
+    """Return the SHA-256 of the files that the run of a resolved config reads besides its lists.
+
+    The entry ``teacher`` belongs to the selected checkpoint of the teacher, and is None if there is
+    no teacher. The entry ``loss.sorter`` belongs to the learned sorter, by default the one in this
+    package, and is None if there is no such file.
+    """
     nodes = (node for node in iter_nested(config) if isinstance(node, Mapping))
     sorters = [node["sorter"] for node in nodes if node.get("sorter")]
     sorter = Path(sorters[0] if sorters else SHIPPED)

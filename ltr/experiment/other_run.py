@@ -1,4 +1,4 @@
-"""Another run whose model a run begins with (``init_from``) or learns from (``teacher``)."""
+"""The other run whose model a run starts from (``init_from``) or learns from (``teacher``)."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ _SOURCE = ("_target_", "name", "folder", "path", "split")  # keys that identify 
 
 @dataclass(frozen=True)
 class OtherRun:
-    """A trained run that a setting of this run names."""
+    """The trained run that ``init_from`` or ``teacher``, a setting of this run, names."""
 
     key: str  # the setting: init_from or teacher
     path: str  # a run folder or checkpoint
@@ -24,21 +24,27 @@ class OtherRun:
     dataset: Mapping[str, Any]  # the resolved ``dataset`` node of this run
 
     def __str__(self) -> str:
-        """Return the setting as it is typed."""
+        """Return the setting as it is typed, such as ``teacher=FOLDER``."""
         return f"{self.key}={self.path}"
 
     def check(self, scorer: Scorer, train: Lists) -> None:
-        """Check that ``scorer``, its model, reads ``train`` and saw no lists of vali or test.
+        """Check that the other run fits ``train``, and was not trained on vali or test lists.
+
+        If it was trained on another data set, this cannot be checked, and a warning is logged.
+
+        Args:
+            scorer: the model of the other run.
+            train: the training lists of this run.
 
         Raises:
-            DataError: ``train``, the training lists of this run, has other features.
+            DataError: the features of ``train`` are not those of the other run.
             ConfigError: the other run was trained on another fold, or another division, of the
-                same data set. If it was trained on other lists, a warning is logged.
+                same data set.
         """
         if scorer.transform.width != train.width:
             raise DataError(
-                f"{self} was trained on {scorer.transform.width} features, train has "
-                f"{train.width}: give a run on lists with the same features"
+                f"{self} was trained on {scorer.transform.width} features, but the training lists "
+                f"have {train.width}: name a run that was trained on the same features"
             )
         check_columns(train, scorer.columns)
         if scorer.data.get("train") == train.digest:
@@ -48,8 +54,9 @@ class OtherRun:
         keys = (*_SOURCE, *division)
         differing = [key for key in keys if trained_on.get(key) != self.dataset.get(key)]
         if differing and not {*differing} & {*_SOURCE}:
+            value = trained_on.get(differing[0])
             raise ConfigError(
-                f"{self} may have seen lists of this vali or test: set dataset.{differing[0]} as "
-                f"it was there, {trained_on.get(differing[0])}"
+                f"{self} may have been trained on vali or test lists of this run: set "
+                f"dataset.{differing[0]}={'null' if value is None else value}, as in that run"
             )
-        log.warning("%s was trained on other lists: vali and test must have none of them", self)
+        log.warning("%s was trained on other lists: vali and test must not contain them", self)

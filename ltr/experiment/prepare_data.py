@@ -19,7 +19,7 @@ from ltr.data.public_sets import PublicSet, PublishedCounts, public_sets
 from ltr.errors import ConfigError, DataError
 from ltr.parts.components import build_dataset
 
-_FEW_LABELS = 8  # up to so many labels, the number of items is shown for each
+_FEW_LABELS = 8  # up to this many labels, the table counts the items of each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +49,8 @@ def prepare_data(options: PrepareDataOptions) -> None:
     """Check and unpack a data set, fill its cache, and print what it holds.
 
     Raises:
-        ConfigError, DataError: one line says what to change, or what differs from the published
-            counts and files.
+        ConfigError: a setting is wrong.
+        DataError: a file cannot be read, or the counts or files are not the published ones.
     """
     public = public_sets().get(options.dataset.get("name"))
     rows = []
@@ -70,17 +70,17 @@ def prepare_data(options: PrepareDataOptions) -> None:
                 coded = ", ".join(lists.columns.categories) or "none"
                 columns_text = f"\n\n{len(lists.columns.names):,} features, categories: {coded}"
     if "test" not in {row["split"] for row in rows}:
-        columns_text += "\n\nno test split: train, auto and the others measure vali alone"
+        columns_text += "\n\nno test split: all commands will compute metrics on vali only"
     print(table(rows) + columns_text)
     if public and public.counts:
         problems = differences(rows, public.counts) + differing_files
         if problems:
             raise DataError(f"{'; '.join(problems)}; {public.how_to_get(options.data_dir)}")
-        print("\nall counts are as published")
+        print("\nall counts match the published ones")
 
 
 def _unofficial_files(dataset: LetorFiles, split: str, public: PublicSet) -> list[str]:
-    """Return in words that the file of ``split`` is not the published one; empty if it is."""
+    """Return a message if the file of ``split`` is not the published one; empty if it is."""
     path = dataset.path(split)
     official = public.files.get(path.relative_to(dataset.folder).as_posix())
     if official is None or official == file_digest(path, dataset.cache_dir):
@@ -93,7 +93,7 @@ def _datasets_of_folds(options: PrepareDataOptions) -> list[Dataset]:
     dataset = build_dataset(options.dataset)
     if not isinstance(dataset, LetorFiles):
         if options.archive is not None:
-            raise ConfigError("archive: this data set has none; leave it out")
+            raise ConfigError("archive: this data set is not unpacked from one; leave out archive")
         return [dataset]
     folder = dataset.folder
     remove_parts(folder.parent)  # of a process that was killed while it unpacked
@@ -124,7 +124,7 @@ def _unpack_archive(
 
 
 def _split_files(folds: Sequence[int | None], splits: Sequence[str]) -> list[str]:
-    """Return the path of each of ``splits`` of each fold, in the folder of the data set."""
+    """Return the path of each split of each fold, relative to the folder of the data set."""
     return [
         f"Fold{fold}/{split}.txt" if fold else f"{split}.txt" for fold in folds for split in splits
     ]
@@ -145,11 +145,13 @@ def counts_of(lists: Lists) -> dict[str, Any]:
 def differences(
     rows: Sequence[Mapping[str, Any]], published: Sequence[PublishedCounts]
 ) -> list[str]:
-    """Return in words every count in ``rows`` that differs from the published one.
+    """Return a message for each count in ``rows`` that differs from the published one.
 
     Args:
-        rows: for each split of each fold, ``fold``, ``split`` and its ``counts_of``.
-        published: the counts to compare with; those of several splits are compared with the sum.
+        rows: a row for each split of each fold: the ``fold``, the ``split``, and what ``counts_of``
+            returned.
+        published: the counts to compare with; a count of several splits is compared with the sum
+            over these splits.
     """
     messages = []
     for record in published:
@@ -170,7 +172,7 @@ def differences(
             actual = sum((row[name] for row in counted), type(expected)())
             if actual != expected:
                 messages.append(
-                    f"{title} has {name} {_count_text(actual)}, not {_count_text(expected)}"
+                    f"{title}, {name}: expected {_count_text(expected)}, got {_count_text(actual)}"
                 )
     return messages
 
@@ -182,7 +184,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _count_text(count: Any) -> str:
-    """Return a count in words; for many different labels, their number and range."""
+    """Return a count, or the items of each label, as text.
+
+    For more than ``_FEW_LABELS`` different labels, it is their number and range.
+    """
     if not isinstance(count, Counter):
         return str(count)
     if len(count) > _FEW_LABELS:

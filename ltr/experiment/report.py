@@ -1,4 +1,4 @@
-"""The results of a finished run: the metrics of its selected weights, and the files with them."""
+"""Compute the results of a finished run, the metrics of its selected weights, and write them."""
 
 import logging
 import time
@@ -44,9 +44,9 @@ class RunReport:
 
     @property
     def tracked(self) -> dict[str, float]:
-        """``figures`` for a tracker, with those of vali named ``selected_vali_...``.
+        """``figures`` for an experiment tracker; those of vali are named ``selected_vali_...``.
 
-        Without ``selected_`` they would have the names of the metrics of single epochs.
+        Without ``selected_``, a tracker would mix them up with the metrics of single epochs.
         """
         names = {name: f"selected_{name}" for name in self.figures if name.startswith("vali_")}
         return {names.get(name, name): value for name, value in self.figures.items()}
@@ -70,7 +70,10 @@ def report_run(
         monitor: the history of the training.
         vali: the validation lists, transformed for the scorer.
         lists: the lists of each split.
-        started: when the run began, by ``time.perf_counter()``.
+        started: the value of ``time.perf_counter()`` when the run began.
+
+    Returns:
+        The results of the run, as a dict and as text.
     """
     settings = experiment.settings
     progress = monitor.progress
@@ -114,9 +117,9 @@ def describe_model(
     measured: Mapping[str, SplitMeasurement],
     convention: Convention,
 ) -> dict[str, Any]:
-    """Return the entries of ``results.json`` about a trained model and its measurement.
+    """Return the entries of ``results.json`` about a trained model and its metrics.
 
-    ``lists`` are those of every split that the results are to describe.
+    ``lists`` has the lists of each split that the results describe.
     """
     return {
         **{split: dict(measurement.means) for split, measurement in measured.items()},
@@ -136,7 +139,7 @@ def describe_model(
 
 
 def _untrained_vali(progress: Progress) -> dict[str, float]:
-    """Return the metrics of vali before training."""
+    """Return the metrics on vali before training."""
     return {
         name.removeprefix("vali_"): value
         for name, value in progress.history[0].items()
@@ -145,7 +148,7 @@ def _untrained_vali(progress: Progress) -> dict[str, float]:
 
 
 def _tree_library(scorer: Scorer) -> dict[str, str]:
-    """Return name and version of the library of boosted trees; empty for other models."""
+    """Return the version of the boosted-tree library by its name; empty for other models."""
     if isinstance(scorer.model, BoostedTrees):
         return {scorer.model.library: scorer.model.version}
     return {}
@@ -180,7 +183,10 @@ def _describe_lists(lists: Lists) -> dict[str, Any]:
 
 
 def metric_table(columns: Mapping[str, Mapping[str, float]]) -> str:
-    """Return a text table with a row per metric, and a column per split or convention."""
+    """Return a text table with a row for each metric and a column for each of ``columns``.
+
+    A column holds the metrics of a split, or under a convention.
+    """
     metrics = list(dict.fromkeys(name for column in columns.values() for name in column))
     rows = [[name, *(column.get(name) for column in columns.values())] for name in metrics]
     return tabulate(rows, ["metric", *columns], floatfmt=".4f", tablefmt="simple")

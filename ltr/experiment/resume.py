@@ -1,4 +1,4 @@
-"""The config of a run that continues: that of its checkpoint, with the keys that may change."""
+"""The config of a resumed run: that of its checkpoint, with new values of keys that may change."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +14,11 @@ from ltr.training.checkpoint import checkpoint_errors, load_checkpoint
 
 
 def resumed_config(cfg: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
-    """Return the config and the choices of the run ``cfg.resume``.
+    """Return the config of the run ``cfg.resume``, and its choice of each config group.
 
     Args:
         cfg: the composed config of the command.
-        overrides: what was typed; these keys replace those of the checkpoint.
+        overrides: the overrides on the command line; their values replace those of the checkpoint.
 
     Raises:
         CheckpointError: there is no readable ``last.pt``.
@@ -32,8 +32,8 @@ def resumed_config(cfg: DictConfig, overrides: Sequence[str]) -> tuple[DictConfi
     for key in typed:
         if key not in changeable:
             raise ConfigError(
-                f"{key} cannot change when a run is resumed, only {', '.join(changeable)} may: "
-                "leave it out, or start a new run"
+                f"{key} cannot change when a run is resumed; only {', '.join(changeable)} can: "
+                f"leave out {key}, or start a new run"
             )
     values: Any = OmegaConf.to_container(cfg, resolve=True)
     with checkpoint_errors(file):

@@ -30,7 +30,8 @@ from ltr.training.hooks import Ending, Hook
 from ltr.training.monitor import Monitor
 from ltr.training.trainer import Trainer
 
-# ``_log_file``, for what is also printed, has only a file (configs/hydra/job_logging/ltr.yaml).
+# ``_log_file`` is for text that is also printed: it writes to the log file only, see
+# configs/hydra/job_logging/ltr.yaml.
 log = logging.getLogger(__name__)
 _log_file = logging.getLogger("ltr.printed")
 
@@ -43,14 +44,18 @@ def run(
     Args:
         experiment: what ``build`` returned; if its data set has no test split, nothing is tested.
         folder: the run folder; a resumed run continues from the checkpoint in it.
-        hooks: hooks that follow the run, in addition to those of every run.
+        hooks: hooks to call during the run, in addition to those that every run has.
         printed: print the results to standard output; if False, log them, as in a sweep.
+
+    Returns:
+        The results of the run, as a dict and as text.
 
     Raises:
         ConfigError, DataError: a setting or the data are wrong; nothing was trained.
         TrainingError: a loss, a gradient or a score is not finite, or all validation lists are
             skipped.
-        Interrupted: SIGINT or SIGTERM came; if training had begun, it can be resumed.
+        Interrupted: the process received SIGINT or SIGTERM; if training had begun, the run can be
+            resumed.
     """
     started = time.perf_counter()
     all_hooks = [*training_hooks(folder), *hooks]
@@ -66,7 +71,7 @@ def run(
     if is_main():
         RunFolder(folder).write(report.results, lists, report.measured)
     report.text += f"\nkept in {folder}"
-    # what is printed is also logged, to the file alone
+    # printed text is also logged, but only to the file
     logger = _log_file if printed else log
     logger.info("\n%s", report.text)
     if printed and is_main():
@@ -83,9 +88,9 @@ def train_model(
     folder: Path,
     hooks: Sequence[Hook],
 ) -> "Training":
-    """Train on the training lists, and select on the validation lists; no test list is used.
+    """Train on the training lists, and select an epoch on the validation lists.
 
-    The result has the selected weights.
+    The returned model has the selected weights. No test list is used.
     """
     settings = experiment.settings
     train_lists = lists["train"]
@@ -125,7 +130,7 @@ def train_model(
 def make_learner(
     experiment: Experiment, scorer: Scorer, monitor: Monitor
 ) -> Trainer | RoundLearner:
-    """Return what trains the model of ``scorer``: the training loop of networks, or of rounds."""
+    """Return the learner of the model of ``scorer``: a loop over epochs or over rounds."""
     model = scorer.model
     if isinstance(model, RoundModel):
         return RoundLearner(model, experiment.loss, monitor)
@@ -136,14 +141,14 @@ def make_learner(
 
 @dataclass(frozen=True)
 class Training:
-    """A finished training."""
+    """A trained model, and what ``report_run`` needs to measure it."""
 
     scorer: Scorer
     monitor: Monitor
     vali: ItemTensors  # the validation lists, transformed for the scorer
 
     def load_selected(self) -> None:
-        """Load the weights that the setting ``select`` asks for: of the best or the last epoch."""
+        """Load the weights that the setting ``select`` names, of the best or the last epoch."""
         is_best = self.monitor.settings.select == "best"
         file = self.monitor.best if is_best else self.monitor.last
         self.scorer.model.load_state_dict(load_checkpoint(file, self.scorer.device)["model"])
@@ -151,10 +156,10 @@ class Training:
 
 @contextmanager
 def _following(hooks: Sequence[Hook]) -> Iterator[None]:
-    """Context of a run; if it fails or is stopped, the hooks are told."""
+    """Tell ``hooks`` if the run in the ``with`` block fails or is stopped."""
     try:
         yield
-    except BaseException as error:  # Interrupted is no Exception
+    except BaseException as error:  # Interrupted is not an Exception
         ending: Ending = "failed" if isinstance(error, Exception) else "killed"
         for hook in hooks:
             hook.end(ending, None)

@@ -46,8 +46,8 @@ QUERIES = {"test": "queries.csv", "vali": "vali_queries.csv"}
 SCORES = {"test": "scores.csv", "vali": "vali_scores.csv"}
 FILES = (*QUERIES.values(), *SCORES.values(), "history.csv")  # results.json holds their digests
 NO_TEST_SPLIT = (
-    "no test split: these values are of vali, too high where vali chose the epoch, settings or "
-    "weights; crossfit corrects for the choice of the epoch and of weights"
+    "no test split: these values are measured on vali, and too high if vali chose the epoch, "
+    "settings or weights; crossfit corrects for the choice of the epoch and of weights"
 )
 NO_TEST_VERDICT = "verdicts and intervals are about these values, not about new queries"
 CHECKPOINTS = ("best.pt", "last.pt", "ensemble.pt")  # results.json holds their digests too
@@ -95,7 +95,7 @@ def _digests(folder: Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
-    """Write a row per query: id, number of items, whether none is relevant, and every metric."""
+    """Write a row for each query: id, number of items, whether none is relevant, every metric."""
     import pandas as pd
 
     table = {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty, **values}
@@ -103,9 +103,10 @@ def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
 
 
 def write_scores(path: Path, lists: "Lists", scores: "Floats") -> None:
-    """Write query id and score of every item, in the order of ``lists``; no digit is lost.
+    """Write the query id and the score of every item, in the order of ``lists``, in all digits.
 
-    If the source has another order, a column ``row`` has each item's row there (from 1).
+    If the source has a different order, the column ``row`` has the row of each item in the source,
+    counted from 1.
     """
     import pandas as pd
 
@@ -136,12 +137,12 @@ class RunFolder:
 
     @property
     def note(self) -> Path:
-        """The file with the identity of the run, if it is one of a sweep."""
+        """The path of the file in which a run of a sweep keeps its identity."""
         return self.folder / NOTE
 
     @property
     def identity(self) -> str | None:
-        """The identity of the run in a sweep; None if there is none.
+        """The identity of a run of a sweep; None for a single run.
 
         It is ``RESUMED`` if the run was resumed with settings that make it another run.
         """
@@ -155,9 +156,9 @@ class RunFolder:
         return text.strip().partition("\n")[0] or None
 
     def note_error(self, text: str | None) -> None:
-        """Write the error that ended the run to ``error.txt``; None: remove that file.
+        """Write the error that ended the run to ``error.txt``; if ``text`` is None, remove it.
 
-        If the file cannot be written, that is ignored.
+        A failure to write the file is ignored.
         """
         with suppress(OutputError, OSError):
             (self.folder / "error.txt").unlink(missing_ok=True)
@@ -166,25 +167,25 @@ class RunFolder:
 
     @contextmanager
     def locked(self, *, wait: bool) -> Iterator[None]:
-        """Context in which no other process can work on the run.
+        """Keep other processes from working on the run during a ``with`` block.
 
-        If another process is working on it, wait until it is done, or, without ``wait``, raise
-        ``ConfigError``.
+        If another process is working on it, wait until that process is done; without ``wait``,
+        raise ``ConfigError``.
         """
         try:
             lock = FileLock(self.folder / ".lock").acquire(timeout=-1 if wait else 0)
         except Timeout:
             raise ConfigError(
-                f"{self.folder} is in use: another process is training it; wait for it or stop it"
+                f"{self.folder}: another process is training this run; wait for it or stop it"
             ) from None
         with lock:
             yield
 
     def prepare(self, identity: str) -> bool:
-        """Return whether the run ``identity`` is done; if not, prepare the folder.
+        """Return whether the run ``identity`` is finished; if not, prepare the folder for it.
 
         The folder must be locked. Results of another identity (because code or data have changed)
-        are moved to ``before-...`` in it.
+        are moved to its subfolder ``before-...``.
         """
         if self.identity != identity:
             old = self.folder / f"{BEFORE}{sha256(str(self.identity).encode())[:10]}"
@@ -193,7 +194,7 @@ class RunFolder:
                     old.mkdir(exist_ok=True)
                     path.replace(old / path.name)
             if old.is_dir():
-                log.info("%s: results of other code or data, now in %s", self.folder, old.name)
+                log.info("%s: moved results of other code or data to %s", self.folder, old.name)
             atomic_write(self.note, identity + "\n")
         if not self.finished:
             return False
@@ -203,23 +204,23 @@ class RunFolder:
         return damage is None
 
     def note_resumed(self, identity: str) -> None:
-        """Note that the run, which is one of a sweep, is resumed as ``identity``.
+        """Record that this run of a sweep is resumed as the run ``identity``.
 
-        If that differs from the identity in the folder, ``RESUMED`` is noted in place of both.
+        If the folder has another identity, it is replaced by ``RESUMED``.
         """
         if self.identity != identity:
             atomic_write(self.note, RESUMED + "\n")
             log.info(
-                "%s: its settings differ from those of its sweep; given again, the sweep runs it "
-                "anew",
+                "%s: its settings are no longer those of its sweep; the sweep, if run again, will "
+                "train it from the start",
                 self.folder,
             )
 
     def remove_results(self, *, everything: bool) -> None:
-        """Remove ``results.json``, as the weights are about to change.
+        """Remove ``results.json``, because the weights are about to change.
 
-        The run is then not finished. ``everything``: also remove all other files of a run, as a new
-        one begins.
+        The run then counts as not finished. With ``everything``, also remove all other files of the
+        run, because a new run begins.
         """
         names = [RESULTS]
         if everything:
@@ -233,9 +234,9 @@ class RunFolder:
         lists: "Mapping[str, Lists]",
         measured: "Mapping[str, SplitMeasurement]",
     ) -> None:
-        """Write ``results.json``, and the metrics and scores of the lists that are measured.
+        """Write ``results.json``, and the metrics and scores of the test lists.
 
-        These are the lists of test or, if there are none, of vali.
+        Without a test split, they are those of the validation lists.
         """
         split = measured_split(measured)
         other_split = "vali" if split == "test" else "test"
@@ -279,7 +280,7 @@ class RunFolder:
 
     @property
     def value_that_chooses(self) -> float:
-        """``select_on`` of the validation lists with ties averaged: what runs are chosen by."""
+        """The metric by which runs are chosen: ``select_on`` on vali, with ties averaged."""
         means = self.results.get("ties_averaged", self.results)["vali"]
         return float(means[self.results["select_on"]])
 
@@ -314,11 +315,13 @@ class RunFolder:
     def values(self, metric: str) -> "tuple[list[str], Doubles]":
         """Return the ids of the queries of ``split``, and ``metric`` for each.
 
-        It is NaN if the convention skips the query. ``ConfigError``: the run did not compute it.
+        It is NaN if the convention skips the query. Raises ``ConfigError`` if the run did not
+        compute ``metric``.
         """
         if metric not in self.measured:
             raise ConfigError(
-                f"metric={metric}: {self.folder} has {', '.join(self.measured)}; choose one"
+                f"metric={metric}: the run {self.folder} has {', '.join(self.measured)}; choose "
+                "one of these"
             )
         return self.qids, self._numbers(QUERIES[self.split], self.queries[metric])
 
@@ -339,15 +342,16 @@ class RunFolder:
     def split(self) -> str:
         """The split that the run is measured on: test, or vali if its data set has no test."""
         splits = {*self.results, *self.results.get("data", {})} & {*SPLITS}
-        return measured_split(splits or SPLITS)  # earlier versions note less
+        return measured_split(splits or SPLITS)  # earlier versions recorded less
 
     @property
     def digest(self) -> str:
-        """The digest of the lists of ``split``; ``DataError`` if the run did not note it."""
+        """The digest of the lists of ``split``; ``DataError`` if the run did not record it."""
         lists = self.results.get("data", {}).get(self.split)
         if lists is None:
             raise DataError(
-                f"{self.folder / RESULTS} does not say which lists were measured: train it again"
+                f"{self.folder / RESULTS} does not say which lists were measured: train the run "
+                "again"
             )
         return str(lists["digest"])
 
@@ -366,7 +370,7 @@ class RunFolder:
         return content
 
     def _table(self, name: str, columns: Sequence[str], **options: Any) -> "pd.DataFrame":
-        """Return one of ``FILES``; ``DataError`` if it is no table with at least these columns.
+        """Return one of ``FILES``; ``DataError`` if it is not a table with all of ``columns``.
 
         ``options`` are those of ``pandas.read_csv``.
         """
@@ -397,15 +401,15 @@ class RunFolder:
 
     def _unlike(self, name: str, fault: str = "is damaged, or of an earlier version") -> DataError:
         """Return the error about a file that is not as the run wrote it."""
-        remedy = "run it again"
+        remedy = "train the run again"
         if (self.folder / "last.pt").is_file():
             resume = shlex.quote(f"resume={self.folder}")
-            remedy = f"{as_started('train')} {resume} tests the run again and writes it"
+            remedy = f"{as_started('train')} {resume} tests the run again and rewrites the file"
         return DataError(f"{self.folder / name} {fault}: {remedy}")
 
 
 class Entries(dict[str, Any]):
-    """A part of ``results.json``; to read an entry that is not there is a ``DataError``."""
+    """A part of ``results.json``; reading a missing entry raises ``DataError``."""
 
     def __init__(self, missing: DataError, entries: Mapping[str, Any]) -> None:
         super().__init__(entries)
@@ -418,9 +422,9 @@ class Entries(dict[str, Any]):
 def _fits(value: Any, shape: Any) -> bool:
     """Return whether ``value`` has ``shape``.
 
-    A shape is a type, alternatives ``(shape, ...)``, a list of any number ``[shape]``, or an object
+    A shape is a type, alternatives ``(shape, ...)``, a list of any length ``[shape]``, or an object
     ``{name: shape}``, where ``...`` stands for all other names. An entry may be missing, as earlier
-    versions wrote fewer.
+    versions wrote fewer entries.
     """
     if isinstance(shape, tuple):
         return any(_fits(value, alternative) for alternative in shape)
@@ -435,7 +439,10 @@ def _fits(value: Any, shape: Any) -> bool:
 
 
 def by_identity(folder: Path) -> dict[str, Path]:
-    """Return the runs directly in ``folder`` by identity; a finished one is preferred."""
+    """Return the folder of each run directly in ``folder``, by identity.
+
+    If several runs have the same identity, a finished one is preferred.
+    """
     folders: dict[str, Path] = {}
     for note in sorted(folder.glob(f"*/{NOTE}")):
         run = RunFolder(note.parent)
@@ -468,7 +475,9 @@ def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
     for folder in map(Path, paths):
         runs = runs_in(folder.parent if folder.name == RESULTS else folder)
         if not any(run.finished for run in runs):
-            raise DataError(f"{folder}: no results.json there or below; give finished runs")
+            raise DataError(
+                f"{folder}: expected finished runs at any depth, found no results.json in it"
+            )
         for run in runs:
             runs_by_path.setdefault(run.folder.resolve(), run)
     finished = [run for run in runs_by_path.values() if run.finished]
@@ -482,8 +491,8 @@ def check_measured_alike(runs: Sequence[RunFolder]) -> None:
     by_split = {run.split: run for run in runs}
     if len(by_split) > 1:
         raise ConfigError(
-            f"{by_split['test'].folder} is measured on test, {by_split['vali'].folder} has no test "
-            "split: give runs of one kind, or train again with a test split"
+            f"{by_split['test'].folder} is measured on test, but {by_split['vali'].folder} has no "
+            "test split: use only runs of one kind, or train again with a test split"
         )
 
 
@@ -497,11 +506,11 @@ def versions() -> dict[str, str]:
 
 
 def commit(package: Path = _PACKAGE) -> str | None:
-    """Return 12 digits of the commit of the clone that ``package`` is in.
+    """Return the first 12 digits of the commit of the clone that ``package`` is in.
 
-    They end in ``+changes`` if tracked files were changed. Outside a clone of this project, such as
-    when installed inside another repository, return the environment variable ``LTR_COMMIT``, or
-    None.
+    ``+changes`` follows them if tracked files have changed. Outside a clone of this project, as
+    when it is installed inside another repository, return the environment variable
+    ``LTR_COMMIT``, or None if it is not set.
     """
     if (package.parent / ".git").exists():
         describe = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"]

@@ -24,7 +24,7 @@ from ltr.training.checkpoint import (
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts from; if from random weights, all but the token are None."""
+    """What a run starts from; for random weights, every field but ``token`` is None."""
 
     initial: Scorer | None = None  # the model of ``init_from``, for a run that begins
     checkpoint: Mapping[str, Any] | None = None  # the content of last.pt, for a run that continues
@@ -63,9 +63,9 @@ def _start_from_checkpoint(folder: Path) -> Start:
 def make_scorer(
     experiment: Experiment, start: Start, lists: Mapping[str, Lists], folder: Path
 ) -> Scorer:
-    """Return the scorer that is trained, with random weights or those of ``init_from``.
+    """Return the scorer to train, with random weights or those of ``init_from``.
 
-    For a run that continues, the trainer loads the weights later.
+    For a resumed run, the trainer loads the weights later.
     """
     config = experiment.record.config
     train = lists["train"]
@@ -97,12 +97,13 @@ def check_same_data(
     """Raise ``DataError`` if the data have changed since ``checkpoint`` was written to ``file``."""
     with checkpoint_errors(file):
         recorded = checkpoint["data"]
-        # a split that the run had may be gone
+        # a split that the run had may no longer exist
         present = dict.fromkeys(recorded.keys() & {*SPLITS}) | dict(digests)
         changed = [name for name, digest in present.items() if recorded.get(name) != digest]
     if changed:
         raise DataError(
-            f"{', '.join(changed)} changed since the run began: restore it, or start anew"
+            f"the files of {', '.join(changed)} have changed since the run began: restore them, or "
+            "start a new run"
         )
 
 
@@ -112,7 +113,7 @@ def fit_feature_transform(experiment: Experiment, train: Lists) -> FeatureTransf
     if not isinstance(transform, FeatureTransform):
         target = experiment.record.config["transform"]["_target_"]
         raise ConfigError(
-            f"transform ({target}) returns {type(transform).__name__}: return what fit_transform "
-            "or no_transform of ltr.data.transforms returns, a FeatureTransform"
+            f"transform ({target}): expected a FeatureTransform, as fit_transform and no_transform "
+            f"of ltr.data.transforms return, got {type(transform).__name__}"
         )
     return transform.keeping_missing() if experiment.is_boosted else transform

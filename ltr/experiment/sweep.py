@@ -1,7 +1,7 @@
-"""The Hydra callback of ``train.py``: give each process a GPU, and summarise a sweep at its end.
+"""A sweep of ``train.py``: its folder, a GPU for each process, and the table of its runs.
 
 The rows of the printed table are also in ``summary.csv`` in the folder of the sweep. A single run
-is refused in the folder of another run.
+is stopped if its folder already holds another run.
 """
 
 import os
@@ -9,26 +9,25 @@ import re
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import current_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra.core.global_hydra import GlobalHydra
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 from tabulate import tabulate
 
 from ltr.atomic import write_csv
 from ltr.cli.arguments import quoted
-from ltr.cli.cli import Stop
+from ltr.cli.compose import explained
 from ltr.cli.folders import jobs_of, result_overrides, swept
 from ltr.cli.keys import Kind, keys
 from ltr.cli.options import parse_flag
-from ltr.cli.process import torchrun_rank
-from ltr.errors import ConfigError, DataError, OutputError
+from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RESUMED, RunFolder
 
 if TYPE_CHECKING:
@@ -43,62 +42,30 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def offer_gpus(count: int, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Let each process of a launcher take one of ``count`` GPUs; do nothing for a single GPU."""
+    """Let each process that a launcher starts take one of ``count`` GPUs, if there are several."""
     if count > 1:
         visible = environ.get(_VISIBLE) or ",".join(map(str, range(count)))
         environ[_OFFERED] = ",".join(visible.split(",")[:count])
 
 
 def take_gpu(job: int, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Let this process use only one GPU, which the number of its first job gives it.
+    """Restrict this process to one GPU, chosen by the number ``job`` of its first job.
 
-    Its later jobs use the same one. This must be called before CUDA starts.
+    Later jobs of the process use the same GPU. This must be called before CUDA starts.
     """
     gpus = environ.pop(_OFFERED).split(",")
     environ[_VISIBLE] = gpus[job % len(gpus)].strip()
 
 
-class SweepSummary(Callback):
-    """Hydra callback that prints the table of a sweep at its end and writes ``summary.csv``."""
+class JobCallback(Callback):
+    """Hydra callback that prepares and ends each job of a sweep, in the process of the job."""
 
-    def __init__(self, quiet: bool = False, swept: Sequence[str] = ()) -> None:
-        """With ``quiet``, print and write nothing at the end; ``swept`` is for ``job_dir``."""
-        self._quiet = quiet
-        self._sweep_process = 0
-        self._show_test = False
-        self._jobs: set[frozenset[str]] | None = None  # None: not known
+    def __init__(self, swept: Sequence[str] = ()) -> None:
+        """Remember the process of the sweep.
 
-    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Refuse a folder that another run has, before anything is written there."""
-        if torchrun_rank() > 0:
-            return
-        HydraConfig.instance().set_config(config)  # the folder's name may refer to it
-        try:
-            folder = Path(config.hydra.run.dir)
-        except OmegaConfBaseException:
-            return  # Hydra resolves the name again, and reports the error
-        try:
-            check_folder(folder, config.resume, config.hydra.overrides.task)
-        except ConfigError as error:
-            raise Stop(error) from error
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Add the folder of the sweep, and the keys that vary, to the overrides of each job."""
+        ``swept`` is not used here: ``job_dir`` (``ltr/cli/folders.py``) reads it from the config.
+        """
         self._sweep_process = os.getpid()
-        hydra = config.hydra
-        try:
-            self._show_test = parse_flag("show_test", config.show_test)
-        except ConfigError as error:
-            raise Stop(error) from error
-        # the sweep itself reports these errors
-        with suppress(OmegaConfBaseException, HydraException):
-            typed = hydra.overrides.task
-            folder = quoted(str(hydra.sweep.dir))
-            varied = ",".join(map(quoted, sorted(swept(typed))))
-            hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")
-            hydra.overrides.hydra.append(f"hydra.callbacks.summary.swept=[{varied}]")
-            if hydra.runtime.choices["hydra/sweeper"] == "basic" and not hydra.sweeper.params:
-                self._jobs = jobs_of(typed, GlobalHydra.instance().config_loader())
 
     def on_job_start(self, *args: Any, **kwargs: Any) -> None:
         """Take a GPU; remove the file ``hydra.yaml`` of the job, which names local folders."""
@@ -109,37 +76,78 @@ class SweepSummary(Callback):
         (folder / str(hydra.output_subdir) / "hydra.yaml").unlink(missing_ok=True)
 
     def on_job_end(self, *args: Any, **kwargs: Any) -> None:
-        """End this process if its sweep was killed: nothing else ends it or gives it a job."""
+        """End this process if its sweep was killed, because it would wait for jobs forever."""
         if current_process().name.startswith("Loky") and os.getppid() != self._sweep_process:
             os._exit(0)
 
-    def on_multirun_end(self, *args: Any, **kwargs: Any) -> None:
-        """Print the table and write ``summary.csv``; exit with status 1 if a run failed."""
-        folder = Path(kwargs["config"].hydra.sweep.dir)
-        rows = [] if self._quiet else read_runs(folder, self._jobs)
-        if not rows:
-            return
-        print(format_summary(rows, test=self._show_test))
-        try:
-            write_csv(folder / "summary.csv", rows)
-        except OutputError as error:
-            raise Stop(error) from error  # Hydra turns any other error into a warning
-        print(f"\nkept in {folder} (summary.csv)")
-        not_shown = len([*folder.glob(_RUNS)]) - len(rows)
-        if not_shown:
-            print(f"runs of other grids there, not shown: {not_shown}")
-        failed = [row for row in rows if row["status"] != "done"]
-        for row in failed:
-            print(f"{row['run']} failed: {row['status']}", file=sys.stderr)
-        if failed:
-            sys.exit(1)
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep of ``train``, before its jobs start."""
+
+    folder: Path  # contains the folders of the runs
+    varied: Sequence[str]  # the keys that have several values
+    jobs: set[frozenset[str]] | None  # the ``result_overrides`` of each job; None: not known
+    show_test: bool  # whether the table shows test metrics
+
+    @property
+    def overrides(self) -> list[str]:
+        """The overrides with which each job computes the same folder names in any process."""
+        varied = ",".join(map(quoted, self.varied))
+        return [
+            f"hydra.sweep.dir={quoted(str(self.folder))}",
+            f"hydra.callbacks.job.swept=[{varied}]",
+        ]
+
+
+def plan_sweep(config: DictConfig, loader: ConfigLoader | None = None) -> Sweep:
+    """Return the sweep of ``config``, which ``HydraApp.compose`` returned.
+
+    ``loader`` is Hydra's loader of configs.
+
+    Raises:
+        ConfigError: a key has a value that is not possible in a sweep.
+    """
+    with explained():
+        show_test = parse_flag("show_test", config.show_test)
+        if config.resume is not None:
+            raise ConfigError("resume=... continues a single run: leave out -m")
+        hydra = config.hydra
+        typed = list(hydra.overrides.task)
+        jobs = None
+        if hydra.runtime.choices["hydra/sweeper"] == "basic" and not hydra.sweeper.params:
+            with suppress(HydraException):  # the sweeper reports it
+                jobs = jobs_of(typed, loader)
+        return Sweep(Path(hydra.sweep.dir), sorted(swept(typed)), jobs, show_test)
+
+
+def summarise(sweep: Sweep) -> bool:
+    """Print the table of a finished sweep, and write ``summary.csv``; return whether no run failed.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    folder = sweep.folder
+    rows = read_runs(folder, sweep.jobs)
+    if not rows:
+        return True
+    print(format_summary(rows, test=sweep.show_test))
+    write_csv(folder / "summary.csv", rows)
+    print(f"\nkept in {folder} (summary.csv)")
+    not_shown = len([*folder.glob(_RUNS)]) - len(rows)
+    if not_shown:
+        print(f"runs of other grids in this folder, not shown: {not_shown}")
+    failed = [row for row in rows if row["status"] != "done"]
+    for row in failed:
+        print(f"{row['run']} failed: {row['status']}", file=sys.stderr)
+    return not failed
 
 
 def check_folder(folder: Path, resume: str | None, overrides: Sequence[str]) -> None:
     """Raise ``ConfigError`` if a single run with these ``overrides`` must not use ``folder``.
 
-    It must not if the folder is in use, or if it holds a run of other overrides and is not to be
-    resumed.
+    The reason may be that another process is using it, or that it holds a run with other overrides
+    and ``resume`` is None.
     """
     run = RunFolder(folder)
     if (folder / ".lock").is_file():
@@ -152,15 +160,15 @@ def check_folder(folder: Path, resume: str | None, overrides: Sequence[str]) -> 
         overrides_there = result_overrides(run.overrides)
     if overrides_there != result_overrides(overrides):
         raise ConfigError(
-            f"hydra.run.dir={folder} holds another run: give another folder, remove that one, or "
-            f"go on with its run by resume={folder}"
+            f"hydra.run.dir={folder} holds another run: choose another folder, remove this one, or "
+            f"continue its run with resume={folder}"
         )
 
 
 def read_runs(folder: Path, jobs: set[frozenset[str]] | None = None) -> list[dict[str, Any]]:
     """Return a row for each run in ``folder``: the keys that vary, its status, its metrics.
 
-    With ``jobs``, as ``jobs_of`` gives them, runs of other jobs are left out.
+    If ``jobs`` is given, as ``jobs_of`` returns it, runs of other jobs are left out.
     """
     values_of_runs: dict[RunFolder, dict[str, str]] = {}
     for path in sorted((file.parents[1] for file in folder.glob(_RUNS)), key=_natural_order):
@@ -195,7 +203,7 @@ def _natural_order(path: Path) -> str:
 def _outcome(run: RunFolder) -> dict[str, Any]:
     """Return the status of a run and, if it is done, its metrics."""
     if run.identity == RESUMED:  # its metrics do not belong to these keys
-        return {"status": "resumed with other settings; its sweep, given again, runs it anew"}
+        return {"status": "resumed with other settings; to train it as before, run its sweep again"}
     if not run.finished:
         return {"status": run.error or "not finished"}
     damage = run.damage()
@@ -223,14 +231,14 @@ def _outcome(run: RunFolder) -> dict[str, Any]:
 
 
 def format_summary(rows: list[dict[str, Any]], *, test: bool = False) -> str:
-    """Return the text about a sweep.
+    """Return the summary of a sweep as text.
 
-    It has a line per run, then means over seeds and folds, then the convention.
+    It has a line for each run, then means over seeds and folds, then the convention.
 
     Args:
         rows: what ``read_runs`` returned.
-        test: show the test metrics too; settings that are chosen by these look better than they
-            are.
+        test: show the test metrics too; settings that are chosen by test metrics look better than
+            they are.
     """
     import pandas as pd  # slow to import, and needed only at the end of a sweep
 
@@ -254,9 +262,9 @@ def format_summary(rows: list[dict[str, Any]], *, test: bool = False) -> str:
 
 
 def _format_means(done: "pd.DataFrame", varied: Sequence[str]) -> str:
-    """Return means and standard deviations over seeds and folds.
+    """Return means and standard deviations over seeds and folds, as text.
 
-    ``done`` has a row for each finished run, ``varied`` are its columns of settings.
+    ``done`` has a row for each finished run; ``varied`` names its columns of settings.
     """
     repeated = [name for name in varied if name in keys(Kind.REPEAT)]
     compared: Any = [name for name in varied if name not in repeated]
@@ -277,5 +285,5 @@ def _remark_on_test(rows: Sequence[Mapping[str, Any]], *, test: bool) -> str | N
     if untested:
         return f"{len(untested)} of {len(finished)} runs have no test split"
     if finished and not test:
-        return "test is in summary.csv; the same command with show_test=true shows it"
+        return "the test metrics are in summary.csv; add show_test=true to show them here"
     return None

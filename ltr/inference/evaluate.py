@@ -151,10 +151,10 @@ def evaluate_model(options: EvaluateOptions) -> str:
     data set ``options.dataset``. If neither is set, the run's own data set is used.
 
     Raises:
-        ConfigError, DataError, CheckpointError: one line that says what to correct.
+        ConfigError, DataError, CheckpointError: the error is one line that says what to correct.
     """
     if options.checkpoint is None:
-        raise ConfigError("give checkpoint=..., or scores=... and data=...; see --help")
+        raise ConfigError("expected checkpoint=RUN, or scores=FILE and data=FILE; see --help")
     check_split(options.split)
     if options.data is not None and is_table(Path(options.data)):
         raise ConfigError(
@@ -199,10 +199,10 @@ def _parts_of_run(options: EvaluateOptions) -> list[str]:
 
 
 def _metrics_of_model(options: EvaluateOptions, run_config: DictConfig) -> tuple[Metric, ...]:
-    """Return the metrics in ``options``, or else those of the run."""
+    """Return the metrics that ``options`` name; if they name none, those of the run."""
     names = as_list(run_config.metrics if options.metrics is None else options.metrics)
     if not names:
-        raise ConfigError("metrics=[] asks for nothing: name some, such as 'metrics=[ndcg@5]'")
+        raise ConfigError("metrics=[]: name at least one metric, such as 'metrics=[ndcg@5]'")
     if options.metrics is None:
         return named_metrics(names, run_config.get("own_metrics") or {})
     return named_metrics(names)
@@ -224,7 +224,7 @@ def _lists_of_model(
 
 
 def _chosen_dataset(node: DictConfig, options: EvaluateOptions, data_dir: str) -> DictConfig:
-    """Return the node of a chosen data set, whose ``${data_dir}`` is that of the run if null."""
+    """Return the config node of a chosen data set, with ``${data_dir}`` and the like resolved."""
     config = OmegaConf.create(
         {
             "dataset": OmegaConf.to_container(node),
@@ -239,20 +239,20 @@ def _chosen_dataset(node: DictConfig, options: EvaluateOptions, data_dir: str) -
 def evaluate_scores(options: EvaluateOptions) -> str:
     """Evaluate the scores in the file ``options.scores``; return a table of metrics as text.
 
-    The file holds a score for each row of ``options.data``, or it is a run of TREC with the
-    judgments ``options.qrels``. The table has a column for each convention in
+    The file holds a score for each row of ``options.data``, or it is a TREC run with the judgments
+    ``options.qrels``. The table has a column for each convention in
     ``options.conventions``, by default for all in ``configs/convention``.
 
     Raises:
-        ConfigError, DataError: one line that says what to correct.
+        ConfigError, DataError: the error is one line that says what to correct.
     """
     if options.scores is None:
-        raise ConfigError("give scores=FILE, and data=FILE or qrels=FILE; see --help")
+        raise ConfigError("expected scores=FILE, and data=FILE or qrels=FILE; see --help")
     both_or_none = (options.data is None) == (options.qrels is None)
     if both_or_none or options.checkpoint is not None:
         raise ConfigError(
-            f"scores={options.scores}: give data=FILE, the LETOR file whose rows they score, or "
-            "qrels=FILE, the judgments of a run of TREC, and no checkpoint"
+            f"scores={options.scores}: add either data=FILE, the LETOR file whose rows they score, "
+            "or qrels=FILE, the judgments of a TREC run, and leave out checkpoint"
         )
     _check_files(options)
     use_threads(options.threads)
@@ -287,7 +287,7 @@ def _check_files(options: EvaluateOptions) -> None:
         raise ConfigError(f"data={options.data}: pass data= or dataset=, not both")
     if options.qrels is not None and options.scores is None:
         raise ConfigError(
-            f"qrels={options.qrels}: give scores=FILE, a run of TREC, and no checkpoint"
+            f"qrels={options.qrels}: add scores=FILE, a TREC run, and leave out checkpoint"
         )
     if options.output is not None:
         files = {"scores": options.scores, "data": options.data, "qrels": options.qrels}
@@ -300,13 +300,13 @@ def chosen_conventions(
     overrides: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> dict[str, Convention]:
-    """Return name -> convention for the named conventions.
+    """Return the conventions by name.
 
     Args:
-        named: name -> settings of each; empty: there is a single convention, named ``own``,
-            without settings.
+        named: the settings of each convention by its name; if empty, there is a single
+            convention, named ``own``, without settings.
         overrides: settings that replace those of every convention, unless they are None.
-        defaults: settings for what neither of the two sets.
+        defaults: settings for what neither ``named`` nor ``overrides`` sets.
     """
     set_here = {key: value for key, value in overrides.items() if value is not None}
     return {
@@ -348,7 +348,10 @@ def _report(
 
 
 def _query_columns(values: Mapping[str, Mapping[str, Doubles]]) -> dict[str, Doubles]:
-    """Return the columns of the output: with several conventions, such as ``letor4 ndcg@5``."""
+    """Return the output's column for each metric, and, if there are several, each convention.
+
+    With several conventions, a column has a name such as ``letor4 ndcg@5``.
+    """
     columns = dict[str, Doubles]()
     for name, metric_values in values.items():
         prefix = "" if len(values) == 1 else f"{name} "
@@ -357,8 +360,9 @@ def _query_columns(values: Mapping[str, Mapping[str, Doubles]]) -> dict[str, Dou
 
 
 def _warn(measurement: Measurement, scores: Any, table: Mapping[str, Mapping[str, float]]) -> None:
-    """Log doubts about one column of the table: the first with ties in file order, or else the
-    first.
+    """Log warnings about one column of the table.
+
+    It is the first whose convention keeps ties in file order; if there is none, the first.
     """
     conventions = measurement.conventions
     in_file_order = [name for name in conventions if conventions[name].ties == "file"]

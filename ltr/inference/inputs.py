@@ -84,7 +84,7 @@ def is_table(path: Path) -> bool:
 
 @contextmanager
 def _with_command_keys() -> Iterator[None]:
-    """Context in which each error names the keys of the command, not those of a data set."""
+    """Make the errors in a ``with`` block name the keys of the command, not those of a data set."""
     try:
         yield
     except (ConfigError, DataError) as error:
@@ -108,7 +108,7 @@ def read_input(
         which is empty where a row has no id; if no row has an id, there is no column.
 
     Raises:
-        ConfigError, DataError: one line says what to change.
+        ConfigError, DataError: the error is one line that says what to change.
     """
     if is_table(path):
         return read_table_lists(path, options, scorer, labelled=labelled)
@@ -132,9 +132,9 @@ def read_table_lists(
 ) -> ScorerInput:
     """Read the table ``path`` for ``scorer``; arguments and errors are as for ``read_input``.
 
-    The id columns and the query column have the table's types; in a text file whole numbers are
-    whole numbers if no digit would change. Features are found by name. For a model whose features
-    have no names, ``options.features`` names the columns, in the order of training.
+    The id columns and the query column have the table's types. In a text file, a column of whole
+    numbers is read as integers if that changes no digit. Features are found by name. For a model
+    whose features have no names, ``options.features`` names the columns, in the order of training.
     """
     run_roles = _table_settings_of_run(scorer)
     query = run_roles.get("query") if options.query is None else options.query
@@ -142,7 +142,7 @@ def read_table_lists(
     label = run_roles.get("label") if options.label is None else options.label
     header = run_roles.get("header") if options.header is None else options.header
     if query is None:
-        raise ConfigError(f"give query=COLUMN, the column of the query ids in {path}")
+        raise ConfigError(f"expected query=COLUMN, the column of the query ids in {path}")
     columns = _feature_columns(path, options.features, scorer)
     roles = ColumnRoles.from_config(
         {"query": query, "id": ids, "label": label, "features": columns.names}
@@ -169,7 +169,7 @@ def read_table_lists(
 
 
 def _table_settings_of_run(scorer: Scorer) -> dict[str, Any]:
-    """Return the settings of the run's data set if it was read from tables, else none."""
+    """Return the settings of the run's data set if it was read from tables; else an empty dict."""
     node: dict[str, Any] = scorer.config["dataset"]
     is_table_set = str(node.get("_target_", "")).endswith("TableFiles")
     return node if is_table_set else {}
@@ -182,8 +182,8 @@ def _feature_columns(path: Path, features: Sequence[str] | None, scorer: Scorer)
         if len(features or ()) != width:
             shown = None if features is None else list(features)
             raise ConfigError(
-                f"features={shown}: the features of this model have no names; give its "
-                f"{width} columns of {path}, in the order of its training"
+                f"features={shown}: the features of this model have no names; name the {width} "
+                f"columns of {path} that hold them, in the order of training"
             )
         return Columns(tuple(features or ()))
     if features is not None:
@@ -192,17 +192,18 @@ def _feature_columns(path: Path, features: Sequence[str] | None, scorer: Scorer)
 
 
 def _check_output_columns(roles: ColumnRoles) -> None:
-    """Raise ``ConfigError`` if a copied column has the name of one that predict adds."""
+    """Raise ``ConfigError`` if a copied column has the name of a column that predict adds."""
     for key, names in (("id", roles.id), ("query", (roles.query,))):
         for name in names:
             if name in _OUTPUT_COLUMNS:
                 raise ConfigError(
-                    f"{key}: a column {name!r} would stand twice in the output; rename it"
+                    f"{key}: the output would have two columns {name!r}; rename the one in the "
+                    "input"
                 )
 
 
 def _as_whole_numbers(column: pd.Series) -> pd.Series:
-    """Return a column of texts as int64 if each is a whole number as it would be written again."""
+    """Return a column of strings as int64 if str(int) gives every string back; else unchanged."""
     if not column.str.fullmatch("0|-?[1-9][0-9]{0,18}").all():
         return column
     try:
@@ -224,7 +225,7 @@ def read_file(
     Args:
         path: the file.
         regroup: accept a query whose rows are not next to each other, and put them together.
-        scorer: the lists get as many features as the scorer was trained on; None: as many as the
+        scorer: the lists get as many features as the scorer was trained on; if None, as many as the
             file has.
         labelled: read the labels.
         ids: read the ids in the comments; if False, the table has no column.
@@ -236,7 +237,7 @@ def read_file(
     if scorer is not None and scorer.columns is not None and scorer.columns.categories:
         raise ConfigError(
             f"{path}: the model was trained on a table with categories, which LETOR text cannot "
-            "hold; give a table"
+            "hold; use a table"
         )
     width = None if scorer is None else scorer.transform.width
     row_ids = list[str]()
@@ -266,7 +267,7 @@ def check_output(output: Path, *endings: str, key: str = "output", **inputs: str
     """
     for name, path in inputs.items():
         if output.exists() and Path(path).exists() and output.samefile(path):
-            raise ConfigError(f"{key}={output} is {name}: it would be lost; give another name")
+            raise ConfigError(f"{key}={output} would overwrite {name}; choose another name")
     if not output.name.endswith(endings):
         raise ConfigError(f"{key}={output}: choose a name that ends in {' or '.join(endings)}")
     if not output.parent.is_dir():
@@ -280,6 +281,6 @@ def open_scorer(checkpoint: str, options: ScoringOptions) -> Scorer:
 
 
 def use_threads(count: int | None) -> None:
-    """Let PyTorch use ``count`` threads on the CPU; None: as many as it uses now."""
+    """Let PyTorch use ``count`` threads on the CPU; if None, as many as it uses now."""
     if count is not None:
         torch.set_num_threads(count)

@@ -77,13 +77,14 @@ def predict_file(options: PredictOptions) -> str:
     1), ``score`` and ``rank`` (1 = best of its list; ties are in the order of the input). Queries
     and ids are written as they are in the input. With the order ``input`` the rows have the order
     of the input. With ``ranked``, each list is sorted, best first, and the lists have the order of
-    their first rows. An output that ends in ``.trec`` is a run of TREC.
+    their first rows. An output that ends in ``.trec`` is a TREC run.
 
     Returns:
         A text that says how many rows and lists were scored.
 
     Raises:
-        ConfigError, DataError, CheckpointError, OutputError: one line that says what to correct.
+        ConfigError, DataError, CheckpointError, OutputError: the error is one line that says what
+            to correct.
     """
     output = Path(options.output)
     _check_outputs(options)
@@ -115,10 +116,10 @@ def _check_outputs(options: PredictOptions) -> None:
 def _warn_of_unseen_values(source: str, counts: dict[str, tuple[int, int]]) -> None:
     """Log a warning for each column in ``counts``, which ``unseen`` returned."""
     for column, (unseen_count, seen_count) in counts.items():
-        remedy = "" if seen_count else ": compare their spelling with train's"
+        remedy = "" if seen_count else ": compare their spelling with that in the training data"
         log.warning(
-            "input=%s: %s of %s values of %s are not among those of train, and all count as one "
-            "value, other%s",
+            "input=%s: %s of %s values of %s are not among those known from training, and all "
+            "count as one value, other%s",
             source,
             f"{unseen_count:,}",
             f"{unseen_count + seen_count:,}",
@@ -128,7 +129,7 @@ def _warn_of_unseen_values(source: str, counts: dict[str, tuple[int, int]]) -> N
 
 
 def _write_table(output: Path, table: pd.DataFrame) -> None:
-    """Write ``table`` in the format that the name of ``output`` says."""
+    """Write ``table`` in the format that the ending of ``output`` stands for."""
     if output.suffix == ".parquet":
         atomic_write(output, lambda file: table.to_parquet(file, index=False))
         return
@@ -138,9 +139,10 @@ def _write_table(output: Path, table: pd.DataFrame) -> None:
 
 
 def unseen(lists: Lists, scorer: Scorer) -> dict[str, tuple[int, int]]:
-    """Map each category column with values that train lacks to the number of these, and of others.
+    """Return the category columns in which the model does not know some values.
 
-    Of train, only the most frequent values count (``dataset.category_values``).
+    Each column name is mapped to the number of unknown and of known values. The model knows the
+    most frequent values of the training lists (``dataset.category_values``).
     """
     columns = scorer.columns or Columns(())
     counts = dict[str, tuple[int, int]]()
@@ -154,14 +156,15 @@ def unseen(lists: Lists, scorer: Scorer) -> dict[str, tuple[int, int]]:
 def ranking(
     lists: Lists, ids: pd.DataFrame, scores: Reals, order: str, queries: pd.Series | None = None
 ) -> pd.DataFrame:
-    """Return the items' query, ids, row, score and rank, in an ``order`` of ``predict_file``.
+    """Return a table of the items: query, ids, row, score and rank.
 
     Args:
         lists: the lists of the items.
         ids: the id columns, ``[items, columns]``.
         scores: ``[items]``, higher is better.
-        order: ``"input"`` or ``"ranked"``.
-        queries: the column of the queries, ``[items]``; None: their ids as text, ``qid``.
+        order: the order of the rows, ``"input"`` or ``"ranked"``; see ``predict_file``.
+        queries: the column of the queries, ``[items]``; if None, it is named ``qid`` and has their
+            ids as text.
     """
     list_numbers = np.repeat(np.arange(len(lists)), lists.lengths)
     rows = lists.source_rows

@@ -37,7 +37,7 @@ def read_scored(path: Path, data: Path, *, regroup: bool = False) -> tuple[Lists
     if is_table(data):
         raise DataError(
             f"{data} is a table, not LETOR text: write a line 'LABEL qid:ID 1:0' for each of its "
-            "rows into a file, and give that"
+            "rows to a file, and set data to that file"
         )
     lists, _ = read_file(data, regroup)
     return lists, scores_of(path, lists, str(data))
@@ -75,24 +75,29 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
     if "row" in cells:
         number = cells["row"].where(cells["row"].str.fullmatch("[0-9]{1,9}"), "0").astype(int)
         fits = number.between(1, len(qids)) & ~number.duplicated()
-        check("row", fits, f"expected a row of {data}, a number from 1 to {len(qids)}, each once")
+        check(
+            "row", fits, f"expected the number of a row of {data}, from 1 to {len(qids)}, each once"
+        )
         rows = np.asarray(number, np.int64) - 1
     if len(cells) != len(qids):
         raise DataError(
-            f"{path} has {len(cells):,} scores, but {data} {len(qids):,} rows: give each one"
+            f"{path}: expected a score for each of the {len(qids):,} rows of {data}, got "
+            f"{len(cells):,}"
         )
     if "qid" in cells:
         expected = pd.Series(np.array(qids, object)[rows], cells.index)
         same = (cells["qid"] == expected) | (cells["qid"] == expected.map(safe_cell))
-        check("qid", same, f"expected the query id of that row of {data}, in its order or by row")
+        check("qid", same, f"expected the query id of the same row of {data}")
     scores = np.empty(len(qids))
     scores[rows] = numbers(path, cells)
     return scores
 
 
 def _read_cells(path: Path) -> pd.DataFrame:
-    """Read a file of scores as texts with a column ``score``; the index is the line."""
-    with reading(path, "scores, a cell for each column of its first line, decimals with a point"):
+    """Read a file of scores as strings with a column ``score``; the index has the line numbers."""
+    with reading(
+        path, "scores, with as many cells in each line as in the first, and decimal points"
+    ):
         with path.open(encoding="utf-8-sig") as file:
             first_line = file.readline().rstrip("\n")
         has_header = bool(re.search(r'(^|,) *"?score"? *(,|$)', first_line))
@@ -115,7 +120,7 @@ def _read_cells(path: Path) -> pd.DataFrame:
 
 @contextmanager
 def reading(path: Path, expected: str) -> Iterator[None]:
-    """Turn an error of reading the file ``path`` in the block into a ``DataError``.
+    """Turn an error that occurs while the block reads the file ``path`` into a ``DataError``.
 
     ``expected`` says what the file should hold.
     """
@@ -123,7 +128,7 @@ def reading(path: Path, expected: str) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         message = " ".join(str(error).split())
-        raise DataError(f"{path}: {message}; give a file of {expected}") from None
+        raise DataError(f"{path}: {message}; expected a file of {expected}") from None
 
 
 def check_cells(path: Path, cells: pd.DataFrame, name: str, valid: Any, expected: str) -> None:
@@ -131,7 +136,7 @@ def check_cells(path: Path, cells: pd.DataFrame, name: str, valid: Any, expected
 
     Args:
         path: the file that the cells were read from.
-        cells: the cells as texts; the index has the line of each row in ``path``.
+        cells: the cells as strings; the index has the line of each row in ``path``.
         name: the column.
         valid: ``[rows]``, whether each cell of the column is valid.
         expected: what a valid cell is, for the message.
@@ -163,12 +168,13 @@ def values_of_scores(
     Args:
         scores: the file of scores, see ``read_scores``.
         run: the run that provides the test lists and the convention.
-        metric: a name that ``named_metrics`` accepts; a function of the user's own is imported.
+        metric: a name that ``named_metrics`` accepts; a user-defined function is imported.
         data: the LETOR file whose rows are scored; None: the lists that the run is measured on.
         folders: ``cache_dir`` and optionally ``data_dir``, to read these lists.
 
     Raises:
-        ConfigError: the metric is undefined on these lists, or they were split from one table.
+        ConfigError: the metric is undefined on these lists, or they are a part of the file that
+            also holds the training lists.
         DataError: a file is wrong, or the lists are not those that the run is measured on.
     """
     if data is not None:
@@ -179,9 +185,9 @@ def values_of_scores(
         table = run.results["protocol"].get("dataset", {}).get("path")
         if table or lists.source_rows.max() >= lists.items:  # rows of a larger file
             raise ConfigError(
-                f"{run.folder}: its {run.split} lists are cut from a file that has lists of train "
-                "too, and the scores would be of all its rows: train with a file of its own for "
-                f"{run.split}"
+                f"{run.folder}: its {run.split} lists are part of a file that also holds training "
+                "lists, and the scores would be those of all its rows: train with a separate file "
+                f"for {run.split}"
             )
         values = scores_of(scores, lists, f"the {run.split} lists of {run.folder}")
     return measure_lists(lists, values, metric, Convention(**run.convention[0]), run.split)
@@ -194,18 +200,20 @@ def values_of_stored_scores(run: RunFolder, metric: str, folders: Mapping[str, s
 
     Raises:
         ConfigError: the run's lists cannot be read, or the metric is undefined on them.
-        DataError: the run has another number of scores than of items.
+        DataError: the number of the run's scores is not that of its items.
     """
     try:
         lists = _measured_lists(run, folders)
     except LTRError as error:
         raise ConfigError(
-            f"metric={metric}: {run.folder} did not measure it, and has no {run.split} lists to do "
-            f"so ({error}): choose one of {', '.join(run.measured)}, or give data_dir=FOLDER"
+            f"metric={metric}: the run {run.folder} did not compute it, and its {run.split} lists "
+            f"cannot be read to compute it now ({error}): choose one of {', '.join(run.measured)}, "
+            "or set data_dir=FOLDER"
         ) from error
     if len(run.scores) != lists.items:
         raise DataError(
-            f"{run.folder}: {len(run.scores):,} scores of {lists.items:,} items: run it again"
+            f"{run.folder}: expected {lists.items:,} scores, one for each item, got "
+            f"{len(run.scores):,}: train the run again"
         )
     return measure_lists(lists, run.scores, metric, Convention(**run.convention[0]), run.split)
 
@@ -213,7 +221,10 @@ def values_of_stored_scores(run: RunFolder, metric: str, folders: Mapping[str, s
 def measure_lists(
     lists: Lists, scores: Reals, metric: str, convention: Convention, split: str = "test"
 ) -> Doubles:
-    """Compute ``metric`` for each list, ``[lists]``; ``ConfigError`` if it is undefined on one."""
+    """Compute ``metric`` for each list; return ``[lists]``.
+
+    Raises ``ConfigError`` if the metric is undefined on one of the lists.
+    """
     (measure,) = named_metrics([metric])
     check_metrics(split, lists, [measure], convention)
     values = metrics_of_scores(lists, scores, [measure], convention)
@@ -229,7 +240,7 @@ def _measured_lists(run: RunFolder, folders: Mapping[str, str]) -> Lists:
     lists = build_dataset(node).split(run.split)
     if lists.digest != run.digest:
         raise DataError(
-            f"{run.folder}: its {run.split} lists have changed: give data=FILE, the LETOR file "
+            f"{run.folder}: its {run.split} lists have changed: set data=FILE to the LETOR file "
             "that was scored"
         )
     return lists
@@ -243,6 +254,7 @@ def _check_queries(run: RunFolder, lists: Lists, data: Path) -> None:
         table["qid"] = table["qid"].map(safe_cell)
     if ours.to_numpy().tolist() != theirs.to_numpy().tolist():
         raise DataError(
-            f"{data}: its queries (ids, items, which are empty) are not those of {run.folder}: "
-            f"give the file that the run was {'tested' if run.split == 'test' else 'measured'} on"
+            f"{data}: its query ids, numbers of items or empty lists are not those of "
+            f"{run.folder}: use the file that the run was "
+            f"{'tested' if run.split == 'test' else 'measured'} on"
         )

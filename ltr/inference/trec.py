@@ -1,5 +1,6 @@
-"""Files of TREC, one item a line: runs (``qid Q0 id rank score tag``) and judgments, called qrels
-(``qid 0 id label``), as trec_eval reads them.
+"""TREC files, with one item on each line, as trec_eval reads them.
+
+A run has the words ``qid Q0 id rank score tag``; judgments, called qrels, have ``qid 0 id label``.
 """
 
 import codecs
@@ -26,7 +27,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def write_trec_run(path: Path, lists: Lists, ids: pd.DataFrame, scores: Reals) -> None:
-    """Write ``scores``, ``[items]``, as a run of TREC: list by list, best item first.
+    """Write ``scores``, ``[items]``, as a TREC run: list by list, best item first.
 
     Items with equal scores (in float32) are sorted by id, descending, as trec_eval does.
 
@@ -39,7 +40,7 @@ def write_trec_run(path: Path, lists: Lists, ids: pd.DataFrame, scores: Reals) -
 
     Raises:
         ConfigError: ``ids`` has more than one column.
-        DataError: an id is not one word, or stands twice in a list.
+        DataError: an id is not one word, or occurs twice in a list.
     """
     items = _items(lists, ids).assign(Q0="Q0", score=scores.astype(np.float32), tag="ltr")
     items = items.sort_values(["list", "score", "id"], ascending=[True, False, False])
@@ -51,7 +52,9 @@ def write_trec_run(path: Path, lists: Lists, ids: pd.DataFrame, scores: Reals) -
 def write_qrels(path: Path, lists: Lists, ids: pd.DataFrame) -> None:
     """Write the labels of ``lists`` as qrels; see ``write_trec_run``. A label is a whole number."""
     if np.any(lists.labels % 1):
-        raise DataError(f"qrels={path}: the labels are not whole numbers: qrels hold grades only")
+        raise DataError(
+            f"qrels={path}: expected whole numbers as labels, got fractions; leave out qrels"
+        )
     items = _items(lists, ids).assign(label=lists.labels.astype(int))
     _write(path, items.assign(**{"0": 0}), _QRELS)
 
@@ -64,7 +67,7 @@ def _write(path: Path, items: pd.DataFrame, names: tuple[str, ...]) -> None:
 def _items(lists: Lists, ids: pd.DataFrame) -> pd.DataFrame:
     """Return the number of the list, the query id and the id of each item."""
     if ids.shape[1] > 1:
-        raise ConfigError(f"id={list(ids)}: a file of TREC has one id for an item: give one column")
+        raise ConfigError(f"id={list(ids)}: a TREC file has one id for each item: name one column")
     cells = [""] * lists.items if ids.empty else ids.astype(object).fillna("").iloc[:, 0].tolist()
     rows = lists.source_rows + 1
     names = [query_text(cell) or str(row) for cell, row in zip(cells, rows, strict=True)]
@@ -75,14 +78,14 @@ def _items(lists: Lists, ids: pd.DataFrame) -> pd.DataFrame:
     if len(faulty):
         first = faulty[0]
         raise DataError(
-            f"query {items['qid'][first]!r}, id {items['id'][first]!r}: a file of TREC needs ids "
-            "without spaces, each once in a query: give other ids, or write output=FILE.csv"
+            f"query {items['qid'][first]!r}, id {items['id'][first]!r}: a TREC file needs ids "
+            "without spaces that are unique in their query: change the ids, or set output=FILE.csv"
         )
     return items
 
 
 def read_trec_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
-    """Read a run and its qrels; return lists and their scores, ``[items]`` float32.
+    """Read a TREC run and its qrels; return the lists and their scores, ``[items]`` float32.
 
     The items of a query are those that the run or the qrels have, by id in descending order, so
     that ``ties="file"`` is the rule of trec_eval. Items without a judgment, or with a negative one,
@@ -90,14 +93,14 @@ def read_trec_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
     both files are left out, with a warning.
 
     Raises:
-        DataError: a file cannot be read, an item stands twice, or the files have no query in
-            common; the message has the line and the content of a wrong cell.
+        DataError: a file cannot be read, an item occurs twice in a query, or the files have no
+            query in common; for a wrong cell, the message has its line and its content.
     """
     ranked = _read(run, _RUN)
     judged = _read(qrels, _QRELS)
     ranked["score"] = numbers(run, ranked).clip(-_LARGEST, _LARGEST)
     is_grade = judged["label"].str.fullmatch("[+-]?[0-9]{1,7}")
-    check_cells(qrels, judged, "label", is_grade, "expected a grade, a whole number")
+    check_cells(qrels, judged, "label", is_grade, "expected a grade, which is a whole number")
     judged["label"] = judged["label"].astype(int).clip(lower=0)
     qids = ranked["qid"][ranked["qid"].isin(judged["qid"])].unique()
     only_ranked = len({*ranked["qid"]} - {*qids})
@@ -106,7 +109,7 @@ def read_trec_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
         raise DataError(f"{run} and {qrels} have no query in common: compare their first columns")
     if only_ranked or only_judged:
         log.warning(
-            "left out, as trec_eval does: %d queries that only %s has, and %d that only %s has",
+            "left out, as in trec_eval: %d queries that are only in %s, and %d that are only in %s",
             only_ranked,
             run,
             only_judged,
@@ -126,19 +129,21 @@ def read_trec_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
 
 
 def _read(path: Path, names: tuple[str, ...]) -> pd.DataFrame:
-    """Read the columns ``names`` of a file as texts; the index is the line."""
+    """Read the columns ``names`` of a file as strings; the index has the number of each line."""
     rows = dict[int, list[str]]()
     with reading(path, f"rows {' '.join(names)}"):
         lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
         for line, text in enumerate(lines, 1):
-            # Bytes are split at the spaces of ASCII alone, as in trec_eval; texts are not.
+            # Bytes are split at ASCII spaces only, as in trec_eval; str is split at others too.
             row = [cell.decode() for cell in text.split()]
             if row:
                 rows[line] = row
     for line, row in rows.items() or [(1, list[str]())]:
         if len(row) != len(names):
-            expected = f"{len(row)} words in a line; expected {' '.join(names)}"
-            raise DataError(f"{path}:{line}: {expected}")
+            problem = f"expected {len(names)} words ({' '.join(names)}), got {len(row)}"
+            raise DataError(f"{path}:{line}: {problem}")
     cells = pd.DataFrame([*rows.values()], [*rows], names, dtype=str)
-    check_cells(path, cells, "id", ~cells.duplicated(["qid", "id"]), "expected once in its query")
+    check_cells(
+        path, cells, "id", ~cells.duplicated(["qid", "id"]), "expected each id only once in a query"
+    )
     return cells

@@ -71,8 +71,8 @@ class _PackedAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         if torch.is_grad_enabled():  # create_graph=True: the result would be a constant
             raise NotImplementedError(
-                "attention has no second derivative: take the first alone, without "
-                "create_graph=True, or a model without attention, such as model=mlp"
+                "attention has no second derivative: compute only the first, without "
+                "create_graph=True, or use a model without attention, such as model=mlp"
             )
         projected, weights, factors = ctx.saved_tensors
         grad_projected = torch.empty_like(projected)

@@ -15,7 +15,7 @@ try:
 
     from ltr.kernels.compile import cache_on_disk
 except Exception as error:  # whatever a broken installation raises
-    logging.getLogger(__name__).warning("Numba cannot be used, reading is slow: %r", error)
+    logging.getLogger(__name__).warning("Numba cannot be used, so reading is slow: %r", error)
 
     def njit(**_: Any) -> Callable[[Any], Any]:  # type: ignore[no-redef]
         return lambda function: function
@@ -67,7 +67,7 @@ def parse(
             with an index above ``width`` are dropped.
         seen: ``[width]``, zeros at the call, used as scratch memory.
         runs: ``[lines, 4]``, filled with one entry for each run of rows with the same query id:
-            begin and end of the id in the text, the first line (0-based), the number of rows.
+            start and end of the id in the text, the first line (0-based), the number of rows.
         large: ``[values, 2]``, filled with column and value of the first numbers from 2^24 on,
             which float32 may not hold.
 
@@ -216,7 +216,7 @@ def _number(text, i):
 
 @_inlined
 def _leading_digits(text, begin, end):
-    """Return a number of the first 18 digits, and how many more there are; skip a point."""
+    """Return the number of the first 18 digits, and the count of further digits; skip a point."""
     mantissa = 0
     ignored = 0
     for i in range(begin, end):
@@ -242,7 +242,7 @@ def _scaled(mantissa, exponent):
 
 @_inlined
 def _end_of_nan(text, i):
-    """Return the end of ``nan``, in any case, at ``i``; ``i`` if something else stands there."""
+    """Return the end of ``nan``, in any case, at ``i``; ``i`` if there is none."""
     position = i
     if _byte(text, i) == _MINUS or _byte(text, i) == _PLUS:
         position += 1

@@ -175,7 +175,8 @@ def _value(
 def _scale(band, scaling, transposed, tol, floor, row_sums, columns):
     """Write the iterations of the scaling; return the last one.
 
-    At the call, ``columns`` are those of P. Sums up to ``floor`` scale nothing.
+    At the call, ``columns`` are those of P. A row or column whose sum is at most ``floor`` is not
+    scaled.
     """
     u, v, new_u, new_v, weighted_u = scaling
     max_iter = len(u) - 1

@@ -11,26 +11,27 @@ In the formulas, s_j is the score of item j, y_j its label, g_j = g(y_j) its gai
 items of the list, and d(r) = 1/log2(1 + r) the discount of rank r. maxDCG@k is the DCG@k of the
 items in descending order of gain.
 
-Labels are >= 0. A label below 0 makes its list NaN, because an error would wait for the GPU, unless
-the loss reads only the order or the size of labels, or compares them with a threshold.
+Labels are >= 0. A label below 0 makes the value of its list NaN; a check that raises an error would
+have to wait for the GPU. A loss accepts labels below 0 if it uses only their order or their
+numerical values, or compares them with a threshold.
 
 ``labels`` and ``teacher`` (another model's scores, ``[batch, list]``) get no gradient. A loss that
 draws random numbers takes a ``generator``. None means torch's own generator of the device, which
 the trainer seeds from ``seed`` and saves in its checkpoints. Second derivatives are those of the
 plain formula; only ``plrank``, and ``rankprop`` with isotonic targets, have none and raise
-``NotImplementedError``. Under torch.func and in forward mode all derivatives are those of the plain
-formula; under vmap a loss that draws needs vmap's ``randomness``.
+``NotImplementedError``. Under torch.func and in forward mode, all derivatives are those of the
+plain formula; under vmap, a loss that draws random numbers needs vmap's ``randomness``.
 
 On the CPU the losses that compare items run in compiled loops (``ltr.kernels``), in float64, on
 ``torch.get_num_threads()`` threads. They need memory in proportion to the number of items; some
-also need, in each thread, memory for a part of the matrix of one list. On a GPU, under
+also need, in each thread, memory for a part of the item-by-item matrix of one list. On a GPU, under
 torch.compile, or without Numba, the same formulas run on whole tensors, and nothing waits for the
 GPU. The exceptions:
 
 - ``networkndcg`` has no compiled loop.
-- ``neuralndcg`` and ``otndcg`` have a kernel for NVIDIA GPUs; under torch.compile they keep the
-  loop of the CPU.
-- ``softndcg`` and ``softsortndcg`` on a GPU are copied to the CPU, whose loops are faster; under
+- ``neuralndcg`` and ``otndcg`` have a kernel for NVIDIA GPUs. On the CPU they use their compiled
+  loop under torch.compile too.
+- ``softndcg`` and ``softsortndcg`` copy tensors on a GPU to the CPU, whose loops are faster; under
   torch.compile they stay on the GPU.
 - ``svmndcg`` finds its assignments, and ``rankprop`` its isotonic targets, on the CPU.
 """

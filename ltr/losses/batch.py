@@ -1,4 +1,4 @@
-"""Steps around the formula of a loss: remove padding, order by label, average over the lists."""
+"""Steps around the formula of a loss: overwrite padding, order by label, average over lists."""
 
 import torch
 from torch import Tensor
@@ -39,7 +39,8 @@ def without_padding(
 def refuse_below_0(values: PerList, labels: Labels) -> PerList:
     """Return the values of a loss, with NaN for a list with a label that is NaN or below 0.
 
-    Metrics do the same; an error would wait for the GPU. ``labels`` must be 0 on padding.
+    Metrics do the same; a check that raises an error would have to wait for the GPU. ``labels``
+    must be 0 on padding.
     """
     return values.masked_fill(~(labels >= 0).all(-1), torch.nan)
 
@@ -81,14 +82,14 @@ def mean_over_batch(
             for NeuralNDCG and LambdaRank this is 0, which moves the mean and its gradient towards
             0. ``"skip"`` leaves the list out of the sum and of the count.
         weights: w, ``[batch]``, >= 0; None: all lists count equally. A weight below 0 makes the
-            mean NaN, because an error would wait for the GPU.
+            mean NaN; a check that raises an error would have to wait for the GPU.
 
     Returns:
         The mean, a scalar; if no list counts, 0 with gradients of 0.
 
     Raises:
-        ConfigError: ``empty`` is not ``"keep"`` or ``"skip"``, or ``values`` or ``weights`` are not
-            one per list.
+        ConfigError: ``empty`` is not ``"keep"`` or ``"skip"``, or ``values`` or ``weights`` do not
+            hold one number per list.
 
     >>> values, labels = torch.tensor([4.0, 2.0]), torch.tensor([[1.0], [0.0]])
     >>> [mean_over_batch(values, labels, labels >= 0, empty=x).item() for x in ("keep", "skip")]

@@ -55,7 +55,7 @@ def distil_loss(
             outweighs the others. In a run with ``teacher=RUN``, t are the teacher's scores divided
             by their standard deviation within lists.
         alpha: from 0 to 1, the weight of the teacher; the labels have the weight 1 - alpha.
-        gain: of the labels in ``lambdarank_loss``; ``cost="listnet"`` has none.
+        gain: the gain of the labels in ``lambdarank_loss``; not used with ``cost="listnet"``.
 
     Returns:
         One value per list, ``[batch]``, >= 0.

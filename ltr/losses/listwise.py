@@ -1,4 +1,4 @@
-"""ListNet, ListMLE and position-aware ListMLE: likelihoods of the order given by the labels."""
+"""ListNet, ListMLE and position-aware ListMLE: likelihoods of the order of the labels."""
 
 import numpy as np
 import torch
@@ -45,7 +45,7 @@ def cross_entropy(scores: Scores, target: Scores, mask: Mask) -> PerList:
     padding = ~mask
     target = target.detach().to(dtype).masked_fill(padding, -torch.inf).softmax(-1)
     costs = -scores.to(dtype).masked_fill(padding, -torch.inf).log_softmax(-1)
-    # on padding the product is 0 times infinity
+    # On padding the product is 0 times infinity.
     return (target * costs).masked_fill(padding, 0).sum(-1)
 
 
@@ -58,12 +58,12 @@ def listmle_loss(
         \ell(s, y) = -\sum_{r} \log \frac{e^{s_{(r)}}}{\sum_{q \ge r} e^{s_{(q)}}}
 
     where s_(r) is the score of the item at rank r in descending order of label. The likelihood is
-    that of the Plackett-Luce model. Every call draws a new order for items with equal labels. So,
-    on average, an empty list pulls its scores together.
+    that of the Plackett-Luce model. Every call draws a new order of the items with equal labels.
+    So, on average, the gradient of an empty list makes its scores more equal.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
-        generator: draws the order of equal labels; None is torch's own.
+        generator: draws the order of equal labels; None: torch's own generator.
 
     Returns:
         One value per list, ``[batch]``, >= 0.
@@ -94,14 +94,14 @@ def p_listmle_loss(
     .. math::
         \ell(s, y) = -\sum_{r} w(r) \log \frac{e^{s_{(r)}}}{\sum_{q \ge r} e^{s_{(q)}}}
 
-    where s_(r) is the score of the item at rank r in descending order of label; the order of equal
-    labels is drawn, as in ``listmle_loss``.
+    where s_(r) is the score of the item at rank r in descending order of label. Items with equal
+    labels are put into a random order, as in ``listmle_loss``.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         weight: ``"exp2"`` is w(r) = (2^(n - r) - 1) / (2^(n - 1) - 1) for a list of n items;
             ``"log2"`` is w(r) = 1/log2(1 + r), which decreases more slowly.
-        generator: draws the order of equal labels; None is torch's own.
+        generator: draws the order of equal labels; None: torch's own generator.
 
     Returns:
         One value per list, ``[batch]``, >= 0.
@@ -123,7 +123,7 @@ def p_listmle_loss(
     if weight == "log2":
         weights = discounts(mask.shape[-1], ranks).expand(mask.shape)
     else:
-        # w(r) / w(1), with both multiplied by 2^(1 - n); a list of one item would be 0 / 0
+        # This is w(r) / w(1), with both multiplied by 2^(1 - n); a list of one item would be 0 / 0.
         last = (1 - mask.sum(-1, keepdim=True).to(dtype)).exp2()
         weights = ((1 - ranks).exp2() - last).clamp(min=0) / (1 - last).masked_fill(last >= 1, 1)
     return _weighted_listmle(scores, labels, mask, generator, weights)
@@ -163,12 +163,12 @@ def _cost_by_kernel(
 def _cost_of_order(
     scores: Scores, labels: Labels, mask: Mask, noise: Scores, weights: Tensor
 ) -> PerList:
-    """Return the weighted cost of the order by label, equal labels by ``noise``, ``[batch]``."""
+    """Return the weighted cost of the order by label, then by ``noise``, ``[batch]``."""
     by_noise = noise.argsort(-1)
     keys = labels.masked_fill(~mask, -torch.inf).gather(-1, by_noise)
     order = by_noise.gather(-1, keys.argsort(dim=-1, descending=True, stable=True))
     real = mask.gather(-1, order)
-    # far below every score, but finite, because -inf would make the gradient NaN
+    # Padding is far below every score, but finite: -inf would make the gradient NaN.
     ranked = scores.masked_fill(~mask, torch.finfo(scores.dtype).min / 4).gather(-1, order)
     ranked = ranked - ranked.detach().logsumexp(-1, keepdim=True)  # keeps digits under a shift
     log_normalisers = ranked.flip(-1).logcumsumexp(-1).flip(-1)

@@ -38,20 +38,20 @@ def mix_loss(
         \ell = \sum_p w_p \, \ell_p
 
     where p are the parts and w_p their weights. A part has the name that ``loss=`` takes on the
-    command line; for example, ``neuralndcg`` is ``neural_ndcg_loss``. Each part keeps its range:
-    NeuralNDCG goes from -1 to 0, and ListNet starts at the entropy of softmax(labels). For the
-    transposed NeuralNDCG, set the knob ``transposed`` of ``neuralndcg``.
+    command line; for example, ``neuralndcg`` stands for ``neural_ndcg_loss``. Each part keeps its
+    range: NeuralNDCG goes from -1 to 0, and ListNet starts at the entropy of softmax(labels). For
+    the transposed NeuralNDCG, set the knob ``transposed`` of ``neuralndcg``.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         parts: the weight of each part, >= 0; 0 leaves the part out.
         knobs: keyword arguments of some parts, such as ``{"neuralndcg": {"temperature": 0.1}}``;
             all other arguments have the defaults of the functions.
-        levels: number of grades, for the parts that take it.
-        gain: as in ``neural_ndcg_loss``, for the parts that take it.
-        teacher: another model's scores, ``[batch, list]``, for the parts that take them.
-        generator: for the parts that draw random numbers; None is torch's own. The parts are
-            computed in the order of their names.
+        levels: the number of grades, for the parts that have this argument.
+        gain: as in ``neural_ndcg_loss``, for the parts that have this argument.
+        teacher: another model's scores, ``[batch, list]``, for the parts that have this argument.
+        generator: draws the random numbers of the parts; None: torch's own generator. The parts are
+            computed in the alphabetical order of their names.
 
     Returns:
         One value per list, ``[batch]``.
@@ -72,7 +72,7 @@ def mix_loss(
         values = parts[name] * losses_by_name()[name](scores, labels, mask, **arguments)
         total = values if total is None else total + values
     if total is None:
-        raise ConfigError("no part of the mix has a weight: set loss.parts.NAME=1")
+        raise ConfigError("no part of the mix has a weight above 0: set loss.parts.NAME=1")
     return total
 
 
@@ -81,25 +81,29 @@ def _check_mix(parts: Mapping[str, float | int], knobs: Mapping[str, Mapping[str
     names = losses_by_name()
     for name in (*parts, *knobs):
         if name not in names:
-            raise ConfigError(f"{name}: no such part of a mix; there are {', '.join(names)}")
+            raise ConfigError(
+                f"{name}: not a loss that can be part of a mix: choose one of {', '.join(names)}"
+            )
     for name, part_knobs in knobs.items():
         if name not in parts:
-            raise ConfigError(f"knobs.{name}: {name} is no part of this mix; set parts.{name} too")
+            raise ConfigError(
+                f"knobs.{name}: {name} is not a part of this mix: set parts.{name} too"
+            )
         settable = [knob for knob in _knobs_of(name) if knob not in RUNTIME_ARGS]
         unknown = [knob for knob in part_knobs if knob not in settable]
         if unknown:
             listed = ", ".join(settable) or "none"
             raise ConfigError(
-                f"knobs.{name}.{unknown[0]}: {name} has no such knob; it has {listed}"
+                f"knobs.{name}.{unknown[0]}: {name} has no such knob; its knobs are {listed}"
             )
     for name, weight in parts.items():
         if not (is_number(weight) and weight >= 0):
-            raise ConfigError(f"parts.{name}={weight} is no weight: write a finite number >= 0")
+            raise ConfigError(f"parts.{name}={weight} is not a weight: write a finite number >= 0")
 
 
 @functools.cache
 def losses_by_name() -> dict[str, Loss]:
-    """Return every loss that can be part of a mix by its name in ``loss=``, sorted by name."""
+    """Return every loss that can be part of a mix, by its name in ``loss=``, sorted by name."""
     losses = {}
     for function, loss in vars(import_module(__package__)).items():
         if function.endswith("_loss") and loss is not mix_loss:

@@ -1,8 +1,8 @@
-"""NeuralMAP, NeuralMRR, NeuralPrecision and NeuralERR: metrics with NeuralSort instead of sorting.
+"""NeuralMAP, NeuralMRR, NeuralPrecision and NeuralERR: metrics that sort with NeuralSort.
 
 They are built like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021): each metric is computed from the
 softly sorted relevance, and approaches minus the exact metric as the temperature goes to 0. A list
-without a relevant item gives 0 without gradient; one with a label below 0 is NaN.
+without a relevant item gives 0 without gradient. A list with a label below 0 gives NaN.
 """
 
 from typing import Any
@@ -46,9 +46,9 @@ def neural_map_loss(
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
         temperature: > 0, in units of the scores; smaller is closer to the exact metric.
-        relevant: > 0, the lowest label that counts as relevant.
-        max_iter, tol: the iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all
-            sums differ from one by less than ``tol``.
+        relevant: > 0, the smallest label that counts as relevant.
+        max_iter, tol: ``sinkhorn`` ends after ``max_iter`` iterations, or when every row and column
+            sum differs from one by less than ``tol``.
 
     Returns:
         One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
@@ -95,9 +95,9 @@ def neural_mrr_loss(
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
         temperature: > 0, in units of the scores; smaller is closer to the exact metric.
-        relevant: > 0, the lowest label that counts as relevant.
-        max_iter, tol: the iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all
-            sums differ from one by less than ``tol``.
+        relevant: > 0, the smallest label that counts as relevant.
+        max_iter, tol: ``sinkhorn`` ends after ``max_iter`` iterations, or when every row and column
+            sum differs from one by less than ``tol``.
 
     Returns:
         One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
@@ -135,17 +135,17 @@ def neural_precision_loss(
         \mathrm{NeuralPrecision}@k = \frac{1}{k} \sum_{r \le k} b_r
 
     where b = S h is the softly sorted relevance: h_j is 1 if item j is relevant, else 0, and
-    S = sinkhorn(neural_sort(s)). The divisor is k, however short the list is. With k = None
-    it is the number of items; then the value hardly depends on the scores, so that there is no
-    gradient to learn from.
+    S = sinkhorn(neural_sort(s)). The divisor is k, however short the list is. With k = None it is
+    the number of items. The value then hardly depends on the scores, so there is no gradient to
+    learn from.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
         temperature: > 0, in units of the scores; smaller is closer to the exact metric.
-        relevant: > 0, the lowest label that counts as relevant.
-        max_iter, tol: the iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all
-            sums differ from one by less than ``tol``.
+        relevant: > 0, the smallest label that counts as relevant.
+        max_iter, tol: ``sinkhorn`` ends after ``max_iter`` iterations, or when every row and column
+            sum differs from one by less than ``tol``.
 
     Returns:
         One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
@@ -193,8 +193,8 @@ def neural_err_loss(
         k: cutoff rank >= 1, None for the whole list.
         temperature: > 0, in units of the scores; smaller is closer to the exact metric.
         levels: > 0, the number of grades (5 for labels 0 to 4); every label must be below it.
-        max_iter, tol: the iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all
-            sums differ from one by less than ``tol``.
+        max_iter, tol: ``sinkhorn`` ends after ``max_iter`` iterations, or when every row and column
+            sum differs from one by less than ``tol``.
 
     Returns:
         One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
@@ -203,7 +203,7 @@ def neural_err_loss(
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: built like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021); ERR is of Chapelle et al.
+    Source: built like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021); ERR is from Chapelle et al.
     (2009).
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
@@ -226,7 +226,7 @@ def _negative(values: PerList, relevant: Mask, labels: Labels) -> PerList:
 def _softly_sorted(
     scores: Scores, values: torch.Tensor, mask: Mask, temperature: float, max_iter: int, tol: float
 ) -> torch.Tensor:
-    """Return S v, ``[batch, rank]``, where v are the ``values``; they get no gradient.
+    """Return S v, ``[batch, rank]``, where v are the ``values``, which get no gradient.
 
     S v is 0 at ranks beyond the number of items.
     """

@@ -1,4 +1,4 @@
-"""Sums over pairs of items: which pairs count, their weights, and their costs."""
+"""Sums over pairs of items: the pairs that count, their weights, and their costs."""
 
 from typing import Any, NamedTuple
 
@@ -18,10 +18,10 @@ from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations.second_derivatives import fast_path
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
-# The kernel gets the index of a choice, so that the order matters.
+# The kernel receives the index of a choice, so the order matters.
 COSTS = ("logistic", "hinge", "squared_hinge", "exponential")
 COUNTED = ("all", "any", "both")
-LINEAR_FROM = 30.0  # from here the exponential continues as its tangent: exp(30) = 1e13
+LINEAR_FROM = 30.0  # from here on the exponential continues as its tangent; exp(30) = 1e13
 
 
 class PairWeight(NamedTuple):
@@ -35,7 +35,7 @@ class PairWeight(NamedTuple):
         base, gain, discount: base, g and d of each item, ``[batch, list]``; None means 0.
         ranks: r, ``[batch, list]``, needed if ``steps`` is given.
         steps: the values of step at the distances 1, 2, ..., ``[list]``; None means 0.
-        factors: c, c_d and c_s.
+        factors: the constants c, c_d and c_s.
     """
 
     base: Scores | None = None
@@ -88,7 +88,7 @@ def sum_over_pairs(
     )
     if weight.gain is None:
         return values
-    # a list without pairs is NaN too if a gain is
+    # A list without pairs is NaN too if one of its gains is NaN.
     return values.masked_fill(weight.gain.isnan().any(-1), torch.nan)
 
 
@@ -225,7 +225,7 @@ def _weight_matrix(weight: PairWeight) -> Tensor:
         terms.append(_differences(discount_factor * weight.discount).abs_())
     if weight.ranks is not None and weight.steps is not None and step_factor:
         distances = _differences(weight.ranks).abs_()
-        # an item is at distance 0 of itself, which is no pair
+        # An item is at distance 0 from itself, which is not a pair.
         terms.append((step_factor * weight.steps)[(distances - 1).clamp(min=0)])
     if weight.gain is None or not terms:
         return base

@@ -3,8 +3,8 @@
 A list without pairs gives 0 without gradient. Items with equal scores are ranked in their given
 order. With a cutoff ``k`` (None: all pairs count), ``pairs="any"`` counts the pairs with at least
 one item in the current top k. ``pairs="both"`` counts those with both items in the top k, as
-Pobrotyn and Bialobrzeski (2021) do. Only pairs across the cutoff can lift a relevant item into the
-top k.
+Pobrotyn and Bialobrzeski (2021) do. Only pairs of an item in the top k and an item below it can
+move a relevant item into the top k.
 """
 
 import torch
@@ -40,8 +40,8 @@ def ranknet_loss(
         sigma: > 0, slope of the logistic function, in units of 1 / score.
         pairs: which pairs count if there is a cutoff: ``"any"``, those with at least one item in
             the current top k, or ``"both"``, those with both items in it.
-        pair_weight: the weights w_ij, as in ``ranksvm_loss``; ``"mean"`` counts the pairs that the
-            cutoff leaves.
+        pair_weight: the weights w_ij, as in ``ranksvm_loss``; with ``"mean"``, the number of pairs
+            excludes those that do not count because of the cutoff.
 
     Returns:
         One value per list, ``[batch]``, >= 0; 0 without gradient for a list without pairs.
@@ -157,8 +157,8 @@ def lambda_loss(
         gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         sigma: > 0, slope of the logistic function, in units of 1 / score.
         mu: > 0, weight of delta in ``ndcg2++`` (10 in the paper).
-        pairs: which pairs count if there is a cutoff: ``"any"``, those named above, or ``"both"``,
-            those with both items in the current top k.
+        pairs: which pairs count if there is a cutoff: ``"any"``, those described above, or
+            ``"both"``, those with both items in the current top k.
 
     Returns:
         One value per list, ``[batch]``, >= 0; 0 without gradient for a list without a relevant
@@ -168,8 +168,8 @@ def lambda_loss(
         ConfigError: a tensor or a keyword argument is wrong.
 
     Source: Wang et al. (2018), sections 4 and 5; NDCG-Loss1 is eq. 12. In the paper the gain is
-    2^y - 1, the logarithm has base 2, the pairs of NDCG-Loss1 include i = j, which has no gradient,
-    and there is no cutoff.
+    2^y - 1, the logarithm has base 2, and there is no cutoff. The pairs of NDCG-Loss1 include i = j
+    there, which has no gradient.
 
     >>> scores, labels = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
     >>> lambda_loss(scores, labels, labels >= 0, variant="ndcg1")  # log(1 + e) / log2(1 + 2)
@@ -221,9 +221,9 @@ def ranksvm_loss(
         \ell(s, y) = \sum_{y_i > y_j} w_{ij} \max(0, 1 - (s_i - s_j))
 
     or with the maximum squared. The margin is 1 in units of the scores. With a linear model and the
-    trainer's ``l2`` or ``l1`` this is the support vector machine.
+    trainer's ``l2`` or ``l1`` this is a support vector machine.
 
-    With ``pair_weight="mean"`` a list of many pairs counts no more than others. With
+    With ``pair_weight="mean"`` a list with many pairs counts no more than other lists. With
     ``pair_weight="ndcg_beta"`` the loss is RankSVMndcg, an upper bound of 1 - NDCG_beta.
 
     Args:
@@ -240,8 +240,9 @@ def ranksvm_loss(
         ConfigError: a tensor or a keyword argument is wrong.
 
     Source: Joachims (2002); Chapelle and Keerthi (2010) for the squared hinge. ``"mean"`` is like
-    the query-level weights of IR-SVM (Cao et al., 2006), who multiply all of them by the largest
-    number of pairs. RankSVMndcg is of Jin et al. (2018); Team Macrohard (n.d.), eq. 18 to 20.
+    the query-level weights of IR-SVM (Cao et al., 2006), where all of them are multiplied by the
+    largest number of pairs. RankSVMndcg is from Jin et al. (2018); Team Macrohard (n.d.), eq. 18 to
+    20.
 
     >>> scores, labels = torch.tensor([[0.0, 2.0, 0.5]]), torch.tensor([[2.0, 0.0, 0.0]])
     >>> ranksvm_loss(scores, labels, labels >= 0)  # (1 + 2) + (1 + 0.5)
@@ -277,7 +278,7 @@ def rankboost_loss(
         ConfigError: a tensor or a keyword argument is wrong.
 
     Source: Freund et al. (2003), section 3, here minimised by gradient descent instead of boosting.
-    RankBoostndcg is of Jin et al. (2018); Team Macrohard (n.d.), eq. 18 and 19.
+    RankBoostndcg is from Jin et al. (2018); Team Macrohard (n.d.), eq. 18 and 19.
 
     >>> scores, labels = torch.tensor([[0.0, 2.0, 0.0]]), torch.tensor([[2.0, 0.0, 0.0]])
     >>> rankboost_loss(scores, labels, labels >= 0)  # exp(2) + exp(0)
@@ -312,10 +313,10 @@ def _pair_weight(
     if pair_weight != "ndcg_beta":
         raise ConfigError(
             f"pair_weight={pair_weight!r} is not known: write mean, ndcg_beta, or null (None in "
-            "Python) for pairs that all count 1"
+            "Python) to give every pair the weight 1"
         )
     labels = nan_below_0(labels)
     items_below = (mask.sum(-1, keepdim=True) - ranks_like(mask)).clamp(min=0)
-    # padding has the label 0 here and adds nothing, wherever it is sorted, if labels are >= 0
+    # Padding has the label 0, so it adds nothing wherever it is sorted, if labels are >= 0.
     ideal = (labels.sort(-1, descending=True).values * items_below).sum(-1, keepdim=True)
     return PairWeight(gain=labels / ideal.masked_fill(ideal <= 0, 1), factors=(1.0, 0.0, 0.0))

@@ -26,11 +26,11 @@ def plrank_loss(
 ) -> PerList:
     r"""Return minus the mean NDCG@k of each list over drawn rankings.
 
-    Rankings are drawn from the Plackett-Luce model, rank by rank: each item j that is left is drawn
-    with a probability in proportion to exp(m_j), with m = s / temperature. As the temperature goes
-    to 0, the value goes to minus the exact NDCG@k.
+    Rankings are drawn from the Plackett-Luce model, rank by rank: the next item is item j, among
+    those that are left, with a probability in proportion to exp(m_j), where m = s / temperature. As
+    the temperature goes to 0, the value goes to minus the exact NDCG@k.
 
-    Value and gradient are PL-Rank-3's unbiased estimates for minus the expected NDCG@k. The
+    The value and the gradient are PL-Rank-3's unbiased estimates for minus the expected NDCG@k. The
     gradient of the expected NDCG@k with respect to m_j is the mean over the rankings of
 
     .. math::
@@ -40,8 +40,7 @@ def plrank_loss(
     the item at rank r, r_j is the rank of j, R_r the sum of the rewards from rank r on, and Z_r the
     sum of exp(m) over the items left at rank r.
 
-    A list of n items takes time in proportion to ``n_samples`` (n + k log k), and memory for
-    ``n_samples`` n numbers.
+    A list of n items takes O(``n_samples`` (n + k log k)) time and O(``n_samples`` n) memory.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -49,7 +48,7 @@ def plrank_loss(
         gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         n_samples: >= 1, the number of rankings to draw.
         temperature: > 0, in units of the scores; the larger, the more evenly items are drawn.
-        generator: draws the rankings; None is torch's own.
+        generator: draws the rankings; None: torch's own generator.
 
     Returns:
         One value per list, ``[batch]``, from -1 (best) to 0; 0 without gradient for a list without
@@ -79,9 +78,11 @@ def plrank_loss(
         scale = negative_ratio(torch.ones_like(dcg), ideal)
         value = (scale * dcg).to(scores.dtype)
         slope = (scale.unsqueeze(-1) * slope / temperature).to(scores.dtype)
-    # add a term of value 0 whose gradient is the estimate
+    # The added term has the value 0, and its gradient is the estimate.
     value = value + ((scores - scores.detach()) * slope).sum(-1)
-    return forbid_second_derivative(value, "plrank, whose gradient is an estimate by draws,")
+    return forbid_second_derivative(
+        value, "plrank, whose gradient is an estimate from random rankings,"
+    )
 
 
 def _estimates(
@@ -92,12 +93,12 @@ def _estimates(
     n_samples: int,
     generator: torch.Generator | None,
 ) -> tuple[PerList, Scores]:
-    """Return the mean DCG@k of drawn rankings, ``[batch]``, and estimate its gradient for ``m``.
+    """Return the mean DCG@k of drawn rankings, ``[batch]``, and the estimated gradient.
 
-    The gradient, ``[batch, list]``, is that of the expected DCG@k.
+    The gradient, ``[batch, list]``, is that of the expected DCG@k with respect to ``m``.
     """
     rank_discounts = discounts(mask.shape[-1], m, k=k)[:k]
-    # far below every number, but finite: sums of exponentials of -inf would be NaN
+    # This is far below every number, but finite: sums of exponentials of -inf would be NaN.
     least = torch.finfo(m.dtype).min / 4
     m = (m - m.masked_fill(~mask, least).logsumexp(-1, keepdim=True)).masked_fill(~mask, least)
     noise = uniform_noise(mask, n_samples, m, generator).masked_fill(~mask, 0.5)
@@ -120,7 +121,7 @@ def _estimates(
 
     log_direct = log_running_sums(rank_discounts.expand_as(log_z))
     log_risk = log_running_sums(reward_to_go)
-    # items below the top k count all its ranks
+    # For items below the top k, the sums go over all its ranks.
     slope = gain * (m + log_direct[..., -1:]).exp() - (m + log_risk[..., -1:]).exp()
     slope_top = reward_to_go - reward
     slope_top = slope_top + gain_top * (m_top + log_direct).exp() - (m_top + log_risk).exp()

@@ -1,4 +1,4 @@
-"""Losses that treat each item by itself: regression, binary relevance, thresholds of grades."""
+"""Losses that treat each item by itself: regression, binary relevance, ordinal regression."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from ltr.losses.batch import without_padding
 from ltr.metrics.relevance import is_relevant
 from ltr.typing import Labels, Mask, PerList, Scores
 
-MAX_LEVELS = 1000  # of ``ordinal``, which stores a number for each item and threshold
+MAX_LEVELS = 1000  # for ``ordinal``, which stores a number for each item and threshold
 
 
 def _mean(costs: Tensor, mask: Mask) -> PerList:
@@ -25,7 +25,7 @@ def mse_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
     .. math::
         \ell(s, y) = \frac{1}{n} \sum_j (s_j - y_j)^2
 
-    So scores are in units of the labels.
+    So the scores are in units of the labels.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -74,7 +74,7 @@ def rmse_loss(scores: Scores, labels: Labels, mask: Mask, *, levels: float | int
     levels = check_positive("levels", levels)
     scores, labels = without_padding(scores, labels, mask, fill=-torch.inf)  # its error is 0
     mean = _mean(mse(levels * scores.sigmoid(), labels, reduction="none"), mask)
-    exact = (mean == 0).to(mean.dtype)  # 1 where the root has no derivative
+    exact = (mean == 0).to(mean.dtype)  # 1 where the root has no finite derivative
     return (mean + exact).sqrt() - exact
 
 
@@ -90,7 +90,7 @@ def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | in
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
-        relevant: > 0, the lowest label that counts as relevant.
+        relevant: > 0, the smallest label that counts as relevant.
 
     Returns:
         One value per list, ``[batch]``, >= 0.
@@ -98,7 +98,7 @@ def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | in
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: Team Macrohard (n.d.), section 5, trained with it.
+    Source: Team Macrohard (n.d.), section 5, where a network is trained with it.
 
     >>> scores, labels = torch.tensor([[0.0, 2.0]]), torch.tensor([[2.0, 1.0]])
     >>> bce_loss(scores, labels, labels > 0, relevant=2)  # (log 2 + log(1 + exp(2))) / 2
@@ -119,7 +119,8 @@ def ordinal_loss(
         \log(1 + e^{-z_{jl}}) & y_j \ge l \\ \log(1 + e^{z_{jl}}) & y_j < l \end{cases}, \qquad
         z_{jl} = \sigma \left(s_j - l + \frac{1}{2}\right)
 
-    Scores are in units of the labels. A label between two grades counts as both, in proportion.
+    Scores are in units of the labels. The cost of a label between two grades is interpolated
+    linearly between the costs of these two.
 
     Args:
         scores, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -133,8 +134,8 @@ def ordinal_loss(
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: the all-threshold logistic loss of Rennie and Srebro (2005), section 4.2, but with
-    thresholds fixed half way between the grades.
+    Source: the all-threshold logistic loss of Rennie and Srebro (2005), section 4.2. Unlike in the
+    paper, the thresholds are fixed halfway between the grades.
 
     >>> scores, labels = torch.tensor([[0.5]]), torch.tensor([[1.0]])
     >>> ordinal_loss(scores, labels, labels > 0, levels=3)  # log 2 + log(1 + exp(-1))
@@ -144,8 +145,9 @@ def ordinal_loss(
     levels = check_levels(levels)
     if levels > MAX_LEVELS:
         raise ConfigError(
-            f"levels={levels:g} are too many for ordinal, with a threshold for each: write at most "
-            f"{MAX_LEVELS}, or choose a loss of the labels as numbers, such as loss=rmse"
+            f"levels={levels:g} is too large for ordinal, which has a threshold for each grade: "
+            f"write at most {MAX_LEVELS}, or choose a loss that treats labels as numbers, such as "
+            "loss=rmse"
         )
     scores, labels = without_padding(scores, labels, mask)
     grades = torch.arange(1, levels, dtype=scores.dtype, device=scores.device)

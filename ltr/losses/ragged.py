@@ -1,4 +1,4 @@
-"""Ragged lists: pad scores and labels of lists of any lengths to the tensors of a loss."""
+"""Pad the scores and labels of lists of different lengths to the tensors of a loss."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,17 +13,17 @@ from ltr.typing import Labels, Mask, Scores
 
 
 def pad_lists(scores: Tensor | Sequence[Any], labels: Sequence[Any]) -> tuple[Scores, Labels, Mask]:
-    """Pad scores and labels of lists of any lengths to the tensors that losses and metrics take.
+    """Pad scores and labels of lists of any lengths to the tensors for losses and metrics.
 
     Args:
-        scores: one flat tensor, ``[items]``, of all lists one after another, or one tensor
-            ``[items]`` per list.
-        labels: one tensor, array or sequence of numbers per list, ``[items]``.
+        scores: one flat tensor, ``[items]``, with the lists one after another; or one tensor,
+            ``[items]``, per list.
+        labels: one tensor, array or sequence of numbers, ``[items]``, per list.
 
     Returns:
         ``(scores, labels, mask)``, each ``[batch, list]``. The scores keep their gradient and
-        dtype. The labels are on the scores' device, in float64 if any of them is, else in float32.
-        Shorter lists end with padding, which no loss reads.
+        dtype. The labels are on the scores' device, in float64 if a list of labels is, else in
+        float32. Shorter lists end with padding, which no loss reads.
 
     Raises:
         ConfigError: the numbers of scores and labels differ, or there are no lists.
@@ -42,14 +42,14 @@ def pad_lists(scores: Tensor | Sequence[Any], labels: Sequence[Any]) -> tuple[Sc
     if isinstance(scores, Tensor):
         if scores.shape != (sum(lengths),):
             raise ConfigError(
-                f"scores: expected one score per item, [{sum(lengths)}], as the labels describe "
+                f"scores: expected one score per item, [{sum(lengths)}], because the labels have "
                 f"{sum(lengths)} items in {len(lengths)} lists, got {describe_value(scores)}"
             )
         scores = scores.split(lengths)
     score_lists = [torch.as_tensor(values) for values in scores]
     if [values.shape for values in score_lists] != [(length,) for length in lengths]:
         raise ConfigError(
-            f"scores: expected as many scores of each list as labels, {lengths}, got shapes "
+            f"scores: expected as many scores as labels in each list, {lengths}, got shapes "
             f"{[list(values.shape) for values in score_lists]}"
         )
     padded = pad_sequence(score_lists, batch_first=True)

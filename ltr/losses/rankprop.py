@@ -1,4 +1,4 @@
-"""RankProp: regression to targets that keep the order of the labels and adapt to the scores."""
+"""RankProp: regression to targets that have the order of the labels and depend on the scores."""
 
 import numpy as np
 import torch
@@ -16,16 +16,16 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
     .. math::
         \ell(s, y) = \frac{1}{n} \sum_j (s_j - t_j)^2
 
-    Every call computes the targets t anew, from the scores s and the order of the labels; the
-    gradient treats them as constants. For them the items are sorted by label, equal labels by
-    score.
+    Every call computes new targets t from the scores s and the order of the labels; the gradient
+    treats them as constants. To compute them, the items are sorted by label, and items with equal
+    labels by score.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         targets: ``"ranks"``: t decreases evenly with the rank r, t = (n - r + 1/2) / n.
             ``"isotonic"``: among all t that never increase in that order, the one closest to s in
-            squared distance. The loss is then 0 if the scores order the labels right, or if all
-            scores are equal.
+            squared distance. The loss is then 0 if the scores have the order of the labels, or if
+            all scores are equal.
 
     Returns:
         One value per list, ``[batch]``, >= 0.
@@ -60,13 +60,13 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
 def _closest_decreasing(values: Scores, real: Mask) -> Scores:
     """Return the t closest to ``values`` with t_1 >= t_2 >= ..., ``[batch, rank]``.
 
-    t is 0 where ``real`` is False. The algorithm is pooling adjacent violators, on the CPU.
+    t is 0 where ``real`` is False. The algorithm, on the CPU, pools adjacent violators.
     """
     from scipy.optimize import isotonic_regression
 
     array = values.double().cpu().numpy()
     closest = np.zeros(values.shape)
     for b, n in enumerate(real.sum(-1).tolist()):
-        if n and np.isfinite(array[b, :n]).all():  # else the loss itself is not finite
+        if n and np.isfinite(array[b, :n]).all():  # otherwise the loss itself is not finite
             closest[b, :n] = isotonic_regression(array[b, :n], increasing=False).x
     return torch.from_numpy(closest).to(values)

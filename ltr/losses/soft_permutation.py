@@ -3,7 +3,7 @@
 Sorting is replaced by multiplication with S, ``[rank, item]``, a relaxed permutation matrix after
 Sinkhorn scaling (Pobrotyn and Bialobrzeski, 2021). Each value approaches minus the exact NDCG@k as
 the temperature goes to 0. A list without a relevant item (of gain > 0) gives 0 without gradient. If
-``gain`` is a table, a label without an entry there makes its list NaN.
+``gain`` is a table that lacks a label, the value of the list is NaN.
 """
 
 from typing import Any
@@ -50,13 +50,13 @@ def neural_ndcg_loss(
 
     where T is the scaling of the transposed matrix, and d(r) is 0 beyond k.
 
-    On the CPU a list of n items takes at most n^2 time, and at most 32 MiB of memory in each
+    On the CPU a list of n items takes at most O(n^2) time, and at most 32 MiB of memory in each
     thread. On an NVIDIA GPU a kernel is used for lists padded to at most 2,048 items, except for
     batches of few long lists.
 
     Args:
         scores: ``[batch, list]``. Equal scores share their ranks equally, so a saturated output
-            activation gives no gradient; the paper uses Tanh as output activation.
+            activation gives no gradient; the paper uses Tanh as the output activation.
         labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
         gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
@@ -66,9 +66,9 @@ def neural_ndcg_loss(
             is then in units of log scores.
         n_samples: >= 1, the number of draws if stochastic; time and memory grow with it.
         beta: > 0, the scale of the noise if stochastic.
-        generator: draws the noise; None is torch's own.
-        max_iter, tol: the iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all
-            sums differ from one by less than ``tol``.
+        generator: draws the noise; None: torch's own generator.
+        max_iter, tol: ``sinkhorn`` ends after ``max_iter`` iterations, or when every row and column
+            sum differs from one by less than ``tol``.
 
     Returns:
         One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
@@ -115,18 +115,18 @@ def ot_ndcg_loss(
     .. math::
         -\frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r)
 
-    where S = ot_sort(s), g are the gains, and d(r) = 1/log2(1 + r). Scores are standardised list by
-    list, so that their unit does not matter.
+    where S = ot_sort(s), g are the gains, and d(r) = 1/log2(1 + r). Scores are standardised within
+    each list, so their unit does not matter.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
         gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
-        temperature: > 0, the weight of the entropy against the squared distances of scores from
-            ranks. Both are first put on a scale from 0 to 1, whatever the length of the list. At
-            the default, columns sum to one within about 3e-3 after 30 iterations.
-        max_iter, tol: the iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all
-            sums differ from one by less than ``tol``.
+        temperature: > 0, the weight of the entropy relative to the squared distances of scores from
+            ranks. Scores and ranks are first put on a scale from 0 to 1, whatever the length of the
+            list. At the default, columns sum to one within about 3e-3 after 30 iterations.
+        max_iter, tol: ``sinkhorn`` ends after ``max_iter`` iterations, or when every row and column
+            sum differs from one by less than ``tol``.
 
     Returns:
         One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
@@ -135,7 +135,7 @@ def ot_ndcg_loss(
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: Cuturi et al. (2019) for the sorting.
+    Source: the sorting is from Cuturi et al. (2019).
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> ot_ndcg_loss(scores, labels, labels >= 0, k=1, temperature=1e-3)  # -(2 - 1) / (4 - 1)
@@ -168,16 +168,16 @@ def softsort_ndcg_loss(
 
     where S = sinkhorn(soft_sort(s)), g are the gains, and d(r) = 1/log2(1 + r).
 
-    The loops of the CPU, which a GPU uses too, form no matrix: apart from one sort, a list takes
-    time and memory in proportion to its number of items.
+    The compiled loop on the CPU, which is used for tensors on a GPU too, forms no matrix: apart
+    from one sort, a list takes time and memory in proportion to its number of items.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
         gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         temperature: > 0, in units of the scores; smaller is closer to NDCG.
-        max_iter, tol: the iterations of ``sinkhorn`` end after ``max_iter`` of them, or when all
-            sums differ from one by less than ``tol``.
+        max_iter, tol: ``sinkhorn`` ends after ``max_iter`` iterations, or when every row and column
+            sum differs from one by less than ``tol``.
 
     Returns:
         One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
@@ -186,7 +186,7 @@ def softsort_ndcg_loss(
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: Prillo and Eisenschlos (2020) for the sorting.
+    Source: the sorting is from Prillo and Eisenschlos (2020).
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> softsort_ndcg_loss(scores, labels, labels >= 0, k=1, temperature=0.01)  # -(2 - 1) / (4 - 1)
@@ -214,7 +214,7 @@ def _soft_sort_dcg_by_kernel(
 def _soft_sort_dcg(
     scores: Scores, item_gains: Labels, mask: Mask, k: int | None, temperature: float, *scaling: Any
 ) -> PerList:
-    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``, S as in SoftSort-NDCG."""
+    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``, for SoftSort-NDCG."""
     soft = soft_sort(scores, mask, temperature=temperature)
     return soft_dcg(scaled(soft, mask, *scaling), item_gains, k=k)
 
@@ -229,7 +229,7 @@ def neural_sort_dcg(
     transposed: bool,
     *scaling: Any,
 ) -> PerList:
-    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``, S as in NeuralNDCG.
+    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``, with S as in NeuralNDCG.
 
     The gains g, ``[batch, list]``, are 0 on padding; ``scaling`` are the knobs of ``scaled``.
     """
@@ -241,7 +241,7 @@ def neural_sort_dcg(
 def scaled(
     soft: Matrix, mask: Mask, max_iter: int, tol: float, *, first: str = "columns"
 ) -> Matrix:
-    """Call ``sinkhorn`` with positional knobs, in the order in which kernels take them."""
+    """Return ``soft`` after ``sinkhorn``, with the knobs as positional arguments, as kernels do."""
     return sinkhorn(soft, mask, max_iter=max_iter, tol=tol, first=first)
 
 

@@ -3,10 +3,10 @@
 A list without a relevant item (of gain > 0) gives 0 without gradient. ApproxNDCG, LapNDCG and
 SoDeep-NDCG differ only in the soft ranks r_j of the items j.
 
-As ``temperature`` (``sigma`` of SoftNDCG) goes to 0, items with different scores get their exact
-ranks. Then SoftNDCG goes to minus the exact NDCG@k, and so do ApproxNDCG and LapNDCG without k.
-With k, their ``cut_slope`` must grow too: at 10, an item at rank k keeps the fraction sigmoid(5) =
-0.993 of its gain. SoDeep-NDCG has no temperature.
+As ``temperature`` (``sigma`` in SoftNDCG) goes to 0, items with different scores get their exact
+ranks. Then the loss goes to minus the exact NDCG@k for SoftNDCG, and for ApproxNDCG and LapNDCG
+without k. With k, their ``cut_slope`` must grow too: at 10, an item at rank k keeps the fraction
+sigmoid(5) = 0.993 of its gain. SoDeep-NDCG has no temperature.
 """
 
 from functools import partial
@@ -73,9 +73,9 @@ def approx_ndcg_loss(
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: Qin, Liu and Li (2010), sections 4.1 and 4.2, with alpha = 1 / temperature and
-    beta = cut_slope. The paper centres the cutoff at k instead of k + 1/2; then the value would not
-    go to the exact NDCG@k, however large cut_slope is.
+    Source: Qin, Liu and Li (2010), sections 4.1 and 4.2, with alpha = 1 / temperature and beta =
+    cut_slope. The paper centres the cutoff at k instead of k + 1/2; then the value does not go to
+    the exact NDCG@k, however large cut_slope is.
 
     >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
     >>> approx_ndcg_loss(scores, labels, labels >= 0, temperature=0.1)  # -1 / log2(1 + 2)
@@ -91,7 +91,7 @@ def approx_ndcg_loss(
 def _sigmoid_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
     """Return the soft rank of each item, ``[batch, list]``; undefined on padding."""
     above = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
-    # the item itself adds sigmoid(0) = 1/2
+    # The item itself adds sigmoid(0) = 1/2.
     return 0.5 + above.masked_fill(~mask.unsqueeze(-2), 0).sum(-1)
 
 
@@ -112,8 +112,8 @@ def lap_ndcg_loss(
         r_j = 1 + \sum_{i \ne j} \Phi\left(\frac{s_i - s_j}{\mathrm{temperature}}\right)
 
     where g are the gains. Without k, t = 1; with k, t(r) = sigmoid(cut_slope (k + 1/2 - r)) is a
-    smooth cutoff. Phi(x) is 1/2 e^x for x <= 0 and 1 - 1/2 e^-x for x > 0. A list takes only the
-    time of one sort.
+    smooth cutoff. Phi(x) is 1/2 e^x for x <= 0 and 1 - 1/2 e^-x for x > 0. A list takes about
+    the time of one sort.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -130,7 +130,7 @@ def lap_ndcg_loss(
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: the soft ranks are a Lap-Sum of Struski et al. (2025, "LapSum - One Method to
+    Source: the soft ranks are a LapSum, from Struski et al. (2025, "LapSum - One Method to
     Differentiate Them All: Ranking, Sorting and Top-k Selection"), who train classifiers with it.
 
     >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
@@ -190,8 +190,8 @@ def sodeep_loss(
 
     where r = learned_ranks(s), and g are the gains. Without k, t = 1; with k, t(r) =
     sigmoid(cut_slope (k + 1/2 - r)) is a smooth cutoff. ``learned_ranks`` is a network that was
-    trained to sort. Neither the unit nor a shift of the scores matters. There is no temperature
-    with which the value goes to the exact NDCG@k.
+    trained to sort. Scaling or shifting the scores changes nothing. There is no temperature with
+    which the value could go to the exact NDCG@k.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -199,7 +199,7 @@ def sodeep_loss(
         gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
         cut_slope: > 0, steepness of the cutoff t(r) = sigmoid(cut_slope (k + 1/2 - r)), in units of
             1 / rank; not used without ``k``.
-        sorter: a file written by ``examples/teach_sorter.py``; None: the network in this package.
+        sorter: a file written by ``examples/teach_sorter.py``; None: the network of this package.
 
     Returns:
         One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
@@ -254,9 +254,9 @@ def soft_ndcg_loss(
     where g are the gains, and p_j is the Rank-Binomial distribution of the rank of item j if scores
     are Gaussian.
 
-    Without ``normalise``, the loops of the CPU, which a GPU uses too, take n m min(n, k) time for a
-    list of n items, m of them relevant, and memory for n min(n, k) / 15 numbers per thread.
-    Otherwise it takes n^3 time.
+    Take a list of n items, of which m are relevant. Without ``normalise``, the compiled loop on the
+    CPU, which is used for tensors on a GPU too, takes O(n m min(n, k)) time, and memory for
+    n min(n, k) / 15 numbers per thread. Otherwise the loss takes O(n^3) time.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -267,8 +267,8 @@ def soft_ndcg_loss(
         discount: d, which maxDCG uses too: ``"log2"`` is 1/log2(1 + r). The slides of Taylor et al.
             (2008) also study two flatter discounts: ``"sqrt_log2"``, the square root of this, and
             ``"linear"``, 1 - (r - 1)/n.
-        normalise: first scale rows and columns to sum to one with ``sinkhorn`` (the improvement
-            proposed in the same slides).
+        normalise: first scale the distributions with ``sinkhorn``, so that rows and columns sum to
+            one (an improvement proposed in the same slides).
 
     Returns:
         One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list

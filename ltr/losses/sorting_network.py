@@ -1,4 +1,4 @@
-"""NDCG of lists that are sorted by a differentiable sorting network: Network-NDCG."""
+"""Network-NDCG: NDCG of lists that are sorted by a differentiable sorting network."""
 
 from ltr.knobs import Gain
 from ltr.losses.batch import ideal_order, without_padding
@@ -27,8 +27,8 @@ def network_ndcg_loss(
     where S = network_sort(s), g are the gains, and d(r) = 1/log2(1 + r). S is doubly stochastic, so
     that no Sinkhorn scaling is needed. Only g is carried through the network: a list of n items
     takes O(n log^2 n) time and memory with ``bitonic``, O(n^2) with ``odd_even``. The loss
-    approaches minus the exact NDCG@k as the temperature goes to 0. At a high temperature some gain
-    stays where it entered, and the loss is nearer to -1 than minus NDCG is.
+    approaches minus the exact NDCG@k as the temperature goes to 0. At a high temperature part of
+    each gain stays at the rank where it entered, and the loss is nearer to -1 than minus NDCG@k.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -45,9 +45,10 @@ def network_ndcg_loss(
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: Petersen et al. (2021 and 2022) for the sorting. The paper does not say in which order
-    items enter the network, on which S depends. Here it is the ideal order, by descending gain,
-    then score: the given order does not matter, and the loss has no jump where two scores cross.
+    Source: the sorting is from Petersen et al. (2021 and 2022). S depends on the order in which
+    items enter the network, which the papers do not specify. Here it is the ideal order, by
+    descending gain, then score. So the given order does not matter, and the loss has no jump where
+    two scores cross.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])

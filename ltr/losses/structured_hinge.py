@@ -1,9 +1,9 @@
 """SVM-MAP and SVM-NDCG: structured hinge losses, with the worst ranking found exactly.
 
-F(pi) is linear in the scores and should be highest for the ideal ranking pi*; the margin is in
-units of the scores. The papers train linear models with cutting planes. Here any model can be
-trained, with a subgradient of the same objective; the regularisation in the objective is the
-trainer's ``l2``.
+F(pi) is a function of a ranking pi. It is linear in the scores, and should be highest for the ideal
+ranking pi*. The margin is in units of the scores. The papers train linear models with cutting
+planes. Here any model can be trained, with a subgradient of the same objective. The regularisation
+in the objective is the trainer's ``l2``.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ from ltr.metrics.relevance import is_relevant
 from ltr.relaxations.second_derivatives import constant_from_numbers
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
-_MAX_GRADES = 24  # with more in a list, SciPy's general assignment is faster
+_MAX_GRADES = 24  # with this many grades in a list, or more, SciPy's assignment is faster
 
 
 def svm_map_loss(
@@ -43,9 +43,9 @@ def svm_map_loss(
     ranking. F(pi) is a mean over all pairs of a relevant item i and an item j that is not relevant:
     the pair adds s_i - s_j if pi ranks i before j, else s_j - s_i.
 
-    There are n relevant and m other items. As in the paper, both kinds stay in descending order of
-    score while the maximum is found; i and j are the positions in these two orders, from 1. Item j
-    is put before the relevant items p, p + 1 and so on, with the p that maximises
+    Let there be n relevant and m other items. As in the paper, both kinds stay in descending order
+    of score while the maximum is found; i and j are the positions in these two orders, from 1. Item
+    j is put before the relevant items p, p + 1 and so on, with the p that maximises
 
     .. math::
         \sum_{i \ge p} \frac{i}{n (i + j) (i + j - 1)} - \frac{2 (s_i - s_j)}{n m}
@@ -54,11 +54,11 @@ def svm_map_loss(
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
-        relevant: > 0, the lowest label that counts as relevant.
+        relevant: > 0, the smallest label that counts as relevant.
 
     Returns:
         One value per list, ``[batch]``, at least 1 - AP of the ranking by the scores; 0 without
-        gradient for a list without a relevant item, or of relevant items only.
+        gradient for a list without a relevant item, or with relevant items only.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
@@ -115,9 +115,9 @@ def svm_ndcg_loss(
     a(r) = max(min(k, n) + 1 - r, 0) for a list of n items. pi* is the ideal ranking, with equal
     gains ordered by score.
 
-    The worst ranking is a linear assignment of items to ranks, found on the CPU in about n m G
-    time, where n is the number of items, m that of the items outside the most frequent grade, and
-    G that of the grades.
+    The worst ranking is a linear assignment of items to ranks, found on the CPU in about O(n m G)
+    time, where n is the number of items, m the number of items outside the most frequent grade, and
+    G the number of grades.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -131,8 +131,8 @@ def svm_ndcg_loss(
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: Le and Smola (2007); Chapelle et al. (2007). a is one of their choices, here divided by
-    its sum.
+    Source: Le and Smola (2007); Chapelle et al. (2007). The weights a are one of their choices,
+    here divided by their sum.
 
     >>> scores, labels = torch.tensor([[0.3, 0.0]]), torch.tensor([[1.0, 0.0]])
     >>> svm_ndcg_loss(scores, labels, labels >= 0)  # 1 - 1 / log2(1 + 2) - 0.3 (2 - 1) / (2 + 1)
@@ -158,7 +158,7 @@ def svm_ndcg_loss(
         best_ranks,
         counted,
     )
-    # of these two terms, the first adds up to 1 - NDCG, the second to F(pi) - F(pi*)
+    # Of these two terms, the first adds up to 1 - NDCG, and the second to F(pi) - F(pi*).
     dcg_loss = item_gains * (rank_discounts[best_ranks - 1] - rank_discounts[worst_ranks - 1])
     worst_weights = rank_weights.gather(-1, worst_ranks - 1)
     best_weights = rank_weights.gather(-1, best_ranks - 1)
@@ -176,8 +176,8 @@ def _worst_ranks(
 ) -> Ranks:
     """Return the rank of each item in the ranking that attains the maximum, ``[batch, item]``.
 
-    Items that are not ``counted`` get their rank in ``best_ranks``. Beyond the ranks of weight > 0
-    the order is arbitrary.
+    Items that are not ``counted`` get their rank in ``best_ranks``. The order of the ranks whose
+    weight is 0 is arbitrary.
     """
     worst_ranks = best_ranks.cpu().numpy().copy()
     real = as_array(counted)
@@ -199,20 +199,20 @@ def _worst_ranks(
 def _assign_worst_ranks(
     s: Doubles, g: Doubles, a: Doubles, d: Doubles, real: Flags, worst_ranks: Ints
 ) -> None:
-    """Write the same ranks as ``worst_ndcg_lists``, found by SciPy, to ``worst_ranks``."""
+    """Find the same ranks as ``worst_ndcg_lists`` with SciPy, and store them in ``worst_ranks``."""
     from scipy.optimize import linear_sum_assignment
 
     for b in np.nonzero(real.any(-1))[0]:
         ranks = np.nonzero(a[b])[0]
         items = np.nonzero(real[b])[0]
         items = items[np.lexsort((-s[b][items], -g[b][items]))]
-        # Of equal gains, at most as many items as there are weighted ranks can get one of these.
+        # Among items with equal gains, at most as many as there are weighted ranks can get one.
         ascending = -g[b][items]
         position_in_grade = np.arange(len(items)) - np.searchsorted(ascending, ascending)
         candidates = items[position_in_grade < len(ranks)]
         objective = np.outer(s[b][candidates], a[b][ranks])
         objective = objective - np.outer(g[b][candidates], d[b][ranks])
-        # where this is not finite, the loss is not either
+        # Where this is not finite, the loss is not finite either.
         objective = np.nan_to_num(objective, posinf=0, neginf=0)
         rows, columns = linear_sum_assignment(objective, maximize=True)
         unassigned = np.setdiff1d(items, candidates[rows])

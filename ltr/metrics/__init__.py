@@ -9,14 +9,14 @@ float64 if an input is float64, else float32.
 ``ConfigError``.
 
 If a real item of a list has the score NaN, or a label that is NaN or below 0, the value of the list
-is NaN. There is no error, because an error would wait for the GPU. ``mean_over_lists`` is NaN then,
-even where it leaves out empty lists.
+is NaN. There is no error, because a check would have to wait for the GPU. ``mean_over_lists`` is
+then NaN too, even if it leaves out empty lists.
 
 An item with the score -inf was not retrieved: it has no rank, but its label counts in the ideal
 order and in the number of relevant items.
 
-Names that need torch are imported at their first use. So ``parse_metric`` and ``Convention`` can
-check a config without torch.
+Names that need torch are imported when they are first used. So ``parse_metric`` and ``Convention``
+can check a config without torch.
 """
 
 from pkgutil import resolve_name

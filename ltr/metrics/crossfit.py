@@ -1,8 +1,8 @@
 """The metric of the best epoch, estimated without selection bias.
 
-The best epoch's mean on the validation lists is the largest of many noisy means, and therefore too
-high. A crossfit chooses the epoch on one half of the validation lists and measures the metric on
-the other half.
+The best epoch's mean on the validation lists is the largest of many noisy means, so it is too high
+on average. A crossfit chooses the epoch on one half of the validation lists, and measures the
+metric on the other half.
 """
 
 import math
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ltr.arrays import Doubles, Flags
 
-HALVINGS = 20  # random splits; more would reduce the noise of the splits, not that of the lists
+HALVINGS = 20  # random splits; more would reduce only the noise of the splits, not of the lists
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,21 @@ class Crossfit:
 
     @classmethod
     def from_halves(cls, measured: Doubles) -> "Crossfit":
-        """Return the crossfit of the means ``measured``, ``[splits, 2]``.
+        """Return the ``Crossfit`` for ``measured``, ``[splits, 2]``.
 
-        The standard error is that of a mean over n lists. The difference of the two terms of a
-        split has variance 4 s^2 / n, where s^2 is the variance between lists, so a quarter of its
-        square, averaged over splits, estimates s^2 / n. This is the noise from the choice of the
-        lists. It does not include how much the metric varies from one training run to the next.
+        A row holds two means: the metric on the second half of the epoch chosen on the first half,
+        and the metric on the first half of the epoch chosen on the second half. Their difference
+        has variance 4 s^2 / n for n lists, where s^2 is the variance between lists. So a quarter of
+        its square, averaged over the splits, estimates s^2 / n, the squared standard error of a
+        mean over n lists. This is the noise from the choice of the lists. It does not include how
+        much the metric varies from one training run to the next.
         """
         differences = measured[:, 0] - measured[:, 1]
         error = float(np.sqrt(np.square(differences).mean()) / 2)
         return cls(float(measured.mean()), error, tuple(map(tuple, measured.tolist())))
 
     def minus(self, baseline: "Crossfit") -> "Crossfit":
-        """Return the paired difference to ``baseline``; shared noise cancels."""
+        """Return the paired difference from ``baseline``; noise that both share cancels."""
         splits = min(len(self.measured), len(baseline.measured))
         return Crossfit.from_halves(
             np.array(self.measured[:splits]) - np.array(baseline.measured[:splits])
@@ -61,7 +63,7 @@ class Halves:
 
     @classmethod
     def split(cls, counted: Flags) -> "Halves":
-        """Split the lists where ``counted``, ``[lists]``, is True.
+        """Return random splits of the lists for which ``counted``, ``[lists]``, is True.
 
         Runs on the same lists get the same splits.
         """
@@ -90,7 +92,7 @@ def crossfit_of_halves(means: Doubles) -> Crossfit | None:
         \mathrm{value} = \frac{m_B(e_A) + m_A(e_B)}{2}
 
     where A and B are the halves of a random split of the n lists, and m_A(e) is the mean of epoch e
-    over A. The result is the mean of this value over the splits. It estimates without bias the
+    over A. The result is the mean of this value over the splits. It is an unbiased estimate of the
     metric, on new lists, of an epoch chosen on n/2 lists. For an epoch chosen on all n lists it is,
     if anything, too low.
 

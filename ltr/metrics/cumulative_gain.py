@@ -1,4 +1,4 @@
-"""Gains and discounts, DCG and NDCG, and two relatives of NDCG."""
+"""Gains and discounts, DCG, NDCG, and two variants of NDCG."""
 
 import torch
 from torch import Tensor
@@ -14,8 +14,8 @@ from ltr.typing import Labels, Mask, PerList, Scores
 def gains(labels: Labels, mask: Mask, *, gain: Gain = "exp2") -> Labels:
     """Return the gain of each item.
 
-    A label below 0, or without an entry in a table, has the gain NaN, because an error would wait
-    for the GPU.
+    A label below 0, or without an entry in a table, has the gain NaN. There is no error, because a
+    check would have to wait for the GPU.
 
     Args:
         labels: y, ``[batch, list]``, graded relevance >= 0.
@@ -42,7 +42,7 @@ def gains(labels: Labels, mask: Mask, *, gain: Gain = "exp2") -> Labels:
 def checked_gains(scores: Scores, labels: Labels, mask: Mask, *, gain: Gain) -> Labels:
     """Check the tensors, and return the gains in the dtype of the metric, ``[batch, list]``.
 
-    If ``gain`` is a table, this waits for the GPU.
+    If ``gain`` is a table, the check of the labels waits for the GPU.
 
     Raises:
         ConfigError: a tensor is wrong, ``gain`` is unknown, or its table lacks a label.
@@ -51,7 +51,7 @@ def checked_gains(scores: Scores, labels: Labels, mask: Mask, *, gain: Gain) -> 
     item_gains = gains(promoted_labels(scores, labels, mask), mask, gain=gain)
     if not isinstance(gain, str) and bool(item_gains.isnan().any()):
         raise ConfigError(
-            f"gain={list(gain)} has the grades 0 to {len(gain) - 1}, but other labels are in the "
+            f"gain={list(gain)} has the grades 0 to {len(gain) - 1}, but other labels occur in the "
             "data: write a gain for each grade"
         )
     return item_gains
@@ -67,7 +67,7 @@ def discounts(size: int, like: Tensor, *, k: int | None = None, discount: str = 
 
     Args:
         size: the number of ranks.
-        like: a tensor with the wanted dtype and device.
+        like: a tensor with the dtype and the device of the result.
         k: cutoff rank >= 1, None for no cutoff.
         discount: ``"log2"`` is 1/log2(1 + rank); ``"letor"`` is 1 at ranks 1 and 2, and
             1/log2(rank) from rank 3 on.
@@ -85,7 +85,7 @@ def discounts(size: int, like: Tensor, *, k: int | None = None, discount: str = 
 
 
 def cut(values: Tensor, k: int | None) -> Tensor:
-    """Return ``values``, ``[..., rank]``, with 0 beyond rank ``k``; None: with all of them."""
+    """Return ``values``, ``[..., rank]``, with 0 beyond rank ``k``; unchanged if ``k`` is None."""
     k = check_k(k)
     return values if k is None else values.masked_fill(ranks_like(values) > k, 0)
 
@@ -191,7 +191,7 @@ def ndcg_beta(
     empty: float | int | str = 1.0,
     ties: str = "file",
 ) -> PerList:
-    r"""Return NDCG of each list with a discount that is linear in the rank.
+    r"""Return the NDCG of each list with a discount that is linear in the rank.
 
     .. math::
         \mathrm{DCG}_\beta@k = \sum_{r \le k} y_r (n - r), \qquad
@@ -238,12 +238,12 @@ def mean_ndcg(
     discount: str = "log2",
     ties: str = "file",
 ) -> PerList:
-    r"""Return the mean of NDCG@1, NDCG@2, ..., NDCG@n of each list of n items.
+    r"""Return the mean of NDCG@1, NDCG@2, ..., NDCG@n of each list, where n is its number of items.
 
     .. math::
         \mathrm{MeanNDCG}@k = \frac{1}{\min(k, n)} \sum_{c = 1}^{\min(k, n)} \mathrm{NDCG}@c
 
-    An NDCG of 0/0, before the first rank at which the ideal order has a gain, counts as 0.
+    An NDCG of 0/0 counts as 0; it occurs before the first rank at which the ideal order has a gain.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
@@ -257,7 +257,7 @@ def mean_ndcg(
     Raises:
         ConfigError: a tensor or a keyword argument is wrong, or a table of gains lacks a label.
 
-    Source: MeanNDCG of the LETOR script, whose value this is under the convention ``letor4``.
+    Source: MeanNDCG of the LETOR script; with the convention ``letor4`` the values are the same.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[1.0, 2.0]])
     >>> mean_ndcg(scores, labels, labels > 0, discount="letor")  # (1/3 + 4/4) / 2

@@ -1,4 +1,4 @@
-"""Sort items in descending order of score, with the tie rules that the whole project uses."""
+"""Sort items in descending order of score, with the tie rules of the whole project."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ _known_orders: ContextVar[_Orders | None] = ContextVar("known_orders", default=N
 
 @contextmanager
 def sorted_once() -> Iterator[None]:
-    """Sort the same tensors of scores and mask only once inside this context.
+    """Context in which the same tensors of scores and mask are sorted only once.
 
     All metrics and cutoffs of a batch then share one order by score and one ideal order. The
     tensors must not be changed inside the context.
@@ -34,8 +34,8 @@ def order_by_score(scores: Scores, mask: Mask) -> Ranks:
     """Return the index of the item at each rank, ``[batch, rank]``.
 
     The sort is stable: items with equal scores keep their given order, the order of the file.
-    Padding comes last, and before it the items with the score -inf. The rank of an item with the
-    score NaN is undefined.
+    Padding comes last; the items with the score -inf come just before it. The rank of an item with
+    the score NaN is undefined.
     """
     # Calling id() in a compiled graph would compile it again for every tensor.
     known_orders = None if torch.compiler.is_compiling() else _known_orders.get()
@@ -60,7 +60,7 @@ def at_items(order: Ranks) -> Ranks:
 def ranks_like(values: Tensor) -> Tensor:
     """Return the ranks 1, 2, ... for the last dimension of ``values``, ``[rank]``.
 
-    The dtype is that of ``values`` if it is floating, else int64.
+    The dtype is that of ``values`` if it is a floating-point type, else int64.
     """
     dtype = values.dtype if values.is_floating_point() else torch.long
     return torch.arange(1, values.shape[-1] + 1, dtype=dtype, device=values.device)
@@ -136,7 +136,7 @@ def _sums_by_doubling(values: Tensor) -> Tensor:
 
 
 def _keys(scores: Scores, mask: Mask) -> Scores:
-    """Return sort keys: the scores, with -inf raised to the lowest number and padding at -inf."""
+    """Return sort keys: the scores, with -inf raised to the lowest number, and -inf on padding."""
     scores = scores if scores.is_floating_point() else scores.double()  # integer labels
     lowest = torch.finfo(scores.dtype).min
     return scores.clamp(min=lowest).masked_fill(~mask, -torch.inf)

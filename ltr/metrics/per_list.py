@@ -11,9 +11,9 @@ from ltr.errors import ConfigError
 from ltr.knobs import check_empty
 from ltr.typing import Labels, Mask, PerList, PerListMask, Scores
 
-# The NaN of a list with a NaN score, or with a label that no metric accepts. Its bits, which copies
-# and casts between float32 and float64 keep, tell it from the NaN of a list that the mean leaves
-# out.
+# The NaN of a list with a NaN score, or with a label that no metric accepts. Its bits tell it from
+# the NaN of a list that the mean leaves out; copies and casts between float32 and float64 keep
+# them.
 _BROKEN_BITS = 0x7FFC_0000_0000_0000
 (BROKEN,) = struct.unpack("<d", struct.pack("<Q", _BROKEN_BITS))
 
@@ -29,13 +29,13 @@ def check_lists(scores: Scores, labels: Labels, mask: Mask, *, called: str = "la
         called: the name of ``labels`` in the message.
 
     Raises:
-        ConfigError: an argument is no such tensor, or the mask is not boolean.
+        ConfigError: an argument is not such a tensor, or the mask is not boolean.
     """
     for name, values in (("scores", scores), (called, labels), ("mask", mask)):
         if not isinstance(values, Tensor) or values.dim() != 2:
             expected = "a tensor [batch, list], such as [1, list] for one list"
         elif values.shape != scores.shape or values.device != scores.device:
-            expected = f"shape {list(scores.shape)} on {scores.device}, as the scores"
+            expected = f"shape {list(scores.shape)} on {scores.device}, like the scores"
         elif name == "mask" and values.dtype is not torch.bool:
             expected = "torch.bool, True where an item exists"
         else:
@@ -50,8 +50,9 @@ def check_values(values: Any, mask: Mask, *, whose: str) -> None:
     """
     if not isinstance(values, Tensor) or values.shape != mask.shape[:1]:
         raise ConfigError(
-            f"{whose} returned {describe_value(values)}: return one value per list, a tensor "
-            f"{list(mask.shape[:1])} for these {len(mask)} lists of {mask.shape[-1]} places"
+            f"{whose} returned {describe_value(values)}: return one value per list, a tensor of "
+            f"shape {list(mask.shape[:1])} for these {len(mask)} lists padded to {mask.shape[-1]} "
+            "items"
         )
 
 
@@ -65,7 +66,7 @@ def describe_value(value: Any) -> str:
 def promoted_labels(scores: Scores, labels: Labels, mask: Mask) -> Labels:
     """Check the three tensors, and return the labels in the dtype of the metric.
 
-    A label below 0 becomes NaN instead of an error, because an error would wait for the GPU.
+    A label below 0 becomes NaN; a check that raises an error would have to wait for the GPU.
     """
     check_lists(scores, labels, mask)
     return nan_below_0(labels.to(float_type(scores, labels)))
@@ -95,7 +96,7 @@ def settle(
     empty: float | int | str,
     labels: Labels | None = None,
 ) -> PerList:
-    """Return ``values`` with the final values of lists that are empty or broken.
+    """Return ``values`` after setting the values of empty and of broken lists.
 
     A broken list has a real item with a NaN score or, if ``labels`` are passed, with a label that
     is NaN or below 0. Its value is the NaN ``BROKEN``, even if the list is empty.
@@ -125,7 +126,7 @@ def broken_lists(scores: Scores, labels: Labels | None, mask: Mask) -> PerListMa
 
 
 def of_own_metric(values: PerList, scores: Scores, labels: Labels, mask: Mask) -> PerList:
-    """Return the values of a user's metric in the dtype of a metric.
+    """Return the values of a user's metric in the dtype that metrics of this project have.
 
     A NaN becomes ``BROKEN`` if the list has a NaN score.
     """

@@ -160,8 +160,8 @@ def map(
         k: cutoff rank >= 1, None for the whole list.
         empty: the value of a list without a relevant item, from 0 to 1, or ``"skip"`` for NaN.
         relevant: the smallest label that counts as relevant, > 0.
-        map_over: the divisor N: ``"relevant"``, the number of relevant items (as trec_eval's map
-            and map_cut), or ``"reachable"``, this number but at most k (as LightGBM).
+        map_over: the divisor N: ``"relevant"``, the number of relevant items (as in trec_eval's
+            map and map_cut), or ``"reachable"``, this number but at most k (as in LightGBM).
         ties: a key of the ``Convention``.
 
     Returns:
@@ -268,9 +268,9 @@ class _Tie(NamedTuple):
 
 
 def _tie_at_ranks(hits: Scores, groups: Ranks) -> _Tie:
-    """Return the tie at each rank; ``hits``, ``[batch, rank]``, are 1 at relevant items."""
+    """Return the tie at each rank; ``hits``, ``[batch, rank]``, are 1 for relevant items."""
     ones = torch.ones_like(hits)
-    # both sums are by the index of a group, then exclude the group itself
+    # Both sums are first per group, and then over all groups above it.
     relevant_of_group = torch.zeros_like(hits).scatter_add(-1, groups, hits)
     items_of_group = torch.zeros_like(hits).scatter_add(-1, groups, ones)
     relevant_above = (running_sums(relevant_of_group) - relevant_of_group).gather(-1, groups)
@@ -291,8 +291,8 @@ def _log_choose(n: Tensor, m: Tensor) -> Tensor:
 def first_stop(chances: Tensor) -> Tensor:
     """Return c_r times the product over q < r of (1 - c_q), ``[batch, rank]``.
 
-    c_r are the ``chances`` that the item at rank r satisfies the user. The result is the
-    probability that a user who reads down the ranks stops at r.
+    c_r, from ``chances``, is the probability that the item at rank r satisfies the user. The result
+    is the probability that a user who reads the ranks in order stops at r.
     """
     reaching = torch.nn.functional.pad(1 - chances, (1, 0), value=1)[..., :-1].cumprod(-1)
     return chances * reaching
@@ -315,14 +315,14 @@ def err(
         R_r = \frac{2^{y_r} - 1}{2^{\mathrm{levels} - 1}}
 
     where R_r is the probability that the item at rank r satisfies the user, and y_r its label.
-    Even the best order gives less than 1. The labels are checked, which waits for the GPU.
+    Even the best order gives less than 1. The check of the labels waits for the GPU.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
         k: cutoff rank >= 1, None for the whole list.
         empty: the value of a list without a label above 0, from 0 to 1, or ``"skip"`` for NaN.
         levels: the number of grades, >= 2; 5 for the labels 0 to 4.
-        ties: ``"file"``; ERR has no averaged ties.
+        ties: ``"file"``; ERR does not support averaged ties.
 
     Returns:
         ERR@k of each list, ``[batch]``, from 0 to 1.
@@ -339,12 +339,12 @@ def err(
     """
     levels = check_levels(levels)
     if ties == "averaged":
-        raise ConfigError("err has no averaged ties: leave err out, or set ties to file")
+        raise ConfigError("err does not support averaged ties: leave err out, or set ties to file")
     grades = promoted_labels(scores, labels, mask).masked_fill(~mask, 0)
     if bool((grades > float(levels - 1)).any()):
         raise ConfigError(
-            f"levels={levels} means labels up to {levels - 1}, but the data have larger ones: set "
-            "levels (convention.levels) to the number of grades of the data"
+            f"levels={levels} means labels up to {levels - 1}, but the data have larger labels: "
+            "set levels (convention.levels) to the number of grades in the data"
         )
     wide = grades.double() if levels > 128 else grades  # float32 cannot hold 2^128
     chances = ((wide.exp2() - 1) / 2.0 ** min(levels - 1, _LARGEST)).to(grades.dtype)

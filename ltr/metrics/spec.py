@@ -76,14 +76,14 @@ class Convention:
         check_choice("ties", self.ties, list(TIES))
         check_choice("short", self.short, list(SHORT))
         check_choice("map_over", self.map_over, list(MAP_OVER))
-        for key, value in checked.items():  # as numbers of Python, which files can hold
+        for key, value in checked.items():  # as Python numbers, which files can hold
             object.__setattr__(self, key, value)
 
     def describe(self, parts: Collection[str] | None = None) -> str:
         """Describe the convention in one line, for printing beside a value.
 
         Args:
-            parts: the keys to mention, in a short form; None: all keys, in a longer form.
+            parts: the keys to describe in a short form; None: all keys, in a longer form.
 
         >>> Convention().describe(["empty", "gain"])
         'empty list = 1, gain 2^y-1'
@@ -129,8 +129,8 @@ class Metric:
     """A metric at a cutoff; calling it gives one value per list.
 
     Attributes:
-        name: one of ``METRICS``; or ``module.function`` for a function of the user, whose module is
-            imported when ``function`` is first used; or any other name together with ``own``.
+        name: one of ``METRICS``; or ``module.function`` for the user's own function, whose module
+            is imported when ``function`` is first used; or any other name if ``own`` is given.
         k: cutoff rank >= 1, None for the whole list.
         own: the user's function for ``name``, with its settings bound.
 
@@ -144,7 +144,9 @@ class Metric:
 
     def __post_init__(self) -> None:
         if self.own is not None and self.name in METRICS:
-            raise ConfigError(f"metric {self.name} is this project's: give your own another name")
+            raise ConfigError(
+                f"metric {self.name} is a built-in metric: give your own metric another name"
+            )
         if self.name not in METRICS and not self.is_own:
             raise _not_a_metric(str(self))
         object.__setattr__(self, "k", check_k(self.k))
@@ -155,12 +157,12 @@ class Metric:
 
     @property
     def is_own(self) -> bool:
-        """Whether the metric is a function of the user instead of this project."""
+        """Whether the metric is the user's own function, and not one of this project."""
         return self.own is not None or re.fullmatch(_DOTTED_NAME, self.name, re.ASCII) is not None
 
     @property
     def function(self) -> Callable[..., PerList]:
-        """The function that computes the metric; ``ConfigError`` if the user's cannot be found."""
+        """The function that computes the metric; ``ConfigError`` if it cannot be imported."""
         if self.own is not None:
             return self.own
         if not self.is_own:
@@ -173,12 +175,12 @@ class Metric:
                 f"its module on PYTHONPATH, or choose one of {', '.join(METRICS)}"
             ) from error
         if not callable(function):
-            raise ConfigError(f"metric {self.name} is no function: name a function of its module")
+            raise ConfigError(f"metric {self.name} is not a function: write <module>.<function>")
         return function
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The keys of a convention that the function takes, and on which its value depends."""
+        """The keys of a convention that the function takes; its value depends on them."""
         return tuple(name for name in _known_parameters(self.function) if name != "k")
 
     def __call__(
@@ -188,20 +190,22 @@ class Metric:
 
         Args:
             scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
-            convention: what the value depends on besides the cutoff.
+            convention: the other choices on which the value depends.
 
         Raises:
             ConfigError: the user's function fails, or does not return one value per list.
         """
         function = self.function
-        # only ``k`` is no attribute of a convention
+        # Every name but ``k`` is an attribute of the convention.
         arguments = {
             name: getattr(convention, name, self.k) for name in _known_parameters(function)
         }
         if not self.is_own:
             return function(scores, labels, mask, **arguments)
         if self.k is not None and "k" not in arguments:
-            raise ConfigError(f"{self}: the function takes no k: write {self.name}, or give it one")
+            raise ConfigError(
+                f"{self}: the function has no parameter k: write {self.name}, or add the parameter"
+            )
         try:
             values = function(scores, labels, mask, **arguments)
         except LTRError:
@@ -221,7 +225,7 @@ def parse_metric(
 
     Args:
         text: ``NAME`` or ``NAME@K``.
-        own: the user's metrics: their names, as in ``text``, and their functions.
+        own: the functions of the user's own metrics, by the names that ``text`` may have.
 
     Returns:
         The metric; its ``str`` is ``text``.
@@ -255,7 +259,6 @@ def _one_line(error: Exception) -> str:
 def _not_a_metric(text: str) -> ConfigError:
     """Return the error for a text that does not name a metric."""
     return ConfigError(
-        f"'{text}' is not a metric: write <name> or <name>@<k> with k >= 1, name one of "
-        f"{', '.join(METRICS)}, a file of your own configs/metric, or <module>.<function> of "
-        "your own"
+        f"'{text}' is not a metric: write <name> or <name>@<k> with k >= 1, where <name> is one of "
+        f"{', '.join(METRICS)}, a file in your own configs/metric, or your own <module>.<function>"
     )

@@ -1,4 +1,4 @@
-"""Metrics for selection: they do not depend on the order of the rows in a list."""
+"""Metrics for choosing epochs and models; they do not depend on the order of a list's rows."""
 
 from dataclasses import dataclass, replace
 
@@ -76,7 +76,7 @@ def ties_that_matter(scores: Scores, labels: Labels, mask: Mask) -> PerListMask:
 def _break_ties(
     scores: Scores, labels: Labels, mask: Mask, keys: Labels
 ) -> tuple[Scores, Labels, Mask]:
-    """Return the items by descending score, those with equal scores by descending ``keys``."""
+    """Return the lists sorted by descending score, and equal scores by descending ``keys``."""
     order = order_by_score(keys, mask)
     order = order.gather(-1, order_by_score(scores.gather(-1, order), mask.gather(-1, order)))
     return scores.gather(-1, order), labels.gather(-1, order), mask.gather(-1, order)

@@ -17,7 +17,7 @@ from ltr.models.layers import (
 )
 from ltr.typing import Features, Mask, Ranks, Scores
 
-# settings of the batch norm, as in PyTorch
+# The settings of the batch norm have PyTorch's defaults.
 _MOMENTUM = 0.1
 _EPSILON = 1e-5
 
@@ -29,7 +29,7 @@ class DASALC(nn.Module):
     item gets two vectors, ``h`` and ``a``. Dense layers with batch norm compute ``h``;
     self-attention between the items of the list computes ``a``. The score is a linear function of
     ``(1 + a) * h``, the latent cross. The rest of the paper's recipe is set in the config:
-    ``transform=log1p`` is sign(x) log(1 + |x|), and ``augment.noise`` is the Gaussian noise.
+    ``transform=log1p`` applies sign(x) log(1 + |x|), and ``augment.noise`` adds Gaussian noise.
 
     In training, and only there, the lists of a batch affect each other through the batch norm. Its
     means and variances are taken over the real items. Evaluation uses running means and variances,
@@ -95,7 +95,7 @@ class DASALC(nn.Module):
 
 
 class DenseBlock(nn.Module):
-    """Linear layer, batch norm, activation, dropout; adds its input if the sizes are equal."""
+    """A linear layer, batch norm, activation and dropout; adds its input if the sizes are equal."""
 
     def __init__(
         self, size_in: int, size_out: int, activation: str | None, dropout: float | int
@@ -142,7 +142,7 @@ class ItemNorm(nn.Module):
             return (items - mean) * ((variance + _EPSILON).rsqrt() * self.weight) + self.bias
 
     def _batch_moments(self, items: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
-        """Return mean and variance of the real items; update the running mean and variance.
+        """Return the mean and variance of the real items; update the running mean and variance.
 
         With fewer than two items, return the running mean and variance.
         """

@@ -15,9 +15,9 @@ from ltr.typing import Features, Mask, Ranks, Scores
 
 _SAMPLE = 1 << 17  # bin edges are quantiles of at most this many items, sampled evenly
 _MAX_ROWS = 1 << 12  # items embedded at once; their encodings are larger than their vectors
-_MAX_SIZE = 50  # of the vector of a category
+_MAX_SIZE = 50  # the largest size of the vector of a category
 
-# Settings of a ``NumberEmbedding``; a string is its ``kind``, None leaves the features as they are.
+# Settings of a ``NumberEmbedding``; a string is its ``kind``, None leaves the features unchanged.
 EmbeddingSettings = Mapping[str, Any] | str | None
 
 
@@ -33,14 +33,14 @@ class NumberEmbedding(nn.Module):
 
     Args:
         width: number of features of an item.
-        kind: ``"periodic"``, ``"piecewise"``, or None to leave the features as they are.
+        kind: ``"periodic"``, ``"piecewise"``, or None to leave the features unchanged.
         size: size of the vector of each feature.
         bins: the largest number of bins for ``piecewise``; equal quantiles give fewer bins.
         frequencies: number of frequencies of each feature for ``periodic``.
         sigma: standard deviation of the initial frequencies, in periods per unit of the
             transformed feature.
-        numbers: how many of the features to embed, counted from the first; the others are appended
-            unchanged. None: all.
+        numbers: how many features to embed, starting with the first; the others are appended
+            unchanged. None: all features.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -153,7 +153,7 @@ class Piecewise(nn.Module):
 
 
 def number_embedding(width: int, embedding: EmbeddingSettings) -> NumberEmbedding:
-    """Return the embedding with these settings; None leaves the features as they are."""
+    """Return the embedding with these settings; ``embedding=None`` gives the identity."""
     return NumberEmbedding(positive_int("width", width), **_settings_by_name(embedding))
 
 
@@ -164,12 +164,13 @@ def _settings_by_name(embedding: EmbeddingSettings) -> Mapping[str, Any]:
 class Embedding(nn.Module):
     """Embeds a category column: the vector of a code is ``other + own[code]``, with ``own[0]`` = 0.
 
-    The codes are 0, 1, ..., ``codes``. Code 0 is a value that does not occur in train, and the
-    last code, ``codes``, is a missing value. Every step trains ``other``, so it is a trained vector
-    even if train has no code 0. All vectors start at 0, so a rare value stays close to ``other``.
+    The codes are 0, 1, ..., ``codes``. Code 0 stands for every value that the training data lacks,
+    and the last code, ``codes``, for a missing value. Every step trains ``other``, so code 0 has a
+    trained vector although it does not occur in training. All vectors start at 0, so the vector of
+    a rare value stays close to ``other``.
 
-    A vector has 1.6 codes^0.56 numbers, at most 50. This is fastai's rule (``emb_sz_rule``; Howard
-    and Gugger, 2020), which allows up to 600.
+    The size of a vector is 1.6 codes^0.56, but at most 50. This is fastai's rule (``emb_sz_rule``;
+    Howard and Gugger, 2020), which allows sizes up to 600.
     """
 
     def __init__(self, codes: int) -> None:
@@ -189,9 +190,9 @@ class WithEmbeddings(nn.Module):
     """A network whose inputs are the numbers, followed by the vectors of the category columns.
 
     Args:
-        make: makes the network; it is called with the number of inputs.
+        make: a function that takes the number of inputs and returns the network.
         codes: the number of codes of each feature, 0 if the feature is a number.
-        numbers: how many further number columns follow these features (indicators of missing
+        numbers: how many more number columns follow these features (the indicators of missing
             values).
     """
 
@@ -211,7 +212,7 @@ class WithEmbeddings(nn.Module):
         embeddings = [Embedding(codes[column]) for column in category_columns]
         self.embeddings = nn.ModuleList(embeddings)
         if isinstance(make, partial) and getattr(make.func, "embeds_numbers", False):
-            # the embedding of numbers applies to the number columns only
+            # The embedding of numbers applies only to the number columns.
             settings = _settings_by_name(make.keywords.get("embedding"))
             make = partial(make, embedding={**settings, "numbers": len(number_columns)})
         vector_sizes = [embedding.size for embedding in embeddings]
@@ -245,10 +246,10 @@ class WithEmbeddings(nn.Module):
 
 
 def fit_embedding(model: nn.Module, features: Callable[[], Tensor]) -> None:
-    """Set the bins of ``model`` before it is trained; a model without bins is left as it is.
+    """Set the bins of ``model`` before it is trained; a model without bins stays unchanged.
 
-    ``features`` returns the transformed features of train, ``[items, width]``. It is called only if
-    there are bins. ``model`` may be from code outside this project.
+    ``features`` returns the transformed training features, ``[items, width]``. It is called only if
+    there are bins. ``model`` may be a network from outside this project.
     """
     network = model.model if isinstance(model, WithEmbeddings) else model
     embedding: Any = getattr(network, "embedding", None)

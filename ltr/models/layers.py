@@ -17,8 +17,9 @@ class Packing(NamedTuple):
     """How to pack the items of padded lists ``[batch, list]`` into one dimension ``[items]``.
 
     On the CPU only the real items are packed, because most of a padded batch can be padding. On a
-    GPU finding the real items would force a wait, and in a compiled model shapes are fixed; there
-    the padding is packed too. The scores of the real items are the same either way.
+    GPU the padding is packed too, because finding the real items would mean waiting for the GPU. In
+    a compiled model it is packed too, because shapes are fixed there. The scores of the real items
+    are the same either way.
 
     Attributes:
         mask: ``[batch, list]``, True where an item exists.
@@ -70,7 +71,7 @@ def sizes_tuple(setting: str, sizes: Iterable[int], *, least: int = 1) -> tuple[
     Args:
         setting: the name of the setting, for messages.
         sizes: the layer sizes.
-        least: the least number of sizes.
+        least: the smallest allowed number of sizes.
 
     Raises:
         ConfigError: there are fewer than ``least`` sizes, or one is not an integer >= 1.
@@ -79,7 +80,9 @@ def sizes_tuple(setting: str, sizes: Iterable[int], *, least: int = 1) -> tuple[
         raise ConfigError(f"{setting}={sizes} is not a list: write '{setting}=[{sizes}]'")
     sizes = list(sizes)
     if len(sizes) < least:
-        raise ConfigError(f"{setting}=[] leaves no layer: name a size, or use model=linear")
+        raise ConfigError(
+            f"{setting}=[] has no layer: write at least one size, or use model=linear"
+        )
     return tuple(positive_int(f"{setting}[{i}]", size) for i, size in enumerate(sizes))
 
 
@@ -145,7 +148,7 @@ def dense_layers(
     dropout: float | int,
     input_norm: bool,
 ) -> nn.Sequential:
-    """Return an input layer norm, if set, then linear layer, activation and dropout per size."""
+    """Return a layer norm if ``input_norm``, then linear layer, activation, dropout per size."""
     layers: list[nn.Module] = [nn.LayerNorm(width)] if input_norm else []
     input_sizes = [width, *sizes][:-1]
     for size_in, size_out in zip(input_sizes, sizes, strict=True):
@@ -173,7 +176,7 @@ def attend(projected: Tensor, packing: Packing, *, heads: int, rate: float) -> T
     mask = packing.mask
     padded = packing.unpack(projected)  # [batch, list, 3 * size]
     query, key, value = padded.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    # A list of no items attends to its padding, because attention over nothing could be NaN.
+    # A list without items attends to its padding, because attention over nothing could be NaN.
     attended_items = mask | ~mask.any(-1, keepdim=True)
     attended = functional.scaled_dot_product_attention(
         query, key, value, attn_mask=attended_items[:, None, None, :], dropout_p=rate
@@ -224,8 +227,8 @@ class Encoder(nn.Module):
         positive_int("feed_forward", feed_forward)
         if size % positive_int("heads", heads):
             raise ConfigError(
-                f"heads={heads} does not divide the hidden size {size}: change heads or the last "
-                "of the sizes before the blocks"
+                f"heads={heads} does not divide the hidden size {size}: change heads, or the last "
+                "of the layer sizes before the blocks"
             )
         self.blocks = nn.ModuleList(
             EncoderBlock(size, heads, feed_forward, dropout) for _ in range(blocks)
@@ -241,7 +244,7 @@ class Encoder(nn.Module):
 
 
 class ScoringHead(nn.Module):
-    """Linear layer to one score per item, then an activation; the scores are 0 on padding."""
+    """A linear layer with one output, then an activation; the scores are 0 on padding."""
 
     def __init__(self, size: int, output_activation: str | None) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from ltr.typing import Features, Mask, Ranks, Scores
 
 
 class MLP(nn.Module):
-    """Fully connected layers, then a linear layer to one score.
+    """Fully connected layers, then a linear layer that gives the score.
 
     With hidden sizes 64 and 32, ReLU, and a sigmoid on the output, it is the model of Team
     Macrohard (n.d., section 5; after Burges et al., 2005).
@@ -69,7 +69,7 @@ class MLP(nn.Module):
 
 
 class Linear(MLP):
-    """One weight per feature and a bias, as in RankSVM; ``MLP`` explains the arguments."""
+    """One weight per feature and a bias, as in RankSVM; for the arguments see ``MLP``."""
 
     embeds_numbers = False
 

@@ -146,14 +146,14 @@ class SharedLinear(nn.Module):
 
 
 class Heads(nn.Module):
-    """For each member, a linear layer to one score, then the activation."""
+    """For each member, a linear layer with one output, then the activation."""
 
     def __init__(self, members: int, size: int, output_activation: str | None) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(members, size))
         self.bias = nn.Parameter(torch.zeros(members))
         self.activation = activation_module(output_activation)
-        bound = (6 / (size + 1)) ** 0.5  # Xavier's
+        bound = (6 / (size + 1)) ** 0.5  # as in Xavier's initialisation
         nn.init.uniform_(self.weight, -bound, bound)
 
     def forward(self, items: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ class FixedPosition(nn.Module):
         super().__init__()
         if size % 2:
             raise ConfigError(
-                f"position=fixed pairs sines with cosines and the hidden size is {size}: "
+                f"position=fixed pairs sines with cosines, so the hidden size {size} must be even: "
                 "make the last of fc_sizes even, or write position=learned"
             )
         rates = 10000.0 ** (-torch.arange(0, size, 2) / size)
@@ -53,7 +53,7 @@ class LearnedPosition(nn.Module):
 
 
 class ContextAwareTransformer(nn.Module):
-    """Input layers, pre-norm encoder blocks with a final norm, and a linear layer to one score.
+    """Input layers, pre-norm encoder blocks with a final norm, and a linear layer for the score.
 
     This is the model of Pobrotyn et al. (2020), "Context-Aware Learning to Rank with
     Self-Attention", with ReLU in the feed-forward part. The defaults are the settings of Pobrotyn
@@ -136,7 +136,7 @@ class ContextAwareTransformer(nn.Module):
         if self.position is not None:
             if ranks is None:
                 raise ConfigError(
-                    "position needs the rank of each item and none is given: "
+                    "position needs the rank of each item, but ranks is None: "
                     "pass ranks, or write position=null"
                 )
             hidden = hidden + self.position(packing.pack(ranks))

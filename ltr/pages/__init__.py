@@ -1,1 +1,1 @@
-"""Reports as HTML pages, LaTeX and Markdown, and the style of figures."""
+"""Reports as HTML, LaTeX, Markdown or plain text, and the style of figures."""

@@ -1,4 +1,4 @@
-"""Write the report of an analysis as plain text, Markdown, LaTeX, one HTML page or CSV files."""
+"""Write the report of an analysis as plain text, Markdown, LaTeX, an HTML page or CSV files."""
 
 import hashlib
 import re
@@ -15,33 +15,35 @@ from tabulate import LATEX_ESCAPE_RULES, tabulate
 from ltr.atomic import atomic_write, make_folder, write_frame
 
 NOT_A_TEST = (  # a note below published numbers
-    "a published number is taken as printed, its values per query are not known: whether our "
-    "interval covers it is no test of a difference"
+    "a published number is used as printed, because its values per query are unknown: whether our "
+    "interval covers it does not test a difference"
 )
-PUBLISHED = "published"  # marks numbers that are not ours: a column's head, or end of a row's name
-VERDICTS = ("better", "worse", "differ", "equivalent", "undecided")  # cells with a colour
+PUBLISHED = "published"  # marks numbers that are not ours, in a column's head or a row's name
+VERDICTS = ("better", "worse", "differ", "equivalent", "undecided")  # shown in colour
 
 
 @dataclass(frozen=True)
 class ReportBlock:
-    """One table of a report; each row has as many texts as ``head``."""
+    """A table in a report; each row has as many cells as ``head``."""
 
     title: str
     note: str  # printed below the table in LaTeX, above it elsewhere
     head: Sequence[str]
-    rows: Sequence[Sequence[str]]  # the first text of a row is its name
-    best: Container[tuple[str, str]] = ()  # (name of row, column) of the cells to print bold
+    rows: Sequence[Sequence[str]]  # the first cell of a row is its name
+    best: Container[tuple[str, str]] = ()  # (row name, column) of each cell to print in bold
 
     @property
     def noted(self) -> str:
         """The note, with an explanation of bold numbers."""
         notes = [self.note]
         if self.best:
-            notes.append("bold: the best, which differs from all that it is compared with")
+            notes.append(
+                "bold: the best value, if it differs from all those that it is compared with"
+            )
         return "; ".join(filter(None, notes))
 
     def format_rows(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
-        """Return the rows with each text escaped; ``bold`` formats the texts of ``best`` cells."""
+        """Return the rows with escaped cells; ``bold`` is the format of the cells in ``best``."""
         return [
             [
                 (bold if (row[0], name) in self.best else "{}").format(escape(text))
@@ -53,25 +55,25 @@ class ReportBlock:
 
 @dataclass(frozen=True)
 class ResultsPage:
-    """A report, which ``terminal``, ``markdown``, ``latex`` and ``page`` turn into text."""
+    """A report, which ``terminal``, ``markdown``, ``latex`` and ``page`` write as text."""
 
-    name: str  # name of its folder
+    name: str  # the name of its folder
     title: str
-    command: str  # the command that makes it
-    facts: Sequence[tuple[str, str]]  # (key, text) about the data and runs
+    command: str  # the command that makes the report
+    facts: Sequence[tuple[str, str]]  # pairs (key, text) about the data and runs
     blocks: Sequence[ReportBlock]
     notes: Sequence[str] = ()  # printed below the blocks
-    ours: str = "our runs"  # whose numbers these are; printed before the title of the page
-    plot: str = ""  # plot of the intervals for the page, an SVG file in base64; empty: none
-    details: Sequence[tuple[str, pd.DataFrame]] = ()  # more tables for the page; .md has the first
+    ours: str = "our runs"  # says whose numbers these are; printed before the title of the page
+    plot: str = ""  # a plot of the intervals for the page, as SVG in base64; empty: no plot
+    details: Sequence[tuple[str, pd.DataFrame]] = ()  # more tables; Markdown shows the first
 
     def write(self, folder: Path, name: str, frames: Mapping[str, pd.DataFrame]) -> list[str]:
-        """Write the report as NAME.html, .md and .tex, and the frames as CSV.
+        """Write the report as NAME.html, NAME.md and NAME.tex, and the frames as CSV files.
 
         Args:
-            folder: a missing folder is made.
-            name: the name of the files of the report, without suffix.
-            frames: name of a CSV file, without suffix -> its content.
+            folder: the folder to write to; it is created if it is missing.
+            name: the name of the report's files, without suffix.
+            frames: the content of each CSV file, by its name without suffix.
 
         Returns:
             The names of all files written.
@@ -102,7 +104,7 @@ def _wrap(texts: Iterable[str], indent: int) -> str:
 
 
 def markdown(report: ResultsPage) -> str:
-    """Return the report in Markdown, for a page or a pull request."""
+    """Return the report in Markdown, for a web page or a pull request."""
     facts = [f"- {_escape_markdown(key)}: {_escape_markdown(value)}" for key, value in report.facts]
     paragraphs = [
         f"# {_escape_markdown(report.title)}",
@@ -122,14 +124,14 @@ def markdown(report: ResultsPage) -> str:
 
 
 def _escape_markdown(text: str) -> str:
-    """Escape the characters that would start a column, a tag, emphasis or a link."""
+    """Escape the characters that Markdown would read as a column, a tag, emphasis or a link."""
     return re.sub(r"([\\|<>*`\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", text)
 
 
 def latex(report: ResultsPage) -> str:
-    """Return the report in LaTeX, with a ``table`` environment for each block and its note.
+    """Return the report in LaTeX: a ``table`` environment for each block, with its note.
 
-    Other texts are in comments. The preamble needs ``\\usepackage{booktabs}``.
+    All other texts become comments. The preamble needs ``\\usepackage{booktabs}``.
     """
     facts = [f"{key}: {value}" for key, value in report.facts]
     comments = [report.title, report.command, *facts, *report.notes]
@@ -150,22 +152,24 @@ def latex(report: ResultsPage) -> str:
     return "\n".join(paragraphs)
 
 
-# Added to tabulate's rules. LaTeX reads [ at the start of a row as an option of the line break.
+# These extend tabulate's rules. LaTeX would read [ at the start of a row as an option of \\.
 _LATEX_SIGNS = str.maketrans({"±": r"$\pm$", "…": r"\dots{}", "†": r"$^\dagger$", "[": "{[}"})
 
 
 def latex_text(text: str) -> str:
-    r"""Escape ``text`` so that LaTeX prints it as it is.
+    r"""Escape ``text`` so that LaTeX prints it verbatim.
 
     >>> latex_text("NDCG_5 & -0.1 to 0.2 of seeds 1-3")
     'NDCG\\_5 \\& $-$0.1 to 0.2 of seeds 1-3'
     """
     escaped = "".join(LATEX_ESCAPE_RULES.get(sign, sign) for sign in text).translate(_LATEX_SIGNS)
-    return re.sub(r"(?<![\w.-])-(?=\d)", "$-$", escaped)  # a minus is longer than a hyphen
+    return re.sub(
+        r"(?<![\w.-])-(?=\d)", "$-$", escaped
+    )  # so that LaTeX prints a minus, not a hyphen
 
 
 def page(report: ResultsPage) -> str:
-    """Return one HTML page, which loads nothing from elsewhere and sorts a table by a click."""
+    """Return an HTML page that loads no other files; a click on a column sorts the table."""
     templates = Path(__file__).parent
     script = (templates / "page.js").read_text(encoding="utf-8")
     style = (templates / "page.css").read_text(encoding="utf-8")
@@ -191,7 +195,7 @@ def page(report: ResultsPage) -> str:
 
 
 def _format_cell(value: object) -> str:
-    """Return four digits of a number, and nothing for None and NaN."""
+    """Return a float with four significant digits, other values as text, None and NaN as ``""``."""
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
     is_missing = value is None or value != value
     return "" if is_missing else text

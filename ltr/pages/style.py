@@ -1,4 +1,4 @@
-"""Style of the figures, and the plot in a report; the same data give the same bytes."""
+"""The style of figures, and the plot in a report; the same data always give the same bytes."""
 
 import io
 import logging
@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Colours after Okabe and Ito, which colour-blind readers can tell apart; they differ in grey too.
+# Colours after Okabe and Ito. Colour-blind readers can tell them apart, and they differ in grey.
 BLACK = "#000000"
 BLUE = "#0072B2"
 ORANGE = "#D55E00"
@@ -36,13 +36,13 @@ _STYLE: Any = {
     "legend.frameon": False,
     "legend.fontsize": 8.5,
     "lines.linewidth": 1.6,
-    "svg.fonttype": "path",  # looks the same if the font is not installed
-    "svg.hashsalt": "ltr",  # same names of clip paths every time
+    "svg.fonttype": "path",  # text looks the same if the font is not installed
+    "svg.hashsalt": "ltr",  # clip paths have the same names in every run
 }
 
 
 def freeze_layout(figure: Figure) -> None:
-    """Lay out the figure, and round the positions of its axes, so that every run gives the same."""
+    """Lay out the figure and round the positions of its axes, so that all runs give the same."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:
@@ -52,7 +52,7 @@ def freeze_layout(figure: Figure) -> None:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in this project's style, based on matplotlib's defaults, not on the user's settings."""
+    """Draw in this project's style: matplotlib's defaults, not the user's settings, extended."""
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # no messages about its font cache
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -62,11 +62,11 @@ def style() -> Iterator[None]:
 
 @style()
 def interval_plot(panels: Mapping[str, pd.DataFrame], baseline: str) -> str:
-    """Plot means, intervals and published numbers; return an SVG file as base64.
+    """Plot means, intervals and published numbers; return the plot as SVG in base64.
 
     Args:
-        panels: title -> frame with the columns row, ours (the mean), low and high (the ends of the
-            interval) and published.
+        panels: a frame for each title, with the columns row, ours (the mean), low and high (the
+            ends of the interval), and published.
         baseline: the row whose mean is black and whose interval is shaded.
     """
     rows = max(map(len, panels.values()))
@@ -95,7 +95,7 @@ def _plot_intervals(axes: Axes, lines: pd.DataFrame, baseline: str) -> None:
     axes.plot(published, y, "D", markersize=5, color=BLACK, markerfacecolor="w")
     for edges in zip(low[is_baseline], high[is_baseline], strict=True):
         axes.axvspan(*edges, color="#F0F2F5", linewidth=0, zorder=0)
-    # the 10% quantile: a few very low ends would squeeze all others
+    # the 10% quantile, because a few very low ends would squeeze all other intervals
     lowest = low.fillna(ours).quantile(0.1)
     highest = high.fillna(ours).max()
     ends = [published.min(), published.max(), lowest, highest]

@@ -1,5 +1,5 @@
-"""Trained models as scorers: build their parts from configs, and load checkpoints safely.
+"""Trained models as scorers: build the parts of a run from its config; load checkpoints safely.
 
-Loading a checkpoint runs no code from the file. The modules that its config names must be this
-project's, or named by ``trust``.
+Loading a checkpoint runs no code from the file. The modules that its config names must belong to
+this project, or be named by ``trust``.
 """

@@ -1,4 +1,4 @@
-"""Build each part of an experiment from its node of a config, and check it before data are read."""
+"""Build each part of an experiment from its node of the config; check it before data are read."""
 
 import functools
 import inspect
@@ -31,7 +31,7 @@ PARTS = ("model", "loss", "optimizer", "schedule", "transform", "dataset")
 
 
 def build_settings(values: Mapping[str, Any]) -> Settings:
-    """Return the training settings among ``values``, the keys of a config, checked."""
+    """Return the training settings in ``values``, the keys of a config, after checking them."""
     fields: dict[str, Any] = {}
     for name in Settings.names():
         value = values[name]
@@ -41,7 +41,7 @@ def build_settings(values: Mapping[str, Any]) -> Settings:
 
 
 def build_metrics(values: Mapping[str, Any]) -> tuple[Metric, ...]:
-    """Return the metrics that the key ``metrics`` lists, and the one that ``select_on`` names."""
+    """Return the metrics that the config keys ``metrics`` and ``select_on`` name."""
     user_metrics = values.get("own_metrics") or {}
     metrics: list[Metric] = []
     for key in ("metrics", "select_on"):
@@ -58,8 +58,8 @@ def named_metrics(
     """Return the metrics with these names, without duplicates.
 
     Args:
-        names: such as ``ndcg@5``.
-        nodes: maps the user's own metrics to their configs; None: read them from
+        names: the names of the metrics, such as ``ndcg@5``.
+        nodes: maps the user's own metrics to their configs; None: read the configs from
             ``configs/metric``.
     """
     nodes = metric_configs(*names) if nodes is None else nodes
@@ -81,10 +81,10 @@ def user_metrics(config: Mapping[str, Any]) -> list[str]:
 
 
 def build_convention(values: Mapping[str, Any]) -> Convention:
-    """Return the convention of the metrics, checked; ``values`` are the keys of a config."""
+    """Return the convention of the metrics, after checking it; ``values`` are a config's keys."""
     if values.get(FORMER_CONVENTION):
         raise ConfigError(
-            f"{FORMER_CONVENTION}: expected a file in configs/convention, with its keys alone: "
+            f"{FORMER_CONVENTION}: expected a file in configs/convention that holds only the keys: "
             f"move those of configs/{FORMER_CONVENTION} there, without the line @package"
         )
     node = values["convention"]
@@ -98,35 +98,37 @@ def build_convention(values: Mapping[str, Any]) -> Convention:
 
 
 def build_dataset(node: DictConfig) -> Dataset:
-    """Build the data set of a ``dataset`` node; no data are read yet."""
+    """Return the data set that a ``dataset`` node describes; no data are read yet."""
     dataset: Dataset = _instantiate(node, "dataset")
     return dataset
 
 
 def model_class(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> type:
-    """Return the class that ``model`` makes, or ``object`` if that is unknown.
+    """Return the class of the models that ``model`` builds, or ``object`` if it is unknown.
 
     ``model`` is a class with bound settings (a ``functools.partial``), or a ``model`` node.
     """
     model_class = getattr(model, "func", None)
     if isinstance(model, Mapping):
-        with suppress(ImportError, AttributeError, ValueError):  # building it raises the error
+        with suppress(
+            ImportError, AttributeError, ValueError
+        ):  # the error comes when the model is built
             model_class = get_object(str(model.get("_target_")))
     return model_class if isinstance(model_class, type) else object
 
 
 def is_boosted(build_part: Callable[[int], nn.Module]) -> bool:
-    """Return whether ``build_part`` makes boosted trees."""
+    """Return whether ``build_part`` builds boosted trees."""
     return issubclass(model_class(build_part), BoostedTrees)
 
 
 def is_round_model(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> bool:
-    """Return whether ``model``, as in ``model_class``, is fitted in rounds, such as trees."""
+    """Return whether ``model`` (see ``model_class``) is fitted in rounds, like boosted trees."""
     return issubclass(model_class(model), RoundModel)
 
 
 def build_model(build_part: Callable[[int], nn.Module], transform: FeatureTransform) -> nn.Module:
-    """Return the model that ``build_part`` makes for features after ``transform``.
+    """Return the model that ``build_part`` builds for features after ``transform``.
 
     Boosted trees split on categories directly; a network gets a learned vector for each category.
     """
@@ -138,23 +140,23 @@ def build_model(build_part: Callable[[int], nn.Module], transform: FeatureTransf
     trees = build_part(transform.outputs)
     if not isinstance(trees, BoostedTrees):
         raise ConfigError(
-            "a feature is a category, and this model reads numbers alone: leave it out of the "
-            "table, or choose model=lightgbm, xgboost or catboost"
+            "a feature is a category, but this model takes only numbers: leave the feature out, "
+            "or choose model=lightgbm, xgboost or catboost"
         )
     trees.categories = np.flatnonzero(transform.codes).tolist()
     return trees
 
 
 def build_tracking(node: DictConfig, folder: Path) -> Tracking:
-    """Build the hook that tracks the run in ``folder``.
+    """Return the hook that sends the run in ``folder`` to an experiment tracker.
 
-    ``node`` is a ``tracking`` node; it names a tracker, such as ``ltr.tracking.MLflow``.
+    ``node`` is a ``tracking`` node; it names the tracker's class, such as ``ltr.tracking.MLflow``.
     """
     return Tracking(_instantiate(node, "tracking"), folder)
 
 
 def tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return scores, labels and mask, each ``[2, 2]``, for a trial of losses and metrics."""
+    """Return scores, labels and mask, each ``[2, 2]``, for a trial call of a loss or metric."""
     scores = torch.tensor([[0.3, -0.2]] * 2)
     labels = torch.tensor([[0.0, 1.0]] * 2)
     mask = torch.ones(2, 2, dtype=torch.bool)
@@ -162,11 +164,11 @@ def tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def _instantiate(node: DictConfig, name: str) -> Any:
-    """Build the part ``name`` of its node; each error says what to change."""
+    """Return the part ``name`` that ``node`` describes; each error says what to change."""
     if not isinstance(node, DictConfig) or "_target_" not in node:
         raise ConfigError(
-            f"{name}: its config has no _target_: write _target_: module.function (or a class) and "
-            "a line KEY: VALUE for each setting in its file"
+            f"{name}: its config file has no _target_: add a line _target_: module.function (or "
+            "module.Class), and a line KEY: VALUE for each setting"
         )
     try:
         return instantiate(node, _convert_="all")
@@ -179,7 +181,7 @@ def _instantiate(node: DictConfig, name: str) -> Any:
 
 
 def _with_key(error: LTRError, name: str, settings: Mapping[Any, Any]) -> LTRError:
-    """Return ``error`` about a setting of the part ``name`` with the whole key, as ``loss.k``."""
+    """Return ``error``, about a setting of the part ``name``, with the full key, such as loss.k."""
     text = str(error)
     if f"{name}." in text or text.startswith(f"{name}:"):
         return error
@@ -198,14 +200,16 @@ def bind_part(node: DictConfig, name: str) -> functools.partial[Any]:
 
     Args:
         node: the node of the config.
-        name: the part, for error messages.
+        name: the name of the part, for error messages.
 
     Raises:
-        ConfigError: the node names no function, or a setting does not fit its signature.
+        ConfigError: the node names no function, or a setting does not fit the signature.
     """
     lazy = _instantiate(node, name)
     if not isinstance(lazy, functools.partial):
-        raise ConfigError(f"{name} ({node['_target_']}): write _partial_: true in its file")
+        raise ConfigError(
+            f"{name} ({node['_target_']}): its config file has no _partial_: true; add this line"
+        )
     function = lazy.func
     settings = dict(lazy.keywords)
     signature = inspect.signature(function)
@@ -218,14 +222,14 @@ def bind_part(node: DictConfig, name: str) -> functools.partial[Any]:
 
 
 def build_part(node: DictConfig | None, name: str) -> Any:
-    """Return a part of an experiment as a function with its settings.
+    """Return a part of an experiment as a function with its settings bound.
 
-    The function for a model takes the number of features. Each function is called once on a tiny
-    input, so that a wrong setting is an error before data are read.
+    The function of a model takes the number of features. Each function is called once on a tiny
+    input, so that a wrong setting raises an error before data are read.
 
     Args:
         node: the node of the config; if None, None is returned.
-        name: model, loss, optimizer or schedule.
+        name: ``"model"``, ``"loss"``, ``"optimizer"`` or ``"schedule"``.
 
     Raises:
         ConfigError: a setting is wrong.

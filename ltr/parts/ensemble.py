@@ -1,4 +1,4 @@
-"""Ensembles: weighted means of the members' standardised scores."""
+"""Ensembles: weighted means of the standardised scores of several models."""
 
 from collections.abc import Sequence
 
@@ -15,10 +15,10 @@ _ITEMS = 32768  # padded items in a batch of scores
 
 
 class Member(nn.Module):
-    """A trained model together with its own transform, so that its input is raw features."""
+    """A trained model together with its transform, so that it takes raw features."""
 
     def __init__(self, model: nn.Module, transform: FeatureTransform, precision: str) -> None:
-        """Store a model that was trained in ``precision`` on features after ``transform``."""
+        """Store ``model``, which was trained in ``precision`` on features after ``transform``."""
         super().__init__()
         self.model = model
         self.transform = transform
@@ -38,14 +38,15 @@ class Member(nn.Module):
 
 
 class Ensemble(nn.Module):
-    """The weighted mean of the ``standardised`` scores of several models.
+    """A model whose score is the weighted mean of the ``standardised`` scores of its members.
 
-    Standardising makes each score depend on the other items of its list, so an ensemble is not
-    ``pointwise``.
+    Standardisation makes each score depend on the other items of its list, so an ensemble is not a
+    pointwise model.
 
     Args:
         members: at least one model, usually a ``Member``.
-        weights: one weight >= 0 for each member, 1 in sum; a member with weight 0 is not run.
+        weights: one weight >= 0 for each member, with a sum of 1; a member with the weight 0 is
+            not evaluated.
     """
 
     def __init__(self, members: Sequence[nn.Module], weights: Sequence[float]) -> None:
@@ -63,15 +64,15 @@ class Ensemble(nn.Module):
 
 
 def standardised(scores: Scores, mask: Mask) -> Tensor:
-    """Standardise the scores of each list to mean 0 and (population) standard deviation 1.
+    """Return the scores scaled to mean 0 and (population) standard deviation 1 in each list.
 
     Args:
         scores: ``[batch, list]``; those on padding have no influence.
         mask: True where an item exists.
 
     Returns:
-        float64 ``[batch, list]``, 0 where ``mask`` is False. If all scores of a list are equal,
-        they become 0.
+        The scores, float64 ``[batch, list]``, 0 where ``mask`` is False. If all scores of a list
+        are equal, they become 0.
 
     >>> mask = torch.tensor([[True, True, False]])
     >>> standardised(torch.tensor([[3.0, 1.0, 99.0]]), mask).tolist()
@@ -81,19 +82,19 @@ def standardised(scores: Scores, mask: Mask) -> Tensor:
     count = mask.sum(-1, keepdim=True).clamp(min=1)
     centred = (values - values.sum(-1, keepdim=True) / count).masked_fill(~mask, 0)
     deviation = (centred.square().sum(-1, keepdim=True) / count).sqrt()
-    # For equal float32 scores, the sum and so the mean are exact in float64.
+    # If the float32 scores are equal, their float64 sum is exact, and so is their mean.
     return (centred / deviation).masked_fill(~mask | (deviation == 0), 0)
 
 
 def standardised_in_lists(scores: Tensor, data: ItemTensors) -> Tensor:
-    """Standardise scores in each list.
+    """Return the scores of all items, ``standardised`` in each list.
 
     Args:
         scores: ``[items]``, in the order of ``data``.
         data: the lists.
 
     Returns:
-        float64 ``[items]``, on the device of ``data``.
+        The scores, float64 ``[items]``, on the device of ``data``.
     """
     raw_scores = scores.to(data.device)
     standardised_scores = torch.empty(len(scores), dtype=torch.float64, device=data.device)

@@ -1,4 +1,7 @@
-"""``Scorer``: a trained model with all it needs to score items; loading one runs no saved code."""
+"""``Scorer``: a trained model and everything that it needs to score items.
+
+Loading a scorer runs no code from its file.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,11 +47,12 @@ class Scorer:
 
     Attributes:
         model: a network, trees, or an ensemble, on ``device``.
-        transform: applied to the features before the model; each member of an ensemble has its own.
+        transform: applied to the features before the model. Each member of an ensemble has its own.
         columns: names and categories of the features; None: the features are unnamed numbers.
-        config: the config of the run. It is not yet trusted; its relative paths start at the
+        config: the config of the run. It is not yet trusted. Its relative paths are relative to the
             working directory.
-        data: the digests of the lists of each split of the run, and of all else that the run read.
+        data: the digests of the lists of each split of the run, and of everything else that the run
+            read.
         device: the device on which the scorer runs.
     """
 
@@ -61,7 +65,7 @@ class Scorer:
 
     @property
     def precision(self) -> str:
-        """The precision in which the model was trained and in which it scores."""
+        """The precision in which the model was trained, and in which it computes scores."""
         return str(self.config["precision"])
 
     @property
@@ -73,7 +77,7 @@ class Scorer:
 
     @property
     def device_name(self) -> str:
-        """The device in words, for results."""
+        """The description of the device for results."""
         return describe_device(self.device)
 
     def state(self) -> dict[str, Any]:
@@ -86,9 +90,9 @@ class Scorer:
         }
 
     def open(self, lists: Lists) -> ItemTensors:
-        """Transform ``lists`` for the model and put them on its device.
+        """Return ``lists`` as transformed tensors on the device of the model.
 
-        ``DataError``: they have other feature names or categories than the model was trained on.
+        ``DataError``: their feature names or categories differ from those of the training lists.
         """
         check_columns(lists, self.columns)
         return ItemTensors(lists, self.transform, self.device)
@@ -97,11 +101,11 @@ class Scorer:
         """Return the score of every item, ``[items]`` float32 in the order of ``lists``.
 
         Args:
-            lists: the lists, perhaps after ``open``.
-            items: the largest number of padded items in a batch, which limits the memory.
+            lists: the lists, or what ``open`` returned for them.
+            items: the largest number of items in a batch, padding included; it limits the memory.
 
         Raises:
-            DataError: the lists have other features than the model was trained on.
+            DataError: the features differ from those on which the model was trained.
             TrainingError: a score is not finite.
         """
         data = self.open(lists) if isinstance(lists, Lists) else lists
@@ -118,8 +122,8 @@ class Scorer:
         """Return the config of the scorer's run, checked so that ``parts`` can be built from it.
 
         Args:
-            parts: those that will be built, as in ``trusted``.
-            data_dir: the folder of the data set; None or empty: that of the run.
+            parts: the parts that will be built; see ``trusted``.
+            data_dir: the folder of the data set; None or empty: the folder that the run used.
             cache_dir: the folder of parsed data.
             trust: the user's modules that the parts may name.
 
@@ -130,9 +134,9 @@ class Scorer:
         return trusted(self.config | folders, parts, trust)
 
     def read(self, node: DictConfig, split: str) -> tuple[Dataset, Lists]:
-        """Open the data set of a ``dataset`` node; return it, and its ``split`` for this model.
+        """Return the data set of a ``dataset`` node, and the lists of its ``split`` for this model.
 
-        ``DataError``: the lists have other features than the model was trained on.
+        ``DataError``: the features differ from those on which the model was trained.
         """
         if "width" in node and node.width is None:
             OmegaConf.update(node, "width", self.transform.width)
@@ -147,10 +151,10 @@ class Scorer:
 def load_model(
     path: str | Path, device: torch.device = CPU, trust: Sequence[str] | str = ()
 ) -> Scorer:
-    """Load a scorer from a run folder (its selected weights) or from one ``.pt`` file.
+    """Return the scorer stored in a run folder (with the selected weights) or in a ``.pt`` file.
 
     Raises:
-        CheckpointError: there is no readable checkpoint, or it does not fit its own config.
+        CheckpointError: there is no readable checkpoint, or its content does not match its config.
         ConfigError: its config names code that is neither in this project nor in ``trust``.
     """
     return scorer_of(*selected_checkpoint(Path(path), device), device, trust)
@@ -162,16 +166,16 @@ def scorer_of(
     device: torch.device = CPU,
     trust: Sequence[str] | str = (),
 ) -> Scorer:
-    """Build the scorer of a checkpoint.
+    """Return the scorer of a checkpoint.
 
     Args:
-        file: the checkpoint.
-        content: what ``file`` holds, or one member of its ensemble.
+        file: the path of the checkpoint.
+        content: the content of ``file``, or that of one member if it holds an ensemble.
         device: the device of the scorer.
         trust: the user's modules that its config may name.
 
     Raises:
-        CheckpointError, ConfigError: as ``load_model`` does.
+        CheckpointError, ConfigError: as for ``load_model``.
     """
     config = config_of(content, file)
     with checkpoint_errors(file):
@@ -202,18 +206,18 @@ def _build_ensemble(
     device: torch.device,
     trust: Sequence[str] | str,
 ) -> Ensemble:
-    """Build the ensemble of a checkpoint; ``ValueError``: its members do not fit together."""
+    """Return the ensemble of a checkpoint; ``ValueError``: its members do not fit together."""
     if weight_bytes(content) > file.stat().st_size:
-        raise ValueError("members: larger than the file that holds them")
+        raise ValueError("members: their weights are larger than the file that holds them")
     members = members_of(content)
     scorers = [scorer_of(file, member, device, trust) for _, member in members]
     if any(scorer.transform.width != width for scorer in scorers):
-        raise ValueError("members: of other features")
+        raise ValueError(f"members: expected {width} features in each, got a different number")
     return ensemble_of(scorers, [weight for weight, _ in members])
 
 
 def ensemble_of(scorers: Sequence[Scorer], weights: Sequence[float]) -> Ensemble:
-    """Return the ensemble of ``scorers`` with ``weights``, one for each, with a sum of 1."""
+    """Return the ensemble of ``scorers``; ``weights`` has one weight for each and a sum of 1."""
     members = [Member(scorer.model, scorer.transform, scorer.precision) for scorer in scorers]
     return Ensemble(members, weights)
 
@@ -225,13 +229,13 @@ def check_size(
 ) -> None:
     """Raise ``CheckpointError`` if the model is larger than ``file``, which holds its weights.
 
-    No weights are allocated, so that a few bytes of config cannot ask for terabytes.
+    No weights are allocated, so that a small malicious config cannot request terabytes.
     """
     with checkpoint_errors(file), torch.device("meta"):
         model = make_model_for(transform)
         tensors = (*model.parameters(), *model.buffers())
         if sum(tensor.nbytes for tensor in tensors) > file.stat().st_size:
-            raise ValueError("model: larger than the file that holds it")
+            raise ValueError("model: its weights are larger than the file that holds them")
 
 
 def copy_weights(
@@ -239,24 +243,24 @@ def copy_weights(
 ) -> None:
     """Copy the weights of ``scorer`` to ``model``.
 
-    ``transform`` is the ``transform`` node of the config of ``model``, ``source`` the setting that
-    names the run of ``scorer``. ``ConfigError``: the two have another model or transform.
+    ``transform`` is the ``transform`` node of the config of ``model``. ``source`` is the setting
+    that names the run of ``scorer``. ``ConfigError``: the models or the transforms differ.
     """
     try:
         if scorer.config["transform"] != transform:
-            raise RuntimeError("it has another transform")
+            raise RuntimeError("its transform differs from the transform of this run")
         model.load_state_dict(scorer.model.state_dict())
     except RuntimeError as error:
         text = " ".join(str(error).split()[:60])
         raise ConfigError(
-            f"{source}: {text}: give the model and transform settings of that run"
+            f"{source}: {text}; use the model and transform settings of that run"
         ) from None
 
 
 def check_columns(lists: Lists, columns: Columns | None) -> None:
-    """Raise ``DataError`` if ``lists`` have other feature names or categories than ``columns``.
+    """Raise ``DataError`` if the feature names or categories of ``lists`` differ from ``columns``.
 
-    Without names in the lists or the model, the order of the features alone identifies them.
+    If the lists or the model have no names, only the order of the features identifies them.
     """
     trained = columns or Columns(())
     read = lists.columns or Columns(())
@@ -266,13 +270,13 @@ def check_columns(lists: Lists, columns: Columns | None) -> None:
         if differing:
             trained_name, read_name = differing[0]
             raise DataError(
-                f"the model was trained on the feature {trained_name}, where the lists have "
-                f"{read_name}: give lists with the same features in the same order"
+                f"the features differ: the model was trained on {trained_name}, but the lists have "
+                f"{read_name} in its place; give lists with the same features in the same order"
             )
     names = dict.fromkeys([*trained.categories, *read.categories])
     changed = [name for name in names if trained.categories.get(name) != read.categories.get(name)]
     if changed:
         raise DataError(
-            f"the categories of {', '.join(changed[:5])} are not those the model was trained on: "
-            "give lists whose categories are read with those of the run, or train anew"
+            f"the categories of {', '.join(changed[:5])} differ from those on which the model was "
+            "trained: read the lists with the categories of the run, or train a new model"
         )

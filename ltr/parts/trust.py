@@ -1,9 +1,9 @@
-"""The config of a checkpoint: written without private settings, read without running its code.
+"""The config of a checkpoint: store it without private settings, read it without running code.
 
-A config is written with its interpolations resolved. The only ones left match ``INTERPOLATION``:
-whole values such as ``${epochs}``, which refer to a key that may change when the run is resumed. No
-resolver is ever called for a config that comes from a file. The user chooses output paths anew each
-time, so the config does not hold them.
+A config is stored with its interpolations resolved. The only ones that remain match
+``INTERPOLATION``: they are whole values such as ``${epochs}``, and refer to a key that may change
+when the run is resumed. No resolver is ever called for a config that comes from a file. The config
+does not contain output paths, because the user chooses them for each command.
 """
 
 import os
@@ -36,7 +36,7 @@ def _in(module: str, names: str | Iterable[str]) -> set[str]:
     return {f"{module}.{name}" for name in (names.split() if isinstance(names, str) else names)}
 
 
-# All classes and functions that each part of a checkpoint's config may name without ``trust``.
+# The classes and functions that each part of a checkpoint's config may name without ``trust``.
 TARGETS: dict[str, set[str]] = {
     "model": _in("ltr.models", ltr.models.__all__)
     | _in("ltr.boosting", "LightGBM XGBoost CatBoost AdaRank PRank RankBoost"),
@@ -52,18 +52,18 @@ TARGETS: dict[str, set[str]] = {
 
 
 def config_for_checkpoint(linked: Mapping[str, Any], resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config of a run as its checkpoints store it, before ``relocate_paths``.
+    """Return the config of a run as its checkpoints store it; its paths are not relocated yet.
 
     Args:
         linked: the config as plain values, with its interpolations.
-        resolved: the same with all interpolations resolved.
+        resolved: the same config with all interpolations resolved.
     """
     config = _restore_links(linked, resolved, linked)
     return without(config, Resumed.OWN, Resumed.FOLDER)
 
 
 def _restore_links(linked: Any, resolved: Any, root: Mapping[str, Any]) -> Any:
-    """Restore the links of ``linked`` in ``resolved``, except links to other links."""
+    """Return ``resolved`` with the interpolations of ``linked``, except links to other links."""
     if isinstance(linked, str):
         link = INTERPOLATION.fullmatch(linked)
         is_direct = link is not None and not INTERPOLATION.fullmatch(str(root.get(link[1])))
@@ -77,7 +77,7 @@ def _restore_links(linked: Any, resolved: Any, root: Mapping[str, Any]) -> Any:
 
 
 def relocate_paths(config: Mapping[str, Any], folder: Path, base: Path = Path()) -> dict[str, Any]:
-    """Return ``config`` with its relative paths changed to start at ``folder``, not at ``base``."""
+    """Return ``config`` with its paths, relative to ``base``, made relative to ``folder``."""
     relocated = {
         key: os.path.relpath(base / config[key], folder)
         for key in RELATIVE
@@ -89,13 +89,13 @@ def relocate_paths(config: Mapping[str, Any], folder: Path, base: Path = Path())
 def config_of(content: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """Return the config in the checkpoint ``file``, which is not yet trusted.
 
-    Its relative paths start at the working directory. ``CheckpointError``: it lacks a key that
-    every run has.
+    Its relative paths are relative to the working directory. ``CheckpointError``: it lacks a key
+    that every run has.
     """
     with checkpoint_errors(file):
         config = {key: content["config"][key] for key in _READ} | content["config"]
         folder = file.parent
-        if folder.name.startswith(BEFORE):  # moved there from the run folder around it
+        if folder.name.startswith(BEFORE):  # it was moved there from the run folder
             folder = folder.parent
         return relocate_paths(upgrade(config), Path(), folder)
 
@@ -103,48 +103,49 @@ def config_of(content: Mapping[str, Any], file: Path) -> dict[str, Any]:
 def trusted(
     config: Mapping[str, Any], parts: Sequence[str], trust: Sequence[str] | str = ()
 ) -> DictConfig:
-    """Check all texts of a checkpoint's config, and the ``parts`` to be built; return the config.
+    """Return a checkpoint's config after checking its strings, and the ``parts`` to be built.
 
     Args:
         config: what ``config_of`` returned, with the keys that the user sets.
-        parts: those of model, loss, optimizer, schedule, transform and dataset that will be built;
-            also metrics, if those of the checkpoint will be computed.
-        trust: the user's modules that the parts may name, in addition to this project's own parts.
+        parts: the parts that will be built: model, loss, optimizer, schedule, transform or dataset;
+            also metrics, if the metrics of the checkpoint will be computed.
+        trust: the user's modules that the parts may name, in addition to those of this project.
 
     Raises:
-        ConfigError: a text is not as train.py writes it, or a part names code that is not trusted;
-            the message names the part and that code.
+        ConfigError: a string is not as ``ltr train`` writes it, or a part names code that is not
+            trusted; the message names the part and that code.
     """
     try:
         _check_interpolations(config)
         checked: Any = OmegaConf.create(dict(config))
     except (OmegaConfBaseException, RecursionError, ValueError) as error:
         raise ConfigError(
-            f"the checkpoint's config is not one that train.py writes ({error}): use another"
+            "the checkpoint's config was not written by ltr train "
+            f"({error}): use another checkpoint"
         ) from error
     for part_name in parts:
         node = config.get(part_name)
         if part_name == "metrics":
             for metric_node in _metric_nodes(config):
                 _check_target("metric", metric_node, trust)
-        elif part_name != "loss" or node is not None:  # None: an objective of the model's own
+        elif part_name != "loss" or node is not None:  # None: the model has its own objective
             _check_target(part_name, node, trust)
             _complete_node(checked[part_name], part_name)
     return checked
 
 
 def _check_interpolations(config: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if a text has an interpolation other than a link to a plain value."""
+    """Raise ``ValueError`` if a string has an interpolation that is not a link to a plain value."""
     for value in iter_nested(config):
         if isinstance(value, str) and "${" in value:
             link = INTERPOLATION.fullmatch(value)
             target = config.get(link[1]) if link else "${"
             if isinstance(target, (Mapping, list, tuple)) or "${" in str(target):
-                raise ValueError(f"{value[:60]!r} in it")
+                raise ValueError(f"it has the interpolation {value[:60]!r}")
 
 
 def _metric_nodes(config: Mapping[str, Any]) -> list[Any]:
-    """Return a node with ``_target_`` for each metric of the user's own."""
+    """Return a node with ``_target_`` for each of the user's own metrics."""
     nodes: list[Any] = [{"_target_": name} for name in user_metrics(config)]
     configured = config.get("own_metrics") or {}
     nodes += configured.values() if isinstance(configured, Mapping) else [configured]
@@ -152,7 +153,7 @@ def _metric_nodes(config: Mapping[str, Any]) -> list[Any]:
 
 
 def _complete_node(node: Any, part_name: str) -> None:
-    """Add to a checked node what building it needs."""
+    """Add to a checked node the keys that are needed to build the part."""
     if part_name != "dataset":
         node["_partial_"] = True
     elif "cache_dir" in node:
@@ -162,7 +163,7 @@ def _complete_node(node: Any, part_name: str) -> None:
 def _check_target(part_name: str, node: Any, trust: Sequence[str] | str) -> None:
     """Raise ``ConfigError`` unless ``node`` names code of this project or of ``trust``.
 
-    No node inside it may name code at all.
+    No node inside ``node`` may name any code.
     """
     target = str(node.get("_target_")) if isinstance(node, Mapping) else "unknown"
     nodes = [
@@ -172,12 +173,12 @@ def _check_target(part_name: str, node: Any, trust: Sequence[str] | str) -> None
     if not is_allowed or nodes != [node]:
         raise ConfigError(
             f"the checkpoint's {part_name} is {target}, which is not a {part_name} of this "
-            "project; if you know where the file comes from, allow it with 'trust=[MODULE]'"
+            "project; if you trust the source of the file, set 'trust=[MODULE]'"
         )
 
 
 def iter_nested(root: Any) -> Iterator[Any]:
-    """Yield ``root`` and everything nested in it, keys included, without recursion."""
+    """Yield ``root`` and everything nested in it, keys included; work without recursion."""
     stack = [root]
     while stack:
         value = stack.pop()
@@ -189,7 +190,7 @@ def iter_nested(root: Any) -> Iterator[Any]:
 
 
 def _is_defined_in(target: str, trust: Sequence[str] | str) -> bool:
-    """Return whether ``target`` is in one of the modules ``trust``, and was defined there."""
+    """Return whether ``target`` is in one of the modules ``trust`` and is defined there."""
 
     def is_inside(module: str) -> bool:
         return any(f"{module}.".startswith(f"{package}.") for package in as_list(trust))

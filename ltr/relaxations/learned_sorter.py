@@ -19,20 +19,20 @@ SHIPPED = Path(__file__).with_name("sorter.json")
 
 
 class Sorter(nn.Module):
-    """Estimates, for each item, the share of the other items that are ranked above it.
+    """Estimates, for each item, the fraction of the other items that are ranked above it.
 
-    Unlike the networks of Engilberge et al. (2019, "SoDeep: a Sorting Deep net to learn ranking
-    loss surrogates"), an LSTM or a CNN, this one is made of functions of one item and of means over
-    the other items (Zaheer et al., 2017, "Deep Sets"), so that the order of the items does not
+    The networks of Engilberge et al. (2019, "SoDeep: a Sorting Deep net to learn ranking loss
+    surrogates") are an LSTM or a CNN. This network consists of functions of one item and of means
+    over the other items (Zaheer et al., 2017, "Deep Sets"), so the order of the items does not
     matter.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.item = nn.Linear(1, HIDDEN)
-        # The names of the layers are those in the files of weights.
-        self.given = nn.Linear(HIDDEN, HIDDEN)  # value, which the other items average
-        self.asked = nn.Linear(HIDDEN, HIDDEN)  # gate, by which an item weighs that average
+        # The layers are named as in the files of weights.
+        self.given = nn.Linear(HIDDEN, HIDDEN)  # value of an item, averaged for each other item
+        self.asked = nn.Linear(HIDDEN, HIDDEN)  # gate, by which an item multiplies that average
         self.first = nn.Linear(2 * HIDDEN + 1, HIDDEN)
         self.second = nn.Linear(HIDDEN, HIDDEN)
         self.share = nn.Linear(HIDDEN, 1)
@@ -41,9 +41,9 @@ class Sorter(nn.Module):
         nn.init.uniform_(self.item.bias, -6, 6)
 
     def forward(self, scores: Scores, mask: Mask) -> Tensor:
-        """Map finite standardised scores to shares in (0, 1), ``[batch, list]``.
+        """Return each item's estimated fraction, in (0, 1), for finite standardised scores.
 
-        The shares are undefined on padding.
+        The result is ``[batch, list]``, and undefined on padding.
         """
         real = mask.unsqueeze(-1)
         n_others = (mask.sum(-1) - 1).clamp(min=1)[:, None, None].to(scores.dtype)
@@ -63,20 +63,20 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
     .. math::
         r_j = 1 + (n - 1) \, u_j
 
-    where n is the number of items and u_j the network's estimate of the share of the other items
+    where n is the number of items and u_j the network's estimate of the fraction of the other items
     that are ranked above j. Items with equal scores have equal ranks.
 
     Args:
         scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
-        sorter: a file written by ``examples/teach_sorter.py``; None: the network in this package.
+        sorter: a file written by ``examples/teach_sorter.py``; None: the network of this package.
 
     Returns:
         The ranks, ``[batch, list]``, between 1 (highest score) and n; 1 on padding.
 
     Raises:
-        ConfigError: the file cannot be read, or contains another kind of network.
+        ConfigError: the file cannot be read, or contains a different kind of network.
 
-    Source: Engilberge et al. (2019), with another network, see ``Sorter``.
+    Source: Engilberge et al. (2019), but with a different network (see ``Sorter``).
 
     >>> scores = torch.tensor([[0.1, 0.9, 0.5, 0.3]])
     >>> learned_ranks(scores, scores > 0).round().tolist()
@@ -90,8 +90,8 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:80]
         raise ConfigError(
-            f"sorter={path} cannot be read ({reason}): make it by python examples/teach_sorter.py, "
-            "or write sorter=null"
+            f"sorter={path} cannot be read ({reason}): create it with python "
+            "examples/teach_sorter.py, or write sorter=null"
         ) from error
     device_type = scores.device.type
     has_autocast = torch.amp.is_autocast_available(device_type)  # the meta device has none
@@ -104,10 +104,10 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
 
 @functools.cache
 def _read(path: Path, modified: int, dtype: torch.dtype, device: torch.device) -> Sorter:
-    """Read the network in a thread of its own, and cache it for later calls.
+    """Return the network of the file ``path``, read in a separate thread and cached.
 
-    Inference mode, a transform of torch.func and a default device belong to the caller's thread; in
-    that thread the cached network would still be bound to them after they end.
+    Inference mode, a transform of torch.func and a default device belong to the caller's thread. A
+    network read in that thread would stay bound to them after they end.
     """
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(_load, path, dtype, device).result()
@@ -116,7 +116,7 @@ def _read(path: Path, modified: int, dtype: torch.dtype, device: torch.device) -
 def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Sorter:
     """Return the network with the weights in the file ``path``."""
     if not path.is_file():  # reading from a device may never end
-        raise ValueError("it is no file")
+        raise ValueError("it is not a file")
     with torch.device("meta"):  # initial weights would use up random numbers
         sorter = Sorter()
     weights = json.loads(path.read_text())["weights"]

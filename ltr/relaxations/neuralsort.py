@@ -42,8 +42,8 @@ def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matr
     center = scores.detach().sum(-1, keepdim=True) / sizes.clamp(min=1)
     scores = (scores - center).masked_fill(~mask, 0) / temperature
     weights = (sizes + 1 - 2 * ranks_like(mask)).to(scores.dtype)
-    # An infinite spread leaves padding out of the softmax, except in a list of padding only,
-    # which would give NaN.
+    # An infinite spread leaves padding out of the softmax. A list that is only padding is an
+    # exception, as it would give NaN.
     spread = _sum_of_distances(scores, mask).masked_fill(~mask & (sizes > 0), torch.inf)
     logits = weights.unsqueeze(-1) * scores.unsqueeze(-2) - spread.unsqueeze(-2)
     return logits.softmax(-1).masked_fill(~real_ranks(mask).unsqueeze(-1), 0)
@@ -52,8 +52,8 @@ def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matr
 def _sum_of_distances(scores: Scores, mask: Mask) -> Scores:
     """Return the sum over i of |s_i - s_j| for each j, ``[batch, list]``; undefined on padding.
 
-    It takes one sort and prefix sums: s_j (#below - #above) - sum below + sum above. The result is
-    bitwise equal for equal scores.
+    It takes one sort and prefix sums: s_j (#below - #above) - sum below + sum above. For equal
+    scores the results are equal to the last bit.
     """
     ascending = scores.masked_fill(~mask, torch.inf).sort(-1).values
     sizes = mask.sum(-1, keepdim=True)
@@ -96,7 +96,7 @@ def soft_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix
     scores = promoted(scores).masked_fill(~mask, 0)
     ordered = scores.gather(-1, order_by_score(scores, mask))
     distances = (ordered.unsqueeze(-1) - scores.unsqueeze(-2)).abs() / temperature
-    # leave padding out of the softmax, except in a list of padding only, which would give NaN
+    # Leave padding out of the softmax, except in a list that is only padding: it would give NaN.
     outside = (~mask & mask.any(-1, keepdim=True)).unsqueeze(-2)
     logits = (-distances).masked_fill(outside, -torch.inf)
     return logits.softmax(-1).masked_fill(~real_ranks(mask).unsqueeze(-1), 0)
@@ -123,7 +123,7 @@ def drawn_scores(
         scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
         n_samples: >= 1, the number of draws.
         beta: > 0, the scale of the noise.
-        generator: draws the noise; None is torch's own.
+        generator: draws the noise; None: torch's own generator.
 
     Returns:
         The noisy scores, ``[sample, batch, list]``.
@@ -148,7 +148,7 @@ def drawn_scores(
 
 
 def _items_to_count(mask: Mask) -> int | None:
-    """Return the number of real items, or None where reading it fails or waits for a GPU."""
+    """Return the number of real items; None if reading it would fail or wait for a GPU."""
     if mask.device.type != "cpu" or torch.compiler.is_compiling():
         return None
     try:
@@ -162,15 +162,15 @@ def uniform_noise(
 ) -> Tensor:
     """Draw independent uniform numbers in (0, 1), ``[samples, batch, list]``; 0 on padding.
 
-    On the CPU, numbers are drawn for real items only, in the order of the lists, so that padding
-    changes nothing. On a GPU, where counting the items would wait, under torch.compile, and under a
-    vmap over masks, numbers are drawn for padding too. The number that an item gets then depends on
-    how much padding there is, but not on where the padding is.
+    On the CPU, numbers are drawn for real items only, in the order of the lists, so padding changes
+    nothing. Numbers are drawn for padding too on a GPU (where counting the items would make the CPU
+    wait), under torch.compile, and under a vmap over masks. The number that an item gets then
+    depends on how much padding there is, but not on where the padding is.
 
     Args:
         mask: ``[batch, list]``, True where an item exists.
         samples: how many numbers to draw for each item.
-        like: a tensor with the wanted dtype and device.
+        like: a tensor with the dtype and the device of the result.
         generator: draws the numbers; None: torch's own generator of the device.
 
     Raises:
@@ -185,13 +185,16 @@ def uniform_noise(
         if "randomness" not in str(error):  # the argument that vmap asks for
             raise
         raise NotImplementedError(
-            "this loss draws random numbers, which vmap and hessian of torch.func refuse: give "
-            "vmap or jacfwd randomness='same' or 'different', or take jacrev(jacrev(loss))"
+            "this loss draws random numbers, which vmap and hessian of torch.func do not allow: "
+            "call vmap or jacfwd with randomness='same' or 'different', or use "
+            "jacrev(jacrev(loss))"
         ) from error
     limits = torch.finfo(like.dtype)
     drawn = drawn.to(like.device).clamp(limits.tiny, 1 - limits.eps)
     # the i-th number of each sample goes to the i-th real item of the batch
-    if n_items is not None:  # here indexing is slower: its threads mostly wait for each other
+    if (
+        n_items is not None
+    ):  # indexing is slower here, because its threads mostly wait for each other
         noise = drawn.new_zeros(samples, *mask.shape)
         return noise.masked_scatter_(mask.expand_as(noise), drawn)
     index = (mask.flatten().cumsum(0) - 1).clamp(min=0)

@@ -36,7 +36,7 @@ def sinkhorn(
         tol: >= 0; the iterations for a list end when every row and column sum differs from one by
             less than this.
         first: whether ``"columns"`` or ``"rows"`` are normalised first. The others are normalised
-            last, and so sum to one exactly. ``"rows"`` is the scaling of the transposed matrix.
+            last, so they sum to one exactly. ``"rows"`` gives the scaling of the transposed matrix.
 
     Returns:
         The scaled matrix, ``[batch, rank, item]``, 0 outside of the block.
@@ -79,8 +79,8 @@ def _iterate(
 ) -> tuple[Tensor, ...]:
     """Scale P, the block of ``matrix`` with the real ``rows`` and ``columns``; P is 0 elsewhere.
 
-    Return the scaled matrix, P, and four stacks with a vector for each iteration: u (which begins
-    with its initial value, so it has one more), v, and two masks, True where u and v were set.
+    Return the scaled matrix, P, and four stacks with one vector per iteration: u, v, and two masks,
+    which are True where u and v were set. The stack of u also has the initial u, as its first.
     """
     p = matrix.masked_fill(~(rows.unsqueeze(-1) & columns.unsqueeze(-2)), 0)
     floor = torch.finfo(p.dtype).tiny ** 0.5
@@ -88,8 +88,8 @@ def _iterate(
     v = columns.to(p.dtype)
     histories: tuple[list[Tensor], ...] = ([u], [], [], [])  # u begins with its initial value
     running = rows.new_ones((len(rows), 1))
-    # On a GPU the test for an early end would wait, and it would break a compiled graph. Without it
-    # the loop runs on, but lists that have stopped do not change.
+    # The test for an early end would wait for a GPU, and would break a compiled graph. Without it
+    # the loop goes on, but lists that have converged do not change.
     may_end_early = p.device.type == "cpu" and not torch.compiler.is_compiling()
     for i in range(max_iter):
         sums = _column_sums(p, u)
@@ -111,7 +111,7 @@ def _iterate(
 
 
 def _all_false(flags: Tensor) -> bool:
-    """Return whether all flags are False; False under vmap, where that has no single answer."""
+    """Return whether all flags are False; under vmap, where this is not one value, return False."""
     try:
         return not flags.any()
     except RuntimeError:
@@ -130,14 +130,14 @@ def _inverse(sums: Tensor, used: Tensor) -> Tensor:
 def _gradient(
     grad: Tensor, p: Matrix, us: Tensor, vs: Tensor, new_us: Tensor, new_vs: Tensor
 ) -> Matrix:
-    """Return the gradient with respect to P, from P and the vectors of the iterations."""
+    """Return the gradient with respect to P, given P and the vectors of the iterations."""
     # result = u p v
     grad_p = us[-1].unsqueeze(-1) * grad * vs[-1].unsqueeze(-2)
     product = grad * p
     grad_u = _row_sums(product, vs[-1])
     grad_v = _column_sums(product, us[-1])
-    # Every matrix-vector product of the iterations adds an outer product to the gradient of p.
-    # Their factors are collected, and the products summed in one matrix product.
+    # Every matrix-vector product of the iterations adds an outer product to the gradient of p. The
+    # factors are collected, and one matrix product computes the sum of the outer products.
     row_factors: list[Tensor] = []
     column_factors: list[Tensor] = []
     for i in reversed(range(len(vs))):
@@ -177,14 +177,14 @@ def ot_sort(
         a_r = \frac{n - r}{n - 1}
 
     among all matrices whose rows and columns sum to one, where H is the entropy. The targets a_r go
-    from 1 down to 0. The scores are squashed list by list, x = sigmoid((s - mean) / deviation), so
-    that neither their unit nor a shift matters. As the temperature goes to 0, P becomes the
+    from 1 down to 0. The scores are squashed within each list, x = sigmoid((s - mean) / deviation),
+    so scaling or shifting them changes nothing. As the temperature goes to 0, P becomes the
     permutation matrix; items with equal scores share their ranks equally. The solution is
     NeuralSort of x with n - 1 times the temperature, followed by Sinkhorn scaling.
 
     Args:
         scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
-        temperature: > 0, in units of a_r squared; in these units the whole list has length 1.
+        temperature: > 0, in units of a_r squared; the a_r of a list span an interval of length 1.
         max_iter, tol: as for ``sinkhorn``.
 
     Returns:
@@ -214,8 +214,8 @@ def _equal_where_tied(values: Tensor, scores: Scores, mask: Mask) -> Tensor:
     """Return ``values``, made equal where ``scores`` are equal, with unchanged gradients.
 
     On the CPU a function such as ``sigmoid`` rounds the last numbers of a tensor differently, so
-    that its results for equal numbers can differ in the last digit. Here all tied items get the
-    value of the first of them.
+    its results for equal numbers can differ in the last digit. Here all tied items get the value
+    of the first of them.
     """
     if values.device.type == "cuda":
         return values

@@ -1,4 +1,4 @@
-"""SoftRank's rank distribution by the Rank-Binomial recursion."""
+"""SoftRank's distributions of ranks, computed by the Rank-Binomial recursion."""
 
 import math
 
@@ -18,8 +18,9 @@ def rank_distribution(scores: Scores, mask: Mask, *, sigma: float = 1.0) -> Matr
         p_j(r) \leftarrow p_j(r - 1) \, \pi_{ij} + p_j(r) \, (1 - \pi_{ij}), \qquad
         \pi_{ij} = \Phi\left(\frac{s_i - s_j}{\sigma \sqrt{2}}\right)
 
-    for each item i in turn, where pi_ij is the probability that i beats j. The rank of j is 1 plus
-    the number of items that beat it; these contests are treated as independent. As sigma goes to 0,
+    for each item i in turn, where pi_ij is the probability that i beats j (has the larger score).
+    The rank of j is 1 plus the number of items that beat it; these contests are treated as
+    independent. As sigma goes to 0,
     the result becomes the permutation matrix.
 
     It takes O(n^3) time. For long lists, about 2 sqrt(n) matrices of the recursion are stored for

@@ -1,4 +1,4 @@
-"""Derivatives of functions whose fast path has first derivatives only, or that leave PyTorch.
+"""Derivatives of functions that have only a first derivative, or that leave PyTorch.
 
 A fast path is a compiled loop or a hand-written backward. It computes values and slopes (the
 gradient) together, and autograd treats the slopes as constants: differentiating them again would
@@ -33,8 +33,8 @@ def fast_path(
 ) -> Tensor:
     """Return the values that a fast path computes, differentiable with respect to ``scores``.
 
-    With ``create_graph=True``, the gradient is that of ``plain``, so that it can be differentiated
-    again. If ``plain_path(scores)`` is True, values and gradient both come from ``plain``.
+    With ``create_graph=True``, the gradient is that of ``plain``, so it can be differentiated
+    again. If ``plain_path(scores)`` is True, both the values and the gradient come from ``plain``.
 
     Args:
         scores: the tensor to differentiate with respect to.
@@ -128,16 +128,16 @@ class _NotDifferentiable(torch.autograd.Function):
 def _no_second_derivative(function: str) -> NotImplementedError:
     """Return the error for a second derivative of ``function``."""
     return NotImplementedError(
-        f"{function} has no second derivative: take the first alone, without create_graph=True and "
-        "hessian"
+        f"{function} has no second derivative: compute only the first, without create_graph=True "
+        "and without hessian"
     )
 
 
 def constant_from_numbers(compute: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     """Return ``compute(*tensors)`` as a constant; ``compute`` may leave PyTorch.
 
-    In torch.func a tensor may have no numbers to read; then ``compute`` gets the tensors behind it.
-    All tensors, and the result, are ``[batch, list]``; lists must not affect each other.
+    In torch.func a tensor may have no numbers to read; then ``compute`` gets the tensors that it
+    wraps. All tensors, and the result, are ``[batch, list]``; lists must not affect each other.
     """
     tensors = tuple(tensor.detach() for tensor in tensors)
     if not plain_path(tensors[0]):

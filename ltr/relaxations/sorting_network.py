@@ -34,15 +34,16 @@ def network_sort(
 
     Args:
         scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
-        order: the item that enters each wire, padding last, ``[batch, list]``; None: by descending
-            score, so that S does not depend on the order in which the items are given. S may then
-            jump where two scores cross, as tied items do not share their ranks equally.
-        network: ``bitonic`` has log2(n) (log2(n) + 1) / 2 layers for a list of n items, log2(n)
-            rounded up; ``odd_even`` has n.
+        order: the item that enters each wire, padding last, ``[batch, list]``. None: the items
+            enter by descending score, so S does not depend on the order in which they are given. S
+            may then jump where two scores cross, because tied items do not share their ranks
+            equally.
+        network: ``bitonic`` has m (m + 1) / 2 layers for a list of n items, where m is log2(n),
+            rounded up; ``odd_even`` has n layers.
         distribution: the function f, with f(x) + f(-x) = 1. ``cauchy`` is 1/2 + arctan(x) / pi,
-            ``reciprocal`` 1/2 + x / (1 + 2 |x|). ``optimal`` is 1/2 + x for |x| <= 1/4,
-            1 - 1 / (16 x) for larger x. With these three, no sorted score, (S s)_r, falls where a
-            score rises. With ``logistic``, the sigmoid of 2021, some do.
+            ``reciprocal`` 1/2 + x / (1 + 2 |x|). ``optimal`` is 1/2 + x for |x| <= 1/4, 1 - 1 / (16
+            x) for larger x. With these three, the sorted scores, (S s)_r, never decrease when a
+            score increases. With ``logistic``, the sigmoid of the 2021 paper, some do.
         temperature: > 0, in units of the scores.
 
     Returns:
@@ -51,7 +52,7 @@ def network_sort(
     Raises:
         ConfigError: a keyword argument is unknown or out of range.
 
-    Source: Petersen et al. (2021); for the functions f Petersen et al. (2022).
+    Source: Petersen et al. (2021); the functions f are from Petersen et al. (2022).
 
     >>> scores = torch.tensor([[1.0, 3.0, 9.0]])
     >>> network_sort(scores, scores < 9, temperature=1.0)[0, 0]  # 1/2 - arctan(2) / pi and the rest
@@ -89,7 +90,7 @@ def soft_sorted(
     f = _DISTRIBUTIONS[distribution]
     scores = promoted(scores).masked_fill(~mask, 0)
     center = scores.detach().sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
-    keys = ((scores - center) / temperature).masked_fill(~mask, 0)  # near 0 no digits are lost
+    keys = ((scores - center) / temperature).masked_fill(~mask, 0)  # fewer digits are lost near 0
     # [wire, channel, list]: the keys are the first channel, and wires are exchanged as a whole
     carried = torch.cat([keys.unsqueeze(-1), values.to(keys.dtype)], -1)
     carried = carried.gather(1, order.unsqueeze(-1).expand_as(carried)).permute(1, 2, 0)
@@ -97,7 +98,7 @@ def soft_sorted(
     sizes = mask.sum(-1)
     for partner, longer_than in _NETWORKS[network](wires):
         of_partner = carried.index_select(0, partner)
-        # a comparator applies to lists that reach its last wire and are long enough for the layer
+        # A comparator applies to lists that reach its last wire and are long enough for the layer.
         last_wire = torch.maximum(wires, partner).clamp(min=longer_than).unsqueeze(-1)
         sign = torch.where(wires < partner, 1.0, -1.0).unsqueeze(-1)  # 1: gets the larger key
         share = f(sign * (carried[:, 0] - of_partner[:, 0])).where(last_wire < sizes, 1.0)
@@ -108,9 +109,9 @@ def soft_sorted(
 def _bitonic(wires: Tensor) -> Iterator[tuple[Tensor, int]]:
     """Yield each layer: the partner of each wire, and the size above which a list has the layer.
 
-    Sorted blocks are merged, two at a time. The first layer of a merger compares the wires from
-    outside to inside, the next ones at distances of half the block, a quarter and so on. A wire
-    without a partner is its own partner.
+    Sorted blocks are merged, two at a time. The first layer of a merge compares the outermost two
+    wires, the next two inside them, and so on. The following layers compare wires at a distance of
+    half a block, a quarter and so on. A wire without a partner is its own partner.
     """
     half = 1
     while half < len(wires):
@@ -121,7 +122,7 @@ def _bitonic(wires: Tensor) -> Iterator[tuple[Tensor, int]]:
 
 
 def _odd_even(wires: Tensor) -> Iterator[tuple[Tensor, int]]:
-    """Yield each layer, as ``_bitonic``; neighbours are compared, from wire 0 or 1 on in turn."""
+    """Yield each layer, as ``_bitonic`` does; layers compare neighbours, from wire 0 or 1 on."""
     for layer in range(len(wires)):
         odd = layer % 2
         yield (((wires + odd) ^ 1) - odd).clamp(0, len(wires) - 1), layer

@@ -1,1 +1,1 @@
-"""Check properties of losses, metrics and models, including your own, and list the losses."""
+"""Test properties of losses, metrics and models, including your own, and list the losses."""

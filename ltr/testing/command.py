@@ -1,4 +1,4 @@
-"""Commands that test the properties of a part: check_loss, check_metric and check_model."""
+"""The commands check_loss, check_metric and check_model, which test properties of a component."""
 
 import inspect
 import math
@@ -128,7 +128,7 @@ def check_loss(options: CheckLossOptions) -> tuple[str, bool]:
     function = import_function(target)
     knobs = values_of(options.knobs)
     loss = _with_knobs(options.name, partial(function, **defaults), knobs)
-    try:  # if the loss refuses a knob, the user made a mistake, and the loss is not at fault
+    try:  # If the loss refuses a knob, the user made a mistake, and the loss is not at fault.
         loss(*tiny_lists())
     except LTRError:
         raise
@@ -141,13 +141,13 @@ def check_loss(options: CheckLossOptions) -> tuple[str, bool]:
 
 
 def check_metric(options: CheckMetricOptions) -> tuple[str, bool]:
-    """Check the properties of a metric; return and errors are as for ``check_loss``."""
+    """Check the properties of a metric; the result and the errors are as for ``check_loss``."""
     (metric,) = named_metrics([options.name])
     if metric.is_own and metric.own is None:
         import_function(metric.name)
     knobs = values_of(options.knobs)
     if metric.k is not None and "k" not in inspect.signature(metric.function).parameters:
-        raise ConfigError(f"{metric}: the function takes no k: write {metric.name}")
+        raise ConfigError(f"{metric}: the function has no parameter k: write {metric.name}")
     subject = Subject.of_metric(
         metric,
         grades=options.grades,
@@ -159,7 +159,7 @@ def check_metric(options: CheckMetricOptions) -> tuple[str, bool]:
 
 
 def check_model(options: CheckModelOptions) -> tuple[str, bool]:
-    """Check the properties of a network; return and errors are as for ``check_loss``."""
+    """Check the properties of a network; the result and the errors are as for ``check_loss``."""
     name = options.name
     if "." in name:
         import_function(name)
@@ -172,7 +172,9 @@ def check_model(options: CheckModelOptions) -> tuple[str, bool]:
     build(config)  # if a setting is wrong, the user made a mistake, and the model is not at fault
     model = build_part(config.model, "model")
     if isinstance(model(options.width), RoundModel):
-        raise ConfigError(f"{name} is fitted by rounds: the battery tries networks")
+        raise ConfigError(
+            f"{name} is fitted in rounds, but these checks are for networks: name a network"
+        )
     return _judge_all(MODEL_PROPERTIES, ModelSubject(model, options.width))
 
 
@@ -197,7 +199,7 @@ def _with_knobs(
     except (TypeError, ValueError) as error:
         names = ", ".join(list(signature.parameters)[3:]) or "none"
         raise ConfigError(
-            f"{name}: {error}: write a function (scores, labels, mask, *, knobs), whose "
-            f"knobs are now {names}"
+            f"{name}: {error}: write a function (scores, labels, mask, *, knobs), whose knobs are "
+            f"now {names}"
         ) from error
     return partial(function, **knobs)

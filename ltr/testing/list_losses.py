@@ -36,14 +36,14 @@ def loss_names() -> list[str]:
 def loss_config(name: str) -> LossConfig:
     """Read the config of the loss ``name``; raise ``ConfigError`` if there is none."""
     if name not in loss_names():
-        raise ConfigError(f"{name}: no such loss; there are {', '.join(loss_names())}")
+        raise ConfigError(f"{name}: no such loss: choose one of {', '.join(loss_names())}")
     path = files_of("loss")[name]
     text = path.read_text()
     comments = [line for line in text.splitlines() if line[:2] == "# " and "@package" not in line]
     config: Any = OmegaConf.create(text)
     node = config.get("loss", config)  # a file may set other parts of the config too
     if "_target_" not in node:
-        raise ConfigError(f"{path} has no _target_: write _target_: module.function")
+        raise ConfigError(f"{path} has no _target_: add the line _target_: module.function")
     suggested = {"levels": 5, "gain": "exp2", "pair_weight": None}
     root = OmegaConf.create({"suggested": suggested, "loss": node})
     values: Any = OmegaConf.to_container(root.loss, resolve=True)
@@ -61,10 +61,13 @@ def import_function(name: str) -> Callable[..., Any]:
         text = " ".join(str(error).split())
         raise ConfigError(
             f"{name} cannot be imported ({type(error).__name__}: {text}): write module.function, "
-            "and name the folder that holds the module by PYTHONPATH=FOLDER"
+            "and set PYTHONPATH to the folder that holds the module"
         ) from error
     if not callable(function):
-        raise ConfigError(f"{name} is no function")
+        raise ConfigError(
+            f"{name} is of type {type(function).__name__}: name a function or a class, as "
+            "module.function"
+        )
     return function
 
 
@@ -88,18 +91,18 @@ def list_losses(options: ListLossesOptions) -> str:
 
 
 def all_losses() -> str:
-    """Return a table of all losses: name, function, title with paper, and knobs with defaults."""
+    """Return a table of all losses: name, function, title with paper, knobs with their defaults."""
     rows = []
     for config in map(loss_config, loss_names()):
         knobs = " ".join(f"{key}={_knob_text(value)}" for key, value in config.values.items())
         function = config.target.removeprefix("ltr.losses.")
         rows.append([config.name, function, config.title, knobs or "-"])
-    headers = ["loss=", "function in ltr.losses", "what, and its paper", "loss.KNOB=default"]
+    headers = ["loss=", "function in ltr.losses", "title and paper", "loss.KNOB=default"]
     return tabulate(rows, headers, disable_numparse=True, maxcolwidths=[None, None, 50, 40])
 
 
 def _knob_text(value: Any) -> str:
-    """Format a value as it is typed after ``=``, without entries of a dictionary that are 0."""
+    """Format a value as it is typed after ``=``; a dictionary loses its entries that are 0."""
     if isinstance(value, dict):
         value = {key: number for key, number in value.items() if number}
     return json.dumps(value, separators=(",", ":")).replace('"', "")

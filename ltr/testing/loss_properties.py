@@ -3,7 +3,7 @@
 Each public function checks one property, which its docstring states. The name of the function's
 argument says what the property applies to: ``loss``, ``metric``, ``subject`` (losses and metrics)
 or ``component`` (models too). The function raises ``Violation`` if the property does not hold, and
-``DoesNotApply`` if the property has no meaning.
+``DoesNotApply`` if the property has no meaning for the argument.
 """
 
 import inspect
@@ -31,19 +31,19 @@ from ltr.testing.subject import (
     seeded,
 )
 
-# labels in descending order of score, the first score, and the gap from each score to the next
+# The labels in descending order of score, the first score, and the gap from score to score.
 _DEGENERATE: dict[str, tuple[list[int], float, float]] = {
     "an empty list": ([0, 0, 0], 0.9, 0.5),
     "a list of one grade": ([2, 2, 2], 0.9, 0.5),
-    "a list all tied": ([0, 3, 1], 0.5, 0),
+    "a list with equal scores": ([0, 3, 1], 0.5, 0),
     "a list of one item": ([3], 0.9, 0),
     "an empty list of one item": ([0], 0.9, 0),
-    "a list of no items": ([], 0, 0),
+    "a list without items": ([], 0, 0),
     "scores 1e4 apart": ([1, 0, 3], 1e4, 1e4),
     "scores all at -1e4": ([0, 3, 1], -1e4, 0),
     "scores 1e-12 apart": ([0, 3, 1], 1e-12, 1e-12),
 }
-# our losses, and the metric that each becomes (negated) in its sharp limit
+# The losses of this project, and the metric that each, negated, becomes in its sharp limit.
 SHARP_LIMIT_OF = {
     f"{name}_loss": name.split("_")[-1]
     for name in (
@@ -75,7 +75,7 @@ def padding_is_never_read(component: Component) -> None:
 
 
 def lists_do_not_see_each_other(component: Component) -> None:
-    """A list has the same value, scores and gradient alone, without padding, as in a batch."""
+    """A list alone, without padding, has the same value, scores and gradient as in a batch."""
     component, inputs = component.without_draws()
     batch = component.measure(*inputs)
     for number, exists in enumerate(inputs[-1]):
@@ -85,11 +85,11 @@ def lists_do_not_see_each_other(component: Component) -> None:
         for name, output in batch._asdict().items():
             expected[name] = output[number : number + 1]
             if output.ndim == 2:
-                # the gradient is that of a sum in which list i has the weight i + 1
+                # The gradient is that of a sum in which list i has the weight i + 1.
                 factor = 1 / (number + 1) if name == "gradient" else 1
                 expected[name] = expected[name][:, exists] * factor
         alone = [tensor[number : number + 1, exists] for tensor in inputs]
-        when = f"when list {number} stood alone without padding"
+        when = f"when list {number} was alone, without padding"
         component.expect(alone, type(batch)(**expected), when, tolerance=component.close)
 
 
@@ -103,7 +103,7 @@ def the_order_of_the_items_means_nothing(component: Component) -> None:
         expected = outputs._make(
             output[:, order] if output.ndim == 2 else output for output in outputs
         )
-        when = "when the items were given in another order"
+        when = "when the items were given in a different order"
         component.expect(permuted, expected, when, tolerance=component.close)
 
 
@@ -122,8 +122,8 @@ def inputs_are_left_as_they_are(component: Component) -> None:
 def tied_scores_stand_in_file_order_or_share_ranks(subject: Subject) -> None:
     """At every k, tied scores give the same value as scores that decrease by 1e-12 in file order.
 
-    This holds for a loss that uses ranks if it breaks ties in the order of the items, as metrics
-    do. It also holds if tied items share their ranks.
+    A loss that uses ranks has this property if it breaks ties in the order of the items, as metrics
+    do. It also has it if tied items share their ranks.
     """
     rows = [
         [(0.5, 0), (0.5, 2), (0.5, 1), (-1.0, 3), (0.5, 0), (2.0, 0)],
@@ -136,7 +136,8 @@ def tied_scores_stand_in_file_order_or_share_ranks(subject: Subject) -> None:
         falling = cut.values(scores - hair, labels, mask)
         tied = cut.values(scores, labels, mask)
         when = (
-            f"when scores 1e-12 apart, falling in file order, became equal{cutoff}: wrong tie rule"
+            f"when scores 1e-12 apart, descending in file order, became equal{cutoff}: "
+            "the tie rule is wrong"
         )
         expect_close(tied, falling, "value", when, tolerance=1e-6)
 
@@ -151,21 +152,24 @@ def a_cutoff_below_1_is_refused(loss: Subject) -> None:
         except Exception as error:
             if not isinstance(error, ValueError) or len(str(error).splitlines()) != 1:
                 raise Violation(
-                    f"k={k}: {describe_error(error)}, not a ValueError of one line"
+                    f"k={k} raised {describe_error(error)}: raise a ValueError with one line"
                 ) from error
         else:
-            raise Violation(f"k={k} was taken: raise a ValueError")
+            raise Violation(f"k={k} was accepted: raise a ValueError")
 
 
 def a_cutoff_beyond_the_list_is_none(subject: Subject) -> None:
-    """A k larger than every list equals k = None, except for a division by k as in precision."""
+    """With a k above the size of every list, the values are those of k = None.
+
+    Only a division by k, as in precision, may make a difference.
+    """
     scores, labels, mask = ragged()
     uncut = subject.with_knobs(k=None).values(scores, labels, mask)
     for k in (99, 1000):
         values = subject.with_knobs(k=k).values(scores, labels, mask)
         divided_by_k = uncut * mask.sum(-1).to(uncut) / k
         if not torch.allclose(values, divided_by_k, rtol=0, atol=1e-12):
-            expect_close(values, uncut, "value", f"from k=None to k={k}", tolerance=1e-12)
+            expect_close(values, uncut, "value", f"when k=None became k={k}", tolerance=1e-12)
 
 
 def the_cutoff_is_honoured(subject: Subject) -> None:
@@ -175,7 +179,7 @@ def the_cutoff_is_honoured(subject: Subject) -> None:
     for k, larger_k in ((1, None), (2, None), (1, 2)):
         if torch.allclose(values[k], values[larger_k], rtol=1e-9, atol=1e-12):
             raise Violation(f"k={k} gave the same values as k={larger_k}: k is ignored")
-    # the first k items are in perfect order and far above the rest, which has two wrong orders
+    # The first k items are in perfect order and far above the rest, which has two wrong orders.
     for k, top in ((1, [4]), (2, [4, 4]), (3, [4, 4, 3])):
         lists = in_score_order([[*top, 0, 1, 3, 0], [*top, 1, 0, 0, 3]], gap=50)
         first, second = subject.with_knobs(k=k).sharp().values(*lists).split(1)
@@ -184,14 +188,14 @@ def the_cutoff_is_honoured(subject: Subject) -> None:
 
 
 def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
-    """As it gets sharp, a soft loss goes to minus the metric that it approximates, at every k.
+    """In its sharp limit, a soft loss equals minus the metric that it approximates, at every k.
 
     ``loss.sharp()`` sets the temperature close to 0, and the scores are far apart. An empty list
-    must give 0. Knobs that the metric has too, such as ``relevant``, are set for both; each
+    must give 0. Knobs that the metric has too, such as ``relevant``, are set for both. Each kind of
     ``gain`` is tried: 2^y - 1, y, and a table.
     """
     if loss.metric is None:
-        raise DoesNotApply("no metric is named that it goes to")
+        raise DoesNotApply("no metric is given that the loss approximates (metric=NAME)")
     metric = Metric(loss.metric).function
     shared = inspect.signature(metric).parameters.keys() & loss.knobs.keys()
     scores, labels, mask = ragged()
@@ -206,24 +210,24 @@ def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
         try:
             exact = metric(scores, labels, mask, **(knobs | {"empty": 0.0}))
         except ConfigError as error:
-            raise DoesNotApply(f"there is no exact metric: {error}") from error
-        when = f"from minus {loss.metric} at k={knobs.get('k')}"
+            raise DoesNotApply(f"the exact metric cannot be computed: {error}") from error
+        when = f"between minus {loss.metric} and the loss at k={knobs.get('k')}"
         if gains:
             when += f" with gain={knobs['gain']}"
         expect_close(cut.values(scores, labels, mask), -exact, "value", when, tolerance=1e-9)
 
 
 def a_gain_is_a_scale_of_the_labels(loss: Subject) -> None:
-    """Labels under ``gain=exp2`` or a table count as their gains do under ``gain=linear``."""
+    """Labels with ``gain=exp2`` or a table give the results of their gains with ``gain=linear``."""
     if "gain" not in loss.knobs:
-        raise DoesNotApply("it has no gain")
+        raise DoesNotApply("it has no knob gain")
     if loss.knobs.keys() & {"parts", "teacher"}:
-        raise DoesNotApply("its parts may read more of a label than its gain")
+        raise DoesNotApply("its parts may use more of a label than its gain")
     scores, labels, mask = ragged()
     linear = replace(loss.with_knobs(gain="linear"), grades=10**9)
     for gain, gains in (("exp2", labels.exp2() - 1), (_table(loss), 3**labels)):
         expected = linear.measure(scores, gains, mask)
-        when = f"from the gains under gain=linear to the labels under gain={gain}"
+        when = f"between the gains with gain=linear and the labels with gain={gain}"
         loss.with_knobs(gain=gain).expect((scores, labels, mask), expected, when, tolerance=1e-12)
 
 
@@ -247,15 +251,15 @@ def the_gradient_agrees_with_finite_differences(loss: Subject) -> str | None:
             return loss.call(scores + shift, labels, mask)
 
     try:
-        # move the same item of all lists at once, because lists do not affect each other
+        # Move the same item of all lists at once, because lists do not affect each other.
         torch.autograd.gradcheck(values, torch.zeros_like(scores[0]).requires_grad_())
     except RuntimeError as error:
-        raise Violation(f"it does not: {str(error).splitlines()[0]}") from error
+        raise Violation(f"gradcheck fails: {str(error).splitlines()[0]}") from error
     return None
 
 
 def _mean_gradient_agrees(loss: Subject, scores: Tensor, labels: Tensor, mask: Tensor) -> str:
-    """Compare means over draws of gradients and of finite differences, for the first list."""
+    """Compare the means of gradients and of finite differences over draws, for the first list."""
     copies = [tensor[:1].expand(_COPIES, -1) for tensor in (scores, labels, mask)]
     slopes = loss.measure(*copies).gradient / torch.arange(1, _COPIES + 1).unsqueeze(-1)
     for direction in (scores[0].cos(), scores[1].sin(), scores[2]):
@@ -266,7 +270,8 @@ def _mean_gradient_agrees(loss: Subject, scores: Tensor, labels: Tensor, mask: T
         standard_error = errors.std().item() / len(errors) ** 0.5
         if not abs(mean) <= 5 * standard_error:
             raise Violation(
-                f"the mean over {_COPIES} draws is {mean:.3g} off, {standard_error:.2g} sure"
+                f"the mean over {_COPIES} draws is wrong by {mean:.3g} (standard error "
+                f"{standard_error:.2g})"
             )
     return f"on average over {_COPIES} draws"
 
@@ -284,13 +289,15 @@ def the_second_derivative_is_right_or_refused(loss: Subject) -> str | None:
         total = (loss.call(inputs, labels, mask) * weights).sum()
         try:
             (gradient,) = torch.autograd.grad(total, inputs, create_graph=True)
-            slope = (gradient * direction).sum() + 0 * inputs.sum()  # also if it is constant
+            slope = (
+                gradient * direction
+            ).sum() + 0 * inputs.sum()  # has a graph even if it is constant
             (derivative,) = torch.autograd.grad(slope, inputs)
         except RuntimeError as error:
             return f"refused: {describe_error(error)}"
     ahead = loss.measure(scores + 1e-5 * direction, labels, mask).gradient
     behind = loss.measure(scores - 1e-5 * direction, labels, mask).gradient
-    when = "from the slope of the gradient to what backward through it gives"
+    when = "between finite differences of the gradient and backward through the gradient"
     expected = (ahead - behind) / 2e-5
     expect_close(derivative, expected, "the second derivative", when, tolerance=1e-6)
     return None
@@ -305,8 +312,8 @@ def there_is_something_to_learn(loss: Subject) -> None:
 def a_better_order_has_a_smaller_loss_on_average(loss: Subject) -> str:
     """If two items in the wrong order exchange their scores, the loss falls on average.
 
-    The mean is taken over random lists, with one such exchange in each. It must be more than three
-    standard errors above 0: then the loss has the right sign, and reads the labels.
+    The mean is taken over random lists, with one such exchange in each. If it is more than three
+    standard errors above 0, the loss has the right sign and reads the labels.
     """
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(_SWAPPED, 8, generator=generator, dtype=torch.float64)
@@ -323,7 +330,7 @@ def a_better_order_has_a_smaller_loss_on_average(loss: Subject) -> str:
     mean = falls.mean().item()
     error = falls.std().item() / len(falls) ** 0.5
     verb = "rises" if mean < 0 else "falls"
-    change = f"{verb} by {abs(mean):.3g}, give or take {error:.2g}"
+    change = f"{verb} by {abs(mean):.3g} (standard error {error:.2g})"
     if mean < -3 * error:
         raise Violation(f"it {change} when the order gets better: the sign is wrong")
     if not mean > 3 * error:
@@ -334,9 +341,9 @@ def a_better_order_has_a_smaller_loss_on_average(loss: Subject) -> str:
 def degenerate_lists_are_defined(subject: Subject) -> None:
     """Values and gradients of unusual lists are finite, in every dtype.
 
-    The lists have no relevant item, one grade, tied scores, one item, no items, or scores that are
-    very large, far apart or nearly equal. Lists of 0, 1 and 240 items are tried too. The loss of a
-    list with only padding is 0.
+    These are lists with no relevant item, one grade, equal scores, one item, no items, or scores
+    that are very large, far apart or nearly equal. Lists of 0, 1 and 240 items are tried too. The
+    loss of a list with only padding is 0.
     """
     rows = [
         [(first_score - gap * rank, label) for rank, label in enumerate(labels)]
@@ -370,9 +377,9 @@ def the_same_call_gives_the_same_value(subject: Subject) -> None:
 def what_is_drawn_comes_from_the_generator(loss: Subject) -> None:
     """If a generator is given, all random draws come from it, and none from torch's own."""
     if not loss.draws(*ragged()):
-        raise DoesNotApply("it draws nothing")
+        raise DoesNotApply("it draws no random numbers")
     if "generator" not in loss.knobs:
-        raise Violation("it draws from global state: give it a knob generator, a torch.Generator")
+        raise Violation("it draws from global state: add the knob generator, a torch.Generator")
 
     def values(seed: int) -> Tensor:
         return loss.call(*ragged(), generator=torch.Generator().manual_seed(seed))
@@ -381,7 +388,7 @@ def what_is_drawn_comes_from_the_generator(loss: Subject) -> None:
         state = torch.get_rng_state()
         first = values(0)
         if not torch.equal(state, torch.get_rng_state()):
-            raise Violation("torch's own generator was used although another was given")
+            raise Violation("torch's own generator was used although generator was given")
         expect_close(values(0), first, "value", "with an equal generator")
         if all(torch.equal(values(seed), first) for seed in range(1, 9)):
             raise Violation(
@@ -413,13 +420,11 @@ def float64_stays_float64_and_the_rest_becomes_float32(loss: Subject) -> None:
             raise Violation(f"scores of {dtype} gave values of {value.dtype}, not {expected}")
     scores, labels, mask = ragged()
     nudged = scores + 1e-10 * scores.sin()
-    # the values of a step function do not change, but its gradient does
+    # The values of a step function do not change, but its gradient does.
     output = "gradient" if loss.steps(scores, labels, mask) else "value"
     exact = getattr(loss.measure(scores, labels, mask), output)
     if torch.equal(exact, getattr(loss.measure(nudged, labels, mask), output)):
-        raise Violation(
-            "a change of 1e-10 in float64 scores changed nothing: digits are lost inside"
-        )
+        raise Violation("a change of 1e-10 in float64 scores had no effect: digits are lost inside")
 
 
 def values_are_between_the_bounds(metric: Subject) -> str:
@@ -434,15 +439,15 @@ def values_are_between_the_bounds(metric: Subject) -> str:
     largest = []
     for cutoff, cut in metric.at_each(*_CUTOFFS).items():
         values = cut.values(scores, labels, mask)
-        expect_finite(values, "the value", f"of a drawn list{cutoff}")
+        expect_finite(values, "the value", f"of a random list{cutoff}")
         smallest.append(values.min())
         largest.append(values.max())
         if smallest[-1] < lower - 1e-9 or largest[-1] > upper + 1e-9:
             raise Violation(
-                f"drawn lists have {smallest[-1]:.6g} to {largest[-1]:.6g}{cutoff}: if they may, "
-                "set least=null or most=null"
+                f"random lists have values from {smallest[-1]:.6g} to {largest[-1]:.6g}{cutoff}: "
+                "if this is right, set least=null or most=null"
             )
-    return f"{min(smallest):.4g} to {max(largest):.4g} were seen"
+    return f"the values are from {min(smallest):.4g} to {max(largest):.4g}"
 
 
 def no_order_is_better_than_that_of_the_labels(metric: Subject) -> None:
@@ -455,8 +460,8 @@ def no_order_is_better_than_that_of_the_labels(metric: Subject) -> None:
             top = int(values.argmax())
             if not values[top] <= values[0] + 1e-12:
                 raise Violation(
-                    f"labels in the order {[*orders[top]]} have {values[top].item():.6g}, in the "
-                    f"best order {best} {values[0].item():.6g}{cutoff}"
+                    f"labels in the order {[*orders[top]]} give {values[top].item():.6g}, but the "
+                    f"best order {best} gives {values[0].item():.6g}{cutoff}"
                 )
             if (values < values[0] - 1e-9).any():
                 some_order_is_worse = True
@@ -491,11 +496,11 @@ def averaged_ties_are_the_mean_over_all_orders(metric: Subject) -> None:
     orders = in_score_order([(0, *tied_labels, 4) for tied_labels in permutations([1, 3, 0])])
     for cutoff, plain in metric.at_each(*_CUTOFFS).items():
         tied = plain.with_knobs(ties="averaged")
-        when = f"from the mean over the orders of tied items to ties=averaged{cutoff}"
+        when = f"between the mean over the orders of tied items and ties=averaged{cutoff}"
         try:
             tied.function(*row)
         except ConfigError as error:
-            raise DoesNotApply(f"it refuses them: {error}") from error
+            raise DoesNotApply(f"it does not support averaged ties: {error}") from error
         mean = plain.values(*orders).mean(0, keepdim=True)
         expect_close(tied.values(*row), mean, "value", when, tolerance=1e-12)
 
@@ -506,17 +511,21 @@ def an_empty_list_counts_what_the_convention_says(metric: Subject) -> None:
     labels = torch.tensor([[0.0, 2.0, 1.0], [0.0] * 3, [3.0] * 3], dtype=torch.float64)
     mask = torch.tensor([[True] * 3, [True] * 3, [False] * 3])
     if "empty" not in metric.knobs:
-        counts = "{:g}, one of no items {:g}".format(*metric.values(scores, labels, mask)[1:])
-        raise DoesNotApply(f"it takes no empty: an empty list counts {counts}")
+        counts = "{:g}, and a list without items {:g}".format(
+            *metric.values(scores, labels, mask)[1:]
+        )
+        raise DoesNotApply(f"it has no knob empty: an empty list gives {counts}")
     first = metric.values(scores, labels, mask)[:1]
     for empty in (0.0, 0.5, 1.0, "skip"):
         values = metric.with_knobs(empty=empty).values(scores, labels, mask)
-        expect_close(values[:1], first, "value", f"under empty={empty}, and is not empty")
-        for value, name in zip(values[1:], ("an empty list", "a list of no items"), strict=True):
+        expect_close(
+            values[:1], first, "value", f"with empty={empty}, although the list is not empty"
+        )
+        for value, name in zip(values[1:], ("an empty list", "a list without items"), strict=True):
             is_right = value.isnan() if empty == "skip" else value == empty
             if not is_right:
                 remedy = "NaN" if empty == "skip" else f"{empty:g}"
-                raise Violation(f"{name} counts {value:.6g} under empty={empty}: give {remedy}")
+                raise Violation(f"{name} gives {value:.6g} with empty={empty}: return {remedy}")
 
 
 def labels_below_relevant_do_not_count(metric: Subject) -> None:
@@ -527,7 +536,7 @@ def labels_below_relevant_do_not_count(metric: Subject) -> None:
         expected = cut.values(scores, labels, mask)
         values = cut.values(scores, lowered, mask)
         expect_close(
-            values, expected, "value", f"when labels of 1 became 0 under relevant=2{cutoff}"
+            values, expected, "value", f"when labels of 1 became 0, with relevant=2{cutoff}"
         )
 
 
@@ -536,7 +545,7 @@ def what_the_convention_says_is_read(metric: Subject) -> None:
     knobs = {"gain": _table(metric), "levels": metric.grades + 1, "relevant": 2}
     read = [name for name in knobs if name in metric.knobs]
     if not read:
-        raise DoesNotApply(f"it takes none of {', '.join(knobs)}")
+        raise DoesNotApply(f"it has none of the knobs {', '.join(knobs)}")
     (short,) = metric.at_each(2).values()
     lists = in_score_order([[1, 2, 0], [1, 0, 3]])
     for name in read:
@@ -554,7 +563,7 @@ def a_score_of_nan_makes_its_list_nan_and_no_other(metric: Subject) -> None:
     when = "when an item of list 1 was scored NaN"
     expect_close(values[[0, 2]], expected[[0, 2]], "value", when)
     if not values[1].isnan():
-        raise Violation(f"list 1 has {values[1].item():.6g} {when}: give NaN")
+        raise Violation(f"list 1 has the value {values[1].item():.6g} {when}: return NaN")
 
 
 def nothing_is_drawn(metric: Subject) -> None:

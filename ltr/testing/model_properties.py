@@ -41,7 +41,7 @@ class ModelSubject(Component):
 
     make: Callable[[int], nn.Module]  # builds the model for a number of features
     width: int = 6  # number of features
-    # these are set by ``modes``
+    # The following fields are set by ``modes``.
     training: bool = False
     gradients: bool = True
     mode: str = ""
@@ -55,7 +55,7 @@ class ModelSubject(Component):
         return [self, replace(self, gradients=False), training]
 
     def built(self, seed: int = 0) -> nn.Module:
-        """Build the model with a seed; noise on all weights makes sure that none is 0."""
+        """Build the model with a seed; noise on all weights ensures that none is 0."""
         with seeded(seed), torch.no_grad():
             model = self.make(self.width)
             for weight in model.parameters():
@@ -63,7 +63,7 @@ class ModelSubject(Component):
         return model.train(self.training)
 
     def lists(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return features, ranks and mask of lists of 9, 4, 1 and 0 items, padded on all sides."""
+        """Return features, ranks and mask of lists of 9, 4, 1 and 0 items, with padding between."""
         features = torch.randn(4, 9, self.width, generator=torch.Generator().manual_seed(1))
         mask = torch.zeros(4, 9, dtype=torch.bool)
         mask[0] = True
@@ -97,33 +97,37 @@ def an_item_is_scored_by_its_own_features_alone(model: ModelSubject) -> str:
     first_items = [tensor[:, :1] for tensor in inputs]
     change = (model.call(*first_items)[0, 0] - model.call(*inputs)[0, 0]).abs().item()
     if change > _MOVED:
-        raise DoesNotApply(f"it is list-aware: a score moved by {change:.3g} without the others")
+        raise DoesNotApply(
+            f"it is list-aware: a score changed by {change:.3g} without the other items"
+        )
     return "the model is pointwise"
 
 
 def training_sees_each_list_alone(model: ModelSubject) -> str | None:
     """In training mode, other lists do not change scores, unless ``batch_statistics`` is True."""
     if getattr(model.built(), "batch_statistics", False):
-        return "it does not: the model has batch_statistics = True"
+        return "other lists may matter, because the model has batch_statistics = True"
     training = replace(model, training=True)
     features, ranks, mask = model.lists()
     changed = features.clone()
     changed[1:] = 0
     scores = training.call(changed, ranks, mask)[:1].detach()
     expected = training.call(features, ranks, mask)[:1].detach()
-    when = "when the lists beside it changed, in training mode"
+    when = "when the other lists changed, in training mode"
     expect_close(scores, expected, "score", when, tolerance=model.close)
     return None
 
 
 def the_given_ranks_mean_nothing(model: ModelSubject) -> None:
-    """Scores do not depend on ``ranks``, the positions in which the items were given."""
+    """Scores do not depend on ``ranks``, the positions at which the items were shown."""
     features, ranks, mask = model.lists()
     reversed_ranks = torch.where(mask, mask.sum(-1, keepdim=True) + 1 - ranks, ranks)
     differences = model.call(features, reversed_ranks, mask) - model.call(features, ranks, mask)
     change = differences.abs().max().item()
     if change > _MOVED:
-        raise DoesNotApply(f"the model uses positions: scores moved by {change:.3g} with the ranks")
+        raise DoesNotApply(
+            f"the model uses positions: scores changed by {change:.3g} with the ranks"
+        )
 
 
 def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> str:
@@ -135,7 +139,7 @@ def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> s
     built = replace(model, training=True).built()
     weights = {name: weight for name, weight in built.named_parameters() if weight.requires_grad}
     if not weights:
-        raise DoesNotApply("it has no parameters that a gradient trains")
+        raise DoesNotApply("it has no parameters to train by gradients")
     poisoned = features.masked_fill(~mask[..., None], math.nan).requires_grad_()
     generator = torch.Generator().manual_seed(0)
     for seed in range(3):  # dropout may stop a gradient
@@ -145,7 +149,7 @@ def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> s
         (scores * torch.randn(scores.shape, generator=generator)).sum().backward()
     for name, weight in weights.items():
         if weight.grad is None or not (weight.grad != 0).any():
-            raise Violation(f"no gradient reaches {name}, {list(weight.shape)}")
+            raise Violation(f"no gradient reaches {name}, of shape {list(weight.shape)}")
         expect_finite(weight.grad, f"the gradient of {name}", "with NaN on padding")
     if poisoned.grad is not None and (poisoned.grad[~mask] != 0).any():
         raise Violation("the gradient of the features on padding is not 0")
@@ -160,7 +164,7 @@ def lists_of_any_size_are_scored(model: ModelSubject) -> None:
         features = torch.randn(2, size, model.width, generator=generator)
         mask = (torch.arange(size) < items).expand(2, size).clone()
         scores = _scores(built, features, mask.cumsum(-1), mask)
-        expect_finite(scores, "a score", f"of a list of {items} items in {size} places")
+        expect_finite(scores, "a score", f"of a list of {items} items, padded to {size}")
 
 
 def evaluation_is_deterministic(model: ModelSubject) -> None:
@@ -176,7 +180,7 @@ def a_seed_gives_the_model(model: ModelSubject) -> None:
     second = model.built().state_dict()
     for name, weight in first.items():
         if not torch.equal(second[name], weight):
-            raise Violation(f"{name} is another when the model was built again under the same seed")
+            raise Violation(f"{name} differs when the model is built again with the same seed")
 
 
 def the_state_dict_holds_the_model(model: ModelSubject) -> None:

@@ -1,6 +1,6 @@
-"""Try properties on a loss or a metric: the component under test, its lists, and verdicts.
+"""Test properties of a loss or a metric: the component under test, its lists, and verdicts.
 
-A property is a function of the component under test. It returns None or a text with details, or
+A property is a function of the component under test. It returns None or a string with details, or
 raises ``Violation`` or ``DoesNotApply`` with the reason in one line.
 """
 
@@ -43,7 +43,7 @@ class Verdict(NamedTuple):
 
 
 def judge(prop: Property, subject: Any) -> Verdict:
-    """Try one property on one subject; a crash counts as ``FAILS``."""
+    """Test one property of one subject; a crash counts as ``FAILS``."""
     name = prop.__name__.replace("_", " ")
     try:
         return Verdict(name, HOLDS, prop(subject) or "")
@@ -98,7 +98,7 @@ def expect_close(
 
 
 def expect_finite(numbers: Tensor, name: str, when: str) -> None:
-    """Raise ``Violation`` unless all numbers are finite; the texts are for the message."""
+    """Raise ``Violation`` unless all numbers are finite; ``name`` and ``when`` are for the text."""
     if not numbers.isfinite().all():
         first = numbers[~numbers.isfinite()].flatten()[0].item()
         raise Violation(f"{name} is {first} {when}")
@@ -107,22 +107,22 @@ def expect_finite(numbers: Tensor, name: str, when: str) -> None:
 def expect_shape(result: object, shape: torch.Size, mask: Mask, content: str) -> None:
     """Raise ``Violation`` unless ``result`` is a tensor with this shape.
 
-    ``mask`` is that of the lists, and ``content`` is what the tensor should hold, for the message.
+    For the message, ``mask`` is the mask of the lists, and ``content`` what the tensor should hold.
     """
     if isinstance(result, Tensor) and result.shape == shape:
         return
     got = f"shape {list(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
-    raise Violation(f"returned {got}{_on_lists(mask)}, not one {content}, {list(shape)}")
+    raise Violation(f"returned {got}{_on_lists(mask)}, expected one {content}, {list(shape)}")
 
 
 def describe_error(error: Exception) -> str:
-    """Return type and message of an error, shortened."""
+    """Return the type and the message of an error, shortened."""
     return f"{type(error).__name__}: {textwrap.shorten(str(error), 160, placeholder='...')}"
 
 
 @contextmanager
 def calling(mask: Mask) -> Iterator[None]:
-    """Turn any error in the body into ``Violation``, with the size of the lists in ``mask``."""
+    """Context in which any error becomes a ``Violation`` that names the size of the lists."""
     try:
         yield
     except Violation:
@@ -132,19 +132,19 @@ def calling(mask: Mask) -> Iterator[None]:
 
 
 def _on_lists(mask: Mask) -> str:
-    return f" on {mask.shape[0]} lists of {mask.shape[1]} places"
+    return f" on {mask.shape[0]} lists padded to {mask.shape[1]} items"
 
 
 @contextmanager
 def seeded(seed: int = 0) -> Iterator[None]:
-    """Seed torch's generator for the body, and restore its state afterwards."""
+    """Context in which torch's generator has this seed; its state is restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
 
 
 def ragged(dtype: torch.dtype = torch.float64) -> Data:
-    """Return lists of 6, 3 and 4 items, with equal labels, and padding in different places."""
+    """Return lists of 6, 3 and 4 items, some with equal labels, with padding in various places."""
     mask = [[1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1, 1, 0], [1, 0, 1, 0, 0, 1, 1, 0]]
     scores = torch.randn(3, 8, dtype=dtype, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([4, 0, 2, 0, 1, 3, 2, 0], dtype=dtype).repeat(3, 1)
@@ -152,7 +152,7 @@ def ragged(dtype: torch.dtype = torch.float64) -> Data:
 
 
 def padded(rows: Sequence[Sequence[tuple[float, int]]]) -> Data:
-    """Turn lists of (score, label) into float64 tensors, with padding before every item.
+    """Convert lists of (score, label) to float64 tensors, with padding before every item.
 
     >>> scores, labels, mask = padded([[(0.5, 2), (0.25, 1)], [(4.0, 3)]])
     >>> scores[mask].tolist(), labels[mask].tolist(), mask.tolist()[1]
@@ -198,7 +198,7 @@ class Component:
         return [self]
 
     def without_draws(self) -> tuple[Self, Sequence[Tensor]]:
-        """Return component and lists whose results are not random, or raise ``DoesNotApply``."""
+        """Return a component and lists with results that are not random, or ``DoesNotApply``."""
         return self, self.lists()
 
     def expect(
@@ -218,13 +218,13 @@ class Subject(Component):
     function: Loss  # the loss or metric, with its knobs bound
     metric: str | None = None  # for a loss: the metric whose negative it approaches when sharp
     grades: int = 5  # labels are from 0 to ``grades`` - 1
-    bounds: tuple[float, float] | None = None  # for a metric (no gradient): least and largest value
+    bounds: tuple[float, float] | None = None  # of a metric, which has no gradient; None: a loss
 
     @classmethod
     def of_metric(
         cls, metric: Metric, *, grades: int = 5, lower: float = 0.0, upper: float = 1.0
     ) -> Self:
-        """Return a metric as subject, with values in [lower, upper] and the default convention."""
+        """Return the subject for a metric with values in [lower, upper], by default convention."""
         convention = Convention(levels=grades)
         knobs = {name: getattr(convention, name) for name in metric.parts}
         if metric.k is not None:
@@ -248,13 +248,13 @@ class Subject(Component):
         return replace(self, function=partial(self.function, **knobs))
 
     def at_each(self, *cutoffs: int | None) -> dict[str, Self]:
-        """Return text -> subject for each of several cutoffs; only itself if it has no ``k``."""
+        """Return a dict from a text to the subject at each cutoff; just itself if it has no k."""
         if "k" not in self.knobs:
             return {"": self}
         return {f" at k={k}": self.with_knobs(k=k) for k in cutoffs}
 
     def sharp(self) -> Self:
-        """Return the loss in its hard-sorting limit (scores are far apart); ``sigma`` stays."""
+        """Return the loss in its sharp limit, for scores far apart; ``sigma`` is unchanged."""
         sharp_knobs = {"temperature": 1e-12, "cut_slope": 100.0, "beta": 1e-300}
         knobs = {knob: value for knob, value in sharp_knobs.items() if knob in self.knobs}
         return self.with_knobs(**knobs)
@@ -273,7 +273,7 @@ class Subject(Component):
         return value
 
     def measure(self, scores: Tensor, labels: Tensor, mask: Tensor, *, seed: int = 0) -> Measured:
-        """Return values and gradient (0 for a metric), with a seed for torch's generator.
+        """Return the values and the gradient (0 for a metric), with a seed for torch's generator.
 
         Raises:
             Violation: the function crashes, returns another shape, or has no graph for backward.
@@ -295,7 +295,7 @@ class Subject(Component):
         return self.measure(scores, labels, mask).value
 
     def draws(self, scores: Tensor, labels: Tensor, mask: Tensor) -> bool:
-        """Return whether it draws from torch's generator, or repeated calls differ."""
+        """Return whether a call draws from torch's generator, or the next call differs from it."""
         with seeded():
             state = torch.get_rng_state()
             first = self.call(scores, labels, mask)
@@ -315,11 +315,11 @@ class Subject(Component):
         return torch.equal(values, self.values(moved_scores, labels, mask))
 
     def without_draws(self) -> tuple[Self, Data]:
-        """Return loss and lists whose value is not random, or raise ``DoesNotApply``.
+        """Return a loss and lists for which its values are not random; else ``DoesNotApply``.
 
-        If the loss draws, the labels become distinct (it may draw the order of equal labels), and
-        the loss becomes ``sharp`` (noise of scale ``beta`` is off, and a distribution over rankings
-        is concentrated on one).
+        If the loss draws random numbers, the labels become distinct, because it may draw the order
+        of equal labels. The loss becomes ``sharp``, so that noise of scale ``beta`` is off and a
+        distribution over rankings is concentrated on one ranking.
         """
         scores, labels, mask = ragged()
         if not self.draws(scores, labels, mask):
@@ -329,5 +329,5 @@ class Subject(Component):
         subject = replace(self.sharp(), grades=max(self.grades, list_size))
         values = [subject.measure(scores, distinct, mask, seed=seed).value for seed in range(3)]
         if not all(torch.allclose(value, values[0], rtol=0, atol=1e-12) for value in values):
-            raise DoesNotApply("its value depends on its draws, and no knob turns them off")
+            raise DoesNotApply("its value depends on random draws, and no knob turns them off")
         return subject, (scores, distinct, mask)

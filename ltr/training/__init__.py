@@ -1,1 +1,1 @@
-"""Training: the epochs, schedule, evaluation, selection and checkpoints of a model."""
+"""Training a model: its epochs, schedule, evaluation, selection and checkpoints."""

@@ -1,4 +1,4 @@
-"""Warnings about figures that say less than they seem to: of ties, and where nothing is ranked."""
+"""Warnings about metrics that mean less than they seem to: scores tie, or nothing is ranked."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ from ltr.training.evaluation import means, metrics_of_scores, values_with_ties_a
 log = logging.getLogger(__name__)
 
 _NOTICED = 0.002  # a difference of a printed metric that is worth a warning
-_NEARLY_ALL = 0.9  # of the lists of a split
-_FIRST_LISTS = 200  # about as many lists are tried first
+_NEARLY_ALL = 0.9  # "nearly all" lists of a split are at least this fraction
+_FIRST_LISTS = 200  # about how many lists are tried first
 
 
 def warn_of_measurement(
@@ -28,8 +28,9 @@ def warn_of_measurement(
     convention: Convention,
     printed: Mapping[str, float],
 ) -> None:
-    """Log each doubt about the ``printed`` means of ``metrics``, measured on the lists ``split``
-    with ``scores``, ``[items]``.
+    """Log a warning for each reason to doubt the ``printed`` means of ``metrics``.
+
+    They were measured on the ``lists`` of ``split``, with ``scores``, ``[items]``.
     """
     warn_of_nothing_to_rank({split: lists})
     warn_of_fixed_metrics(split, lists, metrics, convention)
@@ -43,12 +44,12 @@ def warn_of_ties(
     printed: Mapping[str, Mapping[str, float]],
     averaged: Mapping[str, Mapping[str, float]],
 ) -> None:
-    """Log one line if the order of items with equal scores decides a printed metric.
+    """Log a warning if a printed metric depends on the order of items with equal scores.
 
     Args:
         metrics: the metrics, at least one.
-        printed: split -> metric -> the mean that is printed.
-        averaged: the same with ties averaged.
+        printed: the mean that is printed, by split and metric.
+        averaged: the same means with ties averaged.
     """
 
     def gap(metric: Metric) -> float:
@@ -67,15 +68,15 @@ def warn_of_ties(
     remedy = "shuffle the rows of each query"
     if TiesAveraged(metric).is_setting:
         remedy = "set convention.ties=averaged to print the average"
-    log.warning("the order of items with equal scores matters: %s: %s", values, remedy)
+    log.warning("the order of items with equal scores matters: %s; %s", values, remedy)
 
 
 def warn_of_constant_scores(
     scored: Mapping[str, tuple[Lists | ItemTensors, Tensor | Reals]],
 ) -> None:
-    """Log one line about the splits in which all items of every list have equal scores.
+    """Log a warning about the splits in which every list has equal scores for all of its items.
 
-    ``scored`` is split -> its lists, and the score of each of their items.
+    ``scored`` holds the lists of each split, and the score of each of their items.
     """
     constant = []
     for split, (lists, scores) in scored.items():
@@ -84,14 +85,14 @@ def warn_of_constant_scores(
             constant.append(f"{split} ({len(lists):,} lists)")
     if constant:
         log.warning(
-            "nothing is ranked: all items of a list have equal scores, in every list of %s: look "
-            "for features that differ within lists, or train for more epochs",
+            "nothing is ranked: in every list of %s, all items have equal scores; use features "
+            "that differ within lists, or train for more epochs",
             ", ".join(constant),
         )
 
 
 def warn_of_nothing_to_rank(splits: Mapping[str, Lists]) -> None:
-    """Log one line about the ``splits`` of which nearly all lists have one item or equal labels."""
+    """Log a warning about splits in which nearly all lists have one item or only equal labels."""
     useless = []
     for split, lists in splits.items():
         count = int((~lists_that_differ(lists.labels, lists.offsets)).sum())
@@ -99,8 +100,8 @@ def warn_of_nothing_to_rank(splits: Mapping[str, Lists]) -> None:
             useless.append(f"{split} ({count:,} of {len(lists):,} lists)")
     if useless:
         log.warning(
-            "there is nothing to rank in %s: a list has one item, or equal labels, and any model "
-            "looks perfect there: look at the query ids and the labels",
+            "there is nothing to rank in %s: these lists have one item or only equal labels, so "
+            "any model looks perfect on them; check the query ids and the labels",
             ", ".join(useless),
         )
 
@@ -108,14 +109,15 @@ def warn_of_nothing_to_rank(splits: Mapping[str, Lists]) -> None:
 def warn_of_fixed_metrics(
     split: str, lists: Lists, metrics: Sequence[Metric], convention: Convention
 ) -> None:
-    """Log one line about the ``metrics`` that have the same value for any order of the items in
-    nearly all lists, such as MAP if every item is relevant. Lists of equal labels are left out:
-    ``warn_of_nothing_to_rank`` is about them.
+    """Log a warning about ``metrics`` whose value does not depend on the order of the items.
+
+    This must be so in nearly all lists. An example is MAP if every item is relevant. Lists with
+    only equal labels are left out, because ``warn_of_nothing_to_rank`` is about them.
     """
     candidates = np.flatnonzero(lists_that_differ(lists.labels, lists.offsets))
     if not len(candidates):
         return
-    # a part of the lists rules out most metrics
+    # Some of the lists are enough to rule out most metrics.
     first_candidates = candidates[:: -(-len(candidates) // _FIRST_LISTS)]
     fixed = list(metrics)
     for indices in (first_candidates, candidates):
@@ -131,19 +133,19 @@ def warn_of_fixed_metrics(
         if not fixed:
             return
     log.warning(
-        "%s cannot tell models apart in %s: any order of the items of a list has the same value: "
-        "choose another metric, or look at the labels and at what the convention calls relevant",
+        "%s cannot tell models apart on %s: the order of the items does not change the value; "
+        "choose another metric, or check the labels and convention.relevant",
         ", ".join(map(str, fixed)), split,
     )  # fmt: skip
 
 
 def _count_equal(values: Reals, other_values: Reals) -> int:
-    """Return in how many places two arrays are equal, or NaN."""
+    """Return the number of positions where two arrays are equal, or ``values`` is NaN."""
     return int(((values == other_values) | np.isnan(values)).sum())
 
 
 def lists_that_differ(values: Reals, offsets: Ints) -> Flags:
-    """Return whether the items of a list have different ``values``, for each list, ``[lists]``.
+    """Return for each list whether its items have different ``values``, ``[lists]``.
 
     >>> lists_that_differ(np.array([0.5, 0.5, 1.0, 2.0, 3.0]), np.array([0, 2, 4, 5])).tolist()
     [False, True, False]

@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, verified bit for bit, loaded without running code."""
+"""Checkpoints: written completely or not at all, verified, and loaded without running code."""
 
 import hashlib
 import io
@@ -22,7 +22,7 @@ from ltr.training.results_file import CHECKPOINTS, RESULTS, read_results, sha256
 
 VERSION = 3
 ENSEMBLE = "ensemble.pt"  # the checkpoint of an ensemble, in its run folder
-RUN = "run"  # the entry with random digits that all checkpoints of a run share
+RUN = "run"  # the entry with the random id that all checkpoints of a run share
 HALVES = "halves"  # the entry of last.pt that ``read_half_choices`` reads
 
 # A zip file may end with a comment; here it is the SHA-256 of all bytes before it.
@@ -31,27 +31,29 @@ _TAIL = len(_MARK) + 64
 
 
 def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
-    """Write ``content`` (tensors and plain values) to ``path``, whole or not at all.
-    ``OutputError``: the disk is full or cannot be written; an old checkpoint is left unchanged.
+    """Write ``content`` (tensors and plain values) to ``path``, completely or not at all.
+    ``OutputError``: the disk is full or cannot be written; an old checkpoint stays unchanged.
     """
-    buffer = io.BytesIO()  # to a file, torch.save reports a full disk in many ways
+    buffer = (
+        io.BytesIO()
+    )  # writing to a file, torch.save raises many kinds of errors on a full disk
     torch.save({"version": VERSION, **content}, buffer)
-    buffer.seek(-2, io.SEEK_END)  # where a zip file has the length of its comment
+    buffer.seek(-2, io.SEEK_END)  # the place of the length of the zip comment
     buffer.write(_TAIL.to_bytes(2, "little"))
     buffer.write(_MARK + hashlib.sha256(buffer.getbuffer()).hexdigest().encode())
     atomic_write(path, lambda file: file.write(buffer.getbuffer()))
 
 
 def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Read what ``save_checkpoint`` wrote; only tensors and plain values are ever loaded.
+    """Return the content of a checkpoint; only tensors and plain values are ever loaded.
 
     The digest of the whole file is verified before anything is parsed. It detects damage, but does
     not prove who wrote the file. So callers must use the content within ``checkpoint_errors``. In
-    the folder of a finished run, the file must be the one that ``results.json`` was written with.
+    the folder of a finished run, the digest must be the one that ``results.json`` records.
 
     Raises:
-        CheckpointError: the file is missing, damaged, not a checkpoint of this project, written by
-            another version of it, of another run than the results beside it, or holds objects that
+        CheckpointError: the file is missing or damaged, is not a checkpoint of this version of the
+            project, belongs to a different run than the results beside it, or holds objects that
             would run code when loaded.
     """
     try:
@@ -59,52 +61,54 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
     except OSError as error:
         raise CheckpointError(
             f"{path} cannot be read ({error.strerror}): give the folder of one run, such as "
-            "outputs/RUN, or outputs/SWEEP/RUN of a sweep, or the best.pt or last.pt in it"
+            "outputs/RUN, or outputs/SWEEP/RUN for a run of a sweep, or the best.pt or last.pt in "
+            "this folder"
         ) from error
     try:
         body = memoryview(file_bytes)[:-_TAIL]
         if file_bytes[-_TAIL:] != _MARK + hashlib.sha256(body).hexdigest().encode():
-            raise ValueError("its SHA-256 is wrong")
+            raise ValueError("the SHA-256 in the file does not match its content")
         with zipfile.ZipFile(io.BytesIO(file_bytes)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > len(file_bytes):
-                raise ValueError("compressed, which torch.save never does")
+                raise ValueError("the file is compressed, but torch.save never compresses")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # our own error says more
             content = torch.load(io.BytesIO(file_bytes), map_location=device, weights_only=True)
         _check_size(content, len(file_bytes))
         if content["version"] != VERSION:
-            raise ValueError(f"version {content['version']}, not {VERSION}")
-    except Exception as error:  # a crafted file makes torch raise anything
+            raise ValueError(f"expected version {VERSION}, got {content['version']}")
+    except Exception as error:  # a crafted file can make torch raise any exception
         raise CheckpointError(
-            f"{path} is damaged, or not written by this version of train.py: use another one, or "
-            "train again"
+            f"{path} is damaged, or was not written by this version of train.py: use another "
+            "checkpoint, or train again"
         ) from error
     _check_recorded(path, file_bytes)
     return dict(content)
 
 
 def _check_recorded(path: Path, content: bytes) -> None:
-    """Raise ``CheckpointError`` if ``results.json`` beside ``path`` has another digest for it.
-    There is none if the run is not finished, or was finished by an earlier version.
+    """Raise ``CheckpointError`` if ``results.json`` beside ``path`` records a different digest.
+    It records none if the run is not finished, or was finished by an earlier version.
     """
     beside = path.parent / RESULTS
     try:
         recorded = read_results(beside.read_bytes())[CHECKPOINTS][path.name]
     except (OSError, ValueError, LookupError, TypeError):
-        return  # commands that need the results say if they are damaged
+        return  # commands that need the results report damaged ones
     if recorded != sha256(content):
         raise CheckpointError(
-            f"{path} is not the file that {beside} was written with, but of another run, or of "
-            "another state of this one: copy all files of one run there, or train again"
+            f"{path} does not match {beside}: it is from another run, or from another point of "
+            "this run; copy all files of one run into this folder, or train again"
         )
 
 
 def selected_checkpoint(
     path: Path, device: torch.device | str = "cpu"
 ) -> tuple[Path, dict[str, Any]]:
-    """Return the checkpoint file that ``path`` stands for, and its content. ``path`` is a ``.pt``
-    file, or a run folder with an ensemble or selected weights (``best.pt`` or ``last.pt``).
-    ``CheckpointError``: see ``load_checkpoint``.
+    """Return the checkpoint file of a ``path``, and its content.
+
+    ``path`` is a ``.pt`` file, or a run folder, which has an ensemble or selected weights
+    (``best.pt`` or ``last.pt``). ``CheckpointError``: see ``load_checkpoint``.
     """
     if path.suffix == ".pt":
         return path, load_checkpoint(path, device)
@@ -123,28 +127,32 @@ def selected_checkpoint(
 
 
 def check_same_run(best: Path, content: Mapping[str, Any], last: Mapping[str, Any]) -> None:
-    """Raise ``CheckpointError`` if ``content``, of the file ``best``, and ``last``, the content of
-    ``last.pt``, are not of one run, or if ``best`` is older. A run that was stopped between writing
-    the two has a newer one.
+    """Raise ``CheckpointError`` if ``best`` and ``last.pt`` do not belong together.
+
+    ``content`` is the content of the file ``best``, and ``last`` that of ``last.pt``. They must be
+    from the same run, and ``best`` must not be older than ``last.pt`` says. It may be newer, if the
+    run was stopped after writing ``best`` and before writing ``last.pt``.
     """
     if content.get(RUN) != last.get(RUN):
         raise CheckpointError(
-            f"{best} and last.pt are of different runs: copy all files of one run there, or train "
-            "again"
+            f"{best} and last.pt are from different runs: copy all files of one run into this "
+            "folder, or train again"
         )
     with checkpoint_errors(best):
         epochs = [checkpoint["progress"]["best_epoch"] or 0 for checkpoint in (content, last)]
     if epochs[0] < epochs[1]:
         raise CheckpointError(
-            f"{best} is of epoch {epochs[0]}, and the best epoch in last.pt is {epochs[1]}: copy "
-            "all files of one run there, or train again"
+            f"{best} is from epoch {epochs[0]}, but the best epoch in last.pt is {epochs[1]}: copy "
+            "all files of one run into this folder, or train again"
         )
 
 
 def read_half_choices(entry: Mapping[str, Any]) -> tuple[Ints, dict[int, torch.Tensor]]:
-    """Return which epoch each half of the validation lists chooses, ``[splits, 2]`` as in
-    ``Halves``, and the scores of the validation items in each of these epochs, ``[items]``.
-    ``ValueError``: the entry is not what a run writes.
+    """Return the epochs that halves of the validation lists choose, and the scores of these epochs.
+
+    The first result has the epoch that each half chooses, ``[splits, 2]`` as in ``Halves``. The
+    second maps each of these epochs to the scores of the validation items, ``[items]``.
+    ``ValueError``: the entry is not as a run writes it.
     """
     epochs = entry["epochs"].cpu().numpy()
     scores = {int(epoch): epoch_scores.cpu() for epoch, epoch_scores in entry["scores"].items()}
@@ -160,17 +168,17 @@ def read_half_choices(entry: Mapping[str, Any]) -> tuple[Ints, dict[int, torch.T
         )
     )
     if not sound:
-        raise ValueError("the scores of halves are not those of their epochs")
+        raise ValueError("halves: the epochs and the scores do not fit together")
     return epochs, scores
 
 
 def _check_size(value: Any, limit: int) -> None:
-    """Raise ``ValueError`` if ``value`` holds more than ``most`` values, counting repeated ones."""
+    """Raise ``ValueError`` if ``value`` nests more than ``limit`` values, counted with repeats."""
     stack = [value]
     count = 0
     while stack:
         if count + len(stack) > limit:
-            raise ValueError("it repeats its own parts")
+            raise ValueError("the content has more values than the file can hold")
         value = stack.pop()
         count += 1
         if isinstance(value, Mapping):
@@ -181,8 +189,10 @@ def _check_size(value: Any, limit: int) -> None:
 
 @contextmanager
 def checkpoint_errors(path: Path) -> Iterator[None]:
-    """Context that turns errors from using the content of checkpoint ``path`` (``RuntimeError``,
-    ``KeyError`` and the like) into a ``CheckpointError``; an ``LTRError`` passes unchanged.
+    """Context in which errors from using the content of checkpoint ``path`` become one error.
+
+    A ``RuntimeError``, ``KeyError`` or the like becomes a ``CheckpointError``; an ``LTRError``
+    passes unchanged.
     """
     try:
         yield
@@ -190,14 +200,16 @@ def checkpoint_errors(path: Path) -> Iterator[None]:
         raise
     except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as e:
         raise CheckpointError(
-            f"{path} does not fit its own config: the program has changed since, or train.py did "
-            "not write it; use the version that wrote it, or train again"
+            f"{path} does not match its own config: the program has changed since it was written, "
+            "or train.py did not write it; use the version that wrote it, or train again"
         ) from e
 
 
 def features_of(content: Mapping[str, Any]) -> tuple[FeatureTransform, Columns | None]:
-    """Return the transform in a checkpoint, and names and categories of the features; None without
-    names. ``ValueError``: the parts do not fit each other; call this within ``checkpoint_errors``.
+    """Return the transform in a checkpoint, and the names and categories of the features.
+
+    The second result is None if the features have no names. ``ValueError``: the entries of the
+    checkpoint do not match each other; call this function within ``checkpoint_errors``.
     """
     transform = FeatureTransform.from_state(content["transform"])
     width = content["width"]
@@ -214,30 +226,31 @@ def features_of(content: Mapping[str, Any]) -> tuple[FeatureTransform, Columns |
         or grids.shape[1] < 2
         or (names is not None and not np.array_equal(names.codes, transform.codes))
     ):
-        raise ValueError(f"transform: not one of {width} columns")
+        raise ValueError(f"transform: expected a valid transform of {width} columns")
     return transform, names
 
 
-# What an ensemble's checkpoint holds of each member: no optimiser state, no progress.
+# The entries that an ensemble's checkpoint has for each member: no optimiser state, no progress.
 MEMBER = ("model", "config", "choices", "transform", "width", "columns", "members", "weights")
 
 
 def members_of(content: Mapping[str, Any]) -> list[tuple[float, dict[str, Any]]]:
-    """Return weight and content of each member in an ensemble's checkpoint; empty for a single
-    model. ``ValueError``: they are not as ``ltr ensemble`` writes them; call this within
-    ``checkpoint_errors``.
+    """Return the weight and the content of each member in a checkpoint of an ensemble.
+
+    The result is empty if the checkpoint is that of a single model. ``ValueError``: the members are
+    not as ``ltr ensemble`` writes them; call this function within ``checkpoint_errors``.
     """
     if "members" not in content:
         return []
     members = content["members"]
     weights = content["weights"]
     if not members or not all(isinstance(weight, float) for weight in weights):
-        raise ValueError("members: none, or without weights")
+        raise ValueError("members: expected at least one, each with a weight")
     return list(zip(weights, members, strict=True))
 
 
 def weight_bytes(content: Mapping[str, Any]) -> int:
-    """Return the bytes of all weights in a checkpoint; shared ones count once for each member."""
+    """Return the bytes of all weights in a checkpoint; shared weights count for each member."""
     own_bytes = sum(
         tensor.nbytes for tensor in content["model"].values() if isinstance(tensor, torch.Tensor)
     )
@@ -245,12 +258,12 @@ def weight_bytes(content: Mapping[str, Any]) -> int:
 
 
 def random_states() -> dict[str, Any]:
-    """Return the states of PyTorch's random generators; training uses no other global ones."""
+    """Return the states of PyTorch's global random generators; training uses no others."""
     return {"torch": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all()}
 
 
 def restore_random_states(states: dict[str, Any]) -> None:
-    """Restore what ``random_states`` returned, for the CPU and those GPUs that this machine has."""
+    """Restore what ``random_states`` returned, for the CPU and for the GPUs of this machine."""
     torch.set_rng_state(states["torch"].cpu())
     for device, state in zip(range(torch.cuda.device_count()), states["cuda"], strict=False):
         torch.cuda.set_rng_state(state.cpu(), device)

@@ -1,4 +1,4 @@
-"""Pick the device of a model, set how the device computes, and describe it."""
+"""Choose the device of a model, set how it computes, and describe it."""
 
 import os
 import platform
@@ -15,23 +15,24 @@ _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # cuBLAS reads it when it starts
 
 def pick_device(name: str) -> torch.device:
     """Return the device ``name``; ``auto`` is the GPU if there is one, else the CPU.
-    ``ConfigError``: the name is unknown, or it is ``cuda`` and PyTorch sees no GPU.
+    ``ConfigError``: the name is unknown, or it is ``cuda`` but PyTorch finds no GPU.
     """
     check_choice("device", name, ("auto", "cpu", "cuda"))
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            "device=cuda: PyTorch sees no GPU here; install its CUDA build (see README) or set "
-            "device=auto"
+            "device=cuda: PyTorch finds no GPU on this machine; install the CUDA build of PyTorch "
+            "(see README), or set device=auto"
         )
     return torch.device(name)
 
 
 @contextmanager
 def matrix_products(precision: str) -> Iterator[None]:
-    """Context in which a GPU multiplies float32 matrices in TF32 if ``precision`` is ``tf32``,
-    which rounds the factors to 10 bits of mantissa. Any other ``precision`` changes nothing.
+    """Context in which a GPU multiplies float32 matrices in TF32 if ``precision`` is ``tf32``.
+
+    TF32 rounds both factors to a mantissa of 10 bits. Any other ``precision`` changes nothing.
     """
     if precision != "tf32":
         yield
@@ -46,8 +47,9 @@ def matrix_products(precision: str) -> Iterator[None]:
 
 @contextmanager
 def on_threads(count: int | None = None) -> Iterator[None]:
-    """Context in which PyTorch uses ``count`` CPU threads (None: the number does not change at
-    first); at its end the old number is restored.
+    """Context in which PyTorch uses ``count`` CPU threads; None: the current number.
+
+    At the end of the context the previous number is restored.
     """
     previous = torch.get_num_threads()
     torch.set_num_threads(count or previous)
@@ -59,17 +61,18 @@ def on_threads(count: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def deterministic(enabled: bool) -> Iterator[None]:
-    """Context in which, if ``wanted``, a GPU gives bit-identical results every time, as a CPU
-    always does. ``ConfigError``: this process has used the GPU already, so that cuBLAS may have
-    started without the workspace that this needs.
+    """Context in which, if ``enabled``, a GPU gives bit-identical results every time.
+
+    A CPU always does. ``ConfigError``: this process has already used the GPU, so cuBLAS may have
+    started without the workspace setting that this needs.
     """
     if not enabled or not torch.cuda.is_available():
         yield
         return
     if torch.cuda.is_initialized() and _WORKSPACE not in os.environ:
         raise ConfigError(
-            "deterministic=true: this process has used the GPU before: begin a new one, or set "
-            f"{_WORKSPACE}=:4096:8 in its environment"
+            "deterministic=true: this process has already used the GPU; start a new process, or "
+            f"set {_WORKSPACE}=:4096:8 in its environment"
         )
     os.environ.setdefault(_WORKSPACE, ":4096:8")
     previous = torch.are_deterministic_algorithms_enabled()
@@ -81,7 +84,7 @@ def deterministic(enabled: bool) -> Iterator[None]:
 
 
 def describe_device(device: torch.device) -> str:
-    """Return the device in words, for logs and results."""
+    """Return the description of a device for logs and results."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"cpu ({platform.machine()}, {torch.get_num_threads()} threads)"

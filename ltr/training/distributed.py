@@ -1,8 +1,8 @@
-"""The processes that train one model together: started by torchrun, joined by torch.distributed.
+"""Train one model in several processes, started by torchrun and joined by torch.distributed.
 
-Each process computes a slice of every batch and scores some of the lists. Only the first one writes
-files. All processes take the same steps, so their weights stay the same. Without torchrun there is
-one process, which is the first, and the functions here cost it nothing.
+Each process computes a slice of every batch, and scores some of the lists. Only the first process
+writes files. All processes take the same steps, so their weights stay equal. Without torchrun there
+is only one process, which counts as the first, and the functions here take no time.
 """
 
 import itertools
@@ -25,18 +25,19 @@ from ltr.training.hooks import quiet
 
 T = TypeVar("T")
 
-_DRAWS = 1  # the last number of a process's seed, which keeps it apart from all seeds of noise
-# In the text of errors of gloo and NCCL.
+_DRAWS = 1  # the last number of a process's seed, so that it differs from all seeds of noise
+# Words in the errors of gloo and NCCL.
 _CONNECTION = re.compile("gloo|NCCL|connection|socket|peer|timeout|timed out", re.IGNORECASE)
 _joined = False
 
 
 @contextmanager
 def joined(device: str) -> Iterator[None]:
-    """Context in which this process and all others that torchrun has started train together. On
-    GPUs, each uses the one with the number of its ``LOCAL_RANK``; NCCL sends tensors on GPUs, gloo
-    those on the CPU. Only the first process logs and shows progress bars. ``ConfigError``: there
-    are more processes than GPUs.
+    """Context in which this process trains together with all others that torchrun has started.
+
+    On GPUs, each process uses the GPU whose number is its ``LOCAL_RANK``. NCCL sends tensors that
+    are on GPUs, gloo those on the CPU. Only the first process logs and shows progress bars.
+    ``ConfigError``: there are more processes than GPUs.
     """
     global _joined
     backend = "gloo"
@@ -46,7 +47,7 @@ def joined(device: str) -> Iterator[None]:
         if local >= count:
             raise ConfigError(
                 f"torchrun has started more than {count} processes on a machine with {count} "
-                f"GPUs: set --nproc-per-node={count}, or device=cpu"
+                f"GPUs: set --nproc-per-node={count}, or set device=cpu"
             )
         torch.cuda.set_device(local)
         backend = "cpu:gloo,cuda:nccl"
@@ -57,7 +58,7 @@ def joined(device: str) -> Iterator[None]:
     try:
         with quiet(not is_main()):
             yield
-        dist.destroy_process_group()  # not after an error, when the others may be gone
+        dist.destroy_process_group()  # not after an error: the others may have ended
     finally:
         _joined = False
 
@@ -68,23 +69,25 @@ def size() -> int:
 
 
 def rank() -> int:
-    """Return the number of this process among those that train together, from 0."""
+    """Return the index of this process among those that train together, from 0."""
     return dist.get_rank() if _joined else 0
 
 
 def is_main() -> bool:
-    """Return whether this process is the first, which alone writes files."""
+    """Return whether this process is the first; only the first process writes files."""
     return rank() == 0
 
 
 def rank_share(parts: Iterable[T]) -> Iterator[T]:
-    """Yield this process's share of ``parts``: with n processes, every n-th part."""
+    """Yield this process's share of ``parts``: with n processes, every n-th of them."""
     return itertools.islice(parts, rank(), None, size())
 
 
 def all_reduce(values: Tensor) -> Tensor:
-    """Combine ``values``, in place, of which each process has computed its share and left the rest
-    0. Their bits are added as whole numbers, so all values, ``-0.0`` and NaN too, are kept exactly.
+    """Combine the ``values`` of all processes, in place, and return them.
+
+    Each process has computed its share of the values and left the others 0. The bits are added as
+    whole numbers, so all values are kept exactly, also ``-0.0`` and NaN.
     """
     if size() > 1:
         integer_type = {4: torch.int32, 8: torch.int64}[values.element_size()]
@@ -104,8 +107,10 @@ def all_gather(rows: Tensor) -> Tensor:
 
 
 def any_interrupt(signum: int | None) -> int | None:
-    """Return the signal that any process has received; None if none has. All processes wait for
-    each other here, and all return the same.
+    """Return the signal that any process has received; None if no process has received one.
+
+    ``signum`` is the signal that this process has received. All processes wait for each other here,
+    and all return the same signal.
     """
     if size() == 1:
         return signum
@@ -113,7 +118,7 @@ def any_interrupt(signum: int | None) -> int | None:
 
 
 def barrier() -> None:
-    """Wait until all processes have called this."""
+    """Wait until all processes have called this function."""
     any_interrupt(None)
 
 
@@ -127,7 +132,7 @@ def broadcast(value: T) -> T:
 
 
 def check_alike(model: nn.Module) -> None:
-    """Raise ``TrainingError`` if the weights of the processes are no longer the same."""
+    """Raise ``TrainingError`` if the weights of the processes are no longer equal."""
     if size() == 1:
         return
     weights = torch.cat(
@@ -136,16 +141,16 @@ def check_alike(model: nn.Module) -> None:
     bits = weights.view(torch.int64)
     if (all_gather(bits) != bits).any():
         raise TrainingError(
-            f"the weights of the {size()} processes are no longer the same: give nodes of one kind "
-            "and threads=N, and a model that keeps no statistics of its batches"
+            f"the weights of the {size()} processes are no longer equal: use identical nodes, set "
+            "the same threads=N on each, and choose a model that keeps no statistics of its batches"
         )
 
 
 def check_processes(model: nn.Module, batch_size: int) -> None:
     """Raise ``ConfigError`` if several processes cannot train ``model`` together.
 
-    Batch norm would use the statistics of one process's lists. With fewer lists in a batch than
-    processes, some would have no work.
+    Batch norm would use the statistics of the lists of only one process. If a batch had fewer lists
+    than there are processes, some processes would have no work.
     """
     if size() == 1:
         return
@@ -154,31 +159,34 @@ def check_processes(model: nn.Module, batch_size: int) -> None:
     )
     if uses_batch_norm:
         raise ConfigError(
-            f"the batch norm of {type(model).__name__} would see the lists of one of {size()} "
-            "processes, not those of the batch: train it without torchrun"
+            f"the batch norm of {type(model).__name__} would use only the lists of one of "
+            f"{size()} processes, not the whole batch: train this model without torchrun"
         )
     if batch_size < size():
         raise ConfigError(
-            f"batch_size={batch_size} gives {size()} processes no work: set --nproc-per-node lower"
+            f"batch_size={batch_size} leaves some of the {size()} processes without work: lower "
+            "--nproc-per-node or raise batch_size"
         )
 
 
 class _TrainingScores(nn.Module):
-    """Scores for the loss: of the members of a model that has several, else of the model."""
+    """Computes the scores for the loss: those of each member if the model has several members."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, *batch: Tensor) -> Tensor:
-        """Return ``[batch, list]``, or ``[members, batch, list]``."""
+        """Return the scores, ``[batch, list]``, or of each member, ``[members, batch, list]``."""
         score: Callable[..., Tensor] = getattr(self.model, "member_scores", self.model)
         return score(*batch)
 
 
 def distribute(model: nn.Module) -> Callable[..., Tensor]:
-    """Return a function that scores a batch for training; several processes average the gradients
-    of its parameters in the backward pass (``DistributedDataParallel``).
+    """Return a function that scores a batch for training.
+
+    With several processes, the backward pass averages the gradients of the parameters over them
+    (``DistributedDataParallel``).
     """
     if size() == 1:
         score: Callable[..., Tensor] = getattr(model, "member_scores", model)
@@ -188,7 +196,7 @@ def distribute(model: nn.Module) -> Callable[..., Tensor]:
 
 
 def sum_over_processes(value: Tensor) -> Tensor:
-    """Return the sum of the scalars ``value`` of all processes."""
+    """Return the sum of the scalar ``value`` over all processes."""
     if size() == 1:
         return value
     total = value.clone()
@@ -200,8 +208,9 @@ def sum_over_processes(value: Tensor) -> Tensor:
 def seed_process(number: tuple[int, int, int], *, alike: bool = False) -> None:
     """Seed PyTorch's global generators for a step if several processes train together.
 
-    ``number`` is seed, epoch and step. Each process draws other numbers; with ``alike``, as the
-    optimiser needs it, all draw the same. So a run resumes exactly with as many processes.
+    ``number`` holds the seed, the epoch and the step. Each process gets a different seed; with
+    ``alike``, which the optimiser needs, all get the same. So a run resumes exactly with the same
+    number of processes.
     """
     if size() == 1:
         return
@@ -212,7 +221,7 @@ def seed_process(number: tuple[int, int, int], *, alike: bool = False) -> None:
 
 @contextmanager
 def connected() -> Iterator[None]:
-    """Context in which the end of another process raises a ``TrainingError`` of one line."""
+    """Context in which the loss of another process raises a ``TrainingError`` of one line."""
     try:
         yield
     except RuntimeError as error:
@@ -220,5 +229,6 @@ def connected() -> Iterator[None]:
             raise
         text = re.sub(r"^\[.*?\] ", "", str(error)).partition(". ")[0]  # without gloo's [file:line]
         raise TrainingError(
-            f"another process of this run cannot be reached ({text}), and all end: resume the run"
+            f"another process of this run cannot be reached ({text}), so all processes end: resume "
+            "the run"
         ) from error

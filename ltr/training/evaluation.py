@@ -1,4 +1,4 @@
-"""Score lists with a model, and compute metrics of scores: the one path from lists to metrics."""
+"""Score lists with a model and compute metrics of the scores; all commands use these functions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -20,27 +20,28 @@ from ltr.training.distributed import all_reduce, rank_share
 from ltr.training.hooks import progress_bar
 from ltr.typing import Labels, Mask, Scores
 
-PerQuery = Mapping[str, Doubles]  # metric -> [lists], NaN where skipped
+PerQuery = Mapping[str, Doubles]  # for each metric [lists], NaN for skipped lists
 
-_NAMED = 10  # query ids in an error
+_NAMED = 10  # the most query ids in an error message
 
 
 def score(model: Callable[..., Tensor], batch: Batch, precision: str = "float32") -> Scores:
-    """Run ``model`` on ``batch`` in ``precision``; return float32 scores ``[batch, list]``.
+    """Return the float32 scores of ``model`` for ``batch``, ``[batch, list]``.
 
-    A model that returns scores of several members gives ``[members, batch, list]``. For ``tf32``
-    the caller enters ``matrix_products``, which must cover the backward pass too.
+    The model runs in ``precision``. If it returns the scores of several members, the result is
+    ``[members, batch, list]``. For ``tf32`` the caller must enter ``matrix_products``, which must
+    also cover the backward pass.
 
     Raises:
-        ConfigError: the model, perhaps the user's own, did not return one score per item.
+        ConfigError: the model, which may be the user's own, did not return one score per item.
     """
     device = batch.features.device.type
     with torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16"):
         scores = model(batch.features, batch.mask, batch.ranks)
     if not isinstance(scores, Tensor) or scores.shape[-2:] != batch.mask.shape:
         raise ConfigError(
-            f"the model returned {describe_value(scores)}: return one score per item, a tensor "
-            f"{list(batch.mask.shape)} for these {len(batch)} lists"
+            f"expected one score per item from the model, a tensor of shape "
+            f"{list(batch.mask.shape)} for these {len(batch)} lists, got {describe_value(scores)}"
         )
     return scores.float()
 
@@ -49,12 +50,11 @@ def score(model: Callable[..., Tensor], batch: Batch, precision: str = "float32"
 def predict(
     model: nn.Module, data: ItemTensors, *, items: int = 32768, precision: str = "float32"
 ) -> Tensor:
-    """Return the score of every item, ``[items]`` float32, in the order of ``data`` and on its
-    device.
+    """Return the score of every item, ``[items]`` float32, in the order of ``data``.
 
-    Lists are never cut, and dropout is off. ``items`` limits the padded items of a batch. Processes
-    that train together share the work, and each returns all scores. ``TrainingError``: the score of
-    an item is not finite.
+    The scores are on the device of ``data``. Lists are never cut, and dropout is off. ``items`` is
+    the largest number of items in a batch, padding included. Processes that train together share
+    the work, and each returns all scores. ``TrainingError``: the score of an item is not finite.
     """
     count = len(data.labels)
     out = torch.zeros(count + 1, device=data.device)  # padding is written to the last place
@@ -67,15 +67,16 @@ def predict(
             batch = data.batch(lists)
             out[batch.rows.masked_fill(~batch.mask, count)] = score(model, batch, precision)
             bar.update(len(batch))
-    remedy = "train with a lower optimizer.lr or clip=1, or look at the features of these lists"
+    remedy = "train with a lower optimizer.lr or clip=1, or check the features of these lists"
     scores = all_reduce(out[:-1])
     check_finite(scores, data, whose="model's", remedy=remedy)
     return scores
 
 
 def ranks_of(scores: Reals, offsets: Ints) -> Ints:
-    """Return the rank of each item in its list, ``[items]``; 1 is the best. Items with equal scores
-    keep their order; NaN comes last. ``offsets`` are as in ``Lists``.
+    """Return the rank of each item in its list, ``[items]``; 1 is the best.
+
+    Items with equal scores keep their order; NaN comes last. ``offsets`` are those of ``Lists``.
 
     >>> ranks_of(np.array([0.5, np.nan, 0.5, 2.0, 1.0]), np.array([0, 4, 5])).tolist()
     [2, 4, 3, 1, 1]
@@ -90,33 +91,35 @@ def check_finite(scores: Tensor, lists: Lists | ItemTensors, *, whose: str, reme
     """Raise ``TrainingError`` unless all ``scores``, ``[items]``, are finite.
 
     A score of NaN would make the metric of its list NaN, and NaN also marks a list that a mean
-    leaves out (``empty="skip"``). So the fault would pass unseen. ``whose`` (such as ``"model's"``)
-    and ``remedy`` are for the text of the error.
+    leaves out (``empty="skip"``). So the fault would go unnoticed. ``whose`` (such as
+    ``"model's"``) and ``remedy`` are for the error message.
     """
     items = np.flatnonzero(~scores.isfinite().cpu().numpy())
     if len(items):
         broken = np.unique(np.searchsorted(lists.offsets, items, side="right") - 1)
         qids = ", ".join(lists.qids[broken[:_NAMED]]) + ", ..." * (len(broken) > _NAMED)
         raise TrainingError(
-            f"the {whose} scores are not finite on {len(broken):,} lists, with query id {qids}: "
-            f"{remedy}"
+            f"the {whose} scores are not finite on {len(broken):,} lists, those with the query ids "
+            f"{qids}: {remedy}"
         )
 
 
 class Padded(NamedTuple):
-    """A padded batch without features, on the device of the labels."""
+    """A padded batch of lists without features, on the device of the labels."""
 
     rows: Tensor  # [batch, list], index of each item among all items, 0 where padded
     labels: Labels  # [batch, list] float64, 0 where padded
     mask: Mask  # [batch, list], True where an item exists
-    lists: Ints  # [batch], the numbers of the lists
+    lists: Ints  # [batch], the indices of the lists
 
 
 def padded_batches(
     lists: Lists | ItemTensors, *, items: int, pairs: int | None = None
 ) -> Iterator[Padded]:
-    """Yield batches that hold every list once and uncut, with at most ``items`` padded items and
-    ``pairs`` pairs of them (None: any number). A list that exceeds a limit comes alone.
+    """Yield batches that together contain every list once, uncut.
+
+    A batch has at most ``items`` items, padding included, and ``pairs`` pairs of items (None: no
+    limit). A list that exceeds a limit has a batch of its own.
     """
     labels = _double(lists.labels)
     for indices in batches_by_length(lists.lengths, items=items, pairs=pairs):
@@ -139,7 +142,7 @@ def metrics_of_scores(
     *,
     items: int = 32768,
 ) -> dict[str, Doubles]:
-    """Compute every metric of every list, in the order of ``lists``: ``{"ndcg@5": [lists], ...}``.
+    """Return each metric of each list, in the order of ``lists``: ``{"ndcg@5": [lists], ...}``.
 
     The metrics are computed in float64 on the device of the labels; lists are never cut. Processes
     that train together share the work, and each returns all values.
@@ -148,8 +151,9 @@ def metrics_of_scores(
         lists: the lists with their labels.
         scores: ``[items]``, in the order of ``lists``.
         metrics: the metrics.
-        convention: their convention; the value of a list that it skips is NaN.
-        items: limits the padded items of a batch, and so the memory; it does not change values.
+        convention: the convention of the metrics; the value of a list that it skips is NaN.
+        items: the largest number of items in a batch, padding included. It limits the memory, and
+            does not change the values.
     """
     flat = _double(scores).to(lists.labels.device)
     values = []
@@ -161,7 +165,9 @@ def metrics_of_scores(
         order.append(batch.lists)
     out = np.zeros((len(metrics), len(lists)))
     if order:
-        out[:, np.concatenate(order)] = torch.cat(values, dim=-1).cpu().numpy()  # a GPU waits once
+        out[:, np.concatenate(order)] = (
+            torch.cat(values, dim=-1).cpu().numpy()
+        )  # waits for a GPU only once
     all_reduce(torch.from_numpy(out))
     return dict(zip(map(str, metrics), out, strict=True))
 
@@ -183,7 +189,7 @@ def values_with_ties_averaged(
     *,
     items: int = 32768,
 ) -> dict[str, Doubles]:
-    """Return what ``metrics_of_scores`` returns, with ties averaged as in ``TiesAveraged``."""
+    """Return what ``metrics_of_scores`` returns, but with ties averaged as in ``TiesAveraged``."""
     averaged = [TiesAveraged(metric) for metric in metrics]
     values = metrics_of_scores(lists, scores, averaged, convention, items=items)
     return dict(zip(map(str, metrics), values.values(), strict=True))

@@ -1,4 +1,4 @@
-"""Hooks: objects that follow a run and do not change its numbers; TensorBoard; bars; time left."""
+"""Hooks, which follow a run without changing its results; TensorBoard logs; progress bars."""
 
 import io
 import logging
@@ -21,17 +21,19 @@ Row = Mapping[str, float]
 Ending = Literal["finished", "failed", "killed"]
 
 _quiet = ContextVar("quiet", default=False)
-_LINE_SECONDS = 60.0  # at least, from a line of a bar to the next
+_LINE_SECONDS = 60.0  # the least time between two log lines of progress bars
 
 
 class Hook:
-    """Base class of objects that follow a run; its methods do nothing. If several processes train
-    together, only the first one tells its hooks of epochs. An exception in a hook ends the run, so
-    a hook catches its errors unless it means to end the run, like one that prunes.
+    """Base class of objects that follow a run; its methods do nothing.
+
+    If several processes train together, only the first one calls ``epoch`` and ``replay``. An
+    exception in a hook ends the run. So a hook must catch its own errors, unless it is meant to end
+    the run, like a hook that prunes.
     """
 
     def start(self, experiment: Any, lists: Mapping[str, Any], scorer: Any) -> None:
-        """React to a training that is about to begin, or to be resumed.
+        """React to a run that is about to begin or to be resumed.
 
         Args:
             experiment: the ``ltr.experiment.build.Experiment``; ``experiment.record`` has its
@@ -44,7 +46,7 @@ class Hook:
         """React to an epoch whose row and checkpoint are saved; epoch 0 is the untrained model."""
 
     def replay(self, row: Row) -> None:
-        """React to the row of an epoch that was trained before the run stopped and was resumed."""
+        """React to the row of an epoch that was trained before the run was stopped and resumed."""
         self.epoch(row)
 
     def end(self, ending: Ending, report: Any) -> None:
@@ -54,7 +56,7 @@ class Hook:
 class OnEpoch(Hook):
     """Calls a function with the number and row of each epoch.
 
-    If a run is resumed, the function is called for its earlier epochs too.
+    If a run is resumed, the function is also called for its earlier epochs.
     """
 
     def __init__(self, call: Callable[[int, Row], None]) -> None:
@@ -65,9 +67,10 @@ class OnEpoch(Hook):
 
 
 class TensorBoard(Hook):
-    """Writes the scalars of each epoch into the run folder for TensorBoard (``tensorboard --logdir
-    outputs``). If they cannot be written, training continues. TensorBoard's own writer is not used,
-    as it would put the name of the machine into the name of the file.
+    """Writes the scalars of each epoch into the run folder for ``tensorboard --logdir outputs``.
+
+    If they cannot be written, training continues. TensorBoard's own writer is not used, because it
+    would put the name of the machine into the name of the file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -75,7 +78,7 @@ class TensorBoard(Hook):
         self._lost = False
 
     def replay(self, row: Row) -> None:
-        """Do nothing: an earlier file has this row."""
+        """Do nothing, because an earlier file has this row."""
 
     def epoch(self, row: Row) -> None:
         if self._lost:
@@ -92,7 +95,7 @@ class TensorBoard(Hook):
             if name != "epoch"
         ]
         events = [Event(wall_time=timestamp, step=step, summary=Summary(value=values))]
-        if not self._file.exists():  # START drops this step and later ones from other files
+        if not self._file.exists():  # START discards this step and later steps of other files
             start = SessionLog(status=SessionLog.START)
             head = Event(wall_time=timestamp, file_version="brain.Event:2")
             events = [head, Event(wall_time=timestamp, step=step, session_log=start), *events]
@@ -105,15 +108,17 @@ class TensorBoard(Hook):
         except OSError as error:
             self._lost = True
             log.warning(
-                "TensorBoard's scalars cannot be written (%s): training goes on without them, "
-                "history.csv has them too",
+                "TensorBoard's scalars cannot be written (%s): training continues without them; "
+                "history.csv has the same values",
                 error.strerror,
             )
 
 
 class TimeLeft(Hook):
-    """Adds the time left of the run to the bar of an epoch: as long as the epochs of this process
-    have taken so far, for each one left. ``patience`` may end the run earlier.
+    """Adds the remaining time of the run to the progress bar of an epoch.
+
+    It assumes that each remaining epoch takes the mean time of the epochs of this process so far.
+    ``patience`` may end the run earlier.
     """
 
     def start(self, experiment: Any, lists: Mapping[str, Any], scorer: Any) -> None:
@@ -133,8 +138,9 @@ class TimeLeft(Hook):
         _run.set(None)
 
     def text(self, first_fraction: float, fraction: float) -> str:
-        """Return the text for an epoch of which the share ``now`` is done, ``before`` of it by an
-        earlier process.
+        """Return the remaining time for the bar of an epoch of which ``fraction`` is done.
+
+        An earlier process has done ``first_fraction`` of the epoch.
         """
         epoch_seconds = (time.monotonic() - self._began) / (
             self._done - self._first + fraction - first_fraction
@@ -147,9 +153,9 @@ _run: ContextVar[TimeLeft | None] = ContextVar("run", default=None)
 
 
 class _Bar(tqdm):
-    """A bar with the time left of the run; off terminals and notebooks, lines of the log."""
+    """A progress bar with the remaining time of the run; without a terminal, lines of the log."""
 
-    logged = time.monotonic()  # when the last line was, of any bar
+    logged = time.monotonic()  # the time of the last line of any bar
 
     @property
     def format_dict(self) -> Any:
@@ -162,7 +168,7 @@ class _Bar(tqdm):
         return values
 
     def display(self, *args: Any, **options: Any) -> None:
-        """Show the bar, or log its line if the last one was a minute ago."""
+        """Show the bar; without a terminal, log a line if the last line is a minute old."""
         if _on_terminal():
             super().display(*args, **options)
         elif 0 < self.n < (self.total or 0) and time.monotonic() - _Bar.logged > _LINE_SECONDS:
@@ -172,11 +178,13 @@ class _Bar(tqdm):
 
 
 def progress_bar(**options: Any) -> tqdm:
-    """Return a tqdm bar that disappears at its end; off terminals and notebooks, it is a line of
-    the log, at most one a minute. ``quiet`` hides both. ``unit="step"`` marks an epoch.
+    """Return a tqdm bar that disappears at its end.
+
+    Without a terminal, it logs a line instead, at most once a minute. ``quiet`` hides both.
+    ``unit="step"`` marks the bar of an epoch.
     """
     if not _on_terminal():
-        options |= {"miniters": 1, "mininterval": 1.0}  # else tqdm learns how many steps to skip
+        options |= {"miniters": 1, "mininterval": 1.0}  # otherwise tqdm would skip updates
     hidden = _quiet.get() or sys.stderr is None
     return _Bar(leave=False, disable=hidden, **options)
 
@@ -187,7 +195,7 @@ def _on_terminal() -> bool:
 
 @contextmanager
 def quiet(enabled: bool = True) -> Iterator[None]:
-    """Context in which, if ``on``, no progress bar is shown and no line of one is logged."""
+    """Context in which, if ``enabled``, no progress bar is shown and none logs a line."""
     token = _quiet.set(enabled or _quiet.get())
     try:
         yield
@@ -196,8 +204,9 @@ def quiet(enabled: bool = True) -> Iterator[None]:
 
 
 def beside_bars() -> AbstractContextManager[None]:
-    """Return a context in which log lines on the console are printed above progress bars. Unlike
-    tqdm's own redirection, it adds no log handler for the console if there is none.
+    """Return a context in which log lines on the console are printed above progress bars.
+
+    Unlike tqdm's own redirection, it adds no log handler if none writes to the console.
     """
     console = any(
         isinstance(handler, logging.StreamHandler) and handler.stream in (sys.stdout, sys.stderr)

@@ -1,8 +1,8 @@
-"""Stop cleanly on SIGINT (Ctrl-C) and SIGTERM, from a program's first line on; cheap to import.
+"""Stop cleanly on SIGINT (Ctrl-C) and SIGTERM, from the first line of a program; cheap to import.
 
-A signal ends the process at once (after ``end_when_stopped``), raises ``Interrupted`` (within
-``stoppable`` and ``handing_on``), or is noted until the next safe point of the training loop
-(within ``Interruption``).
+After ``end_when_stopped``, a signal ends the process at once. Within ``stoppable`` and
+``handing_on``, it raises ``Interrupted``. Within ``Interruption``, it is held until the next safe
+point of the training loop.
 """
 
 import os
@@ -17,13 +17,14 @@ from typing import Any
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _OF_LAUNCHERS = (signal.SIGUSR1, signal.SIGUSR2)
 _IMPORT_POLL_SECONDS = 0.05
-_END_SECONDS = 20.0  # after a stop, the longest wait for a launcher to end its workers
+_END_SECONDS = 20.0  # the longest wait after a stop for a launcher to end its workers
 _stoppable = 0  # the number of ``stoppable`` contexts that are entered
 
 
 class Interrupted(BaseException):
-    """A signal asked for a stop. Not an ``Exception``, so that ``except Exception`` does not
-    swallow it.
+    """A signal has asked the program to stop.
+
+    This is not an ``Exception``, so that ``except Exception`` does not catch it.
     """
 
     def __init__(self, signum: int) -> None:
@@ -36,9 +37,10 @@ class Interrupted(BaseException):
 
 
 def end_when_stopped() -> None:
-    """Make SIGINT and SIGTERM end the process silently from now on, with status 130 or 143. Call it
-    before heavy imports, in which an exception from a signal might turn into another error, or get
-    lost.
+    """Make SIGINT and SIGTERM end the process silently from now on, with the status 130 or 143.
+
+    Call this function before heavy imports: in these, an exception from a signal might become
+    another error, or be lost.
     """
     for signum in _SIGNALS:
         signal.signal(signum, _stop)
@@ -60,11 +62,12 @@ def stoppable() -> Iterator[None]:
 
 @contextmanager
 def handing_on() -> Iterator[None]:
-    """Context in which a signal that a job launcher waits for raises ``Interrupted``; the
-    launcher's own handler is called at its end. An example is submitit: it handles the signal that
-    Slurm sends before a job's time is over, and queues the job again. It ignores SIGTERM, which
-    raises ``Interrupted`` here too. Nothing changes without a handler for SIGUSR1 or SIGUSR2, or
-    outside the main thread.
+    """Context in which a signal that a job launcher handles raises ``Interrupted``.
+
+    At the end of the context, the launcher's own handler is called. For example, submitit handles
+    the signal that Slurm sends before the time of a job is over, and queues the job again. It
+    ignores SIGTERM, but within this context SIGTERM also raises ``Interrupted``. The context does
+    nothing if there is no handler for SIGUSR1 or SIGUSR2, or outside the main thread.
     """
     awaited = {number: signal.getsignal(number) for number in _OF_LAUNCHERS}
     awaited = {number: handler for number, handler in awaited.items() if callable(handler)}
@@ -104,10 +107,10 @@ def _stop(signum: int, frame: FrameType | None) -> None:
 
 
 def kill_workers() -> bool:
-    """Kill the worker processes of this process that are left; return whether there were any.
+    """Kill the remaining worker processes of this process; return whether there were any.
 
-    A launcher kills its own after a stop, but not all of them if it fails at one, and the others
-    would be waited for until their runs are done.
+    When stopped, a launcher kills its workers. If it fails midway, the others keep running, and
+    this process would wait until their runs are done.
     """
     workers = _workers()
     for worker in workers:
@@ -123,7 +126,7 @@ def _workers() -> list[Any]:
 
 
 def _end_later(signum: int) -> None:
-    """End this process in ``_END_SECONDS`` if it then still waits for workers."""
+    """End this process after ``_END_SECONDS`` if it is still waiting for workers then."""
 
     def end() -> None:
         if kill_workers():
@@ -136,9 +139,9 @@ def _end_later(signum: int) -> None:
 
 
 class Interruption:
-    """Context in which the first signal to stop only sets ``signum``; a second one acts at once.
+    """Context in which the first stop signal only sets ``signum``; a second one acts at once.
 
-    The signals are SIGINT, SIGTERM, and those for a launcher that ``handing_on`` handles.
+    The signals are SIGINT, SIGTERM, and the launcher's signals that ``handing_on`` handles.
     """
 
     def __init__(self) -> None:
@@ -146,7 +149,7 @@ class Interruption:
         self._before: dict[int, signal._HANDLER] = {}
 
     def __enter__(self) -> "Interruption":
-        """Install the handlers in the main thread; do nothing in any other."""
+        """Install the handlers in the main thread; do nothing in any other thread."""
         if threading.current_thread() is threading.main_thread():
             awaited = [s for s in _OF_LAUNCHERS if signal.getsignal(s) is _stop]
             for signum in (*_SIGNALS, *awaited):
@@ -155,7 +158,7 @@ class Interruption:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Restore the handlers; raise ``Interrupted`` if a signal came and no error was raised.
-        Such a signal came after the body of the context last looked at ``signum``.
+        Such a signal came after the body of the context last read ``signum``.
         """
         self._set(self.signum)
         if self.signum is not None and error is None:

@@ -1,4 +1,4 @@
-"""``Monitor``: the state of a run: its history, selection, patience and checkpoints."""
+"""``Monitor``, the state of a run: its history, selection, patience and checkpoints."""
 
 import logging
 import math
@@ -34,17 +34,18 @@ TIES_AVERAGED = "ties_averaged"  # column of the history, see ``value_that_choos
 
 @dataclass
 class Progress:
-    """How far a run has come, which is saved with every checkpoint. For a model that is fitted in
-    rounds, such as trees, an epoch is a round. ``loss``, ``lists``, ``grad_norm`` and ``seconds``
-    are sums over the steps of the current epoch, so one that was interrupted and resumed is
-    recorded like any other.
+    """The progress of a run, which is saved with every checkpoint.
+
+    For a model that is fitted in rounds, such as boosted trees, an epoch is a round. ``loss``,
+    ``lists``, ``grad_norm`` and ``seconds`` are sums over the steps of the current epoch. So an
+    epoch that was interrupted and resumed is recorded like any other.
     """
 
-    epoch: int = 0  # epochs finished
-    step: int = 0  # steps finished in the current epoch
+    epoch: int = 0  # number of finished epochs
+    step: int = 0  # number of finished steps in the current epoch
     best_epoch: int | None = None
-    best_value: float = -math.inf  # the value of select_on, ties averaged, in the best epoch
-    wall_seconds: float = 0.0  # time for training and its evaluations, over all resumes
+    best_value: float = -math.inf  # the value of select_on in the best epoch, with ties averaged
+    wall_seconds: float = 0.0  # time for training and its evaluations, with all resumed parts
     loss: float = 0.0
     lists: float = 0.0  # total weight of the lists in the loss; without weights, their number
     grad_norm: float = 0.0
@@ -52,7 +53,7 @@ class Progress:
     history: list[dict[str, float]] = field(default_factory=list)
 
     def reset_epoch(self) -> None:
-        """Set the sums over the steps of an epoch to 0."""
+        """Reset the sums over the steps of an epoch to 0."""
         self.loss = 0.0
         self.lists = 0.0
         self.grad_norm = 0.0
@@ -60,14 +61,15 @@ class Progress:
 
 
 class Monitor:
-    """Writes ``best.pt``, ``last.pt`` and ``history.csv`` in ``folder``, and calls hooks. If
-    several processes train together, each has a monitor, but only the first one writes files and
+    """Writes ``best.pt``, ``last.pt`` and ``history.csv`` into ``folder``, and calls the hooks.
+
+    If several processes train together, each has a monitor, but only the first one writes files and
     calls hooks.
 
     Attributes:
-        best: path of the checkpoint of the epoch with the best ``select_on`` on the validation
+        best: the path of the checkpoint of the epoch with the best ``select_on`` on the validation
             lists.
-        last: path of the checkpoint from which a run is resumed.
+        last: the path of the checkpoint from which a run is resumed.
         convention: the convention of the metrics.
     """
 
@@ -81,7 +83,10 @@ class Monitor:
         state: Mapping[str, Any],
         hooks: Sequence[Hook] = (),
     ) -> None:
-        """Begin at epoch 0; ``state``, such as config and transform, goes into every checkpoint."""
+        """Begin at epoch 0.
+
+        ``state`` is stored in every checkpoint; it has the config and the transform, for example.
+        """
         self.settings = settings
         self.progress = Progress()
         self.best = folder / "best.pt"
@@ -94,20 +99,20 @@ class Monitor:
         self._state = state
         self._hooks = hooks
         self._halves: Halves | None = None
-        self._measured = np.empty((HALVINGS, 2))  # validation halves, for the next row
-        self._scores = torch.empty(0)  # of the validation items, for the next row
+        self._measured = np.empty((HALVINGS, 2))  # means of the validation halves, for the next row
+        self._scores = torch.empty(0)  # scores of the validation items, for the next row
         self.restart()
 
     def restart(self) -> None:
-        """Forget all epochs except for the time that they took."""
+        """Forget all epochs; only the time that they took is kept."""
         self.progress = Progress(wall_seconds=self.progress.wall_seconds)
-        self._half_means: list[Doubles] = []  # what was measured for every row of the history
-        self._half_epochs = np.zeros((HALVINGS, 2), dtype=np.int64)  # that each half chooses
-        self._half_scores: dict[int, Tensor] = {}  # the scores of vali in these epochs
-        self._keeps_halves = True  # False: an earlier version began the run, and kept none
+        self._half_means: list[Doubles] = []  # the means of the halves for each row of the history
+        self._half_epochs = np.zeros((HALVINGS, 2), dtype=np.int64)  # the epoch each half chooses
+        self._half_scores: dict[int, Tensor] = {}  # the validation scores in these epochs
+        self._keeps_halves = True  # False: an earlier version began the run and kept no scores
 
     def resume(self, content: Mapping[str, Any]) -> None:
-        """Restore the progress from the content of ``last.pt``; call this within ``fitting``."""
+        """Restore the progress from the content of ``last.pt``, within ``checkpoint_errors``."""
         self.progress = Progress(**content["progress"])
         self._half_means = list(content["half_means"].cpu().numpy())
         self._keeps_halves = HALVES in content
@@ -121,31 +126,33 @@ class Monitor:
 
     @property
     def selected_epoch(self) -> int | None:
-        """The epoch whose weights the run keeps, by the setting ``select``."""
+        """The epoch whose weights the run keeps, as the setting ``select`` says."""
         is_best = self.settings.select == "best"
         return self.progress.best_epoch if is_best else self.progress.epoch
 
     def warn_of_no_progress(self) -> None:
-        """Log one line if no epoch of training is as good as epoch 0."""
+        """Log a warning if no epoch of training is as good as epoch 0, the untrained model."""
         select_on = self.settings.select_on
         values = [value_that_chooses(row, select_on) for row in self.progress.history]
         untrained, *trained = values
         if trained and max(trained) < untrained and is_main():
             log.warning(
-                "no epoch is as good as the model before training: vali %s is %.4f at epoch 0, and "
-                "%.4f at best after it; the weights of epoch %d are kept: lower the learning rate, "
-                "or look at the loss",
+                "no epoch is as good as the model before training: vali %s is %.4f in epoch 0, and "
+                "at best %.4f in later epochs; the weights of epoch %d are kept; lower the "
+                "learning rate, or check the loss",
                 select_on, untrained, max(trained), self.selected_epoch,
             )  # fmt: skip
 
     @property
     def crossfit(self) -> Crossfit | None:
-        """``select_on`` of the selected epoch without the bias of its choice: it is chosen on one
-        half of the validation lists and measured on the other. If no epoch was chosen, it is the
-        value on all validation lists. None: a half would have no list.
+        """The estimate of ``select_on`` in the selected epoch, without the bias of the selection.
+
+        The epoch is chosen on one half of the validation lists, and measured on the other half. If
+        no epoch is chosen, the estimate is the value on all validation lists. It is None if a half
+        would have no list.
         """
         if self.chooses:
-            # Epoch 0 comes last, as an equal epoch of training is preferred to it.
+            # Epoch 0 comes last, so that an equally good epoch of training is preferred to it.
             return crossfit_of_halves(np.array([*self._half_means[1:], *self._half_means[:1]]))
         estimate = crossfit_of_halves(np.array(self._half_means[-1:]))
         if estimate is None:
@@ -155,8 +162,9 @@ class Monitor:
 
     @contextmanager
     def open(self) -> Iterator[Interruption]:
-        """Context of a training: its time is measured, and at its end the history is written. A
-        signal to stop only sets ``signum`` of the ``Interruption`` that the context gives.
+        """Context of a training run, which measures its time and writes the history at the end.
+
+        Within it, a stop signal only sets ``signum`` of the ``Interruption`` that it returns.
         """
         self._clock = time.perf_counter()
         with beside_bars(), Interruption() as interruption:
@@ -187,8 +195,8 @@ class Monitor:
     def measure(self, split: str, data: ItemTensors, scores: Tensor | Reals) -> dict[str, float]:
         """Return the entries of ``split`` for a row of the history: the mean of each metric.
 
-        For the validation lists, also measure ``select_on`` with ties averaged: its mean, which
-        ``value_that_chooses`` finds in the row, and its means over halves of the lists, for
+        For the validation lists, also compute ``select_on`` with ties averaged. Its mean is stored
+        in the row for ``value_that_chooses``, and its means over halves of the lists are kept for
         ``crossfit``.
         """
         metrics: list[Metric | TiesAveraged] = [*self._metrics]
@@ -209,20 +217,21 @@ class Monitor:
         return row
 
     def add(self, row: dict[str, float]) -> bool:
-        """Append ``row`` to the history; return whether it is the best so far. ``TrainingError``:
-        the convention skips all validation lists.
+        """Append ``row`` to the history; return whether it is the best row so far.
+
+        ``TrainingError``: the convention skips all validation lists.
         """
         progress = self.progress
         value = value_that_chooses(row, self.settings.select_on)
         if math.isnan(value):
             raise TrainingError(
-                f"{self.settings.select_on} of vali is not a number: no list of vali counts under "
-                "this convention; set convention.empty to a number"
+                f"{self.settings.select_on} has no value on the validation lists: this convention "
+                "skips all of them; set convention.empty to a number"
             )
         progress.history.append(row)
         self._half_means.append(self._measured)
         self._choose_on_halves(len(progress.history) - 1)
-        # Epoch 0 is a candidate too, but an equal epoch of training is preferred to it.
+        # Epoch 0 is a candidate too, but an equally good epoch of training is preferred to it.
         is_better = value > progress.best_value or (
             not progress.best_epoch and value == progress.best_value
         )
@@ -232,8 +241,10 @@ class Monitor:
         return is_better
 
     def _choose_on_halves(self, epoch: int) -> None:
-        """Keep the scores of ``epoch`` if a half of the validation lists would choose it, and
-        forget those of epochs that none chooses any more.
+        """Update the epochs that the halves of the validation lists choose, and their scores.
+
+        The scores of ``epoch`` are kept if a half chooses it. Scores of epochs that no half chooses
+        any more are dropped.
         """
         means = self._half_means
         chosen = self._half_epochs
@@ -246,7 +257,7 @@ class Monitor:
     def save(self, path: Path, state: Mapping[str, Any]) -> None:
         """Write a checkpoint to ``path``.
 
-        It contains ``state``, the progress, and what every checkpoint contains, such as the config.
+        It has ``state``, the progress, and the entries of every checkpoint, such as the config.
         """
         timestamp = time.perf_counter()
         self.progress.wall_seconds += timestamp - self._clock
@@ -266,13 +277,13 @@ class Monitor:
         save_checkpoint(path, content)
 
     def write(self) -> None:
-        """Write ``history.csv``; the columns of the last row come first."""
+        """Write ``history.csv``; the columns of the last row come first in the file."""
         if is_main() and (rows := self.progress.history):
             names = list(dict.fromkeys(name for row in reversed(rows) for name in row))
             write_csv(self._folder / "history.csv", rows, names)
 
     def publish(self, row: Row, line: str | None) -> None:
-        """Call the hooks with a row that is saved; log ``line`` first, unless it is None."""
+        """Log ``line``, unless it is None; then call the hooks with ``row``, which is saved."""
         if is_main():
             if line is not None:
                 log.info("%s", line)
@@ -280,8 +291,9 @@ class Monitor:
                 hook.epoch(row)
 
     def replay(self) -> None:
-        """Write the history anew, as a kill may have left it out of date, and call the hooks with
-        each row.
+        """Write the history again, and call the hooks with each of its rows.
+
+        The file may be out of date if the process was killed.
         """
         if is_main():
             self.write()
@@ -291,16 +303,16 @@ class Monitor:
 
 
 def value_that_chooses(row: Row, select_on: str) -> float:
-    """Return the value of a row of the history by which epochs are chosen.
+    """Return the value in a row of the history by which epochs are chosen.
 
-    It is ``select_on`` of the validation lists with ties averaged, in a column of its own if it is
-    not the printed value.
+    It is ``select_on`` of the validation lists with ties averaged. If this differs from the printed
+    value, it has a column of its own.
     """
     return row.get(TIES_AVERAGED, row[f"vali_{select_on}"])
 
 
 def sentence(row: Row, epochs: int) -> str:
-    """Return the line of the log for a row of the history."""
+    """Return the log line for a row of the history."""
     parts = [f"epoch {int(row['epoch'])}/{epochs}"]
     if "loss" in row:
         parts.append(f"loss {row['loss']:.4f}")

@@ -1,20 +1,20 @@
-"""Learning-rate schedules: pure functions of the epoch, so that resuming needs no state.
+"""Learning-rate schedules: pure functions of the epoch, so that a resumed run needs no state.
 
 Each takes ``(epoch, epochs, *, settings)`` and returns a factor for the optimiser's learning rate.
-``epoch`` counts from 0 and is fractional within an epoch; ``epochs`` is the length of the training.
-Both count from the end of the warmup, if there is one.
+``epoch`` counts from 0 and is fractional within an epoch; ``epochs`` is the length of training.
+If there is a warmup, both count from its end.
 """
 
 import math
 from collections.abc import Callable
 
-__all__ = ["constant", "cosine", "step_decay"]  # what configs/schedule/*.yaml may name
+__all__ = ["constant", "cosine", "step_decay"]  # the names that configs/schedule/*.yaml may use
 
 
 def step_decay(epoch: float, epochs: float, *, step_size: int = 50, gamma: float = 0.1) -> float:
     """Return ``gamma ** floor(epoch / step_size)``, a factor that falls every ``step_size`` epochs.
 
-    NeuralNDCG (Pobrotyn and Bialobrzeski, 2021) was trained with 50 and 0.1.
+    Pobrotyn and Bialobrzeski (2021) trained NeuralNDCG with ``step_size`` 50 and ``gamma`` 0.1.
 
     >>> [step_decay(e, 100, step_size=50, gamma=0.5) for e in (0, 49.9, 50, 99)]
     [1.0, 1.0, 0.5, 0.5]
@@ -23,7 +23,7 @@ def step_decay(epoch: float, epochs: float, *, step_size: int = 50, gamma: float
 
 
 def cosine(epoch: float, epochs: float, *, final: float = 0.0) -> float:
-    """Fall along half a cosine from 1 at the start to ``final`` at the end of training.
+    """Return a factor that falls along half a cosine, from 1 at the start to ``final`` at the end.
 
     >>> [round(cosine(e, 10, final=0.5), 6) for e in (0, 5, 10)]
     [1.0, 0.75, 0.5]
@@ -33,7 +33,7 @@ def cosine(epoch: float, epochs: float, *, final: float = 0.0) -> float:
 
 
 def constant(epoch: float, epochs: float) -> float:
-    """Return 1, always."""
+    """Return 1 in every epoch."""
     return 1.0
 
 
@@ -44,10 +44,10 @@ def factor_of_step(
     epochs: float,
     warmup: float,
 ) -> float:
-    """Return the factor for the learning rate of a step from epoch ``start`` to ``end``.
+    """Return the factor for the learning rate of a step from epoch ``start`` to epoch ``end``.
 
-    In the first ``warmup`` epochs the factor rises linearly to that with which ``schedule`` begins;
-    the schedule has the rest of the ``epochs``.
+    In the first ``warmup`` epochs the factor rises linearly to the first value of ``schedule``. The
+    schedule applies to the rest of the ``epochs``.
 
     >>> steps = [(0, 1), (1, 2), (2, 3), (6, 7), (10, 11)]
     >>> [round(factor_of_step(cosine, *step, epochs=10, warmup=2), 6) for step in steps]

@@ -1,4 +1,4 @@
-"""The settings of a training run, checked before any data is read."""
+"""The settings of a training run, which are checked before any data are read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -26,7 +26,7 @@ class Settings:
     """How a run trains; ``configs/train.yaml`` explains each setting.
 
     Raises:
-        ConfigError: a setting is out of range; one line names all such settings.
+        ConfigError: settings are out of range; one line names all of them.
     """
 
     seed: int
@@ -51,7 +51,7 @@ class Settings:
     checkpoint_minutes: float
 
     def __post_init__(self) -> None:
-        """Check every field, and report all errors together."""
+        """Check every field, and raise one error with all problems."""
         for name in self.names():
             object.__setattr__(self, name, python_number(getattr(self, name)))
         values = vars(self)
@@ -75,9 +75,9 @@ class Settings:
         clips = self.clip is None or (is_number(self.clip) and self.clip > 0)
         check("clip", clips, "give a number > 0, or null for no clipping")
         noise = isinstance(self.augment, Mapping) and _is_amount(self.augment.get("noise"))
-        check("augment", noise, "give augment.noise a number >= 0")
+        check("augment", noise, "set augment.noise to a number >= 0")
         if unknown := [key for key in self.augment if key != "noise"] if noise else []:
-            errors.append(f"augment.{unknown[0]}: no such key; there is augment.noise")
+            errors.append(f"augment.{unknown[0]}: no such key; the only key is augment.noise")
         if errors:
             raise ConfigError("; ".join(errors))
 

@@ -1,6 +1,6 @@
 """The training loop of networks, in plain PyTorch.
 
-It can be resumed after any step, and then ends with the same weights, bit for bit.
+It can be resumed after any step. A resumed run ends with the same weights, bit for bit.
 """
 
 import math
@@ -38,7 +38,7 @@ from ltr.training.schedules import factor_of_step
 from ltr.training.settings import Settings
 from ltr.typing import Loss
 
-MAX_DEFERRED = 50  # the most steps whose loss and norm stay on a GPU until they are read together
+MAX_DEFERRED = 50  # the most steps whose loss and norm wait on a GPU until they are read together
 
 
 class Trainer:
@@ -52,7 +52,7 @@ class Trainer:
         schedule: Callable[[float, float], float],
         monitor: Monitor,
     ) -> None:
-        """Train ``model`` with ``loss``; the settings are those of ``monitor``."""
+        """Prepare to train ``model`` with ``loss`` and the settings of ``monitor``."""
         check_processes(model, monitor.settings.batch_size)
         self.model = model
         self.optimizer = optimizer
@@ -62,12 +62,13 @@ class Trainer:
         self.step = TrainingStep(model, loss, optimizer, monitor.settings)
 
     def fit(self, data: Mapping[str, ItemTensors]) -> None:
-        """Train on ``data["train"]`` and select the best epoch on ``data["vali"]``; continue from
-        the monitor's progress.
+        """Train on ``data["train"]``, and select the best epoch on ``data["vali"]``.
+
+        Training continues from the progress of the monitor.
 
         Raises:
             TrainingError: a loss or gradient is not finite; the weights were not updated with it.
-            Interrupted: SIGINT or SIGTERM came; the state is saved in ``last.pt``.
+            Interrupted: SIGINT or SIGTERM was received; the state is saved in ``last.pt``.
         """
         monitor = self.monitor
         progress = monitor.progress
@@ -84,7 +85,7 @@ class Trainer:
                 self._stop_if_asked(any_interrupt(interruption.signum))  # processes wait here
 
     def _train_epoch(self, data: ItemTensors, steps: int, interruption: Interruption) -> None:
-        """Train the rest of an epoch of so many ``steps``."""
+        """Train the rest of the current epoch, which has ``steps`` steps in total."""
         progress = self.monitor.progress
         settings = self.monitor.settings
         self.model.train()
@@ -109,7 +110,7 @@ class Trainer:
                     self._save(self.monitor.last)
 
     def _set_learning_rate(self, steps: int) -> None:
-        """Set the learning rate of the next step of an epoch of so many ``steps``."""
+        """Set the learning rate of the next step of an epoch that has ``steps`` steps."""
         progress = self.monitor.progress
         settings = self.monitor.settings
         start = progress.epoch + progress.step / steps
@@ -119,7 +120,7 @@ class Trainer:
             group["lr"] = base * factor
 
     def _record_steps(self, data: ItemTensors) -> float:
-        """Add the numbers of the last steps to the progress; return the loss of the last one."""
+        """Add the losses and norms of the recent steps to the progress; return the last loss."""
         progress = self.monitor.progress
         figures = self.step.flush(progress.epoch + 1, progress.step, data.qids)
         for loss, weight, norm in figures:
@@ -129,7 +130,7 @@ class Trainer:
         return figures[-1][0]
 
     def _batches(self, data: ItemTensors) -> Iterator[Batch]:
-        """Return this process's slices of the batches of the rest of the epoch."""
+        """Return this process's slices of the remaining batches of the epoch."""
         progress = self.monitor.progress
         settings = self.monitor.settings
         return train_batches(
@@ -146,7 +147,7 @@ class Trainer:
         )
 
     def _close_epoch(self, data: Mapping[str, ItemTensors], steps: int) -> None:
-        """Evaluate the model, record the epoch, and save the last weights and the best ones."""
+        """Evaluate the model, record the epoch, and save the last weights and the best weights."""
         monitor = self.monitor
         progress = monitor.progress
         settings = monitor.settings
@@ -173,7 +174,7 @@ class Trainer:
             self._save(monitor.best)
         self._save(monitor.last)
         monitor.write()
-        star = " *" if is_better and progress.epoch else ""  # the best so far
+        star = " *" if is_better and progress.epoch else ""  # marks the best epoch so far
         monitor.publish(row, sentence(row, settings.epochs) + star)
 
     def _stop_if_asked(self, signum: int | None) -> None:
@@ -192,8 +193,9 @@ class Trainer:
         self.monitor.save(path, state)
 
     def resume(self, content: Mapping[str, Any]) -> None:
-        """Restore weights, optimiser, progress and random states from the content of ``last.pt``;
-        ``CheckpointError`` if it does not fit this model or optimiser.
+        """Restore weights, optimiser, progress and random states from the content of ``last.pt``.
+
+        ``CheckpointError``: the content does not fit this model or optimiser.
         """
         with checkpoint_errors(self.monitor.last):
             self.model.load_state_dict(content["model"])
@@ -206,11 +208,12 @@ class Trainer:
 class TrainingStep:
     """Takes training steps; a loss or gradient that is not finite never updates the weights.
 
-    Reading a number from a GPU waits until the GPU has done all its work. So on a GPU the loss and
-    the gradient norm of several steps stay on the device until ``flush`` reads them together. This
-    needs an optimiser that can skip an update (a fused one): after a step that is not finite all
-    updates are skipped, and ``flush`` then raises. With any other optimiser, and on a CPU,
-    ``sync_every`` is 1: each step's numbers are read before its update.
+    Reading a number from a GPU means waiting until the GPU has done all its work. So on a GPU the
+    loss and the gradient norm of several steps stay on the device until ``flush`` reads them
+    together. This requires an optimiser that can skip an update (a fused one): after a step that is
+    not finite, all updates are skipped, and ``flush`` then raises the error. With any other
+    optimiser, and on a CPU, ``sync_every`` is 1: the numbers of each step are read before its
+    update.
 
     Attributes:
         sync_every: the number of steps that may wait for ``flush``.
@@ -219,7 +222,7 @@ class TrainingStep:
     def __init__(
         self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, settings: Settings
     ) -> None:
-        """Train ``model`` with ``loss``; ``optimizer`` has the parameters of ``model``."""
+        """Prepare to train ``model`` with ``loss``; ``optimizer`` has the model's parameters."""
         self.model = model
         self.loss = loss
         self.optimizer = optimizer
@@ -236,9 +239,9 @@ class TrainingStep:
         self._score = distribute(model)
         self._mean_loss = self._compute_mean_loss
         if settings.compile:
-            torch.compiler.reset()  # PyTorch limits how often a process compiles the same code
+            torch.compiler.reset()  # PyTorch limits how often a process may compile the same code
             if _compiles_losses(device) and size() == 1:
-                # CUDA graphs launch the many small kernels of a step at once
+                # CUDA graphs launch the many small kernels of a step together.
                 self._mean_loss = torch.compile(
                     self._mean_loss, mode="reduce-overhead", dynamic=False
                 )
@@ -257,13 +260,13 @@ class TrainingStep:
 
         Args:
             batch: the lists, or this process's slice of them.
-            number: seed, epoch and step, from which several processes seed their random numbers.
+            number: seed, epoch and step; with several processes, they seed the random numbers.
         """
         if self.settings.compile and self._has_failed.is_cuda:
             torch.compiler.cudagraph_mark_step_begin()
         seed_process(number)
         weight = self._weigh_lists(batch)
-        self.optimizer.zero_grad(set_to_none=True)  # before a CUDA graph takes their memory
+        self.optimizer.zero_grad(set_to_none=True)  # before a CUDA graph reuses their memory
         with matrix_products(self.settings.precision):
             loss, penalised = self._mean_loss(batch, weight)
             with connected():
@@ -279,7 +282,7 @@ class TrainingStep:
         self._update(torch.stack([loss, weight, norm]).double())
 
     def _update(self, figures: Tensor) -> None:
-        """Update the weights if ``figures``, the numbers of the step, are finite."""
+        """Update the weights if ``figures`` (loss, weight and norm of the step) are finite."""
         self._figures.append(figures)
         if self.sync_every == 1:
             if bool(figures.isfinite().all()):
@@ -293,10 +296,10 @@ class TrainingStep:
         self.optimizer.step()
 
     def flush(self, epoch: int, step: int, qids: Texts) -> list[list[float]]:
-        """Read the numbers of all steps since the last call; there must be at least one step.
+        """Return the numbers of all steps since the last call; there must be at least one step.
 
         Args:
-            epoch, step: the last step taken, both counted from 1, for messages.
+            epoch, step: the epoch and step of the last step, counted from 1, for messages.
             qids: the query id of every list of the data.
 
         Returns:
@@ -304,7 +307,8 @@ class TrainingStep:
             weights, their number), and the gradient norm.
 
         Raises:
-            TrainingError: a loss or gradient was not finite; the weights are those before it.
+            TrainingError: a loss or gradient was not finite; the weights are those before that
+                step.
         """
         rows = torch.stack(self._figures).tolist()
         lists = self._lists
@@ -315,25 +319,26 @@ class TrainingStep:
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise TrainingError(
                     f"epoch {epoch}, step {number}: the loss or its gradient is not finite "
-                    f"({loss}, norm {norm}); the weights are those before this step; lists with "
-                    f"query id {', '.join(qids[indices])}: lower optimizer.lr, set clip=1, or look "
-                    "at these lists"
+                    f"(loss {loss}, gradient norm {norm}); the weights are those before this step, "
+                    f"whose lists have the query ids {', '.join(qids[indices])}: lower "
+                    "optimizer.lr, set clip=1, or check these lists"
                 )
         return rows
 
     def _weigh_lists(self, batch: Batch) -> Tensor:
-        """Return the total weight (without weights, the number) of the lists that count in the
-        loss, over all processes.
+        """Return the total weight of the lists that count in the loss, over all processes.
+
+        Without weights, this is the number of these lists.
         """
         counted = counted_lists(batch.labels, batch.mask, empty=self.settings.empty_lists)
         weight = (counted if batch.weights is None else counted * batch.weights).sum()
         return sum_over_processes(weight)
 
     def _compute_mean_loss(self, batch: Batch, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Return this process's share of the mean loss, and what it differentiates.
+        """Return this process's share of the mean loss, and the value to differentiate.
 
-        The second is the share times the number of processes, whose gradients are averaged, plus
-        the penalty. ``weight`` is that of the lists of all processes.
+        The latter is the share times the number of processes, as their gradients are averaged, plus
+        the penalty. ``weight`` is the total weight of the lists of all processes.
         """
         scores = score(self._score, batch, self.settings.precision)
         labels = batch.labels
@@ -357,7 +362,7 @@ class TrainingStep:
         return loss, loss * size() + self._penalty()
 
     def _penalty(self) -> Tensor | float:
-        """Return the L1 and L2 penalty on the weight matrices (not on biases and norms)."""
+        """Return the L1 and L2 penalty on the weight matrices, without biases and norm layers."""
         l1 = self.settings.l1
         l2 = self.settings.l2
         absolute = l1 * sum(w.abs().sum() for w in self._weights) if l1 else 0.0
@@ -365,5 +370,5 @@ class TrainingStep:
 
 
 def _compiles_losses(device: torch.device) -> bool:
-    """Return whether the loss is compiled too; on a CPU the losses' own kernels are faster."""
+    """Return whether the loss is compiled too; on a CPU, the kernels of the losses are faster."""
     return device.type != "cpu"

@@ -109,7 +109,7 @@ def main(arguments: list[str]) -> int:
         return 0
     options, began, status = parse(arguments), time.monotonic(), 0
     print("fire: starting", file=sys.stderr, flush=True)
-    processes.begin()  # here: it dies with the thread that starts it
+    processes.begin()  # it imports while this process prepares
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     root, only = Path(tempfile.mkdtemp(prefix="fire-", dir=memory)), options["only"]
     every = subjects(Stage(root))
@@ -131,4 +131,5 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":
     status = main(sys.argv[1:])
     sys.stdout.flush()
-    os._exit(status)  # tries may be under way
+    processes.kill_all()
+    os._exit(status)  # threads may be about to try again

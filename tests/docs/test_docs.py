@@ -132,8 +132,14 @@ def run_page(path: Path, folder: Path) -> dict[str, Any]:
     return names
 
 
+def with_marks(path: Path) -> Any:
+    """A page on real data trains for most of a minute; tests of tables cover its commands."""
+    marks = [pytest.mark.nightly] if "% needs data/" in path.read_text() else []
+    return pytest.param(path, marks=marks, id=path.stem)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [with_marks(path) for path in TUTORIALS])
 def test_a_tutorial_runs_as_it_stands(path: Path, tmp_path: Path) -> None:
     run_page(path, tmp_path / "work")
 

@@ -24,7 +24,11 @@ SMALL = {
         "CatBoostRanker",
     ),
     "new_loss/run.sh": (["epochs=1", "dataset.queries=30"], "undecided"),
-    "paper_table.sh": (["rows=RMSE", "dataset.queries=30", "workers=1"], "RMSE"),
+    "paper_table.sh": (
+        ["rows=RMSE", "dataset.queries=30", "workers=1", "suggested.fc_sizes=[8]",
+         "model.feed_forward=8", "model.blocks=1"],
+        "RMSE",
+    ),
     "paper_figures/neuralndcg.py": (["outputs"], "24 of 24 entries round"),
     "paper_figures/rank_distribution.py": (["outputs"], "Rank-Binomial 0.2268"),
     "trees_with_neuralndcg.sh": (["epochs=2", "dataset.queries=30"], "loss=neuralndcg"),

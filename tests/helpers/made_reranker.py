@@ -72,6 +72,11 @@ def train(folder: Path, out: Path, batch: int = 6, steps: int = 2, **knobs: Any)
     return trainer
 
 
+def some_weights(model: torch.nn.Module) -> list[list[float]]:
+    """The first weights of each parameter."""
+    return [parameter.flatten()[:50].tolist() for parameter in model.parameters()]
+
+
 if __name__ == "__main__":
     settings = dict(text.split("=") for text in sys.argv[3:])
     batch, chunk = int(settings.pop("batch")), int(settings.pop("chunk"))
@@ -79,4 +84,4 @@ if __name__ == "__main__":
         Path(sys.argv[1]), Path(sys.argv[2]), batch, mini_batch_size=chunk, empty="skip"
     )
     if trained.args.process_index == 0:
-        print(json.dumps([p.flatten()[:50].tolist() for p in trained.model.parameters()]))
+        print(json.dumps(some_weights(trained.model)))

@@ -50,35 +50,38 @@ FAULTS = {
          "ltr.losses.soft_permutation.negative_ndcg": lambda *x, k: negative_ndcg(*x, k=None)},
     ),
     "ideal not cut": Fault(
-        losses.neural_ndcg_loss, "the_sharp_limit_is_minus_the_metric", "from minus ndcg at k=1",
+        losses.neural_ndcg_loss, "the_sharp_limit_is_minus_the_metric",
+        "between minus ndcg and the loss at k=1",
         losses.neural_ndcg_loss,
         {"ltr.losses.soft_permutation.ideal_dcg": lambda *x, k: ideal_dcg(*x, k=None)},
     ),
     "gain ignored": Fault(
-        losses.approx_ndcg_loss, "a_gain_is_a_scale_of_the_labels", "under gain=[1, 3, 9, 27, 81]",
+        losses.approx_ndcg_loss, "a_gain_is_a_scale_of_the_labels", "with gain=[1, 3, 9, 27, 81]",
         lambda s, y, m, *, gain="exp2": losses.approx_ndcg_loss(
             s, y, m, gain=gain if gain == "linear" else "exp2"),
     ),
     "lists coupled": Fault(
-        losses.approx_ndcg_loss, "lists_do_not_see_each_other", "stood alone",
+        losses.approx_ndcg_loss, "lists_do_not_see_each_other", "was alone",
         lambda s, y, m, *, k=None, temperature=1.0: losses.approx_ndcg_loss(
             s / real(s, m).abs().amax().detach().clamp(min=1e-6), y, m, k=k,
             temperature=temperature),
     ),
     "ties from the last to the first": Fault(
-        losses.lambdarank_loss, "tied_scores_stand_in_file_order_or_share_ranks", "wrong tie rule",
+        losses.lambdarank_loss, "tied_scores_stand_in_file_order_or_share_ranks",
+        "the tie rule is wrong",
         losses.lambdarank_loss,
         {"ltr.losses.pairwise.rank_of_item": lambda s, m: rank_of_item(
             s.flip(-1), m.flip(-1)).flip(-1)},
     ),
     "label ties in file order": Fault(
-        losses.listmle_loss, "the_order_of_the_items_means_nothing", "given in another order",
+        losses.listmle_loss, "the_order_of_the_items_means_nothing", "given in a different order",
         losses.listmle_loss,
         {"ltr.losses.listwise.uniform_noise": lambda mask, samples, like, generator: (
             torch.arange(mask.shape[-1]).to(like).expand(1, *mask.shape))},
     ),
     "temperature does not sharpen": Fault(
-        losses.neural_ndcg_loss, "the_sharp_limit_is_minus_the_metric", "from minus ndcg at k=None",
+        losses.neural_ndcg_loss, "the_sharp_limit_is_minus_the_metric",
+        "between minus ndcg and the loss at k=None",
         lambda s, y, m, *, k=None, temperature=1.0: losses.neural_ndcg_loss(
             s, y, m, k=k, temperature=100 * temperature**0.01),
     ),
@@ -88,12 +91,12 @@ FAULTS = {
     ),
     "nan at ties": Fault(
         losses.listnet_loss, "degenerate_lists_are_defined",
-        "is nan for a list of no items in float64",
+        "is nan for a list without items in float64",
         lambda s, y, m: losses.listnet_loss(s / s.std(-1, keepdim=True), y, m),
     ),
     "global generator": Fault(
         losses.listmle_loss, "what_is_drawn_comes_from_the_generator",
-        "torch's own generator was used although another was given",
+        "torch's own generator was used although generator was given",
         lambda s, y, m, *, generator=None: losses.listmle_loss(s, y, m),
     ),
     "generator without a knob": Fault(
@@ -102,7 +105,7 @@ FAULTS = {
     ),
     "one number": Fault(
         losses.mse_loss, "there_is_something_to_learn",
-        "returned shape [] on 3 lists of 8 places, not one value per list, [3]",
+        "returned shape [] on 3 lists padded to 8 items, expected one value per list, [3]",
         lambda s, y, m: losses.mse_loss(s, y, m).mean(),
     ),
     "float32 inside": Fault(
@@ -121,7 +124,7 @@ FAULTS = {
     ),
     "slopes as constants": Fault(
         losses.mse_loss, "the_second_derivative_is_right_or_refused",
-        "to 0 from the slope of the gradient",
+        "to 0 between finite differences of the gradient",
         lambda s, y, m: real(s * (s - y).detach(), m).sum(-1),
     ),
     "estimate doubled": Fault(
@@ -134,7 +137,8 @@ FAULTS = {
         lambda s, y, m: real(s, m).sum(-1) * 0 + 1.0,
     ),
     "nan on no items": Fault(
-        losses.mse_loss, "degenerate_lists_are_defined", "the value is nan for a list of no items",
+        losses.mse_loss, "degenerate_lists_are_defined",
+        "the value is nan for a list without items",
         lambda s, y, m: squares(s, y, m) / m.sum(-1),
     ),
     "of the wrong sign": Fault(
@@ -150,21 +154,21 @@ FAULTS = {
         lambda s, y, m: losses.listnet_loss(2 * s.detach() - s, y, m),
     ),
     "any k taken": Fault(
-        losses.neural_ndcg_loss, "a_cutoff_below_1_is_refused", "k=0 was taken",
+        losses.neural_ndcg_loss, "a_cutoff_below_1_is_refused", "k=0 was accepted",
         lambda s, y, m, *, k=None: losses.neural_ndcg_loss(s, y, m, k=k if k and k > 0 else None),
     ),
     "k beyond the list is an error": Fault(
         losses.neural_ndcg_loss, "a_cutoff_beyond_the_list_is_none",
-        "crashed on 3 lists of 8 places: RuntimeError: selected index k out of range",
+        "crashed on 3 lists padded to 8 items: RuntimeError: selected index k out of range",
         lambda s, y, m, *, k=None: losses.neural_ndcg_loss(
             s + 0 * real(s, m).topk(k or 1)[0].sum(), y, m, k=k),
     ),
     "mean over places": Fault(
-        losses.mse_loss, "lists_do_not_see_each_other", "when list 0 stood alone without padding",
+        losses.mse_loss, "lists_do_not_see_each_other", "when list 0 was alone, without padding",
         lambda s, y, m: squares(s, y, m) / max(1, m.shape[-1]),
     ),
     "mean over the batch too": Fault(
-        losses.mse_loss, "lists_do_not_see_each_other", "when list 0 stood alone",
+        losses.mse_loss, "lists_do_not_see_each_other", "when list 0 was alone",
         lambda s, y, m: losses.mse_loss(s, y, m) / len(m),
     ),
     "ideal of 0": Fault(
@@ -174,11 +178,12 @@ FAULTS = {
     ),
     "epsilon of float64": Fault(
         losses.mse_loss, "degenerate_lists_are_defined",
-        "the value is nan for a list of no items in float32",
+        "the value is nan for a list without items in float32",
         lambda s, y, m: squares(s, y, m) / (m.sum(-1).to(s.dtype) + 1e-300),
     ),
     "largest of none": Fault(
-        losses.listnet_loss, "degenerate_lists_are_defined", "on 2 lists of 0 places: IndexError",
+        losses.listnet_loss, "degenerate_lists_are_defined",
+        "on 2 lists padded to 0 items: IndexError",
         lambda s, y, m: losses.listnet_loss(s - real(s, m).amax(-1, keepdim=True), y, m),
     ),
     "memory of calls": Fault(
@@ -187,7 +192,7 @@ FAULTS = {
     ),
     "views only": Fault(
         losses.mse_loss, "the_layout_in_memory_means_nothing",
-        "crashed on 3 lists of 8 places: RuntimeError: view size is not compatible",
+        "crashed on 3 lists padded to 8 items: RuntimeError: view size is not compatible",
         lambda s, y, m: losses.mse_loss(s.view(-1).view_as(s), y, m),
     ),
 }  # fmt: skip

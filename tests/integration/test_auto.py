@@ -115,7 +115,7 @@ def test_auto_writes_a_run_folder_and_leaves_out_a_row_that_fails(command, tmp_p
     changes[3] = "rows=both"
     assert "linear" in run_auto(auto_options([*arguments, *changes]))  # what the row needs
     message = refused(lambda: run_auto(auto_options(command)), ConfigError)
-    assert message.endswith("give the name of a new folder")
+    assert message.endswith("choose the name of a new folder")
 
 
 @pytest.mark.slow
@@ -214,7 +214,7 @@ def test_auto_ends_when_the_disk_is_full(command, tmp_path, monkeypatch):
     full.__cause__ = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(table_runs, "make_ensemble", fails(full))
     message = refused(lambda: run_auto(auto_options(command)), OutputError)
-    assert message == "no space; then give the same command again"
+    assert message == "no space; then repeat the command"
     assert not (tmp_path / "best").exists()
 
 
@@ -225,33 +225,33 @@ def test_describe_left_out_names_rows_that_did_not_begin(tmp_path) -> None:
     failures = {failed.folder: "no"}
     reason = _describe_left_out([late, failed, done], failures, "0.1", is_late=True)
     assert reason.startswith(
-        "left out, as they did not begin in minutes=0.1: late; the same command"
+        "left out, because they did not start within minutes=0.1: late; repeat the command"
     )
     assert _describe_left_out([failed, done], failures, "0.1", is_late=True) == ""
     reason = _describe_left_out([late], {}, "0.1", is_late=False)
-    assert reason == "left out, as a row that they need failed: late"
+    assert reason == "left out, because a row that they need failed: late"
 
 
 def test_auto_refuses_rows_that_cannot_be_compared(command, tmp_path) -> None:
     file = tmp_path / "rows.yaml"
     file.write_text(file.read_text().replace("loss=listnet]", "loss=listnet, select_on=map]"))
     message = refused(lambda: run_auto(auto_options(command)), ConfigError)
-    assert message.startswith("rows differ in select_on")
+    assert message.startswith("the rows differ in select_on")
     message = refused(lambda: run_auto(auto_options([*command, "dataset.fold=²"])), ConfigError)
-    assert message == "dataset.fold=²: give a whole number, such as 1"
+    assert message == "dataset.fold=²: expected a whole number, such as 1"
 
 
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
         ("minutes=soon", "minutes=soon: give a number"),
-        ("minutes=0", "minutes=0: give a number > 0"),
+        ("minutes=0", "minutes=0: expected a number > 0"),
         ("minutes=1e-9", "no row was finished in minutes=1e-09"),
-        ("seed=3", "seed=3: a table runs its folds and seeds itself"),
+        ("seed=3", "seed=3: a table sets the fold and seed of each run"),
         ("rows=none", "rows=none: no such row"),
-        ("dataset.fold=all", "dataset.fold=all: give a whole number"),
+        ("dataset.fold=all", "dataset.fold=all: expected a whole number"),
         ("dataset.fold=1", "this data set has no folds"),
-        ("table=letor4_baselines", "stands beside published numbers"),
+        ("table=letor4_baselines", "this table reproduces published numbers"),
     ],
 )
 def test_auto_refuses_wrong_arguments(command, argument, message) -> None:
@@ -334,9 +334,9 @@ def test_table_file_is_named_by_the_content_and_finds_categories(items, tmp_path
     ("data", "changes", "message"),
     [
         (3, {}, "data: expected a table (pandas, polars, Arrow) or the path of one, got int"),
-        (pd.DataFrame({"a": [1, "x"]}), {}, "data: expected columns of one type each"),
+        (pd.DataFrame({"a": [1, "x"]}), {}, "data: expected one type in each column"),
         ("none.csv", {}, "none.csv"),
-        ("none.csv", {"minutes": 0}, "minutes=0: give a number > 0"),
+        ("none.csv", {"minutes": 0}, "minutes=0: expected a number > 0"),
         ("none.csv", {"seeds": 0}, "seeds=0: give a whole number >= 1"),
         ("none.csv", {"epoch": 3}, "epoch"),
         ("none.csv", {"table": "none"}, "table=none: no such table"),

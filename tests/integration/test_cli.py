@@ -160,7 +160,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(args, tmp_path) -> None:
     _, err = process.communicate()
     assert process.returncode == 130
     run = only_run(tmp_path / "outputs")
-    assert f"go on with: python train.py resume={run}\n" in err
+    assert f"continue with: python train.py resume={run}\n" in err
     _, err = call(f"resume={run}", "loss=rmse", status=2)
     assert "loss cannot change" in err
     for wrong in ("dataset=mq2008", "seed=-1", "resume=nowhere"):  # nothing is left of it
@@ -188,9 +188,9 @@ def test_a_sweep_ends_with_one_table_and_survives_a_failed_run(args, tmp_path) -
     assert all(re.fullmatch(r"[A-Za-z0-9.+_-]{10,170}", run.name) for run in runs)
     # with another grid the sweep is about its own runs
     out, err = call(*sweep, "seed=2", "dataset.fold=null")
-    assert "is done already" in err
+    assert "is already finished" in err
     assert "failed" not in out + err
-    assert "runs of other grids there, not shown: 3" in out
+    assert "runs of other grids in this folder, not shown: 3" in out
     assert len(pd.read_csv(folder / "summary.csv")) == 1
 
 
@@ -213,7 +213,7 @@ def test_a_killed_sweep_goes_on_and_is_done_once(tiny, tmp_path) -> None:
     assert [one.returncode for one in both] == [0, 0], texts
     assert (first / "last.pt").stat().st_mtime_ns == before
     assert sum(text.count("resumed at epoch") for _, text in texts) == 1
-    assert sum(text.count("is done already") for _, text in texts) == 3
+    assert sum(text.count("is already finished") for _, text in texts) == 3
     assert (second / "train.log").read_text().count("kept in") == 1
     assert len(pd.read_csv(folder / "summary.csv")) == 2
 
@@ -229,13 +229,13 @@ def test_a_sweep_does_a_run_anew_that_was_resumed_with_other_settings(tiny, tmp_
     call(f"resume={folder}", "device=cpu")
     assert (folder / NOTE).read_text() == note
     _, err = call(f"resume={folder}", "epochs=2")
-    assert "given again, the sweep runs it anew" in err
+    assert "the sweep, if run again, will train it" in err
     assert (folder / NOTE).read_text() != note
     assert json.loads((folder / "results.json").read_text())["epochs"] == 2
     (row,) = read_runs(folder.parent)
     assert row["status"].startswith("resumed with other settings; ")
     _, err = call(*sweep)
-    assert "is done already" not in err
+    assert "is already finished" not in err
     results = json.loads((folder / "results.json").read_text())
     assert (results["epochs"], results["vali"]) == (1, wanted["vali"])
     assert (folder / NOTE).read_text() == note

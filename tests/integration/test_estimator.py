@@ -282,7 +282,7 @@ def test_a_series_that_names_a_column_has_its_values(data_of) -> None:
     for name, column in (("y", "grade"), ("qid", "query"), ("sample_weight", "weight")):
         other = given | {name: given[name] + 1}
         said = refused(lambda other=other: Ranker("mlp").fit(table, **other))
-        assert said.startswith(f"{name} has the name of column '{column}' of X, but other values")
+        assert said.startswith(f"{name} has the same name as column '{column}' of X, but different")
     derived = given | {"y": (table["a"] > 0).astype(int)}
     assert "rename the series" in refused(lambda: Ranker("mlp").fit(table, **derived))
     derived["y"] = derived["y"].rename("good")
@@ -294,7 +294,7 @@ def test_row_numbers_of_pandas_are_no_feature_of_a_table(data_of, tmp_path, capl
     pd.DataFrame(X, columns=list("abc")).assign(qid=qid).to_csv(tmp_path / "a.csv")
     read = pd.read_csv(tmp_path / "a.csv")
     assert data_of(Ranker("mlp"), read, y)["train"].features.shape[1] == 3
-    assert "no name, so not a feature: 'Unnamed: 0'" in caplog.text
+    assert "not used as a feature, as it has no name: 'Unnamed: 0'" in caplog.text
     named = read.rename(columns={"Unnamed: 0": "age"})
     assert data_of(Ranker("mlp"), named, y)["train"].features.shape[1] == 4
 
@@ -340,28 +340,32 @@ def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
     wrong = {
         "model.hiden_sizes: no such key": lambda: misspelt.fit(X, y, qid),
         "vali_fraction=1.5": lambda: Ranker(vali_fraction=1.5).fit(X, y, qid),
-        "give one of them": lambda: ranker.fit(table.assign(qid=qid), y, qid),
+        "give only one of them": lambda: ranker.fit(table.assign(qid=qid), y, qid),
         "one_list=True": lambda: ranker.fit(table, y),
-        "1 queries cannot be cut": lambda: ranker.fit(X, y, np.ones(len(X))),
-        "qid has 4 values: give one for each of 20": lambda: ranker.fit(table, y, [5] * 4),
+        "1 queries are too few": lambda: ranker.fit(X, y, np.ones(len(X))),
+        "qid: expected 20 values, one for each row, got 4": lambda: ranker.fit(table, y, [5] * 4),
         "row 3, column 'qid': no query id": lambda: ranker.fit(X, y, [1, 1, None, *qid[3:]]),
         "row 2: label -1": lambda: ranker.fit(X, [0, -1, *y[2:]], qid),
-        "give one weight to all rows": lambda: ranker.fit(X, y, qid, sample_weight=range(1, 21)),
+        "give all rows of a query the same weight": lambda: ranker.fit(
+            X, y, qid, sample_weight=range(1, 21)
+        ),
         "row 2: weight 0": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0] * 10),
-        "'qid': a query id is object": lambda: ranker.fit(X, y, [1, "1", *qid[2:]]),
+        "'qid': the query ids have the type object": lambda: ranker.fit(X, y, [1, "1", *qid[2:]]),
         "no role for d (datetime64": lambda: ranker.fit(
             table.assign(d=pd.Timestamp("2026-01-01")), y, qid
         ),
         "infinite value": lambda: ranker.fit(table.assign(a=np.inf), y, qid),
         "(X, y, qid, position)": lambda: ranker.fit(X, y, qid, eval_set=[X]),
-        "one or two of": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)] * 3),
+        "one or two tuples": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)] * 3),
         "eval_group or eval_qid": lambda: ranker.fit(X, y, qid, eval_set=vali, eval_group=[]),
-        "entry has no qid": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)], eval_qid=[qid]),
+        "have no qid": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)], eval_qid=[qid]),
         "group= and qid=": lambda: ranker.fit(X, y, qid, group=[20]),
         "group= and qid= ": lambda: ranker.fit(table.assign(qid=qid), y, group=[20]),
-        "sum is 20, the rows of X; their sum is 19": lambda: ranker.fit(X, y, group=[9, 10]),
+        "sum is 20, the number of rows of X; their sum is 19": lambda: ranker.fit(
+            X, y, group=[9, 10]
+        ),
         "rows of X; one of them is not": lambda: ranker.fit(X, y, group=[0, 20]),
-        "from 1 whose sum": lambda: ranker.fit(X, y, qid, eval_set=vali, eval_group=[[9.5, 10.5]]),
+        ">= 1 whose sum": lambda: ranker.fit(X, y, qid, eval_set=vali, eval_group=[[9.5, 10.5]]),
         "qid=index.get_level_values('query')": lambda: ranker.fit(X, y, levels),
         "y=index.get_level_values('query')": lambda: ranker.fit(X, levels, qid),
     }
@@ -435,14 +439,16 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path, tiny) -> None:
     expected = first.evaluate(X, y, qid)["ndcg@5"].mean()
     assert later.history_["vali_ndcg@5"][0] == pytest.approx(expected, abs=1e-12)
     for changed, width, said in (
-        ({"model.hidden_sizes": [8]}, 3, "give the model and"),
+        ({"model.hidden_sizes": [8]}, 3, "use the model and"),
         ({}, 2, "3 features, train has 2"),
-        ({"transform": "none"}, 3, "another transform"),
+        ({"transform": "none"}, 3, "its transform differs"),
     ):
         other = Ranker("mlp", "listnet", **keys).set_params(**changed)
         assert said in refused(lambda other=other, X=X[:, :width]: other.fit(X, y, qid), ValueError)
     trees = Ranker("lightgbm", init_from=tmp_path / "first")
-    assert "boosted trees begin anew" in refused(lambda: trees.fit(X, y, qid), ConfigError)
+    assert "boosted trees, AdaRank, PRank and RankBoost cannot start" in refused(
+        lambda: trees.fit(X, y, qid), ConfigError
+    )
     later.save(tmp_path / "later")
     names = ("first", "copy", "later")  # known by content
     one, same, other = (identity(compose(*tiny, f"init_from={tmp_path}/{name}")) for name in names)

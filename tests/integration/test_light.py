@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from pkgutil import iter_modules
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import hydra_plugins
 from ltr import Ranker
 from ltr.errors import ConfigError
 from tests.helpers.folders import refused
@@ -27,6 +29,7 @@ COMMANDS = """
 import contextlib, io, json, sys
 from importlib.machinery import PathFinder
 absent, commands = json.load(sys.stdin)
+sys.modules |= {name: None for name in absent if "." in name}
 class Present(PathFinder):
     def find_spec(name, path=None, target=None):
         if name.partition(".")[0] not in absent:
@@ -85,11 +88,13 @@ def required_packages(names: list[str]) -> Iterator[str]:
 def absent_modules() -> list[str]:
     """The modules of this environment that the base installation lacks."""
     base_packages = {*required_packages(PROJECT["dependencies"]), "ltr-torch"}
-    return [
+    modules = {
         module
         for module, owners in metadata.packages_distributions().items()
         if not base_packages & {*map(canonicalize_name, owners)}
-    ]
+    }
+    plugins = {f"hydra_plugins.{plugin.name}" for plugin in iter_modules(hydra_plugins.__path__)}
+    return sorted((modules - {"hydra_plugins"}) | (plugins - {"hydra_plugins.ltr_jobs"}))
 
 
 def write_data(folder: Path) -> None:
@@ -102,6 +107,7 @@ def write_data(folder: Path) -> None:
     items.to_feather(folder / "items.feather")
     rows = zip(*(items[name] for name in ("grade", "qid", "a", "b")), strict=True)
     text = "".join(f"{grade} qid:{qid} 1:{a} 2:{b}\n" for grade, qid, a, b in rows)
+    (folder / "jobs.yaml").write_text("[[seed=1], [seed=2]]")
     (folder / "mine").mkdir()
     for split in ("train", "vali", "test"):
         (folder / "mine" / f"{split}.txt").write_text(text)
@@ -116,6 +122,7 @@ def working_commands() -> list[list[str]]:
         f"train {small} {letor} hydra.run.dir=run",
         f"train {small} {table} dataset.categories=[shop] hydra.run.dir=other",
         f"train -m {small} {letor} seed=1,2 sweep=two",
+        f"train -m {small} {letor} hydra/sweeper=jobs hydra.sweeper.jobs=jobs.yaml sweep=listed",
         "evaluate checkpoint=run",
         "evaluate checkpoint=other",
         "predict checkpoint=run input=mine/test.txt output=text.csv",
@@ -133,7 +140,8 @@ def test_base_installation_trains_and_names_each_extra_that_a_command_needs(
     (all_extras,) = map(Requirement, extras["all"])
     assert all_extras.extras == REFUSED.keys() - {"cluster", "tracking"}  # these need a service
     absent = absent_modules()
-    assert {"pyarrow", "matplotlib", "statsmodels", "hydra_plugins", "pytest"} <= {*absent}
+    launcher = "hydra_plugins.hydra_joblib_launcher"
+    assert {"pyarrow", "matplotlib", "statsmodels", launcher, "pytest"} <= {*absent}
 
     write_data(tmp_path)
     working = working_commands()

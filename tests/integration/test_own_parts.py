@@ -72,8 +72,8 @@ def test_metric_of_extend_page_computes_hits(my_metrics: Path) -> None:
     [
         ("raise OSError('no disk')", "cannot be imported (OSError: no disk)"),
         ("", "cannot be imported (AttributeError"),
-        ("hits = 3", "is no function"),
-        ("def hits(scores, labels, mask): return scores[:, 0]", "takes no k"),
+        ("hits = 3", "is not a function"),
+        ("def hits(scores, labels, mask): return scores[:, 0]", "has no parameter k"),
         ("def hits(scores, labels, mask, *, k): return scores", "one value per list"),
         ("def hits(scores, labels, mask, *, k): return scores.gone", "fix the function"),
     ],

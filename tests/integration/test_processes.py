@@ -5,7 +5,6 @@ Threads, devices, versions and the commit are recorded, and no part of what a ru
 
 import re
 import subprocess
-from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -13,7 +12,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from torch.distributed import TCPStore
 
 from ltr.cli.process import check_torchrun
 from ltr.data.batches import ItemTensors, train_batches
@@ -24,11 +22,10 @@ from ltr.experiment.resume import resumed_config
 from ltr.experiment.run_folder import RunFolder, commit, versions
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.trainer import TrainingStep
-from tests.helpers import processes
 from tests.helpers.made_lists import letor_lists, make_lists
+from tests.helpers.ranks import run_ranks
 from tests.helpers.runs import assert_same_run, compose, identity, run
 
-Launch = Callable[..., list[processes.Process]]
 # Dropout, noise, a loss that draws, slices of unequal counts: 24 lists, five in a batch, 1 + 2 + 2.
 HARD = (
     "dataset=letor", "dataset.folder=mine", "epochs=2", "batch_size=5", "list_size=6",
@@ -52,47 +49,14 @@ main("train")
 """
 
 
-@pytest.fixture(scope="module", name="launch_processes")
-def launch_processes_fixture() -> Iterator[Launch]:
-    """Start a program as torchrun does: a process for each rank, and a store for all."""
-    kept = []
-
-    def start(count: int, program: str, *arguments: str) -> list[processes.Process]:
-        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        kept.append(store)
-        env = {
-            "TORCHELASTIC_RUN_ID": "test", "TORCHELASTIC_RESTART_COUNT": "0",
-            "TORCHELASTIC_USE_AGENT_STORE": "True", "WORLD_SIZE": str(count),
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port),
-        }  # fmt: skip
-        ranks = ({**env, "RANK": str(r), "LOCAL_RANK": str(r)} for r in range(count))
-        return [processes.start(program, *arguments, env=one) for one in ranks]
-
-    yield start
-    kept.clear()
-
-
-@pytest.fixture
-def launch(launch_processes: Launch) -> Launch:
-    """Start a program as torchrun does."""
-    return launch_processes
-
-
-def ended(started: list[processes.Process]) -> tuple[list[int], str, str]:
-    """The exit statuses, and what all printed together."""
-    said = [process.communicate() for process in started]
-    out, err = ("".join(parts) for parts in zip(*said, strict=True))
-    return [process.wait() for process in started], out, err
-
-
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, launch_processes: Launch) -> tuple[list[str], Path]:
+def whole(tmp_path_factory) -> tuple[list[str], Path]:
     """The arguments of a run, and the folder of two processes that have done it."""
     place = tmp_path_factory.mktemp("whole")
     letor_lists(place)
     arguments = [f"data_dir={place}", f"cache_dir={place}/cache", f"output_dir={place}", *HARD]
     folder = f"hydra.run.dir={place}/run"
-    statuses, _, err = ended(launch_processes(2, "train.py", *arguments, folder))
+    statuses, _, err = run_ranks(2, "train.py", *arguments, folder)
     assert statuses == [0, 0], err
     return arguments, place / "run"
 
@@ -108,17 +72,17 @@ def whole(tmp_path_factory, launch_processes: Launch) -> tuple[list[str], Path]:
     ],
 )
 def test_processes_end_together_and_resume_to_the_same_weights(
-    whole, tmp_path, launch, action, statuses, line, steps
+    whole, tmp_path, action, statuses, line, steps
 ) -> None:
     arguments, done = whole
     program = FAILING.replace("ACTION", action)
-    got, _, err = ended(launch(2, program, *arguments, f"hydra.run.dir={tmp_path}"))
+    got, _, err = run_ranks(2, program, *arguments, f"hydra.run.dir={tmp_path}")
     assert got == statuses, err
     assert line in err
     progress = load_checkpoint(tmp_path / "last.pt")["progress"]
     assert progress["epoch"] * 5 + progress["step"] == steps
     if steps == 8:  # in the middle of an epoch
-        got, out, err = ended(launch(2, "train.py", f"resume={tmp_path}"))
+        got, out, err = run_ranks(2, "train.py", f"resume={tmp_path}")
         assert got == [0, 0], err
         log = (tmp_path / "train.log").read_text()
         epoch_line = "epoch 2/2  loss"
@@ -131,7 +95,7 @@ def test_processes_end_together_and_resume_to_the_same_weights(
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("model=tabm", "empty_lists=skip")], ids=["mlp", "members"])
 def test_several_processes_train_as_one_where_nothing_is_drawn(
-    tmp_path: Path, launch: Launch, more: tuple[str, ...]
+    tmp_path: Path, more: tuple[str, ...]
 ) -> None:
     """With penalties, unequal slices, and a last batch with fewer lists than processes."""
     letor_lists(tmp_path)
@@ -144,7 +108,7 @@ def test_several_processes_train_as_one_where_nothing_is_drawn(
     histories = []
     for count in (1, 3):
         folder = tmp_path / str(count)
-        statuses, _, err = ended(launch(count, "train.py", *settings, f"hydra.run.dir={folder}"))
+        statuses, _, err = run_ranks(count, "train.py", *settings, f"hydra.run.dir={folder}")
         assert statuses == [0] * count, err
         histories.append(RunFolder(folder).history)
     columns = ["loss", "grad_norm", "train_ndcg@5", "vali_ndcg@5"]
@@ -192,7 +156,7 @@ def test_a_step_of_one_process_is_plain_pytorch(tiny) -> None:
 
 
 @pytest.mark.slow
-def test_what_processes_cannot_share_is_refused(tiny, launch, monkeypatch) -> None:
+def test_what_processes_cannot_share_is_refused(tiny, monkeypatch) -> None:
     for name, value in {"TORCHELASTIC_RUN_ID": "test", "WORLD_SIZE": "4", "RANK": "1"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="start table without torchrun"):
@@ -205,9 +169,9 @@ def test_what_processes_cannot_share_is_refused(tiny, launch, monkeypatch) -> No
     check_torchrun("table", several=True)
     for more, message in (
         (["model=dasalc"], "the batch norm of DASALC"),
-        (["batch_size=1"], "batch_size=1 gives 2 processes no work"),
+        (["batch_size=1"], "batch_size=1 leaves some of the 2 processes without work"),
     ):
-        statuses, _, err = ended(launch(2, "train.py", *tiny[:-2], "loss=listnet", *more))
+        statuses, _, err = run_ranks(2, "train.py", *tiny[:-2], "loss=listnet", *more)
         assert statuses == [2, 2]
         assert message in err
 

@@ -42,21 +42,21 @@ TABLE = [
     ("train", "dataset=letor dataset.folder=theirs", "theirs", "set dataset.folder"),
     ("train", "loss=listnet 5", "5", "see --help"),
     ("prepare_data", "", "dataset=...", "see --help"),
-    ("evaluate", f"{RUN} {LISTS} metrics=[]", "metrics", "asks for nothing"),
+    ("evaluate", f"{RUN} {LISTS} metrics=[]", "metrics", "name at least one metric"),
     ("evaluate", f"{RUN} {LISTS} device=gpu", "device=gpu", "choose one of auto, cpu, cuda"),
     ("evaluate", f"{RUN} {LISTS} threads=0", "threads=0", "give a whole number >= 1"),
     ("evaluate", f"{RUN} {LISTS} output=none/q.csv", "none", "create it first"),
     ("evaluate", f"{RUN} {LISTS} output=q.parquet", "q.parquet", "a name that ends in .csv"),
     ("evaluate", f"{RUN} {LISTS} split=dev", "split=dev", "choose one of train, vali, test"),
     ("evaluate", f"{RUN} {DATA} dataset=letor", "dataset", "leave one of them out|not both"),
-    ("evaluate", f"{RUN} {DATA} output={{folder}}/mine/test.txt", "output", "would be lost"),
+    ("evaluate", f"{RUN} {DATA} output={{folder}}/mine/test.txt", "output", "would overwrite"),
     ("evaluate", f"{RUN} data=test.parquet", "data=", "dataset=table dataset.split.test="),
     ("evaluate", f"{RUN} data=none.txt", "none.txt", ""),
     ("table", "table=null", "table=...", "see --help"),
-    ("table", "table=letor4_mq2009", "letor4_mq2009", "no such table; table is one of"),
-    ("table", "table=ranknet_report rows=SVN", "rows=SVN", "no such row; ranknet_report has untr"),
+    ("table", "table=letor4_mq2009", "letor4_mq2009", "no such table; choose one of"),
+    ("table", "table=ranknet_report rows=SVN", "rows=SVN", "the rows of ranknet_report: untr"),
     ("table", "table=letor4_mq2008 rows=ranksv", "ranksv", "letor4_mq2008 has RankSVM, RankSVMn"),
-    ("table", "table=ranknet_report seed=2", "seed=2", "a table runs its folds and seeds itself"),
+    ("table", "table=ranknet_report seed=2", "seed=2", "a table sets the fold and seed"),
     ("table", "table=ranknet_report seeds=0", "seeds=0", "give a whole number >= 1"),
     ("table", "table=ranknet_report space.l2=[float,0.1,1]", "space.l2", "give budget=N"),
     ("table", "table=x hydra/launcher=joblib workers=2", "workers=2", "hydra/launcher=joblib"),
@@ -65,7 +65,7 @@ TABLE = [
     ("evaluate", "scores=mine/vali.txt data=mine/test.txt output=mine/vali.txt", "scores", "lost"),
     ("importances", "", "run=...", "see --help"),
     ("check_loss", "", "name=...", "see --help"),
-    ("runs", "{folder}/none", "none", "give a folder that holds runs"),
+    ("runs", "{folder}/none", "none", "expected a folder that holds runs"),
 ]  # fmt: skip
 
 
@@ -78,7 +78,7 @@ VALUES = [  # a value that is wrong, and what the line begins with: the whole ke
     ("select_on=x", "select_on: 'x' is not a metric"),
     ("optimizer.lr=abc", "optimizer: .*check optimizer.lr=abc"),
     ("+augment.foo=1", "augment.foo: no such key"),
-    ("loss=distil", "loss: distil_loss reads the scores of another model .*teacher=RUN"),
+    ("loss=distil", "loss: distil_loss needs the scores of another model .*teacher=RUN"),
 ]
 
 
@@ -101,7 +101,7 @@ def test_a_file_of_ones_own_that_names_no_function_is_one_line(
     path.parent.mkdir(parents=True)
     path.write_text(text)
     chosen = run_config([f"{group}=mine"])[0]
-    assert f"{group}: its config has no _target_" in refused(lambda: build(chosen), LTRError)
+    assert f"{group}: its config file has no _target_" in refused(lambda: build(chosen), LTRError)
     said = refused(lambda: typed("train", ["epoch=3"]), LTRError)  # reads the files of all groups
     assert "did you mean epochs?" in said
 
@@ -114,7 +114,7 @@ def test_a_transform_of_another_type_is_one_line(folder, tmp_path, monkeypatch) 
     (tmp_path / "my_transform.py").write_text("def fit(lists):\n    return {}\n")
     monkeypatch.syspath_prepend(tmp_path)
     for partial, says in (
-        ("_partial_: true", "returns dict: return what fit_transform"),
+        ("_partial_: true", "ltr.data.transforms return, got dict"),
         ("", "transform (my_transform.fit)"),
     ):
         path.write_text(f"_target_: my_transform.fit\n{partial}\n")

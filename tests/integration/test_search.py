@@ -139,7 +139,7 @@ def test_describe_next_is_the_command_that_trains_the_best_settings(tmp_path) ->
 @pytest.mark.parametrize("value", ["os.system", "${oc.env:HOME}", 1e9])
 def test_best_result_refuses_values_outside_the_space(value) -> None:
     search = search_of(["data_dir=here", "space=linear"])
-    with pytest.raises(DataError, match=r"not of the space.*name=NAME"):
+    with pytest.raises(DataError, match=r"not in the space.*name=NAME"):
         command.best_result(search, [trial_of(search, **{"optimizer.lr": value})])
 
 
@@ -226,7 +226,10 @@ def test_run_search_does_not_mix_values_of_two_kinds(small_search, tmp_path, mon
     assert not (tmp_path / "configs").exists()
     assert "of letor seed1 seed2: the best of 1 trials" in text
     message = refuse_search(*small_search, "trials=2", "select_value=best")
-    assert "select_value=crossfit, now it is best: put it back, or give name=NAME" in message
+    assert (
+        "select_value=crossfit, but now select_value=best: set it back, or start a new search with"
+        in message
+    )
     monkeypatch.setattr("ltr.lab.search.command.FEW_LISTS", 1)
     assert "now it is best" in refuse_search(*small_search, "trials=2")
 
@@ -250,7 +253,7 @@ def test_run_search_records_failed_trials_and_continues(small_search, tmp_path) 
 
 def test_run_search_dry_run_prints_the_space_and_the_first_config(small_search, tmp_path) -> None:
     out = print_search(*small_search, "dry_run=true", "trials=9")
-    assert "search mine by ndcg@5 on vali of letor\n9 trials of 1 tr" in out
+    assert "search mine by ndcg@5 on vali of letor\n9 trials, training runs per trial: 1" in out
     assert "optimizer.lr  [float,0.001,0.1,log]  0.001" in out
     assert "first trial: ltr train dataset=letor" in out
     assert not (tmp_path / "out").exists()
@@ -265,18 +268,24 @@ def test_run_search_dry_run_prints_the_space_and_the_first_config(small_search, 
         ("select_value=crossfit select=last", "select=last chooses no epoch"),
         ("dry_run=maybe", "dry_run=maybe: write true or false"),
         ("seed=1,2", "seeds=1,2 and folds=1,2 take the mean"),
-        ("resume=outputs/x", "resume=outputs/x: a search goes on by itself; leave it out"),
-        ("space.l2=[float,", "space.l2='[float,': write [float,LOW,HIGH]"),
-        ("space=mpl", "space=mpl: no such space; it is one of adarank, "),
+        (
+            "resume=outputs/x",
+            "resume=outputs/x: the same search command continues a search; leave out",
+        ),
+        ("space.l2=[float,", "space.l2='[float,': expected [float,LOW,HIGH]"),
+        ("space=mpl", "space=mpl: unknown space; choose one of adarank, "),
         ("los=bce", "los: no such key"),
         ("space.model.dropuot=[float,0,1]", "model.dropuot: no such key"),
-        ("space.dataset.fold=[int,1,5]", "space.dataset.fold: trials must differ in knobs"),
+        ("space.dataset.fold=[int,1,5]", "space.dataset.fold: a search cannot vary the data"),
         ("space.model.dropout=[float,0,2]", "space: model.dropout=2.0 cannot be built: "),
         ("folds=all", "dataset.fold: no such key"),
-        ("space=linear optimizer.lr=1 l2=0 batch_size=2", "there is nothing to search"),
+        (
+            "space=linear optimizer.lr=1 l2=0 batch_size=2",
+            "the search space for model=linear is empty",
+        ),
         ("dataset=mq2008 data_dir=/nowhere", "download MQ2008.rar"),
         ("optimizer=adam,sgd", "'space.optimizer=[choice,adam,sgd]' searches them"),
-        ("space.l2=0.1", "space.l2=0.1: write [float,LOW,HIGH]"),
+        ("space.l2=0.1", "space.l2=0.1: expected [float,LOW,HIGH]"),
     ],
 )
 def test_run_search_refuses_wrong_arguments_with_the_remedy(arguments, message) -> None:
@@ -286,7 +295,7 @@ def test_run_search_refuses_wrong_arguments_with_the_remedy(arguments, message) 
 def test_search_package_without_optuna_says_how_to_install_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(
-        LTRError, match=r"^optuna does not load .*: pip install 'ltr-torch\[search\]'"
+        LTRError, match=r"^optuna cannot be imported .*: run pip install 'ltr-torch\[search\]'"
     ):
         importlib.reload(ltr.lab.search)
 

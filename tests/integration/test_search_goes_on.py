@@ -72,7 +72,7 @@ def test_check_free_refuses_a_file_that_the_search_did_not_write(small_search, t
     path.parent.mkdir()
     path.write_text("mine: 1\n")
     message = refuse_search(*small_search)
-    assert f"{path} is there and is not what this search wrote: move" in message
+    assert f"{path} already exists and was not written by this search: move" in message
     assert not (tmp_path / "out").exists()
     path.unlink()
     assert print_search(*small_search, "trials=1", "epochs=1")

@@ -75,20 +75,26 @@ def test_read_table_finds_every_loss_in_letor4_tables(name: str) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("conventions: []", "mixed.yaml: rows, metrics and conventions: each names"),
-        ("conventions: [papr]", "conventions: papr is not known; choose of "),
-        ("verdicts: [ndcg@7]", "verdicts: ndcg@7 is not known; choose of ndcg@5"),
-        ("baseline: C", "baseline: C is not known; choose of A"),
+        ("conventions: []", "mixed.yaml: expected at least one entry in each of rows, metrics"),
+        ("conventions: [papr]", "conventions: unknown name papr; choose one of "),
+        ("verdicts: [ndcg@7]", "verdicts: unknown name ndcg@7; choose one of ndcg@5"),
+        ("baseline: C", "baseline: unknown name C; choose one of A"),
         ("metrics: [ncdg@5]", "ncdg"),
         ("metrics: ndcg@5", "metrics"),
         ("sort: up", "sort"),
-        ("published: {mq2008: {source: s, values: {}, others: C}}", "published.mq2008: C is not"),
-        ("published: {a: {source: s, values: {C: {}}, beside: {X: C}}}", "a.beside: X is not"),
-        ("  both: {ensemble: [A, C]}", "C is not known; choose of A, B"),
-        ("  both: {ensemble: [A, all]}", "all is not known"),
+        (
+            "published: {mq2008: {source: s, values: {}, others: C}}",
+            "published.mq2008: unknown name C",
+        ),
+        (
+            "published: {a: {source: s, values: {C: {}}, beside: {X: C}}}",
+            "a.beside: unknown name X",
+        ),
+        ("  both: {ensemble: [A, C]}", "unknown name C; choose one of A, B"),
+        ("  both: {ensemble: [A, all]}", "unknown name all"),
         ("  both: {ensemble: A}", "both.ensemble"),
         ("  both: {ensemble: [A, B], weights: [1]}", "each of the 2 runs"),
-        ("  both: {ensemble: [A, B], seeds: some}", "choose of all, each"),
+        ("  both: {ensemble: [A, B], seeds: some}", "choose one of all, each"),
         ("  both: {ensemble: [A, B], seed: 1}", "'seed'"),
     ],
 )
@@ -106,8 +112,12 @@ def test_read_table_refuses_a_line_with_an_unknown_name(
 @pytest.mark.parametrize(
     ("folds", "split", "message"),
     [
-        ("[1]", "test", "published.letor.A: a mean is over all folds: write folds: all"),
-        ("all", "paper", "published.letor.A: paper is not known; choose of test, vali"),
+        (
+            "[1]",
+            "test",
+            "published.letor.A: expected a list with a number for each fold, got a mean over",
+        ),
+        ("all", "paper", "published.letor.A: unknown name paper; choose one of test, vali"),
     ],
 )
 def test_read_table_refuses_wrong_published_numbers_by_fold(

@@ -103,7 +103,7 @@ def test_row_search_accepts_only_its_own_results(arguments: list[str]) -> None:
     assert not longer.accepts(good)
     for text in ("- 1", "a: {x: {}}", "a: b", "{"):
         path.write_text(text)
-        with pytest.raises(ConfigError, match="move it away"):
+        with pytest.raises(ConfigError, match="move this file"):
             read_settings(path)
 
 
@@ -163,15 +163,17 @@ def test_make_table_refuses_a_file_without_its_settings(arguments: list[str]) ->
     message = refused(
         lambda: make_table(table_of([*without_budget, "found_settings=no.yaml"])), ConfigError
     )
-    assert message.startswith("found_settings=no.yaml: expected a file of found settings, got none")
+    assert message.startswith("found_settings=no.yaml: no such file")
     Path("other.yaml").write_text(yaml.safe_dump({"other row": {1: GOOD}}))
     arguments_of_other = [*without_budget, "found_settings=other.yaml"]
     message = refused(lambda: make_table(table_of(arguments_of_other)), ConfigError)
     assert message.startswith(
-        "found_settings=other.yaml: expected settings of RankSVM, untrained, wide"
+        "found_settings=other.yaml: the file has no settings for any of the rows RankSVM"
     )
     message = refused(lambda: table_of([*arguments, "found_settings=other.yaml"]), ConfigError)
-    assert message.startswith("budget=2 found_settings=other.yaml: expected one of them, got both")
+    assert message.startswith(
+        "budget=2 found_settings=other.yaml: expected one of these keys, got both"
+    )
 
 
 def test_load_found_leaves_out_what_the_user_sets(tmp_path: Path) -> None:

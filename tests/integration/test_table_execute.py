@@ -71,7 +71,7 @@ def test_table_command_continues_after_a_stop(small: list[str], tmp_path: Path) 
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate()
     assert process.returncode == 143, err
-    assert "the same command goes on" in err
+    assert "repeat the command to continue" in err
     assert not list(runs.glob("bce*/results.json"))
     assert run(*small).returncode == 0
     (folder,) = runs.glob("bce*")
@@ -148,7 +148,7 @@ def test_execute_ends_after_two_launches_that_finish_nothing(tmp_path, monkeypat
         train_here(runs[:1] if len(launched) == 2 else [])
         raise RuntimeError("a worker was killed")
 
-    monkeypatch.setattr("ltr.lab.tables.runs.through_hydra", killed)
+    monkeypatch.setattr("ltr.lab.tables.launch.HydraApp.sweep", killed)
     failed = execute(runs, tmp_path / "jobs.yaml", Workers())
     assert failed == {runs[1].folder: "its process ended early: a worker was killed"}
     assert launched == [2, 2, 1, 1]
@@ -161,7 +161,7 @@ def test_execute_ignores_jobs_that_another_process_writes(tmp_path, monkeypatch)
     def overwritten(path: Path, text: str) -> None:
         path.write_text(other_jobs if path.name == "jobs.yaml" else text)
 
-    monkeypatch.setattr("ltr.lab.tables.runs.atomic_write", overwritten)
+    monkeypatch.setattr("ltr.lab.tables.launch.atomic_write", overwritten)
     assert execute([run], tmp_path / "jobs.yaml", Workers()) == {}
     assert run.done
 
@@ -190,7 +190,7 @@ def test_execute_reports_changed_code_and_finds_the_run_again(tmp_path: Path, ow
     own_loss("time.sleep(0)")
     ((folder, reason),) = execute([run], tmp_path / "jobs.yaml", Workers()).items()
     assert folder == run.folder
-    assert "give the same command again" in reason
+    assert "repeat the command" in reason
     (planned_later,) = planned(tmp_path, loss)
     assert planned_later.identity != run.identity
     assert (planned_later.folder, planned_later.done) == (run.folder, True)

@@ -106,7 +106,7 @@ def test_build_blocks_shows_published_numbers_below_ours() -> None:
     ]  # fmt: skip
     less = f"{ours['twin', 'ndcg@5'] - 0.1:+.4f}"
     assert verdicts.rows[2][-3:] == ["0.1000 of theirs", less, "ours above"]
-    assert "no test of a difference" in verdicts.note
+    assert "does not test a difference" in verdicts.note
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def test_build_blocks_shows_every_row_and_marks_the_best() -> None:
     )  # the largest is equivalent to the baseline
     assert [row[1].endswith(f" {MARK}") for row in table.rows] == [True, False, False, False]
     assert verdicts.head[4] == "minus bad"
-    assert f"{MARK}: differs from bad, p < 0.05 after Holm" in table.note
+    assert f"{MARK}: differs from bad (p < 0.05 after Holm's correction)" in table.note
     report = ResultsPage("mine", "Mine", "make", (("data", "letor"),), (table, verdicts))
     assert re.search(r"\*\*0\.\d{4} ± 0\.\d{4} †\*\*", markdown(report))
     assert re.search(r"\\textbf{0\.\d{4} \$\\pm\$ 0\.\d{4} \$\^\\dagger\$}", latex(report))
@@ -141,7 +141,7 @@ def test_build_facts_names_data_seeds_and_verdicts() -> None:
     assert {key: head[key] for key in head if key != "verdict"} == {
         "data": "letor, test",
         "lists": "test 9",
-        "selection": "best epoch by ndcg@5 of vali (select=best)",
+        "selection": "best epoch by ndcg@5 on vali (select=best)",
         "seeds": "1 2 3",
         "runs": "9 of 9 runs are done",
         "commit": "a" * 40,
@@ -159,7 +159,7 @@ def test_build_facts_names_data_seeds_and_verdicts() -> None:
     last.select = "last"
     runs = [replace(run, config=last) if run.label == "twin" else run for run, _ in ROWS]
     assert dict(build_facts(results_of(runs=runs)))["selection"] == (
-        "best epoch by ndcg@5 of vali (select=best); last epoch (select=last)"
+        "best epoch by ndcg@5 on vali (select=best); last epoch (select=last)"
     )
 
 
@@ -169,7 +169,7 @@ def test_build_blocks_names_vali_and_shows_no_published_number() -> None:
     results = results_of(published=theirs, split="vali", left_out="they are of test")
     head = dict(build_facts(results))
     assert head["data"] == "letor, vali"
-    assert head["NOTE"].startswith("no test split: these values are of vali")
+    assert head["NOTE"].startswith("no test split: these values are measured on vali")
     assert head["published"] == "left out: they are of test"
     numbers, verdicts = build_blocks(results)
     assert numbers.title == "Vali metrics, convention=paper"
@@ -209,7 +209,10 @@ def test_count_unfinished_counts_missing_runs(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_build_facts_says_that_one_seed_covers_the_models_only() -> None:
     results = results_of([(run, row) for run, row in ROWS if run.seed == 1])
-    assert "good: these models, not the methods: one seed" in build_blocks(results)[1].note
+    assert (
+        "good: holds for these models, not for the methods: one seed"
+        in build_blocks(results)[1].note
+    )
     assert "one seed" not in build_blocks(results_of())[1].note
     head = dict(build_facts(results))
     assert head["interval"] == "95%, over queries only (these models)"

@@ -190,7 +190,7 @@ def test_what_is_not_finite_stops_before_the_update(
     kept = model_of(monkeypatch)
     count_calls(monkeypatch, at, spoil)
     with pytest.raises(
-        TrainingError, match=rf"{step}: the loss or its gradient.*query id q.*optimizer\.lr"
+        TrainingError, match=rf"{step}: the loss or its gradient.*query ids q.*optimizer\.lr"
     ):
         train(tmp_path / "run", *tiny, "loss=listnet")
     assert all(torch.isfinite(w).all() for w in kept[-1].state_dict().values())
@@ -215,7 +215,7 @@ def test_an_untrained_model_stays_the_best_if_training_makes_it_worse(
     (warning,) = {r.getMessage() for r in caplog.records if r.levelname == "WARNING"}
     best = RunFolder(cut).history["vali_ndcg@5"][1:].max()
     start = results["untrained_vali"]["ndcg@5"]
-    assert f"{start:.4f} at epoch 0, and {best:.4f} at best after it" in warning
+    assert f"{start:.4f} in epoch 0, and at best {best:.4f}" in warning
     assert "weights of epoch 0 are kept" in warning
 
 
@@ -283,7 +283,7 @@ def test_settings_are_checked_all_at_once(tiny) -> None:
         "loss.k=0": "k=0 is not a cutoff",
         "model.heads=3": "heads",
         "optimizer.lr=-1": "Invalid learning rate",
-        "augment.noise=-1": "give augment.noise a number >= 0",
+        "augment.noise=-1": "set augment.noise to a number >= 0",
         "deterministic=1": "deterministic=1: choose one of true, false",
         "compile=fast": "compile=fast: choose one of true, false",
     }
@@ -321,7 +321,7 @@ def test_read_late_a_bad_loss_still_changes_no_weight(tiny, tmp_path, monkeypatc
         with monkeypatch.context() as patch:
             kept = model_of(patch)
             count_calls(patch, 6, lambda value: value * float("nan"))
-            message = "epoch 2, step 1: the loss or its gradient is not finite .* query id q"
+            message = "epoch 2, step 1: the loss or its gradient is not finite .* query ids q"
             with pytest.raises(TrainingError, match=message) as error:
                 train(tmp_path / folder, *tiny, "loss=listnet", "device=cpu")
         found.append((str(error.value), kept[-1].state_dict()))
@@ -506,7 +506,7 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
         {"scores": {epoch: some[:1].expand(45) for epoch in sound["scores"]}},
         {"scores": dict.fromkeys(sound["scores"], torch.nan * some)},
     ):  # fmt: skip
-        with pytest.raises(ValueError, match="scores of halves"):
+        with pytest.raises(ValueError, match="halves: the epochs"):
             read_half_choices(sound | wrong)
     del content["halves"]  # as an earlier version wrote it
     last.resume(content)

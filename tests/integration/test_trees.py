@@ -243,12 +243,16 @@ def test_check_finite_names_the_lists() -> None:
     data = tensors(make_lists([2] * 14))
     scores = torch.zeros(28)
     scores[[5, 6]] = torch.tensor([torch.nan, -torch.inf])
-    with pytest.raises(TrainingError, match=r"on 2 lists, with query id q2, q3: look at them"):
+    with pytest.raises(
+        TrainingError, match=r"2 lists, those with the query ids q2, q3: look at them"
+    ):
         check_finite(scores, data, whose="model's", remedy="look at them")
     with pytest.raises(TrainingError, match=r"14 lists, .* q0, q1, .*, q9, ...: look"):
         check_finite(scores * torch.nan, data, whose="model's", remedy="look at them")
     data.features[4, 2] = torch.nan
-    with pytest.raises(TrainingError, match=r"not finite on 1 lists, with query id q2: train"):
+    with pytest.raises(
+        TrainingError, match=r"finite on 1 lists, those with the query ids q2: train"
+    ):
         predict(MLP(5), data)
     data.features[4, 2] = 0.0
     last = after(LightGBM(5, num_leaves=2, min_data_in_leaf=1, learning_rate=1e300), data)
@@ -266,12 +270,14 @@ def test_boosted_trees_refuse_a_damaged_booster_or_other_features(library) -> No
     for content in (b"not trees", b"tree\nversion=v4\n", b"\x00" * 64):
         state = {"_extra_state": torch.from_numpy(np.frombuffer(content, np.uint8).copy())}
         message = refused(lambda state=state: model.load_state_dict(state), CheckpointError)
-        assert "saved trees are not a model that" in message
+        assert "cannot read the saved trees" in message
     for state in ({}, {"_extra_state": [1, 2]}, {"_extra_state": torch.zeros(3)}):
         with pytest.raises((CheckpointError, RuntimeError)):  # RuntimeError: within ``fitting``
             model.load_state_dict(state)
     last = after(KINDS[library](5), tensors(make_lists([30, 25])))
-    with pytest.raises(CheckpointError, match=r"have other features than their config"):
+    with pytest.raises(
+        CheckpointError, match=r"the features of the saved trees do not match their config"
+    ):
         KINDS[library](6).restore(last.state())
 
 
@@ -313,11 +319,11 @@ def test_importances_refuses_models_without_any(data, tiny, tmp_path) -> None:
     untrained = tmp_path / "none"
     train(untrained, *data, "model=lightgbm", "epochs=0")
     for args, error_type, message in (
-        ([out], CheckpointError, r"no importances .*, rankboost, .*explain"),
+        ([out], CheckpointError, r"no feature importances.*, rankboost, .*explain"),
         (
             [untrained],
             CheckpointError,
-            r"has no trees, as its weights are of epoch 0.*: give a run",
+            r"has no trees, as it was selected before training .epoch 0.: name a run",
         ),
         ([untrained, "top=many"], ConfigError, "top"),
         ([untrained, "depth=2"], ConfigError, "depth"),
@@ -340,22 +346,37 @@ def mistake(*overrides: str) -> str:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ("model=mlp ~loss", "no loss is chosen: only boosted trees have an objective of"),
-        ("model=lightgbm model.objective=mse", "LightGBM has lambdarank, rank_xendcg here"),
-        ("model=lightgbm model.objective=rank_xendcg loss=listnet", "and a loss: give one of them"),
-        ("model=lightgbm clip=1 l2=0.1", "clip, l2: LightGBM does not support this"),
+        ("model=mlp ~loss", "no loss is chosen: set loss=...; only boosted trees"),
+        (
+            "model=lightgbm model.objective=mse",
+            "choose one of lambdarank, rank_xendcg for LightGBM",
+        ),
+        (
+            "model=lightgbm model.objective=rank_xendcg loss=listnet",
+            "and a loss: give only one of them",
+        ),
+        ("model=lightgbm clip=1 l2=0.1", "clip, l2: not supported by LightGBM"),
         ("model=lightgbm model.num_leaves=1", "LightGBM: .*num_leaves.*; check the model.*"),
         ("model=lightgbm loss=neuralndcg loss.k=0", "k=0 is not a cutoff"),
-        ("model=lightgbm empty_lists=skip", "empty_lists=skip: LightGBM fits its own lambdarank"),
-        ("model=lightgbm +path_smoth=1", r"path_smoth: LightGBM [\d.]+ has no parameter of that"),
+        (
+            "model=lightgbm empty_lists=skip",
+            "LightGBM fits its own objective, lambdarank: leave empty_lists out",
+        ),
+        ("model=lightgbm +path_smoth=1", r"path_smoth: LightGBM [\d.]+ has no parameter of this"),
         ("model=lightgbm +num_leaves=4", "set model.num_leaves instead"),
-        ("model=lightgbm +categorical_feature=[0]", "the lists say which features are categories"),
-        ("model=lightgbm +deterministic=false", "the run sets it"),
+        (
+            "model=lightgbm +categorical_feature=[0]",
+            "the data set defines which features are categories",
+        ),
+        ("model=lightgbm +deterministic=false", "the run sets this option"),
         ("model=lightgbm +monotone_constraints={a:1}", "LightGBM: .*; check the model.*"),
         ("model=xgboost model.learning_rate=-1", "XGBoost: "),
-        ("model=xgboost +grow_plicy=depthwise", "has no parameter of that name"),
+        ("model=xgboost +grow_plicy=depthwise", "has no parameter of this name"),
         ("model=xgboost +monotone_constraints={a:1}", "XGBoost: .*; check the model.*"),
-        ("model=catboost loss=listnet", "CatBoost fits its own YetiRank: leave out loss="),
+        (
+            "model=catboost loss=listnet",
+            "CatBoost fits its own objective, YetiRank: leave out loss=",
+        ),
         ("model=catboost model.depth=99", "CatBoost: "),
         ("model=catboost +rms=0.5", "Unknown option {rms}"),
         ("model=catboost +grow_policy=Lossguide", "only symmetric trees can be cut at the best"),
@@ -372,8 +393,8 @@ def test_boosted_trees_refuse_mistakes_with_the_remedy(overrides: str, message: 
 def test_boosted_trees_name_a_missing_library(monkeypatch) -> None:
     for name in ("xgboost", "catboost"):
         monkeypatch.setitem(sys.modules, name, None)
-        message = f"{name} does not load here (import of {name} halted; None in sys.modules)"
-        expected = f"model: {message}: pip install 'ltr-torch[gbdt]'"
+        message = f"{name} cannot be imported (import of {name} halted; None in sys.modules)"
+        expected = f"model: {message}: run pip install 'ltr-torch[gbdt]'"
         assert mistake(f"model={name}").startswith(expected)
 
 
@@ -501,7 +522,9 @@ def test_loss_objective_names_the_lists_of_a_gradient_that_is_not_finite() -> No
     def broken(scores, labels, mask):
         return (scores * torch.where(labels.sum(-1, keepdim=True) >= 0, torch.nan, 1.0)).sum(-1)
 
-    with pytest.raises(TrainingError, match=r"not finite on lists with query id q1, q0: lower"):
+    with pytest.raises(
+        TrainingError, match=r"not finite on lists with the query ids q1, q0: lower"
+    ):
         LossObjective(broken, data)(np.zeros(7))
 
 
@@ -514,7 +537,7 @@ def test_lightgbm_refuses_a_list_that_is_too_long_with_the_remedy() -> None:
     lists = replace(make_lists([3, 10_001]), qids=np.array(["short", "long"]))
     message = refused(lambda: after(LightGBM(5), tensors(lists)), DataError)
     assert message.startswith(
-        "query id long of train has 10,001 items, LightGBM's lambdarank takes"
+        "query id long of train has 10,001 items, but LightGBM's lambdarank takes"
     )
     for remedy in ("model.objective=rank_xendcg", "loss=ranknet", "model=xgboost"):
         assert remedy in message
@@ -526,15 +549,21 @@ def test_boosted_trees_refuse_labels_beyond_their_objective() -> None:
     def with_labels(labels: list[float]) -> ItemTensors:
         return tensors(replace(make_lists([len(labels)]), labels=np.array(labels, np.float32)))
 
-    with pytest.raises(DataError, match=r"lambdarank takes whole labels .* 0\.5: boost with a"):
+    with pytest.raises(
+        DataError, match=r"lambdarank takes whole-number labels .* 0\.5: boost with a"
+    ):
         after(LightGBM(5), with_labels([0, 0.5]))
     after(LightGBM(5), with_labels([0, 40, 32, 5]))  # beyond LightGBM's own 31
     after(LightGBM(5), with_labels([0, 1022]))
-    with pytest.raises(DataError, match=r"from 0 to 1022, train has 1023: boost with a loss"):
+    with pytest.raises(
+        DataError, match=r"from 0 to 1022, but train has the label 1023: boost with a loss"
+    ):
         after(LightGBM(5), with_labels([0, 1023]))
     after(LightGBM(5), with_labels([0, 0.5]), loss=a_loss("ranknet"))
     needed("xgboost")
-    with pytest.raises(DataError, match=r"rank:ndcg takes whole labels from 0 to 31, .* 32: set"):
+    with pytest.raises(
+        DataError, match=r"rank:ndcg takes whole-number labels from 0 to 31, .* 32: set"
+    ):
         after(XGBoost(5), with_labels([0, 32]))
     after(XGBoost(5, objective="rank:pairwise"), with_labels([0, 32.5]))
 
@@ -630,7 +659,9 @@ def test_boosted_trees_split_on_categories_and_missing_values(model, overrides, 
     assert table.category.tolist() == [False, True, False, True]
     if model == "catboost":
         loaded.model.categories = [1]
-        with pytest.raises(CheckpointError, match="have other categories than their config"):
+        with pytest.raises(
+            CheckpointError, match="the categories of the saved trees do not match their config"
+        ):
             loaded.model.restore(loaded.model.content)
 
 

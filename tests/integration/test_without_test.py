@@ -95,8 +95,8 @@ def test_run_without_test_is_measured_on_vali(shop_lists, tmp_path, capsys, capl
     with caplog.at_level("INFO"):
         run_folder = train_in_sweep(tmp_path / "run", shop_lists)
     printed = capsys.readouterr().out
-    assert "letor has no test split: vali alone is measured" in caplog.text
-    assert "no test split: these values are of vali" in printed
+    assert "letor has no test split: metrics are computed on vali only" in caplog.text
+    assert "no test split: these values are measured on vali" in printed
     assert "test" not in run_folder.results
     assert run_folder.split == "vali"
     files = {path.name for path in run_folder.folder.iterdir()}
@@ -107,7 +107,7 @@ def test_run_without_test_is_measured_on_vali(shop_lists, tmp_path, capsys, capl
 
     arguments = [f"checkpoint={run_folder.folder}", *data_folders(tmp_path)]
     message = refused(lambda: call_command(evaluate_model, typed("evaluate", arguments)), DataError)
-    assert "these lists have no test split: put a test.txt there, or use split=vali" in message
+    assert "the data set has no test split: put a test.txt there, or use split=vali" in message
     assert f"{mean:.4f}" in call_command(
         evaluate_model, typed("evaluate", [*arguments, "split=vali"])
     )
@@ -139,10 +139,10 @@ def test_compare_and_ensemble_work_on_vali(shop_lists, tmp_path) -> None:
     arguments = [str(tmp_path / "out"), f"cache_dir={tmp_path}/cache", "samples=500"]
     text = compare(comparison_of(arguments))
     assert "ndcg@5 on letor, vali: 10 queries" in text
-    assert "no test split: these values are of vali" in text
+    assert "no test split: these values are measured on vali" in text
     assert "crossfit" in text.partition("Differences")[0]
     text = compare(comparison_of([*arguments, "published=0.5", f"write={tmp_path}/c.csv"]))
-    assert "published=0.5 is compared with values of vali" in " ".join(text.split())
+    assert "published=0.5 is compared with values on vali" in " ".join(text.split())
     assert pd.read_csv(tmp_path / "c.csv")["split"].unique().tolist() == ["vali"]
     scores = tmp_path / "out" / "a1" / "vali_scores.csv"
     assert "vali_scores" in compare(comparison_of([*arguments, f"scores=[{scores}]"]))
@@ -152,7 +152,7 @@ def test_compare_and_ensemble_work_on_vali(shop_lists, tmp_path) -> None:
         shutil.rmtree(tmp_path / "both", ignore_errors=True)
         overrides = [*both, f"weights={weights}", *data_folders(tmp_path)]
         text = call_command(ensemble_of_runs, compose(*overrides, config="ensemble"))
-        assert "no test split: these values are of vali" in text
+        assert "no test split: these values are measured on vali" in text
     assert RunFolder(tmp_path / "both").split == "vali"
 
     write_lists(tmp_path / "full", "train", "vali", "test")
@@ -175,10 +175,13 @@ def table_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str
 def test_table_and_auto_work_on_vali(shop_lists, table_arguments, tmp_path, capsys) -> None:
     assert make_table(table_of([*table_arguments, *shop_lists[:2]]))
     output = capsys.readouterr()
-    assert "the published numbers are left out: they are of test, these values" in output.err
+    assert (
+        "the published numbers are left out: they were measured on test, but these runs"
+        in output.err
+    )
     assert "letor, vali" in output.out
     assert "Vali metrics, convention=paper" in output.out
-    assert "no test split: these values are of vali" in output.out
+    assert "no test split: these values are measured on vali" in output.out
     assert "Test metrics" not in output.out
     (page,) = (tmp_path / "out" / "tables").glob("*/table.csv")
     assert pd.read_csv(page)["split"].unique().tolist() == ["vali"]
@@ -187,7 +190,7 @@ def test_table_and_auto_work_on_vali(shop_lists, table_arguments, tmp_path, caps
     text = run_auto(auto_options(arguments))
     assert "vali ndcg@5" in text.replace("crossfit vali ndcg@5", "")
     assert "test ndcg@5" not in text
-    assert "no test split: these values are of vali" in text
+    assert "no test split: these values are measured on vali" in text
     assert f"evaluate {tmp_path}/best split=vali" in text
 
 
@@ -269,7 +272,7 @@ def test_table_files_need_no_test(source, lists, tmp_path) -> None:
         scores = f"scores=[{run_folder.folder}/vali_scores.csv]"
         arguments = [str(run_folder.folder), scores, f"cache_dir={tmp_path}/cache"]
         message = refused(lambda: compare(comparison_of(arguments)), ConfigError)
-        assert "its vali lists are cut from a file that has lists of train too" in message
+        assert "its vali lists are part of a file that also holds training lists" in message
 
 
 @pytest.mark.slow

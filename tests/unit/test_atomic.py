@@ -199,7 +199,7 @@ def test_any_name_can_be_written_and_a_place_that_cannot_be_is_one_line(tmp_path
             pass
         (tmp_path / name).rmdir()
     for place in ("there/not.txt", "x" * 256, "folder"):
-        with pytest.raises(OutputError, match=r"cannot be written \(.*\).*choose a place"):
+        with pytest.raises(OutputError, match=r"cannot be written \(.*\).*choose a folder"):
             atomic_write(tmp_path / place, "text")
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 
@@ -252,7 +252,7 @@ def test_scalars_are_no_loss_can_be_read_and_go_back_with_a_resumed_run(
             board.epoch({"epoch": epoch, "loss": 0.5})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert caplog.text.count("goes on without them") == 1
+    assert caplog.text.count("training continues without them") == 1
     read = EventAccumulator(str(tmp_path)).Reload()
     assert [(e.step, e.value) for e in read.Scalars("loss")] == [(0, 0), (1, 1), (2, 12), (3, 13)]
 
@@ -260,7 +260,7 @@ def test_scalars_are_no_loss_can_be_read_and_go_back_with_a_resumed_run(
 def test_one_line_and_status_2(capsys) -> None:
     for error, line in (
         (OSError(errno.EROFS, "Read-only", "out"), "out: Read-only; choose"),
-        (FULL, "a file: No space left on device; free some space"),
+        (FULL, "a file: No space left on device; free some disk space"),
         (MemoryError(), "not enough memory.*: lower batch_size"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "not enough memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9"), "not enough memory"),
@@ -303,5 +303,5 @@ def test_training_on_a_full_disk_keeps_what_there_was_and_says_how_to_go_on(tiny
     assert (got.returncode, "Traceback" in got.stderr) == (2, False), got.stderr
     last = got.stderr.splitlines()[-1]
     assert last.startswith(f"error: {tmp_path}/run/best.pt cannot be written (File too large)")
-    assert last.endswith("then give the same command again")
+    assert last.endswith("then repeat the command")
     assert not list((tmp_path / "run").glob(".part*"))

@@ -150,7 +150,9 @@ def test_cached_lists_builds_a_damaged_entry_again(tmp_path, caplog, damage) -> 
     damage(entry)
     with caplog.at_level(logging.WARNING):
         assert_built(cached_lists(tmp_path, "k", build))
-    assert caplog.messages == [f"the cache entry {entry} was damaged or outdated and is made again"]
+    assert caplog.messages == [
+        f"the cache entry {entry} was damaged or outdated; it is built again"
+    ]
     assert_built(cached_lists(tmp_path, "k", never))
 
 
@@ -322,5 +324,7 @@ def test_file_digest_refuses_a_file_that_changes_meanwhile(path, tmp_path, monke
         return digest
 
     monkeypatch.setattr(hashlib, "file_digest", digest_and_change)
-    assert f"{path}: changed while it was read" in refused(lambda: file_digest(path, tmp_path))
+    assert f"{path}: the file changed while it was read" in refused(
+        lambda: file_digest(path, tmp_path)
+    )
     assert not (tmp_path / "digests").exists()

@@ -51,7 +51,7 @@ def test_load_checkpoint_refuses_code(tmp_path) -> None:
     for body in (packed.getvalue(), pickle.dumps(Exploit(owned)), *harmless):
         for file in (body, add_digest(body)):
             path.write_bytes(file)
-            with pytest.raises(CheckpointError, match=r"not written by.*use another one"):
+            with pytest.raises(CheckpointError, match=r"not written by.*use another checkpoint"):
                 load_checkpoint(path)
         assert not owned.exists()
     save_checkpoint(path, {"version": 99})
@@ -100,7 +100,7 @@ def test_save_checkpoint_leaves_the_old_file_if_writing_fails(tmp_path, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OutputError, match=r"No space left on device.*free some space"):
+    with pytest.raises(OutputError, match=r"No space left on device.*free some disk space"):
         save_checkpoint(path, make_content(width=2))
     assert load_checkpoint(path)["width"] == 1
     assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
@@ -168,7 +168,7 @@ def test_load_model_and_resume_refuse_files_of_two_runs(tmp_path) -> None:
                 (mixed / RESULTS).unlink()
             for read in (load_model, resume):
                 message = refused(partial(read, mixed), CheckpointError)
-                assert "copy all files of one run there, or train again" in message
+                assert "copy all files of one run into this folder, or train again" in message
             if is_finished:
                 load_file = partial(load_model, mixed / name)
                 assert "another run" in refused(load_file, CheckpointError)
@@ -185,7 +185,7 @@ def test_load_model_and_resume_refuse_files_of_two_runs(tmp_path) -> None:
     assert load_checkpoint(old / "last.pt")["progress"]["best_epoch"] > 2
     shutil.copy(tmp_path / "best.pt", old / "best.pt")
     (old / RESULTS).unlink()
-    assert "best.pt is of epoch" in refused(lambda: load_model(old), CheckpointError)
+    assert "best.pt is from epoch" in refused(lambda: load_model(old), CheckpointError)
 
 
 def resume(folder: Path, **settings: Any) -> None:

@@ -75,17 +75,17 @@ def real(x: Tensor, mask: Tensor, fill: float = 0) -> Tensor:
 # Property, a part of its message, and the metric it catches; faults of losses are tried above.
 WRONG_METRICS = [
     ("values_are_between_the_bounds", "most=null", lambda s, y, m: 100 * ndcg(s, y, m)),
-    ("no_order_is_better_than_that_of_the_labels", "in the best order",
+    ("no_order_is_better_than_that_of_the_labels", "but the best order",
      lambda s, y, m, *, k=None: precision(-s, y, m, k=k)),
     ("no_order_is_better_than_that_of_the_labels", "the scores are not used",
      lambda s, y, m: 0 * ndcg(s, y, m) + 0.5),
     ("a_monotone_transform_of_the_scores_changes_nothing", "3 s + 7",
      lambda s, y, m: (real(s, m, -torch.inf).softmax(-1) * (real(y, m) >= 1)).sum(-1)),
-    ("averaged_ties_are_the_mean_over_all_orders", "to ties=averaged",
+    ("averaged_ties_are_the_mean_over_all_orders", "and ties=averaged",
      lambda s, y, m, *, k=None, ties="file": ndcg(s, y, m, k=k)),
     ("the_cutoff_is_honoured", "k is ignored",
      lambda s, y, m, *, k=None: precision(s, y, m, k=3)),
-    ("an_empty_list_counts_what_the_convention_says", "counts 0 under empty=0.5",
+    ("an_empty_list_counts_what_the_convention_says", "gives 0 with empty=0.5",
      lambda s, y, m, *, empty=1.0: ndcg(s, y, m, empty=0)),
     ("an_empty_list_counts_what_the_convention_says", "is not empty",
      lambda s, y, m, *, empty=1.0: settle(
@@ -95,7 +95,7 @@ WRONG_METRICS = [
     ("what_the_convention_says_is_read", "levels=6 changed no value",
      lambda s, y, m, *, levels=5: err(s, y, m, levels=9)),
     ("what_the_convention_says_is_read", "ignored", lambda s, y, m, *, gain="exp2": ndcg(s, y, m)),
-    ("a_score_of_nan_makes_its_list_nan_and_no_other", "give NaN",
+    ("a_score_of_nan_makes_its_list_nan_and_no_other", "return NaN",
      lambda s, y, m, *, k=2: precision(s.nan_to_num(), y, m, k=k)),
     ("a_monotone_transform_of_the_scores_changes_nothing", "1 + 1e-12 s",
      lambda s, y, m, *, k=2: precision(s.float(), y, m, k=k).double()),
@@ -156,7 +156,7 @@ def without_its_mean(scores: Tensor, mask: Tensor, share: float = 1) -> Tensor:
 
 # Property, a part of its message, and the forward (or class) it catches.
 WRONG_MODELS = [
-    ("evaluation_is_deterministic", "not one score per item, [4, 9]",
+    ("evaluation_is_deterministic", "expected one score per item, [4, 9]",
      lambda my, x, m, r: my.inner(x)),
     ("padding_is_never_read", "masked_fill", lambda my, x, m, r: my.scored(x, m) - 1e9 * ~m),
     ("padding_is_never_read", "padding is read",
@@ -174,7 +174,7 @@ WRONG_MODELS = [
      lambda my, x, m, r: nn.functional.dropout(my.scored(x, m), 0.5)),
     ("the_state_dict_holds_the_model", "register a buffer",
      lambda my, x, m, r: real(my.scored(x, m) + my.offset, m)),
-    ("a_seed_gives_the_model", "under the same seed", OwnSeed),
+    ("a_seed_gives_the_model", "with the same seed", OwnSeed),
 ]  # fmt: skip
 
 
@@ -275,11 +275,11 @@ def verdicts(kind: str, arguments: str) -> tuple[str, bool]:
     [
         ("loss", "neuralndcg k=3 tol=1e-3", True, "19 properties: 18 hold, 0 fail, 1 do not apply"),
         ("loss", "mine.squared power=1.5", True, "it has no knob k"),
-        ("loss", "mine.crashing", False, "3 lists of 8 places: KeyError: 'no\\nsuch thing'"),
+        ("loss", "mine.crashing", False, "3 lists padded to 8 items: KeyError: 'no\\nsuch thing'"),
         ("loss", "mine.binary grades=2", True, " 0 fail"),
         ("loss", "mine.risen", False, "when the order gets better: the sign is wrong"),
         ("loss", "mine.binary", False, "labels are 0 or 1"),
-        ("loss", "metric=map neuralndcg k=5", False, "from minus map at k=None"),
+        ("loss", "metric=map neuralndcg k=5", False, "between minus map and the loss at k=None"),
         ("metric", "double", False, "most=null"),
         ("metric", "mine.twice most=null grades=2", True, " 0 fail"),
         ("metric", "double times=1", True, "19 properties"),
@@ -298,17 +298,17 @@ def test_check_commands_print_verdicts(
 @pytest.mark.slow
 def test_check_commands_refuse_a_mistake_in_one_line(user_folder: None) -> None:
     for kind, arguments, expected in (
-        ("loss", "neuralndgc", "neuralndgc: no such loss; there are approxndcg,"),
+        ("loss", "neuralndgc", "neuralndgc: no such loss: choose one of approxndcg,"),
         ("loss", "nowhere.loss", "No module named 'nowhere'): write module.function"),
-        ("loss", "mine.number", "mine.number is no function"),
+        ("loss", "mine.number", "mine.number is of type int: name a function"),
         ("loss", "mine.two", "mine.two: too many positional arguments"),
         ("loss", "mine.squared pover=1", "unexpected keyword argument 'pover'"),
-        ("loss", "neuralndcg k=0", "k=0 is not a cutoff: write an integer k >= 1, or null"),
+        ("loss", "neuralndcg k=0", "k=0 is not a cutoff rank: write an integer k >= 1, or null"),
         ("loss", "neuralndcg metric=ndgc", "metric=ndgc: choose one of dcg, ndcg, "),
         ("metric", "ndgc@5", "'ndgc@5' is not a metric"),
-        ("metric", "double@5", "double@5: the function takes no k: write double"),
+        ("metric", "double@5", "double@5: the function has no parameter k: write double"),
         ("model", "mlp dropout=2", "dropout=2 is out of range"),
-        ("model", "adarank", "adarank is fitted by rounds"),
+        ("model", "adarank", "adarank is fitted in rounds"),
         ("model", "mine.Stepped stop=3", "Stepped got an unexpected keyword argument 'stop'"),
     ):
         message = refused(lambda a=arguments, k=kind: verdicts(k, a), ConfigError)

@@ -102,7 +102,7 @@ def test_compare_runs_joins_folds_and_test_lists_of_several_data_seeds(tmp_path)
     assert findings.pairs[0].queries == 120
     assert findings.pairs[0].standard_error.covers == "folds"
     assert "the same in every fold" in findings.report.notes[0]
-    beginning = "NOT COVERED of systems with one seed: what the folds"
+    beginning = "NOT COVERED for systems with one seed: what the folds"
     assert any(note.startswith(beginning) for note in findings.report.notes)
     for draw, loss in product((1, 2, 3), ("rmse", "bce")):
         config = {"dataset": {"name": "mine", "seed": draw}}
@@ -206,7 +206,7 @@ def test_compare_measures_score_files_beside_runs(tiny, letor_folder, tmp_path) 
         lambda: report_of(tmp_path, f"scores=[{same}]", f"data={other_data}"), DataError
     )
     assert "other.txt: its queries" in message
-    assert "give the file that the run was tested on" in message
+    assert "use the file that the run was tested on" in message
     same.write_text("1\n")
     assert "has 1 scores" in refused(lambda: report_of(tmp_path, f"scores={same}", *settings))
 
@@ -246,11 +246,11 @@ def test_compare_reports_settings_numbers_and_what_is_not_covered(tmp_path) -> N
     text = report_of(*arguments)
     assert text.startswith("ndcg@5 on mine, test: 40 queries\n")
     facts = dict(findings_of(*arguments).report.facts)
-    assert facts["weights"] == "best epoch by ndcg@5 of vali"
+    assert facts["weights"] == "best epoch by ndcg@5 on vali"
     assert (facts["seeds"], facts["commit"]) == ("1 2 3", "c" * 40)
     for expected in (
         "95% interval", "sd of seeds", "better", "queries and seeds", "40/0/0", "±0.01",
-        "empty list = 1", "0.5000", "40 queries resolve (80% power, alpha 0.05)",
+        "empty list = 1", "0.5000", "40 queries resolve a true difference of",
         "not covered: other data", f"not finished, left out: {tmp_path / 'cut'}",
     ):  # fmt: skip
         assert expected in text, expected
@@ -301,11 +301,11 @@ def test_compare_writes_a_folder_or_one_file(tmp_path) -> None:
         ({"digest": "e"}, "have different test lists (mine and mine): compare runs on the same"),
         ({"fold": 2, "dataset": "theirs"}, "(mine and theirs): compare runs on the same"),
         ({"convention": "empty list = 0"}, "(empty list = 1 | empty list = 0): train one of them"),
-        ({"select_on": "map"}, "selected on map and ndcg@5: give metric=NAME"),
-        ({"fold": 2}, "has no run of "),
+        ({"select_on": "map"}, "selected on map and ndcg@5: set metric=NAME"),
+        ({"fold": 2}, "has no run on "),
         ({"loss": "rmse"}, "are the same run"),
         ({"config": {"dataset": {"name": "mine", "seed": 2, "path": "all.csv"}}, "digest": "e"},
-         "cut from one table by several seeds"),
+         "split from one table with several seeds"),
     ],
 )  # fmt: skip
 def test_compare_refuses_runs_that_cannot_be_compared(tmp_path, change, message) -> None:
@@ -324,7 +324,7 @@ def test_compare_names_a_missing_or_damaged_run(tmp_path) -> None:
     assert "does not say which lists were measured" in refused(lambda: report_of(tmp_path / "s"))
     (run / "results.json").unlink()
     message = refused(lambda: report_of(tmp_path / "s"), ConfigError)
-    assert "loss=rmse: seed 2 has no run of fold 2" in message
+    assert "loss=rmse with seed 2 has no run on fold 2" in message
 
 
 @pytest.mark.slow
@@ -334,11 +334,11 @@ def test_compare_names_a_missing_or_damaged_run(tmp_path) -> None:
         ([], "give run folders"),
         (["RUNS", "margin=a"], "margin=a"),
         (["RUNS", "samples=-1"], "samples=-1: give a whole number >= 100"),
-        (["RUNS", "metric=map"], "did not measure it, and has no test lists to do so"),
+        (["RUNS", "metric=map"], "did not compute it, and its test lists cannot be read"),
         (["RUNS", "baseline=loss"], "baseline=loss: choose one of loss="),
-        (["RUNS", "scores=[theirs.txt]"], "such as 'scores={theirs:[FILE,FILE]}'"),  # two folds
-        (["RUNS", "scores=[a/theirs.txt,b/theirs.txt]"], "two files of one name"),
-        (["RUNS", "scores=['loss=rmse.txt']"], "loss=rmse is a system of the runs"),
+        (["RUNS", "scores=[theirs.txt]"], "write 'scores={theirs:[FILE,FILE]}'"),  # two folds
+        (["RUNS", "scores=[a/theirs.txt,b/theirs.txt]"], "two files have the same name"),
+        (["RUNS", "scores=['loss=rmse.txt']"], "the name loss=rmse is already that of a system"),
         (["EVIL", "scores=[a.txt]"], "give metric=evil.hits@5"),  # a run may be anyone's
     ],
 )
@@ -428,9 +428,9 @@ def test_compare_runs_measures_a_trec_run_beside_a_run(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["scores=[sharp.txt,dull.txt]", "metric=map"], "data= (LETOR text) or qrels="),
-        (["sharp.txt", "dull.txt", "data=test.txt"], "give metric=NAME"),
+        (["sharp.txt", "dull.txt", "data=test.txt"], "set metric=NAME"),
         (["scores=[sharp.run]", "data=test.txt", "qrels=test.qrels"], "with data= (LETOR text) or"),
-        (["sharp.txt", "data=[test.txt,test.txt]", "metric=map"], "1 files for 2 folds"),
+        (["sharp.txt", "data=[test.txt,test.txt]", "metric=map"], "a file for each of the 2 folds"),
         (["sharp.txt", "data=test.txt", "metric=map", "convention=trec,paper"], "choose one"),
     ],
 )

@@ -1,7 +1,6 @@
 """Configs are composed as by Hydra, whatever signs are typed; every choice is built and trains."""
 
 import itertools
-import re
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.lab.search.definition import split_changes
 from ltr.parts.components import build_dataset
-from tests.helpers.paths import ROOT
 from tests.helpers.runs import compose, run
 
 
@@ -256,15 +254,3 @@ def test_a_key_may_be_added_that_a_file_of_ones_own_or_a_run_reads(tmp_path, mon
 
 def test_the_choice_of_a_group_is_a_text() -> None:
     assert with_quotes("experiment=1e3") == "experiment='1e3'"
-
-
-def test_every_override_with_brackets_is_shown_in_quotes() -> None:
-    """In remedies, and in the comments of configs, which are the help."""
-    unquoted = r"[\w.]+=(\[|\{\{?[a-z]+:)"
-    comments = re.compile(rf"#.* {unquoted}")
-    remedies = re.compile(rf"(give|write|such as|name them,|name it in|with|set) {unquoted}")
-    files = [path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name != "tables"]
-    shown = [line for path in files for line in path.read_text().splitlines()]
-    assert not [line for line in shown if comments.search(line)]
-    code = [line for path in (ROOT / "ltr").rglob("*.py") for line in path.read_text().splitlines()]
-    assert not [line for line in code if remedies.search(line)]

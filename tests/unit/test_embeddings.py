@@ -102,7 +102,7 @@ def test_networks_learn_load_and_resume_categories_and_missing_values(
     assert (cut / "scores.csv").read_bytes() == (out / "scores.csv").read_bytes()
 
     renamed = {split: mixed(seed=i, columns=RENAMED) for i, split in enumerate(SPLITS)}
-    with pytest.raises(DataError, match="the categories of brand are not those the model was"):
+    with pytest.raises(DataError, match="the categories of brand differ from those"):
         train_mixed(cut, MemoryLists(name="m", lists=renamed), *SMALL, f"resume={cut}")
 
 
@@ -113,11 +113,11 @@ def test_check_columns_refuses_lists_of_other_columns() -> None:
     check_columns(mixed(3, columns=None), plain)
     check_columns(mixed(3, columns=plain), None)
     for columns, message in (
-        (RENAMED, "the categories of brand are not those the model was trained on: give"),
-        (None, "the categories of brand, shop are not those"),
-        (plain, "the categories of brand, shop are not those"),
-        (Columns(("cost", *COLUMNS.names[1:])), "on the feature cost, where the lists have price"),
-        (Columns(COLUMNS.names[:3]), "on the feature nothing, where the lists have shop: give"),
+        (RENAMED, "the categories of brand differ from those on which the model was trained"),
+        (None, "the categories of brand, shop differ from those"),
+        (plain, "the categories of brand, shop differ from those"),
+        (Columns(("cost", *COLUMNS.names[1:])), "trained on cost, but the lists have price"),
+        (Columns(COLUMNS.names[:3]), "trained on nothing, but the lists have shop"),
     ):
         with pytest.raises(DataError, match=message):
             check_columns(lists, columns)

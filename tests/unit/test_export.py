@@ -292,7 +292,7 @@ def test_build_manifest_says_how_a_category_is_coded() -> None:
     manifest = build_manifest("onnx", export, exported, {}, {})
     assert manifest["model"] == "Linear"
     assert manifest["categories"]["shop"] == ["a", "b", "c"]
-    assert "1 + the place of its value" in manifest["notes"]["categories"]
+    assert "1 + the index of its value" in manifest["notes"]["categories"]
     assert manifest["notes"]["score"] == "x"
 
 
@@ -304,7 +304,7 @@ def test_check_parity_names_the_item_that_differs() -> None:
     assert near["largest_difference_of_unit"] == pytest.approx(2.0**-18 / (48 / 7))
     different = scores + np.float32(1e-3) * (np.arange(7) == 4)
     message = refused(lambda: check_parity(lists, scores, different, "to=x"), ConfigError)
-    assert "qid q1 item 2 " in message
+    assert "qid q1, item 2 " in message
 
 
 def test_check_engine_refuses_models_that_an_engine_lacks() -> None:
@@ -343,7 +343,7 @@ def test_check_engine_refuses_models_that_an_engine_lacks() -> None:
         message = refused(lambda arguments=arguments: check_engine(*arguments), ConfigError)
         assert remedy in message
     named = context(lists, trees(), columns=Columns(("f1", "price-usd", "f3", "f4", "f5")))
-    assert "'price-usd' is" in refused(lambda: export_vespa(named), ConfigError)
+    assert "'price-usd' cannot be" in refused(lambda: export_vespa(named), ConfigError)
     check_engine("solr", tanh, never)
     check_engine("onnx", tanh, quantile, 3)
 

@@ -85,9 +85,12 @@ def test_letor_files_pass_settings_to_reader_and_cache_key(tmp_path, mine) -> No
     real = dataset(tmp_path, labels="real", regroup=True).split("train")
     assert real.labels.tolist() == [3, 0.5, 0]
     for knobs, expected in (
-        ({"labels": "real"}, "query id '1' comes back"),
+        ({"labels": "real"}, "query id '1' appears again"),
         ({"regroup": True}, "train.txt:3: label '0.5'; expected a grade"),
-        ({"max_grade": 2}, "train.txt:1: label '3'; expected a grade, a whole number from 0 to 2"),
+        (
+            {"max_grade": 2},
+            "train.txt:1: label '3'; expected a grade, which is a whole number from 0 to 2",
+        ),
     ):
         message = refused(lambda knobs=knobs: dataset(tmp_path, **knobs).split("train"))
         assert expected in message
@@ -112,7 +115,7 @@ def test_letor_files_refuse_a_file_that_changes_meanwhile(tmp_path, mine, monkey
     digests = iter(("0" * 64, "1" * 64))
     monkeypatch.setattr(files, "file_digest", lambda *_: next(digests))
     message = refused(lambda: dataset(tmp_path).split("train"))
-    assert message.startswith(f"{mine}/train.txt: changed while it was read; run again")
+    assert message.startswith(f"{mine}/train.txt: the file changed while it was read; run again")
 
 
 def test_letor_files_read_folds(tmp_path) -> None:
@@ -124,7 +127,7 @@ def test_letor_files_read_folds(tmp_path) -> None:
     assert data.path("vali") == mine / "Fold2" / "vali.txt"
     assert (data.fold, data.width, data.split("train").width) == (2, 46, 46)
     message = refused(lambda: dataset(tmp_path).split("train"))
-    assert "; it has folds: set dataset.fold=1, or dataset.folds=2" in message
+    assert "; the folder has folds: set dataset.fold=1, or dataset.folds=2" in message
     message = refused(lambda: dataset(tmp_path, fold=3).split("train"))
     assert "; set dataset.folder, dataset.fold" in message
     for fold in (None, 0, 6, True):
@@ -140,7 +143,7 @@ def test_letor_files_accept_numbers_as_names_and_refuse_long_names(
     data = LetorFiles(name="letor", folder=2025, data_dir=2024, cache_dir=2026)
     assert data.split("train").features.shape == (3, 3)
     assert (tmp_path / "2026").is_dir()
-    for key, expected in (("folder", "set dataset.folder"), ("cache_dir", "set cache_dir=DIR")):
+    for key, expected in (("folder", "set dataset.folder"), ("cache_dir", "set cache_dir to")):
         knobs = {key: str(tmp_path / ("a" * 300))}
         message = refused(lambda knobs=knobs: dataset(tmp_path, **knobs).split("train"))
         assert expected in message

@@ -77,7 +77,7 @@ def test_levels_come_from_train_and_are_recorded(tmp_path: Path) -> None:
     write_experiment(tmp_path / "other", test=[[0, 11]])
     dataset = ["dataset=letor", "dataset.folder=mine", f"data_dir={tmp_path}/other"]
     message = refused(lambda: evaluate(*dataset, "metrics=[err]"), ConfigError)
-    assert message.startswith("test, where the largest is label 11 (query id q0): levels=11 means")
+    assert message.startswith("test, with the largest label 11 (query id q0): levels=11 means")
     assert "convention.levels" in message
     assert "12 grades" in evaluate(*dataset, "metrics=[err]", "convention.levels=12")
     high_threshold = (*dataset, "metrics=[map]", "convention.relevant=11.5")
@@ -112,26 +112,26 @@ LINEAR = "convention.gain=linear"
 @pytest.mark.parametrize(
     ("labels", "overrides", "message"),
     [
-        ({"vali": TO_FOUR}, "loss=rmse", "vali has label 4 (query id q1), but loss.levels has 3"),
+        ({"vali": TO_FOUR}, "loss=rmse", "from 0 to 2, but vali has the label 4 (query id q1)"),
         ({"test": TO_FOUR}, "loss=listnet metrics=[err@3]", "levels=3 means"),
         ({"train": BELOW_ONE, "vali": BELOW_ONE}, "loss=listnet metrics=[map] select_on=map",
-         "no item of vali is relevant for map, the largest is label 0.8"),
+         "no item of vali is relevant for map; the largest label is 0.8"),
         ({"test": [[0.1, 0.5]]}, "loss=rmse metrics=[mrr] convention.relevant=0.7",
-         "no item of test is relevant for mrr, the largest is label 0.5"),
+         "no item of test is relevant for mrr; the largest label is 0.5"),
         ({"vali": [[0, 0, 0], [0, 0]]}, "loss=listnet",
-         "no item of vali is relevant for ndcg@5, the largest is label 0 (query id q0): give"),
-        ({"train": THOUSAND}, "loss=neuralndcg", "label 1000 (query id q0)"),
-        ({"vali": [[0, 2000]]}, "loss=listnet", "ndcg@5 of vali has no finite value"),
-        ({"train": CLICKS}, f"loss=neuralndcg {LINEAR}", "label 5000 (query id q0)"),
+         "no item of vali is relevant for ndcg@5; the largest label is 0 (query id q0): use"),
+        ({"train": THOUSAND}, "loss=neuralndcg", "label, 1000 (query id q0)"),
+        ({"vali": [[0, 2000]]}, "loss=listnet", "ndcg@5 of vali is not finite"),
+        ({"train": CLICKS}, f"loss=neuralndcg {LINEAR}", "label, 5000 (query id q0)"),
         ({"train": CLICKS, "vali": CLICKS}, f"loss=ranknet {LINEAR} metrics=[err]", "err of vali"),
         ({"train": CLICKS}, f"loss=ordinal {LINEAR}", "levels=5001"),
         ({"train": BELOW_ONE}, "loss=bce", "no item of train is relevant for the loss"),
         ({"test": [[0, 1, 2], [1, 0.5]]}, "loss=ranknet convention.gain=[0,1,3]",
-         "test, where the largest is label 2"),
+         "test, with the largest label 2"),
         ({}, "loss=ranknet convention.gain=[0,1]", "label 2 "),
         ({"train": [[0, 1, 2], [1, 0.5]]}, "loss=svmndcg loss.gain=[0,1,3]",
-         "train, where the largest is label 2 (query id q0): gain=[0, 1, 3] has the grades 0 to 2"),
-        ({}, "loss=mix +loss.knobs.neuralndcg.gain=[0,1]", "train, where the largest is label 2"),
+         "train, with the largest label 2 (query id q0): gain=[0, 1, 3] has the grades 0 to 2"),
+        ({}, "loss=mix +loss.knobs.neuralndcg.gain=[0,1]", "train, with the largest label 2"),
         ({"vali": TO_FOUR}, "loss=rmse suggested.levels=5", None),
         ({"vali": TO_FOUR}, "loss=listnet", None),  # reads no grades
         ({"vali": TO_FOUR}, "model=lightgbm", None),
@@ -202,7 +202,7 @@ def test_batch_size_reports_the_steps_of_the_bag(
         drawn = len(draw_lists(lists, bagging, experiment.settings.seed))
     assert experiment.settings.batch_size == size
     assert math.ceil(drawn / size) >= steps
-    assert f"batch_size {size}: at least {steps} steps" in caplog.text
+    assert f"batch_size {size}: small, so that few lists give at least {steps} steps" in caplog.text
 
 
 def test_complete_settings_refuses_labels_and_weights_that_no_loss_can_use(
@@ -213,7 +213,7 @@ def test_complete_settings_refuses_labels_and_weights_that_no_loss_can_use(
     nan = np.where(lists.labels > 0, np.nan, lists.labels)
     for wrong, message in (
         ({"labels": -lists.labels}, "train has the label -"),
-        ({"labels": nan}, "train has the label nan: labels are >= 0"),
+        ({"labels": nan}, "train has the label nan: expected labels >= 0"),
         ({"weights": -np.ones(len(lists), np.float32)}, "train has a list with the weight -1: "),
     ):
         wrong_lists = {"train": replace(lists, **wrong)}
@@ -232,7 +232,7 @@ def test_evaluate_scores_checks_labels_in_the_same_way(tmp_path: Path) -> None:
     scores.write_text("1\n2\n3\n4\n")
 
     def evaluate(*overrides: str) -> str:
-        files = [f"scores={scores}", f"data={data}", "convention=paper"]
+        files = [f"scores={scores}", f"data={data}", "conventions=[paper]"]
         return call_command(evaluate_scores, compose(*files, *overrides, config="evaluate"))
 
     assert "5 grades" in evaluate("metrics=[err]")

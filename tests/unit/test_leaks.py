@@ -96,7 +96,10 @@ def test_warn_of_leaks_names_features_without_a_value(caplog) -> None:
     features[:, 2] = np.nan
     missing = int(np.isnan(features).sum())
     warn_of_leaks(make_splits(train=replace(train, features=features, missing=missing)))
-    assert "no value in any row of train: feature 3: leave it out" in caplog.text
+    assert (
+        "features without a value in any training row: feature 3; leave out these columns"
+        in caplog.text
+    )
 
 
 def test_warn_of_leaks_finds_positions_by_name(caplog) -> None:
@@ -104,7 +107,7 @@ def test_warn_of_leaks_finds_positions_by_name(caplog) -> None:
     names = ["price", "Shown Position", "index", "page_rank", "composition"][: train.width]
     named = replace(train, columns=Columns(tuple(names)))
     warn_of_leaks(make_splits(train=named))
-    assert "Shown Position (by its name), index (by its name): if it is not" in caplog.text
+    assert "Shown Position (by its name), index (by its name); leave out what is not" in caplog.text
 
 
 @pytest.mark.slow
@@ -120,7 +123,7 @@ def test_ranker_warns_of_shared_queries_and_of_an_unread_position(caplog) -> Non
     caplog.clear()
     shown = np.tile(np.arange(6), 10)
     Ranker("linear", "listnet", **settings).fit(X, y, qid, position=shown)
-    assert "position= is not read by this model" in caplog.text
+    assert "this model does not read position=" in caplog.text
     caplog.clear()
     reading = {"model.position": "fixed", "model.blocks": 1, "model.feed_forward": 8}
     Ranker("transformer", "listnet", **settings, **reading).fit(X, y, qid, position=shown)

@@ -27,14 +27,14 @@ MALFORMED = [
     (b"1.5 qid:1 1:0", "label '1.5'", "a grade"),
     (b"qid:1 1:0", "label 'qid:1'", "a grade"),
     ("\u0663 qid:1 1:0".encode(), "label '\u0663'", "a grade"),
-    (b"\xef\xbb\xbf1 qid:1 1:0", "a byte order mark", "at the begin of the file alone"),
+    (b"\xef\xbb\xbf1 qid:1 1:0", "a byte order mark", "one only at the start of the file"),
     (b"2", "nothing after the label", "qid:ID"),
     (b"2 qid:1 # 1:0", "nothing after 'qid:1'", "index:value (1:0 if"),
     (b"2 qid:1 1:0 12", "'12'", "index:value"),
     (b"2 qid:1 1:1_0", "'1:1_0'", "a finite number"),
     (b"2 qid:1 0:1", "'0:1'", "an index from 1 to 100000 (or set dataset.width)"),
     (b"2 qid:1 " + b"0" * 5000 + b"1:1", "'" + "0" * 37 + "...'", "an index from 1 to 100000"),
-    (b"2 qid:1 1:1 2:0 01:3", "index 1 twice, again as '01:3'", "each index once a row"),
+    (b"2 qid:1 1:1 2:0 01:3", "index 1 twice, again as '01:3'", "each index once per row"),
     (b"2 qid:1 1:" + b"9" * 60 + b"x", "'1:" + "9" * 35 + "...'", "a finite number"),
     (b"2 qid:1\0 1:0", "b'2 qid:1\\x00 1:0'", "in UTF-8"),
     (b"\x1f\x8b\x08", "b'\\x1f\\x8b\\x08'", "in UTF-8 (unpack an archive first)"),
@@ -61,8 +61,8 @@ def test_rules_limit_widths_and_labels(tmp_path) -> None:
     path = write(tmp_path, "0 qid:1 1:1\n\n# comment\n0 qid:1 4:1\n5 qid:1 2:1")
     assert read_letor(path, ParseOptions(width=4)).width == 4
     for knobs, expected in (
-        ({"width": 3}, "4: '4:1'; expected index:value, an index from 1 to 3 (dataset.width)"),
-        ({"max_grade": 4}, "5: label '5'; expected a grade, a whole number from 0 to 4 (or set"),
+        ({"width": 3}, "4: '4:1'; expected index:value with an index from 1 to 3 (dataset.width)"),
+        ({"max_grade": 4}, "5: label '5'; expected a grade, which is a whole number from 0 to 4"),
         ({"labels": "real", "max_grade": 4}, "5: label '5'; expected a number from 0 to 4"),
     ):
         message = refused(lambda knobs=knobs: read_letor(path, ParseOptions(**knobs)))
@@ -86,7 +86,7 @@ def test_read_letor_regroups_a_query_only_if_asked(tmp_path) -> None:
         tmp_path, "0 qid:a 1:1\n\n1 qid:b 1:2\n0 qid:b 1:3\n2 qid:a 1:4\n0 qid:c 1:5\n1 qid:b 1:6"
     )
     message = refused(lambda: read_letor(path))
-    assert message.startswith(f"{path}:5: query id 'a' comes back, ")
+    assert message.startswith(f"{path}:5: query id 'a' appears again ")
     assert "dataset.regroup=true" in message
     lists = read_letor(path, regroup=True)
     assert lists.qids.tolist() == ["a", "b", "c"]
@@ -185,7 +185,7 @@ def test_read_letor_reads_chunks_of_any_size_alike(tmp_path, monkeypatch) -> Non
         write(tmp_path, "".join([*rows, "\n", "0 qid:99 1:0\n", "x\n", "y\n"]))
         assert refused(lambda: read_letor(path)).startswith(f"{path}:203: label 'x';")
         write(tmp_path, "".join([*rows, "\n", "0 qid:1 1:0\n"]))
-        assert f"{path}:202: query id '1' comes back" in refused(lambda: read_letor(path))
+        assert f"{path}:202: query id '1' appears again" in refused(lambda: read_letor(path))
 
 
 @pytest.mark.slow

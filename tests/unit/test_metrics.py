@@ -314,8 +314,8 @@ def test_metric_treats_score_of_minus_infinity_as_not_retrieved() -> None:
 
 
 REFUSED: list[tuple[str, Any, str]] = [
-    ("gain", "2", "choose one of exp2, linear, or write a list of"),
-    *(("gain", table, "is not a table of gains") for table in ([0], [0, 2, 1], [-1, 2])),
+    ("gain", "2", "choose one of exp2, linear, or write the gains of"),
+    *(("gain", table, "is not a valid table of gains") for table in ([0], [0, 2, 1], [-1, 2])),
     ("discount", "2", "choose one of log2, letor$"),
     ("ties", "random", "choose one of file, averaged$"),
     ("short", "0", "choose one of scored, zero$"),
@@ -323,7 +323,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("map_over", "k", "choose one of relevant, reachable$"),
     *(("levels", wrong, "write an integer >= 2") for wrong in (1, 10**400)),
     *(("empty", wrong, "from 0 to 1, or skip$") for wrong in ("one", 2.0, -1, math.nan, None)),
-    *(("gain", wrong, "is not a table of gains") for wrong in (["a", "b"], None, 2)),
+    *(("gain", wrong, "is not a valid table of gains") for wrong in (["a", "b"], None, 2)),
     *(("relevant", "one", "number above"), ("levels", "5", "integer >= 2"), ("short", 0, "one of")),
 ]
 
@@ -344,7 +344,9 @@ def test_metric_and_convention_refuse_wrong_values_with_remedy(
         for k in (0, 10**18):
             with pytest.raises(ConfigError, match=f"k={k} is not a cutoff"):
                 getattr(metrics, name)(*data, k=k)
-    with pytest.raises(ConfigError, match=r"^err has no averaged ties: leave err out, or set ties"):
+    with pytest.raises(
+        ConfigError, match=r"^err does not support averaged ties: leave err out, or set ties"
+    ):
         Metric("err", 5)(*data, Convention(ties="averaged"))
     for labels in (row(3), row(0.5), row(math.nan)):
         with pytest.raises(ConfigError, match=r"^gain=\[0, 2, 7\] has the grades 0 to 2, but othe"):
@@ -443,7 +445,9 @@ def test_parse_metric_round_trips_and_refuses_misspelt_names() -> None:
     for text in ("ndcg", "dcg@100", "mean_ndcg", "ndcg_beta", "a.b2.C@7"):
         assert str(parse_metric(text)) == text
     for text in MISSPELT:
-        with pytest.raises(ConfigError, match=f"^'{re.escape(text)}' is not .* name one of dcg, "):
+        with pytest.raises(
+            ConfigError, match=f"^'{re.escape(text)}' is not .* where <name> is one of dcg, "
+        ):
             parse_metric(text)
 
 
@@ -523,7 +527,10 @@ def test_gain_sets_loss_and_metrics(overrides: str, loss: Any, metric: Any) -> N
     ("overrides", "message"),
     [
         ("convention=[letor4,paper]", "training takes one convention"),
-        ("convention=sklearn metrics=[ndcg@5,err@5]", "err has no averaged ties: leave err out"),
+        (
+            "convention=sklearn metrics=[ndcg@5,err@5]",
+            "err does not support averaged ties: leave err out",
+        ),
         ("+convention.gian=linear", "unexpected keyword argument 'gian'"),
     ],
 )

@@ -134,7 +134,9 @@ def test_transformer_with_a_position_uses_the_ranks(position: str) -> None:
     assert not torch.allclose(model(features, mask, swapped), expected)
     beyond = torch.where(ranks > 6, 1000, ranks)  # they share the last learned vector
     assert torch.equal(model(features, mask, beyond), expected) == (position == "learned")
-    with pytest.raises(ConfigError, match=r"none is given: pass ranks, or write position=null$"):
+    with pytest.raises(
+        ConfigError, match=r"but ranks is None: pass ranks, or write position=null$"
+    ):
         model(features, mask)
 
 
@@ -189,14 +191,14 @@ def test_xavier_uniform_initialises_every_matrix() -> None:
 
 BAD: list[tuple[Callable[[], Any], str]] = [
     (partial(MLP, 5, activation="Tanh"), r"^'Tanh' is not an activation: .* relu, .*, none$"),
-    (partial(small, heads=3), r"^heads=3 does not divide the hidden size 8: change heads or the"),
+    (partial(small, heads=3), r"^heads=3 does not divide the hidden size 8: change heads, or the"),
     (partial(small, heads=0), r"^heads=0 is out of range: write an integer >= 1$"),
     (partial(small, fc_sizes=(8, 0)), r"^fc_sizes\[1\]=0 is out of range: write an integer >= 1$"),
     (partial(small, dropout=1.0), r"^dropout=1.0 is out of range: write a number in \[0, 1\)$"),
     (partial(small, position="sine"), r"^position=sine is not known: choose one of fixed, learned"),
     (partial(small, position="learned", max_rank=0), r"^max_rank=0 is out of range"),
     (partial(small, fc_sizes=(7,), heads=1, position="fixed"), r"make the last of fc_sizes even"),
-    (partial(DASALC, 5, hidden_sizes=()), r"name a size, or use model=linear$"),
+    (partial(DASALC, 5, hidden_sizes=()), r"write at least one size, or use model=linear$"),
     (partial(Linear, 0), r"^width=0 is out of range: write an integer >= 1$"),
 ]
 

@@ -1,6 +1,5 @@
 """NeuralNDCG's kernels: the loop of the CPU against the plain path, and Triton's."""
 
-import json
 import os
 import subprocess
 import sys
@@ -161,43 +160,6 @@ for i, power in enumerate((-6, -3, 0, 4)):
 def test_triton_kernel_equals_cpu_at_all_temperatures() -> None:
     process = run_triton(INTERPRETED, TRITON_INTERPRET="1")
     assert process.stdout.split() == ["agrees"] * 6
-
-
-COMPILED = """
-import json, re, subprocess, sys, tempfile, torch, triton
-from pathlib import Path
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from ltr.kernels.neuralndcg_triton import neural_ndcg_list
-from ltr.kernels.neural_dcg import launch_options
-tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-names = neural_ndcg_list.arg_names
-for size, dtype, transposed, capability in json.loads(sys.argv[1]):
-    options = launch_options(size, getattr(torch, dtype), transposed=transposed)
-    constants = {name: options[name] for name in names if name in options}
-    types = dict.fromkeys(names, {"float32": "*fp32", "float64": "*fp64"}[dtype])
-    types |= {"size": "i32", "max_iter": "i32", "tol": "fp32", "scores_ptr": "*fp64"}
-    types |= {"order_ptr": "*i64", "sizes_ptr": "*i64", **dict.fromkeys(constants, "constexpr")}
-    types = {name: types[name] for name in names}
-    aligned = {(i,): [["tt.divisibility", 16]] for i, n in enumerate(names) if n.endswith("_ptr")}
-    source = ASTSource(neural_ndcg_list, types, constants, aligned)
-    rest = {name: value for name, value in options.items() if name not in constants}
-    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=rest)
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(compiled.asm["cubin"])
-        file.flush()
-        code = subprocess.check_output([tool, "-sass", "-res-usage", file.name], text=True)
-    spilled = sum(map(int, re.findall(r"(?:STACK|LOCAL):(\\d+)", code)))
-    print(json.dumps([spilled, compiled.metadata.shared <= 8192]))
-"""
-
-
-@needs_triton
-@pytest.mark.slow
-def test_triton_kernel_spills_no_registers() -> None:
-    cases = [(240, "float32", False, 90), (2048, "float32", True, 80), (16, "float64", True, 90)]
-    lines = run_triton(COMPILED, json.dumps(cases)).stdout.splitlines()
-    assert [json.loads(line) for line in lines] == [[0, True]] * 3
 
 
 def test_worthwhile_is_false_for_few_long_lists() -> None:

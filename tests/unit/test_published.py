@@ -74,17 +74,20 @@ def test_why_left_out_is_none_for_the_published_data_and_settings(web30k, tmp_pa
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
-        (["epochs=1"], "epochs=1 is not of their settings"),
-        (["metrics=[map]", "model.blocks=1"], "model.blocks=1 is not of their settings"),
-        (["model=mlp"], "model=mlp is not"),
-        (["select=best"], "select=best is not"),
-        (["convention=letor4"], "convention=letor4 is not"),
-        (["transform=none"], "transform=none is not"),
-        (["experiment=recommended"], "experiment=recommended is not"),
-        (["dataset.width=140"], "dataset.width=140 is not"),
-        (["suggested.fc_sizes=[8]"], "suggested.fc_sizes=[8] is not"),
-        (["dataset=synthetic", "dataset.queries=9"], "they are of web30k and istella, not of syn"),
-        (["dataset=synthetic", "dataset.name=web30k"], "they are of other data: Fold1"),
+        (["epochs=1"], "epochs=1 changes the settings"),
+        (["metrics=[map]", "model.blocks=1"], "model.blocks=1 changes the settings"),
+        (["model=mlp"], "model=mlp changes"),
+        (["select=best"], "select=best changes"),
+        (["convention=letor4"], "convention=letor4 changes"),
+        (["transform=none"], "transform=none changes"),
+        (["experiment=recommended"], "experiment=recommended changes"),
+        (["dataset.width=140"], "dataset.width=140 changes"),
+        (["suggested.fc_sizes=[8]"], "suggested.fc_sizes=[8] changes"),
+        (
+            ["dataset=synthetic", "dataset.queries=9"],
+            "they were measured on web30k and istella, not on syn",
+        ),
+        (["dataset=synthetic", "dataset.name=web30k"], "they were measured on other data: Fold1"),
     ],
 )
 def test_why_left_out_names_a_changed_setting_or_other_data(web30k, overrides, reason) -> None:
@@ -92,14 +95,19 @@ def test_why_left_out_names_a_changed_setting_or_other_data(web30k, overrides, r
 
 
 def test_why_left_out_names_other_lists_and_another_split(web30k, tmp_path) -> None:
-    assert web30k(split="vali") == "they are of test, these values of vali"
-    assert web30k(fold=None) == "they are of other data: web30k has folds, and none of them is read"
+    assert web30k(split="vali") == "they were measured on test, but these runs on vali"
+    assert (
+        web30k(fold=None)
+        == "they were measured on other data: none of the folds of web30k was read"
+    )
     path = tmp_path / "MSLR-WEB30K/Fold1/test.txt"
     rows = path.read_text().splitlines(keepends=True)
     path.write_text("".join(rows[:-1]))
-    assert web30k() == "they are of other data: Fold1 test has rows 8, not 9"
+    assert web30k() == "they were measured on other data: Fold1 test, rows: expected 9, got 8"
     path.unlink()
-    assert "they are of other data: Fold1 test has rows 0, not 9" in str(web30k(split="vali"))
+    assert "they were measured on other data: Fold1 test, rows: expected 9, got 0" in str(
+        web30k(split="vali")
+    )
 
 
 def test_why_left_out_compares_all_counts_of_a_set_without_folds(web30k, tmp_path) -> None:
@@ -108,10 +116,12 @@ def test_why_left_out_compares_all_counts_of_a_set_without_folds(web30k, tmp_pat
         write_letor(path, make_lists([3] * count, width=220))
     assert web30k("dataset=istella", fold=None) is None
     assert web30k("dataset=istella", "dataset.seed=2", fold=None) == (
-        "dataset.seed=2 is not of their settings"
+        "dataset.seed=2 changes the settings for which they were published"
     )
     path.unlink()
-    assert "they are of other data" in str(web30k("dataset=istella", fold=None, split="vali"))
+    assert "they were measured on other data" in str(
+        web30k("dataset=istella", fold=None, split="vali")
+    )
 
 
 @real_data
@@ -125,9 +135,14 @@ def test_why_left_out_is_none_for_the_real_lists(tmp_path) -> None:
 
 
 def test_why_left_out_names_a_budget_unless_the_numbers_were_searched(web30k) -> None:
-    assert web30k(searched="budget=20") == "budget=20 brings other settings"
+    assert (
+        web30k(searched="budget=20")
+        == "budget=20 changes the settings for which they were published"
+    )
     searched = replace(TABLE.published["web30k"], searched=True)
-    assert web30k(budget=20, table=replace(TABLE, published={"web30k": searched})) is None
+    assert (
+        web30k(searched="budget=20", table=replace(TABLE, published={"web30k": searched})) is None
+    )
     for name in ("letor4_mq2007", "letor4_mq2008"):  # the authors tuned their rankers
         assert all(numbers.searched for numbers in read_table(name).published.values())
 
@@ -144,7 +159,7 @@ def test_why_left_out_compares_the_folder_of_a_users_data(web30k, tmp_path) -> N
     )
     assert web30k(table=table, fold=None) is None
     reason = web30k("dataset.folder=other", table=table, fold=None)
-    assert reason == "dataset.folder=other is not of their settings"
+    assert reason == "dataset.folder=other changes the settings for which they were published"
 
 
 @pytest.mark.slow
@@ -158,9 +173,9 @@ def test_make_table_says_why_published_numbers_are_left_out(tmp_path, monkeypatc
         table_of([*arguments, "epochs=1", "model.blocks=1", "workers=1", "threads=1"])
     )
     output = capsys.readouterr()
-    line = "the published numbers are left out: they are of other data: Fold1 train has rows 24"
+    line = "left out: they were measured on other data: Fold1 train, rows: expected "
     assert line in output.err
-    assert re.search(r"published +left out: they are of other data", output.out)
+    assert re.search(r"published +left out: they were measured on other data", output.out)
     assert "0.5051" not in output.out
     assert "covered" not in output.out
     assert "RMSE (published)" not in output.out
@@ -173,5 +188,5 @@ def test_make_table_by_fold_says_why_published_numbers_are_left_out(tmp_path, ca
     folders = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}"]
     arguments = ["table=letor4_baselines", "rows=RankBoost", *folders, "dry_run=true"]
     assert make_table(table_of(arguments))
-    line = "left out: they are of other data: Fold1 train has rows 3, not 9630"
+    line = "left out: they were measured on other data: Fold1 train, rows: expected 9630, got 3"
     assert line in capsys.readouterr().err

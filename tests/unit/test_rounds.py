@@ -128,7 +128,7 @@ def test_build_refuses_wrong_settings_of_rounds_in_one_line(overrides, message) 
 
 def test_set_extra_state_refuses_an_expanded_tensor() -> None:
     expanded = torch.zeros(1, dtype=torch.float64).expand(10**15)
-    with pytest.raises(CheckpointError, match="no finite numbers"):
+    with pytest.raises(CheckpointError, match="not finite numbers"):
         AdaRank(3).set_extra_state({"features": expanded, "alphas": expanded})
 
 
@@ -136,7 +136,10 @@ def test_round_models_refuse_what_they_cannot_fit_with_the_remedy() -> None:
     lists = make_lists([4, 3])
     heavy = replace(lists, weights=np.array([1, 2], np.float32))
     real = replace(lists, labels=lists.labels + 0.5)
-    for wrong, message in ((real, "PRank takes whole labels"), (heavy, "PRank takes no weights")):
+    for wrong, message in (
+        (real, "PRank takes whole-number labels"),
+        (heavy, "PRank does not support weights"),
+    ):
         with pytest.raises(DataError, match=message):
             after(PRank(5), tensors(wrong))
     model = AdaRank(2)

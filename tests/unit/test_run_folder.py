@@ -41,10 +41,10 @@ from ltr.experiment.run_folder import (
     write_scores,
 )
 from ltr.experiment.sweep import (
-    SweepSummary,
     check_folder,
     format_summary,
     offer_gpus,
+    plan_sweep,
     read_runs,
     take_gpu,
 )
@@ -198,7 +198,7 @@ def test_tables_of_wrong_columns_are_damaged_despite_a_right_digest(
 def test_overrides_must_be_a_list_of_texts(tmp_path: Path, text: str) -> None:
     run = write_run(tmp_path / "run")
     (run.folder / ".hydra" / "overrides.yaml").write_text(text)
-    assert "overrides.yaml: not what a run writes" in refused(lambda: run.overrides)
+    assert "overrides.yaml: expected" in refused(lambda: run.overrides)
     assert "overrides.yaml" in str(run.damage())
     (row,) = read_runs(tmp_path)
     assert "overrides.yaml" in row["status"]
@@ -252,7 +252,7 @@ def test_read_runs_reports_damage_and_continues(tmp_path) -> None:
     status = {row["run"]: row["status"] for row in read_runs(tmp_path)}
     assert status["one"] == "done"
     assert "results.json is damaged" in status["two"]
-    assert "overrides.yaml: not what a run writes" in status["three"]
+    assert "overrides.yaml: expected" in status["three"]
 
 
 def test_prepare_never_takes_a_damaged_note_for_a_finished_run(tmp_path) -> None:
@@ -364,7 +364,7 @@ def test_sweep_dir_is_the_same_for_a_reordered_grid() -> None:
     for wrong in ("a/b", "..", "."):
         with pytest.raises(ConfigError, match="give a name"):
             sweep_dir("out", wrong, [])
-    with pytest.raises(ConfigError, match=r"threads: .*start a sweep each"):
+    with pytest.raises(ConfigError, match=r"threads: .*start one sweep for each"):
         sweep_dir("out", None, ["threads=1,2", "seed=1,2"])
 
 
@@ -430,20 +430,16 @@ def test_format_summary_shows_a_convention_that_varies(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_sweep_summary_passes_the_sweep_folder_to_other_processes(tmp_path: Path) -> None:
+def test_plan_sweep_passes_the_sweep_folder_to_other_processes(tmp_path: Path) -> None:
     folders.register_resolvers()
     output_dir = tmp_path / "it's a=b,c back\\slash"
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         first = hydra.compose("train", return_hydra_config=True)
         first.output_dir = str(output_dir)
-        folder = first.hydra.sweep.dir
-        SweepSummary().on_multirun_start(first)
-        folders._run_dir.cache_clear()  # as in a new process
-        composed_again = hydra.compose(
-            "train", first.hydra.overrides.hydra, return_hydra_config=True
-        )
-    assert composed_again.hydra.sweep.dir == folder
-    assert Path(folder).parent == output_dir
+        sweep = plan_sweep(first)
+        composed_again = hydra.compose("train", sweep.overrides, return_hydra_config=True)
+    assert composed_again.hydra.sweep.dir == str(sweep.folder)
+    assert sweep.folder.parent == output_dir
 
 
 def test_take_gpu_gives_each_process_the_gpu_of_its_first_job() -> None:
@@ -466,7 +462,7 @@ def test_check_folder_refuses_another_run_unless_resumed(tmp_path) -> None:
     check_folder(tmp_path / "new", None, ["loss=listnet"])
     finish(tmp_path, {"vali": {}})
     message = refused(lambda: check_folder(tmp_path, None, ["loss=listnet"]), ConfigError)
-    assert message.startswith(f"hydra.run.dir={tmp_path} holds another run: give another folder")
+    assert message.startswith(f"hydra.run.dir={tmp_path} holds another run: choose another folder")
     write_overrides(tmp_path / ".hydra" / "overrides.yaml", ["loss=listnet", "threads=1"])
     check_folder(tmp_path, None, ["threads=2", "loss=listnet"])  # the same run
     check_folder(tmp_path, str(tmp_path), ["resume=there"])
@@ -480,7 +476,7 @@ def test_check_folder_refuses_another_run_unless_resumed(tmp_path) -> None:
     )
     with RunFolder(tmp_path).locked(wait=False):
         message = refused(lambda: check_folder(tmp_path, str(tmp_path), []), ConfigError)
-        assert "in use" in message
+        assert "another process is training this run" in message
 
 
 def test_remove_results_removes_all_files_if_a_run_begins_anew(tmp_path) -> None:

@@ -130,7 +130,7 @@ def test_predict_refuses_a_model_of_a_wrong_shape(reshape, shape) -> None:
             return reshape(super().forward(features)[..., 0])
 
     data = tensors(make_lists([4, 2, 5]))
-    message = f"the model returned .*{shape}.*one score per item"
+    message = f"expected one score per item from the model.*{shape}"
     with torch.inference_mode():
         assert_refused_in_one_line(lambda: predict(WrongShape(5, 1), data), message)
 

@@ -229,7 +229,7 @@ def test_estimate_error_says_what_it_covers() -> None:
     assert covered_by_means == ["queries", "seeds"]  # difficulty and training of a fold are one
     assert pairs["queries"].standard_error.uncovered == ("a", "b")
     assert pairs["queries"].word == pairs["folds"].word == DIFFER
-    assert pairs["queries"].note == "these models, not the methods: one seed"
+    assert pairs["queries"].note == "holds for these models, not for the methods: one seed"
     assert pairs["folds"].standard_error.uncovered == ("a", "b")
     assert pairs["folds"].note == f"{pairs['queries'].note}, the same in every fold"
     assert pairs["seeds"].standard_error.uncovered == ()
@@ -331,7 +331,7 @@ def test_interval_of_is_around_the_mean_of_folds() -> None:
 )
 def test_compare_systems_refuses_settings_out_of_range(key, value, remedy) -> None:
     message = refused(lambda: only(noisy(), **{key: value}), ConfigError)
-    assert message.startswith(f"{key}={value}: give ")
+    assert message.startswith(f"{key}={value}: expected ")
     assert remedy in message
 
 

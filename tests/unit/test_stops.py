@@ -222,7 +222,7 @@ def test_recommend_is_auto_with_a_line_that_says_so() -> None:
     done = processes.run(processes.LTR, "recommend", "minutes=0", "dataset=synthetic")
     assert done.stderr.splitlines() == [
         "warning: ltr recommend is now ltr auto; type that",
-        "error: minutes=0: give a number > 0, such as 30",
+        "error: minutes=0: expected a number > 0, such as 30",
     ]
     assert "recommend" not in processes.run(processes.LTR, "--help").stdout
 

@@ -153,7 +153,7 @@ def test_table_files_divide_a_table_by_query_whatever_its_order(tmp_path: Path) 
     pa.parquet.write_table(table().slice(0, 0), tmp_path / "none.parquet")
     for knobs, expected in (
         ({"path": "a.parquet", "fractions": [0.98, 0.01, 0.01]}, "dataset.fractions"),
-        ({"path": "a.parquet", "query": "querry"}, "(dataset.query); it has "),
+        ({"path": "a.parquet", "query": "querry"}, "(dataset.query); the table has the columns "),
         ({"path": "none.parquet"}, "0 queries"),
     ):
         message = refused(lambda knobs=knobs: files(tmp_path, **knobs).split("train"))
@@ -214,14 +214,14 @@ def test_table_files_ignore_row_numbers_and_trailing_commas(tmp_path: Path, end)
         ("q,y,x\n", ["no rows"]),
         ("", ["Empty"]),
         ("q,y,x\n1,0,\xff\n", []),
-        ("q;y;x\n1;0;1\n", ["it has q;y;x"]),
+        ("q;y;x\n1;0;1\n", ["the table has the columns q;y;x"]),
         ("q,y,x,x\n1,0,1,2\n", ["two columns are named 'x'"]),
-        (",,q,y,x\n0,0,1,0,1\n", ["several columns have no name", "delete them"]),
+        (",,q,y,x\n0,0,1,0,1\n", ["several columns have no name", "delete these columns"]),
         ("q;y;x\n1;0;1,5\n", ["row 1", "comma"]),
-        ('q,y,x,id\n1,0,1,"a\n1,0,1,b\n', ["a.csv:2", "a quote opens a cell", 'write ""']),
-        ('q,y,x,id\n1,0,1,a\n1,0,1,"b', ["a.csv:3", "a quote opens a cell"]),
-        ('q,y,x,id\n1,0,1,"a\n1,0,1,"b\n1,0,1,c\n', ["a.csv:2", "a quote opens a cell"]),
-        ('q,y,x,id\n1,0,1,"a""\n1,0,1,b\n', ["a.csv:2", "a quote opens a cell"]),
+        ('q,y,x,id\n1,0,1,"a\n1,0,1,b\n', ["a.csv:2", "a cell begins with a quote", 'write ""']),
+        ('q,y,x,id\n1,0,1,a\n1,0,1,"b', ["a.csv:3", "a cell begins with a quote"]),
+        ('q,y,x,id\n1,0,1,"a\n1,0,1,"b\n1,0,1,c\n', ["a.csv:2", "a cell begins with a quote"]),
+        ('q,y,x,id\n1,0,1,"a""\n1,0,1,b\n', ["a.csv:2", "a cell begins with a quote"]),
     ],
 )
 def test_table_files_refuse_a_faulty_text_file_in_one_line(
@@ -255,7 +255,7 @@ def test_table_files_read_a_quoted_first_cell_after_a_byte_order_mark(tmp_path: 
     assert data.split("train").columns.names == (",",)
     (tmp_path / "a.csv").write_text('\ufeff"x,q,y\n0.5,1,0\n', encoding="utf-8")
     data = files(tmp_path, **PLAIN, query="q", label="y", split=all_splits("a.csv"))
-    assert "a.csv:1: a quote opens a cell" in refused(lambda: data.split("train"))
+    assert "a.csv:1: a cell begins with a quote" in refused(lambda: data.split("train"))
 
 
 @pytest.mark.parametrize("left", [0, 5, 40, -1])

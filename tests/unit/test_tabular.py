@@ -86,7 +86,7 @@ def test_find_columns_lists_the_most_frequent_values_of_a_category_first() -> No
     state = columns.state()
     assert Columns.from_state(state) == columns
     for wrong in ({"names": ["c", "c"]}, {"names": ["d"]}, {"categories": {"c": ["b", 1]}}):
-        with pytest.raises(ValueError, match="each name stands once"):
+        with pytest.raises(ValueError, match="expected unique names"):
             Columns.from_state(state | wrong)
     np.testing.assert_equal(lists.features[:, 0].tolist(), [0, 3, 1, 1, 2, 2, np.nan, np.nan])
 
@@ -118,9 +118,9 @@ def test_table_blocks_refuse_unreadable_cells_in_one_line() -> None:
         ({"t": ["a"] * 4, "u": [DAY] * 4}, {}, ["t (string)", "u (date32[day])", "dataset.id"]),
         ({"x": [DAY] * 4}, {"features": ("x",)}, ["'x'", "date32", "number"]),
         ({"x": ["a"] * 4}, {"features": ("x",)}, ["'x'", "dataset.categories"]),
-        ({"c": [[1.0]] * 4}, {}, ["'c'", "list", "numbers or texts"]),
-        ({"q": [[1.0]] * 4}, {}, ["row 1", "'q'", "list", "texts"]),
-        ({}, {"label": "Yy"}, ["'Yy'", "dataset.label", "it has q, y"]),
+        ({"c": [[1.0]] * 4}, {}, ["'c'", "list", "numbers, strings or dates"]),
+        ({"q": [[1.0]] * 4}, {}, ["row 1", "'q'", "list", "strings"]),
+        ({}, {"label": "Yy"}, ["'Yy'", "dataset.label", "has the columns q, y"]),
         ({}, {"categories": ("colour",)}, ["'colour'", "dataset.categories"]),
     ):
         message = refused(lambda cells=cells, roles=roles: read_lists(cells, **roles), DataError)
@@ -164,7 +164,7 @@ def test_find_columns_ignores_a_column_without_name_unless_it_has_a_role(name) -
     assert name in read_lists(rows, categories=("c", name)).columns.names
     source = Source(as_frame(pa.table(CELLS | rows)))
     remark = unnamed_remarks(source, ColumnRoles(**ROLES))["unnamed"]
-    assert remark.startswith("no name, so not a feature: column 7: ")
+    assert remark.startswith("not used as a feature, as it has no name: column 7; ")
     for roles in ({"id": ("id", name)}, {"features": ("x",)}):
         assert unnamed_remarks(source, ColumnRoles(**(ROLES | roles))) == {}
     assert unnamed_remarks(Source(as_frame(pa.table(CELLS))), ColumnRoles(**ROLES)) == {}

@@ -1,9 +1,6 @@
 """Losses for rerankers of text: gradients in chunks, ragged lists, processes, the model card."""
 
 import json
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from ltr.losses.mix import losses_by_name
 from ltr.text import ListLoss, chunked_loss, cited
 from tests.helpers import made_reranker
 from tests.helpers.made_reranker import make_encoder
+from tests.helpers.ranks import run_ranks
 from tests.helpers.text_chunks import ITEMS, LABELS, gradients, scorer
 
 
@@ -69,7 +67,7 @@ def test_dropout_is_the_same_in_both_passes(dtype: torch.dtype) -> None:
 def test_pad_lists_says_what_does_not_fit() -> None:
     for scores, labels, said in [
         (torch.zeros(3), [[1], [0]], "one score per item"),
-        ([torch.zeros(2)], [[1]], "as many scores of each list"),
+        ([torch.zeros(2)], [[1]], "as many scores as labels in each list"),
         ([], [], "the labels of each list"),
         (torch.zeros(2), [1, 0], "the labels of each list"),
     ]:
@@ -85,7 +83,9 @@ def test_wrong_names_and_knobs_are_one_line() -> None:
     x = torch.zeros(1, 6)
     with pytest.raises(ConfigError, match="loss=nope is not known: choose one of approxndcg"):
         chunked_loss(scorer(), [x], [[1]], "nope")
-    with pytest.raises(ConfigError, match="temprature: the loss has no such knob; it has k, gain"):
+    with pytest.raises(
+        ConfigError, match="temprature: the loss has no such knob; its knobs are k, gain"
+    ):
         chunked_loss(scorer(), [x], [[1]], temprature=1)
     with pytest.raises(ConfigError, match="has the grades 0 to 1, but other labels"):
         chunked_loss(scorer(), [x], [[2]], gain=[0, 1])
@@ -180,35 +180,31 @@ def test_training_writes_a_model_card(encoder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(encoder: Path, tmp_path: Path) -> None:
+def test_list_loss_trains_on_two_processes_as_on_one(tmp_path: Path) -> None:
     make_encoder(tmp_path / "encoder")  # without dropout: processes draw their own
-    program = Path(made_reranker.__file__)
-    found = []
-    for processes, batch in ((1, 6), (2, 3)):
-        launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-        done = subprocess.run(
-            [sys.executable, *(launch if processes == 2 else []), program, tmp_path / "encoder",
-             tmp_path / "out", f"batch={batch}", "chunk=2"],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        found.append(torch.cat([torch.tensor(x) for x in json.loads(done.stdout.splitlines()[-1])]))
-    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
+    trainer = made_reranker.train(
+        tmp_path / "encoder", tmp_path / "alone", batch=6, mini_batch_size=2, empty="skip"
+    )
+    alone = made_reranker.some_weights(trainer.model)
+    arguments = [str(tmp_path / "encoder"), str(tmp_path / "out"), "batch=3", "chunk=2"]
+    statuses, out, err = run_ranks(2, "tests/helpers/made_reranker.py", *arguments)
+    assert statuses == [0, 0], err
+    (printed,) = (line for line in out.splitlines() if line.startswith("[["))
+    torch.testing.assert_close(json.loads(printed), alone, rtol=1e-4, atol=1e-6)
 
 
 def test_a_list_loss_says_what_is_wrong() -> None:
     model = nn.Linear(1, 2)
     model.num_labels = 2
-    with pytest.raises(ConfigError, match="the model has 2 outputs: set num_labels=1"):
+    with pytest.raises(ConfigError, match="got one with 2 outputs: set num_labels=1"):
         ListLoss(model)
     model.num_labels = 1
     unnamed = partial(losses_by_name()["listnet"])
     assert "listnet_loss" in ListLoss(model, unnamed).get_config_dict()["loss"]
-    with pytest.raises(ConfigError, match="wanted a query, a list of documents"):
+    with pytest.raises(ConfigError, match="expected a query, a list of documents"):
         ListLoss(model)([["a"], ["b"]], torch.ones(1))
     rows = [["a", "b"], [["c", "d"], ["e"]]]  # as many labels in all
-    with pytest.raises(ConfigError, match="list 0 of the batch has 2 documents and 1 labels"):
+    with pytest.raises(ConfigError, match="list 0 of the batch has 2 documents but 1 labels"):
         ListLoss(model)(rows, [torch.tensor([1.0]), torch.tensor([0.0, 1.0])])
     with pytest.raises(ConfigError, match="mini_batch_size=0"):
         ListLoss(model, mini_batch_size=0)

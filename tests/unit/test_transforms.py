@@ -80,7 +80,7 @@ def test_fit_transform_leaves_the_lists_alone_and_ignores_labels() -> None:
 @pytest.mark.parametrize(
     ("fit", "knobs", "message"),
     [
-        (fit_transform, {"negate": [9]}, r"column 9 is not there.*columns 0 to 4; choose"),
+        (fit_transform, {"negate": [9]}, r"there is no column 9.*columns 0 to 4; choose"),
         (fit_transform, {"log": "sqrt"}, r"log=sqrt.*never, nonnegative, skewed"),
         (quantile_transform, {"noise": -1}, "noise=-1: give a number >= 0"),
         (quantile_transform, {"quantiles": 1}, "quantiles=1: give a"),
@@ -89,7 +89,7 @@ def test_fit_transform_leaves_the_lists_alone_and_ignores_labels() -> None:
 def test_transforms_refuse_settings_out_of_range(fit, knobs, message) -> None:
     with pytest.raises(ConfigError, match=message):
         fit(make_lists([3]), **knobs)
-    with pytest.raises(DataError, match="have 4 features, the model was trained on 5"):
+    with pytest.raises(DataError, match="have 4 features, but the model was trained on 5"):
         fit(make_lists([3]))(make_lists([3], width=4).features)
 
 

@@ -33,12 +33,12 @@ def test_write_trec_run_ranks_as_trec_eval(tmp_path: Path) -> None:
     for columns, kind, message in (
         ({"id": ["x", "y", "x", "z"]}, ValueError, "query 'b', id 'x'"),
         ({"id": ["x", "y z", "w", "z"]}, ValueError, "id 'y z'"),
-        ({"id": list("wxyz"), "shop": list("wxyz")}, ConfigError, "give one column"),
+        ({"id": list("wxyz"), "shop": list("wxyz")}, ConfigError, "name one column"),
     ):
         action = lambda columns=columns: write_qrels(tmp_path / "q", lists, pd.DataFrame(columns))  # noqa: E731
         assert message in refused(action, kind)
     half = replace(lists, labels=lists.labels / 2)
-    assert "not whole" in refused(lambda: write_qrels(tmp_path / "q", half, ids))
+    assert "expected whole numbers" in refused(lambda: write_qrels(tmp_path / "q", half, ids))
 
 
 def test_evaluate_scores_agrees_with_trec_eval(tmp_path: Path, caplog) -> None:
@@ -78,7 +78,7 @@ def test_evaluate_scores_agrees_with_trec_eval(tmp_path: Path, caplog) -> None:
     assert "qrels (file order: by id, descending), 60 lists" in call_command(
         evaluate_scores, typed("evaluate", arguments)
     )
-    assert "1 queries that only" in caplog.text
+    assert "1 queries that are only" in caplog.text
     ours = pd.read_csv(tmp_path / "q.csv", dtype={"qid": str}).set_index("qid")
     assert {*ours.index} == {*printed}
     for theirs, name in names.items():
@@ -90,16 +90,20 @@ def test_evaluate_scores_agrees_with_trec_eval(tmp_path: Path, caplog) -> None:
     ("run", "qrels", "message"),
     [
         ("q Q0 d 1 x t", "q 0 d 1", "run:1: 'x': expected a finite number"),
-        ("q Q0 d 1 .5 t\nq Q0 d 2 1 t", "q 0 d 1", "run:2: 'd': expected once in its query"),
-        ("q Q0 d 1 .5 t\nq Q0 e 2", "q 0 d 1", "run:2: 4 words in a line; expected qid"),
-        ("q Q0 d 1 .5", "q 0 d 1", "run:1: 5 words in a line; expected qid Q0 id rank score tag"),
+        (
+            "q Q0 d 1 .5 t\nq Q0 d 2 1 t",
+            "q 0 d 1",
+            "run:2: 'd': expected each id only once in a query",
+        ),
+        ("q Q0 d 1 .5 t\nq Q0 e 2", "q 0 d 1", "run:2: expected 6 words (qid"),
+        ("q Q0 d 1 .5", "q 0 d 1", "run:1: expected 6 words (qid Q0 id rank score tag), got 5"),
         ("q Q0 d 1 1_0 t", "q 0 d 1", "run:1: '1_0': expected a finite number"),
         ("q Q0 d 1 \uff11 t", "q 0 d 1", "run:1: '\uff11': expected a finite number"),
-        ("q Q0 d 1 .5 t", "q 0 d 1_0", "qrels:1: '1_0': expected a grade, a whole number"),
-        ("q Q0 d 1 .5 t", "q 0 d 1.5", "qrels:1: '1.5': expected a grade, a whole number"),
-        ("q Q0 d 1 .5 t", "q 0 d 1\nq 0 d 0", "qrels:2: 'd': expected once"),
+        ("q Q0 d 1 .5 t", "q 0 d 1_0", "qrels:1: '1_0': expected a grade, which is a whole number"),
+        ("q Q0 d 1 .5 t", "q 0 d 1.5", "qrels:1: '1.5': expected a grade, which is a whole number"),
+        ("q Q0 d 1 .5 t", "q 0 d 1\nq 0 d 0", "qrels:2: 'd': expected each id only once"),
         ("q Q0 d 1 .5 t", "p 0 d 1", "have no query in common"),
-        ("q Q0 d 1 .5 t", "", "qrels:1: 0 words in a line"),
+        ("q Q0 d 1 .5 t", "", "qrels:1: expected 4 words"),
     ],
 )
 def test_read_trec_run_names_the_line_of_a_malformed_cell(

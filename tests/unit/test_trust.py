@@ -161,7 +161,7 @@ def test_load_model_builds_no_model_larger_than_its_file(run_copy) -> None:
     buffers = {**size, "hidden_sizes": [1], "embedding": embedding}  # buffers alone
     for model in (size, buffers):
         change_config(run_copy, model=model)
-        assert "does not fit its own config" in refused(
+        assert "does not match its own config" in refused(
             lambda: load_model(run_copy), CheckpointError
         )
 
@@ -220,7 +220,7 @@ def test_resume_refuses_a_run_folder_with_links(tmp_path, name) -> None:
     (folder / name).symlink_to(target)
     register_resolvers()
     cfg = OmegaConf.create({"resume": str(folder), "run_dir": "${run_dir:a,${resume},b}"})
-    with pytest.raises(Exception, match=r"is a link, .*: remove it") as error:
+    with pytest.raises(Exception, match=r"is a symbolic link, .*: remove it") as error:
         _ = cfg.run_dir
     assert isinstance(user_error(error.value), CheckpointError)
 
@@ -231,5 +231,5 @@ def test_read_overrides_returns_texts_as_written(tmp_path, monkeypatch) -> None:
     path.write_text("- seed=1\n- ${oc.env:SECRET}=2\n")
     assert read_overrides(path) == ["seed=1", "${oc.env:SECRET}=2"]
     path.write_text("- seed=1\n- {a: 1}\n")
-    assert "a list of texts" in refused(lambda: read_overrides(path), DataError)
+    assert "a list of strings" in refused(lambda: read_overrides(path), DataError)
     assert os.environ["SECRET"]

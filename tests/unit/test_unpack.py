@@ -121,10 +121,10 @@ def test_unpack_requires_exactly_one_complete_set(
     archive = tmp_path / "archive"
     apart = {f"{'a' if '1' in name else 'b'}/{name}": text for name, text in FILES.items()}
     for files, message in (
-        ({"Fold1/train.txt": "x"}, "0 of its folders hold Fold1/train.txt, Fold1/vali.txt"),
-        (FILES | {f"old/{name}": "x" for name in FILES}, "2 of its folders"),
-        (apart, "0 of its folders"),
-        ({}, "neither .zip nor .tar; for .rar install bsdtar"),
+        ({"Fold1/train.txt": "x"}, "one folder with Fold1/train.txt, Fold1/vali.txt"),
+        (FILES | {f"old/{name}": "x" for name in FILES}, "found 2"),
+        (apart, "found 0"),
+        ({}, "expected a .zip or .tar file; for a .rar file, install bsdtar"),
     ):
         write_zip(archive, files)
         if not files:
@@ -168,7 +168,7 @@ def test_unpack_copies_files_from_a_downloaded_folder(tmp_path: Path) -> None:
     assert read_folder(tmp_path / "data") == {f"S/{name}": text for name, text in FILES.items()}
     assert read_folder(archive) == downloaded
     message = refused(lambda: unpack(archive, None, tmp_path / "data/T", ["train.txt"]))
-    assert "2 of its folders hold train.txt" in message
+    assert "exactly one folder with train.txt" in message
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["S"]
 
 
@@ -209,7 +209,7 @@ def test_unpack_checks_the_digest_of_a_public_archive(tmp_path: Path) -> None:
     right = hashlib.sha256(write_zip(archive, FILES).read_bytes()).hexdigest()
     public = PublicSet("a", "PAGE", "a.zip", "0" * 64)
     message = refused(lambda: unpack(archive, public, folder, list(FILES)))
-    assert all(text in message for text in (right, "0" * 64, "from PAGE", "leave archive= out"))
+    assert all(text in message for text in (right, "0" * 64, "from PAGE", "leave out archive"))
     unpack(archive, PublicSet("a", "PAGE", "a.zip", right), folder, list(FILES))
     assert read_folder(folder) == FILES
 
@@ -254,7 +254,7 @@ def test_prepare_data_counts_an_archive(tmp_path: Path, prepare) -> None:
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "1 train 3 2 1 2 0 0: 2 2: 1" in lines
     assert "2 test 2 1 1 2 1 0: 2" in lines
-    assert text.endswith("all counts are as published")
+    assert text.endswith("all counts match the published ones")
     archive.unlink()
     assert prepare(public=exact, archive=archive) == text  # in place already
 
@@ -266,9 +266,12 @@ def test_prepare_data_names_every_difference(tmp_path: Path, prepare) -> None:
     }
     archive = write_zip(tmp_path / "SMALL.zip", files)
     assert refused(lambda: prepare(archive=archive)).split("; ") == [
-        *("Fold1 train has rows 4, not 3", "Fold1 train has lists 3, not 2"),
-        *("Fold1 train+vali+test has rows 7, not 6", "Fold1 train+vali+test has lists 5, not 4"),
-        "Fold1 train+vali+test has labels 0: 4  1: 2  2: 1, not 0: 4  1: 1  2: 1",
+        *("Fold1 train, rows: expected 3, got 4", "Fold1 train, lists: expected 2, got 3"),
+        *(
+            "Fold1 train+vali+test, rows: expected 6, got 7",
+            "Fold1 train+vali+test, lists: expected 4, got 5",
+        ),
+        "Fold1 train+vali+test, labels: expected 0: 4  1: 1  2: 1, got 0: 4  1: 2  2: 1",
         f"{tmp_path}/data/SMALL/Fold1/train.txt is not the official file",
         f"{tmp_path}/data/SMALL/Fold2/test.txt is not the official file",
         "download SMALL.zip from https://example.org/ and run: ltr prepare_data "
@@ -281,7 +284,7 @@ def test_prepare_data_counts_every_fold_of_user_lists(tmp_path: Path, prepare) -
     assert "published" not in prepare(USER_SETTINGS)
     write_folder(tmp_path / "data/folds", FILES | {"Folder/x": ""})
     assert len(prepare(USER_SETTINGS | {"folder": "folds"}).splitlines()) == 2 + 6
-    for folder, message in ((None, "give dataset.folder=NAME"), ("no", "no file train.txt")):
+    for folder, message in ((None, "dataset.folder is not set"), ("no", "no file train.txt")):
         settings = USER_SETTINGS | {"folder": folder}
         assert message in refused(lambda settings=settings: prepare(settings), LTRError)
 
@@ -295,7 +298,10 @@ def test_table_does_not_list_many_labels_and_unknown_grades_are_differences() ->
     lists = Lists(features[:3], labels, np.array([0, 2, 3]), np.array(["a", "b"]))
     published = [PublishedCounts(("test",), empty=0, labels=(3,))]
     row = {"fold": None, "split": "test", **counts_of(lists)}
-    expected = ["test has empty lists 1, not 0", "test has labels 0: 2  3: 1, not 0: 3"]
+    expected = [
+        "test, empty lists: expected 0, got 1",
+        "test, labels: expected 0: 3, got 0: 2  3: 1",
+    ]
     assert differences([row], published) == expected
 
 

@@ -26,10 +26,10 @@ _FEATURES = 15  # number of features in the table; the CSV files have all
 
 
 def explain_list(options: ExplainOptions) -> str:
-    """Explain the list of the query ``options.qid``; write the files, and return them as text.
+    """Explain the list of the query ``options.qid``; write a page, and return it as text.
 
     Raises:
-        ConfigError, DataError, CheckpointError: one line that says what to correct.
+        ConfigError, DataError, CheckpointError: the error is one line that says what to correct.
     """
     register_resolvers()  # the run's config needs them
     explained = load_explained_list(options)
@@ -37,7 +37,8 @@ def explain_list(options: ExplainOptions) -> str:
     facts = {
         "run": options.checkpoint,
         "model": type(getattr(model, "model", model)).__name__,
-        "features": f"no parts of single scores: {_alternative(options.checkpoint, model)}",
+        "features": "the scores of this model cannot be split into parts: "
+        f"{_alternative(options.checkpoint, model)}",
         "other items": "each left out of the list, one at a time",
     }
     blocks = [items_block(explained)]
@@ -49,7 +50,7 @@ def explain_list(options: ExplainOptions) -> str:
         names = pd.Index(explained.features, name="feature")
         frames["parts_of_scores"] = _frame(explained, names, "part", attributions.values)
     if explained.pointwise or len(explained.scores) == 1:
-        facts["other items"] = "no effect: a score is that of its item alone"
+        facts["other items"] = "no effect: the score of an item does not depend on them"
     else:
         changes = leave_one_out(explained, items=options.evaluation_items)
         blocks.append(effects_block(explained, changes))
@@ -91,18 +92,18 @@ def _command_line(options: ExplainOptions) -> str:
 
 
 def _alternative(checkpoint: str, model: nn.Module) -> str:
-    """Return what to type for a model whose scores have no parts."""
+    """Return what to type for a model whose scores cannot be split into parts."""
     if isinstance(model, Ensemble):
         return f"explain one of its members, {members_of_run(checkpoint)}"
-    return f"{as_started('importances')} {checkpoint} has the worth of each feature"
+    return f"{as_started('importances')} {checkpoint} shows the importance of each feature"
 
 
 def _attribution_error(explained: ExplainedList, attributions: Attributions) -> str:
-    """Return in words by how much the sums of the parts miss the scores."""
+    """Return a text that says by how much the sums of the parts differ from the scores."""
     scores = explained.scores[explained.items]
     error = np.abs(attributions.sums - scores).max()
     return (
-        f"baseline plus all parts miss the score by {error:.2g} at most "
+        f"baseline plus all parts differ from the score by {error:.2g} at most "
         f"(largest score {np.abs(scores).max():.3g})"
     )
 
@@ -113,13 +114,14 @@ def items_block(explained: ExplainedList) -> ReportBlock:
     columns = {
         "row": items + 1,
         "rank": explained.ranks[items],
-        "score": explained.scores[items],  # in full: what is printed alike is equal
+        "score": explained.scores[items],  # in full, so that scores that look alike are equal
     }
     if explained.labelled:
         columns["label"] = [f"{label:g}" for label in explained.lists.labels[items]]
     note = (
         f"{len(items)} of {len(explained.scores)} items, best first; row: its row in the list; "
-        f"{len(np.unique(explained.scores))} different scores: equal ones rank in the data's order"
+        f"{len(np.unique(explained.scores))} different scores; items with equal scores rank in the "
+        "order of the data"
     )
     return _block("The items", note, pd.DataFrame(columns, explained.item_names))
 
@@ -143,7 +145,7 @@ def attributions_block(explained: ExplainedList, attributions: Attributions) -> 
     table.iloc[-1] = scores.astype(str)
     leading_sizes = [f"{size:.3g}" for size in sizes[leading]]
     table.insert(0, "mean size", leading_sizes + [""] * len(sums))
-    note = f"{attributions.method}; mean size: of a feature's parts here, without their signs"
+    note = f"{attributions.method}; mean size: of a feature's parts below, without their signs"
     return _block("What features add to the scores", note, table)
 
 
@@ -157,12 +159,15 @@ def effects_block(explained: ExplainedList, changes: Doubles) -> ReportBlock:
     }
     table = pd.DataFrame(columns, explained.item_names)
     return _block(
-        "Leave-one-out effects", "the score without another item less that with it", table
+        "Leave-one-out effects", "the score without another item minus the score with it", table
     )
 
 
 def _change_texts(explained: ExplainedList, changes: Doubles, positions: Any) -> list[str]:
-    """Return in words, for each explained item, the change without the item at a position."""
+    """Return as text how each explained item's score changes without the item at its position.
+
+    ``positions`` has the position of one other item for each explained item.
+    """
     return [
         f"{row[position]:+.3g} ({explained.names[position]})"
         for row, position in zip(changes, positions, strict=True)
@@ -170,13 +175,13 @@ def _change_texts(explained: ExplainedList, changes: Doubles, positions: Any) ->
 
 
 def _block(title: str, note: str, frame: pd.DataFrame) -> ReportBlock:
-    """Turn a frame into a block; the index gives the names of the rows."""
+    """Turn a frame into a block; the index of the frame has the names of the rows."""
     rows = frame.reset_index().astype(str).to_numpy().tolist()
     return ReportBlock(title, note, ("", *map(str, frame.columns)), rows)
 
 
 def _frame(explained: ExplainedList, columns: pd.Index, name: str, values: Doubles) -> pd.DataFrame:
-    """Return a row for each explained item and each of ``columns``, with its value as ``name``.
+    """Return a row for each explained item and each of ``columns``; ``name`` heads its value.
 
     ``values`` are ``[explained items, columns]``.
     """

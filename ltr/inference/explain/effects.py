@@ -28,7 +28,7 @@ class Attributions(NamedTuple):
 
     @property
     def sums(self) -> Doubles:
-        """The sum of baseline and all parts, ``[items]``, which is (nearly) the score."""
+        """The sum of the baseline and all parts, ``[items]``; it is (nearly) the score."""
         return self.baseline + self.values.sum(-1) + self.other_items
 
 
@@ -43,7 +43,7 @@ def attribute_scores(explained: ExplainedList, *, items: int = 32768) -> Attribu
         items: the largest number of items in a batch, including padding.
 
     Returns:
-        The parts; None for a model without a method.
+        The parts; None for ensembles, AdaRank, PRank and RankBoost, which have no such method.
 
     Raises:
         ConfigError: Captum is not installed.

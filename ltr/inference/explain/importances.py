@@ -1,4 +1,4 @@
-"""List the most important features of a run with trees or feature weights."""
+"""List the most important features of a model with trees or with feature weights."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,7 @@ def importances(options: ImportancesOptions) -> str:
     not count it).
 
     Raises:
-        ConfigError, CheckpointError, OutputError: one line that says what to correct.
+        ConfigError, CheckpointError, OutputError: the error is one line that says what to correct.
     """
     register_resolvers()  # the run's config needs them
     scorer = load_model(options.run)
@@ -71,22 +71,22 @@ def importances(options: ImportancesOptions) -> str:
 
 
 def _round_model(scorer: Scorer, run: str) -> RoundModel:
-    """Return the scorer's model; ``CheckpointError`` if it has no importances of features."""
+    """Return the scorer's model; raise ``CheckpointError`` if it has no feature importances."""
     model = scorer.model
     if isinstance(model, Ensemble):
         raise CheckpointError(
-            f"{run}: an ensemble has no importances of features: give one of its members, "
+            f"{run}: an ensemble has no feature importances: name one of its members, "
             f"{members_of_run(run)}"
         )
     if not isinstance(model, RoundModel):
         raise CheckpointError(
-            f"{run}: a network has no importances of features: give a run of trees, rankboost, "
+            f"{run}: a network has no feature importances: name a run of trees, rankboost, "
             f"adarank or prank, or explain one list with {as_started('explain')} {run} qid=QID"
         )
     if not model.fitted:
         raise CheckpointError(
-            f"{run} has no {model.makes}, as its weights are of epoch 0, the start: give a run "
-            "of which a later epoch was chosen"
+            f"{run} has no {model.makes}, as it was selected before training (epoch 0): name a run "
+            "whose selected epoch is later"
         )
     return model
 

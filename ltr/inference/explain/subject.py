@@ -127,7 +127,7 @@ class ExplainedList:
 
 
 def members_of_run(checkpoint: str) -> str:
-    """Return the names of the run folders of an ensemble's members, as text for a remedy."""
+    """Return the run folders of an ensemble's members, as text for an error message."""
     run = RunFolder(run_folder(checkpoint))
     members = run.results.get("members", []) if run.finished else []
     return " or ".join(member["run"] for member in members) or "a run folder"
@@ -137,7 +137,7 @@ def load_explained_list(options: ExplainOptions) -> ExplainedList:
     """Load the list that ``options`` name, and the model that ranks it.
 
     Raises:
-        ConfigError, DataError, CheckpointError: one line that says what to correct.
+        ConfigError, DataError, CheckpointError: the error is one line that says what to correct.
     """
     check_split(options.split)
     scorer = open_scorer(options.checkpoint, options)
@@ -178,7 +178,7 @@ def _list_number(lists: Lists, qid: str, source: str) -> int:
     """Return the number of the list of the query; ``ConfigError`` if ``source`` has none."""
     qids = lists.qids.tolist()
     if qid not in qids:
-        raise ConfigError(f"qid={qid}: {source} has no such query; give one such as {qids[0]}")
+        raise ConfigError(f"qid={qid}: {source} has no such query; choose one such as {qids[0]}")
     return qids.index(qid)
 
 
@@ -200,6 +200,7 @@ def _item_positions(items: Sequence[str], count: int) -> list[int]:
     for item in items:
         if item not in row_names:
             raise ConfigError(
-                f"items={item}: the list has the items 1 to {count}, in the order of the data"
+                f"items={item}: expected numbers from 1 to {count}, the items of the list in the "
+                "order of the data"
             )
     return [int(item) - 1 for item in items]

@@ -38,7 +38,8 @@ def convert_trees(model: BoostedTrees | RankBoost) -> Trees:
         for option in ("linear_tree", "zero_as_missing"):
             if model.params.get(option):
                 raise ConfigError(
-                    f"model.options.{option} is LightGBM's alone: leave it out, or use to=native"
+                    f"model.options.{option} exists in LightGBM only: train without it, or use "
+                    "to=native"
                 )
         return _convert_lightgbm(model.booster)
     if isinstance(model, XGBoost):
@@ -49,7 +50,7 @@ def convert_trees(model: BoostedTrees | RankBoost) -> Trees:
 def _convert_lightgbm(booster: Any) -> Trees:
     """Convert a LightGBM booster: splits ``x <= t`` with float64 thresholds.
 
-    A missing value counts as 0 unless train had missing values in the feature.
+    A missing value counts as 0 unless the feature had missing values in training.
     """
 
     def convert_tree(root: Mapping[str, Any]) -> Tree:
@@ -98,8 +99,10 @@ def _convert_xgboost(booster: Any) -> Trees:
 
 
 def _convert_catboost(booster: Any) -> Trees:
-    """Convert a CatBoost booster, whose trees have one split, ``x > border``, for all nodes of a
-    depth. Bit i of a leaf's number is 1 on the right of split i.
+    """Convert a CatBoost booster.
+
+    All nodes of a tree at one depth have the same split, ``x > border``. Bit i of a leaf's number
+    is 1 on the right of split i.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "booster.json"
@@ -138,8 +141,8 @@ def export_native(context: ExportContext) -> Exported:
     model: Any = context.scorer.model
     if model.booster is None:
         raise ConfigError(
-            "to=native: the model has no trees, as its weights are of epoch 0, the start: give a "
-            "run of which a later epoch was chosen"
+            "to=native: the model has no trees, as it was selected before training (epoch 0): name "
+            "a run whose selected epoch is later"
         )
     name = "model.cbm"
     content = model.content
@@ -153,5 +156,5 @@ def export_native(context: ExportContext) -> Exported:
         booster = model.load((folder / name).read_bytes())
         return model.score_with(booster, context.scorer.transform(lists.features))
 
-    notes = {"reads": "features behind the transform of the manifest"}
+    notes = {"reads": "features after the transform of the manifest"}
     return Exported({name: content}, score, model.description, notes)

@@ -50,9 +50,9 @@ _RESULT_KEYS = (
     "seed", "commit", "finished",
 )  # fmt: skip
 _CATEGORY_NOTE = (
-    "a feature under categories is read as a code: 1 + the place of its value, as text, in the "
-    "list there, 0 where the list lacks it; missing (NaN) where it is missing or empty. A whole "
-    "number or a text such as 3.0 is the text 3, a flag true or false."
+    "a feature under categories is read as a code: 1 + the index of its value, as text, in the "
+    "list there; 0 if the list does not have it; NaN if it is missing or empty. A whole number or "
+    "a text such as 3.0 has the text 3; a flag has the text true or false."
 )
 
 
@@ -101,12 +101,13 @@ def export_model(options: ExportOptions) -> str:
         A text that names the files, what was compared, and the largest difference.
 
     Raises:
-        ConfigError, DataError, CheckpointError, OutputError: one line that says what to correct.
+        ConfigError, DataError, CheckpointError, OutputError: the error is one line that says what
+            to correct.
     """
     output = Path(options.output)
     check_split(options.split)
     if output.exists():
-        raise ConfigError(f"output={output} is there already: give the name of a new folder")
+        raise ConfigError(f"output={output} already exists: choose the name of a new folder")
     scorer = open_scorer(options.checkpoint, options)
     source, lists = _lists_to_compare(options, scorer)
     results = _results_of_run(options.checkpoint)
@@ -160,14 +161,14 @@ def _export_context(
 
 
 def _model_name(output: Path) -> str:
-    """Return the model's name in the engine: the folder's, with every other character as _."""
+    """Return the model's name in the engine: that of the folder, with _ for invalid characters."""
     if IDENTIFIER.fullmatch(output.name):
         return output.name
     return re.sub(r"\W", "_", f"ltr_{output.name}", flags=re.ASCII)
 
 
 def _lists_to_compare(options: ExportOptions, scorer: Scorer) -> tuple[str, Lists]:
-    """Return the file or the split on which scores are compared, and its lists."""
+    """Return the name of the file or split on which scores are compared, and its lists."""
     if options.input is not None:
         return options.input, read_input(Path(options.input), options, scorer).lists
     config = scorer.run_config(
@@ -212,7 +213,7 @@ def build_manifest(
     results: Mapping[str, Any],
     digests: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the content of ``manifest.json``; ``results`` are empty for an unfinished run."""
+    """Return the content of ``manifest.json``; ``results`` is empty for an unfinished run."""
     scorer = context.scorer
     model: nn.Module = getattr(scorer.model, "model", scorer.model)
     categories = {} if scorer.columns is None else scorer.columns.state()["categories"]
@@ -232,7 +233,7 @@ def build_manifest(
 
 
 def manifest_digest(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a manifest that has no digest of itself yet."""
+    """Return the SHA-256 of a manifest that does not yet contain its own digest."""
     written = json.loads(json_text(content))
     return hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""What every exporter gets and returns, and the parity check of the exported scores."""
+"""The input and the result of every exporter, and the parity check of the exported scores."""
 
 import json
 import re
@@ -16,7 +16,8 @@ from ltr.parts.scorer import Scorer
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name that needs no quotes in an expression
 Reader = Callable[[Path, Sequence[str]], Callable[[Floats], Reals]]
-TOLERANCE = 1e-5  # largest difference; times the list's largest |score| if that is above 1
+# Largest difference of two scores; it is multiplied by the list's largest |score| if above 1.
+TOLERANCE = 1e-5
 _ROWS = 1 << 14  # number of items that trees or layers score at a time
 
 
@@ -57,7 +58,7 @@ class ExportContext:
         Args:
             files: name and content of each file.
             read: reads the files back, from their folder and the names of the features.
-            shift: what the engine's score has above the model's; None: nothing.
+            shift: the engine's score minus the model's; None if they are equal.
             notes: notes for the manifest.
         """
 
@@ -110,10 +111,10 @@ def check_parity(
         item = int(wrong.argmax())
         number = int(np.searchsorted(lists.offsets, item, side="right")) - 1
         raise ConfigError(
-            f"{title} does not score as the model does: of list qid {lists.qids[number]} item "
-            f"{item - lists.offsets[number] + 1} is {model_scores[item]:.9g} here, "
-            f"{exported_scores[item]:.9g} there; nothing is written: choose another form, such as "
-            "to=onnx, or report the model's config"
+            f"{title} does not score as the model does: in the list of qid {lists.qids[number]}, "
+            f"item {item - lists.offsets[number] + 1} has the score {model_scores[item]:.9g} here, "
+            f"but {exported_scores[item]:.9g} from the exported files; nothing was written: choose "
+            "another form, such as to=onnx, or report the model's config"
         )
     return {
         "lists": len(lists),

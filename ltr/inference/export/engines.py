@@ -1,4 +1,4 @@
-"""Which models each search engine can represent, so that a run can be refused before training."""
+"""Check whether a search engine can represent a model; this is possible before training."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,7 +18,7 @@ LUCENE = ("elasticsearch", "opensearch")  # their scores must not be negative
 _ENGINE_FORMATS = ("solr", "ranklib", *LUCENE)
 _BY_ITEM = (*_ENGINE_FORMATS, "vespa")  # they score one document at a time
 ENGINES = ("onnx", *_BY_ITEM, "native")
-_ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")  # those that Solr has
+_ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")  # the activations that Solr has
 _NAMES = {kind: name for name, kind in ACTIVATIONS.items()}
 
 
@@ -33,7 +33,7 @@ def check_engine(
     Args:
         engine: one of ``ENGINES``; None: nothing is checked.
         model: the model.
-        transform: of its features; None: it is not fitted yet.
+        transform: the transform of its features; None if it is not fitted yet.
         missing: the number of missing values in the lists.
     """
     if engine is None:
@@ -46,7 +46,7 @@ def check_engine(
 
 
 def is_dense(model: nn.Module) -> bool:
-    """Return whether the model is dense layers on, or linear in, the transformed features."""
+    """Return whether the model has only dense layers, or is linear, in the transformed features."""
     return isinstance(model, MLP | AdaRank | PRank)
 
 
@@ -70,21 +70,28 @@ def _reasons_of_model(engine: str, model: nn.Module) -> Iterator[str]:
     """Yield the reasons why ``engine`` cannot represent ``model``, whatever its transform."""
     if engine == "native":
         if not isinstance(model, BoostedTrees):
-            yield "no library has a file of such a model: use to=onnx, or train model=lightgbm"
+            yield "only boosted trees have a native file: use to=onnx, or train model=lightgbm"
     elif isinstance(model, BoostedTrees) and model.categories:
-        yield "it has no splits on categories: leave these columns out of the table, or to=native"
+        yield (
+            "the engine has no splits on categories: leave these columns out of the table, or use "
+            "to=native"
+        )
     elif engine in _BY_ITEM and not getattr(model, "pointwise", False):
         yield (
-            "it scores one document at a time, and this model a list: train model=mlp or lightgbm, "
-            "which loss=distil teaches with this run's scores, or serve to=onnx beside the engine"
+            "the engine scores one document at a time, but this model scores a whole list: train "
+            "model=mlp or lightgbm to imitate this run's scores (loss=distil), or use to=onnx and "
+            "serve the file beside the engine"
         )
     elif engine in _ENGINE_FORMATS and not isinstance(
         model, BoostedTrees | RankBoost | WithEmbeddings
     ):
         if engine in LUCENE:
-            yield "it holds trees alone here: train model=lightgbm, or use to=onnx"
+            yield "only trees can be exported to it: train model=lightgbm, or use to=onnx"
         elif not is_dense(model) or (engine == "ranklib" and _layers(model)):
-            yield f"it has no layers of a {type(model).__name__}: use to=onnx, or train trees"
+            yield (
+                f"the engine has no layers like those of {type(model).__name__}: use to=onnx, or "
+                "train trees"
+            )
         else:
             yield from _reasons_of_layers(engine, model)
 
@@ -95,15 +102,15 @@ def _reasons_of_layers(engine: str, model: nn.Module) -> Iterator[str]:
     activations: dict[str, Iterable[nn.Module]] = {"activation": _layers(model)}
     if isinstance(model, MLP):
         if model.embedding.numbers:
-            yield "it embeds no numbers: set model.embedding.kind=null, or use to=onnx"
+            yield "the engine cannot embed numbers: set model.embedding.kind=null, or use to=onnx"
         if any(isinstance(layer, nn.LayerNorm) for layer in model.layers):
-            yield "it has no layer norm: set model.input_norm=false, or use to=onnx"
+            yield "the engine has no layer norm: set model.input_norm=false, or use to=onnx"
         activations["output_activation"] = [model.head.activation]
     for knob, layers in activations.items():
         names = {_NAMES.get(type(layer)) for layer in layers} - {None, "none", *supported}
         for name in names:
             remedy = f"set model.{knob}={' or '.join(supported)}, or use to=onnx"
-            yield f"it has no activation {name}: {remedy}"
+            yield f"the engine has no activation {name}: {remedy}"
 
 
 def _layers(model: nn.Module) -> Iterable[nn.Module]:
@@ -117,20 +124,20 @@ def _reasons_of_transform(
     is_boosted = isinstance(model, BoostedTrees)
     has_splits = isinstance(model, BoostedTrees | RankBoost)
     if engine in _BY_ITEM and transform.codes.any() and not is_boosted:
-        yield "it has no categories: leave these columns out of the table, or use to=onnx"
+        yield "the engine has no categories: leave these columns out of the table, or use to=onnx"
     is_scaled = transform.shape.any() or (transform.sign * transform.scale != 1).any()
     if has_splits and engine != "native" and (is_scaled or transform.mean.any()):
-        yield "trees go there with features as they are: train with transform=none"
+        yield "trees are exported for untransformed features: train with transform=none"
     if engine not in _ENGINE_FORMATS:
         return  # the exported graph includes the transform
     if len(transform.indicated):
-        yield "it has no indicators of missing values: set transform.missing=mean"
+        yield "the engine has no indicators of missing values: set transform.missing=mean"
     if missing and not (has_splits and engine in LUCENE):
         yield (
-            f"it takes a missing value for 0, and {missing:,} values of the lists are missing: "
-            "write a number in their place, or use to=onnx or to=vespa"
+            f"the engine reads a missing value as 0, but {missing:,} values of the lists are "
+            "missing: replace them by a number, or use to=onnx or to=vespa"
         )
     if not has_splits and (transform.shape == QUANTILE).any():
-        yield "it has no quantiles: set transform=standardise, or use to=onnx or to=vespa"
+        yield "the engine has no quantiles: set transform=standardise, or use to=onnx or to=vespa"
     if not has_splits and np.isin(transform.shape, (LOG, SIGNED_LOG)).any():
-        yield "it has no logarithm of features: set transform=standardise, or use to=onnx"
+        yield "the engine has no logarithm of features: set transform=standardise, or use to=onnx"

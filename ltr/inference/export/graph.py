@@ -57,8 +57,10 @@ def transform_features(features: Tensor, transform: FeatureTransform) -> Tensor:
 
 
 def _levels(values: Tensor, grids: Tensor) -> Tensor:
-    """Map ``values`` ``[..., columns]`` to their levels, in (0, 1), among the quantiles ``grids``,
-    ``[columns, levels]``. A value that is equal to several gets the middle of their levels.
+    """Return the levels, in (0, 1), of ``values`` ``[..., columns]`` among the quantiles ``grids``.
+
+    ``grids`` are ``[columns, levels]``. A value that is equal to several quantiles gets the middle
+    of their levels.
     """
     columns, count = grids.shape
     quantiles = grids.flatten()
@@ -121,7 +123,7 @@ def normal_score(levels: Tensor) -> Tensor:
 
 @torch.library.custom_op("ltr::trees", mutates_args=())
 def trees_operator(items: Tensor, number: int) -> Tensor:
-    """Stand in a traced graph for the scores, ``[items, 1]``, of the trees with this number."""
+    """A placeholder, in a traced graph, for the scores of trees, ``[items, 1]``."""
     return items.new_zeros(items.shape[0], 1, dtype=torch.float32)
 
 
@@ -131,7 +133,7 @@ trees_operator.register_fake(
 
 
 class TreesGraph(nn.Module):
-    """Stands for ``trees`` in a traced graph; ``number`` tells several of them apart."""
+    """A placeholder for ``trees`` in a traced graph; each has its own ``number``."""
 
     def __init__(self, trees: Trees) -> None:
         super().__init__()
@@ -146,8 +148,9 @@ class TreesGraph(nn.Module):
 class ScorerGraph(nn.Module):
     """A module that scores raw features ``[batch, list, feature]`` with a mask ``[batch, list]``.
 
-    The scores are ``[batch, list]``, 0 on padding. A model with positions takes items to be in the
-    order shown. Without a mask, each item ``[item, feature]`` is a list, with scores ``[item, 1]``.
+    The scores are ``[batch, list]``, 0 on padding. A model that reads positions assumes that the
+    items are in the order in which they were shown. Without a mask, each item ``[item, feature]``
+    is a list, with scores ``[item, 1]``.
     """
 
     def __init__(self, model: nn.Module, transform: FeatureTransform) -> None:
@@ -171,7 +174,10 @@ class ScorerGraph(nn.Module):
 
 
 def build_graph(model: nn.Module, transform: FeatureTransform) -> nn.Module:
-    """Return a ``ScorerGraph``, or for an ensemble one of them, of its members with a weight."""
+    """Return a ``ScorerGraph`` or, for an ensemble, an ``Ensemble`` of its members' graphs.
+
+    Members with the weight 0 are left out.
+    """
     if not isinstance(model, Ensemble):
         return ScorerGraph(model, transform)
     graphs = []

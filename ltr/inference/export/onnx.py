@@ -55,12 +55,12 @@ def export_vespa(context: ExportContext) -> Exported:
     invalid = [name for name in names if not IDENTIFIER.fullmatch(name)]
     if invalid:
         raise ConfigError(
-            f"{invalid[0]!r} is no name of an attribute of Vespa: name the columns by letters, "
-            "digits and _, and train again, or serve to=onnx beside the engine"
+            f"{invalid[0]!r} cannot be the name of a Vespa attribute: use only letters, digits and "
+            "_ in the names of columns and train again, or serve to=onnx beside the engine"
         )
     values = ", ".join(f"attribute({feature})" for feature in names)
-    text = f"""# Into the schema of the documents; {NAME} lies in files/ of the application package.
-# A feature is an attribute of its name here: put the expression of yours in its place.
+    text = f"""# For the schema of the documents; {NAME} goes to files/ of the application package.
+# Each feature is read from the attribute with its name; replace that by an expression of yours.
 rank-profile {model_name} {{
     onnx-model {model_name} {{
         file: files/{NAME}
@@ -128,7 +128,8 @@ def build_onnx(model: nn.Module, transform: FeatureTransform, *, by_item: bool =
     except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
         text = " ".join(str(error).split())[:200]
         raise ConfigError(
-            f"to=onnx: {type(model).__name__} has no graph ({text}): train another model"
+            f"to=onnx: {type(model).__name__} cannot be written as a graph ({text}): train another "
+            "model"
         ) from error
     finally:
         logging.disable(level)
@@ -138,7 +139,8 @@ def build_onnx(model: nn.Module, transform: FeatureTransform, *, by_item: bool =
 
 def _tree_attributes(trees: Trees) -> dict[str, Any]:
     """Return the attributes of a ``TreeEnsembleRegressor`` with splits ``x <= t`` on float64 items.
-    It adds the values of leaves in float64, as the libraries do.
+
+    It adds the values of leaves in float64, as the tree libraries do.
     """
     onnx = need("onnx", "export")
     forest = trees.with_bias()
@@ -174,8 +176,8 @@ def _tree_attributes(trees: Trees) -> dict[str, Any]:
 def _score(folder: Path, lists: Lists) -> Reals:
     """Compute the scores of all items, ``[items]``, with ONNX Runtime.
 
-    Lists are padded to the longest of their batch, and each batch has one more list that is only
-    padding. Padded features are NaN, to check that they are not used.
+    Lists are padded to the longest of their batch, and each batch gets one more list, of padding
+    only. Padded features are NaN, to check that they are not used.
     """
     session = _open_session(folder)
     if len(session.get_inputs()) == 1:  # by item
@@ -189,7 +191,9 @@ def _score(folder: Path, lists: Lists) -> Reals:
         features[~mask] = np.nan
         (scores,) = session.run(None, {"features": features, "mask": mask})
         if scores[~mask].any():  # NaN too
-            raise ConfigError("to=onnx: padding has scores: report the model's config")
+            raise ConfigError(
+                "to=onnx: expected the score 0 on padding, got another; report the model's config"
+            )
         out[rows[mask]] = scores[mask]
     return out
 

@@ -1,8 +1,8 @@
 """Score items with the written files of a search engine, by the rules of that engine.
 
-The parity check compares these scores with the model's, so that it covers all that is written: the
-features with what they send for a missing or a negative value, the numbers as text, and the
-arithmetic in float32. Each function reads the files in ``folder`` and returns a function from the
+The parity check compares these scores with the model's. Therefore it covers everything in the
+files, such as missing and negative values and numbers written as text, and the float32 arithmetic.
+Each function reads the files in ``folder`` and returns a function from the
 features of some items, whose columns are ``names``, to their scores.
 """
 
@@ -31,7 +31,10 @@ _SOLR_ACTIVATIONS: Mapping[str, Any] = {
 
 
 def read_solr(folder: Path, names: Sequence[str]) -> Score:
-    """Solr computes in float32, and adds 1e-6 to each threshold; a field that is absent is 0."""
+    """Return a function that scores items as Solr does.
+
+    Solr computes in float32 and adds 1e-6 to each threshold. An absent field counts as 0.
+    """
     store = json.loads((folder / "features.json").read_text())
     model = json.loads((folder / "model.json").read_text())
     params = model["params"]
@@ -66,7 +69,10 @@ def read_solr(folder: Path, names: Sequence[str]) -> Score:
 
 
 def read_ranklib(folder: Path, names: Sequence[str]) -> Score:
-    """RankLib takes an absent feature for 0; it adds trees in float32, linear terms in float64."""
+    """Return a function that scores items as RankLib does.
+
+    An absent feature counts as 0. RankLib adds trees in float32 and linear terms in float64.
+    """
     text = (folder / "model.txt").read_text()
     if text.startswith("## Linear Regression"):
         entries = re.findall(r"(\d+):(\S+)", text)
@@ -88,8 +94,10 @@ def read_ranklib(folder: Path, names: Sequence[str]) -> Score:
 
 
 def read_plugin(folder: Path, names: Sequence[str]) -> Score:
-    """The plugins of Elasticsearch and OpenSearch compute in float32. A feature whose query does
-    not match is missing, and goes where the split says; a value below 0 is an error there.
+    """Return a function that scores items as the plugins of Elasticsearch and OpenSearch do.
+
+    They compute in float32. A feature whose query does not match is missing, and each split says
+    on which side a missing value goes. A value below 0 is an error in these plugins.
     """
     features = json.loads((folder / "featureset.json").read_text())["featureset"]["features"]
     model = json.loads((folder / "model.json").read_text())["model"]["model"]
@@ -113,7 +121,7 @@ def read_plugin(folder: Path, names: Sequence[str]) -> Score:
 
 
 def _sent_value(feature: Mapping[str, Any], columns: Mapping[str, Floats], items: int) -> Floats:
-    """Return what the template of a feature sends for each item; NaN where it does not match."""
+    """Return the value that a feature's template sends for each item; NaN if it does not match."""
     query = feature["template"]["function_score"]
     sent = np.full(items, np.nan, np.float32)
     matched = _matches(query["query"], columns, items)
@@ -128,7 +136,7 @@ def _sent_value(feature: Mapping[str, Any], columns: Mapping[str, Floats], items
         sent[applies] = values[applies] * np.float32(factor.get("factor", 1))
     if (sent < 0).any():
         raise ConfigError(
-            f"the feature {feature['name']} sends {np.nanmin(sent):g}, and Lucene takes no value "
+            f"the feature {feature['name']} sends {np.nanmin(sent):g}, but Lucene accepts no value "
             "below 0: use to=onnx, or report the model's config"
         )
     return sent
@@ -146,12 +154,13 @@ def _matches(query: Mapping[str, Any], columns: Mapping[str, Floats], items: int
 
 
 def _read_tree(root: Any, read: Callable[[Any], Any]) -> Tree:
-    """Convert a tree of a file.
+    """Convert a tree that was read from a file.
 
     Args:
         root: the root in the file.
-        read: returns the value of a leaf as a float, and of a split its feature, threshold (left
-            is at most this), left and right node, and whether a missing value goes left.
+        read: returns the value of a leaf as a float; for a split, it returns the feature, the
+            threshold (a value goes left if it is at most this), the left and the right node, and
+            whether a missing value goes left.
     """
     rows: list[Any] = []
 

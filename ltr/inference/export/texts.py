@@ -24,8 +24,8 @@ _MARGIN = 1e-4  # relative margin of the shift of trees, for rounding errors of 
 def export_solr(context: ExportContext) -> Exported:
     """Write Solr's feature store and model.
 
-    Each feature is read from the field with its name. Numbers in trees are texts, as in Solr's own
-    examples.
+    Each feature is read from the field with its name. Numbers in trees are strings, as in Solr's
+    own examples.
     """
     shift = None
     if isinstance(context.converted, Trees):
@@ -60,7 +60,7 @@ def export_solr(context: ExportContext) -> Exported:
 
 
 def _solr_trees(trees: Trees, names: Sequence[str]) -> Any:
-    """Return the trees as Solr writes them, each with weight 1."""
+    """Return the trees in Solr's format, each with weight 1."""
 
     def split(row: Any, left: Any, right: Any, *_: int) -> dict[str, Any]:
         return {
@@ -77,7 +77,7 @@ def _solr_trees(trees: Trees, names: Sequence[str]) -> Any:
 
 
 def _solr_layers(layers: Layers) -> Any:
-    """Return the layers as Solr writes them."""
+    """Return the layers in Solr's format."""
     modules: Any = layers
     return [
         {
@@ -133,14 +133,14 @@ def export_ranklib(context: ExportContext) -> Exported:
 
 
 def export_plugin(context: ExportContext) -> Exported:
-    """Write the requests that create feature set and model in Elasticsearch and OpenSearch.
+    """Write the requests that create the feature set and the model in Elasticsearch or OpenSearch.
 
     Lucene does not accept scores below 0. So a constant is added to the scores of the trees, and a
-    feature with values below 0 is sent as two: its value or 0 under its name, and the negated
-    value or 0 under another name for splits below 0.
+    feature with values below 0 is sent as two features: ``max(0, value)`` under its own name, and
+    ``max(0, -value)`` under a second name, for splits below 0.
 
     Raises:
-        ConfigError: a feature has the name that such a second feature needs.
+        ConfigError: a feature already has the name of such a second feature.
     """
     trees: Trees = context.converted
     names = context.features
@@ -151,8 +151,8 @@ def export_plugin(context: ExportContext) -> Exported:
     duplicates = set(names).intersection(below_zero.values())
     if duplicates:
         raise ConfigError(
-            f"the feature {min(duplicates)} has a name that the feature set needs: rename the "
-            "column and train again"
+            f"the feature {min(duplicates)} has a name that the feature set needs for another "
+            "feature: rename the column and train again"
         )
     features = [
         _feature(
@@ -225,7 +225,7 @@ def _feature(
 def _xgboost_json(
     context: ExportContext, trees: Trees, shift: float, below_zero: Mapping[str, str]
 ) -> str:
-    """Return ``model/xgboost+json``: nested nodes; left if the value is below the condition.
+    """Return ``model/xgboost+json``: nested nodes, where a value below the condition goes left.
 
     A split ``x <= t`` with t below 0 is written as ``-x < -t``, whose left side is its right one.
     """

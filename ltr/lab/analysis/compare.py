@@ -116,12 +116,12 @@ class CompareOptions:
 
     @property
     def label_files(self) -> list[str]:
-        """The files of ``qrels`` or else ``data``, one for each fold."""
+        """The files of ``qrels`` or, if it is not set, of ``data``; one for each fold."""
         return as_list(self.data if self.qrels is None else self.qrels)
 
     @property
     def folders(self) -> dict[str, str]:
-        """``data_dir`` and ``cache_dir``, if they are given."""
+        """``data_dir`` and ``cache_dir``, if they are set."""
         folders = {"data_dir": self.data_dir, "cache_dir": self.cache_dir}
         return {key: folder for key, folder in folders.items() if folder is not None}
 
@@ -162,15 +162,15 @@ def compare(options: CompareOptions) -> str:
     """Compare runs, write the files that ``options`` name, and return the report as text.
 
     Raises:
-        ConfigError, DataError: one line that says what to correct.
+        ConfigError, DataError: the error is one line that says what to correct.
     """
     options = _take_files_as_scores(options)
     if not options.runs and (
         options.scores is None or (options.data is None) == (options.qrels is None)
     ):
         raise ConfigError(
-            "give run folders, or folders that hold runs, such as outputs/<sweep>; or scores= "
-            "with data= (LETOR text) or qrels= (for runs of TREC); see --help"
+            "expected run folders, or folders that hold runs, such as outputs/<sweep>; or scores= "
+            "with data= (LETOR text) or qrels= (for TREC runs); see --help"
         )
     runs, unfinished = find_runs(options.runs)
     findings = compare_runs(runs, options)
@@ -179,8 +179,8 @@ def compare(options: CompareOptions) -> str:
         paragraphs.append(f"not finished, left out: {', '.join(map(str, unfinished))}\n")
     if options.write is None:
         paragraphs.append(
-            "write=FOLDER keeps this and has the p of every test; write=FILE "
-            "that ends in .tex, .md, .html or .csv writes that alone"
+            "write=FOLDER saves this report and the p of every test; write=FILE "
+            "that ends in .tex, .md, .html or .csv writes only that file"
         )
     else:
         paragraphs.append(f"kept in {_write_findings(findings, Path(options.write))}")
@@ -190,7 +190,7 @@ def compare(options: CompareOptions) -> str:
 def _write_findings(findings: Findings, target: Path) -> str:
     """Write one file if ``target`` ends in .html, .md, .tex or .csv, else a folder.
 
-    Return what was written, in words.
+    Return a text that names what was written.
     """
     table = pairs_frame(findings.pairs).assign(split=findings.split)
     if target.suffix not in {*RENDERERS, ".csv"}:
@@ -243,14 +243,14 @@ def compare_runs(runs: Sequence[RunFolder], options: CompareOptions) -> Findings
 
 
 def _describe_folds(folds: Sequence[str]) -> str:
-    """Return the end of the title."""
+    """Return the end of the title, about the folds."""
     if len(folds) > 1:
         return f" of {len(folds)} folds"
     return "".join(f", {fold}" for fold in folds)
 
 
 def _take_files_as_scores(options: CompareOptions) -> CompareOptions:
-    """Move the files among ``runs`` that are not of runs to ``scores``."""
+    """Return the options with the files of scores moved from ``runs`` to ``scores``."""
     files = [path for path in options.runs if Path(path).is_file() and Path(path).name != RESULTS]
     if not files or isinstance(options.scores, dict):
         return options
@@ -259,15 +259,15 @@ def _take_files_as_scores(options: CompareOptions) -> CompareOptions:
 
 
 def _choose_metric(runs: Sequence[RunFolder], metric: str | None) -> str:
-    """Return the metric by which systems are compared: ``metric``, or else that of the runs."""
+    """Return the metric by which systems are compared: ``metric``; if None, that of the runs."""
     if metric is not None:
         return metric
     selected = sorted({str(run.results["select_on"]) for run in runs})
     if len(selected) == 1:
         return selected[0]
     if not selected:
-        raise ConfigError("give metric=NAME, such as metric=ndcg@10: files of scores name none")
-    raise ConfigError(f"the runs were selected on {' and '.join(selected)}: give metric=NAME")
+        raise ConfigError("files of scores name no metric: set metric=NAME, such as metric=ndcg@10")
+    raise ConfigError(f"the runs were selected on {' and '.join(selected)}: set metric=NAME")
 
 
 def _find_baseline(baseline: str | None, names: Sequence[str]) -> str | None:
@@ -281,9 +281,9 @@ def _find_baseline(baseline: str | None, names: Sequence[str]) -> str | None:
 
 
 def _facts(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return the head of the report: which epoch's weights, seeds and commits, from the results."""
+    """Return the head of the report: the epochs of the weights, the seeds and the commits."""
     weights = {
-        f"best epoch by {result['select_on']} of vali"
+        f"best epoch by {result['select_on']} on vali"
         if result["select"] == "best"
         else "last epoch"
         for result in results
@@ -378,8 +378,9 @@ def _differences_block(pairs: Sequence[Comparison], interval_head: str) -> Repor
     ]
     return ReportBlock(
         "Differences",
-        "p has Holm's correction; wins/ties/losses count the queries on which the first is "
-        "better, equal or worse; resolves is the true difference found in 80% of such tests",
+        "p includes Holm's correction; wins/ties/losses count the queries on which the first is "
+        "better, equal or worse; resolves: 80% of such tests would find a true difference "
+        "of this size",
         head,
         rows,
     )
@@ -391,7 +392,7 @@ def _notes_on_vali(split: str, published: float | None) -> list[str]:
         return []
     notes = [f"{NO_TEST_SPLIT}; {NO_TEST_VERDICT}"]
     if published is not None:
-        notes.append(f"published={published:g} is compared with values of vali")
+        notes.append(f"published={published:g} is compared with values on vali")
     return notes
 
 
@@ -422,16 +423,18 @@ def _notes(
         resolved_first = max(pair.resolvable(pairs=count) for pair in pairs)
         notes += [
             rule(first.margin, first.alpha),
-            f"{first.queries} queries resolve (80% power, alpha {first.alpha:g}) a true difference "
-            f"of {resolved_alone:.4f} in each pair, {resolved_first:.4f} at Holm's first step of "
-            f"{count}",
+            f"{first.queries} queries resolve a true difference of {resolved_alone:.4f} in each "
+            f"pair (80% power, alpha {first.alpha:g}), and of {resolved_first:.4f} at the first of "
+            f"Holm's {count} steps",
         ]
     if any(pair.standard_error.uncovered for pair in pairs):
         folds = any(pair.standard_error.covers == "folds" for pair in pairs)
-        missing = "what the folds have in common" if folds else "what another training would give"
+        missing = (
+            "what the folds have in common" if folds else "what another training run would give"
+        )
         notes.append(
-            f"NOT COVERED of systems with one seed: {missing}; the words are about these "
-            "trained models, not the methods; train 3 seeds or more"
+            f"NOT COVERED for systems with one seed: {missing}; the verdicts hold for these "
+            "trained models, not for the methods; train 3 seeds or more"
         )
     return [*notes, "not covered: other data, and settings chosen by looking at these queries"]
 
@@ -462,13 +465,18 @@ def pairs_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
 
 
 def _score_files(scores: Any) -> dict[str, tuple[str, ...]]:
-    """Return name (by default that of the file) -> files, for each ranker that is not a run."""
+    """Return the files of each ranker that is not a run, by its name.
+
+    A ranker without a name has that of its file.
+    """
     if isinstance(scores, dict):
         return {str(name): tuple(as_list(files)) for name, files in scores.items()}
     paths = as_list(scores)
     files: dict[str, tuple[str, ...]] = {Path(path).stem: (path,) for path in paths}
     if len(files) < len(paths):
-        raise ConfigError("scores: two files of one name: name them, 'scores={a:FILE,b:FILE}'")
+        raise ConfigError(
+            "scores: two files have the same name: name the rankers, 'scores={a:FILE,b:FILE}'"
+        )
     return files
 
 
@@ -480,14 +488,19 @@ def _measure_runs(
 ) -> _Measurements:
     """Return the values of ``runs``, and of the files of scores on their test lists."""
     if options.conventions:
-        raise ConfigError("convention: scores are measured as the runs were; leave it out")
+        raise ConfigError(
+            "convention: beside runs, score files are measured in the convention of the runs; "
+            "leave out convention"
+        )
     cells = arrange_runs(runs, metric)
     groups = {str(name): group.droplevel(0) for name, group in cells.groupby(level=0, sort=False)}
     measure = partial(_measure_again, metric=metric, folders=options.folders)
     values = {name: system_values(group, metric, measure) for name, group in groups.items()}
     for name, files in score_files.items():
         if name in values:
-            raise ConfigError(f"scores: {name} is a system of the runs: give it another name")
+            raise ConfigError(
+                f"scores: the name {name} is already that of a system of the runs: choose another"
+            )
         values[name] = _measure_beside_runs(cells.iloc[0], name, files, metric, options)
     split = runs[0].split
     crossfit = {}
@@ -504,7 +517,7 @@ def _measure_runs(
 
 
 def _measure_again(run: RunFolder, *, metric: str, folders: Mapping[str, str]) -> QueryValues:
-    """Compute a metric that ``run`` did not, from the scores in its folder."""
+    """Compute a metric that ``run`` did not compute, from the scores in its folder."""
     from ltr.inference.scores_file import values_of_stored_scores  # imports torch
 
     return run.qids, values_of_stored_scores(run, metric, folders)
@@ -524,8 +537,8 @@ def _measure_beside_runs(
     """
     if "." in metric and options.metric is None:
         raise ConfigError(
-            f"the runs were selected on {metric}, a function of someone's own: to measure scores "
-            f"by it, which imports its module, give metric={metric}"
+            f"the runs were selected on {metric}, a user-defined function: set metric={metric} to "
+            "allow importing its module"
         )
     label_files = _label_files(options, name, files, [*run_of_fold.index])
     folds = {}
@@ -550,23 +563,26 @@ def _measure_on_run(
     values = measure_lists(lists, scores, metric, Convention(**run.convention[0]))
     by_query = pd.Series(values, [safe_cell(str(qid)) for qid in lists.qids])
     if pd.Index(run.qids).has_duplicates:
-        raise ConfigError(f"qrels: {run.folder} has two test lists of one query id")
+        raise ConfigError(
+            f"qrels: expected unique query ids, but {run.folder} has two test lists with the same "
+            "id: leave out qrels"
+        )
     return np.asarray(by_query.reindex(run.qids), np.float64)
 
 
 def _label_files(
     options: CompareOptions, name: str, score_files: Sequence[str], folds: Sequence[str]
 ) -> Sequence[str | None]:
-    """Return for each fold the file of ``qrels`` or ``data``; None: the test lists of the run."""
+    """Return the file of ``qrels`` or ``data`` for each fold; None means the run's test lists."""
     if options.data is not None and options.qrels is not None:
-        raise ConfigError("data, qrels: give one of them")
+        raise ConfigError("data and qrels are both set: leave out one of them")
     key = "data" if options.qrels is None else "qrels"
     label_files: Sequence[str | None] = options.label_files or [None] * len(folds)
     for files_key, files in (("scores", score_files), (key, label_files)):
         if len(files) != len(folds):
             raise ConfigError(
-                f"{files_key}: {len(files)} files for {len(folds)} folds: give one for each, in "
-                f"the order {', '.join(folds)}, such as 'scores={{{name}:[FILE,FILE]}}' and "
+                f"{files_key}: expected a file for each of the {len(folds)} folds, in the order "
+                f"{', '.join(folds)}, got {len(files)}: write 'scores={{{name}:[FILE,FILE]}}' and "
                 f"'{key}=[FILE,FILE]'"
             )
     return label_files
@@ -575,7 +591,7 @@ def _label_files(
 def _measure_files(
     score_files: Mapping[str, Sequence[str]], metric: str, options: CompareOptions
 ) -> _Measurements:
-    """Measure rankers without any run."""
+    """Measure files of scores that are compared without any run."""
     from ltr.inference.scores_file import measure_lists  # imports torch
     from ltr.metrics import Convention
 
@@ -623,10 +639,10 @@ def _read_scores(
 def _join_by_query(
     values: Mapping[str, Sequence[pd.Series]], folds: Sequence[str]
 ) -> dict[str, SystemValues]:
-    """Align the values of each fold by query id; NaN where a run of TREC lacks a query.
+    """Align the values of each fold by query id; NaN where a TREC run lacks a query.
 
     Args:
-        values: by ranker, the values of each fold, with the query ids as index.
+        values: for each ranker, the values of each fold, with the query ids as index.
         folds: the names of the folds.
     """
     by_fold: dict[str, dict[Hashable, Sequence[QueryValues]]] = {name: {} for name in values}

@@ -21,16 +21,16 @@ QueryValues = tuple[Sequence[str], Doubles]  # the ids of queries, and a metric 
 
 
 def arrange_runs(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
-    """Arrange ``runs`` by system and training, to compare them by ``metric``.
+    """Arrange ``runs`` by system and seed, to compare them by ``metric``.
 
     Returns:
-        A frame of run folders with a column for each fold. Its index has the system, in the order
-        of the first runs, and the training: the seed, or a text such as "1, dataset.seed 2" if
-        several values of ``dataset.seed`` have the same lists.
+        A frame of run folders with a column for each fold. Its index has the levels ``system``, in
+        the order of the first runs, and ``training``: the seed, or a text such as
+        "1, dataset.seed 2" if runs with several values of ``dataset.seed`` have the same lists.
 
     Raises:
-        ConfigError: two runs are the same, one is missing, or their conventions differ.
-        DataError: the lists that they are measured on differ.
+        ConfigError: two runs are the same, a run is missing, or the conventions of runs differ.
+        DataError: the lists on which the runs are measured differ.
     """
     _check_comparable(runs, metric)
     fold_of = fold_names(runs)
@@ -64,12 +64,12 @@ def _check_no_duplicates(frame: pd.DataFrame) -> None:
         first, second = same_method["run"].iloc[:2]
         raise ConfigError(
             f"{first.folder} and {second.folder} are the same run (same config, seed and fold): "
-            "give one of them"
+            "leave out one of them"
         )
 
 
 def _check_complete(cells: pd.DataFrame, runs: Sequence[RunFolder]) -> None:
-    """Raise an error if a training lacks a fold that others have."""
+    """Raise an error if a seed of a system lacks a fold that others have."""
     missing = cells.isna()
     if not missing.any(axis=None):
         return
@@ -78,16 +78,18 @@ def _check_complete(cells: pd.DataFrame, runs: Sequence[RunFolder]) -> None:
     index: Any = missing.any(axis=1).idxmax()
     system, training = index
     raise ConfigError(
-        f"{system}: seed {training} has no run of {missing.loc[index].idxmax() or 'all'}, as "
-        "others have: run what is missing, or leave the others out"
+        f"{system} with seed {training} has no run on {missing.loc[index].idxmax() or 'all lists'},"
+        " but other systems or seeds do: train the missing run, or leave out the others"
     )
 
 
 def fold_names(runs: Sequence[RunFolder]) -> dict[str | None, str]:
-    """Map the ``repeat`` of each run to its fold; runs measured on the same lists share a fold.
+    """Return a dict from the ``repeat`` of each run to its fold.
+
+    Runs that are measured on the same lists have the same fold.
 
     Raises:
-        ConfigError: several seeds split one table, so that their lists share queries.
+        ConfigError: one table was split with several seeds, so that their lists share queries.
     """
     by_digest: dict[str, str] = {}
     fold_of = {}
@@ -96,10 +98,9 @@ def fold_names(runs: Sequence[RunFolder]) -> dict[str | None, str]:
     tables = [run.results["protocol"].get("dataset", {}).get("path") for run in runs]
     if len(by_digest) > 1 and any(tables):
         raise ConfigError(
-            f"{runs[0].split} was cut from one table by several seeds "
-            f"({', '.join(map(str, fold_of))}): queries that stand in several cuts would be "
-            "counted more than once; compare the runs of one dataset.seed, trained with several "
-            "seed="
+            f"{runs[0].split} was split from one table with several seeds "
+            f"({', '.join(map(str, fold_of))}): queries in several of these splits would be "
+            "counted more than once; compare runs with one dataset.seed and several values of seed"
         )
     return fold_of
 
@@ -114,7 +115,7 @@ def method_config(run: RunFolder) -> dict[str, Any]:
     plain = of_method(config)
     for key in ("teacher", "init_from"):
         if plain.get(key) is not None:
-            with suppress(DataError):  # that run is missing: keep its path
+            with suppress(DataError):  # if that run is missing, its path stays
                 plain[key] = method_config(RunFolder(Path(plain[key])))
     return plain
 
@@ -131,7 +132,7 @@ def system_values(
 
     Args:
         cells: the rows of one system, as ``arrange_runs`` returns them, without the system.
-        metric: its name.
+        metric: the name of the metric.
         measure: computes the metric of a run that did not compute it itself.
 
     Raises:
@@ -145,9 +146,10 @@ def system_values(
 
 
 def join_folds(folds: Mapping[Hashable, Sequence[QueryValues]]) -> SystemValues:
-    """Join the queries of all folds (fold -> ids and values for each training) into one array.
+    """Join the queries of all folds into one array.
 
-    A query is named by its position and its id, because several lists of a fold may share an id.
+    ``folds`` has the query ids and the values of each training run, by fold. A query is named by
+    its position and its id, because several lists of a fold may share an id.
     """
     queries = [
         (fold, f"{position} qid {qid}")
@@ -177,7 +179,7 @@ def _check_comparable(runs: Sequence[RunFolder], metric: str) -> None:
         if differing:
             remedy = "suggested.levels" if differing == ["levels"] else "convention"
             raise ConfigError(
-                f"{reference.folder} and {run.folder} are under different conventions "
+                f"{reference.folder} and {run.folder} were measured under different conventions "
                 f"({reference_text} | {run_text}): train one of them again with the "
                 f"{remedy}= of the other"
             )
@@ -195,10 +197,11 @@ def _different_lists(first: RunFolder, second: RunFolder) -> DataError:
 
 
 def name_systems(systems: Sequence[Sequence[RunFolder]]) -> list[str]:
-    """Name each system, for example ``loss=neuralndcg``, by the choices and typed keys that differ.
+    """Return a name for each system, for example ``loss=neuralndcg``.
 
-    If two names would be the same, all keys that differ between these systems are added. A single
-    system is named by its model and loss.
+    It has the config choices, and the keys from the command line, in which the systems differ. If
+    two names would be the same, all keys in which these systems differ are added. A single system
+    is named by its model and loss.
     """
     choices = pd.DataFrame([upgrade_choices(runs[0].results["choices"]) for runs in systems])
     if len(systems) == 1:

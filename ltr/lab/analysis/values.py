@@ -69,7 +69,7 @@ class Aligned:
 
     @cached_property
     def strata(self) -> list[Ints]:
-        """The numbers of the queries in each fold; all in one if a fold has a single query.
+        """The indices of the queries of each fold; if a fold has one query, all are one group.
 
         Folds are fixed: other queries would fall into the same folds, with the same difficulty.
         """
@@ -185,15 +185,17 @@ class _TrainingVariance(NamedTuple):
 def estimate_error(aligned: Aligned, first: int, second: int | None = None) -> StandardError:
     """Estimate the error of a system's mean, or of its difference from the mean of ``second``.
 
-    The variance is the sum of two parts: ``queries``, which the choice of n queries adds within
-    their folds (Cochran, 1977, "Sampling techniques", chapter 5), from the (paired) values
+    The variance is a sum. One part, ``queries``, comes from the choice of the n queries within
+    their folds (Cochran, 1977, "Sampling techniques", chapter 5). It is computed from the value of
+    each query, or from the difference of the two systems on each query:
 
-        queries = sum over folds of variance / number of its queries / folds^2
+        queries = sum over folds of (variance in the fold / number of its queries) / folds^2
 
-    and the variances that the seeds of each system add. Its degrees of freedom are Satterthwaite's,
-    but not below the smallest seeds - 1 (or n - folds):
+    The other parts are the variances that come from the seeds of each system (``SeedVariance``).
+    The degrees of freedom are Satterthwaite's, but not fewer than seeds - 1 of the system with the
+    fewest seeds, or n - folds if that is less:
 
-        df = variance^2 / (queries^2 / (n - folds) + sum of raw^2 / its df)
+        df = variance^2 / (queries^2 / (n - folds) + sum over systems of raw^2 / df of raw)
 
     This follows Hillis (2007), "A comparison of denominator degrees of freedom methods for multiple
     observer ROC analysis", Statistics in Medicine 26, with seeds as readers and queries as cases.
@@ -208,7 +210,8 @@ def estimate_error(aligned: Aligned, first: int, second: int | None = None) -> S
     Args:
         aligned: the systems on the same queries.
         first: row number of the system.
-        second: row number of the system to subtract; None: the error of the mean of ``first``.
+        second: row number of the system to subtract; if None, the error is that of the mean of
+            ``first``.
     """
     systems = [first] if second is None else [first, second]
     values = aligned.by_query[first] - (0 if second is None else aligned.by_query[second])

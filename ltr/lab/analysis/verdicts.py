@@ -1,8 +1,8 @@
 """Compare pairs of systems: intervals and verdicts.
 
-A system is a method with its training: its runs differ only in seed (and fold). A verdict is
-"better", "worse", "differ" (with one seed: the trained models do, the methods may not),
-"equivalent" or "undecided".
+A system is the set of all runs that differ only in seed (and fold). A verdict is
+"better", "worse", "differ", "equivalent" or "undecided". "differ" means that the trained models
+differ, but one of the systems has a single seed, so that the methods may not differ.
 """
 
 import math
@@ -48,16 +48,17 @@ def rule(margin: float, alpha: float) -> str:
     level = f"{1 - alpha:.0%}"
     inner_level = f"{1 - 2 * alpha:.0%}"
     return (
-        f"equivalent: two one-sided tests (p < {alpha:g}) and the {inner_level} interval put the "
-        f"difference within ±{margin:g}; else better or worse: p < {alpha:g} after Holm, p the "
-        "larger of the randomisation test over queries and the t test over queries and trainings, "
-        f"and 0 outside the {level} interval; with one seed of either row not better or worse but "
-        "differ: these models do, of the methods one seed cannot tell; else undecided"
+        f"equivalent: two one-sided tests have p < {alpha:g}, and the {inner_level} interval lies "
+        f"within ±{margin:g}; otherwise better or worse: p < {alpha:g} after Holm's correction "
+        "(the larger p of the randomisation test over queries and of the t test over queries and "
+        f"training runs), and 0 lies outside the {level} interval; differ, not better or worse, if "
+        "a row has only one seed: these models differ, but one seed says nothing about the "
+        "methods; otherwise undecided"
     )
 
 
 def t_p(difference: float, error: float, df: float) -> float:
-    """Return the two-sided p of a t test; with an ``error`` of 0, 1 for no difference, else 0."""
+    """Return the two-sided p of a t test; if ``error`` is 0, p is 1 for no difference, else 0."""
     if error == 0:
         return float(difference == 0)
     return float(2 * stdtr(df, -abs(difference) / error))
@@ -115,7 +116,7 @@ def _exact_p(moving: Doubles) -> float:
 
 
 def equivalence_p(difference: float, error: float, df: float, margin: float) -> float:
-    """Return p of the hypothesis |true difference| >= ``margin``; if small, systems are equivalent.
+    """Return the p of the hypothesis |true difference| >= ``margin``; a small p means equivalence.
 
     It is the larger p of two one-sided t tests (TOST). It is below alpha exactly if the 1 - 2 alpha
     interval of the t test is within the margin. Schuirmann (1987), Journal of Pharmacokinetics and
@@ -130,7 +131,7 @@ def equivalence_p(difference: float, error: float, df: float, margin: float) -> 
 
 
 def resolvable_difference(error: float, df: float, *, alpha: float = 0.05) -> float:
-    """Return the true difference that a two-sided t test detects with probability ``_POWER``.
+    """Return the true difference that a two-sided t test detects with probability 0.8.
 
     It is computed from the noncentral t distribution, as if the observed standard ``error``, with
     ``df`` degrees of freedom, were the true one. Sakai (2016), "Topic set size design", Information
@@ -189,7 +190,7 @@ class Comparison:
 
     @property
     def note(self) -> str:
-        """What the verdict does not say, in words; often empty."""
+        """What the verdict leaves open, as text; often empty."""
         notes = []
         verdict = self.word
         error = self.standard_error
@@ -197,14 +198,14 @@ class Comparison:
             notes.append("not 0, but smaller than the margin")
         unsure = verdict == UNDECIDED and self.p_holm >= self.alpha
         if unsure and error.training > 0 and self.p_queries < self.alpha:
-            notes.append("sure of these models, not of the methods: more seeds would tell")
+            notes.append("these models differ, but perhaps not the methods: train more seeds")
         if error.uncovered and verdict != UNDECIDED:
             seeds = "one seed, the same in every fold" if error.covers == "folds" else "one seed"
-            notes.append(f"these models, not the methods: {seeds}")
+            notes.append(f"holds for these models, not for the methods: {seeds}")
         return "; ".join(notes)
 
     def resolvable(self, *, pairs: int = 1) -> float:
-        """Return the true difference detected with probability ``_POWER`` at alpha / ``pairs``."""
+        """Return the true difference that is detected with probability 0.8 at alpha / ``pairs``."""
         error = self.standard_error
         return resolvable_difference(error.error, error.df, alpha=self.alpha / pairs)
 
@@ -226,7 +227,7 @@ def compare_systems(
     procedure", Scandinavian Journal of Statistics 6.
 
     Args:
-        systems: name -> values, all on the same queries.
+        systems: the values of each system by its name, all on the same queries.
         margin: the largest difference that does not matter, in units of the metric.
         alpha: level of every test; intervals cover 1 - alpha.
         seed: seed of all draws.
@@ -238,9 +239,9 @@ def compare_systems(
         DataError: the systems have different queries, or no query has a value in all of them.
     """
     if not (margin > 0 and math.isfinite(margin)):
-        raise ConfigError(f"margin={margin:g}: give a number > 0, such as 0.005 for half a point")
+        raise ConfigError(f"margin={margin:g}: expected a number > 0, such as 0.005 (half a point)")
     if not 0 < alpha < 0.5:
-        raise ConfigError(f"alpha={alpha:g}: give a number between 0 and 0.5, such as 0.05")
+        raise ConfigError(f"alpha={alpha:g}: expected a number between 0 and 0.5, such as 0.05")
     pairs = _pairs_to_compare(list(systems), baseline)
     aligned = align(systems)
     if not pairs:
@@ -288,7 +289,7 @@ def compare_systems(
 
 
 def _pairs_to_compare(names: list[str], baseline: str | None) -> list[tuple[int, int]]:
-    """Return the numbers of the systems of each pair: all pairs, or each with ``baseline``."""
+    """Return the indices of the two systems of each pair: all pairs, or each with ``baseline``."""
     if baseline is None:
         return list(combinations(range(len(names)), 2))
     fixed = names.index(baseline)
@@ -307,9 +308,10 @@ def _holm(p: Doubles) -> Doubles:
 def bootstrap_errors(aligned: Aligned, *, samples: int, seed: int = 0) -> Doubles:
     """Draw bootstrap samples of the queries; return each mean's error, ``[samples, systems]``.
 
-    Queries are drawn with replacement, each fold's from its own and jointly for all systems, from
-    the means over seeds. Seeds are not drawn, because this would count chance effects of a seed on
-    a query three times (Owen, 2007, "The pigeonhole bootstrap", Annals of Applied Statistics 1).
+    The queries of each fold are drawn with replacement from that fold, the same for all systems;
+    the value of a query is its mean over seeds. Seeds are not drawn, because this would count
+    chance effects of a seed on a query three times (Owen, 2007, "The pigeonhole bootstrap", Annals
+    of Applied Statistics 1).
     ``interval`` adds the variance of the seeds instead. A query that is drawn w times has the
     weight 1 + sqrt(n / (n - 1)) (w - 1) in a fold of n, because a sample varies less than its
     population (Rao and Wu, 1988). The draws of a system do not depend on the other systems.
@@ -348,10 +350,10 @@ def interval(
       Student's t with ``error.df_training`` degrees of freedom.
 
     The usual method, one t quantile with Satterthwaite's degrees of freedom, gives intervals that
-    are too narrow if there are only two or three seeds. With ``error.covers`` "folds", b is chosen
-    so that this method gives the distance: training is then the remainder of one variance after
-    that of the queries is subtracted, and Howe's distance, which assumes independent parts, would
-    be too short.
+    are too narrow if there are only two or three seeds. If ``error.covers`` is "folds", b is chosen
+    so that the distance is that of the usual method. The variance of the training is then what is
+    left of another variance after that of the queries is subtracted, and Howe's distance, which
+    assumes independent parts, would be too short.
 
     Args:
         estimate: the mean, or the difference.
@@ -406,14 +408,14 @@ def interval_of(
     seed: int = 0,
     samples: int = 10_000,
 ) -> SystemInterval:
-    """Return mean and interval of one system.
+    """Return the mean of one system and its confidence interval.
 
-    The interval is cut at 0 and 1 if the mean of ``metric`` cannot lie beyond: the true mean is
-    never in what is cut off, so the interval covers it as often as before.
+    If ``metric`` lies between 0 and 1, the interval is cut at 0 and 1. This does not change how
+    often it covers the true mean, which cannot lie in the part that is cut off.
 
     Args:
         system: the values of the metric.
-        metric: its name, such as ``ndcg@5``.
+        metric: the name of the metric, such as ``ndcg@5``.
         alpha: 0.05 for a 95 % interval.
         seed: seed of all draws.
         samples: number of bootstrap samples.
@@ -444,9 +446,9 @@ def interval_of(
 def significant_best(
     systems: Mapping[str, SystemInterval], pairs: Iterable[Comparison]
 ) -> list[str]:
-    """Return the best of ``systems`` if the verdict of each of its ``pairs`` is a difference.
+    """Return the best of ``systems`` if all verdicts on it say that it differs from the others.
 
-    The list is empty if one of these verdicts is "equivalent" or "undecided", or if there is none.
+    The list is empty if one of its verdicts is "equivalent" or "undecided", or if it has none.
     """
     best = max(systems, key=lambda name: systems[name].mean, default="")
     verdicts = {pair.word for pair in pairs if best in (pair.first, pair.second)}

@@ -1,1 +1,1 @@
-"""Try several kinds of rankers on one data set, and keep the best: ``ltr auto``, ``ltr.auto``."""
+"""Try several kinds of rankers on a data set and keep the best: ``ltr auto`` and ``ltr.auto``."""

@@ -1,4 +1,4 @@
-"""Choose one of the finished runs on vali, keep it in a folder, and describe the choice."""
+"""Choose one of the finished runs by its value on vali, keep it in a folder, and describe it."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -27,22 +27,22 @@ _ERRORS = 2  # standard errors by which a row must be better than the ensemble
 
 @dataclass(frozen=True)
 class Choice:
-    """The rows that were trained, and the run that is kept."""
+    """The rows that were trained, and the run that was chosen."""
 
     results: Results
     runs: Mapping[int | None, Run]  # the chosen run of each fold
     folder: Path  # the folder of the kept run
     report: Path  # the folder of the table of all rows
-    left_out: str  # which rows are left out, and why; empty if none is
+    left_out: str  # text: which rows are left out, and why; empty if none
 
     @property
     def labels(self) -> list[str]:
-        """The rows of the chosen runs."""
+        """The labels of the rows of the chosen runs."""
         return [*dict.fromkeys(run.label for run in self.runs.values())]
 
     @property
     def column_names(self) -> dict[str, str]:
-        """The columns of ``Results.by_run`` that are shown, and their names there."""
+        """The columns of ``Results.by_run`` to show, each with the name to show it under."""
         convention = self.results.table.conventions[0]
         select_on = str(next(iter(self.runs.values())).config.select_on)
         names = {CROSSFIT: f"{CROSSFIT} {select_on}"}
@@ -51,9 +51,9 @@ class Choice:
         return names
 
     def row_means(self) -> pd.DataFrame:
-        """Return the means of each row over its folds and seeds, the best by crossfit first.
+        """Return the means of each row over its folds and seeds, sorted by crossfit, best first.
 
-        The columns are those of ``column_names``, and ``seconds``, the time of all its runs.
+        The columns are those of ``column_names``, and ``seconds``, the total time of its runs.
         """
         by_row = self.results.by_run.groupby("row", sort=False)
         means = by_row[[*self.column_names]].mean()
@@ -62,20 +62,20 @@ class Choice:
         return ordered.rename(columns=self.column_names)
 
     def chosen_means(self) -> pd.Series:
-        """Return the means of the chosen runs over the folds, in the columns ``column_names``."""
+        """Return the means of the chosen runs over the folds, named as in ``column_names``."""
         by_run = self.results.by_run
         chosen_folders = [str(run.folder) for run in self.runs.values()]
         chosen = by_run[by_run["run"].isin(chosen_folders)].drop_duplicates("fold")
         return chosen[[*self.column_names]].mean().rename(self.column_names)
 
     def keep(self) -> None:
-        """Copy the chosen runs to ``folder``, which gets them all or none."""
+        """Copy the chosen runs to ``folder``: either all of them or, after an error, none."""
         with writing_folder(self.folder) as new_folder:
             for run_folder, run in output_folders(new_folder, self.runs).items():
                 copy_run(run.folder, run_folder)
 
     def describe(self) -> str:
-        """Return the rows with their values, what was chosen, and what can be done with it."""
+        """Return a text with the rows and their values, the choice, and commands that use it."""
         choice = f"the choice, by crossfit on vali: {', '.join(self.labels)}"
         run_folder, run = next(iter(output_folders(self.folder, self.runs).items()))
         evaluate = f"{as_started('evaluate')} {run_folder}"
@@ -103,12 +103,13 @@ class Choice:
 
 
 def choose_run(runs: Sequence[Run]) -> Run:
-    """Return the run to keep: the best ensemble on the validation lists, unless other runs are
-    better than it by more than two standard errors; then the best of these.
+    """Return the run to keep: the ensemble that is best on the validation lists, unless other runs
+    are better than it by more than two standard errors. In that case, return the best of those.
 
-    All are measured by crossfit, and compared on the same halves of the lists: the noise that they
-    share cancels. An ensemble is preferred because the best of many noisy values is too high: on
-    few lists it would most often be the luckiest row (``examples/paper_figures/ensembles.py``).
+    All are measured by crossfit on the same halves of the lists, so that the noise they share
+    cancels in a difference. Ensembles are preferred because the largest of many noisy values is too
+    high: on few lists, it often belongs to the luckiest row, not to the best one
+    (``examples/paper_figures/ensembles.py``).
     """
     halves = [RunFolder(run.folder).results["crossfit_halves"] for run in runs]
     crossfits = {
@@ -126,27 +127,27 @@ def choose_run(runs: Sequence[Run]) -> Run:
 
 
 def output_folders(output: Path, chosen: Mapping[int | None, Run]) -> dict[Path, Run]:
-    """Return the run folder to write for each chosen run: ``output`` if there are no folds."""
+    """Return the folder to which each chosen run is copied: ``output`` itself without folds."""
     return {fold_folder(output, f"fold {fold}", len(chosen)): run for fold, run in chosen.items()}
 
 
 def copy_run(run_folder: Path, target: Path) -> None:
-    """Copy a run folder to ``target``, with relative paths that are right from there.
+    """Copy a run folder to ``target``, and correct the relative paths in its files.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: a file cannot be written.
     """
     try:
         ignore = shutil.ignore_patterns(".lock", f"{BEFORE}*")
         shutil.copytree(run_folder, target, ignore=ignore, dirs_exist_ok=True)
     except shutil.Error as error:
         _, file, reason = error.args[0][0]
-        raise OutputError(f"{file} cannot be written ({reason}): free some space") from error
+        raise OutputError(f"{file} cannot be written ({reason}): free some disk space") from error
     correct_copy(target, run_folder)
 
 
 def _describe_export(run: Run, folder: Path) -> str:
-    """Return the command that exports the chosen ``run``, kept in ``folder``; or why none does."""
+    """Return the command that exports ``run``, kept in ``folder``, or the reason why none can."""
     scorer = load_model(run.folder, trust=run.trust)
     reasons = []
     for engine in ("onnx", "native"):
@@ -156,4 +157,4 @@ def _describe_export(run: Run, folder: Path) -> str:
             reasons.append(str(error))
         else:
             return f"{as_started('export')} {folder} to={engine}"
-    return f"no {as_started('export')} of it ({reasons[0]})"
+    return f"{as_started('export')} cannot export it ({reasons[0]})"

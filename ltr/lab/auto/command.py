@@ -1,4 +1,4 @@
-"""``ltr auto``: train the rows of a table, combine them, and keep the best on vali."""
+"""``ltr auto``: train the rows of a table, combine them, and keep the best one on vali."""
 
 import re
 import secrets
@@ -74,11 +74,11 @@ class AutoOptions(LaunchOptions):
     def __post_init__(self) -> None:
         """Check the values."""
         if self.minutes <= 0:
-            raise ConfigError(f"minutes={self.minutes:g}: give a number > 0, such as 30")
+            raise ConfigError(f"minutes={self.minutes:g}: expected a number > 0, such as 30")
 
     @property
     def folds(self) -> list[str] | None:
-        """The folds that are typed, as texts; None: those of the data set."""
+        """The folds that the user typed, as strings; None: all folds of the data set."""
         typed = [
             override.removeprefix(_FOLD).split(",")
             for override in self.train
@@ -88,7 +88,7 @@ class AutoOptions(LaunchOptions):
 
     @property
     def table_options(self) -> TableOptions:
-        """The options for the table of the rows."""
+        """The same options, for the functions of ``ltr table``."""
         return TableOptions(
             table=self.table,
             rows=self.rows,
@@ -101,13 +101,13 @@ class AutoOptions(LaunchOptions):
 
 
 class _Task(NamedTuple):
-    """What is trained, and where it is written."""
+    """The trainings to do, and where their results are written."""
 
     table: Table  # all rows, with the metrics and the convention of their runs as columns
     options: TableOptions
     runs: list[Run]  # the trainings of all rows
     workers: Workers
-    arguments: Sequence[str]  # of the command, without overrides
+    arguments: Sequence[str]  # the arguments of the command, without overrides
     output: Path  # the folder of the chosen ranker
     folder: Path  # the folder of the table
 
@@ -117,10 +117,10 @@ class _Task(NamedTuple):
 
 
 def run_auto(options: AutoOptions) -> str:
-    """Keep the best of several kinds of rankers; return the rows, the choice and its folder.
+    """Train several kinds of rankers and keep the best; return a text with the rows and the choice.
 
     Raises:
-        ConfigError, DataError: as ``find_ranker`` raises them.
+        ConfigError, DataError: for the same reasons as in ``find_ranker``.
     """
     return find_ranker(options).describe()
 
@@ -129,8 +129,8 @@ def find_ranker(options: AutoOptions) -> Choice:
     """Train the rows of a table, choose one, and keep it in a folder; return the choice.
 
     Raises:
-        ConfigError, DataError: before anything runs, with one line that says what to correct; also
-            if no row was finished in time.
+        ConfigError, DataError: an option or the data are wrong (raised before anything runs, with
+            one line that says what to correct), or no row was finished in time.
     """
     deadline = time.monotonic() + _MINUTE * options.minutes
     task = _define_task(options)
@@ -171,7 +171,7 @@ def _define_task(options: AutoOptions) -> _Task:
     new_name = f"auto_{data}_{start:%Y-%m-%d_%H-%M-%S}_{secrets.token_hex(2)}"
     output = Path(options.output or output_dir / new_name)
     if output.exists():
-        raise ConfigError(f"output={output} is there already: give the name of a new folder")
+        raise ConfigError(f"output={output} already exists: choose the name of a new folder")
     check_measured_lists(table, runs)
     arguments = table_options.table_arguments
     if folds is not None:
@@ -191,8 +191,8 @@ def _train_rows(task: _Task, minutes: float, deadline: float) -> tuple[Table, st
     """Train the rows until ``deadline``.
 
     Returns:
-        The table of the finished rows and of ensembles of them, and which rows are left out and
-        why, in words.
+        The table of the finished rows and their ensembles, and a text that says which rows are left
+        out and why.
 
     Raises:
         ConfigError: no row was finished.
@@ -210,8 +210,8 @@ def _train_rows(task: _Task, minutes: float, deadline: float) -> tuple[Table, st
     is_late = time.monotonic() >= deadline
     if not finished.rows:
         raise ConfigError(
-            f"no row was finished in minutes={minutes:g}: the same command goes on; give it more "
-            "minutes, or fewer rows"
+            f"no row was finished in minutes={minutes:g}: repeat the command, which continues the "
+            "training, with more minutes or fewer rows"
         )
     left_out = _describe_left_out(runs, failures, f"{minutes:g}", is_late=is_late)
     if left_out:
@@ -227,9 +227,9 @@ def _without_ensembles(table: Table) -> Table:
 def _set_folds(
     table: Table, table_options: TableOptions, folds: Sequence[str]
 ) -> tuple[Table, TableOptions]:
-    """Return ``table`` with the ``folds``, and the options for a data set that has them."""
+    """Return ``table`` with only these ``folds``, and options for a data set with so many folds."""
     if not all(re.fullmatch("[0-9]{1,9}", fold) for fold in folds):
-        raise ConfigError(f"{_FOLD}{','.join(folds)}: give a whole number, such as 1")
+        raise ConfigError(f"{_FOLD}{','.join(folds)}: expected a whole number, such as 1")
     largest = max(map(int, folds))
     dataset = run_config([*table.settings, *table_options.overrides])[0].dataset
     home = Path(str(dataset.get("data_dir")), str(dataset.get("folder")))
@@ -241,7 +241,7 @@ def _set_folds(
 
 
 def _set_columns(table: Table, select_on: Any, metrics: Any) -> Table:
-    """Return ``table`` with the metrics and the convention of its runs as columns."""
+    """Return ``table`` with the metrics of its runs as columns, under the runs' convention."""
     columns = list(dict.fromkeys([str(select_on), *map(str, as_list(metrics))]))
     return replace(table, metrics=columns, verdicts=columns, conventions=[OWN], published={})
 
@@ -257,12 +257,15 @@ def _write_report(task: _Task, results: Results, left_out: str) -> None:
 
 
 def _select_rows(table: Table, labels: Sequence[str]) -> Table:
-    """Return ``table`` with the rows ``labels``, all that they need, and the ensembles.
+    """Return ``table`` with the rows ``labels``, all rows that these need, and the ensembles.
 
-    Without labels, it keeps all rows.
+    Without ``labels``, the table keeps all rows.
     """
     if table.by_fold:
-        raise ConfigError(f"table={table.name}: it stands beside published numbers: give recipes")
+        raise ConfigError(
+            f"table={table.name}: this table reproduces published numbers fold by fold: choose "
+            "table=recipes, or a table without by_fold"
+        )
     if not labels:
         return table
     selected = {*table.ensembles}
@@ -279,37 +282,40 @@ def _check_alike(runs: Sequence[Run], by_fold: bool) -> None:
     for key in ("dataset", "select_on", "convention"):
         nodes = {(run.fold, str(config[key])) for run, config in zip(runs, configs, strict=True)}
         if len(nodes) > len({run.fold for run in runs}):
-            raise ConfigError(f"rows differ in {key}: give it for all rows, outside of the table")
+            raise ConfigError(
+                f"the rows differ in {key}: remove it from the rows of the table and set it for "
+                "all of them on the command line"
+            )
     if by_fold and runs[0].fold is None:
-        raise ConfigError(f"{_FOLD}...: this data set has no folds: leave it out")
+        raise ConfigError(f"{_FOLD}...: this data set has no folds: leave out dataset.fold")
 
 
 def _say_failures(failures: Mapping[Path, str]) -> None:
     for path, reason in failures.items():
-        say(f"{path.name} failed, and is left out: {reason}")
+        say(f"{path.name} failed and is left out: {reason}")
 
 
 def _describe_left_out(
     runs: Sequence[Run], failures: Mapping[Path, str], minutes: str, *, is_late: bool
 ) -> str:
-    """Return which rows have a run that did not begin, and why; empty if all began.
+    """Return a text that names the rows with a run that did not start, and why; empty if none.
 
-    If it ``is_late``, there was no time for them; otherwise a run failed that they learn from.
+    If ``is_late``, there was no time for them; otherwise a run that they depend on failed.
     """
     rows = dict.fromkeys(run.label for run in runs if not run.done and run.folder not in failures)
     if not rows:
         return ""
     if not is_late:
-        return f"left out, as a row that they need failed: {', '.join(rows)}"
+        return f"left out, because a row that they need failed: {', '.join(rows)}"
     return (
-        f"left out, as they did not begin in minutes={minutes}: {', '.join(rows)}; the same "
-        "command with more minutes goes on"
+        f"left out, because they did not start within minutes={minutes}: {', '.join(rows)}; repeat "
+        "the command with more minutes to train them"
     )
 
 
 def _finished_rows(table: Table, runs: Sequence[Run]) -> Table:
-    """Return ``table`` with the rows that are finished in all folds and seeds, and the ensembles of
-    at least two of their runs.
+    """Return ``table`` with the rows that are finished in all folds and seeds, and with each
+    ensemble that has at least two runs of these rows.
     """
     finished = {run.label for run in runs} - {run.label for run in runs if not run.done}
     rows = {label: row for label, row in table.rows.items() if label in finished}
@@ -317,7 +323,7 @@ def _finished_rows(table: Table, runs: Sequence[Run]) -> Table:
     for label, row in table.ensembles.items():
         members = [member for member in row.ensemble if member in finished]
         member_count = len(members) * (seed_count if row.seeds == "all" else 1)
-        # given weights belong to all members together
+        # weights that are numbers fit only the full set of members
         weights_fit = isinstance(row.weights, str) or members == row.ensemble
         if weights_fit and member_count > 1:
             rows[label] = replace(row, ensemble=members)

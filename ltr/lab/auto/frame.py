@@ -1,4 +1,4 @@
-"""``ltr.auto``: find a good ranker for a DataFrame, in one call."""
+"""``ltr.auto``: find a good ranker for a DataFrame in one call."""
 
 import hashlib
 import io
@@ -28,14 +28,15 @@ _SHOWN = 10  # characters of a digest in the name of a file
 
 @dataclass(frozen=True)
 class AutoResult:
-    """What ``ltr.auto`` found.
+    """The ranker that ``ltr.auto`` chose, and the rows that it tried.
 
     Attributes:
         ranker: the chosen ranker, fitted.
-        row: the row of the table that was chosen, such as ``"weights by vali"``.
-        table: the rows that were tried, the best by crossfit on the validation lists first: their
-            metrics, and the seconds that they took.
-        folder: the run folder of the chosen ranker, for ``ltr predict``, ``export``, ``evaluate``.
+        row: the label of the chosen row, such as ``"weights by vali"``.
+        table: a line for each row that was tried, with its metrics and the seconds it took. The
+            lines are sorted by crossfit on the validation lists, best first.
+        folder: the run folder of the chosen ranker, for ``ltr predict``, ``ltr export`` and
+            ``ltr evaluate``.
     """
 
     ranker: Ranker
@@ -62,29 +63,35 @@ def auto(
 ) -> AutoResult:
     """Train several kinds of rankers, combine them, and keep the best, as ``ltr auto`` does.
 
-    The same call goes on where it was stopped: finished runs are not trained again.
+    If the call is stopped, the same call continues: finished runs are not trained again.
 
     Args:
         data: a table with a row for each item (pandas, polars, Arrow), or the path of one (Parquet,
             CSV, TSV, Feather, Arrow). A table in memory is written to ``output_dir/data``.
-        label: the column of the grades, 0 = not relevant.
+        label: the column of the grades; 0 means not relevant.
         query: the column that names the query of each item.
-        minutes: no other model begins after so many minutes.
-        table: the rows that are tried: a table of the project, or a YAML file of your own.
-        rows: only these rows of ``table``; empty: all.
+        minutes: no further training starts after this many minutes.
+        table: the rows to try: the name of a table in ``configs/tables``, or the path of your own
+            YAML file.
+        rows: train only these rows of ``table``; empty: all.
         seeds: each row is trained with the seeds 1 to this number.
-        categories: columns that are categories, besides columns of a categorical type.
-        vali_fraction: the fraction of the queries that measure and choose, and train nothing.
-        output: the new folder of the chosen ranker; None: one in ``output_dir``, named by the time.
-        output_dir: the folder of all runs, and of their table.
-        workers: how many runs train at a time; None: one per GPU, or else one per core; several
-            need the extra ``sweep``.
-        config: any other key of ``configs/train.yaml``, the same for all models, written as for
-            ``Ranker``: ``select_on="ndcg@10"``, ``**{"dataset.id": ["product"]}``.
+        categories: columns to read as categories, besides those of a categorical type.
+        vali_fraction: the fraction of the queries used for validation and for the choice, and not
+            for training.
+        output: a new folder for the chosen ranker; None: a folder in ``output_dir``, named after
+            the date and time.
+        output_dir: the folder for all runs and their table.
+        workers: how many runs train at a time; None: one per GPU or, without a GPU, one per core.
+            More than one needs the extra ``sweep``.
+        config: other keys of ``configs/train.yaml``, which apply to all models. They are written as
+            for ``Ranker``: ``select_on="ndcg@10"``, ``**{"dataset.id": ["product"]}``.
+
+    Returns:
+        The chosen ranker, and the table of the rows that were tried.
 
     Raises:
-        ValueError: the input or a parameter is wrong, or no row was finished in time; the message
-            is one line.
+        ValueError: the data or a parameter is wrong, or no row was finished in time. The message is
+            one line.
     """
     path, categorical = _table_file(data, Path(output_dir, "data"))
     options = {
@@ -113,16 +120,16 @@ def auto(
 
 
 def _as_arguments(values: Mapping[str, Any]) -> list[str]:
-    """Return ``values`` as a user types them on the command line."""
-    # keys of options belong to a tree library, and the config does not list them: "++" adds them
+    """Return ``values`` as arguments, in the form in which a user types them."""
+    # "++" adds a key that the config does not list: those under options are a tree library's own
     return [f"{'++' * ('.options.' in key)}{key}={as_text(value)}" for key, value in values.items()]
 
 
 def _table_file(data: Any, folder: Path) -> tuple[Path, list[str]]:
-    """Return the file of a table, and its columns of a categorical type.
+    """Return the path of a table's file, and the names of its columns of a categorical type.
 
-    A table in memory is written into ``folder``, under a name that follows from its content: the
-    same table gives the same file, and so the same runs.
+    A table in memory is first written to ``folder``, under a name that is a hash of its content:
+    the same table gives the same file, and thus the same runs.
     """
     if isinstance(data, str | Path):
         return Path(data), []
@@ -134,10 +141,10 @@ def _table_file(data: Any, folder: Path) -> tuple[Path, list[str]]:
     content = io.BytesIO()
     try:
         pyarrow_parquet.write_table(frame.to_arrow(), content)
-    except (ValueError, TypeError, NotImplementedError) as error:  # pyarrow's errors are of these
+    except (ValueError, TypeError, NotImplementedError) as error:  # the classes of pyarrow's errors
         reason = " ".join(str(error).split())
         raise DataError(
-            f"data: expected columns of one type each, got {reason}: convert or drop that column"
+            f"data: expected one type in each column, got {reason}: convert or drop that column"
         ) from error
     digest = hashlib.sha256(content.getbuffer()).hexdigest()
     path = folder / f"{digest[:_SHOWN]}.parquet"
@@ -148,7 +155,7 @@ def _table_file(data: Any, folder: Path) -> tuple[Path, list[str]]:
 
 
 def _as_frame(data: Any) -> nw.DataFrame[Any]:
-    """Return ``data`` as a frame in memory whose columns are named by texts, without an index."""
+    """Return ``data`` as a frame in memory, without an index, whose column names are strings."""
     if isinstance(data, pd.DataFrame):
         data = data.reset_index(drop=True).rename(columns=str)
     native = nw.from_native(data, pass_through=True)
@@ -164,14 +171,14 @@ def _as_frame(data: Any) -> nw.DataFrame[Any]:
 
 @contextmanager
 def _global_state_kept() -> Iterator[None]:
-    """Context that leaves PyTorch's random state and the root logger as they were before."""
+    """Restore PyTorch's random state and the root logger at the end of a ``with`` block."""
     root = logging.getLogger()
     handlers = [*root.handlers]
     level = root.level
     with torch.random.fork_rng():
         try:
             yield
-        finally:  # Hydra has set it up for its jobs
+        finally:  # Hydra has configured the root logger for its jobs
             for handler in {*root.handlers} - {*handlers}:
                 handler.close()
             root.handlers[:] = handlers

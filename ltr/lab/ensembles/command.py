@@ -1,4 +1,4 @@
-"""The command ``ensemble``: an ensemble of finished runs for each fold, with a summary of them."""
+"""The command ``ensemble``: make an ensemble of finished runs for each fold, and summarise it."""
 
 import math
 import secrets
@@ -63,20 +63,20 @@ def ensemble_of_runs(options: EnsembleOptions) -> str:
     """Make an ensemble of finished runs for each fold.
 
     Returns:
-        Members, metrics and folder, to be printed.
+        A text to print: the members, the metrics and the folder.
 
     Raises:
-        ConfigError: no runs are given, one is not finished, the folds have not equally many, or the
-            output folder exists; see also ``make_ensemble``.
+        ConfigError: no runs are named, a run is not finished, the folds do not have the same number
+            of runs, or the output folder exists; see also ``make_ensemble``.
     """
     if not options.runs:
-        raise ConfigError("give run folders, or a folder that holds runs; see --help")
+        raise ConfigError("expected run folders, or a folder that holds runs; see --help")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     runs, unfinished = find_runs(options.runs)
     if unfinished:
         raise ConfigError(
-            f"{unfinished[0]} is not finished: go on with it, or name the runs one by one"
+            f"{unfinished[0]} is not finished: resume it, or name the finished runs one by one"
         )
     runs_of_folds = _group_by_fold(runs)
     folder = _output_folder(options, runs[0])
@@ -101,7 +101,7 @@ def ensemble_of_runs(options: EnsembleOptions) -> str:
 
 
 def _group_by_fold(runs: Sequence[RunFolder]) -> dict[str | None, list[RunFolder]]:
-    """Return the runs of each fold; ``ConfigError``: the folds have not equally many."""
+    """Return the runs of each fold; raise ``ConfigError`` if some fold has more than another."""
     groups: dict[str | None, list[RunFolder]] = {}
     for run in runs:
         groups.setdefault(run.repeat, []).append(run)
@@ -109,8 +109,8 @@ def _group_by_fold(runs: Sequence[RunFolder]) -> dict[str | None, list[RunFolder
     if len(fold_of_count) > 1:
         (first_count, first), (second_count, second), *_ = fold_of_count.items()
         raise ConfigError(
-            f"{first} has {first_count} runs and {second} has {second_count}: give the same runs "
-            "of every fold"
+            f"{first} has {first_count} runs, but {second} has {second_count}: name the same runs "
+            "for every fold"
         )
     return groups
 
@@ -121,12 +121,12 @@ def _fold_name(group: tuple[str | None, list[RunFolder]]) -> str:
 
 
 def _output_folder(options: EnsembleOptions, first: RunFolder) -> Path:
-    """Return the folder to write; ``ConfigError``: it exists."""
+    """Return the folder to write; raise ``ConfigError`` if it exists."""
     time = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     name = f"{time}_{first.results['dataset']}-ensemble_{secrets.token_hex(2)}"
     folder = Path(options.output or f"{options.output_dir}/{name}")
     if folder.exists():
-        raise ConfigError(f"output={folder} is there already: give the name of a new folder")
+        raise ConfigError(f"output={folder} already exists: choose the name of a new folder")
     return folder
 
 
@@ -136,9 +136,9 @@ def fold_folder(folder: Path, fold: str | None, folds: int) -> Path:
 
 
 def _summarise(results: Mapping[str, dict[str, Any]]) -> list[str]:
-    """Return tables of members and metrics as means over folds, and the crossfit.
+    """Return texts: tables of the members and the metrics, as means over folds, and the crossfit.
 
-    ``results`` maps each fold to the ``results.json`` of its ensemble.
+    ``results`` maps each fold to the content of its ensemble's ``results.json``.
     """
     import pandas as pd
 
@@ -167,7 +167,7 @@ def _summarise(results: Mapping[str, dict[str, Any]]) -> list[str]:
 
 
 def _member_table(results: Mapping[str, dict[str, Any]]) -> Any:
-    """Return a data frame with a row per member; its numbers are means over folds."""
+    """Return a data frame with a row for each member; its numbers are means over folds."""
     import pandas as pd
 
     first, *_ = results.values()
@@ -181,7 +181,7 @@ def _member_table(results: Mapping[str, dict[str, Any]]) -> Any:
 
 
 def _describe_crossfit(results: Mapping[str, dict[str, Any]]) -> str | None:
-    """Return the mean crossfit over folds in a sentence; None if a fold has none."""
+    """Return a text about the mean crossfit over folds; None if a fold has no crossfit."""
     import pandas as pd
 
     first, *_ = results.values()

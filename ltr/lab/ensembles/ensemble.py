@@ -1,4 +1,4 @@
-"""Make an ensemble of finished runs, as a run folder that every other command accepts."""
+"""Make an ensemble of finished runs: a run folder that every other command accepts."""
 
 import time
 from collections import Counter
@@ -52,7 +52,7 @@ from ltr.training.monitor import Progress
 
 _TARGET = "ltr.parts.ensemble.Ensemble"
 
-Weights = str | tuple[float, ...]  # equal, vali, or one for each member, with a sum of 1
+Weights = str | tuple[float, ...]  # "equal", "vali", or a number for each member, with the sum 1
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class EnsembleMember:
 
 
 class WeightChoice(NamedTuple):
-    """The ensemble with the chosen weights, and that with equal weights to compare it with."""
+    """The ensemble with the chosen weights and, for comparison, the one with equal weights."""
 
     chosen: WeightedEnsemble
     equal: WeightedEnsemble
@@ -96,15 +96,15 @@ def make_ensemble(
 
     Args:
         runs: the members.
-        weights: ``"equal"``, ``"vali"`` (tuned on the validation lists), or one per run, with the
-            sum 1.
+        weights: ``"equal"``, ``"vali"`` (tuned on the validation lists), or a number for each run,
+            with the sum 1.
         folder: the run folder to write; it must not exist.
         device: ``auto``, ``cpu`` or ``cuda``.
-        items: the largest number of padded items in a batch.
-        data_dir: the folder of the data set; None: that of the first run.
+        items: the largest number of items in a batch, including padding.
+        data_dir: the folder of the data set; if None, that of the first run.
         cache_dir: the folder of parsed data.
         trust: the user's modules that loading the runs may import.
-        identity: a hash by which a table finds the ensemble again.
+        identity: a hash by which a table recognises the ensemble.
 
     Returns:
         The content of the ensemble's ``results.json``.
@@ -169,7 +169,8 @@ def load_members(
 def _read_lists(members: Sequence[EnsembleMember], dataset: DictConfig) -> dict[str, Lists]:
     """Read the validation lists, and the test lists if the runs were tested.
 
-    ``DataError``: they are not those of the runs, or a member reads other features.
+    Raises ``DataError`` if the lists are not those of the runs, or if their columns are not those
+    of a member.
     """
     first = members[0]
     recorded = first.results["data"]
@@ -195,7 +196,7 @@ def _scorer_of_raw_features(first: EnsembleMember, vali: Lists, data_dir: str) -
         **first.scorer.config,
         "model": {"_target_": _TARGET},
         "loss": None,
-        "precision": "float32",  # that of the ensemble; each member has its own
+        "precision": "float32",  # of the ensemble; each member has its own precision
         "data_dir": data_dir,
     }
     transform = no_transform(vali, missing="keep")
@@ -216,11 +217,11 @@ def choose_weights(
     There is no crossfit if a member's epoch was chosen on all validation lists.
 
     Args:
-        weights: ``equal``, ``vali``, or one for each member.
+        weights: ``equal``, ``vali``, or a number for each member.
         members: the loaded runs.
         vali: the validation lists.
         measure_vali: takes scores ``[items]``; returns the metric of each list, ``[lists]``.
-        items: the largest number of padded items in a batch.
+        items: the largest number of items in a batch, including padding.
     """
     scores = []
     has_crossfit = len({member.results["select_on"] for member in members}) == 1
@@ -243,9 +244,9 @@ def choose_weights(
 
 
 def _half_scores(member: EnsembleMember, vali: ItemTensors) -> SplitHalfScores | None:
-    """Return a member's scores in the epochs that halves of the validation lists choose.
+    """Return a member's scores at the epochs that halves of the validation lists choose.
 
-    None if the run keeps no such scores, as ensembles and runs of earlier versions do.
+    Return None if the run has no such scores, as ensembles and runs of earlier versions have none.
     """
     file = member.run.folder / "last.pt"
     if not file.is_file():
@@ -283,9 +284,9 @@ def ensemble_checkpoint(
     Args:
         scorer: the ensemble.
         members: its members.
-        weights: one for each member.
-        choices: what ``results.json`` says of model, members and weights.
-        folder: the run folder, at which relative paths start.
+        weights: the weight of each member.
+        choices: what ``results.json`` says about model, members and weights.
+        folder: the run folder; relative paths start there.
     """
     return scorer.state() | {
         "model": {},
@@ -298,7 +299,7 @@ def ensemble_checkpoint(
 
 
 def _member_entry(member: EnsembleMember, folder: Path) -> dict[str, Any]:
-    """Return what the ensemble's checkpoint holds of a member."""
+    """Return what the ensemble's checkpoint holds about a member."""
     entry = {name: member.checkpoint[name] for name in MEMBER if name in member.checkpoint}
     return entry | {"config": relocate_paths(member.scorer.config, folder)}
 
@@ -316,9 +317,9 @@ def ensemble_results(
     Args:
         members: the loaded runs.
         choice: the ensembles with chosen and with equal weights.
-        choices: model, members and weights in words.
-        weights: ``equal``, ``vali``, or one for each member.
-        wall_seconds: how long making the ensemble took.
+        choices: model, members and weights as texts.
+        weights: ``equal``, ``vali``, or a number for each member.
+        wall_seconds: the time that it took to make the ensemble.
     """
     shared = members[0].results
     select_on = shared["select_on"]
@@ -362,7 +363,7 @@ def _plain(weights: Weights) -> str | list[float]:
 
 
 def _describe_choices(members: Sequence[EnsembleMember], weights: Weights) -> dict[str, str]:
-    """Return model, members and weights of the ensemble in words."""
+    """Return the model, the members and the weights of the ensemble as texts."""
     counts = Counter(describe_run(member.results["choices"]) for member in members)
     names = [f"{count} {name}" if count > 1 else name for name, count in counts.items()]
     return {
@@ -375,7 +376,9 @@ def _describe_choices(members: Sequence[EnsembleMember], weights: Weights) -> di
 def check_combinable(runs: Sequence[RunFolder]) -> None:
     """Raise ``ConfigError`` if the scores of ``runs`` cannot be averaged and measured together."""
     if len(runs) < 2:
-        raise ConfigError("an ensemble takes at least two runs: give more, or a folder of runs")
+        raise ConfigError(
+            f"an ensemble needs at least two runs, got {len(runs)}: name more, or a folder of runs"
+        )
     first = runs[0]
     expected = _common_settings(first)
     for run in runs[1:]:
@@ -383,8 +386,8 @@ def check_combinable(runs: Sequence[RunFolder]) -> None:
         differing = [name for name, value in settings.items() if value != expected[name]]
         if differing:
             raise ConfigError(
-                f"{first.folder} and {run.folder} differ in {differing[0]}: an ensemble takes "
-                "runs on the same data set, fold, features and convention"
+                f"{first.folder} and {run.folder} differ in {differing[0]}: an ensemble needs runs "
+                "with the same data set, fold, features and convention"
             )
 
 

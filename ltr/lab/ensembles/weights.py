@@ -48,7 +48,7 @@ def parse_weights(texts: Sequence[str], members: int) -> str | tuple[float, ...]
         ``equal``, ``vali``, or the numbers, scaled to a sum of 1.
 
     Raises:
-        ConfigError: it is none of these, or there is not one number >= 0 for each member.
+        ConfigError: ``texts`` is none of these.
 
     >>> parse_weights(["3", "1"], members=2)
     (0.75, 0.25)
@@ -62,7 +62,7 @@ def parse_weights(texts: Sequence[str], members: int) -> str | tuple[float, ...]
     total = sum(numbers)
     if not 0 < total < math.inf or min(numbers) < 0 or len(numbers) != members:
         raise ConfigError(
-            f"weights={','.join(texts)}: write equal, vali, or a number >= 0 for each of the "
+            f"weights={','.join(texts)}: expected equal, vali, or a number >= 0 for each of the "
             f"{members} runs, such as [0.7,0.3]"
         )
     return tuple(number / total for number in numbers)
@@ -77,9 +77,9 @@ def fixed_weights(
     chooses. It is measured on the other half.
 
     Args:
-        weights: ``equal``, or one number for each member.
-        members: at least one.
-        measure: the metric of every validation list.
+        weights: ``equal``, or a number for each member.
+        members: the scores of the members, of which there is at least one.
+        measure: computes the metric of every validation list.
     """
     count = len(members)
     numbers = np.full(count, 1 / count) if isinstance(weights, str) else np.array(weights)
@@ -95,10 +95,11 @@ def tuned_weights(
     r"""Tune weights on the validation lists, and shrink them by their split-half reliability.
 
     On each half of five random splits, members are selected greedily with replacement, each with
-    the epoch that this half chooses. Ten members are selected, one after the other: each time the
-    one with which the mean score of all selected so far has the best metric. The best of the
-    resulting ten sets counts; of several best sets, the first. Let :math:`d_A` and :math:`d_B` be
-    the weights that the halves of a split select, minus equal weights. Then
+    the epoch that this half chooses. In each of ten steps, the member is added with which the mean
+    score of the members selected so far has the best metric. Of the ten sets after these steps, the
+    best one counts, or the first of several that are equally good. Let
+    :math:`d_A` and :math:`d_B` be the weights that the halves of a split select, minus equal
+    weights. Then
 
     .. math::
 
@@ -113,10 +114,10 @@ def tuned_weights(
     from all lists are equal, the ensemble is that of equal weights, and so is its crossfit.
 
     Args:
-        members: at least one.
-        measure: the metric of every validation list.
-        lengths: the number of items of each list, ``[lists]``; with it, disjoint subsets of the
-            lists are measured together, which is faster.
+        members: the scores of the members, of which there is at least one.
+        measure: computes the metric of every validation list.
+        lengths: the number of items of each list, ``[lists]``; if it is given, disjoint subsets of
+            the lists are measured together, which is faster.
 
     Raises:
         DataError: fewer than two validation lists count under the convention.
@@ -232,8 +233,8 @@ def greedy_selection(scores: Tensor, measure: Measure, lists: Ints) -> Doubles:
     """Return the weights of the best set of members that is selected greedily.
 
     Args:
-        scores: of each member, ``[members, items]``.
-        measure: the metric of every list.
+        scores: the scores of each member, ``[members, items]``.
+        measure: computes the metric of every list.
         lists: indices of the lists on which the members are selected.
 
     Returns:

@@ -56,7 +56,8 @@ def run_search(options: SearchOptions) -> str:
     text to print. With ``dry_run``, only describe the search.
 
     Raises:
-        ConfigError, DataError: before anything is trained, with one line that says what to correct.
+        ConfigError, DataError: the error is one line that says what to correct; nothing was
+            trained.
         TrainingError: no trial was trained to its end.
         Interrupted, KeyboardInterrupt: the user stopped it; the same command continues the search.
     """
@@ -86,9 +87,9 @@ def _describe_next(path: Path | None, search: Search, result: SearchResult) -> s
 
 @handing_on()
 def search_job(cfg: DictConfig) -> float:
-    """Finish the search of ``cfg``, write its result to ``settings_path``; return the best value.
+    """Finish the search of ``cfg``, write its result to ``settings_path``, return the best value.
 
-    If the search fails, this is NaN, and the reason is in ``error.txt`` in the search's folder.
+    If the search fails, return NaN; the reason is in ``error.txt`` in the folder of the search.
 
     Raises:
         Interrupted: the user stopped it; the same job continues the search.
@@ -101,7 +102,7 @@ def search_job(cfg: DictConfig) -> float:
             value = float(_finish_search(read_all(search), verbose=False)["value"])
     except Exception as error:
         if is_full(error):
-            raise OutputError(f"{error}; then give the same command again") from error
+            raise OutputError(f"{error}; then repeat the command") from error
         folder.note_error(describe_trial_error(error))
         return float("nan")
     folder.note_error(None)  # of an earlier attempt
@@ -109,7 +110,7 @@ def search_job(cfg: DictConfig) -> float:
 
 
 def _finish_search(search: Search, *, verbose: bool) -> SearchResult:
-    """Train the missing trials and write the result; if ``verbose``, print a line for each."""
+    """Train the missing trials and write the result; if ``verbose``, print one line per trial."""
     with open_study(search) as study:
         begin_study(search, study)
         finished_count = len(finished_trials(study))
@@ -131,11 +132,11 @@ def _finish_search(search: Search, *, verbose: bool) -> SearchResult:
 
 
 def best_result(search: Search, attempts: Sequence[FrozenTrial]) -> SearchResult:
-    """Return settings and value of the best trial.
+    """Return the settings and the value of the best trial, and how the other trials ended.
 
     Args:
         search: the search, with its digests.
-        attempts: all trials of the study, also stopped ones.
+        attempts: all trials of the study, including stopped ones.
 
     Raises:
         TrainingError: no trial was trained to its end.
@@ -169,7 +170,10 @@ def as_yaml(result: SearchResult) -> str:
 
 
 def search_identity(search: Search) -> str:
-    """Return a SHA-256 of a search (from ``read_all``) and its train and vali lists, not code."""
+    """Return the SHA-256 of the settings and the lists of a search (from ``read_all``).
+
+    The code does not count.
+    """
     content = {
         "settings": stated(search.settings()),
         "data": search.digests,
@@ -180,12 +184,12 @@ def search_identity(search: Search) -> str:
 
 
 def settings_path(search: Search) -> Path:
-    """Return the path of the result; each number of trials has its own file."""
+    """Return the path of the result file, which has the number of trials in its name."""
     return search.folder / f"found-{search.trials}.yaml"
 
 
 def check_space(search: Search) -> None:
-    """Try to build the trainings of the first trial, and one for every bound and option of a key.
+    """Try to build the first trial, and one trial for each bound or option of every searched key.
 
     Raises:
         ConfigError: one of them is impossible; the message names the key. Combinations of keys are
@@ -228,7 +232,7 @@ def read_all(search: Search) -> Search:
 
 
 def describe_trial(trial: FrozenTrial, search: Search) -> str:
-    """Say how a finished trial ended, and which settings it had."""
+    """Return a text that says how a finished trial ended, and which settings it had."""
     settings = " ".join(trial_overrides(search, trial)) or "the config's own values"
     if trial.state == TrialState.COMPLETE:
         return f"{search.value_name} {trial.value:.4f} on vali  {settings}"
@@ -237,13 +241,14 @@ def describe_trial(trial: FrozenTrial, search: Search) -> str:
 
 
 def _describe_search(search: Search) -> str:
-    """Describe the search for ``dry_run``: the space of each key, and the config's own value."""
+    """Return a text for ``dry_run``: the space of each key, and its value in the config."""
     rows = [
         f"{key}  {space}  {as_text(search.default(key))}" for key, space in search.space.items()
     ]
     lines = [
         f"search {search.name} by {search.value_name} on vali of {search.data}",
-        f"{search.trials} trials of {len(search.repeats)} trainings each, in {search.folder}",
+        f"{search.trials} trials, training runs per trial: {len(search.repeats)}, folder: "
+        f"{search.folder}",
         "",
         "key  space  first trial",
         *rows,
@@ -258,7 +263,7 @@ def check_free(path: Path, search: Search) -> None:
     copy = search.folder / "best.yaml"  # a copy of what it wrote last
     if path.exists() and not (copy.is_file() and copy.read_bytes() == path.read_bytes()):
         raise ConfigError(
-            f"{path} is there and is not what this search wrote: move it away, or give write=FILE"
+            f"{path} already exists and was not written by this search: move it, or set write=FILE"
         )
 
 

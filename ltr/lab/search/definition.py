@@ -20,7 +20,7 @@ from ltr.experiment.origins import run_digest
 from ltr.knobs import check_choice
 from ltr.lab.search.space import Space, change_space, join_spaces
 
-Repeat = tuple[str, ...]  # the overrides of one training in a trial: its fold and its seed
+Repeat = tuple[str, ...]  # the overrides of one training run in a trial: its fold and its seed
 
 
 def repeat_name(repeat: Repeat) -> str:
@@ -147,7 +147,7 @@ class Search:
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
     def settings(self) -> dict[str, Any]:
-        """The settings as a flat dict; a search can only continue with equal settings and lists."""
+        """Return the settings with dotted keys; a search continues only with the same settings."""
         config: Any = OmegaConf.to_container(self.config, resolve=True)
         del config["monitor"]  # does not affect what is chosen
         config["init_from"] = run_digest(self.config.init_from)
@@ -180,7 +180,10 @@ def define_search(options: SearchOptions) -> Search:
     config, choices = run_config(overrides)
     fixed = [override.lstrip("+").partition("=")[0] for override in overrides]
     if options.select_value == "crossfit" and config.select != "best":
-        raise ConfigError(f"select_value=crossfit: select={config.select} chooses no epoch")
+        raise ConfigError(
+            f"select_value=crossfit: expected select=best, got select={config.select}, which "
+            "chooses no epoch"
+        )
     default_space = join_spaces(choices, options.space)
     space = {key: values for key, values in default_space.items() if key not in fixed}
     space = change_space(space, changes, choices["model"])
@@ -201,7 +204,9 @@ def define_search(options: SearchOptions) -> Search:
 
 
 def split_changes(arguments: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Split arguments into overrides for ``ltr train`` and key -> value of ``space.KEY=VALUE``.
+    """Split arguments into overrides for ``ltr train`` and changes of the space.
+
+    A change ``space.KEY=VALUE`` is returned as the value of KEY.
 
     Raises:
         ConfigError: an override sets ``resume``, or gives several values for a sweep.
@@ -218,11 +223,13 @@ def split_changes(arguments: Iterable[str]) -> tuple[tuple[str, ...], dict[str, 
         if key.startswith("space."):
             changes[key.removeprefix("space.")] = value if parsed is None else parsed.value()
         elif key == "resume":
-            raise ConfigError(f"{override}: a search goes on by itself; leave it out")
+            raise ConfigError(
+                f"{override}: the same search command continues a search; leave out resume"
+            )
         elif parsed is not None and parsed.is_sweep_override():
             raise ConfigError(
-                f"{override}: give one value; 'space.{key}=[choice,{value}]' searches them, "
-                "seeds=1,2 and folds=1,2 take the mean"
+                f"{override}: expected one value; 'space.{key}=[choice,{value}]' searches over "
+                "several, seeds=1,2 and folds=1,2 take the mean over several"
             )
         else:
             overrides.append(override)
@@ -232,7 +239,7 @@ def split_changes(arguments: Iterable[str]) -> tuple[tuple[str, ...], dict[str, 
 def _combine_repeats(
     folds: Sequence[str], seeds: Sequence[str], fold_count: int | None
 ) -> tuple[Repeat, ...]:
-    """Combine each of ``folds`` with each of ``seeds``; one empty repeat if neither is given."""
+    """Combine each of ``folds`` with each of ``seeds``; without any, return one empty repeat."""
     if tuple(folds) == ("all",) and fold_count:
         folds = [str(fold) for fold in range(1, fold_count + 1)]
     fold_overrides = [f"dataset.fold={fold}" for fold in dict.fromkeys(folds)]

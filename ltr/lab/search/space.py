@@ -1,4 +1,4 @@
-"""The space of a search: the keys that vary, and what their values are drawn from.
+"""The space of a search: the keys that vary, and the distributions of their values.
 
 Spaces are files in ``configs/search``. The command line can change them.
 """
@@ -18,8 +18,8 @@ from ltr.errors import ConfigError
 from ltr.knobs import is_number
 
 DISTRIBUTION_FORMS = (
-    "write [float,LOW,HIGH] or [int,LOW,HIGH], these with ,log] at the end for LOW > 0, "
-    "[choice,A,B,...], or null to leave it out"
+    "expected [float,LOW,HIGH] or [int,LOW,HIGH] (for LOW > 0, also [float,LOW,HIGH,log] or "
+    "[int,LOW,HIGH,log]), [choice,A,B,...], or null to leave out the key"
 )
 # Groups and keys that a search may not vary: they decide how a trial is measured and where it runs.
 _NOT_SEARCHABLE = (
@@ -31,7 +31,7 @@ _KINDS: dict[str, type] = {"float": float, "int": int}
 
 @dataclass(frozen=True)
 class Distribution:
-    """What the values of a key are drawn from."""
+    """The distribution from which the values of a key are drawn."""
 
     kind: str  # float, int or choice
     values: tuple[Any, ...]  # both bounds, or the options as written on the command line
@@ -43,7 +43,7 @@ class Distribution:
         return self.values if self.kind == "choice" else tuple(map(as_text, self.values))
 
     def holds(self, value: Any) -> bool:
-        """Return whether ``value`` (a number, or an option as written) can be drawn."""
+        """Return whether ``value`` (a number, or an option as it is written) can be drawn."""
         if self.kind == "choice":
             return value in self.values
         low, high = self.values
@@ -63,7 +63,7 @@ Space = dict[str, Distribution]
 def change_space(space: Space, changes: Mapping[str, Any], model: str) -> Space:
     """Apply the changes from the command line to ``space`` (in place), and return it.
 
-    ``changes`` is key -> the list that describes its new distribution; None removes the key.
+    ``changes`` maps a key to the list that describes its new distribution; None removes the key.
 
     Raises:
         ConfigError: a distribution is wrong, or nothing is left to search for ``model``.
@@ -75,13 +75,13 @@ def change_space(space: Space, changes: Mapping[str, Any], model: str) -> Space:
     for key in space:
         if re.split(r"[.@]", key.lstrip("+"))[0] in _NOT_SEARCHABLE:
             raise ConfigError(
-                f"space.{key}: trials must differ in knobs, not in data, seed, place or how they "
-                "are measured; set it without space."
+                f"space.{key}: a search cannot vary the data, the seed, where a trial runs or how "
+                f"it is measured; set {key} itself, without space."
             )
     if not space:
         raise ConfigError(
-            f"there is nothing to search for model={model}: give "
-            f"'space.KEY=[float,LOW,HIGH]', or space=NAME of {', '.join(files_of('space'))}"
+            f"the search space for model={model} is empty: set 'space.KEY=[float,LOW,HIGH]', or "
+            f"space=NAME with one of {', '.join(files_of('space'))}"
         )
     return space
 
@@ -105,13 +105,13 @@ def read_space(name: str) -> Space:
     """Read ``configs/search/<name>.yaml``; raise ``ConfigError`` if it is missing or malformed."""
     files = files_of("space")
     if name not in files:
-        raise ConfigError(f"space={name}: no such space; it is one of {', '.join(files)}")
+        raise ConfigError(f"space={name}: unknown space; choose one of {', '.join(files)}")
     try:
         raw: Any = OmegaConf.to_container(OmegaConf.load(files[name]))
         return {str(key): parse_distribution(f"{name}: {key}", value) for key, value in raw.items()}
     except (yaml.YAMLError, OSError, AttributeError) as error:
         raise ConfigError(
-            f"{files[name]}: write a line KEY: [float, LOW, HIGH] for each key"
+            f"{files[name]}: expected a line KEY: [float, LOW, HIGH] for each key"
         ) from error
 
 
@@ -119,7 +119,7 @@ def parse_distribution(key: str, value: Any) -> Distribution:
     """Return the distribution that a list ``value`` such as ``[float, 0, 1]`` describes.
 
     Raises:
-        ConfigError: it describes none; the message names ``key``.
+        ConfigError: ``value`` describes no distribution; the message names ``key``.
 
     >>> str(parse_distribution("optimizer.lr", ["float", 1e-4, 0.1, "log"]))
     '[float,0.0001,0.1,log]'

@@ -1,5 +1,6 @@
-"""The trials of a search, in a database of Optuna that several processes can use at once. It says
-which trials are waiting, running (with a heartbeat of the process) or finished.
+"""The trials of a search, in an Optuna database that several processes can use at once.
+
+It records which trials are waiting, running (with a heartbeat of the process) or finished.
 """
 
 import math
@@ -40,7 +41,7 @@ from ltr.training.checkpoint import load_checkpoint
 from ltr.training.hooks import Hook
 from ltr.training.monitor import value_that_chooses
 
-GRACE_SECONDS = 120  # a process without a heartbeat for so long is taken for dead
+GRACE_SECONDS = 120  # a process without a heartbeat for this long is taken for dead
 _HEARTBEAT_SECONDS = 15
 _POLL_SECONDS = 0.3
 _SQLITE_SECONDS = 100  # how long to wait for a transaction of another process
@@ -69,12 +70,13 @@ def study_lock(search: Search) -> FileLock:
 
 @contextmanager
 def open_study(search: Search) -> Iterator[optuna.Study]:
-    """Open the study of ``search``, or make a new one. Inside, two warnings of Optuna are off.
+    """Open the study of ``search`` for a ``with`` block; if there is none, create it.
 
-    They say that heartbeats are experimental, and that they are meant for ``Study.optimize``.
+    In the block, two warnings of Optuna are turned off: that heartbeats are experimental, and that
+    they are meant for ``Study.optimize``.
 
     Raises:
-        OutputError: the database, or the one in ``storage``, cannot be used.
+        OutputError: the database (of the search folder, or in ``storage``) cannot be used.
     """
     try:
         with warnings.catch_warnings():
@@ -92,8 +94,8 @@ def open_study(search: Search) -> Iterator[optuna.Study]:
         # The value of ``storage`` may have a password.
         name = database_path(search) if search.options.storage is None else "storage"
         raise OutputError(
-            f"{name}: {message}: start the database, free some space, put a good copy in its place "
-            "or install its driver; name=NAME is a new search"
+            f"{name}: {message}: start the database, free some space, restore a good copy or "
+            "install its driver; name=NAME starts a new search"
         ) from error
 
 
@@ -136,10 +138,11 @@ def _check_integrity(path: Path) -> None:
 
 
 def begin_study(search: Search, study: optuna.Study) -> None:
-    """Note the settings in a new study, and queue the config's own values as its first trial.
+    """Record the settings in a new study, and queue the config's own values as its first trial.
 
     Raises:
-        ConfigError: the study has other settings, lists or another space; the message says which.
+        ConfigError: the study was begun with other settings or lists, or another space; the message
+            names the difference.
     """
     current = {**stated(search.settings()), **search.digests}
     with study_lock(search):
@@ -149,8 +152,9 @@ def begin_study(search: Search, study: optuna.Study) -> None:
         for key in {**current, **stored}:
             if stored.get(key) != current.get(key):
                 raise ConfigError(
-                    f"{search.folder} is a search with {key}={stored.get(key, 'null')}, now it is "
-                    f"{current.get(key, 'null')}: put it back, or give name=NAME for a new search"
+                    f"{search.folder} is a search with {key}={stored.get(key, 'null')}, but now "
+                    f"{key}={current.get(key, 'null')}: set it back, or start a new search with "
+                    "name=NAME"
                 )
         study.enqueue_trial(
             default_params(search), user_attrs={"default": True}, skip_if_exists=True
@@ -158,7 +162,7 @@ def begin_study(search: Search, study: optuna.Study) -> None:
 
 
 def default_params(search: Search) -> dict[str, Any]:
-    """Return the config's own values in Optuna's form, without values outside the space."""
+    """Return the config's own values that are in the space, as Optuna stores them."""
     params = {}
     for key, space in search.space.items():
         if key.startswith("+"):
@@ -179,7 +183,7 @@ def is_counted(trial: FrozenTrial) -> bool:
 
 
 def describe_trial_error(error: Exception) -> str:
-    """Return type and message of ``error`` in one line."""
+    """Return the type and the message of ``error`` in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
@@ -206,8 +210,8 @@ def trial_overrides(search: Search, trial: FrozenTrial | optuna.Trial) -> tuple[
         value = trial.params.get(key)
         if not space.holds(value):
             raise DataError(
-                f"trial {trial.number} has {key}={value}, which is not of the space: its database "
-                "is not what a search wrote; give name=NAME for a new search"
+                f"trial {trial.number} has {key}={value}, which is not in the space: the database "
+                "was not written by this search; start a new search with name=NAME"
             )
         text = f"{value:.4g}" if isinstance(value, float) else str(value)
         overrides.append(f"{key}={text}")
@@ -217,7 +221,7 @@ def trial_overrides(search: Search, trial: FrozenTrial | optuna.Trial) -> tuple[
 def train_trials(
     search: Search, study: optuna.Study, on_finished: Callable[[FrozenTrial], None]
 ) -> None:
-    """Train trials until ``search.trials`` are finished, by this or by other processes.
+    """Train trials until this process and others together have finished ``search.trials``.
 
     Args:
         search: from ``read_all``.
@@ -225,11 +229,12 @@ def train_trials(
         on_finished: called with each trial that this process finished.
 
     Raises:
-        Interrupted, DataError, CheckpointError: the trial is queued again and keeps its checkpoint.
+        Interrupted, DataError, CheckpointError: a trial was stopped, or a file cannot be read; the
+            trial is queued again and keeps its checkpoint.
     """
     while True:
         with study_lock(search):
-            fail_stale_trials(study)  # queues trials again whose process is dead
+            fail_stale_trials(study)  # queues the trials of dead processes again
             # Running before finished: a trial that ends in between counts twice, not never.
             running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             finished_count = len(finished_trials(study))
@@ -271,7 +276,7 @@ def requeue_on_error(study: optuna.Study, trial: optuna.Trial) -> Iterator[None]
 
 
 def suggest(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
-    """Draw the settings of ``trial``; the first trial has the config's own values in the space.
+    """Draw the settings of ``trial``; the first trial has the config's values, if in the space.
 
     The sampler learns from the first trial too. The seed of the draws is the number of the trial,
     so that a search that is continued or shared does not repeat earlier draws.
@@ -311,15 +316,15 @@ def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
 
 
 def read_training_lists(experiment: Experiment) -> tuple[Experiment, dict[str, Lists]]:
-    """Open the lists of train and vali; those of test are not read.
+    """Open the train and vali lists; the test lists are not read.
 
-    Return the experiment with the facts of the training lists, and the lists by split.
+    Return the experiment with the facts of the training lists, and the lists of each split.
     """
     return open_data(experiment, splits=("train", "vali"))
 
 
 def _train(search: Search, trial: optuna.Trial, folder: Path) -> float:
-    """Train ``trial`` for every fold and seed, from checkpoints if any; return the mean value."""
+    """Train or resume ``trial`` for every fold and seed; return the mean of their values."""
     reporter = TrialReporter(search, trial)
     values = []
     for repeat in search.repeats:
@@ -350,8 +355,8 @@ def _train(search: Search, trial: optuna.Trial, folder: Path) -> float:
 class TrialReporter(Hook):
     """A hook that reports the value so far to Optuna after every epoch, and ends hopeless trials.
 
-    Trainings that have not begun count as 0 in the mean over folds and seeds. If the metric is
-    never below 0, this value grows from one training to the next, as the pruner expects. Even if a
+    Training runs that have not begun count as 0 in the mean over folds and seeds. If the metric is
+    never below 0, this mean grows from one run to the next, as the pruner expects. Even if a
     trial's value is its crossfit value, the pruner sees the metric of the best epoch so far.
     """
 
@@ -361,11 +366,11 @@ class TrialReporter(Hook):
 
     @property
     def mean(self) -> float:
-        """The value for the pruner: a mean over all repeats, with 0 for those not begun."""
+        """The value for the pruner: the mean over all repeats, with 0 for each not yet begun."""
         return sum(self.values) / len(self.search.repeats)
 
     def begin_training(self, repeat: Repeat, epochs: int) -> None:
-        """Note that the training ``repeat`` begins, with ``epochs`` epochs."""
+        """Record the start of the training run ``repeat``, which has ``epochs`` epochs."""
         self.repeat = repeat_name(repeat)
         self.epochs = epochs
         self.values.append(-math.inf)

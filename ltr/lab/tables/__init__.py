@@ -1,4 +1,4 @@
-"""Tables that compare runs with each other and with published numbers."""
+"""Tables, which compare runs with each other and with published numbers."""
 
 from ltr.errors import need
 

@@ -1,8 +1,9 @@
 """Search settings for every row of a table, with the same number of trials for each row.
 
-A search uses only train and vali. In LETOR the vali queries of one fold are the test queries of
-another, so each row is searched separately in each fold. The first trial uses the settings in the
-table. Keys that the row or the user sets are not searched, unless the row has its own ``space=``.
+A search uses the training and validation lists only. In LETOR, the validation queries of one fold
+are test queries of another; therefore, each row is searched separately in each fold. The first
+trial uses the settings in the table. Keys that the row or the user sets are not searched, unless
+the row has its own ``space=``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,8 @@ from ltr.lab.search.definition import Search, SearchOptions, define_search, repe
 from ltr.lab.search.space import join_spaces
 from ltr.lab.tables.config import TableOptions
 from ltr.lab.tables.found import FoundSettings, SearchResult, add_settings, read_settings
-from ltr.lab.tables.runs import Job, TableCell, folder_name, launch, table_folds
+from ltr.lab.tables.launch import Job, launch
+from ltr.lab.tables.runs import TableCell, folder_name, table_folds
 from ltr.lab.tables.spec import Row, Table, key_of
 
 
@@ -42,7 +44,7 @@ class RowSearch(NamedTuple):
     arguments: Sequence[str]  # for ``ltr search``
 
     def accepts(self, result: SearchResult | None) -> bool:
-        """Return whether ``result`` is of this search, with its number of trials."""
+        """Return whether ``result`` comes from this search and from as many trials."""
         if result is None:
             return False
         expected = (self.identity, self.search.trials)
@@ -55,7 +57,7 @@ class RowSearch(NamedTuple):
         return result if self.accepts(result) else None
 
     def as_job(self) -> Job:
-        """Return the job that runs this search and reports the value it found."""
+        """Return the job that runs this search; its outcome is the best value found."""
 
         def outcome() -> str | None:
             result = self.stored_result()
@@ -69,8 +71,8 @@ class RowSearch(NamedTuple):
 def spend_budget(table: Table, options: TableOptions, output_dir: Path) -> FoundSettings | None:
     """Run the searches that are not finished, and return the settings found for the rows.
 
-    With ``dry_run``, no search runs. The searches are in the folder ``search`` of ``output_dir``,
-    and the settings in a file of its folder ``found``.
+    With ``dry_run``, no search runs. The searches are kept in ``output_dir/search``, and the
+    settings in a file in ``output_dir/found``.
 
     Returns:
         The results; None if no row needs a search.
@@ -106,16 +108,16 @@ def spend_budget(table: Table, options: TableOptions, output_dir: Path) -> Found
         add_settings(path, options.command(options.search_arguments), results)
     for job in jobs:
         if job.folder in reasons:
-            raise ConfigError(f"{job.name}: its search failed: {reasons[job.folder]}")
+            raise ConfigError(f"{job.name}: the search failed: {reasons[job.folder]}")
     return FoundSettings(path, results)
 
 
 def _finished_results(
     searches: Sequence[RowSearch], recorded: Mapping[TableCell, SearchResult]
 ) -> dict[TableCell, SearchResult]:
-    """Return the results of the finished searches: those ``recorded``, or those in their folders.
+    """Return the results of the finished searches, from ``recorded`` or from their folders.
 
-    A recorded result counts only if it is of the same search.
+    A recorded result counts only if it comes from the same search.
     """
     results = {}
     for search in searches:
@@ -130,7 +132,8 @@ def _finished_results(
 def plan_searches(table: Table, options: TableOptions, output_dir: Path) -> list[RowSearch]:
     """Return the searches of ``table``, row by row.
 
-    Ensembles, rows with 0 epochs and rows that learn from another row (a teacher) have none.
+    Ensembles, rows with 0 epochs, and rows that learn from another row (their teacher) are not
+    searched.
 
     Raises:
         ConfigError: an override or a space is wrong.
@@ -176,7 +179,7 @@ def _search_in_fold(
     *,
     absent_ok: bool,
 ) -> RowSearch:
-    """Return the ``search`` of a row, which has ``arguments``, for one fold."""
+    """Return the ``search`` of a row for one fold; ``arguments`` are those of the search."""
     label, fold = cell
     repeat = ("seed=1",) if fold is None else (f"dataset.fold={fold}", "seed=1")
     search = replace(search, repeats=(repeat,))
@@ -200,12 +203,12 @@ def _space_arguments(
 ) -> list[str]:
     """Return the overrides that define the search space of ``row``.
 
-    A row without ``space=`` gets the keys ``space.KEY=`` of the table, of the user and of the row,
-    where a later one replaces an earlier one. Keys that the row or the user sets to a value are
-    left out, unless the row itself has ``space.KEY=``.
+    Without ``space=``, a row uses the overrides ``space.KEY=`` of the table, of the user and of the
+    row itself; a later one replaces an earlier one with the same key. Keys that the row or the user
+    sets to a value are left out, unless the row itself has ``space.KEY=``.
 
-    A row with ``space=`` gets only that space. Its keys are searched even if the table or the row
-    sets them; the first trial then uses the value that is set.
+    With ``space=``, a row uses that space only. Its keys are searched even if the table or the row
+    sets them; the first trial then uses the value that was set.
     """
     set_by_user = {key_of(override) for override in options.overrides}
     row_space = {key_of(override): override for override in row.space}

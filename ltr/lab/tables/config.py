@@ -16,7 +16,7 @@ from ltr.experiment.sweep import offer_gpus
 from ltr.lab.tables.spec import key_of, split_space
 from ltr.training.device import pick_device
 
-_SEARCHED = ("budget", "found_settings")  # the keys that bring settings of a search
+_SEARCHED = ("budget", "found_settings")  # the keys that take settings from a search
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Workers:
 
     count: int = 1  # number of jobs at a time
     threads: int | None = None  # CPU threads per job; None: PyTorch's default
-    launcher: Sequence[str] = ()  # overrides that choose a Hydra launcher, instead of ``count``
-    extra: Sequence[str] = ()  # overrides for each job, which do not change its result
+    launcher: Sequence[str] = ()  # overrides that choose a Hydra launcher; it replaces ``count``
+    extra: Sequence[str] = ()  # overrides for each job that do not change its result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,35 +92,36 @@ class TableOptions(LaunchOptions):
         """Check the values together."""
         if self.space and self.budget is None:
             raise ConfigError(
-                f"{self.space[0]}: only a budget is searched; give budget=N, such as 20"
+                f"{self.space[0]}: a search space needs a budget; add budget=N, such as budget=20"
             )
         if self.budget is not None and self.found_settings is not None:
             raise ConfigError(
-                f"budget={self.budget} found_settings={self.found_settings}: expected one of them, "
-                "got both; a file of settings needs no budget"
+                f"budget={self.budget} found_settings={self.found_settings}: expected one of these "
+                "keys, got both; leave out budget to use the settings of the file"
             )
         if self.launcher and self.workers is not None:
             raise ConfigError(
-                f"workers={self.workers}: {self.launcher[0]} says how many; leave one out"
+                f"workers={self.workers}: {self.launcher[0]} sets the number of jobs itself; leave "
+                "out one of the two"
             )
         for override in self.overrides:
             if key_of(override) in ("seed", "dataset.fold"):
                 raise ConfigError(
-                    f"{override}: a table runs its folds and seeds itself; set seeds=N"
+                    f"{override}: a table sets the fold and seed of each run; set seeds=N"
                 )
         if not 0 < self.margin < 1:
             raise ConfigError(
-                f"margin={self.margin:g}: give a number between 0 and 1, such as 0.005"
+                f"margin={self.margin:g}: expected a number between 0 and 1, such as 0.005"
             )
 
     @property
     def overrides(self) -> list[str]:
-        """The overrides for ``ltr train``; they replace the table's settings."""
+        """The user's overrides for ``ltr train``, which replace the table's settings."""
         return split_space(self.train)[0]
 
     @property
     def space(self) -> list[str]:
-        """What is searched with a budget; it replaces the table's own space."""
+        """The user's overrides for the search space, which replace those of the table."""
         return split_space(self.train)[1]
 
     @property
@@ -140,17 +141,17 @@ class TableOptions(LaunchOptions):
 
     @property
     def table_arguments(self) -> list[str]:
-        """The arguments that change the content of the table, without ``overrides``."""
+        """The arguments that change the content of the table, apart from ``overrides``."""
         return [*self.non_defaults("rows", "seeds", "baseline", "margin", *_SEARCHED), *self.space]
 
     @property
     def search_arguments(self) -> list[str]:
-        """The arguments that change the table's searches, which other rows and seeds share."""
+        """The arguments that change the searches; ``rows`` and ``seeds`` do not change them."""
         return [*self.non_defaults("budget"), *self.space]
 
     @property
     def searched(self) -> str | None:
-        """The argument that replaces settings of the table by those of a search; None if none."""
+        """The argument that replaces the table's settings by those of a search, or None."""
         return next(iter(self.non_defaults(*_SEARCHED)), None)
 
     @property
@@ -159,9 +160,9 @@ class TableOptions(LaunchOptions):
         return [override for override in self.overrides if result_overrides([override])]
 
     def command(self, arguments: Sequence[str]) -> str:
-        """Return the command line that ends in ``arguments``.
+        """Return the command line that makes the table, for use in reports and files.
 
-        These are ``table_arguments`` or ``search_arguments``.
+        ``arguments``, its last part, are ``table_arguments`` or ``search_arguments``.
         """
         command = [f"table={self.table}", *recorded(self.overrides), *arguments]
         return f"{as_started('table')} {shlex.join(command)}"
@@ -169,7 +170,7 @@ class TableOptions(LaunchOptions):
     def path(self, folder: Path, data: str, arguments: Sequence[str]) -> Path:
         """Return the path of a file (without suffix) or of a folder in ``folder``.
 
-        Different ``arguments``, or ``data`` (the name of the data set), give different names.
+        Different ``arguments`` or data sets (``data`` is the name) give different paths.
 
         >>> from ltr.cli.compose import typed
         >>> from ltr.cli.options import parse_options
@@ -185,11 +186,11 @@ class TableOptions(LaunchOptions):
         return Path(f"{start}_{label}" if label else start)
 
     def choose_workers(self, device: str, threads: int | None) -> Workers:
-        """Choose the workers, and let them share this machine's GPUs.
+        """Choose how many jobs run at a time, and let them share this machine's GPUs.
 
         Args:
             device: the device of the jobs, as in their config.
-            threads: the CPU threads of the jobs, as in their config; None: the workers decide.
+            threads: the CPU threads of each job, as in its config; None: the cores are shared out.
         """
         on_gpu = pick_device(device).type == "cuda"
         cores = os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Read and write the settings that the searches of a table's rows found."""
+"""Read and write the settings that were found by the searches of a table's rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from ltr.lab.tables.runs import TableCell
 from ltr.lab.tables.spec import Table, key_of
 
 SearchResult = dict[str, Any]  # see ``ltr.lab.search.command.best_result``
-_NO_FOLD = "all"  # key used instead of a fold number for data without folds
+_NO_FOLD = "all"  # the key that replaces the fold number for data without folds
 _HEAD = """\
 # {command}
-# The settings that the search of each row found, in each fold on its train and vali alone. The same
-# command takes them from here and searches only where the row, its space or the data have changed;
-# found_settings=THIS_FILE in place of budget=N takes them without a search.
-# value: of the best trial; best_epoch: its best epoch on vali, which is too high; own: the value of
-# the row as the table has it.
+# The settings found by the search of each row, in each fold by itself, on train and vali lists.
+# The same command reads them from here, and searches again only where the row, its space or the
+# data have changed. With found_settings=THIS_FILE instead of budget=N, nothing is searched.
+# value: that of the best trial; best_epoch: the metric of its best epoch on vali (too high);
+# own: the value with the settings of the table.
 """
 
 
@@ -38,19 +38,21 @@ class FoundSettings:
         return {cell: result["settings"] for cell, result in self.results.items()}
 
     def facts(self) -> list[tuple[str, str]]:
-        """Return the lines about the searches, as (key, text), for the head of a table."""
+        """Return the facts about the searches for the head of a table, as pairs (key, text)."""
         frame = self.frame()
         budget = (
             f"{frame.trials.max()} trials for each row and fold that is trained, on its train and "
-            f"vali alone, with seed 1; the best by {', '.join(frame.worth.unique())} on vali; "
+            f"vali lists only, with seed 1; the best by {', '.join(frame.worth.unique())} on vali; "
             f"{frame.trials.sum()} trials in all, {frame.pruned.sum()} pruned, "
             f"{frame.failed.sum()} failed"
         )
         return [("budget", budget), ("found settings", "/".join(self.path.parts[-3:]))]
 
     def describe_use(self) -> str:
-        """Return where the settings are, and how to use them again."""
-        return f"settings found: {self.path}; to train with them again: found_settings={self.path}"
+        """Return a text that says where the settings are, and how to use them again."""
+        return (
+            f"settings found: {self.path}; to train with them again, set found_settings={self.path}"
+        )
 
     def frame(self) -> pd.DataFrame:
         """Return a frame with one line for each row and fold of the table."""
@@ -63,14 +65,15 @@ class FoundSettings:
 
 
 def load_found(path: Path, table: Table, overrides: Sequence[str]) -> FoundSettings:
-    """Read the settings of a file for the rows of ``table``, without the keys of ``overrides``.
+    """Read the settings for the rows of ``table`` from a file, without the keys of ``overrides``.
 
     Raises:
-        ConfigError: there is no such file, it is malformed, or it has none of the rows.
+        ConfigError: there is no such file, it is malformed, or it has settings for none of the
+            rows.
     """
     if not path.is_file():
         raise ConfigError(
-            f"found_settings={path}: expected a file of found settings, got none; see --help"
+            f"found_settings={path}: no such file; expected a file of found settings; see --help"
         )
     typed_keys = {key_of(override) for override in overrides}
     results = {}
@@ -80,14 +83,18 @@ def load_found(path: Path, table: Table, overrides: Sequence[str]) -> FoundSetti
             results[cell] = {**result, "settings": settings}
     if not results:
         raise ConfigError(
-            f"found_settings={path}: expected settings of {', '.join(table.rows)}, got none of "
-            "them; give the file of this table"
+            f"found_settings={path}: the file has no settings for any of the rows "
+            f"{', '.join(table.rows)}; choose the file that a budget wrote for this table"
         )
     return FoundSettings(path, results)
 
 
 def read_settings(path: Path) -> dict[TableCell, SearchResult]:
-    """Read a file of found settings (nothing if missing); ``ConfigError`` if it is malformed."""
+    """Read a file of found settings; return an empty dict if there is none.
+
+    Raises:
+        ConfigError: the file is malformed.
+    """
     try:
         raw: Any = yaml.safe_load(path.read_text()) if path.exists() else {}
         return {
@@ -97,16 +104,16 @@ def read_settings(path: Path) -> dict[TableCell, SearchResult]:
         }
     except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise ConfigError(
-            f"{path}: expected the settings that a table with a budget found, got something else; "
-            "move it away"
+            f"{path}: expected a file of settings that a table with a budget has written; move "
+            "this file or restore it"
         ) from error
 
 
 def add_settings(path: Path, command: str, results: Mapping[TableCell, SearchResult]) -> None:
-    """Add ``results`` to those in ``path``, replacing those of the same rows and folds."""
+    """Add ``results`` to the file ``path``, replacing those of the same rows and folds."""
     recorded = read_settings(path)
     if all(recorded.get(cell) == result for cell, result in results.items()):
-        return  # nothing to add: works also where the file may not be written
+        return  # nothing to add; no write, so that a read-only file is no problem
     make_folder("output_dir", path.parent)
     rows: dict[str, dict[int | str, Any]] = {}
     for (label, fold), result in {**recorded, **results}.items():

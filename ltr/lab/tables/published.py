@@ -1,4 +1,4 @@
-"""Decide whether the published numbers of a table may stand beside its runs."""
+"""Decide whether the runs of a table may be shown beside its published numbers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,16 +16,17 @@ from ltr.lab.tables.runs import Run
 from ltr.lab.tables.spec import Table, key_of
 from ltr.parts.components import build_dataset
 
-# Keys that change neither what is trained nor which epoch is measured.
+# Keys that change neither the training nor the choice of the epoch.
 _MEASUREMENT = ("metrics", "own_metrics", "monitor")
 
 
 def why_left_out(
     table: Table, overrides: Sequence[str], runs: Sequence[Run], split: str, searched: str | None
 ) -> str | None:
-    """Return why the published numbers of ``table`` do not belong beside ``runs``.
+    """Return why the published numbers of ``table`` cannot be compared with ``runs``.
 
-    Published numbers belong to a data set, its test split, and the settings in the table's file.
+    They can be compared on their data set, its test split, and with the settings in the table's
+    file.
 
     Args:
         table: the table, with the rows that are shown.
@@ -33,10 +34,10 @@ def why_left_out(
         runs: the planned runs of the table.
         split: the split that the runs are measured on.
         searched: the argument that replaces settings by those of a search, such as ``budget=20``;
-            None: there is none.
+            None if there is none.
 
     Returns:
-        The reason in words; None if the numbers belong there, or if the table has none.
+        The reason in words; None if the numbers can be compared, or if the table has none.
 
     Raises:
         DataError: the data are missing.
@@ -45,18 +46,20 @@ def why_left_out(
         return None
     names = list(dict.fromkeys(str(run.config.dataset.name) for run in runs))
     if len(names) > 1 or names[0] not in table.published:
-        return f"they are of {' and '.join(table.published)}, not of {' and '.join(names)}"
+        return (
+            f"they were measured on {' and '.join(table.published)}, not on {' and '.join(names)}"
+        )
     (name,) = names
     difference = data_difference(name, runs)
     if difference:
-        return f"they are of other data: {difference}"
+        return f"they were measured on other data: {difference}"
     if split != "test":
-        return f"they are of test, these values of {split}"
+        return f"they were measured on test, but these runs on {split}"
     override = changed_setting(table, overrides, name)
     if override:
-        return f"{override} is not of their settings"
+        return f"{override} changes the settings for which they were published"
     if searched is not None and not table.published[name].searched:
-        return f"{searched} brings other settings"
+        return f"{searched} changes the settings for which they were published"
     return None
 
 
@@ -64,7 +67,7 @@ def data_difference(name: str, runs: Sequence[Run]) -> str | None:
     """Return how the lists of ``runs`` differ from the counts of the public data set ``name``.
 
     Returns:
-        The difference in words; None if there is none, or if ``name`` is no public data set.
+        The difference in words; None if there is none, or if ``name`` is not a public data set.
 
     Raises:
         DataError: the lists are missing.
@@ -82,7 +85,7 @@ def data_difference(name: str, runs: Sequence[Run]) -> str | None:
             continue
         records = [record for record in public_sets()[name].counts if record.fold in folds]
         if not records:
-            return f"{name} has folds, and none of them is read"
+            return f"none of the folds of {name} was read"
         rows = [
             {"fold": fold, "split": split, **counts_of(dataset.split(split))}
             for fold, dataset in datasets.items()
@@ -97,8 +100,8 @@ def data_difference(name: str, runs: Sequence[Run]) -> str | None:
 def changed_setting(table: Table, overrides: Sequence[str], name: str) -> str | None:
     """Return one of the ``overrides`` that changes a setting of a row; None if none does.
 
-    The folder of the public data set ``name`` may change: ``data_difference`` compares what is in
-    it.
+    A different folder for the public data set ``name`` does not count as a change, because
+    ``data_difference`` compares the lists in it.
     """
     chooses_dataset = any(key_of(override) == "dataset" for override in overrides)
     harmless = [f"dataset={name}"] if chooses_dataset and name in files_of("dataset") else []
@@ -129,7 +132,10 @@ def changed_setting(table: Table, overrides: Sequence[str], name: str) -> str | 
 
 
 def _settings(overrides: Sequence[str]) -> Mapping[str, Any]:
-    """Return the settings of ``ltr train`` with ``overrides`` that can change a result, flat."""
+    """Return the settings of ``ltr train`` with ``overrides`` that can change a result.
+
+    The dict is flat: its keys are those of the config, joined by dots.
+    """
     config: Any = OmegaConf.to_container(run_config(overrides)[0], resolve=True)
     return flat(without(config, Kind.PLACE))
 

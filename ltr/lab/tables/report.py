@@ -25,8 +25,8 @@ from ltr.metrics import Convention
 from ltr.pages.report import NOT_A_TEST, PUBLISHED, ReportBlock, ResultsPage
 from ltr.parts.components import build_dataset
 
-MARK = "†"  # marks a row that differs from the baseline
-_MEAN = "published_mean"  # over the folds, where no number of each fold is published
+MARK = "†"  # marks a row that differs significantly from the baseline
+_MEAN = "published_mean"  # the mean over the folds, where only that is published
 _BY_FOLD = [
     "row", "fold", "seed", "split", "metric", "ours", PUBLISHED, _MEAN, "chosen", "epoch"
 ]  # fmt: skip
@@ -43,7 +43,7 @@ def format_number(value: Any, sign: str = "") -> str:
 
 
 def _join_numbers(joint: str, *values: Any) -> str:
-    """Format the values that are not missing (mean and deviation, or two ends), with ``joint``."""
+    """Format the values that are not missing, and join them with ``joint``."""
     return joint.join(filter(None, map(format_number, values)))
 
 
@@ -68,11 +68,13 @@ def _numbers_block(results: Results, name: str, convention: Convention) -> Repor
     notes = [convention.describe()]
     if CROSSFIT in extra_columns:
         notes.append(
-            f"{CROSSFIT}: select_on of epochs (and weights) chosen on one half of vali, on the "
-            "other half; of the last epoch, on all of vali"
+            f"{CROSSFIT}: select_on, where epochs (and weights) are chosen on one half of vali and "
+            "measured on the other half; for the last epoch, measured on all of vali"
         )
     if MARK in str(rows):
-        notes.append(f"{MARK}: differs from {results.baseline}, p < {ALPHA:g} after Holm")
+        notes.append(
+            f"{MARK}: differs from {results.baseline} (p < {ALPHA:g} after Holm's correction)"
+        )
     head = ["", *table.metrics, *(column.replace("_", " ") for column in extra_columns)]
     best = []
     if name == table.conventions[0]:
@@ -86,7 +88,7 @@ def _numbers_block(results: Results, name: str, convention: Convention) -> Repor
 
 
 def _extra_columns(results: Results, convention: str) -> list[str]:
-    """Return the columns beside those of the metrics."""
+    """Return the columns to show after those of the metrics."""
     table = results.table
     if convention != table.conventions[0] or not len(results.complete):
         return []
@@ -97,7 +99,7 @@ def _extra_columns(results: Results, convention: str) -> list[str]:
 def _rows_of_ours(
     results: Results, convention: str, extra_columns: Sequence[str]
 ) -> list[list[str]]:
-    """Return the texts of our rows under one convention."""
+    """Return the cells of our rows under one convention."""
     table = results.table
     extra = over_repeats(results.complete) if extra_columns else {}
     texts = {}
@@ -122,7 +124,7 @@ def _rows_of_ours(
 def _rows_of_published(
     results: Results, convention: str, extra_columns: Sequence[str]
 ) -> list[list[str]]:
-    """Return the texts of the published numbers under one convention."""
+    """Return the cells of the published numbers under one convention."""
     rows = []
     for label, values in results.published.values.items():
         if convention in values:
@@ -134,7 +136,7 @@ def _rows_of_published(
 
 
 def _verdicts_block(results: Results, lines: pd.DataFrame, metric: str) -> ReportBlock:
-    """Return the block of one metric's intervals, verdicts and published numbers."""
+    """Return the block with the intervals, verdicts and published numbers for one metric."""
     row = lines["row"]
 
     def numbers(column: str, sign: str = "") -> pd.Series:
@@ -175,7 +177,7 @@ def _verdicts_block(results: Results, lines: pd.DataFrame, metric: str) -> Repor
 
 
 def build_facts(results: Results) -> list[tuple[str, str]]:
-    """Return the head of the report as (key, text): data, folds, seeds, selection, commits, ..."""
+    """Return the head of the report, such as data, seeds and commits, as pairs (key, text)."""
     runs = results.runs
     seeds = list(dict.fromkeys(run.seed for run in runs))
     folds = [str(fold) for fold in dict.fromkeys(run.fold for run in runs) if fold is not None]
@@ -205,7 +207,7 @@ def build_facts(results: Results) -> list[tuple[str, str]]:
 
 
 def _describe_data(results: Results, folds: Sequence[str]) -> str:
-    """Return the data set, its folds and the split."""
+    """Return a text that names the data set, its folds and the split."""
     name = results.runs[0].config.dataset.name
     if not folds:
         return f"{name}, {results.split}"
@@ -214,14 +216,14 @@ def _describe_data(results: Results, folds: Sequence[str]) -> str:
 
 
 def _describe_selection(run: Run) -> str:
-    """Return which epoch of the run is tested."""
+    """Return a text that says which epoch of the run is tested."""
     if run.config.select == "best":
-        return f"best epoch by {run.config.select_on} of vali (select=best)"
+        return f"best epoch by {run.config.select_on} on vali (select=best)"
     return "last epoch (select=last)"
 
 
 def _describe_deviation(seeds: int, folds: int) -> str:
-    """Return what the deviations of the table are taken over."""
+    """Return a text that says what the deviations in the table are."""
     if seeds > 1 and folds > 1:
         return "standard deviation over seeds of the mean over folds"
     if seeds > 1:
@@ -230,7 +232,7 @@ def _describe_deviation(seeds: int, folds: int) -> str:
 
 
 def _facts_of_verdicts(results: Results, judged: Verdicts) -> dict[str, str]:
-    """Return the facts about intervals and verdicts; empty texts if there are none."""
+    """Return the facts about intervals and verdicts; the text of a fact may be empty."""
     interval = ""
     baseline = ""
     covers = dict.fromkeys(
@@ -241,7 +243,7 @@ def _facts_of_verdicts(results: Results, judged: Verdicts) -> dict[str, str]:
     if len(judged.intervals) > 1:
         baseline = results.baseline
         if not judged.against:
-            baseline += " is not finished: no row is compared with it"
+            baseline += " is not finished, so that no row is compared with it"
     return {
         "interval": interval,
         "baseline": baseline,
@@ -257,7 +259,7 @@ def count_unfinished(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def describe_counts(runs: Sequence[Run]) -> str:
-    """Return the number of lists of each split in words."""
+    """Return a text with the number of lists in each split."""
     counts: dict[str, list[int]] = {}
     for run in {run.fold: run for run in runs}.values():
         dataset = build_dataset(run.config.dataset)
@@ -266,17 +268,17 @@ def describe_counts(runs: Sequence[Run]) -> str:
                 counts.setdefault(split, []).append(len(dataset.split(split)))
     texts = []
     for split, lengths in counts.items():
-        ends = dict.fromkeys((min(lengths), max(lengths)))  # one number if they are equal
+        ends = dict.fromkeys((min(lengths), max(lengths)))  # a single number if both are equal
         texts.append(f"{split} {' to '.join(f'{end:,}' for end in ends)}")
     return ", ".join(texts)
 
 
 class _FoldResults(NamedTuple):
-    """The results of a ``by_fold`` table, after the choices on vali."""
+    """The results of a ``by_fold`` table for the runs that were chosen on vali."""
 
     frame: pd.DataFrame  # a line for each row, fold, seed, split and metric
     splits: Sequence[str]
-    folds: Sequence[str]  # heads of the columns
+    folds: Sequence[str]  # the heads of the columns
 
 
 def build_fold_report(
@@ -284,15 +286,15 @@ def build_fold_report(
 ) -> tuple[ResultsPage, dict[str, pd.DataFrame]]:
     """Return the report of a ``by_fold`` table, and the frame of its CSV file.
 
-    If a row has choices, it shows the one with the best ``select_on`` on vali per fold and seed.
-    A number that is published as a mean alone stands beside our mean.
+    If a row has choices, the report shows, for each fold and seed, the one with the best
+    ``select_on`` on vali. A published mean over folds is compared with our mean.
 
     Args:
         table: the table.
-        runs: its runs, all finished.
+        runs: the runs of the table, all finished.
         name: the name of the report's folder.
         command: the command that makes the table.
-        left_out: why published numbers are left out; None if they are not.
+        left_out: the reason why published numbers are left out; None if they are shown.
     """
     published = Published(source="", values={})
     if left_out is None:
@@ -323,7 +325,7 @@ def build_fold_report(
 
 
 def _choose_on_vali(table: Table, runs: Sequence[Run], published: Published) -> _FoldResults:
-    """Choose the run of each row, fold and seed that is best on vali; return their numbers."""
+    """Choose, for each row, fold and seed, the run that is best on vali; return the numbers."""
     results = [RunFolder(run.folder).results for run in runs]
     splits = [split for split in ("test", "vali") if split in results[0]]
     candidates = pd.DataFrame(
@@ -357,7 +359,7 @@ def _choose_on_vali(table: Table, runs: Sequence[Run], published: Published) -> 
 def _published_in_fold(
     published: Published, row: str, split: str, metric: str, fold: int
 ) -> dict[str, Any]:
-    """Return the published number of a fold, or the published mean over folds."""
+    """Return a cell with the published number of a fold, or with the published mean over folds."""
     label = str(published.label_for(row))
     number = published.values.get(label, {}).get(split, {}).get(metric)
     if isinstance(number, list):
@@ -366,7 +368,7 @@ def _published_in_fold(
 
 
 def _fold_block(title: str, lines: pd.DataFrame, folds: Sequence[str]) -> ReportBlock:
-    """Return the block of one split and metric: our numbers, published ones, the difference."""
+    """Return the block for a split and metric: our numbers, published numbers, differences."""
     values = ["ours", PUBLISHED, _MEAN]
     cells: Any = lines.pivot_table(values, "row", "fold", sort=False, dropna=False)
     ours = cells["ours"].assign(mean=cells["ours"].mean(axis=1))
@@ -384,17 +386,17 @@ def _fold_block(title: str, lines: pd.DataFrame, folds: Sequence[str]) -> Report
             if numbers.loc[label].notna().any():
                 rows.append([text, *(format_number(value, sign) for value in numbers.loc[label])])
     has_published = len(rows) > len(ours)
-    note = "the difference is ours less the published number" if has_published else ""
+    note = "the difference is our number minus the published one" if has_published else ""
     return ReportBlock(title, note, ["", *folds, "mean"], rows)
 
 
 def _choices_block(chosen: pd.DataFrame, folds: Sequence[str]) -> ReportBlock:
-    """Return the block of the settings and epochs that were chosen on vali."""
+    """Return the block with the settings and epochs that were chosen on vali."""
     several_seeds = chosen.seed.nunique() > 1
     settings = chosen.chosen + ", " + chosen.epoch.astype(str)
     rows = [
         [f"{label}, seed {seed}" if several_seeds else str(label), *texts]
         for (label, seed), texts in settings.groupby([chosen.row, chosen.seed], sort=False)
     ]
-    note = "settings and epoch, of each fold alone"
+    note = "the settings and epoch, chosen for each fold by itself"
     return ReportBlock("Chosen on vali", note, ["", *folds], rows)

@@ -24,7 +24,7 @@ from ltr.training.evaluation import means, metrics_of_scores
 
 ALPHA = 0.05
 CROSSFIT = "crossfit vali"  # column: vali metric with epochs chosen on the other half of vali
-OWN = "own"  # names the convention of the runs among those of a table
+OWN = "own"  # the name, in a table, of the convention that the runs themselves use
 IN_MEMORY = ["commit", "queries"]  # columns that are not written to runs.csv
 _COLUMNS = [
     "row", "convention", "split", "metric", "runs", "ours", "deviation", "low", "high", "beside",
@@ -34,9 +34,9 @@ _COLUMNS = [
 
 
 def conventions_of(table: Table, run: Run) -> dict[str, Convention]:
-    """Return the metric conventions that ``table`` names, for the number of grades in the data.
+    """Return the conventions that ``table`` names, with the number of grades in the run's data.
 
-    ``OWN`` is that of the run itself.
+    The name ``OWN`` stands for the run's own convention.
     """
     if table.conventions == [OWN]:
         return {OWN: build_convention(run.config)}
@@ -45,10 +45,10 @@ def conventions_of(table: Table, run: Run) -> dict[str, Convention]:
 
 
 def split_of_runs(runs: Sequence[Run]) -> str:
-    """Return the split on which ``runs`` are measured: test, or vali if their data have no test.
+    """Return the split on which ``runs`` are measured: test, or vali without a test split.
 
     Raises:
-        ConfigError: the data of some of them have a test split, those of others have none.
+        ConfigError: some of the data sets have a test split, and others have none.
     """
     by_split: dict[str, Run] = {}
     for run in runs:
@@ -56,8 +56,8 @@ def split_of_runs(runs: Sequence[Run]) -> str:
         by_split.setdefault(split, run)
     if len(by_split) > 1:
         raise ConfigError(
-            f"{by_split['test'].name} has a test split, {by_split['vali'].name} has none: add the "
-            "missing one, or take test away everywhere, and vali is shown"
+            f"{by_split['test'].name} has a test split, but {by_split['vali'].name} has none: add "
+            "the missing test split, or remove all test splits to compare on vali"
         )
     return next(iter(by_split))
 
@@ -74,17 +74,18 @@ def check_measured_lists(table: Table, runs: Sequence[Run]) -> None:
 def measure_rows(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
     """Compute the metrics of all finished ``runs`` from the scores in their run folders.
 
-    The scores are those of test or, if their data have no test split, of vali.
+    They are the scores of the test lists or, if the data have no test split, of the validation
+    lists.
 
     Returns:
-        A frame with one line per run and the columns row (the label of its row), fold, seed, epoch
-        (NA for an ensemble), split, seconds, run (its folder), ``crossfit vali`` (NaN if it is
-        unknown), one such as ``letor4 ndcg@10`` for each convention and metric, the table's
-        ``history``, commit, and queries. The last has, for each metric, the query ids and the
-        values of the queries under the first convention.
+        A frame with one line per run. Its columns are row (the label), fold, seed, epoch (NA for an
+        ensemble), split, seconds, run (the folder), ``crossfit vali`` (NaN if unknown), a column
+        such as ``letor4 ndcg@10`` for each convention and metric, the columns of ``history.csv``
+        that ``table.history`` names, commit, and queries. The column queries holds, for each
+        metric, the query ids and the values of the queries under the first convention.
 
     Raises:
-        DataError: the lists are not those of the run.
+        DataError: the lists have changed since a run was measured.
     """
     lists_by_digest: dict[str, Lists] = {}
     rows = []
@@ -96,7 +97,8 @@ def measure_rows(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
         lists = lists_by_digest[folder.digest]
         if lists.digest != folder.digest:
             raise DataError(
-                f"{run.folder}: its {folder.split} lists have changed; remove it and run again"
+                f"{run.folder}: the {folder.split} lists have changed since this run; remove the "
+                "folder and repeat the command"
             )
         rows.append(_measure_run(table, run, folder, lists))
     columns = None if rows else ["row", "fold", "seed", "epoch", CROSSFIT, *IN_MEMORY]
@@ -123,7 +125,7 @@ def _measure_run(table: Table, run: Run, folder: RunFolder, lists: Lists) -> dic
         values = metrics_of_scores(lists, folder.scores, metrics, convention, items=1 << 18)
         for metric, mean in means(values, convention).items():
             row[f"{name} {metric}"] = mean
-        if "queries" not in row:  # of the first convention
+        if "queries" not in row:  # only for the first convention
             row["queries"] = {
                 metric: (lists.qids, query_values) for metric, query_values in values.items()
             }
@@ -136,7 +138,7 @@ class Verdicts(NamedTuple):
     """The intervals of the rows and their comparisons with the baseline, for one metric."""
 
     intervals: Mapping[str, SystemInterval]  # by row; empty if the convention skips every list
-    against: Mapping[str, Comparison]  # row -> its comparison with the baseline
+    against: Mapping[str, Comparison]  # by row: its comparison with the baseline
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,9 +148,9 @@ class Results:
     table: Table
     runs: Sequence[Run]  # all planned runs
     by_run: pd.DataFrame  # metrics of the finished runs, from ``measure_rows``
-    margin: float  # smaller differences do not matter
-    missing: Mapping[str, str]  # row -> why it has no numbers
-    lists: str  # number of lists of each split, in words
+    margin: float  # differences below it do not matter
+    missing: Mapping[str, str]  # by row: why it has no numbers
+    lists: str  # text with the number of lists in each split
     split: str = "test"  # the split that the runs are measured on
     left_out: str | None = None  # why the published numbers are left out; None if they are not
 
@@ -159,7 +161,7 @@ class Results:
 
     @property
     def published(self) -> Published:
-        """The published numbers on this data set; empty if there are none, or they are left out."""
+        """The published numbers for this data set; empty if there are none or if ``left_out``."""
         no_numbers = Published(source="", values={})
         if self.left_out is not None:
             return no_numbers
@@ -167,17 +169,16 @@ class Results:
 
     @cached_property
     def complete(self) -> pd.DataFrame:
-        """The lines whose row and seed are finished in all folds: means are over the same folds."""
+        """The lines whose row and seed are finished in all folds; means need the same folds."""
         fold_count = len({run.fold for run in self.runs})
         counts = self.by_run.groupby(["row", "seed"])["seed"].transform("size")
         return self.by_run[counts == fold_count]
 
     @cached_property
     def verdicts(self) -> dict[str, Verdicts]:
-        """The verdicts of each metric, computed under the table's first convention.
+        """The verdicts by each metric, computed under the table's first convention.
 
-        They need rows with a seed whose runs are finished in all folds; without such a row, there
-        are none.
+        Only the lines of ``complete`` count; the dict is empty if there are none.
         """
         lines = self.complete.assign(fold=self.complete["fold"].fillna(0))
         rows = {
@@ -188,12 +189,12 @@ class Results:
 
     @property
     def judged(self) -> dict[str, pd.DataFrame]:
-        """For each metric of ``verdicts``, its lines of ``numbers`` under the first convention."""
+        """The lines of ``numbers`` for each metric of ``verdicts``, under the first convention."""
         first = self.numbers[self.numbers["convention"] == self.table.conventions[0]]
         return {metric: first[first["metric"] == metric] for metric in self.verdicts}
 
     def _judge(self, metric: str, rows: Mapping[str, pd.DataFrame]) -> Verdicts:
-        """Compare the rows by ``metric``; each frame has the queries by seed and fold."""
+        """Compare the rows by ``metric``; the frame of a row has a cell for each seed and fold."""
         systems = {}
         for row, cells in rows.items():
             folds = {
@@ -217,9 +218,10 @@ class Results:
     def numbers(self) -> pd.DataFrame:
         """All numbers of the finished rows, in full precision.
 
-        There is a line for each row, convention and metric, with the columns ``_COLUMNS``: low and
-        high are the ends of our interval, beside is the label of the published number, and p has
-        Holm's correction. A cell is empty if its value is unknown or was not asked for.
+        There is a line for each row, convention and metric, with the columns ``_COLUMNS``. The
+        columns low and high are the ends of the interval of our mean, beside is the label of the
+        published number, and p includes Holm's correction. A cell is empty if its value is unknown
+        or was not computed.
         """
         repeats = over_repeats(self.complete)
         run_counts = self.complete["row"].value_counts()
@@ -268,7 +270,7 @@ class Results:
         mean: float,
         interval: SystemInterval | None,
     ) -> dict[str, Any]:
-        """Return the cells of ``numbers`` about the published number of a row; empty if none."""
+        """Return the cells of ``numbers`` for a row's published number; empty if none."""
         untrained = "epochs=0" in self.table.rows[label].settings
         beside = None if untrained else self.published.label_for(label)
         number = self.published.values.get(str(beside), {}).get(convention, {}).get(metric)
@@ -283,9 +285,10 @@ class Results:
 
 
 def over_repeats(values: pd.DataFrame) -> dict[Any, dict[Any, float]]:
-    """Return mean and standard deviation of each column as ``[row][column, "mean" or "std"]``.
+    """Return the mean and standard deviation of each column, by row.
 
-    The deviation is between seeds averaged over folds; with one seed it is between folds.
+    In the dict of a row, the keys are ``(column, "mean")`` and ``(column, "std")``. The deviation
+    is that between seeds, each averaged over the folds; with one seed, that between folds.
     """
     only_folds = values["seed"].nunique() == 1 and values["fold"].nunique() > 1
     repeat = "fold" if only_folds else "seed"

@@ -1,27 +1,23 @@
-"""Plan the runs of a table and execute them as sweeps."""
+"""Plan the runs of a table, and train them as sweeps."""
 
 import math
 import os
 import re
 import shlex
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig
 
-from ltr.atomic import atomic_write, make_folder
-from ltr.cli.arguments import merged, quoted, with_quotes
-from ltr.cli.cli import through_hydra
+from ltr.atomic import make_folder
+from ltr.cli.arguments import merged, with_quotes
 from ltr.cli.compose import run_config
 from ltr.cli.keys import as_list, resolved
-from ltr.cli.process import Finished, is_full, say
+from ltr.cli.process import is_full, say
 from ltr.errors import ConfigError, DataError, LTRError, OutputError, as_started
 from ltr.experiment.build import facts_of, with_facts
 from ltr.experiment.identity import (
@@ -34,39 +30,38 @@ from ltr.experiment.job import train_job
 from ltr.experiment.run_folder import RunFolder, by_identity
 from ltr.lab.ensembles.ensemble import make_ensemble
 from ltr.lab.tables.config import Workers
+from ltr.lab.tables.launch import Job, launch
 from ltr.lab.tables.spec import Table
 from ltr.parts.components import build_dataset, user_metrics
 from ltr.training.device import on_threads
 
-TableCell = tuple[str, int | None]  # row and fold; the fold is None if the data have no folds
-_POLL_SECONDS = 0.5
-_ATTEMPTS = 2  # launches in a row that finish no job, until the others are given up
+TableCell = tuple[str, int | None]  # row and fold; the fold is None if the data have none
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training run of a table, or an ensemble of training runs."""
+    """A training run of a table, or an ensemble of training runs."""
 
-    label: str  # label of its row
+    label: str  # the label of its row
     fold: int | None  # None if the data have no folds
     seed: int  # seed of the training
-    overrides: Sequence[str]  # command line for ``ltr train``; empty for an ensemble
+    overrides: Sequence[str]  # the arguments of ``ltr train``; empty for an ensemble
     config: DictConfig  # the composed config
-    identity: str  # a hash; a placeholder until its teacher is trained
-    folder: Path  # run folder; rows that compute the same thing share it
+    identity: str  # a hash; a placeholder until the teacher, if any, is trained
+    folder: Path  # the run folder; rows that compute the same share it
     members: tuple["Run", ...] = ()  # the runs of an ensemble
-    weights: Any = "equal"  # of the members: "equal", "vali" or one number each
-    teacher: "Run | None" = None  # another run of the table that this one learns from
+    weights: Any = "equal"  # the weights of the members: "equal", "vali" or one number each
+    teacher: "Run | None" = None  # another run of the table, from whose scores this one learns
 
     @property
     def name(self) -> str:
-        """Row, fold and seed, in words."""
+        """A text that names the row, fold and seed."""
         fold = "" if self.fold is None else f", fold {self.fold}"
         return f"{self.label}{fold}, seed {self.seed}"
 
     @property
     def waits(self) -> bool:
-        """Whether its members or its teacher must be trained first."""
+        """Whether a member or the teacher of this run is not finished yet."""
         return not all(run.done for run in (*self.members, self.teacher) if run is not None)
 
     @property
@@ -77,7 +72,7 @@ class Run:
 
     @property
     def trust(self) -> list[str]:
-        """The modules that it, or its members, were trained with."""
+        """The user's modules with which the run, or its members, were trained."""
         modules = set()
         for config in (run.config for run in self.members or [self]):
             functions = [str(config.model["_target_"]), *user_metrics(config)]
@@ -94,7 +89,7 @@ class Run:
         return f"{as_started('ensemble')} {shlex.join([*folders, weights])}"
 
     def outcome(self) -> str | None:
-        """Return the metric that it reached on vali, in words; None if it is not finished."""
+        """Return the metric on vali as text, or None if the run is not finished."""
         if not self.done:
             return None
         results = RunFolder(self.folder).results
@@ -113,9 +108,9 @@ class _RunFolders:
         self._by_identity = by_identity(home)
 
     def find(self, label: str, dataset: DictConfig, seed: int, run_identity: str) -> Path:
-        """Return the folder of a run on ``dataset``, a node of its config.
+        """Return the folder of the run with this identity, on ``dataset``, a node of its config.
 
-        Runs with the same identity share it.
+        Runs with the same identity share a folder.
         """
         fold = dataset.get("fold")
         fold_name = "" if fold is None else f"fold{fold}"
@@ -132,21 +127,24 @@ def plan(
     absent_ok: bool = False,
     settings: Mapping[TableCell, Sequence[str]] | None = None,
 ) -> list[Run]:
-    """Return the runs of ``table``: the trainings row by row, then the ensembles.
+    """Return the runs of ``table``: first the training runs, row by row, then the ensembles.
 
-    The identity of a run that learns from a teacher is known only after the teacher is trained:
-    call ``plan`` again then.
+    The identity of a run that learns from a teacher is known only after the teacher is trained; at
+    that time, call ``plan`` again.
 
     Args:
-        table: the table, which has the rows and folds.
-        overrides: overrides by the user; they replace the table's settings, not those of a row.
+        table: the table; it says which rows and folds there are.
+        overrides: the user's overrides, which replace the settings of the table, but not those of a
+            row.
         seeds: the training seeds, used for every row and fold.
-        output_dir: contains the folder ``runs``; finished runs in that folder are reused.
-        absent_ok: plan even if the data are missing (otherwise ``DataError``).
-        settings: for each row and fold, overrides that replace all but fold, seed and teacher.
+        output_dir: the folder that contains ``runs``; finished runs in ``runs`` are reused.
+        absent_ok: whether to plan even if the data are missing.
+        settings: for each row and fold, overrides that replace all settings except fold, seed and
+            teacher.
 
     Raises:
-        ConfigError: an override is wrong, or the teacher of a row has no run of the same fold.
+        ConfigError: an override is wrong, or the teacher of a row has no run for the same fold.
+        DataError: the data are missing, and not ``absent_ok``.
     """
     folders = _RunFolders(output_dir / "runs")
     runs: dict[RunKey, Run] = {}
@@ -171,14 +169,14 @@ def plan(
 def _teacher_of(
     table: Table, label: str, fold: int | None, seed: int, runs: Mapping[RunKey, Run]
 ) -> Run | None:
-    """Return the run that a run of the row ``label`` learns from; None if it needs no teacher."""
+    """Return the run that teaches a run of the row ``label``; None if it needs no teacher."""
     if label not in table.teachers:
         return None
     teacher = runs.get((table.teachers[label], fold, seed))
     if teacher is None:
         raise ConfigError(
-            f"{label}: {table.teachers[label]} has no run of fold {fold}, seed {seed} "
-            "to learn from: give both rows one data set"
+            f"{label}: its teacher, the row {table.teachers[label]}, has no run for fold {fold}, "
+            f"seed {seed}: use the same data set in both rows"
         )
     return teacher
 
@@ -225,7 +223,7 @@ def _plan_ensembles(
     seeds: Sequence[int],
     folders: _RunFolders,
 ) -> list[Run]:
-    """Return the ensembles of the table, row by row."""
+    """Return the ensembles of ``table``, row by row."""
     folds = dict.fromkeys(run.fold for run in trainings)
     ensembles = []
     for label, row in table.ensembles.items():
@@ -253,14 +251,15 @@ def _plan_ensembles(
 
 
 def folder_name(*texts: str) -> str:
-    """Join ``texts`` in lower case with hyphens, as the name of a new folder."""
+    """Return ``texts`` in lower case, joined by hyphens, as the name of a new folder."""
     slugs = (re.sub(r"[^a-z0-9]+", "-", str(text).lower()).strip("-") for text in texts)
     return "-".join(filter(None, slugs))
 
 
 def table_folds(table: Table, fold_count: int | None) -> list[int | None]:
-    """Return the folds that ``table`` runs, on data with ``fold_count`` folds; ``[None]`` if the
-    data have none.
+    """Return the folds on which ``table`` trains, if the data have ``fold_count`` folds.
+
+    Without folds, return ``[None]``.
     """
     if not fold_count:
         return [None]
@@ -274,18 +273,18 @@ def complete(
     workers: Workers,
     deadline: float = math.inf,
 ) -> tuple[list[Run], dict[Path, str]]:
-    """Do those of ``runs`` that are missing.
+    """Train those of ``runs`` that are not finished.
 
     Args:
-        runs: what ``plan_again`` returned.
-        plan_again: called when teachers are trained, from which the identities of their students
-            follow.
-        folder: gets the file with the list of jobs.
+        runs: the runs that ``plan_again`` returned.
+        plan_again: returns the planned runs. It is called again after teachers have been trained,
+            because the identities of their students depend on them.
+        folder: the folder to which the list of jobs is written.
         workers: how the runs are trained.
-        deadline: the time, as ``time.monotonic()`` gives it, from which on no run begins.
+        deadline: no run starts after this value of ``time.monotonic()``.
 
     Returns:
-        All runs, and folder -> reason for each one that failed.
+        All runs, and a dict from the folder of each failed run to the reason.
     """
     failures = dict[Path, str]()
     threads = runs[0].config.threads or workers.threads
@@ -305,20 +304,19 @@ def complete(
 def execute(
     runs: Sequence[Run], file: Path, workers: Workers, deadline: float = math.inf
 ) -> dict[Path, str]:
-    """Train ``runs`` as one sweep; no run begins after ``deadline``.
+    """Train ``runs`` as one sweep, and start none after ``deadline``.
 
-    Return folder -> reason for each run that did not finish.
+    Return a dict from the folder of each run that did not finish to the reason.
     """
     jobs = [
         Job(run.name, run.folder, [*map(with_quotes, run.overrides), *workers.extra], run.outcome)
         for run in {run.folder: run for run in runs}.values()
     ]
-    quiet = "hydra.callbacks.summary.quiet=true"
-    return launch("train", train_job, jobs, file, workers, quiet, deadline=deadline)
+    return launch("train", train_job, jobs, file, workers, deadline)
 
 
 def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
-    """Make the ensembles ``runs``; return folder -> reason for each one that failed."""
+    """Make the ensembles ``runs``; return the reason for each that failed, by run folder."""
     failures = {}
     with on_threads(threads):
         for run in runs:
@@ -327,10 +325,10 @@ def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
                 with RunFolder(run.folder).locked(wait=True):
                     if not run.done:  # another process may have made it in the meantime
                         _make_ensemble(run)
-                say(f"{run.name}: ensemble, {run.outcome() or 'not done'}")
+                say(f"{run.name}: ensemble, {run.outcome() or 'not finished'}")
             except LTRError as error:
                 if is_full(error):  # the other ensembles could not be written either
-                    raise OutputError(f"{error}; then give the same command again") from error
+                    raise OutputError(f"{error}; then repeat the command") from error
                 failures[run.folder] = str(error)
     return failures
 
@@ -348,137 +346,3 @@ def _make_ensemble(run: Run) -> None:
         trust=run.trust,
         identity=run.identity,
     )
-
-
-class Job(NamedTuple):
-    """One job of a sweep. It writes its result, or else ``error.txt``, into ``folder``."""
-
-    name: str
-    folder: Path
-    arguments: Sequence[str]  # in Hydra's grammar
-    outcome: Callable[[], str | None]  # returns the result in words; None if it is not finished
-
-    def describe_end(self) -> str | None:
-        """Return its outcome, or the error that ended it; None if it has not ended."""
-        error = RunFolder(self.folder).error
-        return self.outcome() or (error and f"failed: {error}")
-
-
-def launch(
-    config_name: str,
-    function: Callable[[DictConfig], Any],
-    jobs: Sequence[Job],
-    file: Path,
-    workers: Workers,
-    *options: str,
-    deadline: float = math.inf,
-) -> dict[Path, str]:
-    """Run ``jobs`` as one sweep; return folder -> reason for each job that did not finish.
-
-    If a process of the launcher is killed, the unfinished jobs are launched again, until two
-    launches in a row finish no job.
-
-    Args:
-        config_name: the root config that the jobs' arguments are composed with.
-        function: runs one job, given its config.
-        jobs: at least one unfinished job; their folders have the same parent.
-        file: gets the list of jobs, as a record; another process may write it too.
-        workers: processes on this machine, or a launcher.
-        options: further overrides for Hydra.
-        deadline: the time, as ``time.monotonic()`` gives it, from which on no job begins. If there
-            is such a time, as many jobs as there are workers are launched together.
-    """
-    count = min(workers.count, len(jobs))
-    arguments = _launch_arguments(jobs[0].folder.parent, workers, count, options)
-    make_folder("output_dir", file.parent)
-    for job in jobs:
-        (job.folder / "error.txt").unlink(missing_ok=True)
-    reason = "not finished, or the code or the data changed meanwhile: give the same command again"
-    unfinished = list(jobs)
-    started: dict[Path, Job] = {}
-    attempts = _ATTEMPTS
-    with _progress(jobs, deadline):
-        while unfinished and attempts and time.monotonic() < deadline:
-            batch = unfinished if deadline == math.inf else unfinished[:count]
-            started |= {job.folder: job for job in batch}
-            error = _launch_batch(config_name, function, batch, file, arguments)
-            if error is None:
-                unfinished = unfinished[len(batch) :]
-                continue
-            reason = f"its process ended early: {error}"
-            count_before = len(unfinished)
-            unfinished = [job for job in unfinished if job.describe_end() is None]
-            attempts = _ATTEMPTS if len(unfinished) < count_before else attempts - 1
-    return {
-        folder: RunFolder(folder).error or reason
-        for folder, job in started.items()
-        if job.outcome() is None
-    }
-
-
-def _launch_arguments(
-    sweep_dir: Path, workers: Workers, count: int, options: Sequence[str]
-) -> list[str]:
-    """Return the arguments that start a sweep with ``count`` jobs at a time."""
-    launcher = workers.launcher
-    if not launcher and count > 1:
-        launcher = [
-            "hydra/launcher=joblib",
-            f"hydra.launcher.n_jobs={count}",
-            f"hydra.launcher.pre_dispatch={count}",  # queued jobs would outlive this process
-        ]
-    return [
-        "--multirun",
-        "hydra/sweeper=jobs",
-        f"hydra.sweep.dir={quoted(str(sweep_dir))}",
-        "hydra/job_logging=file",
-        *options,
-        *launcher,  # without one, the jobs run in this process
-    ]
-
-
-def _launch_batch(
-    config_name: str,
-    function: Callable[[DictConfig], Any],
-    batch: Sequence[Job],
-    file: Path,
-    arguments: Sequence[str],
-) -> Exception | None:
-    """Launch the jobs of ``batch``; return the error if a process of the launcher was killed."""
-    job_arguments = [
-        [*job.arguments, f"hydra.sweep.subdir={quoted(job.folder.name)}"] for job in batch
-    ]
-    atomic_write(file, yaml.safe_dump(job_arguments))
-    try:
-        through_hydra(config_name, function, arguments, job_arguments)
-    except LTRError:
-        raise
-    except Exception as error:
-        return error
-    return None
-
-
-@contextmanager
-def _progress(jobs: Sequence[Job], deadline: float) -> Iterator[None]:
-    """Print a line as soon as one of ``jobs`` has a result or an error, with any launcher."""
-    stop = threading.Event()
-    progress = Finished(len(jobs), until=deadline)
-    running = list(jobs)
-
-    def watch() -> None:
-        stopped = False
-        while not stopped:
-            stopped = stop.wait(_POLL_SECONDS)
-            for job in list(running):
-                end = job.describe_end()
-                if end:
-                    running.remove(job)
-                    progress.add(job.name, end)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        watcher.join()

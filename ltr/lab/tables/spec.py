@@ -20,21 +20,21 @@ from ltr.parts.components import named_metrics
 
 @dataclass
 class Published:
-    """Published numbers on a data set, and which of our rows each is compared with."""
+    """The published numbers for a data set, and the rows of ours that they are compared with."""
 
     source: str = MISSING
-    # values[label][convention][metric]; with by_fold values[label][split][metric]: a list of the
-    # numbers of the folds, or their mean
+    # values[label][convention][metric] is a number. With by_fold, values[label][split][metric] is
+    # a list with a number for each fold, or the mean over the folds
     values: dict[str, Any] = MISSING
-    # row -> label in values; other rows are compared with the label of the same name, if any
+    # from a row to a label in values; other rows are compared with a label of the same name, if any
     beside: dict[str, str] = field(default_factory=dict)
-    others: str | None = None  # the label for all remaining rows
-    # whether they stand beside rows whose settings a budget has searched too: numbers of rankers
-    # that their authors tuned, not of the settings of our rows
+    others: str | None = None  # the label for all other rows
+    # whether the numbers are shown even if the settings of our rows come from a search: true for
+    # rankers that their authors tuned, false for numbers that belong to the settings in the table
     searched: bool = False
 
     def label_for(self, row: str) -> str | None:
-        """Return the label of the published numbers to compare ``row`` with; None if none."""
+        """Return the label of the published numbers for ``row``; None if there are none."""
         return self.beside.get(row, row if row in self.values else self.others)
 
 
@@ -42,17 +42,17 @@ class Published:
 class Row:
     """A row of a table: settings for ``ltr train``, or an ensemble of other rows."""
 
-    settings: list[str] = field(default_factory=list)  # overrides; they replace the table's
+    settings: list[str] = field(default_factory=list)  # overrides, which replace the table's
     space: list[str] = field(default_factory=list)  # with a budget: space=NAMES and space.KEY=[...]
     ensemble: list[str] = field(default_factory=list)  # labels of the trained rows to combine
-    weights: Any = "equal"  # of the members: equal, vali, or one number per row
-    seeds: str = "all"  # all: one ensemble with the members of all seeds; each: one per seed
-    # key -> values; every combination is trained, and the best on vali is shown for each fold
+    weights: Any = "equal"  # weights of the members: equal, vali, or one number per row
+    seeds: str = "all"  # all: one ensemble of the runs with all seeds; each: one per seed
+    # the values of each key; all combinations are trained; each fold shows the best one on vali
     choices: dict[str, list[Any]] = field(default_factory=dict)
-    choice_of: str = ""  # label of the row in the file that this row is a combination of
+    choice_of: str = ""  # the label, in the file, of the row of which this is a combination
 
     def describe(self) -> str:
-        """Return a text that describes the ensemble."""
+        """Return a text that describes this row, which is an ensemble."""
         weights = self.weights
         if not isinstance(weights, str):
             weights = ", ".join(f"{weight:g}" for weight in weights)
@@ -65,17 +65,17 @@ class Table:
 
     title: str = MISSING
     rows: dict[str, Row] = MISSING
-    name: str = ""  # name of its file, without suffix
+    name: str = ""  # the name of the file, without suffix
     by_fold: bool = False  # show each fold, beside the published numbers of the folds or their mean
     settings: list[str] = field(default_factory=list)  # overrides for every row
-    space: list[str] = field(default_factory=list)  # with a budget: what is searched in every row
-    folds: Any = "all"  # or a list of folds; ignored for a data set without folds
+    space: list[str] = field(default_factory=list)  # with a budget: the space of every row
+    folds: Any = "all"  # all, or a list of folds; ignored if the data set has no folds
     metrics: list[str] = field(default_factory=list)  # the columns
-    conventions: list[str] = field(default_factory=list)  # choices of convention; one block each
-    # metrics by which rows are compared, under the first convention; empty: all metrics
+    conventions: list[str] = field(default_factory=list)  # the blocks: choices of convention
+    # the metrics by which rows are compared under the first convention; empty: all metrics
     verdicts: list[str] = field(default_factory=list)
-    baseline: str | None = None  # the row that the others are compared with; None: the first
-    history: list[str] = field(default_factory=list)  # more columns: values of the tested epoch
+    baseline: str | None = None  # the row with which others are compared; None: the first
+    history: list[str] = field(default_factory=list)  # more columns, of history.csv
     published: dict[str, Published] = field(default_factory=dict)  # by name of the data set
 
     @property
@@ -85,7 +85,7 @@ class Table:
 
     @property
     def teachers(self) -> dict[str, str]:
-        """Row -> teacher for each row that learns from another row (``teacher=ROW``)."""
+        """The teacher of each row that learns from another row (``teacher=ROW``), by label."""
         teachers = {
             label: setting.partition("=")[2]
             for label, row in self.rows.items()
@@ -104,11 +104,11 @@ class Table:
     def select_rows(self, labels: Iterable[str]) -> "Table":
         """Return the table with only the rows ``labels`` and the rows that these need.
 
-        They need, for example, the members of an ensemble. The table keeps its baseline only if
-        that is one of ``labels``.
+        An ensemble, for example, needs its members. The table keeps its baseline only if that is
+        one of ``labels``.
 
         Raises:
-            ConfigError: there is no such row.
+            ConfigError: a label is not that of a row.
         """
         selected = [row for label in labels for row in self.find_rows("rows", label)]
         needed = [row for label in selected for row in self.with_needed_rows(label)]
@@ -118,10 +118,10 @@ class Table:
         return replace(self, title=title, baseline=baseline, rows=rows)
 
     def find_rows(self, key: str, label: str) -> list[str]:
-        """Return the row ``label``, or all combinations of its choices; case is ignored.
+        """Return the row ``label``, or all combinations of its choices. Case is ignored.
 
         Raises:
-            ConfigError: there is no such row; the message begins with ``key``.
+            ConfigError: there is no such row; the message names ``key``, which has this label.
         """
         wanted = label.lower()
         rows = [
@@ -129,7 +129,10 @@ class Table:
         ]
         if not rows:
             similar = [row for row in self.rows if wanted in row.lower()] or self.rows
-            raise ConfigError(f"{key}={label}: no such row; {self.name} has {', '.join(similar)}")
+            raise ConfigError(
+                f"{key}={label}: no such row; choose from the rows of {self.name}: "
+                f"{', '.join(similar)}"
+            )
         return rows
 
 
@@ -140,13 +143,13 @@ def read_table(name: str) -> Table:
         name: a name in ``configs/tables``, or the path of a YAML file.
 
     Raises:
-        ConfigError: there is no such table, or its file is wrong.
+        ConfigError: there is no such table, or its file is malformed.
     """
     files = files_of("table")
     path = files.get(name, Path(name))
     if not path.is_file():
         raise ConfigError(
-            f"table={name}: no such table; table is one of {', '.join(files)}, or a YAML file"
+            f"table={name}: no such table; choose one of {', '.join(files)}, or a YAML file"
         )
     try:
         table = _parse_table(path)
@@ -159,8 +162,8 @@ def read_table(name: str) -> Table:
         OmegaConfBaseException,
     ) as error:
         raise ConfigError(
-            f"{path}: {' '.join(str(error).split())}: write a table as "
-            "configs/tables/letor4_mq2008.yaml has it"
+            f"{path}: {' '.join(str(error).split())}; write the table in the form of "
+            "configs/tables/letor4_mq2008.yaml"
         ) from error
     table = replace(table, name=path.stem, verdicts=table.verdicts or table.metrics)
     try:
@@ -171,7 +174,7 @@ def read_table(name: str) -> Table:
 
 
 def _parse_table(path: Path) -> Table:
-    """Read a YAML file as a table; raise an error if a key is unknown or has another type."""
+    """Read a YAML file as a table; raise an error for an unknown key or a value of a wrong type."""
     raw: Any = OmegaConf.to_container(OmegaConf.load(path))
     rows = {
         str(label): row if isinstance(row, dict) else {"settings": row}
@@ -186,7 +189,7 @@ def _parse_table(path: Path) -> Table:
 
 
 def _expand_choices(rows: Mapping[str, Row]) -> dict[str, Row]:
-    """Return the rows with a row for each combination of the choices of a row."""
+    """Replace each row by one row for each combination of its choices."""
     expanded = {}
     for label, row in rows.items():
         options = [
@@ -203,13 +206,13 @@ def _split_settings(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Split the settings of a table or row into those for ``ltr train`` and the search space."""
     settings = raw.get("settings", [])
     if not isinstance(settings, list):
-        raise ValueError(f"{settings}: write a list, such as [loss=listnet]")
+        raise ValueError(f"{settings}: expected a list, such as [loss=listnet]")
     overrides, space = split_space(_flatten(settings))
     return {"settings": overrides, "space": space}
 
 
 def split_space(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split ``overrides`` into those for ``ltr train`` and those that say what is searched.
+    """Split ``overrides`` into those for ``ltr train`` and those that define a search space.
 
     >>> split_space(["loss=bce", "space=mlp,features", "space.optimizer.lr=null"])
     (['loss=bce'], ['space=mlp,features', 'space.optimizer.lr=null'])
@@ -224,7 +227,7 @@ def key_of(override: str) -> str:
 
 
 def _flatten(settings: Sequence[Any]) -> list[str]:
-    """Flatten nested lists: a YAML list that includes another row's list is nested."""
+    """Flatten nested lists; a YAML list that includes the list of another row is nested."""
     flat: list[str] = []
     for setting in settings:
         if isinstance(setting, list):
@@ -237,7 +240,7 @@ def _flatten(settings: Sequence[Any]) -> list[str]:
 class _Reference(NamedTuple):
     """A name in the file of a table."""
 
-    key: str  # where the name is written
+    key: str  # the key under which the name is written
     name: str
     allowed: Sequence[str]  # the names that are defined
 
@@ -246,7 +249,10 @@ def _check_table(table: Table) -> None:
     """Raise ``ConfigError`` if the file refers to a name that is not defined."""
     named_metrics(table.metrics)
     if not (table.rows and table.metrics and table.conventions):
-        raise ConfigError("rows, metrics and conventions: each names at least one")
+        raise ConfigError(
+            "expected at least one entry in each of rows, metrics and conventions, got "
+            f"{len(table.rows)}, {len(table.metrics)} and {len(table.conventions)}"
+        )
     references = _references_of_rows(table)
     for row in table.ensembles.values():
         row.weights = parse_weights(as_list(row.weights), len(row.ensemble))
@@ -256,7 +262,7 @@ def _check_table(table: Table) -> None:
             _check_numbers_by_fold(f"published.{data}", published)
     for key, name, allowed in references:
         if name not in allowed:
-            raise ConfigError(f"{key}: {name} is not known; choose of {', '.join(allowed)}")
+            raise ConfigError(f"{key}: unknown name {name}; choose one of {', '.join(allowed)}")
 
 
 def _references_of_rows(table: Table) -> list[_Reference]:
@@ -278,7 +284,7 @@ def _references_of_rows(table: Table) -> list[_Reference]:
 
 
 def _references_of_published(key: str, published: Published, table: Table) -> list[_Reference]:
-    """Return the names that published numbers refer to; ``key`` is that of these numbers."""
+    """Return the names to which published numbers refer; ``key`` is the key of these numbers."""
     labels = [*published.beside.values()]
     if published.others:
         labels.append(published.others)
@@ -293,8 +299,11 @@ def _references_of_published(key: str, published: Published, table: Table) -> li
 
 
 def _check_numbers_by_fold(key: str, published: Published) -> None:
-    """Raise ``ConfigError`` if a number is a mean over folds, not a list of those of the folds."""
+    """Raise ``ConfigError`` for a published mean over folds; some folds need a number for each."""
     for label, splits in published.values.items():
         numbers = [number for metrics in splits.values() for number in metrics.values()]
         if not all(isinstance(number, list) for number in numbers):
-            raise ConfigError(f"{key}.{label}: a mean is over all folds: write folds: all")
+            raise ConfigError(
+                f"{key}.{label}: expected a list with a number for each fold, got a mean over all "
+                "folds: write the list, or set folds: all"
+            )

@@ -1,4 +1,4 @@
-"""Make a table: do the runs that are missing, then write the report."""
+"""Make a table: train the runs that are missing, then write the report."""
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -40,12 +40,13 @@ from ltr.parts.components import build_dataset
 
 
 def make_table(options: TableOptions) -> bool:
-    """Do the missing runs of a table, then write and print its report; return whether none failed.
+    """Train the missing runs of a table, write and print its report; return whether none failed.
 
     With ``dry_run``, only print the commands of the missing runs.
 
     Raises:
-        ConfigError, DataError: before anything runs, with one line that says what to correct.
+        ConfigError, DataError: an option, the table or the data are wrong. It is raised before
+            anything runs, with one line that says what to correct.
     """
     table = _select_rows(read_table(options.table), options)
     output_dir = options.absolute_output_dir
@@ -86,7 +87,7 @@ def _select_rows(table: Table, options: TableOptions) -> Table:
     """Return ``table`` with the rows and the baseline that ``options`` name.
 
     Raises:
-        ConfigError: there is no such row, or an option that the table does not allow is given.
+        ConfigError: there is no such row, or the table does not allow one of the options.
     """
     changed = [
         *options.non_defaults("baseline", "margin", "budget", "found_settings"),
@@ -94,15 +95,15 @@ def _select_rows(table: Table, options: TableOptions) -> Table:
     ]
     if table.by_fold and changed:
         raise ConfigError(
-            f"{changed[0]}: {table.name} stands beside published numbers, under the settings of "
-            "its file; leave it out"
+            f"{changed[0]}: {table.name} reproduces published numbers with the settings in its "
+            "file; leave this argument out"
         )
     dataset_overrides = [
         override
         for override in options.overrides
         if override.startswith("dataset") and override not in table.settings
     ]
-    if dataset_overrides:  # the title may name the data of the file
+    if dataset_overrides:  # the title in the file may name other data
         table = replace(table, title=f"Rows of {table.name} on {' '.join(dataset_overrides)}")
     if options.rows:
         table = table.select_rows(options.rows)
@@ -112,16 +113,16 @@ def _select_rows(table: Table, options: TableOptions) -> Table:
 
 
 def _find_settings(table: Table, options: TableOptions, output_dir: Path) -> FoundSettings | None:
-    """Return the settings of the file ``found_settings``, or those that ``budget`` trials find for
-    the rows; None without both.
+    """Return the settings in the file ``found_settings``, or those that a search with ``budget``
+    finds; None if neither key is set.
     """
     if options.found_settings is not None:
         return load_found(Path(options.found_settings), table, options.overrides)
     if options.budget is None:
         return None
-    from ltr.lab.tables.budget import spend_budget  # which needs optuna
+    from ltr.lab.tables.budget import spend_budget  # needs optuna
 
-    # before hours of search: whether all folds have a test split, or none
+    # check, before a search that may take hours, that all folds or none have a test split
     split_of_runs(plan(table, options.overrides, [1], output_dir, absent_ok=options.dry_run))
     return spend_budget(table, options, output_dir)
 
@@ -144,7 +145,7 @@ def _planner(
 def _say_counts(
     table: Table, runs: Sequence[Run], missing: Sequence[Run], workers: Workers
 ) -> None:
-    """Print how many runs the table has, and how many are to do."""
+    """Print how many runs the table has, and how many are not finished."""
     line = f"{table.title}: {len(runs)} runs, {len(missing)} to do"
     if missing and not workers.launcher:
         line += f", {min(workers.count, len(missing))} at a time"
@@ -158,7 +159,7 @@ def _why_published_left_out(table: Table, runs: Sequence[Run], options: TableOpt
     try:
         left_out = why_left_out(table, options.result_overrides, runs, split, options.searched)
     except DataError:
-        if not options.dry_run:  # which needs no data
+        if not options.dry_run:  # a dry run needs no data
             raise
     if left_out:
         say(f"the published numbers are left out: {left_out}")
@@ -168,18 +169,21 @@ def _why_published_left_out(table: Table, runs: Sequence[Run], options: TableOpt
 def _complete(
     runs: list[Run], plan_runs: Callable[[], list[Run]], folder: Path, workers: Workers
 ) -> tuple[list[Run], dict[Path, str]]:
-    """Do the missing runs; return all runs, and print and return folder -> reason of failures."""
+    """Train the missing runs; return all runs, and a dict with the reasons of failures.
+
+    The failures are printed too. The keys of the dict are run folders.
+    """
     runs, failures = complete(runs, plan_runs, folder, workers)
     for run in runs:
         if not run.done:
-            failures.setdefault(run.folder, "a row that it needs failed")
+            failures.setdefault(run.folder, "a row that this row needs failed")
     for path, reason in failures.items():
         say(f"{path.name} failed: {reason}")
     return runs, failures
 
 
 def _warn_of_leaks(dataset_node: DictConfig) -> None:
-    """Warn of leaks in the lists of the first run's data set; each run also does, in its log."""
+    """Warn of leaks in the lists of a data set; each run also warns of them, in its log."""
     dataset = build_dataset(dataset_node)
     warn_of_leaks({split: dataset.split(split) for split in splits_of(dataset)})
 
@@ -191,14 +195,14 @@ def collect_results(
     margin: float,
     left_out: str | None = None,
 ) -> Results:
-    """Return numbers and verdicts of the finished ``runs``.
+    """Return the numbers and verdicts of the finished ``runs``.
 
     Args:
         table: the table.
-        runs: all its runs.
-        failures: run folder -> reason, for each run that failed.
-        margin: a smaller difference does not matter.
-        left_out: why the published numbers are left out; None if they are not.
+        runs: all runs of the table.
+        failures: the reason for each run that failed, by run folder.
+        margin: differences below this value do not matter.
+        left_out: the reason why the published numbers are left out; None if they are shown.
     """
     missing = count_unfinished(runs)
     for label in dict.fromkeys(run.label for run in runs if run.folder in failures):
@@ -226,10 +230,10 @@ def build_report(
 
     Args:
         results: the numbers and verdicts.
-        options: of the command.
+        options: the options of ``ltr table``.
         name: the name of the report's folder.
         command: the command that makes the table.
-        found_settings: the results of the table's searches, if there are any.
+        found_settings: the results of the table's searches, if any.
     """
     facts = build_facts(results)
     details = [("Every row", _commands_frame(results.table, options))]
