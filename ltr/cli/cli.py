@@ -66,7 +66,7 @@ def _set_config_dir(typed: Sequence[str]) -> None:
         return
     folder = Path(config_dir).resolve()
     if not folder.is_dir():
-        raise ConfigError(f"--config-dir {config_dir}: there is no such folder; give another")
+        raise ConfigError(f"--config-dir {config_dir}: no such folder; choose another one")
     os.environ[CONFIG_DIR] = str(folder)
 
 
