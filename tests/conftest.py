@@ -21,6 +21,7 @@ from tests.helpers.paths import ROOT
 
 NETWORKS = sorted(f"ltr.models.{path.stem}" for path in (ROOT / "ltr" / "models").glob("[a-z]*.py"))
 CHECKED = ["ltr.metrics", "ltr.relaxations", "ltr.losses", *NETWORKS, "ltr.data.batches"]
+collect_ignore = ["helpers/warm.py"]  # its import does much, and is the server's
 QUICK = "not slow"  # the marks that ``make quick`` chooses
 MEMORY, ROOM = Path("/dev/shm"), 4 << 30  # files there wait for no disk; free bytes it must have
 

@@ -1,4 +1,4 @@
-"""Translate the arguments that a user types into Hydra's grammar, for every command."""
+"""Translate the arguments that a user types for ``train`` into Hydra's grammar."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from ltr.cli.configs import files_of, groups_of, own_configs, own_keys, similar_keys
+from ltr.cli.configs import files_of, groups_of, own_configs, similar_keys, train_keys
 from ltr.cli.keys import Holds, holds, upgrade_override
 from ltr.errors import ConfigError
 
@@ -23,52 +23,21 @@ SEVERAL = {"-m", "--multirun"}  # the options of a sweep
 _SWEEP = re.compile(r"(choice|glob|interval|range|shuffle|sort|tag)\(.*\)", re.DOTALL)
 
 
-def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
-    """Translate the typed arguments of a command into Hydra's grammar.
+def as_hydra(typed: Sequence[str]) -> list[str]:
+    """Return the typed arguments of ``train`` in Hydra's grammar: with quotes around texts. With
+    ``--multirun``, ``KEY=A,B`` is a sweep.
 
-    For ``train``, only quotes are added; with ``--multirun``, ``KEY=A,B`` is a sweep. For others,
-    ``KEY=A,B`` is a list, unless the value of the key is a single text, and a value without a key
-    belongs to the first key. A key ``train`` or ``knobs`` (as in table and search) collects all
-    arguments whose keys are not the command's own.
-
-    >>> as_hydra("compare", ["outputs/a b", "margin=0.01", "outputs/c"])
-    ['margin=0.01', "runs=['outputs/a b','outputs/c']"]
-    >>> as_hydra("table", ["table=ranknet_report", "rows=A B,C", "epochs=1"])
-    ['table=ranknet_report', "rows=['A B','C']", "train=['epochs=1']"]
+    >>> as_hydra(["loss=listnet", "data_dir=outputs/a (b)", "-m", "seed=1,2"])
+    ['loss=listnet', "data_dir='outputs/a (b)'", '-m', 'seed=1,2']
     """
     typed = upgraded(typed)
     overrides = get_args_parser().parse_intermixed_args(typed).overrides
-    check_added(overrides, config_name)
-    if config_name == "train":
-        sweep = bool(SEVERAL & {*typed})
-        return [
-            with_quotes(argument, sweep=sweep) if argument in overrides else argument
-            for argument in typed
-        ]
-    command_keys = own_keys(config_name)
-    collected = dict[str, list[str]]()
-    collecting_key = next((key for key in ("train", "knobs") if key in command_keys), None)
-    hydra_arguments = [argument for argument in typed if argument not in overrides]
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        name = key.lstrip("+~")
-        if name == "convention" and "conventions" in command_keys:  # one or several
-            key = name = "conventions"
-            override = f"{key}={value}"
-        if not equals:
-            collected.setdefault(next(iter(command_keys)), []).append(override)
-        elif "launcher" in command_keys and name.startswith(("hydra/launcher", "hydra.launcher.")):
-            collected.setdefault("launcher", []).append(override)
-        elif collecting_key and name not in command_keys and re.split("[./@]", name)[0] != "hydra":
-            collected.setdefault(collecting_key, []).append(override)
-        elif holds(name, config_name) != Holds.TEXT and len(items := _split(value)) > 1:
-            hydra_arguments.append(f"{key}=[{','.join(map(_with_own_quotes, items))}]")
-        else:
-            hydra_arguments.append(with_quotes(override, config_name))
-    for key, values in collected.items():
-        several = len(values) > 1 or isinstance(command_keys[key], list)
-        hydra_arguments.append(f"{key}={_listed(values) if several else quoted(values[0])}")
-    return hydra_arguments
+    check_added(overrides)
+    sweep = bool(SEVERAL & {*typed})
+    return [
+        with_quotes(argument, sweep=sweep) if argument in overrides else argument
+        for argument in typed
+    ]
 
 
 def upgraded(overrides: Iterable[str]) -> list[str]:
@@ -88,17 +57,12 @@ def warn_of_former(former: str, current: str) -> None:
     log.warning("%s: write %s; the next version will not accept the former", former, current)
 
 
-def check_added(overrides: Sequence[str], config_name: str = "train") -> None:
+def check_added(overrides: Sequence[str]) -> None:
     """Raise ``ConfigError`` for ``+KEY=VALUE`` with a key that nothing reads: no key or group of
-    the command or of the runs that it trains, not in a part of the config such as ``model``, and
-    not named by another override or by a config file of the user's own.
+    ``train``, not in a part of the config such as ``model``, and not named by another override or
+    by a config file of the user's own.
     """
-    commands = [config_name]
-    if {"train", "knobs"} & own_keys(config_name).keys():
-        commands.append("train")
-    readable_keys = {
-        key for command in commands for key in (*own_keys(command), *groups_of(command))
-    }
+    readable_keys = {*train_keys(), *groups_of("train")}
     for override in overrides:
         key = override.lstrip("+").partition("=")[0]
         if not override.startswith("+") or not re.fullmatch(r"\w+", key):
@@ -121,23 +85,12 @@ def _user_config_texts() -> list[str]:
     return [path.read_text(errors="replace") for path in paths if path.is_file()]
 
 
-def _listed(values: Sequence[str]) -> str:
-    return f"[{','.join(map(quoted, values))}]"
-
-
-def _with_own_quotes(item: str) -> str:
-    """Quote ``item``, unless the user did."""
-    item = item.strip()
-    return item if item[:1] in ("'", '"') and _is_readable(item) else quoted(item)
-
-
-def with_quotes(override: str, config_name: str = "train", *, sweep: bool = False) -> str:
+def with_quotes(override: str, *, sweep: bool = False) -> str:
     """Return an override ``KEY=VALUE`` with quotes around the texts that Hydra would read as
     something else. A key whose value is a text gets the text that was typed; ``null`` is none.
 
     Args:
         override: what was typed. A value in quotes stays as it is.
-        config_name: the command that has the key.
         sweep: whether ``KEY=A,B`` gives the key several values.
 
     >>> with_quotes("resume=outputs/a (b)"), with_quotes("seed=1,2")
@@ -149,13 +102,12 @@ def with_quotes(override: str, config_name: str = "train", *, sweep: bool = Fals
     if not equals:
         return override
     name = key.lstrip("+~")
-    value_kind = Holds.TEXTS if name in groups_of(config_name) else holds(name, config_name)
+    value_kind = Holds.TEXTS if name in groups_of("train") else holds(name)
     if sweep and _SWEEP.fullmatch(value):
         return override
-    if value == "null" and name == "qid":
-        return f"{key}={quoted(value)}"  # there is no explanation of no query
     if sweep or value_kind == Holds.TEXTS:
-        return f"{key}={','.join(_readable(item.strip(), value_kind) for item in _split(value))}"
+        items = [_readable(item.strip(), value_kind) for item in split_at_commas(value)]
+        return f"{key}={','.join(items)}"
     return f"{key}={_readable(value, value_kind)}"
 
 
@@ -164,7 +116,7 @@ def _readable(value: str, value_kind: Holds | None) -> str:
     if _is_readable(value, texts=value_kind is not None, containers=value_kind != Holds.TEXT):
         return value
     if value_kind != Holds.TEXT and value[0] + value[-1] in ("[]", "{}"):
-        inside = [_entry(item, value_kind, value[0]) for item in _split(value[1:-1])]
+        inside = [_entry(item, value_kind, value[0]) for item in split_at_commas(value[1:-1])]
         return f"{value[0]}{','.join(inside)}{value[-1]}"
     return quoted(value)
 
@@ -201,19 +153,24 @@ def _has_only_texts(parsed: Any) -> bool:
     return parsed is None or isinstance(parsed, str)
 
 
-def _split(value: str) -> list[str]:
+def split_at_commas(value: str) -> list[str]:
     """Split ``value`` at the commas that stand outside quotes and brackets.
 
-    >>> _split("[a,b],'c,d',it's")
+    >>> split_at_commas("[a,b],'c,d',it's")
     ['[a,b]', "'c,d'", "it's"]
+    >>> split_at_commas("[')',b],c")
+    ["[')',b]", 'c']
     """
     parts = [""]
     depth = 0
     quote = ""
     for sign in value:
+        written = parts[-1].rstrip(" ")
+        backslashes = len(parts[-1]) - len(parts[-1].rstrip("\\"))
         if quote:
-            quote = "" if sign == quote and parts[-1][-1] != "\\" else quote
-        elif sign in "'\"" and not parts[-1].strip():
+            is_end = sign == quote and backslashes % 2 == 0
+            quote = "" if is_end else quote
+        elif sign in "'\"" and (not written or (depth > 0 and written[-1] in "[{(,:")):
             quote = sign
         elif sign in "[{(":
             depth += 1

@@ -11,6 +11,7 @@ from typing import Any
 
 import hydra
 from hydra.conf import HydraConf
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
@@ -19,12 +20,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ltr.cli.arguments import (
     as_hydra,
+    as_text,
     check_added,
     quoted,
     upgraded,
     warn_of_former,
     with_quotes,
 )
+from ltr.cli.command_keys import default_values
 from ltr.cli.configs import (
     CONFIGS,
     composed_with,
@@ -35,6 +38,7 @@ from ltr.cli.configs import (
 from ltr.cli.folders import register_resolvers
 from ltr.cli.keys import FORMER_CONVENTION, Kind, flat, keys
 from ltr.cli.process import one_line
+from ltr.cli.typed_values import read_typed
 from ltr.errors import ConfigError, LTRError, as_started, need
 
 _KEY = re.compile(r"(?!hydra\b)[A-Za-z_][\w.]*=", re.ASCII)  # not +KEY, ~KEY or KEY@PACKAGE
@@ -85,6 +89,8 @@ def compose_by_hydra(
 ) -> tuple[DictConfig, dict[str, str]]:
     """Compose the config; return it and the choice of each group. It takes about 0.1 s."""
     register_resolvers()
+    if config_name != "train":
+        store_root_config(config_name)
     GlobalHydra.instance().clear()
     user_folder = composed_with(config_name)
     search_path = (
@@ -129,14 +135,51 @@ def explained() -> Iterator[None]:
         raise ConfigError(explain_error(error)) from error
 
 
-def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
-    """Compose the config of a command with what a user types; ``ConfigError`` if that is wrong.
+def typed(command: str, arguments: Sequence[str]) -> DictConfig:
+    """Return the config of a command with what a user types; ``ConfigError`` if that is wrong.
 
     >>> typed("compare", ["outputs/a", "seed=3"]).runs
     ['outputs/a']
     """
     with explained():
-        return composed(config_name, *as_hydra(config_name, arguments))
+        if command == "train":
+            return composed("train", *as_hydra(arguments))
+        values, group_overrides = read_typed(command, arguments)
+        if group_overrides:
+            config = composed(command, *group_overrides)
+        else:
+            config = OmegaConf.create(default_values(command))
+        for key, value in values.items():
+            OmegaConf.update(config, key, value)
+            OmegaConf.select(config, key)  # an interpolation may be wrong
+    return config
+
+
+def search_overrides(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of ``ltr search`` in Hydra's grammar, for a job of a launcher.
+
+    >>> search_overrides(["model=mlp", "trials=5"])
+    ['trials=5', "train=['model=mlp']"]
+    """
+    return [
+        f"{key}={as_text(value)}" for key, value in read_typed("search", arguments).values.items()
+    ]
+
+
+def store_root_config(command: str) -> None:
+    """Make the defaults of a command known to Hydra, as a root config with its config groups."""
+    defaults = ["_self_", *({group: None} for group in groups_of(command))]
+    values = {
+        key: value
+        for key, value in default_values(command).items()
+        if key not in groups_of(command)
+    }
+    node = {
+        "defaults": [*defaults, {"override hydra/hydra_logging": "none"}],
+        **values,
+        "hydra": {"output_subdir": None, "job": {"chdir": False}},
+    }
+    ConfigStore.instance().store(command, node)
 
 
 def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:

@@ -52,8 +52,9 @@ class HydraApp:
         if user_folder := composed_with(config_name):
             before_schema = SearchPathQuery(provider="schema")
             search_path.prepend("own configs", f"file://{user_folder}", before_schema)
-        GlobalHydra.instance().clear()  # a command may start another
+        GlobalHydra.instance().clear()  # the caller may have started Hydra
         self._hydra = Hydra.create_main_hydra2(config_name, search_path)
+        GlobalHydra.instance().clear()  # the caller may start Hydra again
 
     @property
     def loader(self) -> ConfigLoader:

@@ -1,6 +1,7 @@
-"""Parse the composed config of a command into a dataclass of its options, checked by type."""
+"""Declare the keys of a command in a dataclass, and parse a config into it, checked by type."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import MISSING, Field, field, fields
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -14,9 +15,47 @@ from ltr.knobs import is_number
 Options = TypeVar("Options")
 
 
-def at_least(minimum: int) -> Any:
-    """Declare a field that is an integer of at least ``minimum``."""
-    return field(metadata={"minimum": minimum})
+def option(
+    default: Any = MISSING, *, help: str, at_least: int | None = None, null_is_text: bool = False
+) -> Any:
+    """Declare a field that a user sets by ``NAME=VALUE``.
+
+    ``ltr.cli.command_keys`` reads the declaration from the source, so that ``--help`` imports
+    nothing: write literals.
+
+    Args:
+        default: the value if none is typed; without it, the key must be given.
+        help: what the value means, in ``--help``.
+        at_least: the smallest integer allowed.
+        null_is_text: whether ``NAME=null`` is the text null; else it is None.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Example:
+    ...     runs: tuple[str, ...] = option(help="run folders")
+    ...     samples: int = option(1000, at_least=100, help="number of resamples")
+    >>> Example(runs=("outputs/a",))
+    Example(runs=('outputs/a',), samples=1000)
+    """
+    metadata = {"help": help, "at_least": at_least}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: deepcopy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def group(default: Any = MISSING, *, help: str) -> Any:
+    """Declare a config group: ``NAME=CHOICE`` takes a file of ``configs/NAME``, and
+    ``NAME.KEY=VALUE`` sets a key in it. Without the default None, a choice must be given.
+    """
+    return field(default=default, metadata={"help": help})
+
+
+def collected(kind: str) -> Any:
+    """Declare a ``tuple[str, ...]`` of the typed ``KEY=VALUE`` whose keys are no fields here.
+
+    ``kind`` is ``"others"``, or ``"launcher"`` for those that choose and set a Hydra launcher.
+    """
+    return field(default=())
 
 
 def parse_options(options_type: type[Options], cfg: DictConfig) -> Options:
@@ -38,7 +77,7 @@ def parse_options(options_type: type[Options], cfg: DictConfig) -> Options:
     ... class Example:
     ...     runs: tuple[str, ...]
     ...     margin: float
-    ...     samples: int = at_least(1)
+    ...     samples: int = option(1, at_least=1, help="number of resamples")
     >>> parse_options(Example, OmegaConf.create({"runs": "a", "margin": 1, "samples": 5}))
     Example(runs=('a',), margin=1.0, samples=5)
     """
@@ -52,14 +91,18 @@ def parse_options(options_type: type[Options], cfg: DictConfig) -> Options:
     if missing:
         raise ConfigError(f"give {' '.join(f'{name}=...' for name in missing)}; see --help")
     values = {
-        option.name: _parse(option.name, cfg.get(option.name), hints[option.name], option)
-        for option in option_fields
-        if option.name in cfg or option.default is MISSING
+        declared.name: _parse(declared.name, cfg.get(declared.name), hints[declared.name], declared)
+        for declared in option_fields
+        if declared.name in cfg or _has_no_default(declared)
     }
     return options_type(**values)
 
 
-def _parse(name: str, value: Any, hint: Any, option: Field[Any]) -> Any:
+def _has_no_default(declared: Field[Any]) -> bool:
+    return declared.default is MISSING and declared.default_factory is MISSING
+
+
+def _parse(name: str, value: Any, hint: Any, declared: Field[Any]) -> Any:
     """Return the value of the key ``name`` as the type ``hint``."""
     if hint is Any:
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
@@ -71,10 +114,10 @@ def _parse(name: str, value: Any, hint: Any, option: Field[Any]) -> Any:
         return tuple(as_list(value))
     if kind is DictConfig:
         return _require(name, value)
-    return _PARSERS[kind](name, value, option)
+    return _PARSERS[kind](name, value, declared)
 
 
-def _parse_text(name: str, value: Any, option: Field[Any]) -> str:
+def _parse_text(name: str, value: Any, declared: Field[Any]) -> str:
     return str(_require(name, value))
 
 
@@ -85,7 +128,7 @@ def _require(name: str, value: Any) -> Any:
     return value
 
 
-def _parse_bool(name: str, value: Any, option: Field[Any]) -> bool:
+def _parse_bool(name: str, value: Any, declared: Field[Any]) -> bool:
     return parse_flag(name, value)
 
 
@@ -96,8 +139,8 @@ def parse_flag(name: str, value: Any) -> bool:
     return value
 
 
-def _parse_int(name: str, value: Any, option: Field[Any]) -> int:
-    minimum = option.metadata.get("minimum")
+def _parse_int(name: str, value: Any, declared: Field[Any]) -> int:
+    minimum = declared.metadata.get("at_least")
     is_integer = type(value) is int  # True is an int, too
     if not is_integer or (minimum is not None and value < minimum):
         limit = "" if minimum is None else f" >= {minimum}"
@@ -105,7 +148,7 @@ def _parse_int(name: str, value: Any, option: Field[Any]) -> int:
     return int(value)
 
 
-def _parse_float(name: str, value: Any, option: Field[Any]) -> float:
+def _parse_float(name: str, value: Any, declared: Field[Any]) -> float:
     if not is_number(value):
         raise ConfigError(f"{name}={value}: give a number, such as 0.05")
     return float(value)

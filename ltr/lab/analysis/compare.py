@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +13,9 @@ import pandas as pd
 
 from ltr.arrays import Doubles
 from ltr.atomic import atomic_write, make_folder, safe_cell, write_frame
-from ltr.cli.configs import own_keys
 from ltr.cli.folders import convention_keys
 from ltr.cli.keys import as_list
-from ltr.cli.options import at_least
+from ltr.cli.options import option
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.run_folder import (
     NO_TEST_SPLIT,
@@ -42,23 +41,78 @@ from ltr.pages.report import NOT_A_TEST, RENDERERS, ReportBlock, ResultsPage, te
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """The options of ``ltr compare``; ``configs/compare.yaml`` explains them."""
+    """Compare finished runs by the test metric of each query (without a test split: by that of each
+    validation query). All runs that differ only in seed and fold are one system. The verdict on
+    each pair of systems is "better", "worse", "equivalent" or "undecided". If one of the two
+    systems was trained with a single seed, the verdict "differ" takes the place of "better" and
+    "worse".
 
-    runs: tuple[str, ...]
-    metric: str | None
-    margin: float
-    alpha: float
-    baseline: str | None
-    published: float | None
-    samples: int = at_least(100)
-    seed: int = at_least(0)
-    write: str | None
-    scores: Any  # None, FILE, [FILE], {NAME: FILE} or {NAME: [FILE, FILE]}
-    data: Any  # None, FILE or [FILE, FILE]
-    qrels: Any  # None, FILE or [FILE, FILE]
-    data_dir: str | None
-    cache_dir: str | None
-    conventions: tuple[str, ...]  # the convention of the metric, without runs
+      ltr compare outputs/RUN outputs/OTHER
+      ltr compare outputs/SWEEP baseline=loss=rmse write=verdicts
+      ltr compare outputs/RUN 'scores=[theirs.txt]' data=test.txt write=verdicts.tex
+      ltr compare 'scores=[theirs.txt,others.txt]' data=test.txt metric=ndcg@10
+      ltr compare 'scores=[a.run,b.run]' qrels=test.qrels metric=ndcg@10
+
+    One seed does not show how much training varies, so train three or more:
+      ltr train -m loss=neuralndcg,rmse seed=1,2,3
+    """
+
+    runs: tuple[str, ...] = option(
+        (),
+        help="run folders, or folders of runs; you may leave out the word runs=. [] compares files "
+        "of scores alone",
+    )
+    metric: str | None = option(
+        None,
+        help="such as ndcg@10. A metric that the runs did not measure is computed from the scores "
+        "that they keep; null = the metric that chose the epochs of the runs",
+    )
+    margin: float = option(0.005, help="a difference within this margin does not matter")
+    alpha: float = option(
+        0.05, help="significance level of every test; intervals have the level 1 - alpha"
+    )
+    baseline: str | None = option(
+        None, help="compare every system with this one only; a part of its name is enough"
+    )
+    published: float | None = option(
+        None,
+        help="a published number: say for each system whether its interval contains the number",
+    )
+    samples: int = option(
+        10000, at_least=100, help="resamples of the bootstrap and of the randomisation test"
+    )
+    seed: int = option(
+        0,
+        at_least=0,
+        help="the random seed of the resampling; with the same seed the command prints the same "
+        "output",
+    )
+    write: str | None = option(
+        None, help="a folder for compare.html, .md, .tex and .csv, or the name of one such file"
+    )
+    scores: Any = option(
+        None,
+        help="score files of other rankers, as evaluate reads them: FILE, [FILE], {NAME: FILE}, "
+        "or, for several folds in order, {NAME: [FILE, FILE]}; they are measured under the "
+        "convention of the runs, if there are any",
+    )
+    data: Any = option(
+        None,
+        help="the LETOR file that was scored, or one per fold; null = the test lists of the runs "
+        "(or vali)",
+    )
+    qrels: Any = option(
+        None, help="the judgments, or one file per fold: scores= are then runs of TREC"
+    )
+    data_dir: str | None = option(
+        None, help="the folder of the runs' data set; null = as in training"
+    )
+    cache_dir: str | None = option("data/cache", help="parsed files")
+    conventions: tuple[str, ...] = option(
+        (),
+        help="without runs, the convention of the metric, as convention=NAME sets it: paper, "
+        "lightgbm, letor4, trec or sklearn; [] = paper, with qrels= trec",
+    )
 
     @property
     def label_files(self) -> list[str]:
@@ -75,9 +129,10 @@ class CompareOptions:
         """Return the arguments that the report depends on, as on a command line."""
         unrecorded = ("runs", "write", "data_dir", "cache_dir", "conventions")
         arguments = list(self.runs)
-        for key, default in own_keys("compare").items():
-            if key not in unrecorded and getattr(self, key) != default:
-                arguments.append(f"{key}={getattr(self, key)}")
+        for declared in fields(self):
+            value = getattr(self, declared.name)
+            if declared.name not in unrecorded and value != declared.default:
+                arguments.append(f"{declared.name}={value}")
         if self.conventions:
             arguments.append(f"convention={','.join(self.conventions)}")
         return arguments
