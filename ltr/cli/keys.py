@@ -52,7 +52,7 @@ _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
 
 
 class Holds(Enum):
-    """What a key holds, of those keys that get the very text that was typed, such as 1.10."""
+    """What a key holds, if it gets exactly the string that was typed, such as 1.10."""
 
     TEXT = auto()  # one text, commas and brackets included
     TEXTS = auto()  # a text, a list of texts, or a dict of them

@@ -348,9 +348,10 @@ def _report(
 
 
 def _query_columns(values: Mapping[str, Mapping[str, Doubles]]) -> dict[str, Doubles]:
-    """Return the output's column for each metric, and, if there are several, each convention.
+    """Return the columns of the output: one for each metric.
 
-    With several conventions, a column has a name such as ``letor4 ndcg@5``.
+    With several conventions, there is one for each convention and metric, named like
+    ``letor4 ndcg@5``.
     """
     columns = dict[str, Doubles]()
     for name, metric_values in values.items():

@@ -187,7 +187,9 @@ def _feature_columns(path: Path, features: Sequence[str] | None, scorer: Scorer)
             )
         return Columns(tuple(features or ()))
     if features is not None:
-        raise ConfigError("features: this model finds its features by name; leave features=null")
+        raise ConfigError(
+            "features: this model finds its features by their names; leave out features"
+        )
     return scorer.columns
 
 

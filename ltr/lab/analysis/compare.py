@@ -467,7 +467,7 @@ def pairs_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
 def _score_files(scores: Any) -> dict[str, tuple[str, ...]]:
     """Return the files of each ranker that is not a run, by its name.
 
-    A ranker without a name has that of its file.
+    A ranker without a name is named after its file.
     """
     if isinstance(scores, dict):
         return {str(name): tuple(as_list(files)) for name, files in scores.items()}
