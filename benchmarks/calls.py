@@ -80,7 +80,6 @@ def times_in(tree: Path) -> dict[str, float]:
 
 def times() -> dict[str, float]:
     """Return the microseconds of each case, the fastest of some samples."""
-    torch.set_num_threads(1)
     microseconds = {}
     for name in NAMES:
         for shape in SHAPES:
