@@ -1,4 +1,4 @@
-"""Translate the arguments that a user types for ``train`` into Hydra's grammar."""
+"""Translate the arguments that a user types after ``train`` into Hydra's grammar."""
 
 import json
 import logging
@@ -19,13 +19,14 @@ from ltr.errors import ConfigError
 log = logging.getLogger(__name__)
 
 SEVERAL = {"-m", "--multirun"}  # the options of a sweep
-# Hydra's functions that give a key several values
+# Hydra's functions, which give a key several values
 _SWEEP = re.compile(r"(choice|glob|interval|range|shuffle|sort|tag)\(.*\)", re.DOTALL)
 
 
 def as_hydra(typed: Sequence[str]) -> list[str]:
-    """Return the typed arguments of ``train`` in Hydra's grammar: with quotes around texts. With
-    ``--multirun``, ``KEY=A,B`` is a sweep.
+    """Return the typed arguments of ``train`` in Hydra's grammar, with quotes around strings.
+
+    With ``--multirun``, ``KEY=A,B`` gives the key several values: a sweep.
 
     >>> as_hydra(["loss=listnet", "data_dir=outputs/a (b)", "-m", "seed=1,2"])
     ['loss=listnet', "data_dir='outputs/a (b)'", '-m', 'seed=1,2']
@@ -41,7 +42,7 @@ def as_hydra(typed: Sequence[str]) -> list[str]:
 
 
 def upgraded(overrides: Iterable[str]) -> list[str]:
-    """Return overrides of any version as this one writes them, and warn of those that changed."""
+    """Return overrides of any version in the form of this version; warn of those that change."""
     current_overrides = []
     for override in overrides:
         current_override = upgrade_override(override)
@@ -53,44 +54,48 @@ def upgraded(overrides: Iterable[str]) -> list[str]:
 
 @cache
 def warn_of_former(former: str, current: str) -> None:
-    """Warn, once in a process, of a text that the next version will not accept."""
-    log.warning("%s: write %s; the next version will not accept the former", former, current)
+    """Warn once per process that the next version will not accept ``former``."""
+    log.warning(
+        "%s: write %s instead; the next version will not accept the former name", former, current
+    )
 
 
 def check_added(overrides: Sequence[str]) -> None:
-    """Raise ``ConfigError`` for ``+KEY=VALUE`` with a key that nothing reads: no key or group of
-    ``train``, not in a part of the config such as ``model``, and not named by another override or
-    by a config file of the user's own.
+    """Raise ``ConfigError`` for ``+KEY=VALUE`` with a key that nothing reads.
+
+    Such a key is not a key or group of ``train``, is not in a part of the config such as ``model``,
+    and is not named by another override or by one of the user's config files.
     """
     readable_keys = {*train_keys(), *groups_of("train")}
     for override in overrides:
         key = override.lstrip("+").partition("=")[0]
         if not override.startswith("+") or not re.fullmatch(r"\w+", key):
             continue
-        if key not in readable_keys and not files_of(key):  # files: a group of the user's own
+        if key not in readable_keys and not files_of(key):  # files_of: a group of the user
             link = re.compile(rf"\$\{{{key}\b")
             if any(map(link.search, [*overrides, *_user_config_texts()])):
                 continue
             suggestions = " or ".join(similar_keys(key))
             remedy = f"did you mean {suggestions}? " if suggestions else "leave it out; "
             raise ConfigError(
-                f"{override}: nothing reads the key {key}; {remedy}--cfg job prints all"
+                f"{override}: nothing reads the key {key}; {remedy}--cfg job lists all keys"
             )
 
 
 def _user_config_texts() -> list[str]:
-    """Return the content of each config file of the user's own."""
+    """Return the content of each of the user's config files."""
     folder = own_configs()
     paths = [] if folder is None else sorted(folder.rglob("*.yaml"))
     return [path.read_text(errors="replace") for path in paths if path.is_file()]
 
 
 def with_quotes(override: str, *, sweep: bool = False) -> str:
-    """Return an override ``KEY=VALUE`` with quotes around the texts that Hydra would read as
-    something else. A key whose value is a text gets the text that was typed; ``null`` is none.
+    """Return ``KEY=VALUE`` with quotes around the strings that Hydra would read as something else.
+
+    A key that holds a string gets exactly the string that was typed, or None for ``null``.
 
     Args:
-        override: what was typed. A value in quotes stays as it is.
+        override: the typed override. A value in quotes is not changed.
         sweep: whether ``KEY=A,B`` gives the key several values.
 
     >>> with_quotes("resume=outputs/a (b)"), with_quotes("seed=1,2")
@@ -112,7 +117,7 @@ def with_quotes(override: str, *, sweep: bool = False) -> str:
 
 
 def _readable(value: str, value_kind: Holds | None) -> str:
-    """Return ``value`` as Hydra reads it: quoted, or with quotes inside if it is a list or dict."""
+    """Return ``value`` in Hydra's grammar: quoted, or with quotes inside for a list or dict."""
     if _is_readable(value, texts=value_kind is not None, containers=value_kind != Holds.TEXT):
         return value
     if value_kind != Holds.TEXT and value[0] + value[-1] in ("[]", "{}"):
@@ -122,7 +127,7 @@ def _readable(value: str, value_kind: Holds | None) -> str:
 
 
 def _entry(item: str, value_kind: Holds | None, bracket: str) -> str:
-    """Return an item of a list, or ``KEY:VALUE`` of a dict, as Hydra reads it."""
+    """Return an item of a list, or ``KEY:VALUE`` of a dict, in Hydra's grammar."""
     if bracket == "{":
         key, _, value = item.partition(":")
         return f"{key.strip()}:{_readable(value.strip(), value_kind)}"
@@ -131,7 +136,7 @@ def _entry(item: str, value_kind: Holds | None, bracket: str) -> str:
 
 
 def _is_readable(value: str, *, texts: bool = False, containers: bool = True) -> bool:
-    """Return whether Hydra can read ``value``; with ``texts``, as nothing but the texts in it."""
+    """Return whether Hydra can read ``value`` and, with ``texts``, reads all of it as strings."""
     try:
         parsed = OverridesParser.create().parse_override(f"KEY={value}").value()
     except HydraException:
@@ -154,7 +159,7 @@ def _has_only_texts(parsed: Any) -> bool:
 
 
 def split_at_commas(value: str) -> list[str]:
-    """Split ``value`` at the commas that stand outside quotes and brackets.
+    """Split ``value`` at the commas outside quotes and brackets.
 
     >>> split_at_commas("[a,b],'c,d',it's")
     ['[a,b]', "'c,d'", "it's"]
@@ -184,7 +189,7 @@ def split_at_commas(value: str) -> list[str]:
 
 
 def quoted(value: str) -> str:
-    """Quote ``value`` for Hydra's grammar, in which backslashes escape only before a quote.
+    """Quote ``value`` for Hydra's grammar, in which a backslash escapes only before a quote.
 
     >>> print(quoted("/home/o'neil/a#b"))
     '/home/o\\'neil/a#b'
@@ -194,12 +199,12 @@ def quoted(value: str) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return ``value`` as it is written after ``KEY=`` on a command line.
+    """Return ``value`` in the form in which it is written after ``KEY=`` on a command line.
 
     >>> as_text([64, None, True, 1e-5, "relu", "two words"])
     "[64,null,true,1e-05,relu,'two words']"
     """
-    if hasattr(value, "tolist"):  # a number or an array of NumPy
+    if hasattr(value, "tolist"):  # a NumPy number or array
         value = value.tolist()
     if value is None or isinstance(value, bool):
         return json.dumps(value)
@@ -216,9 +221,9 @@ def as_text(value: Any) -> str:
 
 
 def merged(*override_lists: Sequence[str]) -> list[str]:
-    """Join lists of overrides; a later override replaces an earlier one with the same key.
+    """Join lists of overrides. A later override replaces an earlier one with the same key.
 
-    If the choice of a group changes, earlier settings inside that group are removed too.
+    If the choice of a group changes, earlier settings in that group are removed too.
 
     >>> merged(["dataset=mq2008", "dataset.fold=2", "epochs=5"], ["dataset=synthetic", "epochs=1"])
     ['dataset=synthetic', 'epochs=1']

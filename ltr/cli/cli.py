@@ -44,7 +44,7 @@ def run_command(name: str, function_path: str) -> None:
         if name == "train":
             result = _run_train(_import(function_path), typed)
         elif is_sweep:
-            raise ConfigError(f"{name} -m: only train does several runs; leave out -m")
+            raise ConfigError(f"{name} -m: only ltr train starts a sweep; leave out -m")
         else:
             result = run_typed(name, partial(_call_with_config, function_path), typed)
         outputs = result if isinstance(result, tuple) else (result,)
@@ -68,7 +68,7 @@ def _import(function_path: str) -> Callable[[Any], Any]:
 
 
 def _call_with_config(function_path: str, config: DictConfig) -> Any:
-    """Import the function only now, so that an error in the config is said at once."""
+    """Import and call the function. It is imported late, so that config errors come at once."""
     return call_command(_import(function_path), config)
 
 

@@ -1,7 +1,7 @@
-"""Read which keys a command has from the source of its dataclass of options.
+"""Read the keys of a command from the source code of its dataclass of options.
 
-The module of a command imports torch, which takes seconds; its source is read without importing it,
-so that ``--help``, completion and refusals of mistyped keys are quick.
+The module of a command imports torch, which takes seconds. Its source is read without importing it,
+so that ``--help``, completion and errors about mistyped keys are quick.
 """
 
 import ast
@@ -23,22 +23,22 @@ class CommandKey:
     """A field of the options of a command."""
 
     name: str
-    annotation: str  # its type, as written, such as "str | None"
+    annotation: str  # its type as in the source, such as "str | None"
     section: str  # the class that declares it
     declared_by: str  # a name of _DECLARATIONS
     default: Any = MISSING
     help: str = ""
     null_is_text: bool = False
-    collects: str = ""  # which typed arguments without a key of their own it collects
+    collects: str = ""  # the kind of typed words, whose keys are not here, that it collects
 
     @property
     def holds_text(self) -> bool:
-        """Whether the value is a single text."""
+        """Whether the value is a single string."""
         return self.annotation in ("str", "str | None")
 
     @property
     def holds_texts(self) -> bool:
-        """Whether the value is a list of texts; with ``Any``, perhaps a text or a dict."""
+        """Whether the value is a list of strings; with ``Any``, also a string or a dict."""
         return self.annotation.startswith("tuple[str, ...]") or self.annotation == "Any"
 
 
@@ -51,8 +51,9 @@ class _Class(NamedTuple):
 
 @cache
 def command_keys(command: str) -> dict[str, CommandKey]:
-    """Return name -> key of a command, in the order of its ``--help``: those that its own class
-    declares, then those of each base class.
+    """Return the keys of a command by name, in the order of its ``--help``.
+
+    The keys that its own class declares come first, then those of each base class.
 
     >>> [*command_keys("importances")]
     ['run', 'top', 'write']
@@ -66,32 +67,32 @@ def command_keys(command: str) -> dict[str, CommandKey]:
             declared = _read_declaration(name, statement, options_class)
             if declared is not None and name not in declared_names:
                 keys[name] = declared
-            declared_names.add(name)  # a base class may declare it otherwise
+            declared_names.add(name)  # a base class may declare it differently
     return keys
 
 
 def key_name(typed_name: str, keys: Container[str]) -> str:
-    """Return the one of ``keys`` that a user sets by ``typed_name=VALUE``, if there is one.
+    """Return the name of the key that a user sets by ``typed_name=VALUE``.
 
-    A command that takes one or several conventions has a key ``conventions``.
+    In a command with the key ``conventions``, ``convention=NAME,NAME`` sets that key.
     """
     takes_several = typed_name == "convention" and "conventions" in keys
     return "conventions" if takes_several else typed_name
 
 
 def command_description(command: str) -> str:
-    """Return the docstring of the options of a command, the head of its ``--help``."""
+    """Return the docstring of the options of a command, with which its ``--help`` begins."""
     docstring = ast.get_docstring(_options_class(command).node, clean=False) or ""
     return docstring.replace("\n    ", "\n").rstrip()
 
 
 def default_values(command: str) -> dict[str, Any]:
-    """Return name -> default of the keys of a command."""
+    """Return the defaults of the keys of a command, by name."""
     return {name: declared.default for name, declared in command_keys(command).items()}
 
 
 def _fields(options_class: _Class) -> dict[str, ast.AnnAssign]:
-    """Return name -> statement of the fields that a class itself has."""
+    """Return the statements of the fields that the class itself declares, by name."""
     return {
         ast.unparse(statement.target): statement
         for statement in options_class.node.body
@@ -102,7 +103,7 @@ def _fields(options_class: _Class) -> dict[str, ast.AnnAssign]:
 def _read_declaration(
     name: str, statement: ast.AnnAssign, options_class: _Class
 ) -> CommandKey | None:
-    """Return the key that a field declares; None if it is no key, but set by Python alone."""
+    """Return the key that a field declares; None if only Python code can set the field."""
     call = statement.value
     declared_by = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
     if not isinstance(call, ast.Call) or declared_by not in _DECLARATIONS:
@@ -112,8 +113,8 @@ def _read_declaration(
         keywords = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except ValueError as error:
         raise TypeError(
-            f"{options_class.path}:{statement.lineno}: {name}: write literals in "
-            f"{declared_by}(...), as --help reads them without importing the module"
+            f"{options_class.path}:{statement.lineno}: {name}: expected literals in "
+            f"{declared_by}(...), because --help reads them without importing the module"
         ) from error
     collects = arguments.pop() if declared_by == "collected" else ""
     default = () if collects else MISSING
@@ -142,7 +143,7 @@ def _options_class(command: str) -> _Class:
 
 
 def _find_class(name: str, path: Path) -> _Class:
-    """Return the class ``name`` that the file ``path`` defines or imports from this package."""
+    """Return the class ``name``, which the file ``path`` defines or imports from this package."""
     module = _parse(path)
     for node in module.body:
         if isinstance(node, ast.ClassDef) and node.name == name:

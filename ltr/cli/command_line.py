@@ -1,4 +1,4 @@
-"""Run the commands other than ``train``, whose keys a dataclass declares, without Hydra."""
+"""Run all commands except ``train`` without Hydra; a dataclass declares their keys."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -17,9 +17,9 @@ from ltr.errors import ConfigError
 
 
 def run_typed(command: str, function: Callable[[DictConfig], Any], arguments: Sequence[str]) -> Any:
-    """Call ``function`` with the config that the typed ``arguments`` make, and return its result.
+    """Call ``function`` with the config of the typed ``arguments``; return its result.
 
-    Options such as ``--help`` print instead, and return None.
+    With options such as ``--help``, only print the answer, and return None.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -34,12 +34,12 @@ def run_typed(command: str, function: Callable[[DictConfig], Any], arguments: Se
         return None
     config = typed(command, options.typed)
     log_to_stderr()
-    register_resolvers()  # for configs that runs have recorded
+    register_resolvers()  # for the configs in run folders
     return function(config)
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are those of this project."""
+    """A parser that raises errors of this project."""
 
     def error(self, message: str) -> NoReturn:
         """Raise ``ConfigError``."""
@@ -63,5 +63,5 @@ def _config_text(command: str, arguments: Sequence[str], key: str | None) -> str
         return OmegaConf.to_yaml(config).rstrip()
     value = OmegaConf.select(config, key, default=MISSING)
     if value == MISSING and key not in [*config]:
-        raise ConfigError(f"--package {key}: no such key; --cfg job prints all")
+        raise ConfigError(f"--package {key}: no such key; --cfg job lists all keys")
     return OmegaConf.to_yaml(value).rstrip() if OmegaConf.is_config(value) else as_text(value)

@@ -1,4 +1,4 @@
-"""The commands of ``ltr``: where the function of each is, and its purpose."""
+"""The commands of ``ltr``, each with its function and purpose."""
 
 # For each command: the function that takes its options, and its purpose. The dataclass that
 # annotates the function's parameter declares the keys; those of train are in configs/train.yaml.

@@ -4,7 +4,7 @@ from ltr.cli.command_keys import command_keys, key_name
 from ltr.cli.commands import COMMANDS
 from ltr.cli.configs import files_of, groups_of, keys_of_train
 
-# What bash evaluates. It splits words at "=", and completes the names of files itself.
+# The script that bash evaluates. Bash splits words at "=", and completes file names itself.
 BASH = """_ltr_complete() {
     COMPREPLY=($(ltr -sc query=bash "${COMP_LINE:0:COMP_POINT}" 2> /dev/null))
 }
@@ -12,8 +12,10 @@ complete -o nospace -o default -F _ltr_complete ltr"""
 
 
 def shell_completion(arguments: list[str]) -> str:
-    """Return what ``ltr -sc ARGUMENTS`` prints: for ``install=bash`` the script to evaluate, for
-    ``query=bash LINE`` the words with which the last one of ``LINE`` can go on.
+    """Return the output of ``ltr -sc ARGUMENTS``.
+
+    For ``install=bash`` it is the script to evaluate. For ``query=bash LINE`` it is the possible
+    completions of the last word of ``LINE``.
 
     >>> shell_completion(["query=bash", "ltr importances t"])
     'top='
@@ -26,7 +28,7 @@ def shell_completion(arguments: list[str]) -> str:
 
 
 def _completions(line: str) -> list[str]:
-    """Return the words with which the last word of ``line`` can go on."""
+    """Return the possible completions of the last word of ``line``."""
     *previous, current = line.split(" ")
     typed_before = list(filter(None, previous))
     if len(typed_before) < 2:

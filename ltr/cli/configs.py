@@ -1,4 +1,4 @@
-"""Find the config files, their keys and their choices. Importing this module is cheap."""
+"""Find the config files, their keys and choices. Importing this module is cheap."""
 
 import os
 from collections.abc import Collection, Iterable
@@ -24,7 +24,7 @@ CONFIG_DIR = "LTR_CONFIG_DIR"
 FOLDERS = {
     "table": "tables", "space": "search", "metric": "metric", "conventions": "convention"
 }  # fmt: skip
-# Names in other tools, and the last part of the key in this project.
+# Names used in other tools, and the last part of the corresponding key here.
 _ALIASES = """d_model=fc_sizes early_stopping=patience gpu=device hidden=hidden_sizes
 hidden_dim=hidden_sizes hidden_size=hidden_sizes layers=blocks learning_rate=lr n_layers=blocks
 num_epochs=epochs num_heads=heads num_layers=blocks scheduler=schedule slate_length=list_size"""
@@ -56,7 +56,7 @@ def groups_of(command: str) -> list[str]:
 
 
 def files_of(key: str) -> dict[str, Path]:
-    """Return name -> file for each choice of ``key=``, including the user's own files.
+    """Return the file of each choice of ``key``, including the user's own files, by name.
 
     If the user and the project have files with the same name, the project's file wins in a Hydra
     group, because Hydra would compose the project's. For a key of ``FOLDERS``, the user's wins.
@@ -81,20 +81,21 @@ def files_of(key: str) -> dict[str, Path]:
 def similar_keys(key: str, existing_keys: Collection[str] | None = None) -> list[str]:
     """Return keys that the user may have meant by ``key``.
 
-    They have the same last part (or what it is called in other tools), or else a similar name.
-    ``existing_keys`` are the keys that there are; None: all keys of ``train`` and of its groups.
+    They end in the same part (or in its equivalent from other tools) or, if there are none, have a
+    similar name. They are chosen from ``existing_keys``; if that is None, from all keys of
+    ``train`` and of its groups.
 
     >>> similar_keys("lr"), similar_keys("d_model"), similar_keys("model.blocs")
     (['optimizer.lr'], ['model.fc_sizes'], ['model.blocks'])
     """
     keys = {*(keys_of_train() if existing_keys is None else existing_keys)}
-    keys.discard(key)  # it exists, but only with another choice of its group
+    keys.discard(key)  # it exists only with a different choice of its group
     same_depth = [key_ for key_ in keys if ("." in key_) == ("." in key)]
     return _ending_alike(key, keys) or get_close_matches(key, same_depth, 2, 0.7)
 
 
 def keys_of_other_choices(key: str) -> list[str]:
-    """Return the keys that end as ``key`` does, and that some choice of their group has.
+    """Return the keys with the same last part as ``key`` that some choice of their group has.
 
     >>> keys_of_other_choices("hidden_size")
     ['model.hidden_sizes']
@@ -103,7 +104,7 @@ def keys_of_other_choices(key: str) -> list[str]:
 
 
 def _ending_alike(key: str, existing_keys: Iterable[str]) -> list[str]:
-    """Return the existing keys whose last part is that of ``key``, or what other tools call it."""
+    """Return the existing keys with the last part of ``key``, or with its equivalent."""
     last_part = key.split(".")[-1]
     last_part = dict(pair.split("=") for pair in _ALIASES.split()).get(last_part, last_part)
     return sorted(
@@ -112,7 +113,7 @@ def _ending_alike(key: str, existing_keys: Iterable[str]) -> list[str]:
 
 
 def keys_of_train() -> set[str]:
-    """Return the keys of ``train``, and those that some choice of a group has."""
+    """Return the keys of ``train``, and those of all choices of its groups."""
     keys = {*train_keys()}
     for group in {*groups_of("train")} - {"experiment"}:
         for path in files_of(group).values():
@@ -124,7 +125,7 @@ def keys_of_train() -> set[str]:
 
 
 def own_configs() -> Path | None:
-    """Return the user's own folder of configs: ``--config-dir``, or ``./configs`` if it exists."""
+    """Return the folder of the user's configs: ``--config-dir``, or ``./configs`` if it exists."""
     if CONFIG_DIR in os.environ:
         return Path(os.environ[CONFIG_DIR])
     user_folder = Path("configs").resolve()
@@ -137,12 +138,13 @@ def set_config_dir(config_dir: str | None) -> None:
         return
     folder = Path(config_dir).resolve()
     if not folder.is_dir():
-        raise ConfigError(f"--config-dir {config_dir}: there is no such folder; give another")
+        raise ConfigError(f"--config-dir {config_dir}: no such folder; choose another one")
     os.environ[CONFIG_DIR] = str(folder)
 
 
 def composed_with(config_name: str) -> Path | None:
-    """Return the folder of the user's own configs if the command has groups, else None: otherwise
-    Hydra could mistake the command's key ``metric`` for a group, the subfolder ``metric``.
+    """Return the folder of the user's configs if the command has groups; else None.
+
+    Without groups, Hydra could mistake the command's key ``metric`` for the subfolder ``metric``.
     """
     return own_configs() if groups_of(config_name) else None

@@ -14,7 +14,7 @@ _WIDTH = 120
 
 
 def help_of(command: str) -> str:
-    """Return the ``--help`` text of a command: its purpose, its choices, and its keys."""
+    """Return the ``--help`` text of a command: its description, choices and keys."""
     if command == "train":
         description, keys = _train_texts()
         names = [*train_keys()]
@@ -27,12 +27,12 @@ def help_of(command: str) -> str:
     parts = [description]
     if choices:
         parts += ["Choices (GROUP=CHOICE)", "\n".join(choices)]
-    parts += ["Keys and their defaults (KEY=VALUE; ??? must be given)", keys]
+    parts += ["Keys and their defaults (KEY=VALUE; a key with the value ??? must be set)", keys]
     return _with_commands_as_started("\n\n".join(parts)) + "\n"
 
 
 def _train_texts() -> tuple[str, str]:
-    """Return the description and the keys of ``train``: the comments and keys of its config."""
+    """Return the description and the keys of ``train``, from the comments in its config file."""
     text = (CONFIGS / "train.yaml").read_text()
     head = text.split("\ndefaults:\n")[0]
     keys = text.split("\n\n", 1)[1].split("\nhydra:\n")[0].split("\nsuggested:")[0]
@@ -40,7 +40,7 @@ def _train_texts() -> tuple[str, str]:
 
 
 def _describe_keys(command: str) -> str:
-    """Return lines ``KEY: DEFAULT # HELP``, with an empty one between the classes that declare."""
+    """Return a line ``KEY: DEFAULT # HELP`` for each key, and an empty line between classes."""
     lines = list[str]()
     section = None
     for key in command_keys(command).values():
@@ -54,7 +54,7 @@ def _describe_keys(command: str) -> str:
 
 
 def _describe_key(key: CommandKey) -> list[str]:
-    """Return the lines of a key in ``--help``, and those of the keys within it.
+    """Return the lines in ``--help`` about a key and about the keys inside it.
 
     >>> key = CommandKey("top", "int", "Options", "option", default=20, help="how many are printed")
     >>> _describe_key(key)
@@ -78,7 +78,7 @@ def _default_text(default: Any) -> str:
 
 
 def _with_commands_as_started(text: str) -> str:
-    """Return ``text`` with each command as the user starts it: ``ltr NAME``, or a script."""
+    """Return ``text`` with each command in the form in which the user started ``ltr``."""
     names = "|".join(COMMANDS)
     text = re.sub(
         r"(?:python )?(?:scripts/(\w+)|(train))\.py", lambda m: f"ltr {m[1] or m[2]}", text

@@ -1,4 +1,4 @@
-"""Declare the keys of a command in a dataclass, and parse a config into it, checked by type."""
+"""Declare the keys of a command in a dataclass, and parse a config into it with type checks."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -20,14 +20,14 @@ def option(
 ) -> Any:
     """Declare a field that a user sets by ``NAME=VALUE``.
 
-    ``ltr.cli.command_keys`` reads the declaration from the source, so that ``--help`` imports
-    nothing: write literals.
+    The arguments must be literals, because ``ltr.cli.command_keys`` reads them from the source, so
+    that ``--help`` imports nothing.
 
     Args:
-        default: the value if none is typed; without it, the key must be given.
-        help: what the value means, in ``--help``.
+        default: the value if the user types none; without a default, the user must type one.
+        help: the explanation in ``--help``.
         at_least: the smallest integer allowed.
-        null_is_text: whether ``NAME=null`` is the text null; else it is None.
+        null_is_text: whether ``NAME=null`` means the string null; otherwise it means None.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True, kw_only=True)
@@ -44,16 +44,18 @@ def option(
 
 
 def group(default: Any = MISSING, *, help: str) -> Any:
-    """Declare a config group: ``NAME=CHOICE`` takes a file of ``configs/NAME``, and
-    ``NAME.KEY=VALUE`` sets a key in it. Without the default None, a choice must be given.
+    """Declare a config group.
+
+    ``NAME=CHOICE`` chooses a file in ``configs/NAME``, and ``NAME.KEY=VALUE`` sets a key in it.
+    Without the default None, the user must type a choice.
     """
     return field(default=default, metadata={"help": help})
 
 
 def collected(kind: str) -> Any:
-    """Declare a ``tuple[str, ...]`` of the typed ``KEY=VALUE`` whose keys are no fields here.
+    """Declare a ``tuple[str, ...]`` of typed ``KEY=VALUE`` whose keys are not fields here.
 
-    ``kind`` is ``"others"``, or ``"launcher"`` for those that choose and set a Hydra launcher.
+    ``kind`` is ``"others"`` or, for arguments that choose and set a Hydra launcher, ``"launcher"``.
     """
     return field(default=())
 
@@ -63,14 +65,14 @@ def parse_options(options_type: type[Options], cfg: DictConfig) -> Options:
 
     Args:
         options_type: a dataclass with a field for each key that the command reads. A field is a
-            ``str``, ``bool``, ``int``, ``float``, ``tuple[str, ...]`` (a single text, a list, or
-            null for an empty one), a ``DictConfig`` (a node, such as a data set's, with its
-            interpolations), one of these or None (null, or a key that must be given and is not),
-            or ``Any`` (plain lists and dicts).
+            ``str``, ``bool``, ``int``, ``float``, ``tuple[str, ...]`` (a string, a list, or null
+            for an empty tuple), a ``DictConfig`` (a node, such as that of a data set, with its
+            interpolations), one of these or None (null, or a key without a value), or ``Any``
+            (plain lists and dicts).
         cfg: the composed config of the command.
 
     Raises:
-        ConfigError: a key without a default is missing, or a value has another type.
+        ConfigError: a key without a default is missing, or a value has the wrong type.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def parse_flag(name: str, value: Any) -> bool:
 
 def _parse_int(name: str, value: Any, declared: Field[Any]) -> int:
     minimum = declared.metadata.get("at_least")
-    is_integer = type(value) is int  # True is an int, too
+    is_integer = type(value) is int  # True is an int too
     if not is_integer or (minimum is not None and value < minimum):
         limit = "" if minimum is None else f" >= {minimum}"
         raise ConfigError(f"{name}={value}: give a whole number{limit}")

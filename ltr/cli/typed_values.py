@@ -1,7 +1,8 @@
 """Read what a user types after a command other than ``train``: ``KEY=VALUE`` or a value.
 
-A key of type ``str`` gets the text that was typed, such as 1.10, and ``tuple[str, ...]`` the texts
-between commas. Other values are numbers, true, false and null, as in YAML.
+A key of type ``str`` gets the string that was typed, such as 1.10. A key of type
+``tuple[str, ...]`` gets the strings between commas. Other keys get numbers, true, false or null, as
+in YAML.
 """
 
 import re
@@ -21,20 +22,20 @@ _NAMED_VALUES = {"null": None, "true": True, "false": False}
 
 
 class TypedValues(NamedTuple):
-    """What a user typed."""
+    """The values that a user has typed."""
 
-    values: dict[str, Any]  # key of the command, or key.inner_key -> value
-    group_overrides: list[str]  # choices and keys of its config groups, in Hydra's grammar
+    values: dict[str, Any]  # by key of the command, or by key.inner_key
+    group_overrides: list[str]  # for its config groups, in Hydra's grammar
 
 
 def read_typed(command: str, arguments: Sequence[str]) -> TypedValues:
     """Return the values that ``arguments`` give to the keys of ``command``.
 
-    An argument without ``=`` is a value of the first key. Of a command that trains (table, search)
-    or checks a part, ``KEY=VALUE`` with another key is passed on.
+    An argument without ``=`` is a value of the first key. Commands that train (table, search) or
+    check a part pass ``KEY=VALUE`` on if the key is not their own.
 
     Raises:
-        ConfigError: there is no such key.
+        ConfigError: a key is unknown.
 
     >>> read_typed("compare", ["outputs/a b", "margin=0.01", "outputs/c"]).values
     {'margin': 0.01, 'runs': ['outputs/a b', 'outputs/c']}
@@ -70,7 +71,7 @@ def read_typed(command: str, arguments: Sequence[str]) -> TypedValues:
 
 
 def read_value(key: CommandKey, text: str) -> Any:
-    """Return the value that ``KEY=text`` gives to a key.
+    """Return the value that ``KEY=text`` gives to ``key``.
 
     >>> keys = command_keys("predict")
     >>> read_value(keys["output"], "1.10"), read_value(keys["features"], "[price (EUR),1_0]")
@@ -88,7 +89,7 @@ def read_value(key: CommandKey, text: str) -> Any:
 
 
 def _read_texts(text: str) -> Any:
-    """Return ``text``, or the list or dict of texts that it is; null is None.
+    """Return ``text`` as a string, or as the list or dict of strings that it denotes; null is None.
 
     >>> _read_texts("{a:[x,y],b:z}"), _read_texts("'a, b'")
     ({'a': ['x', 'y'], 'b': 'z'}, 'a, b')
@@ -107,13 +108,13 @@ def _read_texts(text: str) -> Any:
 
 
 def _read_item(item: str) -> Any:
-    """Return an item of a list: there, null is a text."""
+    """Return an item of a list, in which null is a string."""
     stripped = item.strip()
     return stripped if stripped == "null" else _read_texts(stripped)
 
 
 def _read_number(text: str) -> Any:
-    """Return the number, truth value or None that ``text`` is; else ``text`` itself."""
+    """Return the number, bool or None that ``text`` denotes; otherwise ``text`` itself."""
     if text.lower() in _NAMED_VALUES:
         return _NAMED_VALUES[text.lower()]
     for number_type in (int, float):
@@ -125,7 +126,7 @@ def _read_number(text: str) -> Any:
 
 
 def _without_quotes(text: str) -> str:
-    """Return ``text`` without the quotes around it, if it has some.
+    """Return ``text`` without the quotes around it, if there are any.
 
     >>> print(_without_quotes(quoted("o'neil, a")), _without_quotes("it's"))
     o'neil, a it's
@@ -133,22 +134,22 @@ def _without_quotes(text: str) -> str:
     if not _QUOTED.fullmatch(text):
         return text
     mark = text[0]
-    escaped = re.compile(rf"(\\+)({mark}|$)")  # elsewhere a backslash is a backslash
+    escaped = re.compile(rf"(\\+)({mark}|$)")  # a backslash elsewhere is literal
     return escaped.sub(lambda match: match[1][: len(match[1]) // 2] + match[2], text[1:-1])
 
 
 def _single(key: CommandKey, arguments: Sequence[str]) -> str:
-    """Return the argument that is the value of a key; ``ConfigError`` if there are several."""
+    """Return the only one of ``arguments``; ``ConfigError`` if there are several."""
     if len(arguments) > 1:
         raise ConfigError(
-            f"{arguments[1]}: expected KEY=VALUE, as {arguments[0]} is {key.name} already; "
-            "see --help"
+            f"{arguments[1]}: expected KEY=VALUE, because {arguments[0]} is already the "
+            f"value of {key.name}; see --help"
         )
     return arguments[0]
 
 
 def _collector(keys: Iterable[CommandKey], name: str) -> str | None:
-    """Return the key that collects ``name=VALUE``, if there is one."""
+    """Return the name of the key that collects ``name=VALUE``, or None."""
     is_of_launcher = name.startswith(("hydra/launcher", "hydra.launcher."))
     if re.split(r"[./@]", name)[0] == "hydra" and not is_of_launcher:
         return None
@@ -185,4 +186,4 @@ def _as_override(argument: str) -> str:
 def _describe_unknown(name: str, keys: dict[str, CommandKey]) -> str:
     suggestions = " or ".join(similar_keys(name, [*keys, *_inner_keys(keys)]))
     remedy = f"did you mean {suggestions}? " if suggestions else ""
-    return f"{name}: no such key; {remedy}--cfg job prints all; see --help"
+    return f"{name}: no such key; {remedy}--cfg job lists all keys; see --help"

@@ -96,19 +96,19 @@ def _point_link(link: Path, name: str | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ListRunsOptions:
-    """List the runs in a folder and in its sweeps, the newest last: date, name, state and
+    """List the runs in a folder and in its sweeps, the newest last, with date, name, state and
     validation metric.
 
       ltr runs
       ltr runs outputs/SWEEP
 
-    The metric is the one that chose the epoch of the run (select_on of ltr train). Its value on the
-    validation lists is shown for the weights that the run then tested. To find out which runs are
-    better, use ltr compare.
+    The metric is the one that chose the epoch of the run (select_on of ltr train). Its value is
+    that of the selected weights on the validation lists. To find out which runs are better, use
+    ltr compare.
     """
 
     folder: str = option(
-        "outputs", help="the folder of the runs; you may leave out the word folder="
+        "outputs", help="the folder that contains the runs; you may leave out folder="
     )
 
 

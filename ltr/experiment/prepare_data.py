@@ -28,21 +28,23 @@ class PrepareDataOptions:
     unpack the archive of a public data set first.
 
       ltr prepare_data dataset=web30k archive=PATH/MSLR-WEB30K.zip
-      ltr prepare_data dataset=mq2008 data_dir=PATH           files that are unpacked already
+      ltr prepare_data dataset=mq2008 data_dir=PATH           files that are already unpacked
       ltr prepare_data dataset=letor dataset.folder=MY_LISTS  a check of your own lists
       ltr prepare_data dataset=table dataset.query=Q dataset.label=L dataset.path=all.parquet
     """
 
     dataset: DictConfig = group(
-        help="the data set; your own lists are dataset=letor or dataset=table"
+        help="the data set; for your own lists, dataset=letor or dataset=table"
     )
     archive: str | None = option(
         None,
-        help="the file you downloaded, or a folder with its files; null = the files are in "
-        "data_dir already",
+        help="the file you downloaded, or a folder with its files; null = the files are already "
+        "in data_dir",
     )
     data_dir: str = option("data", help="the folder that holds the data sets")
-    cache_dir: str = option("data/cache", help="parsed files, kept as memory-mapped arrays")
+    cache_dir: str = option(
+        "data/cache", help="the folder in which parsed data files are kept, as memory-mapped arrays"
+    )
 
 
 def prepare_data(options: PrepareDataOptions) -> None:

@@ -46,7 +46,7 @@ DEFAULT_METRICS = (
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(ScoringOptions):
-    """Measure a trained model, or the scores of any other tool, on whole lists.
+    """Compute metrics of a trained model, or of the scores of any other tool, on whole lists.
 
       ltr evaluate checkpoint=outputs/RUN
       ltr evaluate outputs/RUN dataset=mq2008 dataset.fold=2 split=vali 'metrics=[ndcg@1,ndcg]'
@@ -56,54 +56,55 @@ class EvaluateOptions(ScoringOptions):
       ltr evaluate scores=PREDICTIONS data=test.txt convention=letor4,lightgbm metrics=ndcg@10,map
       ltr evaluate scores=run.trec qrels=test.qrels convention=trec 'metrics=[ndcg,map]'
 
-    Give either checkpoint, or scores and data, or scores and qrels. Without dataset= and data=, a
-    run is measured on its own data.
-    convention= takes one or more names, whose metrics are printed side by side: paper, lightgbm,
-    letor4, trec, sklearn. By default, a run is measured under its own convention, and a file of
+    Set either checkpoint, or scores and data, or scores and qrels. Without dataset and data, a run
+    is measured on its own data.
+    convention takes one or more names (paper, lightgbm, letor4, trec, sklearn); their metrics are
+    printed side by side. By default, a run is measured under its own convention, and a file of
     scores under all five.
     """
 
     checkpoint: str | None = option(
         None,
-        help="a run folder (its selected weights are used), or the best.pt or last.pt in it. It "
-        "must be given unless you give scores=",
+        help="a run folder, whose selected weights are used, or the best.pt or last.pt in it; "
+        "needed unless you set scores",
     )
     scores: str | None = option(
         None,
-        help="a file of scores: one per line, or CSV with a column score. If there are columns qid "
-        "and row (from 1), as predict writes them, they are checked against the data. With qrels=: "
-        "a run of TREC",
+        help="a file of scores: one per line, or CSV with a column score. If it has columns qid "
+        "and row (counted from 1), as predict writes them, they are checked against the "
+        "data. With qrels, a TREC run",
     )
     data: str | None = option(
         None,
-        help="the LETOR file that was scored; with checkpoint=, the file to measure the model on",
+        help="the LETOR file that was scored; with checkpoint, the file on which to measure the "
+        "model",
     )
     qrels: str | None = option(
-        None, help="the judgments of a run of TREC, one a line: qid 0 id label"
+        None, help="the judgments for a TREC run, one per line: qid 0 id label"
     )
     dataset: DictConfig | None = group(
-        None, help="the data set to measure on; null = that of the run"
+        None, help="the data set on which to measure; null = that of the run"
     )
     suggested: Any = field(default_factory=dict)  # what the chosen data set suggests, e.g. levels
     regroup: bool = option(
-        False, help="true accepts data in which the rows of a query are not adjacent"
+        False, help="true = accept data in which the rows of a query are not adjacent"
     )
     split: str = option(
         "test",
-        help="train | vali | test: the split of the data set to measure; a data set without test "
-        "needs split=vali",
+        help="train | vali | test: the split of the data set on which to measure; a data set "
+        "without test needs split=vali",
     )
     metrics: tuple[str, ...] | None = option(
         None,
-        help="such as [ndcg@1,ndcg@5,ndcg]. Names: dcg ndcg mean_ndcg ndcg_beta map mrr precision "
-        "recall err; ltr train --help says what they mean. For a metric of your own, type hits@5 "
-        "if configs/metric/hits.yaml describes it, or my_metrics.hits@5 if it is the function hits "
-        "of the module my_metrics",
+        help="the metrics, such as [ndcg@1,ndcg@5,ndcg]. Names: dcg ndcg mean_ndcg ndcg_beta map "
+        "mrr precision recall err; ltr train --help explains them. For your own metric, type "
+        "hits@5 if configs/metric/hits.yaml describes it, or my_metrics.hits@5 if it is the "
+        "function hits in the module my_metrics",
     )
     conventions: tuple[str, ...] = option(
         (),
-        help="what convention=NAME,NAME sets. [] = the convention of the run; of a file of scores, "
-        "all that there are",
+        help="the conventions that convention=NAME,NAME names. [] = that of the run; for a file "
+        "of scores, all conventions",
     )
     convention: Any = option(
         {
@@ -116,14 +117,20 @@ class EvaluateOptions(ScoringOptions):
             "map_over": None,
             "levels": None,
         },
-        help="null = as the run or convention=NAME has it; a value that you set here wins over "
-        "both. levels: number of grades, used by the metric err; null: with checkpoint=, as in the "
-        "run or in the data set that you chose; with scores=, the largest label of the data plus 1",
+        help="single settings of the convention. null = the value of the run or of "
+        "convention=NAME; a value that you set here replaces it. levels is the number of "
+        "grades, which the metric err uses; null = with checkpoint, that of the run or of "
+        "the data set that you chose; with scores, the largest label of the data plus 1",
     )
-    output: str | None = option(None, help="also write the metrics of every query to this CSV file")
-    data_dir: str | None = option(None, help="the folder of the data set; null = as in training")
+    output: str | None = option(
+        None, help="a CSV file to which the metrics of every query are also written"
+    )
+    data_dir: str | None = option(
+        None, help="the folder of the data set; null = that used in training"
+    )
     cache_dir: str = option(
-        "data/cache", help="parsed files; the checkpoint's own cache_dir is ignored"
+        "data/cache",
+        help="the folder in which parsed data files are kept; that of the checkpoint is ignored",
     )
 
 

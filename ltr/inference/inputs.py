@@ -31,16 +31,19 @@ _OUTPUT_COLUMNS = ("row", "score", "rank")  # columns that predict adds
 class ScoringOptions:
     """The keys of a command that say how a trained model is loaded and scores."""
 
-    device: str = option("auto", help="auto | cpu | cuda")
+    device: str = option("auto", help="auto: a GPU if there is one | cpu | cuda")
     threads: int | None = option(
-        None, at_least=1, help="threads of PyTorch on the CPU; null = PyTorch decides"
+        None, at_least=1, help="PyTorch's threads on the CPU; null = PyTorch decides"
     )
     evaluation_items: int = option(
-        32768, at_least=1, help="the largest number of items in a batch, padding included"
+        32768,
+        at_least=1,
+        help="the largest number of items in a batch, with padding; it limits memory, not results",
     )
     trust: tuple[str, ...] = option(
         (),
-        help="your own modules that loading the checkpoint may import, such as 'trust=[my_models]'",
+        help="your own modules that may be imported when the checkpoint is loaded, such as "
+        "'trust=[my_models]'",
     )
 
 
@@ -49,23 +52,23 @@ class InputOptions:
     """The keys of a command that say how a file of items is read."""
 
     regroup: bool = option(
-        False, help="LETOR text only: true accepts a query whose rows are not adjacent"
+        False, help="for LETOR text: true = accept a query whose rows are not adjacent"
     )
     query: str | None = option(
-        None, help="tables only: the column of query ids; null = as in training"
+        None, help="for tables: the column of the query ids; null = as in training"
     )
     id: tuple[str, ...] | None = option(
-        None, help="tables only: the columns of item ids; null = as in training"
+        None, help="for tables: the columns of the item ids; null = as in training"
     )
     label: str | None = None  # tables only: the column of the labels; None: as in training
     features: tuple[str, ...] | None = option(
         None,
-        help="needed for a table if the model was trained on LETOR text: the names of the columns "
-        "that hold the model's features 1, 2, ..., such as [price,stars]",
+        help="for a table, if the model was trained on LETOR text: the names of the columns with "
+        "the model's features 1, 2, ..., such as [price,stars]",
     )
     header: bool | None = option(
         None,
-        help="CSV and TSV only: false if the first line has no column names; null = as in training",
+        help="for CSV and TSV: false = the first line has no column names; null = as in training",
     )
 
 

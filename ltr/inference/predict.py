@@ -42,30 +42,31 @@ class PredictOptions(InputOptions, ScoringOptions):
     """
 
     checkpoint: str = option(
-        help="a run folder (its selected weights are used), or the best.pt or last.pt in it"
+        help="a run folder, whose selected weights are used, or the best.pt or last.pt in it"
     )
     input: str = option(
         help="a table (.parquet .csv .tsv .csv.gz .tsv.gz .feather .arrow, or a folder of such "
-        "files), or LETOR text. LETOR text has a line for each item, "
-        "`LABEL qid:QUERY 1:VALUE 2:VALUE ... # docid = X`. Here the label may be missing; the "
-        "comment (`# docid = X` or `# X`) is the id of the item"
+        "files), or LETOR text. LETOR text has a line for each item, `LABEL qid:QUERY "
+        "1:VALUE 2:VALUE ... # docid = X`. The label may be missing; the comment (`# docid = "
+        "X` or `# X`) is the id of the item"
     )
     output: str = option(
-        help="the file to write, .csv .tsv .csv.gz .tsv.gz .parquet: the query and the ids as in "
-        "the input (of LETOR text: qid, id), then row, score, rank; or .trec, a run of TREC: qid "
-        "Q0 id rank score tag. An old file of this name is replaced"
+        help="the file to write; an old file of this name is replaced. A table (.csv .tsv .csv.gz "
+        ".tsv.gz .parquet) has the query and the ids of the input (qid and id for LETOR "
+        "text), then row, score and rank. A .trec file is a TREC run: qid Q0 id rank score "
+        "tag"
     )
     qrels: str | None = option(
         None,
-        help="FILE.qrels or FILE.txt: also write the labels of the input to it, as qrels of TREC: "
-        "qid 0 id label",
+        help="a file, FILE.qrels or FILE.txt, to which the labels of the input are written as "
+        "TREC qrels: qid 0 id label",
     )
     order: str = option(
         "input",
-        help="input: rows in the order of the input | ranked: query by query, best item first",
+        help="input: rows in the order of the input | ranked: query by query, the best item first",
     )
     label: str | None = option(
-        None, help="tables only, with qrels=: the column of the labels; null = as in training"
+        None, help="for tables, with qrels: the column of the labels; null = as in training"
     )
 
 

@@ -27,28 +27,29 @@ _SMALL = ("dataset=synthetic", "metrics=[ndcg@5]", "device=cpu")  # for a config
 
 @dataclass(frozen=True, kw_only=True)
 class CheckLossOptions:
-    """Test the properties that every loss (scores, labels, mask, *, knobs) -> [batch] should have.
+    """Test the properties that every loss should have. A loss is a function of scores, labels and
+    mask that returns one value per list; its other arguments are called knobs.
 
-      ltr check_loss my.module.my_loss          a function of yours
+      ltr check_loss my.module.my_loss          your own function
       ltr check_loss my.module.my_loss k=5 temperature=0.1
-      ltr check_loss neuralndcg k=10            a loss of configs/loss/
+      ltr check_loss neuralndcg k=10            a loss from configs/loss
 
     Your own function must lie in the current folder or in a folder of PYTHONPATH.
     Each property holds, FAILS (with the values that show it), or does not apply (with the reason).
     The exit status is 0 if none fails, 1 if one does, 2 for a mistake in the command. Any other key
     is a knob of the loss. Knobs with these names get tests of their own: k, the cutoff rank (null =
-    the whole list); temperature, cut_slope and beta, which control how closely a soft loss follows
-    its metric; generator, the source of random numbers.
+    the whole list); temperature, cut_slope and beta, which control how closely a smooth loss
+    follows its metric; and generator, the source of random numbers.
     """
 
     name: str = option(
-        help="module.function, or a name that loss= of ltr train takes; you may leave out the word "
-        "name="
+        help="module.function, or a name that the key loss of ltr train accepts; you may leave "
+        "out name="
     )
     metric: str | None = option(
         None,
-        help="the metric that a soft loss approximates: the loss should approach minus ndcg, map, "
-        "mrr, ...",
+        help="the metric of which the loss is a smooth version, if it is one: the loss should "
+        "approach minus ndcg, map, mrr, ...",
     )
     grades: int = option(5, at_least=2, help="labels are from 0 to grades - 1")
     knobs: tuple[str, ...] = collected("others")  # settings of the loss, as KNOB=VALUE
@@ -56,22 +57,22 @@ class CheckLossOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckMetricOptions:
-    """Test the properties that every metric (scores, labels, mask, *, knobs) -> [batch] should
-    have.
+    """Test the properties that every metric should have. A metric is a function of scores, labels
+    and mask that returns one value per list; its other arguments are called knobs.
 
-      ltr check_metric my_metrics.hits@5        a function of yours
-      ltr check_metric hits@5 weight=2          a file of your configs/metric
-      ltr check_metric ndcg@10                  a metric of the project
+      ltr check_metric my_metrics.hits@5        your own function
+      ltr check_metric hits@5 weight=2          a file in your configs/metric
+      ltr check_metric ndcg@10                  a built-in metric
 
     Your own function must lie in the current folder or in a folder of PYTHONPATH.
     Each property holds, FAILS (with the values that show it), or does not apply (with the reason).
     The exit status is 0 if none fails, 1 if one does, 2 for a mistake in the command. Any other key
-    is a knob of the metric. The tests themselves set the cutoff k and the keys of convention
-    (empty, gain, ties, ...), so you need not type these.
+    is a knob of the metric. The tests themselves set the cutoff k and the keys of the
+    convention (empty, gain, ties, ...), so that you need not type these.
     """
 
     name: str = option(
-        help="a metric, written as in metrics= of ltr train; you may leave out the word name="
+        help="a metric, written as in the key metrics of ltr train; you may leave out name="
     )
     grades: int = option(5, at_least=2, help="labels are from 0 to grades - 1")
     least: float | None = option(
@@ -85,24 +86,24 @@ class CheckMetricOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckModelOptions:
-    """Test the properties that every network (features, mask, ranks) -> scores should have. ranks
-    are the places of the items in the data, before the network ranks them; most networks do not use
-    them.
+    """Test the properties that every network should have. A network is a function of features, mask
+    and ranks that returns scores. The ranks are the positions of the items in the data, which most
+    networks do not use.
 
-      ltr check_model deep hidden=64            a file of configs/model, the project's or yours
-      ltr check_model my_models.Deep hidden=64  a class of yours
+      ltr check_model deep hidden=64            a file in configs/model, built-in or your own
+      ltr check_model my_models.Deep hidden=64  your own class
 
     Your own class must lie in the current folder or in a folder of PYTHONPATH.
     Each property holds, FAILS (with the values that show it), or does not apply (with the reason).
-    For example, "an item is scored by its own features alone" does not apply to a model that looks
-    at whole lists. The exit status is 0 if none fails, 1 if one does, 2 for a mistake in the
-    command. Any other key is a setting of the model. The command refuses boosted trees and other
-    models that are not networks.
+    For example, that the score of an item depends only on its own features does not apply to
+    a model that looks at whole lists. The exit status is 0 if none fails, 1 if one does, and 2
+    for a mistake in the command. Any other key is a setting of the model. The command refuses
+    boosted trees and other models that are not networks.
     """
 
     name: str = option(
-        help="a model, written as in model= of ltr train, or module.Class; you may leave out the "
-        "word name="
+        help="a model, written as in the key model of ltr train, or module.Class; you may leave "
+        "out name="
     )
     width: int = option(6, at_least=1, help="number of features of an item")
     knobs: tuple[str, ...] = collected("others")  # settings of the model, as KNOB=VALUE

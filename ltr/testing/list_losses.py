@@ -73,16 +73,16 @@ def import_function(name: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ListLossesOptions:
-    """List all losses with their papers and knobs, or explain one: its config file, its arguments
-    and its formula.
+    """List all losses with their papers and settings (knobs), or explain one loss with its config
+    file, its arguments and its formula.
 
       ltr list_losses
       ltr list_losses lambdarank
 
-    docs/reference/losses.md is the page with all of them.
+    The page docs/reference/losses.md has all losses.
     """
 
-    name: str | None = option(None, help="the loss to explain; you may leave out the word name=")
+    name: str | None = option(None, help="the loss to explain; you may leave out name=")
 
 
 def list_losses(options: ListLossesOptions) -> str:

@@ -99,7 +99,7 @@ def test_declaration_that_is_no_literal_names_its_line(tmp_path: Path, monkeypat
     (tmp_path / "my_command.py").write_text(source)
     monkeypatch.setattr(module, "_ROOT", tmp_path)
     monkeypatch.setitem(COMMANDS, "mine", ("my_command:mine", "for this test"))
-    with pytest.raises(TypeError, match=r"my_command.py:3: limit: write literals"):
+    with pytest.raises(TypeError, match=r"my_command.py:3: limit: expected literals"):
         command_keys("mine")
     (tmp_path / "my_command.py").write_text(source.replace("LIMIT", "-2"))
     module._parse.cache_clear()
@@ -162,7 +162,11 @@ def test_typed_refuses_what_is_no_key_of_the_command() -> None:
         ("export", ["device=cpu"], "device: no such key"),  # always on the CPU
         ("compare", ["sampels=5"], r"sampels: no such key; did you mean samples\?"),
         ("table", ["hydra.verbose=true"], "hydra.verbose: no such key"),
-        ("predict", ["outputs/a", "outputs/b"], "outputs/b: expected KEY=VALUE, as outputs/a is"),
+        (
+            "predict",
+            ["outputs/a", "outputs/b"],
+            "outputs/b: expected KEY=VALUE, because outputs/a is",
+        ),
         ("evaluate", ["convention.emty=1"], r"did you mean convention.empty"),
     ):
         with pytest.raises(ConfigError, match=line):
@@ -197,7 +201,7 @@ def test_help_config_and_refusals_import_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (
         done.stderr
-        == "error: tpo: no such key; did you mean to? --cfg job prints all; see --help\n"
+        == "error: tpo: no such key; did you mean to? --cfg job lists all keys; see --help\n"
     )
     assert "\nvali\nstatus 2\nheavy: []\n" in done.stdout
 

@@ -32,13 +32,13 @@ class ImportancesOptions:
     ltr export checkpoint=outputs/RUN to=native output=FOLDER (docs/how-to/export.md).
     """
 
-    run: str = option(
-        help="a run folder, or the best.pt or last.pt in it; you may leave out the word run="
-    )
+    run: str = option(help="a run folder, or the best.pt or last.pt in it; you may leave out run=")
     top: int = option(
         20, at_least=0, help="how many features are printed, the most important first; 0 = all"
     )
-    write: str | None = option(None, help="a folder for importances.csv, which has all features")
+    write: str | None = option(
+        None, help="a folder to which importances.csv is written, with all features"
+    )
 
 
 def importances(options: ImportancesOptions) -> str:

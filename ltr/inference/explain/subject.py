@@ -38,40 +38,41 @@ class ExplainOptions(InputOptions, ScoringOptions):
       ltr explain outputs/RUN qid=17 items=1,2,5 split=test
       ltr explain checkpoint=outputs/RUN input=new.parquet qid=17
 
-    It shows what each feature adds to the score of an item: the exact SHAP values of the tree
-    library, or the integrated gradients of a network (with the extra explain). For a model that
-    sees the whole list it also shows how the score changes when another item is left out.
+    The page shows what each feature adds to the score of an item: the exact SHAP values of the tree
+    library, or the integrated gradients of a network (these need the extra explain). For a model
+    that sees the whole list, it also shows how the score changes when another item is left out.
     """
 
     checkpoint: str = option(
-        help="a run folder (its selected weights are used), or the best.pt or last.pt in it"
+        help="a run folder, whose selected weights are used, or the best.pt or last.pt in it"
     )
     qid: str = option(
         null_is_text=True,
         help="the id of the query whose list is explained, in the run's own data or in input",
     )
     split: str = option(
-        "vali", help="train | vali | test: the split of the run's data that has the query"
+        "vali", help="train | vali | test: the split of the run's data that contains the query"
     )
     items: tuple[str, ...] = option(
         (),
-        help="which items of the list are explained, by their row in it, such as items=1,2,5; [] = "
-        "the ten best",
+        help="the items to explain, by their position in the list, counted from 1, such as "
+        "items=1,2,5; [] = the ten best",
     )
     input: str | None = option(
         None,
-        help="look for the query in this file instead: a table or LETOR text, as predict reads it, "
-        "without labels",
+        help="a file that contains the query, instead of the run's data: a table or LETOR text, "
+        "as for predict, without labels",
     )
     output: str | None = option(
         None, help="the folder for the page; null = outputs/explained/RUN-qid-QID"
     )
     output_dir: str = option("outputs", help="the folder in which explained/ is written")
     data_dir: str | None = option(
-        None, help="the folder of the run's data set; null = as in training"
+        None, help="the folder of the run's data set; null = that used in training"
     )
     cache_dir: str = option(
-        "data/cache", help="parsed files; the checkpoint's own cache_dir is ignored"
+        "data/cache",
+        help="the folder in which parsed data files are kept; that of the checkpoint is ignored",
     )
 
 

@@ -64,29 +64,29 @@ class ExportOptions(InputOptions, ScoringOptions):
       ltr export checkpoint=outputs/RUN to=onnx output=exported
       ltr export checkpoint=outputs/RUN to=elasticsearch output=exported
 
-    The folder gets the model, manifest.json and parity.json; docs/how-to/export.md says how to load
-    each format.
+    The command writes the model, manifest.json and parity.json to the folder output;
+    docs/how-to/export.md says how to load each format.
     """
 
     checkpoint: str = option(
-        help="a run folder (its selected weights are used), or the best.pt or last.pt in it"
+        help="a run folder, whose selected weights are used, or the best.pt or last.pt in it"
     )
     to: str = option(
-        help="onnx | solr | ranklib | elasticsearch | opensearch | vespa | native: the model file "
-        "of LightGBM, XGBoost or CatBoost"
+        help="onnx | solr | ranklib | elasticsearch | opensearch | vespa | native, which is the "
+        "model file of LightGBM, XGBoost or CatBoost"
     )
-    output: str = option(help="a new folder; the engine knows the model by the folder's name")
+    output: str = option(help="a new folder; in the engine, the model has the name of this folder")
     split: str = option(
-        "vali", help="train | vali | test: compare the scores on this split of the run's data"
+        "vali", help="train | vali | test: the split of the run's data on which scores are compared"
     )
     input: str | None = option(
         None,
-        help="compare on this file instead of split: a table or LETOR text, as predict reads it",
+        help="a file on which scores are compared instead: a table or LETOR text, as for predict",
     )
     data_dir: str | None = option(
-        None, help="the folder of the run's data set; null = as in training"
+        None, help="the folder of the run's data set; null = that used in training"
     )
-    cache_dir: str = option("data/cache", help="parsed files")
+    cache_dir: str = option("data/cache", help="the folder in which parsed data files are kept")
     device: str = "cpu"  # where the scores are compared
 
 

@@ -41,8 +41,8 @@ from ltr.pages.report import NOT_A_TEST, RENDERERS, ReportBlock, ResultsPage, te
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """Compare finished runs by the test metric of each query (without a test split: by that of each
-    validation query). All runs that differ only in seed and fold are one system. The verdict on
+    """Compare finished runs by the metric of each test query or, without a test split, of each
+    validation query. All runs that differ only in seed and fold are one system. The verdict on
     each pair of systems is "better", "worse", "equivalent" or "undecided". If one of the two
     systems was trained with a single seed, the verdict "differ" takes the place of "better" and
     "worse".
@@ -59,32 +59,35 @@ class CompareOptions:
 
     runs: tuple[str, ...] = option(
         (),
-        help="run folders, or folders of runs; you may leave out the word runs=. [] compares files "
-        "of scores alone",
+        help="run folders, or folders of runs; you may leave out runs=. [] compares only files of "
+        "scores",
     )
     metric: str | None = option(
         None,
-        help="such as ndcg@10. A metric that the runs did not measure is computed from the scores "
-        "that they keep; null = the metric that chose the epochs of the runs",
+        help="the metric, such as ndcg@10. One that the runs did not compute is computed from the "
+        "scores that they keep; null = the metric that chose the epochs of the runs",
     )
-    margin: float = option(0.005, help="a difference within this margin does not matter")
+    margin: float = option(0.005, help="differences within this margin do not matter")
     alpha: float = option(
         0.05, help="significance level of every test; intervals have the level 1 - alpha"
     )
     baseline: str | None = option(
-        None, help="compare every system with this one only; a part of its name is enough"
+        None, help="compare every system only with this one; a part of its name is enough"
     )
     published: float | None = option(
         None,
-        help="a published number: say for each system whether its interval contains the number",
+        help="a published number; for each system, the report says whether its interval contains "
+        "the number",
     )
     samples: int = option(
-        10000, at_least=100, help="resamples of the bootstrap and of the randomisation test"
+        10000,
+        at_least=100,
+        help="number of resamples in the bootstrap and in the randomisation test",
     )
     seed: int = option(
         0,
         at_least=0,
-        help="the random seed of the resampling; with the same seed the command prints the same "
+        help="the random seed of the resampling; with the same seed, the command prints the same "
         "output",
     )
     write: str | None = option(
@@ -92,9 +95,9 @@ class CompareOptions:
     )
     scores: Any = option(
         None,
-        help="score files of other rankers, as evaluate reads them: FILE, [FILE], {NAME: FILE}, "
-        "or, for several folds in order, {NAME: [FILE, FILE]}; they are measured under the "
-        "convention of the runs, if there are any",
+        help="files of scores of other rankers, in the formats that evaluate reads: FILE, [FILE], "
+        "{NAME: FILE} or, for several folds in order, {NAME: [FILE, FILE]}. They are "
+        "measured under the convention of the runs, if there are any",
     )
     data: Any = option(
         None,
@@ -102,16 +105,18 @@ class CompareOptions:
         "(or vali)",
     )
     qrels: Any = option(
-        None, help="the judgments, or one file per fold: scores= are then runs of TREC"
+        None, help="the judgments, or one file per fold; the files in scores are then TREC runs"
     )
     data_dir: str | None = option(
-        None, help="the folder of the runs' data set; null = as in training"
+        None, help="the folder of the runs' data set; null = that used in training"
     )
-    cache_dir: str | None = option("data/cache", help="parsed files")
+    cache_dir: str | None = option(
+        "data/cache", help="the folder in which parsed data files are kept"
+    )
     conventions: tuple[str, ...] = option(
         (),
-        help="without runs, the convention of the metric, as convention=NAME sets it: paper, "
-        "lightgbm, letor4, trec or sklearn; [] = paper, with qrels= trec",
+        help="without runs, the convention of the metric, which convention=NAME sets: paper, "
+        "lightgbm, letor4, trec or sklearn; [] = paper, or trec with qrels",
     )
 
     @property

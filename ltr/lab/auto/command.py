@@ -40,34 +40,35 @@ class AutoOptions(LaunchOptions):
       ltr auto dataset=letor dataset.folder=MY_LISTS minutes=5 output=outputs/ranker
       ltr auto dataset=mq2008 dataset.fold=1
 
-    Any other key goes to ltr train, the same for all models: select_on=ndcg@10
-    'metrics=[ndcg@10,map]'. An ensemble of all models is chosen, unless other rows are better on
-    the validation lists by more than two standard errors; then the best of these. Test lists choose
-    nothing, and need not exist. The same command goes on where it was stopped, and does not repeat
-    finished runs.
+    Any other key is passed to ltr train and applies to all models: select_on=ndcg@10
+    'metrics=[ndcg@10,map]'. An ensemble of all models is chosen, unless single models are better on
+    the validation lists by more than two standard errors; then the best of those is chosen. The
+    choice does not use test lists; you need not have any. If the command is stopped, the same
+    command continues, without repeating finished runs.
     """
 
     minutes: float = option(
         30,
-        help="after so many minutes no other model begins; the models are in the order in which "
-        "they finish soonest",
+        help="no further training starts after this many minutes; the fastest models are trained "
+        "first",
     )
     output: str | None = option(
         None,
-        help="the folder of the chosen ranker; null = a folder in output_dir, named by the time",
+        help="a new folder for the chosen ranker; null = a folder in output_dir, named after the "
+        "date and time",
     )
     seeds: int = option(
         1,
         at_least=1,
-        help="train each row with the seeds 1 to this number; three gain little and take three "
-        "times as long",
+        help="train each row with the seeds 1 to this number; three seeds improve the result "
+        "little and take three times as long",
     )
     table: str = option(
         "recipes",
-        help="the rows that are tried: a name in configs/tables, or a YAML file of your own",
+        help="the rows to try: a name in configs/tables, or your own YAML file",
     )
     rows: tuple[str, ...] = option(
-        (), help="only these rows, such as rows=recommended,AdaRank; [] = all"
+        (), help="train only these rows, such as rows=recommended,AdaRank; [] = all"
     )
     train: tuple[str, ...] = collected("others")  # overrides for ``ltr train``, and the folds
 

@@ -30,7 +30,7 @@ from ltr.lab.ensembles.weights import EQUAL, parse_weights
 class EnsembleOptions(ScoringOptions):
     """Combine several finished runs, networks and trees alike, into one ranker: the mean of their
     scores, which are standardised within each list. The new run folder contains copies of the
-    members; every command accepts it.
+    members, and all other commands accept it.
 
       ltr ensemble outputs/RUN outputs/OTHER
       ltr ensemble outputs/SWEEP weights=vali
@@ -43,20 +43,21 @@ class EnsembleOptions(ScoringOptions):
     """
 
     runs: tuple[str, ...] = option(
-        (), help="run folders, or folders of runs; you may leave out the word runs="
+        (), help="run folders, or folders of runs; you may leave out runs="
     )
     weights: tuple[str, ...] = option(
         ("equal",),
-        help="equal | vali: chosen on the validation lists | one per run, such as [0.7,0.3]",
+        help="equal | vali: chosen on the validation lists | one number per run, such as [0.7,0.3]",
     )
     output: str | None = option(
-        None, help="the new run folder; null = a folder in output_dir, named by the time"
+        None,
+        help="the new run folder; null = a folder in output_dir, named after the date and time",
     )
-    output_dir: str = option("outputs", help="the folder of the new run folder")
+    output_dir: str = option("outputs", help="the folder in which the run folder is created")
     data_dir: str | None = option(
-        None, help="the folder of the data set; null = as in the first run"
+        None, help="the folder of the data set; null = that of the first run"
     )
-    cache_dir: str = option("data/cache", help="parsed files")
+    cache_dir: str = option("data/cache", help="the folder in which parsed data files are kept")
 
 
 def ensemble_of_runs(options: EnsembleOptions) -> str:

@@ -44,59 +44,60 @@ class SearchOptions:
     'space.KEY=[...]' searches for the best value of KEY, a key of ltr train: [float,LOW,HIGH],
     [int,LOW,HIGH], [float,LOW,HIGH,log], [int,LOW,HIGH,log] or [choice,A,B]. space.KEY=null leaves
     KEY out of the search. 'space.+KEY=[...]' adds a key that the config does not have. Any other
-    key goes to ltr train: it is the same in all trials and is not searched.
-    The same command resumes a search that was stopped or killed. Typed again in another terminal,
-    or on another machine that shares the storage, it takes a share of the trials.
+    key is passed to ltr train; it is the same in all trials and is not searched.
+    If a search was stopped or killed, the same command continues it. Typed also in another
+    terminal, or on another machine that shares the storage, the command does a share of the trials.
     """
 
     trials: int = option(
         50,
         at_least=1,
-        help="how many trials the search has in all; pruned and failed trials count too",
+        help="the total number of trials; pruned and failed trials count too",
     )
     space: tuple[str, ...] = option(
         (),
-        help="files in configs/search, such as mlp,loss/neuralndcg; [] = those of the model and of "
-        "the loss",
+        help="files in configs/search, such as mlp,loss/neuralndcg; [] = those of the model and "
+        "of the loss",
     )
     name: str | None = option(
         None,
-        help="the name of the search; null = a name made of those of the data set, the model and "
-        "the loss",
+        help="the name of the search; null = the names of the data set, the model and the loss, "
+        "joined",
     )
     folds: tuple[str, ...] = option(
         (),
-        help="score a trial by its mean over these folds, such as 1,2, or all; [] = the fold of "
-        "the config",
+        help="the value of a trial is its mean over these folds, such as 1,2, or all; [] = only "
+        "the fold of the config",
     )
     seeds: tuple[str, ...] = option(
         (),
-        help="score a trial by its mean over these seeds, such as 1,2; [] = the seed of the config",
+        help="the value of a trial is its mean over these seeds, such as 1,2; [] = only the seed "
+        "of the config",
     )
     select_value: str | None = option(
         None,
-        help="the score of a trial. best: its best epoch on the validation lists. crossfit: an "
-        "epoch chosen on one half of these lists and measured on the other. null = crossfit if "
-        "there are fewer than 2,000 lists",
+        help="the value of a trial. best: the metric of its best epoch on the validation lists. "
+        "crossfit: the metric of an epoch that one half of these lists chooses, measured on "
+        "the other half. null = crossfit if there are fewer than 2,000 lists, otherwise best",
     )
     pruner: str = option(
         "median",
-        help="median: after a fifth of its epochs, stop a trial that is worse than the median of "
+        help="median: after a fifth of the epochs, stop a trial that is worse than the median of "
         "the others | none",
     )
     write: str | None = option(
         None,
-        help="the file for the best settings; null = configs/experiment/NAME.yaml, which "
-        "ltr train experiment=NAME reads",
+        help="the file for the best settings; null = configs/experiment/NAME.yaml, which ltr "
+        "train experiment=NAME reads",
     )
-    output_dir: str = option("outputs", help="the search is saved in search/NAME of this folder")
+    output_dir: str = option("outputs", help="the folder in which search/NAME is written")
     storage: str | None = option(
         None,
         help="a database that several machines share, such as "
-        "postgresql+psycopg2://USER@HOST/NAME; null = search.db in search/NAME",
+        "postgresql+psycopg2://USER@HOST/NAME; null = the file search.db in search/NAME",
     )
     dry_run: bool = option(
-        False, help="true: print the space and the first trial, and train nothing"
+        False, help="true = only print the space and the first trial, without training"
     )
     train: tuple[str, ...] = collected("others")  # overrides for ``ltr train``, and of the space
 

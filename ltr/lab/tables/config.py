@@ -31,14 +31,14 @@ class Workers:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchOptions:
-    """The keys of a command that trains the runs of a table: where, and how many at a time."""
+    """The keys that say where and how many runs of a table are trained at a time."""
 
     workers: int | None = option(
         None,
         at_least=1,
-        help="how many runs train at a time on this machine; null = one per GPU, or else one per "
-        "core; more than one needs the extra sweep. To start runs with a launcher of Hydra "
-        "instead, type hydra/launcher=NAME hydra.launcher.KEY=VALUE",
+        help="how many runs train at a time on this machine; null = one per GPU or, without a "
+        "GPU, one per core. More than one needs the extra sweep (see README). To start runs "
+        "with a Hydra launcher instead, type hydra/launcher=NAME hydra.launcher.KEY=VALUE",
     )
     launcher: tuple[str, ...] = collected("launcher")
     output_dir: str = option("outputs", help="the folder in which runs/ and tables/ are written")
@@ -46,46 +46,46 @@ class LaunchOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(LaunchOptions):
-    """Fill a table of results, and write it with published numbers next to your own. A file in
-    configs/tables says which settings of ltr train each row has. The command trains the runs that
-    the rows still need.
+    """Make a table of results, with published numbers next to your own. A file in configs/tables
+    says with which settings of ltr train each row is trained. The command trains the runs that are
+    missing.
 
       ltr table table=letor4_mq2008
       ltr table table=letor4_mq2008 rows=NeuralNDCG,ListNet seeds=3
       ltr table table=letor4_mq2008 dataset=synthetic epochs=1 dry_run=true
       ltr table table=letor4_mq2008 budget=20
 
-    Any other key goes to ltr train, the same for all rows: data_dir=PATH dataset=synthetic
-    epochs=1. select=last tests the last epoch, select=best the epoch that was best on the
-    validation lists. Finished runs are not repeated, interrupted ones are resumed. table.html, .md,
-    .tex, .csv and runs.csv are written to output_dir/tables.
+    Any other key is passed to ltr train and applies to all rows: data_dir=PATH dataset=synthetic
+    epochs=1. With select=last, the last epoch is tested; with select=best, the epoch that was best
+    on the validation lists. Finished runs are not repeated, and interrupted ones are resumed. The
+    files table.html, .md, .tex, .csv and runs.csv are written to output_dir/tables.
     """
 
-    table: str = option(help="the name of a file in configs/tables")
+    table: str = option(help="the name of a file in configs/tables, or the path of a YAML file")
     rows: tuple[str, ...] = option(
-        (), help="only these rows, such as rows=NeuralNDCG,ListNet; [] = all"
+        (), help="train and show only these rows, such as rows=NeuralNDCG,ListNet; [] = all"
     )
     baseline: str | None = option(
         None,
-        help="the row with which the others are compared; null = as the table's file says",
+        help="the row with which the others are compared; null = that in the table's file",
     )
-    margin: float = option(0.005, help="a difference within this margin does not matter")
+    margin: float = option(0.005, help="differences within this margin do not matter")
     budget: int | None = option(
         None,
         at_least=1,
-        help="first search for the best settings of every row, in this many trials for each fold. "
-        "A search in a fold uses the train and validation lists of that fold only; null = use the "
-        "settings in the table's file",
+        help="first search for the best settings of every row, with this many trials in each "
+        "fold. The search in a fold uses only the train and validation lists of that fold; "
+        "null = use the settings in the table's file",
     )
     found_settings: str | None = option(
         None,
-        help="instead of a budget: a file of settings that such a search found; null = search "
-        "them, or none",
+        help="instead of a budget, a file with the settings that such a search found; null = no "
+        "such file",
     )
     seeds: int = option(
         1, at_least=1, help="train every row and fold with the seeds 1 to this number"
     )
-    dry_run: bool = option(False, help="true: list and count the runs, and train nothing")
+    dry_run: bool = option(False, help="true = only list and count the runs, without training")
     train: tuple[str, ...] = collected("others")  # the user's ``overrides`` and ``space``
 
     def __post_init__(self) -> None:
