@@ -28,7 +28,7 @@ import pytest
 from tests.helpers import processes
 from tests.helpers.paths import ROOT
 
-LONG = {"own_csv", "published_table", "rerank_text"}  # they train for most of a minute
+LONG = {"own_loss", "published_table", "rerank_text"}  # of many runs
 TUTORIALS = [p for p in sorted((ROOT / "docs/tutorials").glob("*.md")) if p.stem != "index"]
 OTHERS = {*ROOT.glob("docs/*/**/*.md"), *ROOT.glob("*.md")} - {*TUTORIALS}
 IN_PYTHON = sorted(path for path in OTHERS if "```python" in path.read_text())
