@@ -42,7 +42,7 @@ def run_command(name: str, function_path: str) -> None:
         is_sweep = bool(SEVERAL & {*typed})
         check_torchrun(name, several=is_sweep)
         if name == "train":
-            result = _run_train(_import(function_path), typed)
+            result = _run_train(function_path, typed)
         elif is_sweep:
             raise ConfigError(f"{name} -m: only ltr train starts a sweep; leave out -m")
         else:
@@ -55,11 +55,14 @@ def run_command(name: str, function_path: str) -> None:
         sys.exit(1)
 
 
-def _run_train(train: Callable[[HydraApp], Any], typed: Sequence[str]) -> Any:
-    """Call ``train`` with the typed arguments; an option such as ``--help`` prints instead."""
+def _run_train(function_path: str, typed: Sequence[str]) -> Any:
+    """Run ``train`` with the typed arguments; an option such as ``--help`` prints instead."""
     set_config_dir(get_args_parser().parse_intermixed_args(list(typed)).config_dir)
     app = HydraApp("train", as_hydra(typed))
-    return None if app.show() else train(app)
+    if app.show():
+        return None
+    train = _import(function_path)  # only now, as it takes long
+    return train(app)
 
 
 def _import(function_path: str) -> Callable[[Any], Any]:
