@@ -3,7 +3,6 @@
 Importing this module must stay cheap (no torch), because ``--help`` and shell completion use it.
 """
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
@@ -16,7 +15,8 @@ from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig
 
 from ltr.cli.arguments import SEVERAL, as_hydra
-from ltr.cli.configs import CONFIG_DIR
+from ltr.cli.command_line import run_typed
+from ltr.cli.configs import set_config_dir
 from ltr.cli.hydra_app import HydraApp
 from ltr.cli.options import parse_options
 from ltr.cli.process import check_torchrun, ending
@@ -41,16 +41,12 @@ def run_command(name: str, function_path: str) -> None:
     with ending(goes_on), stoppable():
         is_sweep = bool(SEVERAL & {*typed})
         check_torchrun(name, several=is_sweep)
-        if is_sweep and name != "train":
-            raise ConfigError(f"{name} -m: only train does several runs; leave out -m")
-        _set_config_dir(typed)
-        app = HydraApp(name, as_hydra(name, typed))
-        if app.show():
-            return
         if name == "train":
-            result = _import(function_path)(app)
+            result = _run_train(function_path, typed)
+        elif is_sweep:
+            raise ConfigError(f"{name} -m: only ltr train starts a sweep; leave out -m")
         else:
-            result = app.run(partial(_call_with_config, function_path))
+            result = run_typed(name, partial(_call_with_config, function_path), typed)
         outputs = result if isinstance(result, tuple) else (result,)
         for output in outputs:
             if isinstance(output, str):
@@ -59,15 +55,14 @@ def run_command(name: str, function_path: str) -> None:
         sys.exit(1)
 
 
-def _set_config_dir(typed: Sequence[str]) -> None:
-    """Set the environment variable of ``--config-dir``, if that is typed."""
-    config_dir = get_args_parser().parse_intermixed_args(list(typed)).config_dir
-    if config_dir is None:
-        return
-    folder = Path(config_dir).resolve()
-    if not folder.is_dir():
-        raise ConfigError(f"--config-dir {config_dir}: there is no such folder; give another")
-    os.environ[CONFIG_DIR] = str(folder)
+def _run_train(function_path: str, typed: Sequence[str]) -> Any:
+    """Run ``train`` with the typed arguments; an option such as ``--help`` prints instead."""
+    set_config_dir(get_args_parser().parse_intermixed_args(list(typed)).config_dir)
+    app = HydraApp("train", as_hydra(typed))
+    if app.show():
+        return None
+    train = _import(function_path)  # only now, as it takes long
+    return train(app)
 
 
 def _import(function_path: str) -> Callable[[Any], Any]:
@@ -76,7 +71,7 @@ def _import(function_path: str) -> Callable[[Any], Any]:
 
 
 def _call_with_config(function_path: str, config: DictConfig) -> Any:
-    """Import the function only now, so that an error in the config is said at once."""
+    """Import and call the function. It is imported late, so that config errors come at once."""
     return call_command(_import(function_path), config)
 
 

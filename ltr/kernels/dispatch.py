@@ -1,90 +1,128 @@
-"""Choose between a plain PyTorch formula and its compiled kernel, and connect it to autograd.
+"""Choose between a plain PyTorch formula and its compiled loop, and connect it to autograd.
 
-A kernel of this package writes the value of each list and its gradient with respect to the scores
-in float64, to NumPy arrays. Autograd treats that gradient as a constant; second derivatives are
-those of the plain formula.
+A compiled loop of this package writes the value of each list and its gradient with respect to the
+scores in float64, to NumPy arrays. A function of tensors calls it, here called a kernel.
+``accelerated`` connects the kernel to the formula that it replaces: autograd treats the gradient of
+the kernel as a constant, and second derivatives are those of the formula.
 """
 
 import functools
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pkgutil import resolve_name
-from typing import Any, TypeVar
+from typing import Any, TypeVarTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ltr.arrays import Ints
+from ltr.kernels.operators import scale_gradients
 from ltr.knobs import python_number
 from ltr.relaxations.second_derivatives import fast_path, plain_path
 from ltr.typing import Mask, PerList, Scores
 
 log = logging.getLogger(__name__)
 
-F = TypeVar("F", bound=Callable[..., Tensor])
+Args = TypeVarTuple("Args")  # of a formula after its scores
 
 # Minimum pairs per thread: starting a thread costs as much as some thousand pairs.
 PAIRS_PER_THREAD = 1 << 16
 
-# An accelerated implementation: its forward pass and its vector-Jacobian product, which are the
-# arguments ``run`` and ``pull`` of ``fast_path``.
-FastPath = tuple[Callable[[Tensor, bool], Any], Callable[..., Tensor]]
+Formula = Callable[[Tensor, *Args], Tensor]
+# The forward pass of a kernel, and its vector-Jacobian product: two arguments of ``fast_path``.
+FastPath = tuple[
+    Callable[[Tensor, bool], tuple[Tensor, Tensor]], Callable[[Tensor, Tensor], Tensor]
+]
 
 
-def accelerated(
-    on_cpu: Callable[..., FastPath],
-    elsewhere: Callable[..., FastPath | None] | None = None,
-    *,
-    via_cpu: bool = False,
-) -> Callable[[F], F]:
-    """Give the decorated plain formula ``plain(scores, ...)`` a fast path with the same arguments.
+def on_cpu(scores: Tensor) -> bool:
+    """Return whether the scores are on the CPU and compiled loops work."""
+    return scores.device.type == "cpu" and numba_works()
 
-    Second derivatives are always those of the plain formula.
 
-    Args:
-        on_cpu: the fast path on the CPU, used if Numba works and nothing is traced.
-        elsewhere: the fast path in all other cases; None, or a call that returns None, leaves the
-            plain formula.
-        via_cpu: use ``on_cpu`` on a GPU too, where a copy to the CPU and back takes less time than
-            the plain formula.
+def on_cpu_or_copied(scores: Tensor) -> bool:
+    """Return whether compiled loops work; the scores of a GPU are copied to the CPU.
+
+    Under torch.compile they are not, because that would break CUDA graphs.
     """
-
-    def register(plain: F) -> F:
-        @functools.wraps(plain)
-        def choose_path(scores: Tensor, *args: Any) -> Tensor:
-            args = tuple(map(python_number, args))  # Numba would compile again for NumPy's types
-            make_path: Callable[..., FastPath | None] | None = None
-            if kernels_apply(scores, via_cpu):
-                make_path = on_cpu
-            elif not plain_path(scores):
-                make_path = elsewhere
-            path = make_path(scores, *args) if make_path else None
-            if path is None:
-                return plain(scores, *args)
-            return fast_path(scores, *path, lambda scores: plain(scores, *args))
-
-        return choose_path  # type: ignore[return-value]
-
-    return register
-
-
-def kernels_apply(scores: Scores, via_cpu: bool) -> bool:
-    """Return whether the compiled loops can be used for these scores.
-
-    They can if the scores are on the CPU or may be copied there (``via_cpu``), nothing is traced by
-    torch.compile, by torch.func or in forward mode, and Numba works.
-    """
-    is_reachable = scores.device.type == "cpu" or via_cpu
-    if not is_reachable or torch.compiler.is_compiling() or plain_path(scores):
+    if scores.device.type != "cpu" and torch.compiler.is_compiling():
         return False
     return numba_works()
 
 
-@functools.cache
+def accelerated(
+    kernel: Callable[[Tensor, bool, *Args], tuple[Tensor, Tensor]],
+    *,
+    applies: Callable[[Tensor], bool] = on_cpu,
+) -> Callable[[Formula[*Args]], Formula[*Args]]:
+    """Compute the decorated formula of list values by ``kernel`` where ``applies(scores)``.
+
+    ``kernel`` is a ``list_operator`` with the arguments of the formula; all are positional. Second
+    derivatives, and all derivatives in torch.func and in forward mode, are those of the formula;
+    under torch.compile there are only first derivatives.
+    """
+
+    def make_path(*args: *Args) -> FastPath:
+        def forward(scores: Tensor, need_grad: bool) -> tuple[Tensor, Tensor]:
+            return kernel(scores, need_grad, *args)
+
+        return forward, scale_gradients
+
+    return lambda formula: _choose_path(formula, applies, make_path)
+
+
+def accelerated_by_item(
+    kernel: Callable[[Tensor, Tensor | None, *Args], Tensor],
+    *,
+    applies: Callable[[Tensor], bool] = on_cpu,
+) -> Callable[[Formula[*Args]], Formula[*Args]]:
+    """Do the same as ``accelerated`` for a formula of item values and an ``item_operator``."""
+
+    def make_path(*args: *Args) -> FastPath:
+        def forward(scores: Tensor, _: bool) -> tuple[Tensor, Tensor]:
+            return kernel(scores, None, *args), scores
+
+        def backward(upstream: Tensor, scores: Tensor) -> Tensor:
+            return kernel(scores, upstream, *args)
+
+        return forward, backward
+
+    return lambda formula: _choose_path(formula, applies, make_path)
+
+
+def _choose_path(
+    formula: Formula[*Args],
+    applies: Callable[[Tensor], bool],
+    make_path: Callable[[*Args], FastPath],
+) -> Formula[*Args]:
+    """Return a function that takes the fast path where it applies, and else the formula."""
+
+    @functools.wraps(formula)
+    def choose(scores: Tensor, *args: *Args) -> Tensor:
+        numbers: Any = tuple(map(python_number, args))  # Numba would compile again for NumPy's
+        if plain_path(scores) or not applies(scores):
+            return formula(scores, *numbers)
+        forward, backward = make_path(*numbers)
+        if torch.compiler.is_compiling():  # the operators have their own derivatives
+            values, _ = forward(scores, scores.requires_grad and torch.is_grad_enabled())
+            return values
+        return fast_path(scores, forward, backward, lambda scores: formula(scores, *numbers))
+
+    return choose
+
+
 def numba_works() -> bool:
     """Return whether Numba can compile a function; warn if not."""
+    return _numba_works()
+
+
+# As torch.compiler.assume_constant_result does, without importing the whole compiler.
+numba_works._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+@functools.cache
+def _numba_works() -> bool:
     try:
         from ltr.kernels.compile import exp  # takes half a second
 
@@ -95,44 +133,21 @@ def numba_works() -> bool:
     return True
 
 
-@functools.cache
-def _kernel(name: str) -> Callable[..., None]:
-    return resolve_name(f"ltr.kernels.{name}")
-
-
-def path_of_list_values(kernel: str, *args: Any) -> FastPath:
-    """Return a fast path with the values of a kernel, and its gradient.
-
-    ``args`` are the arguments of ``value_and_grad`` after ``scores``, without ``need_grad``.
-    """
-    return path_with_grad(
-        lambda scores, need: value_and_grad(kernel, scores, *args, need_grad=need)
-    )
-
-
-def path_with_grad(run: Callable[[Scores, bool], tuple[PerList, Scores]]) -> FastPath:
-    """Return a fast path with the values of ``run``, and the gradient of ``run``.
-
-    ``run(scores, need_grad)`` returns both; ``need_grad`` says whether the gradient is needed.
-    """
-    return run, lambda upstream, grad: upstream.unsqueeze(-1) * grad
-
-
 def value_and_grad(
-    kernel: str,
+    loop: Callable[..., None],
     scores: Scores,
     arrays: Sequence[Tensor],
     knobs: Sequence[Any],
     costs: Ints,
     *,
-    need_grad: bool = True,
+    need_grad: bool,
 ) -> tuple[PerList, Scores]:
-    """Run ``kernel(lists, scores, *arrays, *knobs, need_grad, value, grad)``.
+    """Run ``loop(lists, scores, *arrays, *knobs, need_grad, value, grad)``.
 
     Args:
-        kernel: ``"module:function"`` of this package.
-        scores, arrays: tensors, which the kernel gets as NumPy arrays.
-        knobs: further arguments of the kernel.
+        loop: a compiled loop of this package.
+        scores, arrays: tensors, which the loop gets as NumPy arrays.
+        knobs: further arguments of the loop.
         costs: the cost of each list, see ``over_lists``.
         need_grad: whether the gradient is needed.
 
@@ -142,38 +157,40 @@ def value_and_grad(
     value = np.zeros(len(scores))
     grad = np.zeros(scores.shape)
     args = [*map(as_array, (scores, *arrays)), *knobs, need_grad, value, grad]
-    run = _kernel(kernel)
-    over_lists(lambda lists: run(lists, *args), costs)
+    over_lists(lambda lists: loop(lists, *args), costs)
     return as_tensor(value, scores), as_tensor(grad, scores)
 
 
-def path_of_item_values(
-    kernel: str, mask: Mask, knobs: Sequence[Any], *, costs: Any, fill: float = 0
-) -> FastPath:
-    """Return a fast path for a kernel that computes one value per item instead of one per list.
+def item_values(
+    loop: Callable[..., None],
+    scores: Scores,
+    weights: Scores | None,
+    mask: Mask,
+    knobs: Sequence[Any],
+    costs: Ints,
+    *,
+    fill: float = 0,
+) -> Scores:
+    """Run ``loop(lists, scores, mask, *knobs, weights, backward, output)``.
 
-    The kernel is called as ``kernel(lists, scores, mask, *knobs, weights, backward, output)``. It
-    writes to ``output`` the value of each item or, if ``backward``, the gradient of the sum of
-    weights times values with respect to the scores. On padding the values are ``fill``. ``costs``
-    are those of ``over_lists``.
+    Args:
+        loop: a compiled loop. It writes to ``output`` the value of each item or, if ``backward``,
+            the gradient of the sum of weights times values with respect to the scores.
+        scores, mask: ``[batch, list]``.
+        weights: ``[batch, list]``, or None if the values are wanted.
+        knobs: further arguments of the loop.
+        costs: the cost of each list, see ``over_lists``.
+        fill: the values on padding.
+
+    Returns:
+        The values or the gradient, ``[batch, list]``.
     """
-    run = _kernel(kernel)
-
-    def call(scores: Tensor, weights: Tensor | None) -> Tensor:
-        backward = weights is not None
-        output = np.full(scores.shape, 0.0 if backward else fill, np.float64)
-        weight_array = output if weights is None else as_array(weights)  # unused if not backward
-        args = [as_array(scores), as_array(mask), *knobs, weight_array, backward, output]
-        over_lists(lambda lists: run(lists, *args), costs)
-        return as_tensor(output, scores)
-
-    def forward(scores: Tensor, _: bool) -> tuple[Tensor, Tensor]:
-        return call(scores, None), scores
-
-    def backward(upstream: Tensor, scores: Tensor) -> Tensor:
-        return call(scores, upstream)
-
-    return forward, backward
+    backward = weights is not None
+    output = np.full(scores.shape, 0.0 if backward else fill, np.float64)
+    weight_array = output if weights is None else as_array(weights)  # unused if not backward
+    args = [as_array(scores), as_array(mask), *knobs, weight_array, backward, output]
+    over_lists(lambda lists: loop(lists, *args), costs)
+    return as_tensor(output, scores)
 
 
 def over_lists(kernel: Callable[[Ints], None], costs: Ints) -> None:

@@ -1,8 +1,8 @@
 """DCG of NeuralSort by kernels: compiled loops on the CPU, Triton on a GPU.
 
-While torch.compile traces, the kernel is called through a custom operator. The Sinkhorn scaling is
-the same as in ``sinkhorn``. A list of n items takes n^2 time. It takes memory in proportion to n,
-plus a part of its matrix, however much padding there is. The knobs are not checked.
+The Sinkhorn scaling is the same as in ``sinkhorn``. A list of n items takes n^2 time. It takes
+memory in proportion to n, plus a part of its matrix, however much padding there is. The knobs are
+not checked.
 
 S is the scaled soft permutation ``[rank, item]``, g the ``gain`` of each item, 0 on padding, d the
 discounts.
@@ -17,85 +17,34 @@ from torch import Tensor
 
 from ltr.arrays import Ints
 from ltr.kernels.dispatch import (
-    FastPath,
     as_array,
+    item_values,
     list_sizes,
-    numba_works,
-    path_of_item_values,
-    path_with_grad,
+    on_cpu,
     value_and_grad,
 )
+from ltr.kernels.operators import item_operator, list_operator
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import order_by_score
-from ltr.typing import Mask, Scores
+from ltr.typing import Mask
 
 # Entries of P that a thread stores (32 MiB); more are computed again in every pass.
 MAX_STORED = 1 << 22
 MAX_GPU_ITEMS = 2048  # longest padded list on a GPU, where a program holds whole rows in registers
 
 
-def neural_dcg_on_cpu(_: Scores, *args: Any) -> FastPath:
-    """Return the fast path on the CPU: the sum over ranks r <= k of (S g)_r d(r)."""
-    return path_with_grad(
-        lambda scores, need_grad: _value_and_grad_on_cpu(scores, *args, need_grad=need_grad)
-    )
-
-
-def _value_and_grad_on_cpu(
-    scores: Tensor, gain: Tensor, mask: Tensor, k: int | None, *knobs: Any, need_grad: bool = True
-) -> tuple[Tensor, Tensor]:
-    """Return the values and their gradient with respect to the scores, in the scores' dtype."""
-    discount = discounts(mask.shape[-1], scores, k=k).expand(mask.shape)
-    ranked = torch.empty(mask.shape, dtype=torch.float64, device=mask.device)
-    return value_and_grad(
-        "neuralndcg:neural_ndcg_lists",
-        scores,
-        [mask, gain, discount, ranked],
-        [*knobs, torch.finfo(scores.dtype).tiny, MAX_STORED],
-        _costs(mask),
-        need_grad=need_grad,
-    )
-
-
-def neurally_sorted(
-    scores: Scores, values: Tensor, mask: Mask, temperature: float, max_iter: int, tol: float
-) -> FastPath:
-    """Return the fast path on the CPU: S v, ``[batch, rank]``, with v = ``values``.
-
-    ``values`` get no gradient. The backward pass computes S again.
-    """
-    tiny = torch.finfo(scores.dtype).tiny
-    knobs = [as_array(values), temperature, max_iter, tol, tiny, MAX_STORED]
-    return path_of_item_values("neuralndcg:neurally_sorted_lists", mask, knobs, costs=_costs(mask))
-
-
-def _costs(mask: Mask) -> Ints:
-    """Return the relative cost of each list, in units of a pair."""
-    return list_sizes(mask) ** 2 * 60
-
-
-def neural_dcg_off_cpu(scores: Scores, *args: Any) -> FastPath | None:
-    """Return the fast path of the DCG on a GPU or under torch.compile.
-
-    If there is no fast path, or if it would be slower, return None; the caller then computes
-    its formula.
-    """
+def kernel_is_faster(scores: Tensor) -> bool:
+    """Return whether ``neural_dcg`` can be computed, and would be faster than the formula."""
+    if not scores.is_cuda:
+        return on_cpu(scores)
     lists, size = scores.shape
     processors = _processors(scores.device)
-    if processors == 0 or (scores.is_cuda and not triton_is_faster(lists, size, processors)):
-        return None
-    run = _operator if torch.compiler.is_compiling() else value_and_grad_on_gpu
-    return path_with_grad(lambda scores, _: run(scores, *args))
+    return processors > 0 and triton_is_faster(lists, size, processors)
 
 
 def _processors(device: torch.device) -> int:
-    """Return the number of multiprocessors of a GPU; 0 without CUDA or Triton.
-
-    On the CPU return 1 if Numba works, else 0.
-    """
-    if device.type == "cpu":
-        return int(numba_works())
-    if device.type != "cuda" or find_spec("triton") is None:
+    """Return the number of multiprocessors of a GPU; 0 without Triton."""
+    if find_spec("triton") is None:
         return 0
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
@@ -149,16 +98,23 @@ def launch_options(size: int, dtype: torch.dtype, *, transposed: bool) -> dict[s
 
 
 def value_and_grad_on_gpu(
-    scores: Tensor, gain: Tensor, mask: Tensor, k: int | None, *knobs: Any
+    scores: Tensor,
+    need_grad: bool,
+    gain: Tensor,
+    mask: Tensor,
+    k: int | None,
+    temperature: float,
+    transposed: bool,
+    max_iter: int,
+    tol: float,
 ) -> tuple[Tensor, Tensor]:
-    """Compute what ``_value_and_grad_on_cpu`` computes, in the dtype of the scores, on the GPU.
+    """Compute what ``neural_dcg`` computes, in the dtype of the scores, on the GPU.
 
     Every pass computes the rows of P again. The memory is that of the vectors of all iterations,
     ``[batch, 5, max_iter + 1, list]``.
     """
     from ltr.kernels.neuralndcg_triton import neural_ndcg_list
 
-    temperature, transposed, max_iter, tol = knobs
     lists, size = scores.shape
     value = scores.new_zeros(lists)
     grad = torch.zeros_like(scores)
@@ -179,17 +135,51 @@ def value_and_grad_on_gpu(
     return value, grad / temperature
 
 
-_operator = torch.library.custom_op(
-    "ltr::neural_dcg",
-    _value_and_grad_on_cpu,
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor scores, Tensor gain, Tensor mask, SymInt? k, float temperature, "
-    "bool transposed, SymInt max_iter, float tol) -> (Tensor, Tensor)",
-)
-_operator.register_kernel("cuda")(value_and_grad_on_gpu)
+@list_operator("neural_dcg", on_gpu=value_and_grad_on_gpu)
+def neural_dcg(
+    scores: Tensor,
+    need_grad: bool,
+    gain: Tensor,
+    mask: Tensor,
+    k: int | None,
+    temperature: float,
+    transposed: bool,
+    max_iter: int,
+    tol: float,
+) -> tuple[Tensor, Tensor]:
+    """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``, and its gradient."""
+    from ltr.kernels.neuralndcg import neural_ndcg_lists
+
+    discount = discounts(mask.shape[-1], scores, k=k).expand(mask.shape)
+    ranked = torch.empty(mask.shape, dtype=torch.float64, device=mask.device)
+    arrays = [mask, gain, discount, ranked]
+    tiny = torch.finfo(scores.dtype).tiny
+    knobs = [temperature, transposed, max_iter, tol, tiny, MAX_STORED]
+    costs = _costs(mask)
+    return value_and_grad(neural_ndcg_lists, scores, arrays, knobs, costs, need_grad=need_grad)
 
 
-@_operator.register_fake
-def _shapes(scores: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return scores.new_empty(scores.shape[0]), torch.empty_like(scores)
+@item_operator("neurally_sorted")
+def neurally_sorted(
+    scores: Tensor,
+    weights: Tensor | None,
+    values: Tensor,
+    mask: Tensor,
+    temperature: float,
+    max_iter: int,
+    tol: float,
+) -> Tensor:
+    """Return S v, ``[batch, rank]``, with v = ``values``, which get no gradient.
+
+    With ``weights`` return the gradient of the sum of weights times S v; this computes S again.
+    """
+    from ltr.kernels.neuralndcg import neurally_sorted_lists
+
+    tiny = torch.finfo(scores.dtype).tiny
+    knobs = [as_array(values), temperature, max_iter, tol, tiny, MAX_STORED]
+    return item_values(neurally_sorted_lists, scores, weights, mask, knobs, _costs(mask))
+
+
+def _costs(mask: Mask) -> Ints:
+    """Return the relative cost of each list, in units of a pair."""
+    return list_sizes(mask) ** 2 * 60

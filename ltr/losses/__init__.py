@@ -20,17 +20,17 @@ draws random numbers takes a ``generator``. None means torch's own generator of 
 the trainer seeds from ``seed`` and saves in its checkpoints. Second derivatives are those of the
 plain formula; only ``plrank``, and ``rankprop`` with isotonic targets, have none and raise
 ``NotImplementedError``. Under torch.func and in forward mode, all derivatives are those of the
-plain formula; under vmap, a loss that draws random numbers needs vmap's ``randomness``.
+plain formula; under vmap, a loss that draws random numbers needs vmap's ``randomness``. Under
+torch.compile there are first derivatives only.
 
 On the CPU the losses that compare items run in compiled loops (``ltr.kernels``), in float64, on
 ``torch.get_num_threads()`` threads. They need memory in proportion to the number of items; some
-also need, in each thread, memory for a part of the item-by-item matrix of one list. On a GPU, under
-torch.compile, or without Numba, the same formulas run on whole tensors, and nothing waits for the
-GPU. The exceptions:
+also need, in each thread, memory for a part of the item-by-item matrix of one list. torch.compile
+keeps the loops in its graph. On a GPU, or without Numba, the same formulas run on whole tensors,
+and nothing waits for the GPU. The exceptions:
 
 - ``networkndcg`` has no compiled loop.
-- ``neuralndcg`` and ``otndcg`` have a kernel for NVIDIA GPUs. On the CPU they use their compiled
-  loop under torch.compile too.
+- ``neuralndcg`` and ``otndcg`` have a kernel for NVIDIA GPUs.
 - ``softndcg`` and ``softsortndcg`` copy tensors on a GPU to the CPU, whose loops are faster; under
   torch.compile they stay on the GPU.
 - ``svmndcg`` finds its assignments, and ``rankprop`` its isotonic targets, on the CPU.

@@ -4,7 +4,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels.dispatch import FastPath, accelerated, as_array, list_sizes, path_of_list_values
+from ltr.kernels.dispatch import (
+    accelerated,
+    as_array,
+    list_sizes,
+    value_and_grad,
+)
+from ltr.kernels.operators import list_operator
 from ltr.knobs import check_choice
 from ltr.losses.batch import without_padding
 from ltr.metrics.cumulative_gain import discounts
@@ -143,10 +149,13 @@ def _weighted_listmle(
     return _cost_of_order(scores, labels, mask, noise, weights)
 
 
-def _cost_by_kernel(
-    scores: Scores, labels: Labels, mask: Mask, noise: Scores, weights: Tensor
-) -> FastPath:
-    """Return the fast path of ``_cost_of_order``."""
+@list_operator("listmle")
+def _cost_by_loop(
+    scores: Tensor, need_grad: bool, labels: Tensor, mask: Tensor, noise: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the values of ``_cost_of_order`` and their gradient."""
+    from ltr.kernels.listwise import listmle_lists
+
     keys = as_array((-labels).masked_fill(~mask, torch.inf))
     draws = as_array(noise)
     if noise.dtype == torch.float32 and bool(((labels % 1 == 0) & (labels.abs() < 1 << 28)).all()):
@@ -156,10 +165,11 @@ def _cost_by_kernel(
         by_label = np.argsort(np.take_along_axis(keys, by_noise, -1), -1, kind="stable")
         order = np.take_along_axis(by_noise, by_label, -1)
     arrays = [mask, torch.from_numpy(order), weights]
-    return path_of_list_values("listwise:listmle_lists", arrays, [], list_sizes(mask) * 8)
+    costs = list_sizes(mask) * 8
+    return value_and_grad(listmle_lists, scores, arrays, [], costs, need_grad=need_grad)
 
 
-@accelerated(_cost_by_kernel)
+@accelerated(_cost_by_loop)
 def _cost_of_order(
     scores: Scores, labels: Labels, mask: Mask, noise: Scores, weights: Tensor
 ) -> PerList:

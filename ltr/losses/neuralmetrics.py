@@ -5,19 +5,16 @@ softly sorted relevance, and approaches minus the exact metric as the temperatur
 without a relevant item gives 0 without gradient. A list with a label below 0 gives NaN.
 """
 
-from typing import Any
-
 import torch
 
-from ltr.kernels.dispatch import accelerated
+from ltr.kernels.dispatch import accelerated_by_item
 from ltr.kernels.neural_dcg import neurally_sorted
 from ltr.knobs import check_k, check_positive
 from ltr.losses.batch import refuse_below_0, without_padding
-from ltr.losses.soft_permutation import scaled
 from ltr.metrics.cumulative_gain import cut
 from ltr.metrics.ordering import ranks_like, running_sums
 from ltr.metrics.relevance import first_stop, is_relevant
-from ltr.relaxations import neural_sort
+from ltr.relaxations import neural_sort, sinkhorn
 from ltr.relaxations.optimal_transport import check_iterations
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -235,10 +232,11 @@ def _softly_sorted(
     return _sorted(scores, values.to(scores.dtype), mask, temperature, max_iter, tol)
 
 
-@accelerated(neurally_sorted)
+@accelerated_by_item(neurally_sorted)
 def _sorted(
-    scores: Scores, values: torch.Tensor, mask: Mask, temperature: float, *scaling: Any
+    scores: Scores, values: torch.Tensor, mask: Mask, temperature: float, max_iter: int, tol: float
 ) -> torch.Tensor:
-    """Return S v; ``scaling`` are the knobs of ``scaled``."""
+    """Return S v."""
     soft = neural_sort(scores, mask, temperature=temperature)
-    return (scaled(soft, mask, *scaling) * values.unsqueeze(-2)).sum(-1)
+    scaled = sinkhorn(soft, mask, max_iter=max_iter, tol=tol)
+    return (scaled * values.unsqueeze(-2)).sum(-1)

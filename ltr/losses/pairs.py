@@ -1,5 +1,6 @@
 """Sums over pairs of items: the pairs that count, their weights, and their costs."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -7,12 +8,11 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from ltr.kernels.dispatch import (
-    FastPath,
     accelerated,
     list_sizes,
-    path_of_list_values,
-    path_with_grad,
+    value_and_grad,
 )
+from ltr.kernels.operators import list_operator, scale_gradients
 from ltr.knobs import check_choice, check_k, check_positive
 from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations.second_derivatives import fast_path
@@ -115,8 +115,44 @@ def _ordered_pairs(labels: Labels, among: Mask) -> Tensor:
     return lower.masked_fill(~among, 0).sum(-1, keepdim=True)
 
 
+@list_operator("sum_over_pairs")
+def _sum_by_loop(
+    scores: Tensor,
+    need_grad: bool,
+    labels: Tensor,
+    mask: Tensor,
+    base: Tensor | None,
+    gain: Tensor | None,
+    discount: Tensor | None,
+    ranks: Tensor | None,
+    steps: Tensor | None,
+    factors: Sequence[float],
+    top: Tensor,
+    counted: str,
+    ordered: bool,
+    cost: str,
+    sigma: float,
+) -> tuple[Tensor, Tensor]:
+    """Return the values of ``_sum_over_pairs`` and their gradient.
+
+    The arguments from ``base`` to ``factors`` are the fields of ``PairWeight``.
+    """
+    from ltr.kernels.pairs import pair_lists
+
+    zeros = torch.zeros((), dtype=torch.float64, device=mask.device).expand(mask.shape)
+    per_item = [zeros if x is None else x for x in (base, gain, discount)]
+    ranks = mask.long() if ranks is None else ranks
+    steps = zeros.new_zeros(mask.shape[-1]) if steps is None else steps
+    arrays = [labels, mask, *per_item, ranks, top, steps]
+    choices = [COUNTED.index(counted), ordered, COSTS.index(cost)]
+    knobs = [tuple(factors), *choices, sigma, LINEAR_FROM]
+    costs = list_sizes(mask) ** 2
+    return value_and_grad(pair_lists, scores, arrays, knobs, costs, need_grad=need_grad)
+
+
 def _sum_by_kernel(
     scores: Scores,
+    need_grad: bool,
     labels: Labels,
     mask: Mask,
     weight: PairWeight,
@@ -125,16 +161,11 @@ def _sum_by_kernel(
     ordered: bool,
     cost: str,
     sigma: float,
-) -> FastPath:
-    """Return the fast path of ``_sum_over_pairs``."""
-    zeros = torch.zeros((), dtype=torch.float64, device=mask.device).expand(mask.shape)
-    per_item = [zeros if x is None else x for x in (weight.base, weight.gain, weight.discount)]
-    ranks = mask.long() if weight.ranks is None else weight.ranks
-    steps = zeros.new_zeros(mask.shape[-1]) if weight.steps is None else weight.steps
-    arrays = [labels, mask, *per_item, ranks, top, steps]
-    choices = [COUNTED.index(counted), ordered, COSTS.index(cost)]
-    knobs = [weight.factors, *choices, sigma, LINEAR_FROM]
-    return path_of_list_values("pairs:pair_lists", arrays, knobs, list_sizes(mask) ** 2)
+) -> tuple[PerList, Scores]:
+    """Call ``_sum_by_loop``; an operator takes no ``PairWeight``."""
+    return _sum_by_loop(
+        scores, need_grad, labels, mask, *weight, top, counted, ordered, cost, sigma
+    )
 
 
 @accelerated(_sum_by_kernel)
@@ -171,7 +202,7 @@ def _sum_over_pairs(
 
     if cost != "logistic":
         return plain(scores)
-    return fast_path(scores, *path_with_grad(logistic), plain)
+    return fast_path(scores, logistic, scale_gradients, plain)
 
 
 def _counted_pairs(labels: Labels, mask: Mask, top: Mask, counted: str, ordered: bool) -> Tensor:

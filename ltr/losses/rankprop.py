@@ -2,7 +2,9 @@
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from ltr.kernels.operators import constant_operator
 from ltr.knobs import check_choice
 from ltr.losses.batch import ideal_order, without_padding
 from ltr.metrics.ordering import at_items, real_ranks
@@ -57,7 +59,8 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
     return forbid_second_derivative(value, "rankprop with isotonic targets")
 
 
-def _closest_decreasing(values: Scores, real: Mask) -> Scores:
+@constant_operator("closest_decreasing", lambda values, real: torch.empty_like(values))
+def _closest_decreasing(values: Tensor, real: Tensor) -> Tensor:
     """Return the t closest to ``values`` with t_1 >= t_2 >= ..., ``[batch, rank]``.
 
     t is 0 where ``real`` is False. The algorithm, on the CPU, pools adjacent violators.

@@ -6,12 +6,17 @@ the temperature goes to 0. A list without a relevant item (of gain > 0) gives 0 
 ``gain`` is a table that lacks a label, the value of the list is NaN.
 """
 
-from typing import Any
-
 import torch
+from torch import Tensor
 
-from ltr.kernels.dispatch import FastPath, accelerated, list_sizes, path_of_list_values
-from ltr.kernels.neural_dcg import neural_dcg_off_cpu, neural_dcg_on_cpu
+from ltr.kernels.dispatch import (
+    accelerated,
+    list_sizes,
+    on_cpu_or_copied,
+    value_and_grad,
+)
+from ltr.kernels.neural_dcg import kernel_is_faster, neural_dcg
+from ltr.kernels.operators import list_operator
 from ltr.knobs import Gain, check_positive
 from ltr.losses.batch import without_padding
 from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
@@ -200,26 +205,42 @@ def softsort_ndcg_loss(
     return negative_ndcg(dcg, item_gains, mask, k=k)
 
 
-def _soft_sort_dcg_by_kernel(
-    scores: Scores, item_gains: Labels, mask: Mask, k: int | None, *knobs: Any
-) -> FastPath:
-    """Return the fast path of ``_soft_sort_dcg``."""
+@list_operator("soft_sort_dcg")
+def _soft_sort_dcg_by_loop(
+    scores: Tensor,
+    need_grad: bool,
+    item_gains: Tensor,
+    mask: Tensor,
+    k: int | None,
+    temperature: float,
+    max_iter: int,
+    tol: float,
+) -> tuple[Tensor, Tensor]:
+    """Return the values of ``_soft_sort_dcg`` and their gradient."""
+    from ltr.kernels.softsort import softsort_ndcg_lists
+
     arrays = [mask, item_gains, discounts(mask.shape[-1], scores, k=k)]
-    return path_of_list_values(
-        "softsort:softsort_ndcg_lists", arrays, knobs, list_sizes(mask) * 400
-    )
+    knobs = [temperature, max_iter, tol]
+    costs = list_sizes(mask) * 400
+    return value_and_grad(softsort_ndcg_lists, scores, arrays, knobs, costs, need_grad=need_grad)
 
 
-@accelerated(_soft_sort_dcg_by_kernel, via_cpu=True)
+@accelerated(_soft_sort_dcg_by_loop, applies=on_cpu_or_copied)
 def _soft_sort_dcg(
-    scores: Scores, item_gains: Labels, mask: Mask, k: int | None, temperature: float, *scaling: Any
+    scores: Scores,
+    item_gains: Labels,
+    mask: Mask,
+    k: int | None,
+    temperature: float,
+    max_iter: int,
+    tol: float,
 ) -> PerList:
     """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``, for SoftSort-NDCG."""
     soft = soft_sort(scores, mask, temperature=temperature)
-    return soft_dcg(scaled(soft, mask, *scaling), item_gains, k=k)
+    return soft_dcg(sinkhorn(soft, mask, max_iter=max_iter, tol=tol), item_gains, k=k)
 
 
-@accelerated(neural_dcg_on_cpu, neural_dcg_off_cpu)
+@accelerated(neural_dcg, applies=kernel_is_faster)
 def neural_sort_dcg(
     scores: Scores,
     item_gains: Labels,
@@ -227,22 +248,17 @@ def neural_sort_dcg(
     k: int | None,
     temperature: float,
     transposed: bool,
-    *scaling: Any,
+    max_iter: int,
+    tol: float,
 ) -> PerList:
     """Return the sum over ranks r <= k of (S g)_r d(r), ``[batch]``, with S as in NeuralNDCG.
 
-    The gains g, ``[batch, list]``, are 0 on padding; ``scaling`` are the knobs of ``scaled``.
+    The gains g, ``[batch, list]``, are 0 on padding.
     """
     soft = neural_sort(scores, mask, temperature=temperature)
     first = "rows" if transposed else "columns"
-    return soft_dcg(scaled(soft, mask, *scaling, first=first), item_gains, k=k)
-
-
-def scaled(
-    soft: Matrix, mask: Mask, max_iter: int, tol: float, *, first: str = "columns"
-) -> Matrix:
-    """Return ``soft`` after ``sinkhorn``, with the knobs as positional arguments, as kernels do."""
-    return sinkhorn(soft, mask, max_iter=max_iter, tol=tol, first=first)
+    scaled = sinkhorn(soft, mask, max_iter=max_iter, tol=tol, first=first)
+    return soft_dcg(scaled, item_gains, k=k)
 
 
 def soft_dcg(soft: Matrix, item_gains: Labels, *, k: int | None) -> PerList:

@@ -9,20 +9,20 @@ without k. With k, their ``cut_slope`` must grow too: at 10, an item at rank k k
 sigmoid(5) = 0.993 of its gain. SoDeep-NDCG has no temperature.
 """
 
-from functools import partial
-
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from ltr.kernels.dispatch import (
-    FastPath,
     accelerated,
+    accelerated_by_item,
+    item_values,
     list_sizes,
-    path_of_item_values,
-    path_of_list_values,
+    on_cpu_or_copied,
+    value_and_grad,
 )
+from ltr.kernels.operators import item_operator, list_operator
 from ltr.knobs import Gain, check_choice, check_k, check_positive
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import negative_ndcg, negative_ratio
@@ -30,13 +30,6 @@ from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.metrics.ordering import order_by_score, ranks_like
 from ltr.relaxations import learned_ranks, rank_distribution, sinkhorn
 from ltr.typing import Labels, Mask, Matrix, PerList, Scores
-
-
-def _ranks_by_kernel(scores: Scores, mask: Mask, temperature: float, *, laplace: bool) -> FastPath:
-    """Return the fast path of ``_sigmoid_ranks`` or ``_laplace_ranks``."""
-    costs = list_sizes(mask) * 64 if laplace else list_sizes(mask) ** 2
-    knobs = [float(temperature), laplace]
-    return path_of_item_values("ranks:soft_rank_lists", mask, knobs, costs=costs, fill=1)
 
 
 def approx_ndcg_loss(
@@ -87,7 +80,19 @@ def approx_ndcg_loss(
     return _negative_ndcg_at(ranks, gains(labels, mask, gain=gain), mask, k, cut_slope)
 
 
-@accelerated(partial(_ranks_by_kernel, laplace=False))
+@item_operator("sigmoid_ranks")
+def _sigmoid_ranks_by_loop(
+    scores: Tensor, weights: Tensor | None, mask: Tensor, temperature: float
+) -> Tensor:
+    """Return ``_sigmoid_ranks``, or the gradient of the sum of weights times ranks."""
+    from ltr.kernels.ranks import soft_rank_lists
+
+    knobs = [float(temperature), False]
+    costs = list_sizes(mask) ** 2
+    return item_values(soft_rank_lists, scores, weights, mask, knobs, costs, fill=1)
+
+
+@accelerated_by_item(_sigmoid_ranks_by_loop)
 def _sigmoid_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
     """Return the soft rank of each item, ``[batch, list]``; undefined on padding."""
     above = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
@@ -143,7 +148,19 @@ def lap_ndcg_loss(
     return _negative_ndcg_at(ranks, gains(labels, mask, gain=gain), mask, k, cut_slope)
 
 
-@accelerated(partial(_ranks_by_kernel, laplace=True))
+@item_operator("laplace_ranks")
+def _laplace_ranks_by_loop(
+    scores: Tensor, weights: Tensor | None, mask: Tensor, temperature: float
+) -> Tensor:
+    """Return ``_laplace_ranks``, or the gradient of the sum of weights times ranks."""
+    from ltr.kernels.ranks import soft_rank_lists
+
+    knobs = [float(temperature), True]
+    costs = list_sizes(mask) * 64
+    return item_values(soft_rank_lists, scores, weights, mask, knobs, costs, fill=1)
+
+
+@accelerated_by_item(_laplace_ranks_by_loop)
 def _laplace_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
     """Return the soft rank of each item, ``[batch, list]``; undefined on padding."""
     order = order_by_score(scores.detach(), mask)
@@ -310,23 +327,28 @@ def _soft_ndcg_discounts(scores: Scores, mask: Mask, k: int | None, discount: st
     return rank_discounts
 
 
-def _expected_dcg_by_kernel(
-    scores: Scores,
-    item_gains: Scores,
-    rank_discounts: Scores,
-    mask: Mask,
+@list_operator("expected_dcg")
+def _expected_dcg_by_loop(
+    scores: Tensor,
+    need_grad: bool,
+    item_gains: Tensor,
+    rank_discounts: Tensor,
+    mask: Tensor,
     sigma: float,
     k: int | None,
-) -> FastPath:
-    """Return the fast path of ``_expected_dcg``."""
+) -> tuple[Tensor, Tensor]:
+    """Return the values of ``_expected_dcg`` and their gradient."""
+    from ltr.kernels.ranks import expected_dcg_lists
+
     sizes = list_sizes(mask)
     k = k or mask.shape[-1]
     costs = sizes**2 * np.minimum(sizes, k)
     arrays = [mask, item_gains, rank_discounts]
-    return path_of_list_values("ranks:expected_dcg_lists", arrays, [float(sigma), k], costs)
+    knobs = [float(sigma), k]
+    return value_and_grad(expected_dcg_lists, scores, arrays, knobs, costs, need_grad=need_grad)
 
 
-@accelerated(_expected_dcg_by_kernel, via_cpu=True)
+@accelerated(_expected_dcg_by_loop, applies=on_cpu_or_copied)
 def _expected_dcg(
     scores: Scores,
     item_gains: Scores,

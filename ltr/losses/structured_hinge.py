@@ -12,21 +12,21 @@ from torch import Tensor
 
 from ltr.arrays import Doubles, Flags, Ints
 from ltr.kernels.dispatch import (
-    FastPath,
     accelerated,
     as_array,
     list_sizes,
     numba_works,
     over_lists,
-    path_of_list_values,
+    value_and_grad,
 )
+from ltr.kernels.operators import constant_operator, list_operator
 from ltr.knobs import Gain, check_k
 from ltr.losses.batch import ideal_order, refuse_below_0, without_padding
 from ltr.metrics.cumulative_gain import discounts, gains, ideal_dcg
 from ltr.metrics.ordering import at_items, order_by_score, ranks_like, running_sums
 from ltr.metrics.relevance import is_relevant
 from ltr.relaxations.second_derivatives import constant_from_numbers
-from ltr.typing import Labels, Mask, PerList, Ranks, Scores
+from ltr.typing import Labels, Mask, PerList, Scores
 
 _MAX_GRADES = 24  # with this many grades in a list, or more, SciPy's assignment is faster
 
@@ -74,12 +74,18 @@ def svm_map_loss(
     return refuse_below_0(_hinge(scores, hits, mask), labels)
 
 
-def _hinge_by_kernel(scores: Scores, hits: Mask, mask: Mask) -> FastPath:
-    """Return the fast path of ``_hinge``."""
-    return path_of_list_values("listwise:hinge_map_lists", [mask, hits], [], list_sizes(mask) ** 2)
+@list_operator("hinge_map")
+def _hinge_by_loop(
+    scores: Tensor, need_grad: bool, hits: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the values of ``_hinge`` and their gradient."""
+    from ltr.kernels.listwise import hinge_map_lists
+
+    costs = list_sizes(mask) ** 2
+    return value_and_grad(hinge_map_lists, scores, [mask, hits], [], costs, need_grad=need_grad)
 
 
-@accelerated(_hinge_by_kernel)
+@accelerated(_hinge_by_loop)
 def _hinge(scores: Scores, hits: Mask, mask: Mask) -> PerList:
     """Return the maximum over rankings of (1 - AP) + F - F(ideal), ``[batch]``.
 
@@ -166,14 +172,27 @@ def svm_ndcg_loss(
     return (dcg_loss + slopes * scores).sum(-1)
 
 
-def _worst_ranks(
-    scores: Scores,
-    gain: Labels,
+def _shape_of_ranks(
+    scores: Tensor,
+    gain: Tensor,
     weight: Tensor,
     discount: Tensor,
-    best_ranks: Ranks,
-    counted: Mask,
-) -> Ranks:
+    best_ranks: Tensor,
+    counted: Tensor,
+) -> Tensor:
+    """Return an empty tensor for the result of ``_worst_ranks``."""
+    return best_ranks.new_empty(best_ranks.shape)
+
+
+@constant_operator("worst_ranks", _shape_of_ranks)
+def _worst_ranks(
+    scores: Tensor,
+    gain: Tensor,
+    weight: Tensor,
+    discount: Tensor,
+    best_ranks: Tensor,
+    counted: Tensor,
+) -> Tensor:
     """Return the rank of each item in the ranking that attains the maximum, ``[batch, item]``.
 
     Items that are not ``counted`` get their rank in ``best_ranks``. The order of the ranks whose

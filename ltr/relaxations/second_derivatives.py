@@ -18,10 +18,10 @@ def plain_path(scores: Tensor) -> bool:
 
     They do while a torch.func transform is active, or if they carry a forward-mode tangent.
     """
-    if torch.compiler.is_compiling():
-        return False
     if torch._C._are_functorch_transforms_active():
         return True
+    if torch.compiler.is_compiling():
+        return False
     return forward_ad.unpack_dual(scores).tangent is not None
 
 

@@ -4,11 +4,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ltr import losses
 from ltr.losses.mix import losses_by_name
+from ltr.testing.list_losses import import_function, loss_config
 from tests.helpers import references as ref
+from tests.helpers.ragged import ragged
 
 CUT: list[dict[str, Any]] = [{"k": None}, {"k": 5}]
 TABLE = [0, 1, 1, 5, 9]
@@ -98,3 +101,17 @@ def bind_loss(name: str, knobs: dict[str, Any]) -> partial[Tensor]:
     """The loss of this name with these knobs."""
     loss = LOSSES[name][0] if name in LOSSES else losses_by_name()[name]
     return partial(loss, **knobs)
+
+
+def default_loss(name: str) -> partial[Tensor]:
+    """The loss of ``configs/loss/NAME.yaml`` with two steps of its Sinkhorn scaling, if any."""
+    config = loss_config(name)
+    few_steps = {"max_iter": 2} if "max_iter" in config.values else {}
+    return partial(import_function(config.target), **{**config.values, **few_steps})
+
+
+def draws(loss: partial[Tensor]) -> bool:
+    """Whether the loss draws random numbers."""
+    state = torch.get_rng_state()
+    loss(*ragged())
+    return not torch.equal(torch.get_rng_state(), state)

@@ -159,7 +159,7 @@ def test_auto_writes_a_whole_folder_that_leads_to_the_data(command, tmp_path, mo
         run_auto(auto_options(arguments))
     assert list(Path("a/b").iterdir()) == []
     monkeypatch.setattr(shutil, "copytree", fails(shutil.Error([("x", "y", "[Errno 28] full")])))
-    assert "free some space" in refused(lambda: run_auto(auto_options(arguments)), OutputError)
+    assert "free some disk space" in refused(lambda: run_auto(auto_options(arguments)), OutputError)
     monkeypatch.setattr(shutil, "copytree", copytree)
     output = run_auto(auto_options(arguments))
     assert "ltr export a/b/best to=onnx" in output

@@ -15,6 +15,7 @@ from tests.helpers.paths import ROOT
 BENCHMARKS = ROOT / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
+import calls  # noqa: E402
 import common  # noqa: E402
 import losses  # noqa: E402
 import peers  # noqa: E402
@@ -120,3 +121,15 @@ def test_every_side_that_goes_wrong_says_how_and_the_rest_goes_on(keys) -> None:
     assert said["hungry"] == "does not fit into memory"
     assert "make bench installs it" in said["absent"]
     assert [len(row["seconds"]) for row in rows if "failed" not in row] == [3, 3]
+
+
+@pytest.mark.slow
+def test_calls_times_a_loss_by_its_kernel_and_as_an_operator(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(calls, "NAMES", ("ranknet", "approx_ndcg"))
+    monkeypatch.setattr(calls, "SHAPES", ((2, 4),))
+    monkeypatch.setattr(calls, "SECONDS", 1e-4)
+    calls.main(["times"])
+    times = json.loads(capsys.readouterr().out)
+    cases = ["ranknet [2, 4]", "approx_ndcg [2, 4]"]
+    assert list(times) == [text for case in cases for text in (case, f"{case} operator")]
+    assert all(microseconds > 0 for microseconds in times.values())

@@ -344,7 +344,8 @@ class Waits(TorchDispatchMode):
 
 
 def test_a_step_on_a_gpu_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)  # no kernel of the CPU
+    monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)
+    monkeypatch.setattr("ltr.kernels.dispatch.numba_works", lambda: False)  # no kernel of the CPU
     model, data = MLP(LISTS.width, hidden_sizes=(4,)), ItemTensors(LISTS, no_transform(LISTS))
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     stepper = TrainingStep(model, lambdarank_loss, optimizer, SETTINGS)

@@ -24,13 +24,12 @@ from torch.autograd import forward_ad
 
 from ltr import losses
 from ltr.kernels.compile import cache_on_disk
-from ltr.kernels.dispatch import numba_works
-from ltr.losses.mix import losses_by_name
+from ltr.kernels.dispatch import _numba_works
 from ltr.losses.pairs import PairWeight, sum_over_pairs
 from ltr.models.layers import attend
 from ltr.relaxations import learned_sorter, rank_distribution
 from tests.helpers import processes
-from tests.helpers.loss_cases import CASES, EVERY, MIXED, bind_loss
+from tests.helpers.loss_cases import CASES, EVERY, MIXED, bind_loss, draws
 from tests.helpers.packed_lists import packed_lists
 from tests.helpers.paths import ROOT
 from tests.helpers.ragged import plain, ragged, random_lists, value_and_gradient
@@ -140,51 +139,6 @@ def test_losses_never_wait_for_a_number(name: str, knobs: dict[str, Any]) -> Non
     assert scores.grad.shape == scores.shape
 
 
-NOT_COMPILED = {"sodeep", "svmndcg"}  # they read a file, and look at numbers on the CPU
-COMPILED = """
-import inspect, sys, torch
-from functools import partial
-from tests.helpers.ragged import random_lists, value_and_gradient
-from ltr.losses.mix import losses_by_name
-data = random_lists(1, torch.float64, size=12)
-called = set()
-
-def backend(graph, _):
-    modules = [module for module in graph.modules() if isinstance(module, torch.fx.GraphModule)]
-    called.update(str(node.target) for module in modules for node in module.graph.nodes)
-    return graph.forward
-
-for name in sys.argv[1:]:
-    called.clear()
-    torch._dynamo.reset()  # all losses behind one decorator share its code
-    loss = losses_by_name()[name]
-    if "max_iter" in inspect.signature(loss).parameters:
-        loss = partial(loss, max_iter=2)  # the steps are unrolled
-    compiled = torch.compile(loss, backend=backend, fullgraph=True)
-    actual = value_and_gradient(compiled, *data)
-    expected = value_and_gradient(loss, *data)
-    torch.testing.assert_close(actual, expected, atol=1e-11, rtol=1e-9)
-    by_operator = name in ("neuralndcg", "otndcg")
-    assert ("ltr.neural_dcg.default" in called) == by_operator, called
-    print(name)
-torch.library.opcheck(torch.ops.ltr.neural_dcg.default, (*data, 3, 0.5, True, 4, 1e-6))
-from tests.helpers.some_steps import graphs
-for row in graphs():
-    print(*row)
-"""
-
-
-@pytest.mark.slow
-def test_losses_compile_into_one_graph() -> None:
-    # in a process of its own, where shapes are not checked: the checks themselves do not compile
-    paths = os.pathsep.join([str(ROOT), *sys.path])
-    names = sorted(losses_by_name().keys() & dict(CASES).keys() - NOT_COMPILED)
-    done = processes.run(COMPILED, *names, env={"PYTHONPATH": paths})
-    steps = [f"{name} 1 0" for name in ("listnet_loss", "lambdarank_loss", "neural_ndcg_loss")]
-    assert done.stdout.splitlines() == [*names, *steps], done.stderr
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["kernels", "plain"])
 def test_losses_ignore_the_default_device(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,14 +227,14 @@ def test_losses_without_numba_take_the_plain_path(
     def broken(x: float) -> float:
         raise TypeError("no\nsuch type")
 
-    numba_works.cache_clear()
+    _numba_works.cache_clear()
     monkeypatch.setattr("ltr.kernels.compile.exp", broken)
-    monkeypatch.setattr("ltr.kernels.dispatch.path_of_list_values", None)
+    monkeypatch.setattr("ltr.losses.pairs._sum_by_loop", None)
     try:
         for _ in range(2):
             value, _ = value_and_gradient(losses.ranknet_loss, *random_lists(0, torch.float64))
     finally:
-        numba_works.cache_clear()
+        _numba_works.cache_clear()
     assert value.isfinite().all()
     (message,) = caplog.messages
     assert "plain path" in message
@@ -345,17 +299,12 @@ def test_losses_have_second_derivatives_on_both_paths(
 
 
 # One row for each loss and each of the ways in which it computes.
-FUNC_CASES = [
+FUNC_CASES: list[tuple[str, dict[str, Any]]] = [
     *[(name, knobs) for name, knobs in EVERY if not {"k", "relevant", "levels"} & knobs.keys()],
     *[(name, {"k": 3}) for name in ("neuralndcg", "lambdarank", "lambdaloss ndcg1", "neuralmrr")],
     *[("distil", {"cost": cost, "alpha": 0.3}) for cost in ("listnet", "lambdarank")],
     MIXED,
 ]
-DRAWS = {"listmle", "p_listmle", "plrank"}
-
-
-def _draws(name: str, knobs: dict[str, Any]) -> bool:
-    return name in DRAWS or "stochastic" in knobs or "listmle" in knobs.get("parts", ())
 
 
 def _total_loss(name: str, knobs: dict[str, Any], lists: tuple[Tensor, ...]) -> Any:
@@ -381,7 +330,7 @@ def test_torch_func_gives_first_derivatives_of_autograd(name: str, knobs: dict[s
     lists = ragged()
     scores = lists[0]
     total = _total_loss(name, knobs, lists)
-    random = {"randomness": "same"} if _draws(name, knobs) else {}
+    random = {"randomness": "same"} if draws(bind_loss(name, knobs)) else {}
     leaf = scores.clone().requires_grad_()
     direction = scores.sin() + 0.3
     (gradient,) = torch.autograd.grad(total(leaf), leaf)
@@ -407,7 +356,7 @@ def test_torch_func_vmap_gives_each_list_of_a_batch(name: str, knobs: dict[str, 
     def list_loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         return loss(scores.unsqueeze(0), labels.unsqueeze(0), mask.unsqueeze(0)).squeeze(0)
 
-    if _draws(name, knobs):
+    if draws(bind_loss(name, knobs)):
         with pytest.raises(NotImplementedError, match=r"^this loss draws .*randomness='same'"):
             torch.func.vmap(total)(batch)
         list_gradients = torch.func.vmap(torch.func.grad(list_loss), randomness="different")
@@ -439,7 +388,7 @@ def test_torch_func_gives_second_derivatives_of_autograd_or_refuses(
             ):
                 outer(inner(total))(scores)
         return
-    random = {"randomness": "same"} if _draws(name, knobs) else {}
+    random = {"randomness": "same"} if draws(bind_loss(name, knobs)) else {}
     leaf = scores.clone().requires_grad_()
     direction = scores.sin() + 0.3
     (gradient,) = torch.autograd.grad(total(leaf), leaf, create_graph=True)

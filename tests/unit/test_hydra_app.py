@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig
 
@@ -27,6 +28,7 @@ def test_hydra_app_run_returns_the_result_and_writes_the_config(folder: Path) ->
     assert not app.show()
     assert not app.is_sweep(app.compose())
     assert app.run(lambda config: config.epochs) == 7
+    assert not GlobalHydra.instance().is_initialized()  # others may start Hydra
     hydra_folder = folder / "run" / ".hydra"
     assert {path.name for path in hydra_folder.iterdir()} == {"config.yaml", "overrides.yaml"}
     assert yaml.safe_load((hydra_folder / "overrides.yaml").read_text()) == ["epochs=7"]

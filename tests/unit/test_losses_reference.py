@@ -211,9 +211,9 @@ def test_lambdarank_weight_is_ndcg_change_of_swap(k: int | None, gain: Any) -> N
         assert value.item() == pytest.approx(total.item(), abs=1e-12)
 
 
-@pytest.mark.parametrize("path", ["scipy", "plain"])
+@pytest.mark.parametrize("path", ["function", "operator"])
 def test_rankprop_isotonic_targets_are_closest(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if path == "plain":
+    if path == "operator":
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     lists = random_lists(3, torch.float64, size=12)
     scores, labels, mask = (x[lists[-1].any(-1)] for x in lists)

@@ -12,12 +12,12 @@ import torch
 from jaxtyping import config as checking
 from torch import Tensor
 
-from ltr.kernels.neural_dcg import neural_dcg_on_cpu, triton_is_faster
+from ltr.kernels.dispatch import accelerated
+from ltr.kernels.neural_dcg import neural_dcg, triton_is_faster
 from ltr.losses import neural_ndcg_loss
 from ltr.losses.soft_permutation import negative_ndcg, soft_dcg
 from ltr.metrics.cumulative_gain import dcg, gains
 from ltr.relaxations import sinkhorn
-from ltr.relaxations.second_derivatives import fast_path
 from tests.helpers import processes
 from tests.helpers.paths import ROOT
 from tests.helpers.ragged import plain, random_lists, stochastic_neural_sort, value_and_gradient
@@ -67,10 +67,8 @@ def test_neural_dcg_kernel_on_long_list_equals_plain_formula(
     expected, slopes = value_and_gradient(partial(composed, **knobs), scores, labels, mask)
 
     def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        work = neural_dcg_on_cpu(
-            scores, gains(labels, mask), mask, 10, temperature, False, 30, 1e-6
-        )
-        return fast_path(scores, *work, torch.zeros_like)
+        by_kernel = accelerated(neural_dcg)(lambda *_: torch.zeros(0))
+        return by_kernel(scores, gains(labels, mask), mask, 10, temperature, False, 30, 1e-6)
 
     for max_stored in (0, 1 << 22):
         monkeypatch.setattr("ltr.kernels.neural_dcg.MAX_STORED", max_stored)
@@ -123,15 +121,15 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is
 INTERPRETED = """
 import torch
 from tests.helpers.ragged import random_lists
-from ltr.kernels.neural_dcg import _operator, value_and_grad_on_gpu
+from ltr.kernels.neural_dcg import neural_dcg, value_and_grad_on_gpu
 from ltr.metrics.cumulative_gain import gains
 torch.set_num_threads(1)
 
 def check(lists, near, *knobs):
     scores, labels, mask = lists
     of_item = gains(labels, mask)
-    value, slope = value_and_grad_on_gpu(scores, of_item, mask, *knobs)
-    expected, slopes = _operator(scores.double(), of_item.double(), mask, *knobs)
+    value, slope = value_and_grad_on_gpu(scores, True, of_item, mask, *knobs)
+    expected, slopes = neural_dcg(scores.double(), True, of_item.double(), mask, *knobs)
     assert ((value - expected).abs() <= near * expected).all(), knobs
     largest = slopes.abs().amax(-1, keepdim=True)  # of which the CPU's kernel is right to 1e-6
     assert ((slope - slopes).abs() <= near * largest + 1e-6).all(), knobs

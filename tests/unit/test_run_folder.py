@@ -362,7 +362,7 @@ def test_sweep_dir_is_the_same_for_a_reordered_grid() -> None:
     assert first != sweep_dir("out", None, ["seed=1,2,3", "loss=listnet,rmse"])
     assert Path(first).name.startswith("sweep_loss_seed_")
     for wrong in ("a/b", "..", "."):
-        with pytest.raises(ConfigError, match="give a name"):
+        with pytest.raises(ConfigError, match="expected the name of a folder"):
             sweep_dir("out", wrong, [])
     with pytest.raises(ConfigError, match=r"threads: .*start one sweep for each"):
         sweep_dir("out", None, ["threads=1,2", "seed=1,2"])
