@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from multiprocessing import connection, forkserver
@@ -201,6 +202,9 @@ def _live(request: dict[str, Any], stdout: Any, stderr: Any) -> None:
             exec(compile(script, "<string>", "exec"), {"__name__": "__main__"})
         else:
             runpy.run_path(script, run_name="__main__")
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        sys.exit(130)
     finally:
         threading._shutdown()  # as at the end of any program
         atexit._run_exitfuncs()
