@@ -9,10 +9,10 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test quick nightly fire lint check docs table3 bench format clean
+.PHONY: help setup train test quick tutorials fire lint check docs table3 bench format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  Options of train.py: make train ARGS='loss=listnet dataset.queries=600'; python train.py --help"
 
 $(BIN)/python:
@@ -35,15 +35,15 @@ setup: $(VENV)/.installed ## make .venv with the pinned dependencies of every fe
 train: $(VENV)/.installed ## train the default experiment (half a minute)
 	$(BIN)/python train.py $(ARGS)
 
-test quick nightly: export PYTHONDONTWRITEBYTECODE = # what pytest rewrites is compiled once
+test quick tutorials: export PYTHONDONTWRITEBYTECODE = # what pytest rewrites is compiled once
 test: $(VENV)/.installed-dev ## run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 quick: $(VENV)/.installed-dev ## run the tests that start no process and train nothing (under a minute)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(ARGS)
 
-nightly: $(VENV)/.installed-dev ## run the tests that make test leaves out, as they take long
-	$(BIN)/python -m pytest -n auto --dist worksteal -m nightly $(ARGS)
+tutorials: $(VENV)/.installed-dev ## run the tutorials that train for long, which make test leaves out
+	$(BIN)/python -m pytest -n auto --dist worksteal -m tutorial tests/docs $(ARGS)
 
 fire: $(VENV)/.installed-dev ## kill the program, damage its files (minutes=20; ARGS='only=flips tries=1000 seed=3')
 	$(BIN)/python -m scripts.fire $(if $(minutes),minutes=$(minutes)) $(ARGS)

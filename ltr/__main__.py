@@ -6,57 +6,12 @@
 import os
 import sys
 
+from ltr import __version__
+from ltr.cli.commands import COMMANDS
 from ltr.cli.streams import open_streams
 from ltr.training.interruption import end_when_stopped
 
-# For each command: the function that takes its config (``configs/COMMAND.yaml``), and its purpose.
-# The module of the function is imported only when it is called, so that --help and errors are fast.
-COMMANDS = {
-    "train": ("ltr.experiment.commands:train", "train a ranker, or a sweep of rankers with -m"),
-    "evaluate": (
-        "ltr.inference.evaluate:evaluate", "measure a trained model, or the scores of any tool"
-    ),
-    "predict": ("ltr.inference.predict:predict_file", "score and rank the items of new lists"),
-    "export": (
-        "ltr.inference.export.command:export_model",
-        "convert a model to ONNX or for a search engine",
-    ),
-    "ensemble": (
-        "ltr.lab.ensembles.command:ensemble_of_runs",
-        "combine several runs (networks or trees) into one ranker"
-    ),
-    "auto": ("ltr.lab.auto.command:run_auto", "train several kinds of rankers, and keep the best"),
-    "prepare_data": (
-        "ltr.experiment.prepare_data:prepare_data", "check a data set and count its items"
-    ),
-    "table": (
-        "ltr.lab.tables.table:make_table",
-        "train the models of a results table, and show published numbers beside them",
-    ),
-    "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),
-    "compare": (
-        "ltr.lab.analysis.compare:compare",
-        "find out which runs are better, and how certain that is",
-    ),
-    "search": (
-        "ltr.lab.search.command:run_search",
-        "search for the settings that are best on the validation lists",
-    ),
-    "importances": (
-        "ltr.inference.explain.importances:importances",
-        "list the features that matter most to boosted trees, AdaRank, RankBoost or PRank",
-    ),
-    "explain": (
-        "ltr.inference.explain.command:explain_list",
-        "explain how a model ranks one list",
-    ),
-    "list_losses": (
-        "ltr.testing.list_losses:list_losses", "list the losses with their papers and settings"
-    ),
-    "check_loss": ("ltr.testing.command:check_loss", "test the properties of a loss"),
-    "check_metric": ("ltr.testing.command:check_metric", "test the properties of a metric"),
-    "check_model": ("ltr.testing.command:check_model", "test the properties of a network"),
-}  # fmt: skip
+_OPTIONS = ("--help", "-h", "help", "--version", "--shell-completion", "-sc")
 _RENAMED = {"recommend": "auto"}  # commands of the previous version, accepted until the next one
 
 
@@ -76,18 +31,28 @@ def main(name: str | None = None) -> None:
         from ltr.cli.cli import run_command
 
         run_command(name, COMMANDS[name][0])
-    elif name in ("--help", "-h", "help"):
-        lines = (f"  ltr {command:<14}{purpose}" for command, (_, purpose) in COMMANDS.items())
-        print("Learning to rank in PyTorch.\n", *lines, sep="\n")
-        print("\nltr COMMAND --help explains a command. ltr --version prints the version.")
-    elif name == "--version":
-        from ltr import __version__
+    elif name in _OPTIONS:
+        from ltr.cli.process import ending
 
-        print(f"ltr {__version__}")
+        with ending():
+            print(_option_text(name, sys.argv[1:]))
     else:
         commands = ", ".join(COMMANDS)
         print(f"error: {name}: no such command; choose one of {commands}", file=sys.stderr)
         sys.exit(2)
+
+
+def _option_text(option: str, arguments: list[str]) -> str:
+    """Return what ``ltr OPTION ARGUMENTS`` prints, for an option that stands before any command."""
+    if option == "--version":
+        return f"ltr {__version__}"
+    if option in ("--shell-completion", "-sc"):
+        from ltr.cli.completion import shell_completion
+
+        return shell_completion(arguments)
+    lines = [f"  ltr {command:<14}{purpose}" for command, (_, purpose) in COMMANDS.items()]
+    end = "ltr COMMAND --help explains a command. ltr --version prints the version."
+    return "\n".join(["Learning to rank in PyTorch.\n", *lines, "", end])
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
 from ltr.__main__ import COMMANDS
-from ltr.cli.configs import CONFIGS, help_of
+from ltr.cli.configs import CONFIGS
+from ltr.cli.help import help_of
 from ltr.cli.keys import FORMER_CONVENTION
 from ltr.testing.list_losses import import_function, loss_config, loss_names
 
@@ -84,7 +85,7 @@ def commands_page() -> str:
             f"{about[0].upper()}{about[1:]}.",
             "",
         ]
-        page += ["```text", help_of(name).replace("$$", "$").rstrip(), "```"]
+        page += ["```text", help_of(name).rstrip(), "```"]
     return "\n".join([*page, ""])
 
 

@@ -53,7 +53,7 @@ class LightGBM(BoostedTrees):
             booster.update(fobj=data.objective)
 
     def _run_params(self, data: FitData) -> dict[str, Any]:
-        """Return the parameters that the run sets; ``DataError``: the objective rejects train."""
+        """Return the parameters that the run sets; ``DataError``: labels or lists do not fit."""
         params: dict[str, Any] = {
             "objective": "none",
             "metric": "none",

@@ -3,11 +3,9 @@
 Importing this module must stay cheap (no torch), because ``--help`` and shell completion use it.
 """
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -16,7 +14,8 @@ from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig
 
 from ltr.cli.arguments import SEVERAL, as_hydra
-from ltr.cli.configs import CONFIG_DIR
+from ltr.cli.command_line import config_of_command
+from ltr.cli.configs import set_config_dir
 from ltr.cli.hydra_app import HydraApp
 from ltr.cli.options import parse_options
 from ltr.cli.process import check_torchrun, ending
@@ -41,16 +40,13 @@ def run_command(name: str, function_path: str) -> None:
     with ending(goes_on), stoppable():
         is_sweep = bool(SEVERAL & {*typed})
         check_torchrun(name, several=is_sweep)
-        if is_sweep and name != "train":
-            raise ConfigError(f"{name} -m: only train does several runs; leave out -m")
-        _set_config_dir(typed)
-        app = HydraApp(name, as_hydra(name, typed))
-        if app.show():
-            return
         if name == "train":
-            result = _import(function_path)(app)
+            result = _run_train(function_path, typed)
+        elif is_sweep:
+            raise ConfigError(f"{name} -m: only ltr train starts a sweep; leave out -m")
         else:
-            result = app.run(partial(_call_with_config, function_path))
+            config = config_of_command(name, typed)
+            result = None if config is None else call_command(_import(function_path), config)
         outputs = result if isinstance(result, tuple) else (result,)
         for output in outputs:
             if isinstance(output, str):
@@ -59,25 +55,19 @@ def run_command(name: str, function_path: str) -> None:
         sys.exit(1)
 
 
-def _set_config_dir(typed: Sequence[str]) -> None:
-    """Set the environment variable of ``--config-dir``, if that is typed."""
-    config_dir = get_args_parser().parse_intermixed_args(list(typed)).config_dir
-    if config_dir is None:
-        return
-    folder = Path(config_dir).resolve()
-    if not folder.is_dir():
-        raise ConfigError(f"--config-dir {config_dir}: there is no such folder; give another")
-    os.environ[CONFIG_DIR] = str(folder)
+def _run_train(function_path: str, typed: Sequence[str]) -> Any:
+    """Run ``train`` with the typed arguments; an option such as ``--help`` prints instead."""
+    set_config_dir(get_args_parser().parse_intermixed_args(list(typed)).config_dir)
+    app = HydraApp("train", as_hydra(typed))
+    if app.show():
+        return None
+    train = _import(function_path)  # only now, as it takes long
+    return train(app)
 
 
 def _import(function_path: str) -> Callable[[Any], Any]:
     module, _, function = function_path.partition(":")
     return getattr(import_module(module), function)
-
-
-def _call_with_config(function_path: str, config: DictConfig) -> Any:
-    """Import the function only now, so that an error in the config is said at once."""
-    return call_command(_import(function_path), config)
 
 
 def call_command(command: Callable[[Any], Any], cfg: DictConfig) -> Any:

@@ -1,4 +1,4 @@
-"""Compose a config, and explain in one line what is wrong with it."""
+"""Compose configs, and explain in one line what is wrong with them."""
 
 import pickle
 import re
@@ -11,6 +11,7 @@ from typing import Any
 
 import hydra
 from hydra.conf import HydraConf
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
@@ -19,12 +20,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ltr.cli.arguments import (
     as_hydra,
+    as_text,
     check_added,
     quoted,
     upgraded,
     warn_of_former,
     with_quotes,
 )
+from ltr.cli.command_keys import default_values
 from ltr.cli.configs import (
     CONFIGS,
     composed_with,
@@ -35,6 +38,7 @@ from ltr.cli.configs import (
 from ltr.cli.folders import register_resolvers
 from ltr.cli.keys import FORMER_CONVENTION, Kind, flat, keys
 from ltr.cli.process import one_line
+from ltr.cli.typed_values import read_typed
 from ltr.errors import ConfigError, LTRError, as_started, need
 
 _KEY = re.compile(r"(?!hydra\b)[A-Za-z_][\w.]*=", re.ASCII)  # not +KEY, ~KEY or KEY@PACKAGE
@@ -52,7 +56,7 @@ def composed(config_name: str, *overrides: str) -> DictConfig:
 
 
 def with_choices(config_name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
-    """Compose the config; return it and the choice of each group. Repeated calls are fast."""
+    """Compose the config; return it and the choice of each group. Results are cached."""
     groups = groups_of(config_name)
     user_folder = composed_with(config_name)
     chosen = tuple(text for text in overrides if text.partition("=")[0] in groups)
@@ -60,7 +64,7 @@ def with_choices(config_name: str, overrides: Sequence[str]) -> tuple[DictConfig
     state = user_folder and tuple(
         (str(path), path.stat().st_mtime_ns) for path in user_folder.rglob("*.yaml")
     )
-    with suppress(*_ERRORS):  # Hydra reports them below
+    with suppress(*_ERRORS):  # Hydra reports the errors below
         parsed = OverridesParser.create().parse_overrides(plain_overrides)
         if all(map(_KEY.match, plain_overrides)) and not any(
             override.is_sweep_override() for override in parsed
@@ -76,15 +80,17 @@ def with_choices(config_name: str, overrides: Sequence[str]) -> tuple[DictConfig
 def _pickled(
     config_name: str, chosen: Sequence[str], user_folder: Path | None, state: Any
 ) -> bytes:
-    """Compose with the group choices ``chosen``, again after the user's own files changed."""
+    """Compose with the group choices ``chosen``; ``state`` changes with the user's files."""
     return pickle.dumps(compose_by_hydra(config_name, chosen))
 
 
 def compose_by_hydra(
     config_name: str, overrides: Sequence[str]
 ) -> tuple[DictConfig, dict[str, str]]:
-    """Compose the config; return it and the choice of each group. It takes about 0.1 s."""
+    """Compose the config; return it and the choice of each group. This takes about 0.1 s."""
     register_resolvers()
+    if config_name != "train":
+        store_root_config(config_name)
     GlobalHydra.instance().clear()
     user_folder = composed_with(config_name)
     search_path = (
@@ -99,23 +105,23 @@ def compose_by_hydra(
 
 
 def choices_of(hydra_config: DictConfig | HydraConf) -> dict[str, str]:
-    """Read the choice of each group from a ``hydra`` node, such as ``{"loss": "listnet", ...}``.
+    """Return the choice of each group in a ``hydra`` node, such as ``{"loss": "listnet", ...}``.
 
     Raises:
         ConfigError: several conventions are chosen.
     """
     for override in hydra_config.overrides.task:
-        if override.startswith("convention=["):  # Hydra would merge them
+        if override.startswith("convention=["):  # Hydra would merge the conventions
             evaluate = as_started("evaluate")
             raise ConfigError(
-                f"{override}: training takes one convention; {evaluate} compares several"
+                f"{override}: expected one convention for training; {evaluate} accepts several"
             )
     choices = {
         str(group): str(choice)
         for group, choice in hydra_config.runtime.choices.items()
         if choice is not None and not str(group).startswith("hydra")
     }
-    if choices.pop(FORMER_CONVENTION, None) is not None:  # in a config file of the user's
+    if choices.pop(FORMER_CONVENTION, None) is not None:  # in one of the user's config files
         warn_of_former("override /metrics_as", "override /convention")
     return choices
 
@@ -129,14 +135,51 @@ def explained() -> Iterator[None]:
         raise ConfigError(explain_error(error)) from error
 
 
-def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
-    """Compose the config of a command with what a user types; ``ConfigError`` if that is wrong.
+def typed(command: str, arguments: Sequence[str]) -> DictConfig:
+    """Return the config of a command with the typed ``words``; ``ConfigError`` if one is wrong.
 
     >>> typed("compare", ["outputs/a", "seed=3"]).runs
     ['outputs/a']
     """
     with explained():
-        return composed(config_name, *as_hydra(config_name, arguments))
+        if command == "train":
+            return composed("train", *as_hydra(arguments))
+        values, group_overrides = read_typed(command, arguments)
+        if group_overrides:
+            config = composed(command, *group_overrides)
+        else:
+            config = OmegaConf.create(default_values(command))
+        for key, value in values.items():
+            OmegaConf.update(config, key, value)
+            OmegaConf.select(config, key)  # raises an error for a wrong interpolation
+    return config
+
+
+def search_overrides(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of ``ltr search`` in Hydra's grammar, for a job of a launcher.
+
+    >>> search_overrides(["model=mlp", "trials=5"])
+    ['trials=5', "train=['model=mlp']"]
+    """
+    return [
+        f"{key}={as_text(value)}" for key, value in read_typed("search", arguments).values.items()
+    ]
+
+
+def store_root_config(command: str) -> None:
+    """Register the defaults of a command with Hydra, as a root config with config groups."""
+    defaults = ["_self_", *({group: None} for group in groups_of(command))]
+    values = {
+        key: value
+        for key, value in default_values(command).items()
+        if key not in groups_of(command)
+    }
+    node = {
+        "defaults": [*defaults, {"override hydra/hydra_logging": "none"}],
+        **values,
+        "hydra": {"output_subdir": None, "job": {"chdir": False}},
+    }
+    ConfigStore.instance().store(command, node)
 
 
 def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
@@ -150,14 +193,17 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     with explained():
         config, choices = with_choices("train", [*map(with_quotes, overrides)])
         OmegaConf.to_container(config, resolve=True)
-    if "name" not in config.dataset:  # tables and searches use it in names of folders
+    if "name" not in config.dataset:  # tables and searches need it for the names of folders
         name = choices["dataset"]
-        raise ConfigError(f"dataset={name}: write name: {name} there, an argument of its class")
+        raise ConfigError(
+            f"dataset={name}: the config file of this data set has no name; add a line "
+            f"name: {name}, which is passed to its class"
+        )
     return config, choices
 
 
 def values_of(overrides: Sequence[str]) -> dict[str, Any]:
-    """Parse the value of each key of ``overrides``; ``ConfigError`` if one is not ``KEY=VALUE``.
+    """Return the parsed value of each key; ``ConfigError`` if one is not ``KEY=VALUE``.
 
     >>> values_of(["loss=listnet", "optimizer.lr=0.01", "metrics=['ndcg@5',mrr]"])
     {'loss': 'listnet', 'optimizer.lr': 0.01, 'metrics': ['ndcg@5', 'mrr']}
@@ -172,9 +218,10 @@ def values_of(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def explain_error(error: BaseException) -> str:
-    """Describe an error from Hydra, or the error of this project that caused it, in one line.
+    """Describe in one line an error from Hydra, or the error of this project that caused it.
 
-    ``ConfigError``: a launcher was chosen that is not installed.
+    Raises:
+        ConfigError: a launcher was chosen that is not installed.
     """
     cause = user_error(error) or error.__cause__
     if cause is not None and (line := one_line(cause)) is not None:
@@ -193,8 +240,8 @@ def explain_error(error: BaseException) -> str:
             remedy = f"did you mean {suggestions}? "
         elif other_keys := keys_of_other_choices(key):
             group = other_keys[0].partition(".")[0]
-            remedy = f"{other_keys[0]} is a key with another choice of {group}; "
-        text = f"{key}: no such key; {remedy}--cfg job prints all"
+            remedy = f"{other_keys[0]} exists with a different choice of {group}; "
+        text = f"{key}: no such key; {remedy}--cfg job lists all keys"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         typed = error.missing_cfg_file.rpartition("/")[2]
         if close := get_close_matches(typed, error.options or (), 1):
@@ -203,7 +250,7 @@ def explain_error(error: BaseException) -> str:
 
 
 def _keys_around(error: BaseException) -> set[str] | None:
-    """Return the keys of the config in which Hydra did not find one; None if that is not known."""
+    """Return the keys of the config in which Hydra missed a key; None if that is unknown."""
     node = getattr(error.__cause__, "parent_node", None)
     if node is None:
         return None
@@ -214,7 +261,7 @@ def _keys_around(error: BaseException) -> set[str] | None:
 
 
 def user_error(error: BaseException) -> LTRError | None:
-    """Return the error of this project that caused an error of Hydra or OmegaConf, if any."""
+    """Return the error of this project that caused an error of Hydra or OmegaConf, or None."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, LTRError):
         cause = cause.__cause__ or cause.__context__

@@ -1,7 +1,6 @@
-"""Find the config files, their keys and their choices. Importing this module is cheap."""
+"""Find the config files, their keys and choices. Importing this module is cheap."""
 
 import os
-import re
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from difflib import get_close_matches
@@ -11,7 +10,8 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from ltr.errors import as_started
+from ltr.cli.command_keys import command_keys
+from ltr.errors import ConfigError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # At the top of a clone; inside the package if it is installed.
@@ -21,45 +21,53 @@ CONFIGS = next(
 # The environment variable that holds --config-dir, also for the processes of a launcher.
 CONFIG_DIR = "LTR_CONFIG_DIR"
 # Keys whose values are file names in a folder, although they are not Hydra groups.
-_FOLDERS = {"table": "tables", "space": "search", "metric": "metric"}
-# Names in other tools, and the last part of the key in this project.
+FOLDERS = {
+    "table": "tables", "space": "search", "metric": "metric", "conventions": "convention"
+}  # fmt: skip
+# Names used in other tools, and the last part of the corresponding key here.
 _ALIASES = """d_model=fc_sizes early_stopping=patience gpu=device hidden=hidden_sizes
 hidden_dim=hidden_sizes hidden_size=hidden_sizes layers=blocks learning_rate=lr n_layers=blocks
 num_epochs=epochs num_heads=heads num_layers=blocks scheduler=schedule slate_length=list_size"""
 
 
 @cache
-def own_keys(config_name: str) -> dict[str, Any]:
-    """Return the keys and groups of the command ``config_name`` with their defaults.
+def train_keys() -> dict[str, Any]:
+    """Return the keys and groups of ``configs/train.yaml`` with their defaults.
 
-    >>> own_keys("list_losses")
-    {'name': None}
+    >>> train_keys()["loss"], train_keys()["seed"]
+    ('neuralndcg', 1)
     """
-    root = yaml.safe_load((CONFIGS / f"{config_name}.yaml").read_text())
+    root = yaml.safe_load((CONFIGS / "train.yaml").read_text())
     for entry in root.pop("defaults"):
         root |= entry if isinstance(entry, dict) else {}
     return {key: value for key, value in root.items() if key != "hydra" and " " not in key}
 
 
-def groups_of(config_name: str) -> list[str]:
-    """Return the groups that the command ``config_name`` is composed from, sorted."""
-    groups = {key for key in own_keys(config_name) if (CONFIGS / key).is_dir()}
-    return sorted(groups | ({"transform"} if config_name == "train" else set()))  # by the data set
+def groups_of(command: str) -> list[str]:
+    """Return the config groups that a command chooses from, sorted.
+
+    >>> groups_of("prepare_data"), groups_of("predict")
+    (['dataset'], [])
+    """
+    if command == "train":
+        groups = {key for key in train_keys() if (CONFIGS / key).is_dir()}
+        return sorted(groups | {"transform"})  # chosen by the data set
+    return sorted(name for name, key in command_keys(command).items() if key.declared_by == "group")
 
 
 def files_of(key: str) -> dict[str, Path]:
-    """Return name -> file for each choice of ``key=``, including the user's own files.
+    """Return the file of each choice of ``key``, including the user's own files, by name.
 
     If the user and the project have files with the same name, the project's file wins in a Hydra
-    group, because Hydra would compose the project's. For a key of ``_FOLDERS``, the user's wins.
+    group, because Hydra would compose the project's. For a key of ``FOLDERS``, the user's wins.
     """
     user_folder = own_configs()
-    folder = _FOLDERS.get(key, key)
+    folder = FOLDERS.get(key, key)
     homes = (
         [CONFIGS]
         if user_folder is None
         else [CONFIGS, user_folder]
-        if key in _FOLDERS
+        if key in FOLDERS
         else [user_folder, CONFIGS]
     )
     files = {
@@ -70,50 +78,33 @@ def files_of(key: str) -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
-def help_of(config_name: str) -> str:
-    """Return the ``--help`` text of a command: its config file with comments, and its choices."""
-    text = (CONFIGS / f"{config_name}.yaml").read_text()
-    head = text.split("\ndefaults:\n")[0]
-    keys = text.split("\n\n", 1)[1]
-    description = re.sub(r"^# ?", "", head, flags=re.M)
-    keys = keys.split("\nhydra:\n")[0].split("\nsuggested:")[0].rstrip()
-    groups = [*groups_of(config_name), *sorted(_FOLDERS.keys() & own_keys(config_name))]
-    choices = [f"{group}: {', '.join(names)}" for group in groups if (names := files_of(group))]
-    parts = [description, *(["Choices (GROUP=CHOICE)", "\n".join(choices)] if choices else [])]
-    parts += ["Keys and their defaults (KEY=VALUE; ??? must be given)", keys]
-    help_text = "\n\n".join(parts) + "\n"
-    if as_started("train") != "python train.py":
-        help_text = re.sub(r"(?:python )?\btrain\.py", as_started("train"), help_text)
-    help_text = re.sub(r"\bltr (\w+)", lambda match: as_started(match[1]), help_text)
-    return help_text.replace("$", "$$")  # Hydra treats the help as a template
-
-
 def similar_keys(key: str, existing_keys: Collection[str] | None = None) -> list[str]:
     """Return keys that the user may have meant by ``key``.
 
-    They have the same last part (or what it is called in other tools), or else a similar name.
-    ``existing_keys`` are the keys that there are; None: all keys of ``train`` and of its groups.
+    They end in the same part (or in its equivalent from other tools) or, if there are none, have a
+    similar name. They are chosen from ``existing_keys``; if that is None, from all keys of
+    ``train`` and of its groups.
 
     >>> similar_keys("lr"), similar_keys("d_model"), similar_keys("model.blocs")
     (['optimizer.lr'], ['model.fc_sizes'], ['model.blocks'])
     """
-    keys = {*(_keys_of_train() if existing_keys is None else existing_keys)}
-    keys.discard(key)  # it exists, but only with another choice of its group
+    keys = {*(keys_of_train() if existing_keys is None else existing_keys)}
+    keys.discard(key)  # it exists only with a different choice of its group
     same_depth = [key_ for key_ in keys if ("." in key_) == ("." in key)]
     return _ending_alike(key, keys) or get_close_matches(key, same_depth, 2, 0.7)
 
 
 def keys_of_other_choices(key: str) -> list[str]:
-    """Return the keys that end as ``key`` does, and that some choice of their group has.
+    """Return the keys with the same last part as ``key`` that some choice of their group has.
 
     >>> keys_of_other_choices("hidden_size")
     ['model.hidden_sizes']
     """
-    return _ending_alike(key, (key_ for key_ in _keys_of_train() if "." in key_))
+    return _ending_alike(key, (key_ for key_ in keys_of_train() if "." in key_))
 
 
 def _ending_alike(key: str, existing_keys: Iterable[str]) -> list[str]:
-    """Return the existing keys whose last part is that of ``key``, or what other tools call it."""
+    """Return the existing keys with the last part of ``key``, or with its equivalent."""
     last_part = key.split(".")[-1]
     last_part = dict(pair.split("=") for pair in _ALIASES.split()).get(last_part, last_part)
     return sorted(
@@ -121,8 +112,9 @@ def _ending_alike(key: str, existing_keys: Iterable[str]) -> list[str]:
     )
 
 
-def _keys_of_train() -> set[str]:
-    keys = {*own_keys("train")}
+def keys_of_train() -> set[str]:
+    """Return the keys of ``train``, and those of all choices of its groups."""
+    keys = {*train_keys()}
     for group in {*groups_of("train")} - {"experiment"}:
         for path in files_of(group).values():
             with suppress(OSError, ValueError, yaml.YAMLError):  # choosing the file reports it
@@ -133,15 +125,26 @@ def _keys_of_train() -> set[str]:
 
 
 def own_configs() -> Path | None:
-    """Return the user's own folder of configs: ``--config-dir``, or ``./configs`` if it exists."""
+    """Return the folder of the user's configs: ``--config-dir``, or ``./configs`` if it exists."""
     if CONFIG_DIR in os.environ:
         return Path(os.environ[CONFIG_DIR])
     user_folder = Path("configs").resolve()
     return user_folder if user_folder.is_dir() and user_folder != CONFIGS.resolve() else None
 
 
+def set_config_dir(config_dir: str | None) -> None:
+    """Make ``config_dir``, a typed ``--config-dir``, the user's own folder of configs."""
+    if config_dir is None:
+        return
+    folder = Path(config_dir).resolve()
+    if not folder.is_dir():
+        raise ConfigError(f"--config-dir {config_dir}: no such folder; choose another one")
+    os.environ[CONFIG_DIR] = str(folder)
+
+
 def composed_with(config_name: str) -> Path | None:
-    """Return the folder of the user's own configs if the command has groups, else None: otherwise
-    Hydra could mistake the command's key ``metric`` for a group, the subfolder ``metric``.
+    """Return the folder of the user's configs if the command has groups; else None.
+
+    Without groups, Hydra could mistake the command's key ``metric`` for the subfolder ``metric``.
     """
     return own_configs() if groups_of(config_name) else None

@@ -1,8 +1,8 @@
-"""Hydra, started with the arguments of a command.
+"""Start Hydra with the arguments of a command.
 
-``hydra.main`` would take the arguments from ``sys.argv``, print errors in its own way and drop what
-a run returns. So this module starts Hydra as ``hydra.main`` does, by parts of ``hydra._internal``;
-``pyproject.toml`` limits the version of Hydra.
+``hydra.main`` would read the arguments from ``sys.argv``, print errors in its own way, and drop the
+result of a run. Therefore this module starts Hydra itself, with the same parts of
+``hydra._internal`` as ``hydra.main``; ``pyproject.toml`` limits the version of Hydra.
 """
 
 import math
@@ -27,7 +27,7 @@ from ltr.errors import ConfigError
 
 
 class HydraApp:
-    """A command and its arguments: it shows what an option asks for, does a run, or a sweep.
+    """A command with its arguments: it answers options such as ``--cfg``, or does a run or a sweep.
 
     Each method raises ``ConfigError`` if an argument is wrong.
     """
@@ -36,13 +36,15 @@ class HydraApp:
         """Start Hydra.
 
         Args:
-            config_name: the root config.
-            arguments: in Hydra's grammar, including options such as ``--multirun``.
+            config_name: the name of the root config.
+            arguments: arguments in Hydra's grammar, including options such as ``--multirun``.
         """
         self._parser = get_args_parser()
         self._options = self._parser.parse_intermixed_args(list(arguments))
         if self._options.experimental_rerun:
-            raise ConfigError("--experimental-rerun: resume=FOLDER goes on with a run")
+            raise ConfigError(
+                "--experimental-rerun is not supported: resume=FOLDER continues a run"
+            )
         self._config_name = self._options.config_name or config_name
         register_resolvers()
         version.setbase("1.3")
@@ -50,8 +52,9 @@ class HydraApp:
         if user_folder := composed_with(config_name):
             before_schema = SearchPathQuery(provider="schema")
             search_path.prepend("own configs", f"file://{user_folder}", before_schema)
-        GlobalHydra.instance().clear()  # a command may start another
+        GlobalHydra.instance().clear()  # the caller may have started Hydra
         self._hydra = Hydra.create_main_hydra2(config_name, search_path)
+        GlobalHydra.instance().clear()  # the caller may start Hydra again
 
     @property
     def loader(self) -> ConfigLoader:
@@ -59,7 +62,7 @@ class HydraApp:
         return self._hydra.config_loader
 
     def show(self) -> bool:
-        """Print what an option such as ``--cfg job`` asks for; return whether there is one."""
+        """Print the answer to an option such as ``--cfg job``; return False if there is none."""
         options = self._options
         config_name = self._config_name
         with explained():
@@ -82,7 +85,7 @@ class HydraApp:
     def compose(self) -> DictConfig:
         """Compose the config, with its node ``hydra``.
 
-        A key that a sweep gives several values has its default in it.
+        A key to which a sweep gives several values has its default value.
         """
         with explained():
             config = self._hydra.compose_config(
@@ -94,12 +97,13 @@ class HydraApp:
         HydraConfig.instance().set_config(config)  # the names of folders refer to it
         return config
 
-    def is_sweep(self, config: DictConfig) -> bool:
-        """Return whether the arguments or ``config``, from ``compose``, ask for a sweep."""
-        return self._options.multirun or config.hydra.mode == RunMode.MULTIRUN
+    @property
+    def multirun(self) -> bool:
+        """Whether ``--multirun`` is among the arguments."""
+        return bool(self._options.multirun)
 
     def run(self, function: Callable[[DictConfig], Any]) -> Any:
-        """Call ``function`` with the config, in the folder of a single run; return its result."""
+        """Call ``function`` with the config in the folder of a single run; return its result."""
 
         def task(config: DictConfig) -> tuple[Any, Exception | None]:
             try:
@@ -115,10 +119,10 @@ class HydraApp:
         return result
 
     def sweep(self, function: Callable[[DictConfig], Any], overrides: Sequence[str] = ()) -> None:
-        """Call ``function`` with the config of each job, by the launcher that the config names.
+        """Call ``function`` with the config of each job, using the launcher in the config.
 
-        ``overrides`` are added to the arguments. An error of a job in this process is raised, and
-        no other job begins after it.
+        ``overrides`` are added to the arguments. If a job in this process fails, its error is
+        raised, and no other job starts.
         """
         # no warnings from the processes of a launcher that was stopped
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")

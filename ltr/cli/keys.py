@@ -52,7 +52,7 @@ _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
 
 
 class Holds(Enum):
-    """What a key holds, of those keys that get the very text that was typed, such as 1.10."""
+    """What a key holds, if it gets exactly the string that was typed, such as 1.10."""
 
     TEXT = auto()  # one text, commas and brackets included
     TEXTS = auto()  # a text, a list of texts, or a dict of them
@@ -60,18 +60,16 @@ class Holds(Enum):
 
 _HOLDS: dict[Holds, tuple[str, ...]] = {
     Holds.TEXT: (
-        "archive", "baseline", "cache_dir", "checkpoint", "data", "data_dir", "folder",
-        "found_settings", "init_from", "input", "label", "metric", "name", "output",
-        "output_dir", "qid", "qrels", "query", "resume", "run", "scores", "select_on",
-        "storage", "sweep", "table", "teacher", "to", "write", "dataset.cache_dir",
-        "dataset.data_dir", "dataset.folder", "dataset.label", "dataset.name", "dataset.path",
-        "dataset.query", "dataset.split.test", "dataset.split.train", "dataset.split.vali",
-        "dataset.weight", "hydra.job.name", "hydra.run.dir", "hydra.sweep.dir",
-        "hydra.sweep.subdir", "tracking.experiment", "tracking.project",
+        "cache_dir", "data_dir", "init_from", "output_dir", "resume", "select_on", "sweep",
+        "teacher", "dataset.cache_dir", "dataset.data_dir", "dataset.folder", "dataset.label",
+        "dataset.name", "dataset.path", "dataset.query", "dataset.split.test",
+        "dataset.split.train", "dataset.split.vali", "dataset.weight", "hydra.job.name",
+        "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "tracking.experiment",
+        "tracking.project",
     ),
     Holds.TEXTS: (
-        "features", "id", "items", "metrics", "monitor", "rows", "runs", "space", "trust",
-        "dataset.categories", "dataset.features", "dataset.id", "dataset.split",
+        "metrics", "monitor", "trust", "dataset.categories", "dataset.features", "dataset.id",
+        "dataset.split",
     ),
 }  # fmt: skip
 # Keys that are missing in the configs of older runs and searches, with the value used there. A new
@@ -152,14 +150,12 @@ def keys(*kinds: Kind | Resumed) -> tuple[str, ...]:
     return tuple(key for kind in kinds for key in _KEYS[kind])
 
 
-def holds(key: str, command: str = "train") -> Holds | None:
-    """Return what ``key`` of a command holds if that is text; None: Hydra's grammar decides.
+def holds(key: str) -> Holds | None:
+    """Return what ``key`` of ``train`` holds if that is text; None: Hydra's grammar decides.
 
     >>> holds("dataset.folder"), holds("metrics"), holds("seed")
     (<Holds.TEXT: 1>, <Holds.TEXTS: 2>, None)
     """
-    if command == "compare" and key in ("data", "qrels", "scores"):  # one file or several
-        return Holds.TEXTS
     return next((value_kind for value_kind, names in _HOLDS.items() if key in names), None)
 
 

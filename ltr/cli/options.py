@@ -1,6 +1,7 @@
-"""Parse the composed config of a command into a dataclass of its options, checked by type."""
+"""Declare the keys of a command in a dataclass, and parse a config into it with type checks."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import MISSING, Field, field, fields
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -14,9 +15,49 @@ from ltr.knobs import is_number
 Options = TypeVar("Options")
 
 
-def at_least(minimum: int) -> Any:
-    """Declare a field that is an integer of at least ``minimum``."""
-    return field(metadata={"minimum": minimum})
+def option(
+    default: Any = MISSING, *, help: str, at_least: int | None = None, null_is_text: bool = False
+) -> Any:
+    """Declare a field that a user sets by ``NAME=VALUE``.
+
+    The arguments must be literals, because ``ltr.cli.command_keys`` reads them from the source, so
+    that ``--help`` imports nothing.
+
+    Args:
+        default: the value if the user types none; without a default, the user must type one.
+        help: the explanation in ``--help``.
+        at_least: the smallest integer allowed.
+        null_is_text: whether ``NAME=null`` means the string null; otherwise it means None.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Example:
+    ...     runs: tuple[str, ...] = option(help="run folders")
+    ...     samples: int = option(1000, at_least=100, help="number of resamples")
+    >>> Example(runs=("outputs/a",))
+    Example(runs=('outputs/a',), samples=1000)
+    """
+    metadata = {"help": help, "at_least": at_least}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: deepcopy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def group(default: Any = MISSING, *, help: str) -> Any:
+    """Declare a config group.
+
+    ``NAME=CHOICE`` chooses a file in ``configs/NAME``, and ``NAME.KEY=VALUE`` sets a key in it.
+    Without the default None, the user must type a choice.
+    """
+    return field(default=default, metadata={"help": help})
+
+
+def collected(kind: str) -> Any:
+    """Declare a ``tuple[str, ...]`` of typed ``KEY=VALUE`` whose keys are not fields here.
+
+    ``kind`` is ``"others"`` or, for arguments that choose and set a Hydra launcher, ``"launcher"``.
+    """
+    return field(default=())
 
 
 def parse_options(options_type: type[Options], cfg: DictConfig) -> Options:
@@ -24,21 +65,21 @@ def parse_options(options_type: type[Options], cfg: DictConfig) -> Options:
 
     Args:
         options_type: a dataclass with a field for each key that the command reads. A field is a
-            ``str``, ``bool``, ``int``, ``float``, ``tuple[str, ...]`` (a single text, a list, or
-            null for an empty one), a ``DictConfig`` (a node, such as a data set's, with its
-            interpolations), one of these or None (null, or a key that must be given and is not),
-            or ``Any`` (plain lists and dicts).
+            ``str``, ``bool``, ``int``, ``float``, ``tuple[str, ...]`` (a string, a list, or null
+            for an empty tuple), a ``DictConfig`` (a node, such as that of a data set, with its
+            interpolations), one of these or None (null, or a key without a value), or ``Any``
+            (plain lists and dicts).
         cfg: the composed config of the command.
 
     Raises:
-        ConfigError: a key without a default is missing, or a value has another type.
+        ConfigError: a key without a default is missing, or a value has the wrong type.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
     ... class Example:
     ...     runs: tuple[str, ...]
     ...     margin: float
-    ...     samples: int = at_least(1)
+    ...     samples: int = option(1, at_least=1, help="number of resamples")
     >>> parse_options(Example, OmegaConf.create({"runs": "a", "margin": 1, "samples": 5}))
     Example(runs=('a',), margin=1.0, samples=5)
     """
@@ -52,14 +93,18 @@ def parse_options(options_type: type[Options], cfg: DictConfig) -> Options:
     if missing:
         raise ConfigError(f"give {' '.join(f'{name}=...' for name in missing)}; see --help")
     values = {
-        option.name: _parse(option.name, cfg.get(option.name), hints[option.name], option)
-        for option in option_fields
-        if option.name in cfg or option.default is MISSING
+        declared.name: _parse(declared.name, cfg.get(declared.name), hints[declared.name], declared)
+        for declared in option_fields
+        if declared.name in cfg or _has_no_default(declared)
     }
     return options_type(**values)
 
 
-def _parse(name: str, value: Any, hint: Any, option: Field[Any]) -> Any:
+def _has_no_default(declared: Field[Any]) -> bool:
+    return declared.default is MISSING and declared.default_factory is MISSING
+
+
+def _parse(name: str, value: Any, hint: Any, declared: Field[Any]) -> Any:
     """Return the value of the key ``name`` as the type ``hint``."""
     if hint is Any:
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
@@ -71,10 +116,10 @@ def _parse(name: str, value: Any, hint: Any, option: Field[Any]) -> Any:
         return tuple(as_list(value))
     if kind is DictConfig:
         return _require(name, value)
-    return _PARSERS[kind](name, value, option)
+    return _PARSERS[kind](name, value, declared)
 
 
-def _parse_text(name: str, value: Any, option: Field[Any]) -> str:
+def _parse_text(name: str, value: Any, declared: Field[Any]) -> str:
     return str(_require(name, value))
 
 
@@ -85,7 +130,7 @@ def _require(name: str, value: Any) -> Any:
     return value
 
 
-def _parse_bool(name: str, value: Any, option: Field[Any]) -> bool:
+def _parse_bool(name: str, value: Any, declared: Field[Any]) -> bool:
     return parse_flag(name, value)
 
 
@@ -96,16 +141,16 @@ def parse_flag(name: str, value: Any) -> bool:
     return value
 
 
-def _parse_int(name: str, value: Any, option: Field[Any]) -> int:
-    minimum = option.metadata.get("minimum")
-    is_integer = type(value) is int  # True is an int, too
+def _parse_int(name: str, value: Any, declared: Field[Any]) -> int:
+    minimum = declared.metadata.get("at_least")
+    is_integer = type(value) is int  # True is an int too
     if not is_integer or (minimum is not None and value < minimum):
         limit = "" if minimum is None else f" >= {minimum}"
         raise ConfigError(f"{name}={value}: give a whole number{limit}")
     return int(value)
 
 
-def _parse_float(name: str, value: Any, option: Field[Any]) -> float:
+def _parse_float(name: str, value: Any, declared: Field[Any]) -> float:
     if not is_number(value):
         raise ConfigError(f"{name}={value}: give a number, such as 0.05")
     return float(value)

@@ -121,6 +121,13 @@ def _close_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def log_to_stderr() -> None:
+    """Print what is logged on standard error, without the details of Hydra and its launchers."""
+    logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr, force=True)
+    for name in ("hydra", "hydra_plugins"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
 class LogFile(logging.FileHandler):
     """The handler that writes ``train.log``; if writing fails, it prints a single warning."""
 

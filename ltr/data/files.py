@@ -211,7 +211,7 @@ class LetorFiles(SplitFiles):
         if folder is None:
             raise ConfigError(
                 f"dataset.folder is not set: set dataset.folder=NAME, the folder in {data_dir} "
-                f"that has the files of {name}"
+                f"that holds the files of {name}"
             )
         is_fold = type(fold) is int and 1 <= fold <= (folds or fold)
         if not is_fold and (folds or fold is not None):

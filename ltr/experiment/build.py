@@ -46,7 +46,7 @@ LARGEST_BATCH = 64  # lists in a training step, unless the user asks for more
 
 
 class Facts(NamedTuple):
-    """Facts about the training lists, from which the settings follow that a config leaves open."""
+    """Facts about the training lists, which set what a config leaves open."""
 
     levels: int  # number of grades: the largest label, plus 1
     lists: int
@@ -311,6 +311,6 @@ def _check_together(experiment: Experiment) -> None:
         check_rounds(experiment.make_model(2), experiment.loss, experiment.settings)
     elif experiment.loss is None:
         raise ConfigError(
-            "no loss is chosen: set loss=...; only boosted trees, AdaRank, PRank and RankBoost "
+            "no loss is chosen: set loss=NAME; only boosted trees, AdaRank, PRank and RankBoost "
             "have an objective of their own"
         )

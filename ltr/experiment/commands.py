@@ -11,12 +11,14 @@ from datetime import datetime
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 from tabulate import tabulate
 
 from ltr.cli.compose import explained
 from ltr.cli.folders import LATEST
 from ltr.cli.hydra_app import HydraApp
+from ltr.cli.options import option
 from ltr.cli.process import torchrun_rank
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder, runs_in
@@ -28,7 +30,7 @@ _FILES_OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # written befor
 def train(app: HydraApp) -> bool:
     """Train one run, or a sweep and print its table; return whether no run of the sweep failed."""
     config = app.compose()
-    if app.is_sweep(config):
+    if app.multirun or config.hydra.mode == RunMode.MULTIRUN:
         sweep = plan_sweep(config, app.loader)
         app.sweep(_train_in_sweep, sweep.overrides)
         return summarise(sweep)
@@ -95,9 +97,20 @@ def _point_link(link: Path, name: str | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ListRunsOptions:
-    """The options of the command ``runs``."""
+    """List the runs in a folder and in its sweeps, the newest last, with date, name, state and
+    validation metric.
 
-    folder: str  # contains runs and sweeps at any depth
+      ltr runs
+      ltr runs outputs/SWEEP
+
+    The metric is the one that chose the epoch of the run (select_on of ltr train). Its value is
+    that of the selected weights on the validation lists. To find out which runs are better, use
+    ltr compare.
+    """
+
+    folder: str = option(
+        "outputs", help="the folder that contains the runs; you may leave out folder="
+    )
 
 
 def list_runs(options: ListRunsOptions) -> str:

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
 from ltr.atomic import remove_parts
+from ltr.cli.options import group, option
 from ltr.cli.unpack import unpack
 from ltr.data.cache import file_digest
 from ltr.data.files import LetorFiles
@@ -23,11 +24,27 @@ _FEW_LABELS = 8  # up to this many labels, the table counts the items of each
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareDataOptions:
-    """The keys of ``ltr prepare_data``."""
+    """Check a data set, parse it into the cache, and count its lists and items. With archive=FILE,
+    unpack the archive of a public data set first.
 
-    dataset: DictConfig  # the node of the data set
-    archive: str | None = None  # the downloaded file, or a folder with its files
-    data_dir: str  # the folder that holds the data sets
+      ltr prepare_data dataset=web30k archive=PATH/MSLR-WEB30K.zip
+      ltr prepare_data dataset=mq2008 data_dir=PATH           files that are already unpacked
+      ltr prepare_data dataset=letor dataset.folder=MY_LISTS  a check of your own lists
+      ltr prepare_data dataset=table dataset.query=Q dataset.label=L dataset.path=all.parquet
+    """
+
+    dataset: DictConfig = group(
+        help="the data set; for your own lists, dataset=letor or dataset=table"
+    )
+    archive: str | None = option(
+        None,
+        help="the file you downloaded, or a folder with its files; null = the files are already "
+        "in data_dir",
+    )
+    data_dir: str = option("data", help="the folder that holds the data sets")
+    cache_dir: str = option(
+        "data/cache", help="the folder in which parsed data files are kept, as memory-mapped arrays"
+    )
 
 
 def prepare_data(options: PrepareDataOptions) -> None:

@@ -185,7 +185,7 @@ def _describe_lists(lists: Lists) -> dict[str, Any]:
 def metric_table(columns: Mapping[str, Mapping[str, float]]) -> str:
     """Return a text table with a row for each metric and a column for each of ``columns``.
 
-    A column holds the metrics of a split, or under a convention.
+    A column holds the metrics of a split, or those under a convention.
     """
     metrics = list(dict.fromkeys(name for column in columns.values() for name in column))
     rows = [[name, *(column.get(name) for column in columns.values())] for name in metrics]

@@ -5,7 +5,7 @@ relevant item.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from ltr.arrays import Doubles, Reals
 from ltr.cli.configs import files_of
 from ltr.cli.folders import convention_keys
 from ltr.cli.keys import as_list
+from ltr.cli.options import group, option
 from ltr.data.lists import Lists, check_split
 from ltr.errors import ConfigError
 from ltr.experiment.data_checks import check_metrics
@@ -45,22 +46,92 @@ DEFAULT_METRICS = (
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(ScoringOptions):
-    """The keys of ``ltr evaluate``."""
+    """Compute metrics of a trained model, or of the scores of any other tool, on whole lists.
 
-    checkpoint: str | None  # a run folder, or a .pt file in it; None: ``scores`` are evaluated
-    scores: str | None  # a file of scores, or with ``qrels`` a run of TREC
-    data: str | None  # the LETOR file that was scored, or on which the model is measured
-    qrels: str | None  # the judgments of a run of TREC
-    dataset: DictConfig | None = None  # the node of a chosen data set; None: the run's own
-    suggested: Any  # values that the chosen data set suggests, such as ``levels``
-    split: str
-    regroup: bool  # put the rows of a query in ``data`` together; else they must be adjacent
-    metrics: tuple[str, ...] | None  # None: those of the run, or DEFAULT_METRICS
-    conventions: tuple[str, ...]  # names; none: that of the run, or all for a file of scores
-    convention: Any  # settings that win over those of every convention, unless null
-    output: str | None  # a CSV file for the metrics of every query
-    data_dir: str | None  # None: that of the run
-    cache_dir: str
+      ltr evaluate checkpoint=outputs/RUN
+      ltr evaluate outputs/RUN dataset=mq2008 dataset.fold=2 split=vali 'metrics=[ndcg@1,ndcg]'
+      ltr evaluate checkpoint=outputs/RUN convention.empty=0 output=queries.csv
+      ltr evaluate checkpoint=outputs/RUN convention=letor4,paper
+      ltr evaluate checkpoint=outputs/RUN data=new_test.txt
+      ltr evaluate scores=PREDICTIONS data=test.txt convention=letor4,lightgbm metrics=ndcg@10,map
+      ltr evaluate scores=run.trec qrels=test.qrels convention=trec 'metrics=[ndcg,map]'
+
+    Set either checkpoint, or scores and data, or scores and qrels. Without dataset and data, a run
+    is measured on its own data.
+    convention takes one or more names (paper, lightgbm, letor4, trec, sklearn); their metrics are
+    printed side by side. By default, a run is measured under its own convention, and a file of
+    scores under all five.
+    """
+
+    checkpoint: str | None = option(
+        None,
+        help="a run folder, whose selected weights are used, or the best.pt or last.pt in it; "
+        "needed unless you set scores",
+    )
+    scores: str | None = option(
+        None,
+        help="a file of scores: one per line, or CSV with a column score. If it has columns qid "
+        "and row (counted from 1), as predict writes them, they are checked against the "
+        "data. With qrels, a TREC run",
+    )
+    data: str | None = option(
+        None,
+        help="the LETOR file that was scored; with checkpoint, the file on which to measure the "
+        "model",
+    )
+    qrels: str | None = option(
+        None, help="the judgments for a TREC run, one per line: qid 0 id label"
+    )
+    dataset: DictConfig | None = group(
+        None, help="the data set on which to measure; null = that of the run"
+    )
+    suggested: Any = field(default_factory=dict)  # what the chosen data set suggests, e.g. levels
+    regroup: bool = option(
+        False, help="true = accept data in which the rows of a query are not adjacent"
+    )
+    split: str = option(
+        "test",
+        help="train | vali | test: the split of the data set on which to measure; a data set "
+        "without test needs split=vali",
+    )
+    metrics: tuple[str, ...] | None = option(
+        None,
+        help="the metrics, such as [ndcg@1,ndcg@5,ndcg]. Names: dcg ndcg mean_ndcg ndcg_beta map "
+        "mrr precision recall err; ltr train --help explains them. For your own metric, type "
+        "hits@5 if configs/metric/hits.yaml describes it, or my_metrics.hits@5 if it is the "
+        "function hits in the module my_metrics",
+    )
+    conventions: tuple[str, ...] = option(
+        (),
+        help="the conventions that convention=NAME,NAME names. [] = that of the run; for a file "
+        "of scores, all conventions",
+    )
+    convention: Any = option(
+        {
+            "empty": None,
+            "gain": None,
+            "discount": None,
+            "ties": None,
+            "short": None,
+            "relevant": None,
+            "map_over": None,
+            "levels": None,
+        },
+        help="single settings of the convention. null = the value of the run or of "
+        "convention=NAME; a value that you set here replaces it. levels is the number of "
+        "grades, which the metric err uses; null = with checkpoint, that of the run or of "
+        "the data set that you chose; with scores, the largest label of the data plus 1",
+    )
+    output: str | None = option(
+        None, help="a CSV file to which the metrics of every query are also written"
+    )
+    data_dir: str | None = option(
+        None, help="the folder of the data set; null = that used in training"
+    )
+    cache_dir: str = option(
+        "data/cache",
+        help="the folder in which parsed data files are kept; that of the checkpoint is ignored",
+    )
 
 
 @dataclass(frozen=True)
@@ -284,9 +355,10 @@ def _report(
 
 
 def _query_columns(values: Mapping[str, Mapping[str, Doubles]]) -> dict[str, Doubles]:
-    """Return the output's column for each metric, and, if there are several, each convention.
+    """Return the columns of the output: one for each metric.
 
-    With several conventions, a column has a name such as ``letor4 ndcg@5``.
+    With several conventions, there is one for each convention and metric, named like
+    ``letor4 ndcg@5``.
     """
     columns = dict[str, Doubles]()
     for name, metric_values in values.items():

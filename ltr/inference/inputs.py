@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ltr.cli.options import at_least
+from ltr.cli.options import option
 from ltr.data.assemble import assemble
 from ltr.data.letor import ParseOptions, item_ids, read_letor
 from ltr.data.lists import Columns, Lists
@@ -31,24 +31,45 @@ _OUTPUT_COLUMNS = ("row", "score", "rank")  # columns that predict adds
 class ScoringOptions:
     """The keys of a command that say how a trained model is loaded and scores."""
 
-    device: str = "cpu"
-    threads: int | None = at_least(1)  # of PyTorch on the CPU; None: PyTorch decides
-    evaluation_items: int = at_least(1)  # largest number of padded items in a batch
-    trust: tuple[str, ...]  # the user's modules that loading the checkpoint may import
+    device: str = option("auto", help="auto: a GPU if there is one | cpu | cuda")
+    threads: int | None = option(
+        None, at_least=1, help="PyTorch's threads on the CPU; null = PyTorch decides"
+    )
+    evaluation_items: int = option(
+        32768,
+        at_least=1,
+        help="the largest number of items in a batch, with padding; it limits memory, not results",
+    )
+    trust: tuple[str, ...] = option(
+        (),
+        help="your own modules that may be imported when the checkpoint is loaded, such as "
+        "'trust=[my_models]'",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputOptions:
     """The keys of a command that say how a file of items is read."""
 
-    regroup: bool  # LETOR text: put the rows of a query together; else they must be adjacent
-    # For a table. None: the value that the run was trained with.
-    query: str | None  # the column of the query ids
-    id: tuple[str, ...] | None  # the columns of the item ids
-    label: str | None = None  # the column of the labels
-    header: bool | None  # whether the first line of a text file has the names of the columns
-    # The columns of a model whose features have no names, in the order of training.
-    features: tuple[str, ...] | None
+    regroup: bool = option(
+        False, help="for LETOR text: true = accept a query whose rows are not adjacent"
+    )
+    query: str | None = option(
+        None, help="for tables: the column of the query ids; null = as in training"
+    )
+    id: tuple[str, ...] | None = option(
+        None, help="for tables: the columns of the item ids; null = as in training"
+    )
+    label: str | None = None  # tables only: the column of the labels; None: as in training
+    features: tuple[str, ...] | None = option(
+        None,
+        help="for a table, if the model was trained on LETOR text: the names of the columns with "
+        "the model's features 1, 2, ..., such as [price,stars]",
+    )
+    header: bool | None = option(
+        None,
+        help="for CSV and TSV: false = the first line has no column names; null = as in training",
+    )
 
 
 class ScorerInput(NamedTuple):
@@ -169,7 +190,9 @@ def _feature_columns(path: Path, features: Sequence[str] | None, scorer: Scorer)
             )
         return Columns(tuple(features or ()))
     if features is not None:
-        raise ConfigError("features: this model finds its features by name; leave features=null")
+        raise ConfigError(
+            "features: this model finds its features by their names; leave out features"
+        )
     return scorer.columns
 
 

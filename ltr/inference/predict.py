@@ -9,6 +9,7 @@ import pandas as pd
 
 from ltr.arrays import Reals
 from ltr.atomic import atomic_write, write_frame
+from ltr.cli.options import option
 from ltr.data.lists import Columns, Lists
 from ltr.data.tables import query_text
 from ltr.errors import need
@@ -31,13 +32,42 @@ ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".trec")
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions(InputOptions, ScoringOptions):
-    """The keys of ``ltr predict``."""
+    """Score and rank the items of a file with a trained model.
 
-    checkpoint: str  # a run folder, or a .pt file in it
-    input: str  # a table, or LETOR text
-    output: str  # a file that ends in one of ENDINGS
-    qrels: str | None  # a file for the labels of the input; None: labels are not read
-    order: str  # "input" or "ranked"
+      ltr predict checkpoint=outputs/RUN input=new_lists.txt output=scores.csv
+      ltr predict checkpoint=outputs/RUN input=new.parquet output=scores.parquet order=ranked
+      ltr predict checkpoint=outputs/RUN input=test.txt output=run.trec qrels=test.qrels
+
+    checkpoint=outputs/latest is the last run.
+    """
+
+    checkpoint: str = option(
+        help="a run folder, whose selected weights are used, or the best.pt or last.pt in it"
+    )
+    input: str = option(
+        help="a table (.parquet .csv .tsv .csv.gz .tsv.gz .feather .arrow, or a folder of such "
+        "files), or LETOR text. LETOR text has a line for each item, `LABEL qid:QUERY "
+        "1:VALUE 2:VALUE ... # docid = X`. The label may be missing; the comment (`# docid = "
+        "X` or `# X`) is the id of the item"
+    )
+    output: str = option(
+        help="the file to write; an old file of this name is replaced. A table (.csv .tsv .csv.gz "
+        ".tsv.gz .parquet) has the query and the ids of the input (qid and id for LETOR "
+        "text), then row, score and rank. A .trec file is a TREC run: qid Q0 id rank score "
+        "tag"
+    )
+    qrels: str | None = option(
+        None,
+        help="a file, FILE.qrels or FILE.txt, to which the labels of the input are written as "
+        "TREC qrels: qid 0 id label",
+    )
+    order: str = option(
+        "input",
+        help="input: rows in the order of the input | ranked: query by query, the best item first",
+    )
+    label: str | None = option(
+        None, help="for tables, with qrels: the column of the labels; null = as in training"
+    )
 
 
 def predict_file(options: PredictOptions) -> str:

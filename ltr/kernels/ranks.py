@@ -139,10 +139,10 @@ def expected_dcg_lists(lists, scores, mask, gain, discount, sigma, k, need_grad,
 
     The value is the sum over items j of g_j times the sum over ranks r of d_r p_j(r), where p_j is
     the Rank-Binomial distribution. To compute it, item j meets every other item in a contest. It
-    begins at rank 1, and each contest that it loses moves it one rank down. The contests are held
-    in blocks of 15. The number of contests that are lost in a block has a distribution q of its
-    own, so that the distribution p of the rank after it is a product of polynomials, of p before
-    it and q.
+    begins at rank 1, and each contest that it loses moves it one rank down. The contests are
+    computed in blocks of 15. Let q be the distribution of the number of contests lost in a block.
+    As polynomials, the distribution p of the rank after the block is the product of p before the
+    block and q.
 
     For the gradient, the blocks are passed in reverse, with the expected discount as a function of
     the rank before the block. Its mean over p is the expected discount as a function of the

@@ -12,7 +12,7 @@ from tabulate import tabulate
 
 from ltr.boosting import RoundModel
 from ltr.cli.compose import run_config, values_of
-from ltr.cli.options import at_least
+from ltr.cli.options import collected, option
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.build import build
 from ltr.metrics.spec import METRICS
@@ -27,39 +27,93 @@ _SMALL = ("dataset=synthetic", "metrics=[ndcg@5]", "device=cpu")  # for a config
 
 @dataclass(frozen=True, kw_only=True)
 class CheckLossOptions:
-    """The keys of ``ltr check_loss``."""
+    """Test the properties that every loss should have. A loss is a function of scores, labels and
+    mask that returns one value per list; its other arguments are called knobs.
 
-    name: str  # module.function, or a name that ``loss=`` takes
-    metric: str | None  # the metric that the negated loss should approach in its sharp limit
-    grades: int = at_least(2)  # labels are from 0 to ``grades`` - 1
-    knobs: tuple[str, ...]  # settings of the loss, as KNOB=VALUE
+      ltr check_loss my.module.my_loss          your own function
+      ltr check_loss my.module.my_loss k=5 temperature=0.1
+      ltr check_loss neuralndcg k=10            a loss from configs/loss
+
+    Your own function must lie in the current folder or in a folder of PYTHONPATH.
+    Each property holds, FAILS (with the values that show it), or does not apply (with the reason).
+    The exit status is 0 if none fails, 1 if one does, 2 for a mistake in the command. Any other key
+    is a knob of the loss. Knobs with these names get tests of their own: k, the cutoff rank (null =
+    the whole list); temperature, cut_slope and beta, which control how closely a smooth loss
+    follows its metric; and generator, the source of random numbers.
+    """
+
+    name: str = option(
+        help="module.function, or a name that the key loss of ltr train accepts; you may leave "
+        "out name="
+    )
+    metric: str | None = option(
+        None,
+        help="the metric of which the loss is a smooth version, if it is one: the loss should "
+        "approach minus ndcg, map, mrr, ...",
+    )
+    grades: int = option(5, at_least=2, help="labels are from 0 to grades - 1")
+    knobs: tuple[str, ...] = collected("others")  # settings of the loss, as KNOB=VALUE
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckMetricOptions:
-    """The keys of ``ltr check_metric``."""
+    """Test the properties that every metric should have. A metric is a function of scores, labels
+    and mask that returns one value per list; its other arguments are called knobs.
 
-    name: str  # as in ``metrics=``
-    grades: int = at_least(2)  # labels are from 0 to ``grades`` - 1
-    least: float | None  # the smallest value that the metric may have; None: no bound
-    most: float | None  # the largest value that the metric may have; None: no bound
-    knobs: tuple[str, ...]  # settings of the metric, as KNOB=VALUE
+      ltr check_metric my_metrics.hits@5        your own function
+      ltr check_metric hits@5 weight=2          a file in your configs/metric
+      ltr check_metric ndcg@10                  a built-in metric
+
+    Your own function must lie in the current folder or in a folder of PYTHONPATH.
+    Each property holds, FAILS (with the values that show it), or does not apply (with the reason).
+    The exit status is 0 if none fails, 1 if one does, 2 for a mistake in the command. Any other key
+    is a knob of the metric. The tests themselves set the cutoff k and the keys of the
+    convention (empty, gain, ties, ...), so that you need not type these.
+    """
+
+    name: str = option(
+        help="a metric, written as in the key metrics of ltr train; you may leave out name="
+    )
+    grades: int = option(5, at_least=2, help="labels are from 0 to grades - 1")
+    least: float | None = option(
+        0.0, help="the smallest value that the metric may have; null = no bound"
+    )
+    most: float | None = option(
+        1.0, help="the largest value that the metric may have; null = no bound"
+    )
+    knobs: tuple[str, ...] = collected("others")  # settings of the metric, as KNOB=VALUE
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckModelOptions:
-    """The keys of ``ltr check_model``."""
+    """Test the properties that every network should have. A network is a function of features, mask
+    and ranks that returns scores. The ranks are the positions of the items in the data, which most
+    networks do not use.
 
-    name: str  # module.Class, or a name that ``model=`` takes
-    width: int = at_least(1)  # number of features of an item
-    knobs: tuple[str, ...]  # settings of the model, as KNOB=VALUE
+      ltr check_model deep hidden=64            a file in configs/model, built-in or your own
+      ltr check_model my_models.Deep hidden=64  your own class
+
+    Your own class must lie in the current folder or in a folder of PYTHONPATH.
+    Each property holds, FAILS (with the values that show it), or does not apply (with the reason).
+    For example, that the score of an item depends only on its own features does not apply to
+    a model that looks at whole lists. The exit status is 0 if none fails, 1 if one does, and 2
+    for a mistake in the command. Any other key is a setting of the model. The command refuses
+    boosted trees and other models that are not networks.
+    """
+
+    name: str = option(
+        help="a model, written as in the key model of ltr train, or module.Class; you may leave "
+        "out name="
+    )
+    width: int = option(6, at_least=1, help="number of features of an item")
+    knobs: tuple[str, ...] = collected("others")  # settings of the model, as KNOB=VALUE
 
 
 def check_loss(options: CheckLossOptions) -> tuple[str, bool]:
     """Check the properties of a loss.
 
     Returns:
-        The verdicts as text, and whether no property fails.
+        The verdicts as text, and True if no property fails.
 
     Raises:
         ConfigError: the loss cannot be imported, or a knob is wrong.
@@ -126,7 +180,7 @@ def check_model(options: CheckModelOptions) -> tuple[str, bool]:
 
 
 def _judge_all(properties: Sequence[Property], subject: Component) -> tuple[str, bool]:
-    """Return a table of the verdicts on ``subject``, and whether no property fails."""
+    """Return a table of the verdicts on ``subject``, and True if no property fails."""
     verdicts = [judge(prop, subject) for prop in properties]
     rows = [[verdict.outcome, verdict.name, verdict.seen] for verdict in verdicts]
     text = tabulate(rows, tablefmt="plain", maxcolwidths=[None, 46, 68])

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from tabulate import tabulate
 
 from ltr.cli.configs import files_of
+from ltr.cli.options import option
 from ltr.errors import ConfigError
 
 
@@ -72,9 +73,16 @@ def import_function(name: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ListLossesOptions:
-    """The keys of ``ltr list_losses``."""
+    """List all losses with their papers and settings (knobs), or explain one loss with its config
+    file, its arguments and its formula.
 
-    name: str | None  # the loss to explain; None: all losses are listed
+      ltr list_losses
+      ltr list_losses lambdarank
+
+    The page docs/reference/losses.md has all losses.
+    """
+
+    name: str | None = option(None, help="the loss to explain; you may leave out name=")
 
 
 def list_losses(options: ListLossesOptions) -> str:

@@ -248,7 +248,10 @@ class Subject(Component):
         return replace(self, function=partial(self.function, **knobs))
 
     def at_each(self, *cutoffs: int | None) -> dict[str, Self]:
-        """Return a dict from a text to the subject at each cutoff; just itself if it has no k."""
+        """Return the subject with each cutoff, by a text such as `` at k=5`` for messages.
+
+        A subject without the knob ``k`` is returned as it is, by an empty text.
+        """
         if "k" not in self.knobs:
             return {"": self}
         return {f" at k={k}": self.with_knobs(k=k) for k in cutoffs}

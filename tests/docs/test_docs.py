@@ -28,6 +28,7 @@ import pytest
 from tests.helpers import processes
 from tests.helpers.paths import ROOT
 
+LONG = {"own_loss", "published_table", "rerank_text"}  # of many runs
 TUTORIALS = [p for p in sorted((ROOT / "docs/tutorials").glob("*.md")) if p.stem != "index"]
 OTHERS = {*ROOT.glob("docs/*/**/*.md"), *ROOT.glob("*.md")} - {*TUTORIALS}
 IN_PYTHON = sorted(path for path in OTHERS if "```python" in path.read_text())
@@ -133,8 +134,7 @@ def run_page(path: Path, folder: Path) -> dict[str, Any]:
 
 
 def with_marks(path: Path) -> Any:
-    """A page on real data trains for most of a minute; tests of tables cover its commands."""
-    marks = [pytest.mark.nightly] if "% needs data/" in path.read_text() else []
+    marks = [pytest.mark.tutorial] if path.stem in LONG else []
     return pytest.param(path, marks=marks, id=path.stem)
 
 

@@ -1,7 +1,9 @@
 """What the pages say is so, and is typed as printed; the losses alone need little."""
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -79,23 +81,18 @@ OWN = rf"[A-Z]{{3,}}|\b({_NAMES})\b|\.{{3}}"
 
 @pytest.mark.slow
 def test_what_one_types_is_known() -> None:
-    typed = {command for page in PAGES for command in commands(page) if page.stem not in OLD}
+    lines = {command for page in PAGES for command in commands(page) if page.stem not in OLD}
     tried = 0
-    for line in sorted(typed - {"ltr train optimizer.learning_rate=0.01"}):  # which shows an error
+    for line in sorted(lines - {"ltr train optimizer.learning_rate=0.01"}):  # which shows an error
         called = re.match(r"(?:\w+=\S+ )*(?:ltr |python (?=train))(\w+)(?:\.py)? ", line)
         if called is None or re.search(OWN, line):
             continue
         name, words = called[1], shlex.split(line[called.end() :], comments=True)
         words = [word for word in words if "=" in word and not word.startswith("space.")]
-        given = [first_value(word) for word in words]
-        command_keys = {*composed(name)}
-        if "conventions" in command_keys:  # convention=NAME sets it
-            given = [re.sub("^convention=", "conventions=", word) for word in given]
-        own = [word for word in given if re.split(r"[.=]", word)[0] in command_keys]
-        composed(name, *own)
-        if not name.startswith("check_"):  # whose other words are knobs
-            rest = [word for word in given if word not in own and "hydra" not in word]
-            composed("train" if name in ("table", "search", "auto") else name, *rest)
+        words = [first_value(word) for word in words]
+        config = composed(name, *words) if name == "train" else typed(name, words)
+        if name in ("table", "search", "auto"):
+            composed("train", *config.train)
         tried += 1
     assert tried > 80
 
@@ -170,6 +167,39 @@ def test_what_one_types_for_a_part_of_one_s_own_trains(title: str, tmp_path: Pat
         done = processes.run(processes.LTR, command, *given, cwd=tmp_path)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
     assert list((tmp_path / "outputs").rglob("results.json"))
+
+
+WRITES_TABLE = "        _write_table(output, ranking(lists, ids, scores, options.order, queries))\n"
+
+
+@pytest.mark.slow
+def test_example_of_a_new_key_works_as_it_is_written(tmp_path: Path) -> None:
+    section = EXTEND.split("## A new key of a command\n")[1].split("\n## ")[0]
+    field, last_lines, check, test = re.findall(r"```python\n(.*?)```", section, re.S)
+    for folder in ("ltr", "configs", "tests"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    path = tmp_path / "ltr/inference/predict.py"
+    code = path.read_text()
+    for before, after in (
+        ("    label: str | None = option(", f"{field}    label: str | None = option("),
+        (last_lines.partition("        table =")[0] + WRITES_TABLE, last_lines),
+        ('("input", "ranked"))\n', f'("input", "ranked"))\n{check}'),
+        ("from ltr.errors import need", "from ltr.errors import ConfigError, need"),
+    ):
+        assert code.count(before) == 1, before
+        code = code.replace(before, after)
+    path.write_text(code)
+    with (tmp_path / "tests/unit/test_predict.py").open("a") as file:
+        file.write(f"\n\n{test}")
+    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-k", "top_writes or keys_are_those"]
+    files = ["tests/unit/test_predict.py", "tests/unit/test_command_keys.py"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [*command, *files], check=False, capture_output=True, text=True, cwd=tmp_path, env=env
+    )
+    assert done.returncode == 0, done.stdout
 
 
 ALONE = """

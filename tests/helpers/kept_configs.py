@@ -16,6 +16,7 @@ import hydra
 import omegaconf
 
 from ltr.cli import compose
+from ltr.cli.command_keys import default_values
 from ltr.cli.configs import CONFIGS, composed_with
 from ltr.cli.folders import register_resolvers
 from tests.helpers.paths import ROOT
@@ -34,7 +35,8 @@ def _kept(config_name: str, overrides: Sequence[str]) -> tuple[omegaconf.DictCon
     if composed_with(config_name) is not None or any(os.sep in text for text in overrides):
         return _compose(config_name, overrides)  # of a folder that lives as long as a test
     register_resolvers()
-    made_of = (_code(), _files(CONFIGS), config_name, *overrides)
+    defaults = default_values(config_name) if config_name != "train" else None
+    made_of = (_code(), _files(CONFIGS), config_name, repr(defaults), *overrides)
     path = ROOT / ".pytest_cache" / "composed" / hashlib.sha256(repr(made_of).encode()).hexdigest()
     if not path.is_file():
         found = _compose(config_name, overrides)

@@ -11,10 +11,12 @@ import multiprocessing
 import os
 import resource
 import runpy
+import signal
 import subprocess
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from multiprocessing import connection, forkserver
@@ -176,6 +178,7 @@ def _run_for(listener: connection.Listener) -> None:
 def _live(request: dict[str, Any], stdout: Any, stderr: Any) -> None:
     """The life of a forked child: ``python SCRIPT ARGUMENTS``."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs of the background
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, stream in enumerate((stdout, stderr), 1):
         os.dup2(stream.fileno(), number)
@@ -199,6 +202,9 @@ def _live(request: dict[str, Any], stdout: Any, stderr: Any) -> None:
             exec(compile(script, "<string>", "exec"), {"__name__": "__main__"})
         else:
             runpy.run_path(script, run_name="__main__")
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        sys.exit(130)
     finally:
         threading._shutdown()  # as at the end of any program
         atexit._run_exitfuncs()

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 import ltr.experiment.identity
 import ltr.experiment.run
-from ltr.cli.compose import composed
+from ltr.cli.compose import composed, typed
 from ltr.data.lists import Dataset
 from ltr.experiment.build import build
 from ltr.training.checkpoint import load_checkpoint
@@ -22,7 +22,7 @@ TIMES = ["seconds", "lists_per_second"]
 
 def compose(*overrides: str, config: str = "train") -> DictConfig:
     """The config that ``python train.py <overrides>`` composes, or another command."""
-    return composed(config, *overrides)
+    return composed(config, *overrides) if config == "train" else typed(config, overrides)
 
 
 def run(

@@ -231,7 +231,7 @@ def test_run_search_does_not_mix_values_of_two_kinds(small_search, tmp_path, mon
         in message
     )
     monkeypatch.setattr("ltr.lab.search.command.FEW_LISTS", 1)
-    assert "now it is best" in refuse_search(*small_search, "trials=2")
+    assert "but now select_value=best" in refuse_search(*small_search, "trials=2")
 
 
 @pytest.mark.slow
@@ -265,7 +265,7 @@ def test_run_search_dry_run_prints_the_space_and_the_first_config(small_search, 
     [
         ("dataset=mq2008 folds=1,x", "fold=x"),
         ("pruner=mean", "pruner=mean is not known: choose one of median, none"),
-        ("select_value=crossfit select=last", "select=last chooses no epoch"),
+        ("select_value=crossfit select=last", "got select=last, which chooses no epoch"),
         ("dry_run=maybe", "dry_run=maybe: write true or false"),
         ("seed=1,2", "seeds=1,2 and folds=1,2 take the mean"),
         (
@@ -281,10 +281,10 @@ def test_run_search_dry_run_prints_the_space_and_the_first_config(small_search, 
         ("folds=all", "dataset.fold: no such key"),
         (
             "space=linear optimizer.lr=1 l2=0 batch_size=2",
-            "the search space for model=linear is empty",
+            "the search space for model=transformer is empty",
         ),
         ("dataset=mq2008 data_dir=/nowhere", "download MQ2008.rar"),
-        ("optimizer=adam,sgd", "'space.optimizer=[choice,adam,sgd]' searches them"),
+        ("optimizer=adam,sgd", "'space.optimizer=[choice,adam,sgd]' searches over several"),
         ("space.l2=0.1", "space.l2=0.1: expected [float,LOW,HIGH]"),
     ],
 )

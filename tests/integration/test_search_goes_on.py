@@ -56,9 +56,12 @@ def kill_all(search: Search) -> None:
 def test_begin_study_refuses_another_search(small_search, letor_folder, tmp_path) -> None:
     assert print_search(*small_search, "trials=1", "epochs=1")
     for change, message in (
-        ("epochs=2", f"{tmp_path / 'out/search/mine'} is a search with epochs=1, now it is 2"),
-        ("space.optimizer.lr=[float,1e-3,0.2,log]", "now it is [float,0.001,0.2,log]"),
-        ("seeds=1,2", "with repeats=[''], now it is ['seed1', 'seed2']"),
+        ("epochs=2", f"{tmp_path / 'out/search/mine'} is a search with epochs=1, but now epochs=2"),
+        (
+            "space.optimizer.lr=[float,1e-3,0.2,log]",
+            "but now space.optimizer.lr=[float,0.001,0.2,log]",
+        ),
+        ("seeds=1,2", "with repeats=[''], but now repeats=['seed1', 'seed2']"),
     ):
         assert message in refuse_search(*small_search, "epochs=1", change)
     assert print_search(*small_search, "epochs=1", "trials=2", "device=cpu", "evaluation_items=99")
@@ -79,7 +82,7 @@ def test_check_free_refuses_a_file_that_the_search_did_not_write(small_search, t
     check_free(path, search_of(small_search))
     assert print_search(*small_search, "trials=2", "epochs=1")  # its own it replaces
     path.write_text(path.read_text() + "# my note\n")
-    assert "is not what this search wrote" in refuse_search(*small_search, "trials=2", "epochs=1")
+    assert "was not written by this search" in refuse_search(*small_search, "trials=2", "epochs=1")
 
 
 def stopped_at_epoch_2(small: list[str]) -> None:

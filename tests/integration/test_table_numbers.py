@@ -173,7 +173,7 @@ def test_build_blocks_names_vali_and_shows_no_published_number() -> None:
     assert head["published"] == "left out: they are of test"
     numbers, verdicts = build_blocks(results)
     assert numbers.title == "Vali metrics, convention=paper"
-    assert verdicts.title == "Verdicts by ndcg@5 of vali"
+    assert verdicts.title == "Verdicts by ndcg@5 on vali"
     assert "published" not in f"{numbers} {verdicts}"
     assert results.numbers["split"].unique().tolist() == ["vali"]
 

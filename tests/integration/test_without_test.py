@@ -117,7 +117,7 @@ def test_run_without_test_is_measured_on_vali(shop_lists, tmp_path, capsys, capl
     (tmp_path / "shop" / "test.txt").write_text((tmp_path / "shop" / "vali.txt").read_text())
     resumed = compose(*shop_lists, *NETWORK, f"resume={run_folder.folder}")
     message = refused(lambda: run(resumed, run_folder.folder, {}), DataError)
-    assert message.startswith("test changed since the run began")
+    assert message.startswith("the files of test have changed since the run began")
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def test_resume_notices_a_missing_test_split(tmp_path) -> None:
     (tmp_path / "shop" / "test.txt").unlink()
     resumed = compose(*data, *NETWORK, f"resume={run_folder.folder}")
     message = refused(lambda: run(resumed, run_folder.folder, {}), DataError)
-    assert message.startswith("test changed since the run began")
+    assert message.startswith("the files of test have changed since the run began")
 
 
 @pytest.mark.slow

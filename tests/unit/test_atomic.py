@@ -290,7 +290,7 @@ def test_output_that_cannot_be_printed_is_one_line() -> None:
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-c", code]
         got = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
-    line = b"error: a file: No space left on device; free some space\n"
+    line = b"error: a file: No space left on device; free some disk space\n"
     assert (got.returncode, got.stderr) == (2, line)
 
 

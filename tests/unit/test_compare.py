@@ -205,10 +205,12 @@ def test_compare_measures_score_files_beside_runs(tiny, letor_folder, tmp_path) 
     message = refused(
         lambda: report_of(tmp_path, f"scores=[{same}]", f"data={other_data}"), DataError
     )
-    assert "other.txt: its queries" in message
+    assert "other.txt: its query ids, numbers of items" in message
     assert "use the file that the run was tested on" in message
     same.write_text("1\n")
-    assert "has 1 scores" in refused(lambda: report_of(tmp_path, f"scores={same}", *settings))
+    assert "expected a score for each of the 40 rows" in refused(
+        lambda: report_of(tmp_path, f"scores={same}", *settings)
+    )
 
 
 @pytest.mark.slow
@@ -331,7 +333,7 @@ def test_compare_names_a_missing_or_damaged_run(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give run folders"),
+        ([], "expected run folders"),
         (["RUNS", "margin=a"], "margin=a"),
         (["RUNS", "samples=-1"], "samples=-1: give a whole number >= 100"),
         (["RUNS", "metric=map"], "did not compute it, and its test lists cannot be read"),
@@ -339,7 +341,7 @@ def test_compare_names_a_missing_or_damaged_run(tmp_path) -> None:
         (["RUNS", "scores=[theirs.txt]"], "write 'scores={theirs:[FILE,FILE]}'"),  # two folds
         (["RUNS", "scores=[a/theirs.txt,b/theirs.txt]"], "two files have the same name"),
         (["RUNS", "scores=['loss=rmse.txt']"], "the name loss=rmse is already that of a system"),
-        (["EVIL", "scores=[a.txt]"], "give metric=evil.hits@5"),  # a run may be anyone's
+        (["EVIL", "scores=[a.txt]"], "set metric=evil.hits@5"),  # a run may be anyone's
     ],
 )
 def test_compare_refuses_wrong_arguments(arguments, message, tmp_path, monkeypatch) -> None:

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from ltr.cli.arguments import as_hydra, check_added, quoted, with_quotes
 from ltr.cli.compose import compose_by_hydra, run_config, typed, values_of, with_choices
 from ltr.cli.configs import CONFIGS
+from ltr.cli.typed_values import read_typed
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.lab.search.definition import split_changes
@@ -169,12 +170,18 @@ def test_any_text_survives_quotes(text: str) -> None:
 
 
 def test_lists_of_commands_that_do_not_sweep_need_no_brackets() -> None:
-    assert as_hydra("evaluate", ["metrics=ndcg@5,map"]) == ["metrics=['ndcg@5','map']"]
-    assert as_hydra("predict", ["features=1,2", "id=null"]) == ["features=['1','2']", "id=null"]
-    assert as_hydra("evaluate", ["metrics=[ndcg@5]"]) == ["metrics=[ndcg@5]"]
-    assert as_hydra("check_loss", ["a.b", "power=2"]) == ["name='a.b'", "knobs=['power=2']"]
+    assert read_typed("evaluate", ["metrics=ndcg@5,map"]).values == {"metrics": ["ndcg@5", "map"]}
+    predict = read_typed("predict", ["features=1,2", "id=null"]).values
+    assert predict == {"features": ["1", "2"], "id": None}
+    assert read_typed("evaluate", ["metrics=[ndcg@5]"]).values == {"metrics": ["ndcg@5"]}
+    check = read_typed("check_loss", ["a.b", "power=2"]).values
+    assert check == {"name": "a.b", "knobs": ["power=2"]}
+    words = ["convention=letor4,paper", "convention.empty=0", "dataset=mq2008", "dataset.fold=2"]
+    evaluate = read_typed("evaluate", words)
+    assert evaluate.values == {"conventions": ["letor4", "paper"], "convention.empty": 0}
+    assert evaluate.group_overrides == ["dataset=mq2008", "dataset.fold=2"]
     hydras = ["--cfg", "job", "--config-dir=x"]
-    assert as_hydra("train", hydras) == hydras
+    assert as_hydra(hydras) == hydras
 
 
 NAMES = (
@@ -210,10 +217,10 @@ def test_a_key_that_holds_texts_gets_each_as_it_was_typed(name: str) -> None:
 def test_a_sweep_over_texts_has_each_as_it_was_typed() -> None:
     sweep = ["--multirun", "dataset.folder=2024_05,a", "dataset.id=[1.10,b],[]", "seed=1,2"]
     folders, ids = ["dataset.folder='2024_05',a", "dataset.id=['1.10',b],[]"]
-    assert as_hydra("train", sweep) == ["--multirun", folders, ids, "seed=1,2"]
-    assert as_hydra("train", sweep[1:]) == ["dataset.folder='2024_05,a'", ids, "seed=1,2"]
+    assert as_hydra(sweep) == ["--multirun", folders, ids, "seed=1,2"]
+    assert as_hydra(sweep[1:]) == ["dataset.folder='2024_05,a'", ids, "seed=1,2"]
     functions = ["--multirun", "dataset.folder=choice(a,b)", "seed=range(1,4)"]
-    assert as_hydra("train", functions) == functions
+    assert as_hydra(functions) == functions
 
 
 def test_null_is_none_where_the_key_can_be_none() -> None:
@@ -235,11 +242,14 @@ def test_a_key_may_be_added_that_a_file_of_ones_own_or_a_run_reads(tmp_path, mon
     text = "_target_: ltr.losses.ranknet_loss\n_partial_: true\nsigma: ${my_sigma}\n"
     (tmp_path / "configs/loss/mine.yaml").write_text(text)
     check_added(["loss=mine", "+my_sigma=2.0"])
-    check_added(["++epochs=1"], "table")
-    check_added(["++epochs=1"], "search")
-    for command, override in (("train", "+my_sig=2.0"), ("table", "+epoch=1"), ("compare", "+k=1")):
+    check_added(["++epochs=1"])
+    for override in ("+my_sig=2.0", "+epoch=1"):
         with pytest.raises(ConfigError, match="nothing reads the key"):
-            check_added([override], command)
+            check_added([override])
+    for command in ("table", "search"):
+        assert read_typed(command, ["++epochs=1"]).values == {"train": ["++epochs=1"]}
+    with pytest.raises(ConfigError, match="k: no such key"):
+        typed("compare", ["+k=1"])
 
 
 def test_the_choice_of_a_group_is_a_text() -> None:

@@ -391,25 +391,6 @@ def test_export_model_exports_trees_and_leaves_nothing_of_a_wrong_export(
     assert sorted(tmp_path.iterdir()) == entries, "nothing is left of an export that disagrees"
 
 
-@pytest.mark.slow
-def test_export_onnx_scores_lists_of_any_size(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
-    lists = lists_with(missing=True)
-    transform = transform_of("skewed", lists, missing="indicator")
-    model = ContextAwareTransformer(
-        transform.outputs, fc_sizes=[4], blocks=1, feed_forward=4, position="fixed"
-    ).eval()
-    export = context(lists, model=model, transform=transform)
-    exported = export_onnx(export)
-    folder = written(exported, tmp_path / "network")
-    assert str(Path.cwd()).encode() not in (folder / NAME).read_bytes()
-    for sizes in ([1], [1] * 7, [2, 2], [240], [1000], [5, 240, 1]):
-        new = replace(make_lists(sizes, width=lists.width), missing=0)
-        expected = export.scorer.scores(new).numpy()
-        check_parity(new, expected, exported.score(folder, new), f"lists of {sizes}")
-
-
 def grown(model: Any, lists: Lists) -> nn.Module:
     """``model`` after three rounds on ``lists``."""
     model.restore(after(model, tensors(lists), rounds=3).state())
@@ -417,15 +398,17 @@ def grown(model: Any, lists: Lists) -> nn.Module:
 
 
 @pytest.mark.slow
-def test_export_onnx_combines_networks_and_trees_of_an_ensemble(tmp_path: Path) -> None:
+def test_export_onnx_scores_lists_of_any_size_by_networks_and_trees(tmp_path: Path) -> None:
     for library in ("onnxruntime", "onnxscript", "lightgbm", "catboost"):
         needed(library)
     lists = lists_with(missing=True)
     raw = no_transform(lists, missing="keep")
     shaped = transform_of("skewed", lists)
-    indicated = transform_of("never", lists, missing="indicator")
+    indicated = transform_of("skewed", lists, missing="indicator")
     torch.manual_seed(1)
-    transformer = ContextAwareTransformer(indicated.outputs, fc_sizes=[4], blocks=1, feed_forward=4)
+    transformer = ContextAwareTransformer(
+        indicated.outputs, fc_sizes=[4], blocks=1, feed_forward=4, position="fixed"
+    )
     listwise = Ensemble([Member(transformer, indicated, "float32")], [1.0])  # an ensemble in one
     unknown = LightGBM(5, options={"linear_tree": True})
     unknown.booster = "grown"  # it has no graph, and weight 0
@@ -444,9 +427,11 @@ def test_export_onnx_combines_networks_and_trees_of_an_ensemble(tmp_path: Path) 
     export = context(lists, None, ensemble, raw)
     exported = export_onnx(export)
     folder = written(exported, tmp_path / "mixed")
-    for new in (lists, replace(make_lists([1, 40, 1, 7], width=5), missing=0)):
+    assert str(Path.cwd()).encode() not in (folder / NAME).read_bytes()
+    sizes = ([1], [1] * 7, [2, 2], [240], [1000], [5, 240, 1], [1, 40, 1, 7])
+    for new in (lists, *(replace(make_lists(size, width=5), missing=0) for size in sizes)):
         expected = export.scorer.scores(new).numpy()
-        check_parity(new, expected, exported.score(folder, new), "the ensemble")
+        check_parity(new, expected, exported.score(folder, new), f"lists of {new.lengths}")
 
 
 @pytest.mark.slow

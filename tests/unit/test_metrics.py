@@ -526,7 +526,7 @@ def test_gain_sets_loss_and_metrics(overrides: str, loss: Any, metric: Any) -> N
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ("convention=[letor4,paper]", "training takes one convention"),
+        ("convention=[letor4,paper]", "expected one convention for training"),
         (
             "convention=sklearn metrics=[ndcg@5,err@5]",
             "err does not support averaged ties: leave err out",

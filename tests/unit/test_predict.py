@@ -255,12 +255,12 @@ def test_predict_refuses_wrong_inputs_and_outputs(
         ("a", "new.csv", ["features=[f1]"], ConfigError, "features"),
         ("b", "new.csv", ["query=q"], ConfigError, "5 columns"),
         ("b", "new.csv", [], ConfigError, "query=COLUMN"),
-        ("a", "new.csv", ["query=Q"], DataError, "it has "),
+        ("a", "new.csv", ["query=Q"], DataError, "the table has the columns"),
         ("a", "gone.csv", [], DataError, "gone.csv"),
         ("a", "new.csv", ["qrels=q.qrels"], DataError, "'y' (label)"),
         ("a", "new.csv", ["qrels=best.pt"], ConfigError, "ends in .qrels or .txt"),
         ("b", "new.csv", [*BY_ORDER, "qrels=q.qrels"], ConfigError, "label=COLUMN"),
-        ("a", "new.csv", [f"qrels={tmp_path}/new.csv"], ConfigError, "is input"),
+        ("a", "new.csv", [f"qrels={tmp_path}/new.csv"], ConfigError, "would overwrite input"),
     ):
         arguments = (tmp_path / name, tmp_path / source, "f.csv", *overrides)
         message = refused(lambda arguments=arguments: predicted(*arguments), kind)

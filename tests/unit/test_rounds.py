@@ -116,7 +116,7 @@ def test_prank_follows_figure_2_of_its_paper_or_its_mean() -> None:
         (["model=adarank", "model.metric=mine.hits"], "model.metric=mine.hits"),
         (["model=adarank", "model.sharpness=0"], "model.sharpness=0"),
         (["model=adarank", "loss=listnet"], "leave out loss="),
-        (["model=prank", "clip=1"], "clip: PRank does not"),
+        (["model=prank", "clip=1"], "clip: not supported by PRank"),
         (["model=prank", "transform.missing=keep"], "transform.missing=mean"),
     ],
 )

@@ -193,7 +193,7 @@ def test_tables_of_wrong_columns_are_damaged_despite_a_right_digest(
 
 
 @pytest.mark.parametrize(
-    "text", ["5", "2020-01-01", "a: 1", "- 5", "- [a]", "[" * 20000, "'a'", "\0"]
+    "text", ["5", "2020-01-01", "a: 1", "- 5", "- [a]", "[" * 5000, "'a'", "\0"]
 )
 def test_overrides_must_be_a_list_of_texts(tmp_path: Path, text: str) -> None:
     run = write_run(tmp_path / "run")
@@ -362,7 +362,7 @@ def test_sweep_dir_is_the_same_for_a_reordered_grid() -> None:
     assert first != sweep_dir("out", None, ["seed=1,2,3", "loss=listnet,rmse"])
     assert Path(first).name.startswith("sweep_loss_seed_")
     for wrong in ("a/b", "..", "."):
-        with pytest.raises(ConfigError, match="give a name"):
+        with pytest.raises(ConfigError, match="expected the name of a folder"):
             sweep_dir("out", wrong, [])
     with pytest.raises(ConfigError, match=r"threads: .*start one sweep for each"):
         sweep_dir("out", None, ["threads=1,2", "seed=1,2"])

@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 from ltr.__main__ import COMMANDS
 from ltr.cli.arguments import as_text
 from ltr.cli.compose import run_config
-from ltr.cli.configs import help_of
+from ltr.cli.help import help_of
 from ltr.cli.process import ending
 from ltr.errors import as_started
 from ltr.training.interruption import Interrupted, Interruption, handing_on

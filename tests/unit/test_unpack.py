@@ -369,4 +369,4 @@ def test_public_sets_have_counts_that_add_up(public) -> None:
 def test_prepare_data_finds_mq2008_as_published(prepare, monkeypatch) -> None:
     settings = SETTINGS | {"name": "mq2008", "folder": "MQ2008", "folds": 5, "width": 46}
     monkeypatch.setattr(prepare_data_module, "public_sets", public_sets)
-    assert "as published" in prepare(settings, data_dir=os.environ["LTR_DATA_DIR"])
+    assert "match the published ones" in prepare(settings, data_dir=os.environ["LTR_DATA_DIR"])

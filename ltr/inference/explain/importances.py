@@ -10,7 +10,7 @@ from tabulate import tabulate
 from ltr.atomic import make_folder, write_frame
 from ltr.boosting import RoundModel
 from ltr.cli.folders import register_resolvers
-from ltr.cli.options import at_least
+from ltr.cli.options import option
 from ltr.errors import CheckpointError, as_started
 from ltr.inference.explain.subject import members_of_run
 from ltr.parts.ensemble import Ensemble
@@ -19,11 +19,26 @@ from ltr.parts.scorer import Scorer, load_model
 
 @dataclass(frozen=True, kw_only=True)
 class ImportancesOptions:
-    """The keys of ``ltr importances``."""
+    """List the features that matter most to the model of a run: boosted trees, AdaRank, RankBoost
+    or PRank.
 
-    run: str  # a run folder, or a .pt file in it
-    top: int = at_least(0)  # number of printed features; 0: all
-    write: str | None  # a folder for importances.csv
+      ltr importances outputs/RUN write=FOLDER
+
+    Features are numbered from 1, as in a LETOR file, and have names if the data set has names. The
+    importance of a feature is printed as its share of the total importance of all features. For
+    LightGBM and XGBoost the importance is the gain: how far the splits on the feature lowered the
+    objective. For CatBoost it is PredictionValuesChange; for AdaRank, RankBoost and PRank it is the
+    size of the feature's weight in the model. To get the model file of the tree library, type
+    ltr export checkpoint=outputs/RUN to=native output=FOLDER (docs/how-to/export.md).
+    """
+
+    run: str = option(help="a run folder, or the best.pt or last.pt in it; you may leave out run=")
+    top: int = option(
+        20, at_least=0, help="how many features are printed, the most important first; 0 = all"
+    )
+    write: str | None = option(
+        None, help="a folder to which importances.csv is written, with all features"
+    )
 
 
 def importances(options: ImportancesOptions) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ltr.arrays import Floats, Ints
 from ltr.cli.folders import run_folder
+from ltr.cli.options import option
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists, check_split
 from ltr.data.tables import query_text
@@ -30,17 +31,49 @@ _TOP = 10  # number of items to explain if none are named
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions(InputOptions, ScoringOptions):
-    """The keys of ``ltr explain``."""
+    """Explain how a trained model ranks one list. The command writes a web page, page.html, and its
+    numbers as CSV files.
 
-    checkpoint: str  # a run folder, or a .pt file in it
-    qid: str  # the id of the query whose list is explained
-    split: str  # the split of the run's data that has the query
-    items: tuple[str, ...]  # rows of the explained items in the list, from 1; empty: the ten best
-    input: str | None  # a file that has the query instead
-    output: str | None  # the folder for the page; None: a new one in ``output_dir``
-    output_dir: str
-    data_dir: str | None  # None: that of the run
-    cache_dir: str
+      ltr explain checkpoint=outputs/RUN qid=17
+      ltr explain outputs/RUN qid=17 items=1,2,5 split=test
+      ltr explain checkpoint=outputs/RUN input=new.parquet qid=17
+
+    The page shows what each feature adds to the score of an item: the exact SHAP values of the tree
+    library, or the integrated gradients of a network (these need the extra explain). For a model
+    that sees the whole list, it also shows how the score changes when another item is left out.
+    """
+
+    checkpoint: str = option(
+        help="a run folder, whose selected weights are used, or the best.pt or last.pt in it"
+    )
+    qid: str = option(
+        null_is_text=True,
+        help="the id of the query whose list is explained, in the run's own data or in input",
+    )
+    split: str = option(
+        "vali", help="train | vali | test: the split of the run's data that contains the query"
+    )
+    items: tuple[str, ...] = option(
+        (),
+        help="the items to explain, by their position in the list, counted from 1, such as "
+        "items=1,2,5; [] = the ten best",
+    )
+    input: str | None = option(
+        None,
+        help="a file that contains the query, instead of the run's data: a table or LETOR text, "
+        "as for predict, without labels",
+    )
+    output: str | None = option(
+        None, help="the folder for the page; null = outputs/explained/RUN-qid-QID"
+    )
+    output_dir: str = option("outputs", help="the folder in which explained/ is written")
+    data_dir: str | None = option(
+        None, help="the folder of the run's data set; null = that used in training"
+    )
+    cache_dir: str = option(
+        "data/cache",
+        help="the folder in which parsed data files are kept; that of the checkpoint is ignored",
+    )
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from torch import nn
 from ltr.atomic import atomic_write, make_folder, without_nan, writing, writing_folder
 from ltr.boosting import BoostedTrees, RankBoost
 from ltr.cli.folders import run_folder
+from ltr.cli.options import option
 from ltr.data.lists import Lists, check_split
 from ltr.data.transforms import FeatureTransform, column_range
 from ltr.errors import ConfigError
@@ -57,15 +58,36 @@ _CATEGORY_NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(InputOptions, ScoringOptions):
-    """The keys of ``ltr export``."""
+    """Convert a trained model to the format of a search engine or of ONNX Runtime, and check that
+    the converted model gives the same scores.
 
-    checkpoint: str  # a run folder, or a .pt file in it
-    to: str  # the engine, one of ``ltr.inference.export.engines.ENGINES``
-    output: str  # a new folder
-    split: str  # the split of the run's data on which scores are compared
-    input: str | None  # a file to compare on instead
-    data_dir: str | None  # None: that of the run
-    cache_dir: str
+      ltr export checkpoint=outputs/RUN to=onnx output=exported
+      ltr export checkpoint=outputs/RUN to=elasticsearch output=exported
+
+    The command writes the model, manifest.json and parity.json to the folder output;
+    docs/how-to/export.md says how to load each format.
+    """
+
+    checkpoint: str = option(
+        help="a run folder, whose selected weights are used, or the best.pt or last.pt in it"
+    )
+    to: str = option(
+        help="onnx | solr | ranklib | elasticsearch | opensearch | vespa | native, which is the "
+        "model file of LightGBM, XGBoost or CatBoost"
+    )
+    output: str = option(help="a new folder; in the engine, the model has the name of this folder")
+    split: str = option(
+        "vali", help="train | vali | test: the split of the run's data on which scores are compared"
+    )
+    input: str | None = option(
+        None,
+        help="a file on which scores are compared instead: a table or LETOR text, as for predict",
+    )
+    data_dir: str | None = option(
+        None, help="the folder of the run's data set; null = that used in training"
+    )
+    cache_dir: str = option("data/cache", help="the folder in which parsed data files are kept")
+    device: str = "cpu"  # where the scores are compared
 
 
 def export_model(options: ExportOptions) -> str:

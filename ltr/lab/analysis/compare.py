@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +13,9 @@ import pandas as pd
 
 from ltr.arrays import Doubles
 from ltr.atomic import atomic_write, make_folder, safe_cell, write_frame
-from ltr.cli.configs import own_keys
 from ltr.cli.folders import convention_keys
 from ltr.cli.keys import as_list
-from ltr.cli.options import at_least
+from ltr.cli.options import option
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.run_folder import (
     NO_TEST_SPLIT,
@@ -42,23 +41,83 @@ from ltr.pages.report import NOT_A_TEST, RENDERERS, ReportBlock, ResultsPage, te
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """The options of ``ltr compare``; ``configs/compare.yaml`` explains them."""
+    """Compare finished runs by the metric of each test query or, without a test split, of each
+    validation query. All runs that differ only in seed and fold are one system. The verdict on
+    each pair of systems is "better", "worse", "equivalent" or "undecided". If one of the two
+    systems was trained with a single seed, the verdict "differ" takes the place of "better" and
+    "worse".
 
-    runs: tuple[str, ...]
-    metric: str | None
-    margin: float
-    alpha: float
-    baseline: str | None
-    published: float | None
-    samples: int = at_least(100)
-    seed: int = at_least(0)
-    write: str | None
-    scores: Any  # None, FILE, [FILE], {NAME: FILE} or {NAME: [FILE, FILE]}
-    data: Any  # None, FILE or [FILE, FILE]
-    qrels: Any  # None, FILE or [FILE, FILE]
-    data_dir: str | None
-    cache_dir: str | None
-    conventions: tuple[str, ...]  # the convention of the metric, without runs
+      ltr compare outputs/RUN outputs/OTHER
+      ltr compare outputs/SWEEP baseline=loss=rmse write=verdicts
+      ltr compare outputs/RUN 'scores=[theirs.txt]' data=test.txt write=verdicts.tex
+      ltr compare 'scores=[theirs.txt,others.txt]' data=test.txt metric=ndcg@10
+      ltr compare 'scores=[a.run,b.run]' qrels=test.qrels metric=ndcg@10
+
+    One seed does not show how much training varies, so train three or more:
+      ltr train -m loss=neuralndcg,rmse seed=1,2,3
+    """
+
+    runs: tuple[str, ...] = option(
+        (),
+        help="run folders, or folders of runs; you may leave out runs=. [] compares only files of "
+        "scores",
+    )
+    metric: str | None = option(
+        None,
+        help="the metric, such as ndcg@10. One that the runs did not compute is computed from the "
+        "scores that they keep; null = the metric that chose the epochs of the runs",
+    )
+    margin: float = option(0.005, help="differences within this margin do not matter")
+    alpha: float = option(
+        0.05, help="significance level of every test; intervals have the level 1 - alpha"
+    )
+    baseline: str | None = option(
+        None, help="compare every system only with this one; a part of its name is enough"
+    )
+    published: float | None = option(
+        None,
+        help="a published number; for each system, the report says whether its interval contains "
+        "the number",
+    )
+    samples: int = option(
+        10000,
+        at_least=100,
+        help="number of resamples in the bootstrap and in the randomisation test",
+    )
+    seed: int = option(
+        0,
+        at_least=0,
+        help="the random seed of the resampling; with the same seed, the command prints the same "
+        "output",
+    )
+    write: str | None = option(
+        None, help="a folder for compare.html, .md, .tex and .csv, or the name of one such file"
+    )
+    scores: Any = option(
+        None,
+        help="files of scores of other rankers, in the formats that evaluate reads: FILE, [FILE], "
+        "{NAME: FILE} or, for several folds in order, {NAME: [FILE, FILE]}. They are "
+        "measured under the convention of the runs, if there are any",
+    )
+    data: Any = option(
+        None,
+        help="the LETOR file that was scored, or one per fold; null = the test lists of the runs "
+        "(or vali)",
+    )
+    qrels: Any = option(
+        None, help="the judgments, or one file per fold; the files in scores are then TREC runs"
+    )
+    data_dir: str | None = option(
+        None, help="the folder of the runs' data set; null = that used in training"
+    )
+    cache_dir: str | None = option(
+        "data/cache", help="the folder in which parsed data files are kept"
+    )
+    conventions: tuple[str, ...] = option(
+        (),
+        help="without runs, the convention of the metric, which convention=NAME sets: paper, "
+        "lightgbm, letor4, trec or sklearn; [] = paper, or trec with qrels",
+    )
 
     @property
     def label_files(self) -> list[str]:
@@ -75,9 +134,10 @@ class CompareOptions:
         """Return the arguments that the report depends on, as on a command line."""
         unrecorded = ("runs", "write", "data_dir", "cache_dir", "conventions")
         arguments = list(self.runs)
-        for key, default in own_keys("compare").items():
-            if key not in unrecorded and getattr(self, key) != default:
-                arguments.append(f"{key}={getattr(self, key)}")
+        for declared in fields(self):
+            value = getattr(self, declared.name)
+            if declared.name not in unrecorded and value != declared.default:
+                arguments.append(f"{declared.name}={value}")
         if self.conventions:
             arguments.append(f"convention={','.join(self.conventions)}")
         return arguments
@@ -412,7 +472,7 @@ def pairs_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
 def _score_files(scores: Any) -> dict[str, tuple[str, ...]]:
     """Return the files of each ranker that is not a run, by its name.
 
-    A ranker without a name has that of its file.
+    A ranker without a name is named after its file.
     """
     if isinstance(scores, dict):
         return {str(name): tuple(as_list(files)) for name, files in scores.items()}

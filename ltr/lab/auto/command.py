@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 from omegaconf import OmegaConf
 
 from ltr.cli.compose import run_config
-from ltr.cli.configs import own_keys
 from ltr.cli.folders import recorded
 from ltr.cli.keys import as_list
-from ltr.cli.options import at_least
+from ltr.cli.options import collected, option
 from ltr.cli.process import say
 from ltr.errors import ConfigError, as_started
 from ltr.lab.auto.choice import Choice, choose_run
-from ltr.lab.tables.config import TableOptions, Workers
+from ltr.lab.tables.config import LaunchOptions, TableOptions, Workers
 from ltr.lab.tables.results import OWN, Results, check_measured_lists
 from ltr.lab.tables.runs import Run, complete, plan
 from ltr.lab.tables.spec import Table, read_table
@@ -32,18 +31,46 @@ _MINUTE = 60.0  # seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class AutoOptions:
-    """The options of ``ltr auto``; ``configs/auto.yaml`` explains them."""
+class AutoOptions(LaunchOptions):
+    """Find a good ranker for your lists in one command: train several kinds of models, combine
+    them, choose one on the validation lists, and keep it in a folder that predict, export and
+    evaluate accept.
 
-    minutes: float
-    output: str | None
-    seeds: int = at_least(1)
-    table: str
-    rows: tuple[str, ...]
-    workers: int | None = at_least(1)
-    launcher: tuple[str, ...]
-    output_dir: str
-    train: tuple[str, ...]  # overrides for ``ltr train``, and the folds
+      ltr auto dataset=letor dataset.folder=MY_LISTS
+      ltr auto dataset=letor dataset.folder=MY_LISTS minutes=5 output=outputs/ranker
+      ltr auto dataset=mq2008 dataset.fold=1
+
+    Any other key is passed to ltr train and applies to all models: select_on=ndcg@10
+    'metrics=[ndcg@10,map]'. An ensemble of all models is chosen, unless single models are better on
+    the validation lists by more than two standard errors; then the best of those is chosen. The
+    choice does not use test lists; you need not have any. If the command is stopped, the same
+    command continues, without repeating finished runs.
+    """
+
+    minutes: float = option(
+        30,
+        help="no further training starts after this many minutes; the fastest models are trained "
+        "first",
+    )
+    output: str | None = option(
+        None,
+        help="a new folder for the chosen ranker; null = a folder in output_dir, named after the "
+        "date and time",
+    )
+    seeds: int = option(
+        1,
+        at_least=1,
+        help="train each row with the seeds 1 to this number; three seeds improve the result "
+        "little and take three times as long",
+    )
+    table: str = option(
+        "recipes",
+        help="the rows to try: a name in configs/tables, or your own YAML file",
+    )
+    rows: tuple[str, ...] = option(
+        (), help="train only these rows, such as rows=recommended,AdaRank; [] = all"
+    )
+    train: tuple[str, ...] = collected("others")  # overrides for ``ltr train``, and the folds
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -66,15 +93,10 @@ class AutoOptions:
         return TableOptions(
             table=self.table,
             rows=self.rows,
-            baseline=None,
-            margin=own_keys("table")["margin"],
-            budget=None,
-            found_settings=None,
             seeds=self.seeds,
             workers=self.workers,
             launcher=self.launcher,
             output_dir=self.output_dir,
-            dry_run=False,
             train=tuple(override for override in self.train if not override.startswith(_FOLD)),
         )
 

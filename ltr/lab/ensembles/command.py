@@ -12,7 +12,7 @@ import torch
 from tabulate import tabulate
 
 from ltr.atomic import writing_folder
-from ltr.cli.options import at_least
+from ltr.cli.options import option
 from ltr.errors import ConfigError
 from ltr.experiment.report import metric_table
 from ltr.experiment.run_folder import (
@@ -21,24 +21,43 @@ from ltr.experiment.run_folder import (
     check_measured_alike,
     find_runs,
 )
+from ltr.inference.inputs import ScoringOptions
 from ltr.lab.ensembles.ensemble import check_combinable, make_ensemble
 from ltr.lab.ensembles.weights import EQUAL, parse_weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnsembleOptions:
-    """The options of the command ``ensemble``."""
+class EnsembleOptions(ScoringOptions):
+    """Combine several finished runs, networks and trees alike, into one ranker: the mean of their
+    scores, which are standardised within each list. The new run folder contains copies of the
+    members, and all other commands accept it.
 
-    runs: tuple[str, ...]  # run folders, or folders of runs
-    weights: tuple[str, ...]  # equal, vali, or one number per run
-    output: str | None  # the new run folder; None: a folder in ``output_dir``
-    output_dir: str
-    data_dir: str | None  # None: as in the first run
-    cache_dir: str
-    device: str
-    threads: int | None = at_least(1)
-    evaluation_items: int = at_least(1)
-    trust: tuple[str, ...]  # the user's modules that loading the runs may import
+      ltr ensemble outputs/RUN outputs/OTHER
+      ltr ensemble outputs/SWEEP weights=vali
+      ltr ensemble outputs/RUN outputs/OTHER weights=0.7,0.3 output=outputs/BOTH
+
+    Bagging takes two commands:
+
+      ltr train -m bagging=bootstrap seed=1,2,3,4,5 sweep=bagged
+      ltr ensemble outputs/bagged
+    """
+
+    runs: tuple[str, ...] = option(
+        (), help="run folders, or folders of runs; you may leave out runs="
+    )
+    weights: tuple[str, ...] = option(
+        ("equal",),
+        help="equal | vali: chosen on the validation lists | one number per run, such as [0.7,0.3]",
+    )
+    output: str | None = option(
+        None,
+        help="the new run folder; null = a folder in output_dir, named after the date and time",
+    )
+    output_dir: str = option("outputs", help="the folder in which the run folder is created")
+    data_dir: str | None = option(
+        None, help="the folder of the data set; null = that of the first run"
+    )
+    cache_dir: str = option("data/cache", help="the folder in which parsed data files are kept")
 
 
 def ensemble_of_runs(options: EnsembleOptions) -> str:

@@ -172,7 +172,7 @@ def as_yaml(result: SearchResult) -> str:
 def search_identity(search: Search) -> str:
     """Return the SHA-256 of the settings and the lists of a search (from ``read_all``).
 
-    The code does not count.
+    The code has no part in it.
     """
     content = {
         "settings": stated(search.settings()),

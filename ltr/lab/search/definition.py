@@ -14,7 +14,7 @@ from ltr.cli.arguments import merged, with_quotes
 from ltr.cli.compose import run_config
 from ltr.cli.folders import former_convention
 from ltr.cli.keys import FORMER_CONVENTION, Kind, flat, without
-from ltr.cli.options import at_least
+from ltr.cli.options import collected, option
 from ltr.errors import ConfigError
 from ltr.experiment.origins import run_digest
 from ltr.knobs import check_choice
@@ -34,20 +34,72 @@ def repeat_name(repeat: Repeat) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """The options of ``ltr search``; ``configs/search.yaml`` explains them."""
+    """Search for the settings of a ranker that are best on the validation lists. The test lists are
+    never read.
 
-    trials: int = at_least(1)
-    space: tuple[str, ...]
-    name: str | None
-    folds: tuple[str, ...]
-    seeds: tuple[str, ...]
-    select_value: str | None
-    pruner: str
-    write: str | None
-    output_dir: str
-    storage: str | None
-    dry_run: bool
-    train: tuple[str, ...]  # overrides for ``ltr train``, and changes of the space
+      ltr search model=mlp loss=neuralndcg dataset=mq2008 trials=50
+      ltr search model=mlp 'space.optimizer.lr=[float,1e-5,1e-2,log]' dry_run=true
+      ltr search model=linear folds=all seeds=1,2
+
+    'space.KEY=[...]' searches for the best value of KEY, a key of ltr train: [float,LOW,HIGH],
+    [int,LOW,HIGH], [float,LOW,HIGH,log], [int,LOW,HIGH,log] or [choice,A,B]. space.KEY=null leaves
+    KEY out of the search. 'space.+KEY=[...]' adds a key that the config does not have. Any other
+    key is passed to ltr train; it is the same in all trials and is not searched.
+    If a search was stopped or killed, the same command continues it. Typed also in another
+    terminal, or on another machine that shares the storage, the command does a share of the trials.
+    """
+
+    trials: int = option(
+        50,
+        at_least=1,
+        help="the total number of trials; pruned and failed trials count too",
+    )
+    space: tuple[str, ...] = option(
+        (),
+        help="files in configs/search, such as mlp,loss/neuralndcg; [] = those of the model and "
+        "of the loss",
+    )
+    name: str | None = option(
+        None,
+        help="the name of the search; null = the names of the data set, the model and the loss, "
+        "joined",
+    )
+    folds: tuple[str, ...] = option(
+        (),
+        help="the value of a trial is its mean over these folds, such as 1,2, or all; [] = only "
+        "the fold of the config",
+    )
+    seeds: tuple[str, ...] = option(
+        (),
+        help="the value of a trial is its mean over these seeds, such as 1,2; [] = only the seed "
+        "of the config",
+    )
+    select_value: str | None = option(
+        None,
+        help="the value of a trial. best: the metric of its best epoch on the validation lists. "
+        "crossfit: the metric of an epoch that one half of these lists chooses, measured on "
+        "the other half. null = crossfit if there are fewer than 2,000 lists, otherwise best",
+    )
+    pruner: str = option(
+        "median",
+        help="median: after a fifth of the epochs, stop a trial that is worse than the median of "
+        "the others | none",
+    )
+    write: str | None = option(
+        None,
+        help="the file for the best settings; null = configs/experiment/NAME.yaml, which ltr "
+        "train experiment=NAME reads",
+    )
+    output_dir: str = option("outputs", help="the folder in which search/NAME is written")
+    storage: str | None = option(
+        None,
+        help="a database that several machines share, such as "
+        "postgresql+psycopg2://USER@HOST/NAME; null = the file search.db in search/NAME",
+    )
+    dry_run: bool = option(
+        False, help="true = only print the space and the first trial, without training"
+    )
+    train: tuple[str, ...] = collected("others")  # overrides for ``ltr train``, and of the space
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-from ltr.cli.arguments import as_hydra, merged
-from ltr.cli.compose import run_config, typed
+from ltr.cli.arguments import merged
+from ltr.cli.compose import run_config, search_overrides, store_root_config, typed
 from ltr.cli.options import parse_options
 from ltr.cli.process import say
 from ltr.errors import ConfigError, DataError
@@ -65,7 +65,7 @@ class RowSearch(NamedTuple):
 
         label, fold = self.cell
         name = label if fold is None else f"{label}, fold {fold}"
-        return Job(name, self.search.folder, as_hydra("search", self.arguments), outcome)
+        return Job(name, self.search.folder, search_overrides(self.arguments), outcome)
 
 
 def spend_budget(table: Table, options: TableOptions, output_dir: Path) -> FoundSettings | None:
@@ -101,6 +101,7 @@ def spend_budget(table: Table, options: TableOptions, output_dir: Path) -> Found
         if jobs:
             folder = options.path(output_dir / "tables", data, options.table_arguments)
             workers = options.choose_workers(config.device, config.threads)
+            store_root_config("search")
             reasons = launch("search", search_job, jobs, folder / "searches.yaml", workers)
     finally:  # also if it is stopped: save the results so far
         results = _finished_results(searches, recorded)

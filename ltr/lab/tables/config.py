@@ -3,15 +3,14 @@
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
 
-from ltr.cli.configs import own_keys
 from ltr.cli.folders import label_of, recorded, result_overrides
 from ltr.cli.keys import as_list
-from ltr.cli.options import at_least
+from ltr.cli.options import collected, option
 from ltr.errors import ConfigError, as_started, has
 from ltr.experiment.sweep import offer_gpus
 from ltr.lab.tables.spec import key_of, split_space
@@ -31,25 +30,63 @@ class Workers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOptions:
-    """The options of ``ltr table``; ``configs/table.yaml`` explains them.
+class LaunchOptions:
+    """The keys that say where and how many runs of a table are trained at a time."""
 
-    Raises:
-        ConfigError: a value is wrong.
+    workers: int | None = option(
+        None,
+        at_least=1,
+        help="how many runs train at a time on this machine; null = one per GPU or, without a "
+        "GPU, one per core. More than one needs the extra sweep (see README). To start runs "
+        "with a Hydra launcher instead, type hydra/launcher=NAME hydra.launcher.KEY=VALUE",
+    )
+    launcher: tuple[str, ...] = collected("launcher")
+    output_dir: str = option("outputs", help="the folder in which runs/ and tables/ are written")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(LaunchOptions):
+    """Make a table of results, with published numbers next to your own. A file in configs/tables
+    says with which settings of ltr train each row is trained. The command trains the runs that are
+    missing.
+
+      ltr table table=letor4_mq2008
+      ltr table table=letor4_mq2008 rows=NeuralNDCG,ListNet seeds=3
+      ltr table table=letor4_mq2008 dataset=synthetic epochs=1 dry_run=true
+      ltr table table=letor4_mq2008 budget=20
+
+    Any other key is passed to ltr train and applies to all rows: data_dir=PATH dataset=synthetic
+    epochs=1. With select=last, the last epoch is tested; with select=best, the epoch that was best
+    on the validation lists. Finished runs are not repeated, and interrupted ones are resumed. The
+    files table.html, .md, .tex, .csv and runs.csv are written to output_dir/tables.
     """
 
-    table: str
-    rows: tuple[str, ...]
-    baseline: str | None
-    margin: float
-    budget: int | None = at_least(1)
-    found_settings: str | None = None  # a file of settings, in place of a budget
-    seeds: int = at_least(1)
-    workers: int | None = at_least(1)
-    launcher: tuple[str, ...]
-    output_dir: str
-    dry_run: bool
-    train: tuple[str, ...]  # the user's ``overrides`` and ``space``
+    table: str = option(help="the name of a file in configs/tables, or the path of a YAML file")
+    rows: tuple[str, ...] = option(
+        (), help="train and show only these rows, such as rows=NeuralNDCG,ListNet; [] = all"
+    )
+    baseline: str | None = option(
+        None,
+        help="the row with which the others are compared; null = that in the table's file",
+    )
+    margin: float = option(0.005, help="differences within this margin do not matter")
+    budget: int | None = option(
+        None,
+        at_least=1,
+        help="first search for the best settings of every row, with this many trials in each "
+        "fold. The search in a fold uses only the train and validation lists of that fold; "
+        "null = use the settings in the table's file",
+    )
+    found_settings: str | None = option(
+        None,
+        help="instead of a budget, a file with the settings that such a search found; null = no "
+        "such file",
+    )
+    seeds: int = option(
+        1, at_least=1, help="train every row and fold with the seeds 1 to this number"
+    )
+    dry_run: bool = option(False, help="true = only list and count the runs, without training")
+    train: tuple[str, ...] = collected("others")  # the user's ``overrides`` and ``space``
 
     def __post_init__(self) -> None:
         """Check the values together."""
@@ -92,14 +129,14 @@ class TableOptions:
         """The absolute path of ``output_dir``."""
         return Path(self.output_dir).absolute()
 
-    def non_defaults(self, *keys: str) -> list[str]:
-        """Return ``KEY=VALUE`` for each of ``keys`` that is not at its default."""
-        defaults = own_keys("table")
-        values = {key: as_list(getattr(self, key)) for key in keys}
+    def non_defaults(self, *names: str) -> list[str]:
+        """Return ``KEY=VALUE`` for each of the keys ``names`` that is not at its default."""
+        defaults = {declared.name: declared.default for declared in fields(self)}
+        values = {name: as_list(getattr(self, name)) for name in names}
         return [
-            f"{key}={','.join(texts)}"
-            for key, texts in values.items()
-            if texts != as_list(defaults[key])
+            f"{name}={','.join(texts)}"
+            for name, texts in values.items()
+            if texts != as_list(defaults[name])
         ]
 
     @property

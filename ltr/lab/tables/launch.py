@@ -1,4 +1,4 @@
-"""Launch the jobs of a table, a search or ``ltr auto``, by the launcher that the user chose."""
+"""Launch the jobs of a table, a search or ``ltr auto`` with the launcher that the user chose."""
 
 import math
 import threading

@@ -172,7 +172,7 @@ def _verdicts_block(results: Results, lines: pd.DataFrame, metric: str) -> Repor
     notes += [f"{', '.join(labels)}: {note}" for note, labels in rows_by_note if note]
     head = [name for name, _ in columns]
     rows = [[*cells] for cells in zip(*(texts for _, texts in columns), strict=True)]
-    title = f"Verdicts by {metric} of vali" if results.split == "vali" else f"Verdicts by {metric}"
+    title = f"Verdicts by {metric} on vali" if results.split == "vali" else f"Verdicts by {metric}"
     return ReportBlock(title, "; ".join(notes), head, rows)
 
 
