@@ -28,7 +28,7 @@ import pytest
 from tests.helpers import processes
 from tests.helpers.paths import ROOT
 
-LONG = {"own_loss", "published_table", "rerank_text"}  # of many runs
+LONG = {"auto", "own_loss", "published_table", "rerank_text"}  # pages of many runs
 TUTORIALS = [p for p in sorted((ROOT / "docs/tutorials").glob("*.md")) if p.stem != "index"]
 OTHERS = {*ROOT.glob("docs/*/**/*.md"), *ROOT.glob("*.md")} - {*TUTORIALS}
 IN_PYTHON = sorted(path for path in OTHERS if "```python" in path.read_text())
@@ -145,7 +145,7 @@ def test_a_tutorial_runs_as_it_stands(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", IN_PYTHON, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [with_marks(path) for path in IN_PYTHON])
 def test_the_python_of_a_page_runs_as_it_stands(path: Path, tmp_path: Path) -> None:
     names = run_page(path, tmp_path / "work")
     if path.stem == "README":  # its two commands, for the items of its Python
