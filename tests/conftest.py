@@ -124,14 +124,16 @@ def small_search(letor_folder: Path, tmp_path: Path) -> list[str]:
 @pytest.fixture(autouse=True)
 def _own_logging() -> Iterator[None]:
     """A command called within a test sets the log up; no later test writes to its streams."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    loggers = [logging.getLogger(), logging.getLogger("ltr.printed")]
+    states = [(logger, [*logger.handlers], logger.level, logger.propagate) for logger in loggers]
     yield
-    for handler in root.handlers:
-        if handler not in handlers:
-            handler.close()
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    for logger, handlers, level, propagate in states:
+        for handler in logger.handlers:
+            if handler not in handlers:
+                handler.close()
+        logger.handlers[:] = handlers
+        logger.setLevel(level)
+        logger.propagate = propagate
 
 
 @pytest.fixture(autouse=True)

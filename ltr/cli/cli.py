@@ -6,7 +6,6 @@ Importing this module must stay cheap (no torch), because ``--help`` and shell c
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -15,7 +14,7 @@ from hydra._internal.utils import get_args_parser
 from omegaconf import DictConfig
 
 from ltr.cli.arguments import SEVERAL, as_hydra
-from ltr.cli.command_line import run_typed
+from ltr.cli.command_line import config_of_command
 from ltr.cli.configs import set_config_dir
 from ltr.cli.hydra_app import HydraApp
 from ltr.cli.options import parse_options
@@ -46,7 +45,8 @@ def run_command(name: str, function_path: str) -> None:
         elif is_sweep:
             raise ConfigError(f"{name} -m: only ltr train starts a sweep; leave out -m")
         else:
-            result = run_typed(name, partial(_call_with_config, function_path), typed)
+            config = config_of_command(name, typed)
+            result = None if config is None else call_command(_import(function_path), config)
         outputs = result if isinstance(result, tuple) else (result,)
         for output in outputs:
             if isinstance(output, str):
@@ -68,11 +68,6 @@ def _run_train(function_path: str, typed: Sequence[str]) -> Any:
 def _import(function_path: str) -> Callable[[Any], Any]:
     module, _, function = function_path.partition(":")
     return getattr(import_module(module), function)
-
-
-def _call_with_config(function_path: str, config: DictConfig) -> Any:
-    """Import and call the function. It is imported late, so that config errors come at once."""
-    return call_command(_import(function_path), config)
 
 
 def call_command(command: Callable[[Any], Any], cfg: DictConfig) -> Any:

@@ -1,8 +1,8 @@
 """Run all commands except ``train`` without Hydra; a dataclass declares their keys."""
 
 import argparse
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -16,10 +16,10 @@ from ltr.cli.process import log_to_stderr
 from ltr.errors import ConfigError
 
 
-def run_typed(command: str, function: Callable[[DictConfig], Any], arguments: Sequence[str]) -> Any:
-    """Call ``function`` with the config of the typed ``arguments``; return its result.
+def config_of_command(command: str, arguments: Sequence[str]) -> DictConfig | None:
+    """Return the config of the typed ``arguments`` of a command.
 
-    With options such as ``--help``, only print the answer, and return None.
+    With an option such as ``--help``, print the answer, and return None.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -35,7 +35,7 @@ def run_typed(command: str, function: Callable[[DictConfig], Any], arguments: Se
     config = typed(command, options.typed)
     log_to_stderr()
     register_resolvers()  # for the configs in run folders
-    return function(config)
+    return config
 
 
 class _Parser(argparse.ArgumentParser):

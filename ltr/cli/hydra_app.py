@@ -97,9 +97,10 @@ class HydraApp:
         HydraConfig.instance().set_config(config)  # the names of folders refer to it
         return config
 
-    def is_sweep(self, config: DictConfig) -> bool:
-        """Return whether the arguments, or the composed ``config``, ask for a sweep."""
-        return self._options.multirun or config.hydra.mode == RunMode.MULTIRUN
+    @property
+    def multirun(self) -> bool:
+        """Whether ``--multirun`` is among the arguments."""
+        return bool(self._options.multirun)
 
     def run(self, function: Callable[[DictConfig], Any]) -> Any:
         """Call ``function`` with the config in the folder of a single run; return its result."""

@@ -91,7 +91,7 @@ def read_value(key: CommandKey, text: str) -> Any:
 def _read_texts(text: str) -> Any:
     """Return ``text`` as a string, or as the list or dict of strings that it denotes; null is None.
 
-    >>> _read_texts("{a:[x,y],b:z}"), _read_texts("'a, b'")
+    >>> _read_texts("{a:[x,y],b: z}"), _read_texts("'a, b'")
     ({'a': ['x', 'y'], 'b': 'z'}, 'a, b')
     """
     stripped = text.strip()
@@ -103,7 +103,9 @@ def _read_texts(text: str) -> Any:
         return [_read_item(item) for item in split_at_commas(inside) if inside.strip()]
     if brackets == "{}":
         pairs = [item.partition(":") for item in split_at_commas(inside) if inside.strip()]
-        return {_without_quotes(name.strip()): _read_texts(value) for name, _, value in pairs}
+        return {
+            _without_quotes(name.strip()): _read_texts(value.strip()) for name, _, value in pairs
+        }
     return _without_quotes(text)
 
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 from tabulate import tabulate
 
@@ -29,7 +30,7 @@ _FILES_OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # written befor
 def train(app: HydraApp) -> bool:
     """Train one run, or a sweep and print its table; return whether no run of the sweep failed."""
     config = app.compose()
-    if app.is_sweep(config):
+    if app.multirun or config.hydra.mode == RunMode.MULTIRUN:
         sweep = plan_sweep(config, app.loader)
         app.sweep(_train_in_sweep, sweep.overrides)
         return summarise(sweep)

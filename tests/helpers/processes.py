@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import resource
 import runpy
+import signal
 import subprocess
 import sys
 import threading
@@ -177,6 +178,7 @@ def _run_for(listener: connection.Listener) -> None:
 def _live(request: dict[str, Any], stdout: Any, stderr: Any) -> None:
     """The life of a forked child: ``python SCRIPT ARGUMENTS``."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs of the background
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, stream in enumerate((stdout, stderr), 1):
         os.dup2(stream.fileno(), number)

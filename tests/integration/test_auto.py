@@ -280,12 +280,13 @@ def test_auto_from_python_gives_the_ranker_its_table_and_its_folder(
     table = tmp_path / "rows.yaml"
     mlp = "[model=mlp, 'model.hidden_sizes=[4]']"  # AdaRank takes no categories
     table.write_text(table.read_text().replace("[model=adarank]", mlp))
-    handlers = [*logging.getLogger().handlers]
+    loggers = [logging.getLogger(), logging.getLogger("ltr.printed")]
+    handlers = [[*logger.handlers] for logger in loggers]
     torch.manual_seed(7)
     best = ltr.auto(items, "grade", "query", table=table, seeds=1, output="kept", select_on="map")
     assert torch.initial_seed() == 7
     assert torch.equal(torch.rand(3), torch.rand(3, generator=torch.Generator().manual_seed(7)))
-    assert logging.getLogger().handlers == handlers
+    assert [logger.handlers for logger in loggers] == handlers
     assert best.folder == Path("kept")
     assert best.row == "both"
     assert set(best.table.index) == {"linear", "adarank", "both"}

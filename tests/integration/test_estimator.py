@@ -440,7 +440,7 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path, tiny) -> None:
     assert later.history_["vali_ndcg@5"][0] == pytest.approx(expected, abs=1e-12)
     for changed, width, said in (
         ({"model.hidden_sizes": [8]}, 3, "use the model and"),
-        ({}, 2, "3 features, train has 2"),
+        ({}, 2, "3 features, but the training lists have 2"),
         ({"transform": "none"}, 3, "its transform differs"),
     ):
         other = Ranker("mlp", "listnet", **keys).set_params(**changed)

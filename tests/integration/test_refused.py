@@ -28,7 +28,7 @@ TABLE = [
     ("train", "n_epochs=3", "n_epochs", r"did you mean epochs\?"),
     ("train", "model=mlp hidden_size=[8]", "hidden_size", r"did you mean model.hidden_sizes\?"),
     ("train", "hidden_size=[8]", "hidden_size", "model.hidden_sizes exists with a diff"),
-    ("train", "loss=listnet loss.temperature=1", "loss.temperature", "another choice of loss"),
+    ("train", "loss=listnet loss.temperature=1", "loss.temperature", "a different choice of loss"),
     ("train", "loss=ranknet loss.mu=1", "loss.mu", r"did you mean loss\.k or loss\.sigma\?"),
     ("train", "+epoch=3", "+epoch=3", r"nothing reads the key epoch; did you mean epochs\?"),
     ("evaluate", "chekpoint=x", "chekpoint", r"did you mean checkpoint\?"),

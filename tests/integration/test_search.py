@@ -231,7 +231,7 @@ def test_run_search_does_not_mix_values_of_two_kinds(small_search, tmp_path, mon
         in message
     )
     monkeypatch.setattr("ltr.lab.search.command.FEW_LISTS", 1)
-    assert "now it is best" in refuse_search(*small_search, "trials=2")
+    assert "but now select_value=best" in refuse_search(*small_search, "trials=2")
 
 
 @pytest.mark.slow

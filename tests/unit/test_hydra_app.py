@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_hydra_app_run_returns_the_result_and_writes_the_config(folder: Path) -> None:
     app = HydraApp("train", ["epochs=7", f"hydra.run.dir={folder}/run"])
     assert not app.show()
-    assert not app.is_sweep(app.compose())
+    assert not app.multirun
     assert app.run(lambda config: config.epochs) == 7
     assert not GlobalHydra.instance().is_initialized()  # others may start Hydra
     hydra_folder = folder / "run" / ".hydra"
@@ -110,7 +110,7 @@ def test_plan_sweep_knows_its_jobs_and_refuses_what_a_sweep_cannot_have(folder: 
     typed = ["-m", "seed=1,2", "sweep=mine", f"output_dir={folder}"]
     app = HydraApp("train", typed)
     config = app.compose()
-    assert app.is_sweep(config)
+    assert app.multirun
     sweep = plan_sweep(config, app.loader)
     assert (sweep.folder, sweep.varied, sweep.show_test) == (folder / "mine", ["seed"], False)
     assert sweep.jobs == {frozenset({"seed=1"}), frozenset({"seed=2"})}

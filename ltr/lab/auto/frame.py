@@ -171,15 +171,16 @@ def _as_frame(data: Any) -> nw.DataFrame[Any]:
 
 @contextmanager
 def _global_state_kept() -> Iterator[None]:
-    """Restore PyTorch's random state and the root logger at the end of a ``with`` block."""
-    root = logging.getLogger()
-    handlers = [*root.handlers]
-    level = root.level
+    """Restore PyTorch's random state and the loggers at the end of a ``with`` block."""
+    loggers = [logging.getLogger(), logging.getLogger("ltr.printed")]  # that Hydra sets up
+    states = [(logger, [*logger.handlers], logger.level, logger.propagate) for logger in loggers]
     with torch.random.fork_rng():
         try:
             yield
-        finally:  # Hydra has configured the root logger for its jobs
-            for handler in {*root.handlers} - {*handlers}:
-                handler.close()
-            root.handlers[:] = handlers
-            root.setLevel(level)
+        finally:
+            for logger, handlers, level, propagate in states:
+                for handler in {*logger.handlers} - {*handlers}:
+                    handler.close()
+                logger.handlers[:] = handlers
+                logger.setLevel(level)
+                logger.propagate = propagate
