@@ -159,9 +159,9 @@ def test_a_step_of_one_process_is_plain_pytorch(tiny) -> None:
 def test_what_processes_cannot_share_is_refused(tiny, monkeypatch) -> None:
     for name, value in {"TORCHELASTIC_RUN_ID": "test", "WORLD_SIZE": "4", "RANK": "1"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match=r"table: .*start this command without torchrun"):
+    with pytest.raises(ConfigError, match="table: torchrun started 4 processes"):
         check_torchrun("table", several=False)
-    with pytest.raises(ConfigError, match=r"train -m: .*without torchrun"):
+    with pytest.raises(ConfigError, match="train -m: torchrun started 4 processes"):
         check_torchrun("train", several=True)
     with pytest.raises(ConfigError, match="LightGBM trains in one process"):
         build(compose("model=lightgbm"))
