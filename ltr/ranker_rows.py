@@ -218,7 +218,7 @@ def _unnamed(frame: pd.DataFrame, categories: Sequence[str]) -> list[Any]:
     unnamed = [name for name in names if unnamed_columns([str(name)])]
     if unnamed:
         shown = ", ".join(repr(name) for name in unnamed)
-        log.warning("X: not used as a feature, as it has no name: %s; %s", shown, NAME_IT)
+        log.warning("X: columns without a name are not used as features: %s; %s", shown, NAME_IT)
     return unnamed
 
 

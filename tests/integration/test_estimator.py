@@ -294,7 +294,7 @@ def test_row_numbers_of_pandas_are_no_feature_of_a_table(data_of, tmp_path, capl
     pd.DataFrame(X, columns=list("abc")).assign(qid=qid).to_csv(tmp_path / "a.csv")
     read = pd.read_csv(tmp_path / "a.csv")
     assert data_of(Ranker("mlp"), read, y)["train"].features.shape[1] == 3
-    assert "not used as a feature, as it has no name: 'Unnamed: 0'" in caplog.text
+    assert "columns without a name are not used as features: 'Unnamed: 0'" in caplog.text
     named = read.rename(columns={"Unnamed: 0": "age"})
     assert data_of(Ranker("mlp"), named, y)["train"].features.shape[1] == 4
 
