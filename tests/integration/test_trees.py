@@ -258,7 +258,7 @@ def test_check_finite_names_the_lists() -> None:
     last = after(LightGBM(5, num_leaves=2, min_data_in_leaf=1, learning_rate=1e300), data)
     model = LightGBM(5)
     model.restore(last.state())
-    with pytest.raises(TrainingError, match=r"the trees' scores are not finite: train with a low"):
+    with pytest.raises(TrainingError, match=r"the model's scores are not finite: train with a low"):
         predict(model, data)
 
 
@@ -355,7 +355,7 @@ def mistake(*overrides: str) -> str:
             "model=lightgbm model.objective=rank_xendcg loss=listnet",
             "and a loss: give only one of them",
         ),
-        ("model=lightgbm clip=1 l2=0.1", "clip, l2: not supported by LightGBM"),
+        ("model=lightgbm clip=1 l2=0.1", "LightGBM does not support clip, l2: leave out clip, l2"),
         ("model=lightgbm model.num_leaves=1", "LightGBM: .*num_leaves.*; check the model.*"),
         ("model=lightgbm loss=neuralndcg loss.k=0", "k=0 is not a cutoff"),
         (
