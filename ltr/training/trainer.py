@@ -67,7 +67,7 @@ class Trainer:
         Training continues from the progress of the monitor.
 
         Raises:
-            TrainingError: a loss or gradient is not finite; the weights were not updated with it.
+            TrainingError: a loss or gradient is not finite; that step did not update the weights.
             Interrupted: SIGINT or SIGTERM was received; the state is saved in ``last.pt``.
         """
         monitor = self.monitor
@@ -260,7 +260,8 @@ class TrainingStep:
 
         Args:
             batch: the lists, or this process's slice of them.
-            number: seed, epoch and step; with several processes, they seed the random numbers.
+            number: seed, epoch and step, which seed the random numbers if there are several
+                processes.
         """
         if self.settings.compile and self._has_failed.is_cuda:
             torch.compiler.cudagraph_mark_step_begin()
@@ -303,8 +304,8 @@ class TrainingStep:
             qids: the query id of every list of the data.
 
         Returns:
-            For each step the mean loss, the total weight of the lists in that mean (without
-            weights, their number), and the gradient norm.
+            For each step, the mean loss, the total weight of the lists in that mean (if there are
+            no weights, the number of these lists), and the gradient norm.
 
         Raises:
             TrainingError: a loss or gradient was not finite; the weights are those before that
@@ -328,7 +329,7 @@ class TrainingStep:
     def _weigh_lists(self, batch: Batch) -> Tensor:
         """Return the total weight of the lists that count in the loss, over all processes.
 
-        Without weights, this is the number of these lists.
+        If there are no weights, this is the number of these lists.
         """
         counted = counted_lists(batch.labels, batch.mask, empty=self.settings.empty_lists)
         weight = (counted if batch.weights is None else counted * batch.weights).sum()
@@ -337,8 +338,8 @@ class TrainingStep:
     def _compute_mean_loss(self, batch: Batch, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Return this process's share of the mean loss, and the value to differentiate.
 
-        The latter is the share times the number of processes, as their gradients are averaged, plus
-        the penalty. ``weight`` is the total weight of the lists of all processes.
+        The latter is the share, multiplied by the number of processes because their gradients are
+        averaged, plus the penalty. ``weight`` is the total weight of the lists of all processes.
         """
         scores = score(self._score, batch, self.settings.precision)
         labels = batch.labels
@@ -362,7 +363,7 @@ class TrainingStep:
         return loss, loss * size() + self._penalty()
 
     def _penalty(self) -> Tensor | float:
-        """Return the L1 and L2 penalty on the weight matrices, without biases and norm layers."""
+        """Return the L1 and L2 penalty on the weight matrices; it omits biases and norm layers."""
         l1 = self.settings.l1
         l2 = self.settings.l2
         absolute = l1 * sum(w.abs().sum() for w in self._weights) if l1 else 0.0
