@@ -361,7 +361,7 @@ def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
         "have no qid": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)], eval_qid=[qid]),
         "group= and qid=": lambda: ranker.fit(X, y, qid, group=[20]),
         "group= and qid= ": lambda: ranker.fit(table.assign(qid=qid), y, group=[20]),
-        "sum is 20, the number of rows of X; their sum is 19": lambda: ranker.fit(
+        "sum is 20, the number of rows of X; got the sum 19": lambda: ranker.fit(
             X, y, group=[9, 10]
         ),
         "rows of X; one of them is not": lambda: ranker.fit(X, y, group=[0, 20]),
