@@ -16,7 +16,7 @@ _RENAMED = {"recommend": "auto"}  # commands of the previous version, accepted u
 
 
 def main(name: str | None = None) -> None:
-    """Run the command ``name``; None: the first command-line argument is the name."""
+    """Run the command ``name``, or, if it is None, the command that the first argument names."""
     end_when_stopped()  # before slow imports
     open_streams()
     if "OMP_WAIT_POLICY" not in os.environ:

@@ -110,11 +110,11 @@ class ListLoss(nn.Module):
         model: a ``CrossEncoder`` with one output.
         loss: a name (see ``ltr list_losses``) or a function, as for ``chunked_loss``.
         mini_batch_size: how many pairs of a query and a document are computed at once, >= 1; None:
-            all pairs. It limits the memory; the gradient does not depend on it.
+            all pairs. A smaller number takes less memory; the gradient does not depend on it.
         activation_fn: a function that is applied to the scores before the loss; None: the identity.
             The ``temperature`` of NeuralNDCG and similar losses is in units of the scores:
             ``torch.nn.Tanh()`` keeps the scores between -1 and 1, as in the paper.
-        empty: what to do with lists without a relevant item: ``"keep"`` or ``"skip"``.
+        empty: ``"keep"`` counts lists without a relevant item, and ``"skip"`` leaves them out.
         knobs: keyword arguments of the loss, such as ``k=10`` or ``temperature=0.1``.
 
     Raises:

@@ -222,8 +222,8 @@ class RankBoost(ChosenFeatures):
 
     ``model=stumps`` boosts the same loss with LightGBM's Newton steps.
 
-    The thresholds of a feature are its distinct values in train, except the largest. If these are
-    more than ``thresholds`` values, only ``thresholds`` of them are used, evenly spaced in the
+    The thresholds of a feature are its distinct values in train, except the largest. If there are
+    more than ``thresholds`` such values, only ``thresholds`` of them are used, evenly spaced in the
     sorted values.
 
     Args:

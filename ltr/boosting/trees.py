@@ -93,7 +93,7 @@ class BoostedTrees(RoundModel, ABC):
         if objective is not None and objective not in self.objectives:
             raise ConfigError(
                 f"model.objective={objective}: choose one of {', '.join(self.objectives)} for "
-                f"{self.title}, or fit a loss: loss=..."
+                f"{self.title}, or fit a loss with loss=NAME"
             )
         self.objective = objective
         self.params = knobs | options

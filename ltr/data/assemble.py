@@ -182,7 +182,7 @@ class _Rows:
         return list_weights.astype(np.float32)
 
     def _remarks(self, columns: Columns | None) -> dict[str, str]:
-        """Return the warning about columns whose values become equal in float32, if any."""
+        """Return a warning about columns whose values become equal in float32, if there are any."""
         values = dict[str, Any]()
         for column in sorted(self._inexact):
             name = f"feature {column + 1}" if columns is None else columns.names[column]
@@ -193,9 +193,9 @@ class _Rows:
 class _Features:
     """Collects the features of blocks, in memory or in an ``.npy`` file.
 
-    The file is written with plain writes: with a memory map, a full disk would crash the process
-    instead of raising an error. If the widths of the blocks differ, or if rows must be reordered,
-    the file is rewritten at the end.
+    The file is written with plain writes, because a full disk would crash a process that writes to
+    a memory map instead of raising an error. If the widths of the blocks differ, or if rows must be
+    reordered, the file is rewritten at the end.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -215,7 +215,7 @@ class _Features:
         self._shapes.append((len(features), features.shape[1]))
 
     def result(self, order: Ints | None) -> Floats:
-        """Return the features ``[rows, width]`` in ``order``; None: as they were appended."""
+        """Return the features ``[rows, width]`` in ``order``, or, if it is None, as appended."""
         rows = sum(shape[0] for shape in self._shapes)
         width = max(shape[1] for shape in self._shapes)
         if self._path is None or self._file is None:

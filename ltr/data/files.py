@@ -85,7 +85,7 @@ class SplitFiles:
         self.cache_dir = Path(str(cache_dir))
 
     def path(self, split: str) -> Path:
-        """Return the path of the file or folder of a split; ``ConfigError`` if it has none."""
+        """Return the path of a split's file or folder; ``ConfigError`` if the split has no path."""
         if check_split(split) not in self._paths:
             remedy = f", or {OTHER_SPLIT}" if split == "test" else ""
             raise ConfigError(
@@ -195,7 +195,8 @@ class LetorFiles(SplitFiles):
         Args:
             name: the name of the data set in results. If a public data set has this name, errors
                 about missing files say how to download the data set.
-            folder: the folder under ``data_dir`` that holds the files, or ``Fold1``, ``Fold2``, ...
+            folder: the folder under ``data_dir`` that holds the files, or the subfolders ``Fold1``,
+                ``Fold2``, ...
             data_dir: the folder of all data sets.
             cache_dir: the folder of the cached arrays.
             fold: the number of the fold, >= 1; None: the files are in ``folder`` itself.

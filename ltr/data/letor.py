@@ -131,8 +131,8 @@ def read_blocks(
 
     Lines end in LF or CRLF; blank lines and lines with only a comment hold no item. ``on_block`` is
     called with the text of each block, in order. ``DataError``: the file has no rows, cannot be
-    read, or has a malformed row. The message about the first such row is ``FILE:LINE: what it has;
-    expected ...``.
+    read, or has a malformed row. The message names the first malformed row: ``FILE:LINE: what it
+    has; expected ...``.
     """
     path = Path(path)
     line = 1  # the number of the first line of the chunk

@@ -20,8 +20,8 @@ SPLITS = ("train", "vali", "test")
 class Columns:
     """The names of the features, and the values of the category columns.
 
-    A category column of ``Lists.features`` holds codes: 1, 2, ... for these values, 0 for other
-    values, and NaN for a missing value.
+    A category column of ``Lists.features`` holds codes: 1, 2, ... for the values in ``categories``,
+    0 for any other value, and NaN for a missing value.
     """
 
     names: tuple[str, ...]  # of all features, in order
@@ -155,7 +155,7 @@ class Dataset(Protocol):
     - ``splits``: the names of the splits, for a data set without a test split. A data set without
       this member has ``train``, ``vali`` and ``test``.
     - ``with_columns(columns)``: for a data set that takes the names or categories of its columns
-      from ``train``. It returns the data set with the columns of a trained model instead.
+      from ``train``. The method returns the data set with the columns of a trained model instead.
     """
 
     @property

@@ -151,7 +151,7 @@ class TableFiles(SplitFiles):
         return self._lists(split, key, content_digest, read, digest=digest)
 
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
-        """Return the ids of ``rows`` of a split, which count from 0: their id columns, joined."""
+        """Return the item ids of ``rows``, counted from 0: the cells of the id columns, joined."""
         if not self.roles.id:
             return [""] * len(rows)
         chunks = Source(self.path(split), self.header).chunks(self.roles.id, [], _ROWS)

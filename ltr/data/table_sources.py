@@ -52,7 +52,7 @@ def table_form(path: Path) -> str | None:
 def table_files(path: Path) -> list[Path]:
     """Return the table file ``path``, or the table files of the folder ``path``, sorted by name.
 
-    ``DataError``: there is none, or the files of the folder have different formats.
+    ``DataError``: there is no table file, or the files of the folder have different formats.
     """
     try:
         is_folder = path.is_dir()

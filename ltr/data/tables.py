@@ -73,7 +73,7 @@ class ColumnRoles:
         return f"Roles({', '.join(f'{role}={value!r}' for role, value in vars(self).items())})"
 
     def keys(self, *, labelled: bool) -> dict[str, str]:
-        """Return the config key of each column with a role; skip label and weight if unlabelled."""
+        """Return the config key of each column with a role; omit label and weight if unlabelled."""
         keys = dict[str, str]()
         for role in ("id", "categories", "features", "weight", "label", "query"):
             if labelled or role not in ("weight", "label"):
@@ -248,7 +248,8 @@ def find_columns(source: Source, roles: ColumnRoles, keep: Container[str] | None
         values are sorted as strings.
 
     Raises:
-        DataError: a column is missing, has the wrong type, or is neither numeric nor has a role.
+        DataError: a column is missing or has the wrong type, or a column without a role is not
+            numeric.
     """
     check_column_names(roles.keys(labelled=True), source.names, source.title)
     names = _feature_names(source, roles)
@@ -453,7 +454,7 @@ def _features(
 
 
 def _exact_values(column: pd.Series, values: Doubles | Floats) -> Any:
-    """Return ``values``, the numbers of ``column``, or integers if float64 would round some."""
+    """Return ``values``, the numbers of ``column``, or integers if float64 rounded some of them."""
     if not pd.api.types.is_integer_dtype(column.dtype) or not (np.abs(values) > 2**53).any():
         return values
     unsigned = getattr(column.dtype, "kind", "i") == "u"

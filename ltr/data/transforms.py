@@ -192,8 +192,8 @@ def fit_transform(
     for column in (*never_log, *negate):
         if not 0 <= column < lists.width:
             raise ConfigError(
-                f"transform: expected columns from 0 to {lists.width - 1}, which the lists have, "
-                f"got column {column}: choose another transform, such as transform=standardise"
+                f"transform: the lists have the columns 0 to {lists.width - 1}, but a setting "
+                f"names column {column}: choose another transform, such as transform=standardise"
             )
     plain = no_transform(lists, missing=missing)
     shape = plain.shape
@@ -236,14 +236,15 @@ def quantile_transform(
 
     The normal score is ``ndtri(level(x))``, limited to +-5.2. The level is interpolated between
     ``quantiles`` evenly spaced levels, as in scikit-learn's QuantileTransformer (used by Gorishniy
-    et al., 2021, and 2025: TabM). Columns that are constant in train become 0; category columns
-    stay as they are.
+    et al., 2021, and in TabM by Gorishniy et al., 2025). Columns that are constant in train become
+    0; category columns stay as they are.
 
     Args:
         lists: the training split, and only that.
         noise: standard deviation of the normal noise that is added to the values for the fit, as a
             fraction of the column's standard deviation; it makes the quantiles of equal values
-            differ. TabM's code divides by the column's deviation where this function multiplies.
+            differ. TabM's code divides by the column's deviation where this function multiplies by
+            it.
         quantiles: the number of levels; None: a thirtieth of the number of items, but at least 10
             and at most 1000, as in TabM.
         missing: as for ``fit_transform``, except that ``mean`` is the column's median.
@@ -313,7 +314,7 @@ def _signed_log(values: Doubles) -> Doubles:
 
 
 def _by_small_blocks(function: Callable[[Floats], Doubles], features: Floats, out: Any) -> Any:
-    """Write ``function(features)`` into ``out``, in threads if there are many rows; return it."""
+    """Write ``function(features)`` to ``out``, in threads if it has many rows; return ``out``."""
 
     def transform_block(start: int) -> None:
         rows = slice(start, start + _SMALL_BLOCK)

@@ -98,7 +98,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 def activation_module(name: str | None) -> nn.Module:
-    """Return a new module for the activation of this name; None is the identity.
+    """Return a new module for the activation ``name``; None gives the identity.
 
     Raises:
         ConfigError: the name is unknown.

@@ -15,7 +15,7 @@ _ITEMS = 32768  # padded items in a batch of scores
 
 
 class Member(nn.Module):
-    """A trained model together with its transform, so it takes features before the transform."""
+    """A trained model together with its transform; it takes untransformed features."""
 
     def __init__(self, model: nn.Module, transform: FeatureTransform, precision: str) -> None:
         """Store ``model``, which was trained in ``precision`` on features after ``transform``."""
@@ -25,7 +25,7 @@ class Member(nn.Module):
         self.precision = precision
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Return float32 scores ``[batch, list]`` for features before the transform."""
+        """Return float32 scores ``[batch, list]`` for untransformed features."""
         items = self.transform(features[mask].cpu().numpy())  # real items only, no padding
         inputs = features.new_zeros(*mask.shape, items.shape[1])
         inputs[mask] = torch.from_numpy(items).to(features.device)
@@ -57,7 +57,7 @@ class Ensemble(nn.Module):
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Return float32 scores ``[batch, list]``, 0 where ``mask`` is False.
 
-        ``features`` are those before the transforms of the members.
+        ``features`` are untransformed; each member applies its own transform.
         """
         total = torch.zeros(mask.shape, dtype=torch.float64, device=mask.device)
         for member, weight in zip(self.members, self.weights, strict=True):
