@@ -126,8 +126,8 @@ class AdaRank(ChosenFeatures):
     after the transform, and larger values rank first. If one feature is the best under every P_t,
     the paper's algorithm chooses it in every round, and the order by f never changes:
     ``repeat=False`` or a larger ``sharpness`` helps. The paper stops when the training metric no
-    longer increases. Here the option ``patience`` stops the fit, and the best round on the
-    validation lists is kept.
+    longer increases. Here ``patience=`` stops the fit, and the best round on the validation lists
+    is kept.
 
     Args:
         width: number of features of an item.
@@ -137,7 +137,7 @@ class AdaRank(ChosenFeatures):
             ``width`` rounds can add a feature.
 
     Raises:
-        ConfigError: a setting is out of range, or the values of the metric are not from 0 to 1.
+        ConfigError: a setting is out of range, or ``metric`` can have values outside 0 to 1.
     """
 
     title = "AdaRank"

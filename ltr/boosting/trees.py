@@ -51,8 +51,9 @@ RESERVED: Mapping[str, str] = {
 class BoostedTrees(RoundModel, ABC):
     """Boosted trees that score each item alone; before the first tree every score is 0.
 
-    The state is the library's file of the booster as a tensor of bytes, ``[bytes]`` uint8. It
-    contains no code, but the library's C++ reader trusts it; see docs/concepts/security.md.
+    The state is the file that the library writes for the booster, as a tensor of bytes, ``[bytes]``
+    uint8. It contains no code, but the library's C++ reader trusts it; see
+    docs/concepts/security.md.
 
     Args:
         objective: one of ``objectives``, used if no loss is chosen; None: the first of them.

@@ -209,9 +209,7 @@ class EncoderBlock(nn.Module):
         nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, items: Tensor, packing: Packing) -> Tensor:
-        """Map ``[items, size]`` to ``[items, size]``; items attend to the real items of their
-        list.
-        """
+        """Map ``[items, size]`` to ``[items, size]``; an item attends to its list's real items."""
         rate = self.dropout.rate if self.training else 0.0
         projected = self.in_proj(self.norm1(items))
         attended = self.out_proj(attend(projected, packing, heads=self.heads, rate=rate))

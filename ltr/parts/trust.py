@@ -77,7 +77,7 @@ def _restore_links(linked: Any, resolved: Any, root: Mapping[str, Any]) -> Any:
 
 
 def relocate_paths(config: Mapping[str, Any], folder: Path, base: Path = Path()) -> dict[str, Any]:
-    """Return ``config`` with its paths, which are relative to ``base``, relative to ``folder``."""
+    """Return ``config`` with paths relative to ``folder``, which were relative to ``base``."""
     relocated = {
         key: os.path.relpath(base / config[key], folder)
         for key in RELATIVE

@@ -87,7 +87,7 @@ def all_reduce(values: Tensor) -> Tensor:
     """Combine the ``values`` of all processes, in place, and return them.
 
     Each process has computed its share of the values and left the others 0. The bits are added as
-    whole numbers, so all values are kept exactly, also ``-0.0`` and NaN.
+    whole numbers, so all values are kept exactly, including ``-0.0`` and NaN.
     """
     if size() > 1:
         integer_type = {4: torch.int32, 8: torch.int64}[values.element_size()]
@@ -185,8 +185,8 @@ class _TrainingScores(nn.Module):
 def distribute(model: nn.Module) -> Callable[..., Tensor]:
     """Return a function that scores a batch for training.
 
-    With several processes, the backward pass averages the gradients of the parameters over them
-    (``DistributedDataParallel``).
+    If there are several processes, the backward pass averages the gradients of the parameters over
+    the processes (``DistributedDataParallel``).
     """
     if size() == 1:
         score: Callable[..., Tensor] = getattr(model, "member_scores", model)

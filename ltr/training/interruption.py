@@ -37,7 +37,7 @@ class Interrupted(BaseException):
 
 
 def end_when_stopped() -> None:
-    """Make SIGINT and SIGTERM end the process silently from now on, with the status 130 or 143.
+    """From now on, let SIGINT and SIGTERM end the process silently, with the status 130 or 143.
 
     Call this function before heavy imports. During an import, an exception from a signal might
     become another error, or be lost.
@@ -65,7 +65,7 @@ def handing_on() -> Iterator[None]:
     """Context in which a signal that a job launcher handles raises ``Interrupted``.
 
     At the end of the context, the launcher's own handler is called. For example, submitit handles
-    the signal that Slurm sends before the time of a job is over, and queues the job again. It
+    the signal that Slurm sends before the time of a job is over, and queues the job again. submitit
     ignores SIGTERM, but within this context SIGTERM also raises ``Interrupted``. The context does
     nothing if there is no handler for SIGUSR1 or SIGUSR2, or outside the main thread.
     """

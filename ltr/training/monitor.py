@@ -164,7 +164,7 @@ class Monitor:
     def open(self) -> Iterator[Interruption]:
         """Context of a training run, which measures its time and writes the history at the end.
 
-        Within it, a stop signal only sets ``signum`` of the ``Interruption`` that it returns.
+        Within it, a stop signal only sets ``signum`` of the ``Interruption`` that it yields.
         """
         self._clock = time.perf_counter()
         with beside_bars(), Interruption() as interruption:
@@ -284,7 +284,7 @@ class Monitor:
             write_csv(self._folder / "history.csv", rows, names)
 
     def publish(self, row: Row, line: str | None) -> None:
-        """Log ``line``, unless it is None; then call the hooks with ``row``, which is saved."""
+        """Log ``line``, unless it is None, and call the hooks; ``row`` must have been saved."""
         if is_main():
             if line is not None:
                 log.info("%s", line)

@@ -1,6 +1,6 @@
 """The training loop of networks, in plain PyTorch.
 
-It can be resumed after any step. A resumed run ends with the same weights, bit for bit.
+Training can be resumed after any step. A resumed run ends with the same weights, bit for bit.
 """
 
 import math
@@ -210,10 +210,9 @@ class TrainingStep:
 
     Reading a number from a GPU means waiting until the GPU has done all its work. So on a GPU the
     loss and the gradient norm of several steps stay on the device until ``flush`` reads them
-    together. This requires an optimiser that can skip an update (a fused one): after a step that is
-    not finite, all updates are skipped, and ``flush`` then raises the error. With any other
-    optimiser, and on a CPU, ``sync_every`` is 1: the numbers of each step are read before its
-    update.
+    together. This requires a fused optimiser, which can skip updates: after a step that is not
+    finite, all updates are skipped, and ``flush`` raises the error later. For any other optimiser,
+    and on a CPU, ``sync_every`` is 1, so the numbers of each step are read before its update.
 
     Attributes:
         sync_every: the number of steps that may wait for ``flush``.
