@@ -39,8 +39,9 @@ def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]
     """Write ``content`` to ``path``; readers see either the old file or the complete new file.
 
     The content is written to a new file ``.part-NAME-...`` in the same folder. This part file is
-    synced to the disk, and then renamed. An existing part file is never opened, as it may belong to
-    another user. If a writer is killed, the next writer in the folder removes its part file.
+    synced to the disk, and then renamed. An existing part file is never opened, because it may
+    belong to another user. If a writer is killed, the next writer in the folder removes its part
+    file.
 
     Args:
         path: the file to write.

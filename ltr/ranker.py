@@ -145,7 +145,7 @@ class Ranker(BaseEstimator):
                 series, the column of the table with the same name and values is not used as a
                 feature; if the values differ, ``fit`` raises an error. A column without a name,
                 such as ``Unnamed: 0``, is not used as a feature either.
-            y: graded relevance of each row, ``[rows]``, 0 = not relevant.
+            y: graded relevance of each row, ``[rows]``; 0 means not relevant.
             qid: the query of each row, ``[rows]``; None: the column ``qid`` of the table.
             eval_set: a list of one or two tuples ``(X, y)``, ``(X, y, qid)`` or ``(X, y, qid,
                 position)``: the validation lists and, optionally, the test lists. None: some of the
@@ -246,7 +246,7 @@ class Ranker(BaseEstimator):
         self, X: Any, y: Any, qid: Any = None, sample_weight: Any = None, position: Any = None,
         *, group: Any = None,
     ) -> float:  # fmt: skip
-        """Return the mean of the metric ``select_on`` over the lists, weighted by their weights.
+        """Return the mean of the metric ``select_on`` over the lists, using their weights.
 
         Ties are averaged even if the convention of the fit does not do so. This is because
         scikit-learn chooses parameters by this value, and the choice must not depend on the order

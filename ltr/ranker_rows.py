@@ -51,7 +51,8 @@ def lists_of_rows(
         estimator: if ``reset``, its ``n_features_in_`` and ``feature_names_in_`` are set. Otherwise
             ``X`` must have these features; a table may have further columns, and its columns may be
             in any order.
-        X, qid, group, y, weights, position: as for ``Ranker.fit``; without ``y`` all labels are 0.
+        X, qid, group, y, weights, position: as for ``Ranker.fit``. If there is no ``y``, all labels
+            are 0.
         columns: the names and category values of a table's columns; None: find them in the rows of
             the queries that ``of_train`` returns, or in all rows if ``of_train`` is None.
         categories: in a fit, the category columns, in addition to columns of a categorical type.

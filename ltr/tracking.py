@@ -135,7 +135,10 @@ class MLflow:
         return True
 
     def end(self, ending: Ending, results: Mapping[str, float]) -> None:
-        """End the run; ``results`` of the selected weights are empty unless the run finished."""
+        """End the run.
+
+        ``results`` are those of the selected weights; they are empty unless the run finished.
+        """
         self.log(results, 0)  # one value of each result
         self._client.set_terminated(self._id, ending.upper())
 

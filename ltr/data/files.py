@@ -272,7 +272,7 @@ class LetorFiles(SplitFiles):
                 f"the folder has folds: set dataset.fold=1, or dataset.folds={folds} in a command "
                 "that trains on all folds"
             )
-        raise DataError(f"{folder}: no file {', '.join(missing)}; {remedy}")
+        raise DataError(f"{folder}: missing {', '.join(missing)}; {remedy}")
 
     def _count_folds(self) -> int:
         """Return the number of subfolders ``Fold1``, ``Fold2``, ... of the data set's folder."""

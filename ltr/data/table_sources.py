@@ -69,8 +69,8 @@ def table_files(path: Path) -> list[Path]:
     forms = {table_form(file) for file in files}
     if len(forms) != 1 or None in forms:
         raise DataError(
-            f"{path}: not a table, or a folder with tables of several formats; expected one format "
-            f"of {', '.join(_FORMS)}"
+            f"{path}: not a table, or a folder with tables of several formats; expected tables in "
+            f"one of the formats {', '.join(_FORMS)}"
         )
     return files
 
