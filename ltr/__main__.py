@@ -25,8 +25,9 @@ def main(name: str | None = None) -> None:
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
     if name in _RENAMED:
-        new = _RENAMED[name]
-        print(f"warning: ltr {name} is now ltr {new}: type ltr {new} instead", file=sys.stderr)
+        new_name = _RENAMED[name]
+        warning = f"warning: ltr {name} is now ltr {new_name}: type ltr {new_name} instead"
+        print(warning, file=sys.stderr)
         name = _RENAMED[name]
     if name in COMMANDS:
         from ltr.cli.cli import run_command

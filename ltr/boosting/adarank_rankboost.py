@@ -190,7 +190,7 @@ class AdaRank(ChosenFeatures):
         return choose
 
     def _metric_values(self, data: FitData, scores: Reals) -> Doubles:
-        """Return E of each list of train, ``[lists]``, NaN if the list is skipped."""
+        """Return E of each list of train, ``[lists]``; NaN if the list is skipped."""
         metric = TiesAveraged(self.metric)
         return metrics_of_scores(data.train, scores, [metric], data.convention)[str(metric)]
 

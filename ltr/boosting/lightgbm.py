@@ -95,7 +95,9 @@ class LightGBM(BoostedTrees):
         return sum(map(int, re.findall(r"(?m)^num_leaves=(\d+)$", booster.model_to_string())))
 
     def importances(self) -> Importances:
-        """Return how much each feature's splits reduce the objective in total, and their number."""
+        """Return the total reduction of the objective by each feature's splits, and their
+        number.
+        """
         gain, splits = map(self.booster.feature_importance, ("gain", "split"))
         return Importances(gain, splits.astype(float))
 

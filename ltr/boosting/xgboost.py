@@ -92,7 +92,9 @@ class XGBoost(BoostedTrees):
         return sum(tree.count("leaf=") for tree in booster.get_dump())
 
     def importances(self) -> Importances:
-        """Return how much each feature's splits reduce the objective in total, and their number."""
+        """Return the total reduction of the objective by each feature's splits, and their
+        number.
+        """
         return Importances(self._importance("total_gain"), self._importance("weight"))
 
     def _importance(self, kind: str) -> Doubles:

@@ -41,7 +41,7 @@ class Packing(NamedTuple):
         return cls(mask, mask.flatten().nonzero().squeeze(-1), mask.sum(-1).tolist())
 
     def pack(self, padded: Tensor) -> Tensor:
-        """Map ``[batch, list, ...]`` to ``[items, ...]``; padding that is packed too becomes 0."""
+        """Map ``[batch, list, ...]`` to ``[items, ...]``; packed padding becomes 0."""
         flat = padded.flatten(0, 1)
         if self.indices is not None:
             return flat[self.indices]
@@ -49,7 +49,7 @@ class Packing(NamedTuple):
         return flat.masked_fill(is_padding[(..., *[None] * (flat.dim() - 1))], 0)
 
     def unpack(self, items: Tensor) -> Tensor:
-        """Map ``[items, ...]`` to ``[batch, list, ...]``, 0 on padding that was not packed."""
+        """Map ``[items, ...]`` to ``[batch, list, ...]``; padding that was not packed is 0."""
         shape = (*self.mask.shape, *items.shape[1:])
         if self.indices is None:
             return items.view(shape)

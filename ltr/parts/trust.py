@@ -77,7 +77,7 @@ def _restore_links(linked: Any, resolved: Any, root: Mapping[str, Any]) -> Any:
 
 
 def relocate_paths(config: Mapping[str, Any], folder: Path, base: Path = Path()) -> dict[str, Any]:
-    """Return ``config`` with paths relative to ``folder``, which were relative to ``base``."""
+    """Return ``config`` with its paths relative to ``folder`` instead of ``base``."""
     relocated = {
         key: os.path.relpath(base / config[key], folder)
         for key in RELATIVE
@@ -178,7 +178,7 @@ def _check_target(part_name: str, node: Any, trust: Sequence[str] | str) -> None
 
 
 def iter_nested(root: Any) -> Iterator[Any]:
-    """Yield ``root`` and everything nested in it, keys included; work without recursion."""
+    """Yield ``root`` and everything nested in it, keys included, without recursion."""
     stack = [root]
     while stack:
         value = stack.pop()

@@ -319,8 +319,8 @@ class TrainingStep:
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise TrainingError(
                     f"epoch {epoch}, step {number}: the loss or its gradient is not finite "
-                    f"(loss {loss}, gradient norm {norm}); the weights are those before this step, "
-                    f"whose lists have the query ids {', '.join(qids[indices])}: lower "
+                    f"(loss {loss}, gradient norm {norm}) on the lists with the query ids "
+                    f"{', '.join(qids[indices])}; the weights are those before this step: lower "
                     "optimizer.lr, set clip=1, or check these lists"
                 )
         return rows
