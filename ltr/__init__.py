@@ -2,7 +2,7 @@
 
 ``ltr.Ranker`` is an estimator with scikit-learn's interface. ``ltr.auto`` trains several kinds of
 rankers on a DataFrame, and keeps the best. ``ltr.losses``, ``ltr.metrics``, ``ltr.relaxations`` and
-``ltr.models`` are libraries for other code. Each of these names is imported when it is first used:
+``ltr.models`` can be used in your own code. Each of these names is imported when it is first used:
 
 >>> import torch, ltr
 >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[0.0, 1.0]])

@@ -16,7 +16,7 @@ _RENAMED = {"recommend": "auto"}  # commands of the previous version, accepted u
 
 
 def main(name: str | None = None) -> None:
-    """Run the command ``name``; if it is None, the first command-line argument is the name."""
+    """Run the command ``name``, or, if it is None, the command that the first argument names."""
     end_when_stopped()  # before slow imports
     open_streams()
     if "OMP_WAIT_POLICY" not in os.environ:
@@ -25,7 +25,9 @@ def main(name: str | None = None) -> None:
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
     if name in _RENAMED:
-        print(f"warning: ltr {name} is now ltr {_RENAMED[name]}; type that", file=sys.stderr)
+        new_name = _RENAMED[name]
+        warning = f"warning: ltr {name} is now ltr {new_name}: type ltr {new_name} instead"
+        print(warning, file=sys.stderr)
         name = _RENAMED[name]
     if name in COMMANDS:
         from ltr.cli.cli import run_command

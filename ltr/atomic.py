@@ -39,8 +39,9 @@ def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]
     """Write ``content`` to ``path``; readers see either the old file or the complete new file.
 
     The content is written to a new file ``.part-NAME-...`` in the same folder. This part file is
-    synced to the disk, and then renamed. An existing part file is never opened, as it may belong to
-    another user. If a writer is killed, the next writer in the folder removes its part file.
+    synced to the disk, and then renamed. An existing part file is never opened, because it may
+    belong to another user. If a writer is killed, the next writer in the folder removes its part
+    file.
 
     Args:
         path: the file to write.
@@ -73,10 +74,10 @@ def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]
 
 
 def _locked_part(path: Path, *, folder: bool) -> tuple[Path, int]:
-    """Create a new empty file, or with ``folder`` a new folder, beside ``path``.
+    """Create a new empty file, or a new folder if ``folder``, in the folder of ``path``.
 
-    Return its path and its descriptor, which holds a lock as long as this process is alive. Nobody
-    else can have created it.
+    Return its path and its descriptor, which holds a lock as long as this process is alive. No
+    other process can have created it.
     """
     while True:
         # A file name has at most 255 bytes.
@@ -102,7 +103,8 @@ def _locked_part(path: Path, *, folder: bool) -> tuple[Path, int]:
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove the parts of files and folders in ``folder`` that killed processes of this user left.
+    """Remove the part files and part folders that this user's killed processes left in ``folder``.
+
     A part whose writer is alive is locked, and stays.
     """
     with suppress(OSError), os.scandir(folder) as entries:
@@ -150,10 +152,9 @@ def _remove(path: Path) -> None:
 def writing_folder(folder: Path) -> Iterator[Path]:
     """Context that yields a new folder, and at the end renames it to ``folder``.
 
-    The body of the context fills the new folder. It is beside ``folder``, so paths relative to it
-    stay valid after the renaming. If the body raises an exception, the new folder is
-    removed. If the process is killed, the next process that writes a file or a folder in the same
-    place removes it.
+    The body of the context fills the new folder. The two folders have the same parent, so relative
+    paths stay valid after the renaming. If the body raises an exception, the new folder is removed.
+    If the process is killed, the next process that writes into the same parent removes it.
 
     Args:
         folder: the folder to write; it must be missing or empty.
@@ -216,9 +217,9 @@ def write_frame(path: Path, frame: "pd.DataFrame", *, guard: bool = True) -> Non
     """Write ``frame`` as CSV, without its index, completely or not at all (``atomic_write``).
 
     If the file name ends in ``.tsv`` or ``.tsv.gz``, the separator is a tab. If it ends in ``.gz``,
-    the file is compressed with gzip. With ``guard``, strings that a spreadsheet would run as a
-    formula are quoted (``safe_cell``). The user's own ids and names are written without ``guard``,
-    because they must match those in the user's other files.
+    the file is compressed with gzip. If ``guard``, strings that a spreadsheet would run as a
+    formula are quoted (``safe_cell``). The user's own ids and names are written with
+    ``guard=False``, because they must match those in the user's other files.
     """
     written = _guarded(frame) if guard else frame
     options: dict[str, Any] = {"index": False, "lineterminator": "\n"}
@@ -274,7 +275,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the entries of ``folder`` to the disk, so that a renaming in it is durable."""
+    """Sync the entries of ``folder`` to the disk, which makes a renaming in it durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -35,9 +35,9 @@ class OutputError(LTRError, RuntimeError):
 def as_started(command: str) -> str:
     """Return what the user types for ``command``, for use in remedies and help.
 
-    If ``python train.py`` or ``python -m ltr`` was started, the command ``ltr`` may not be on the
-    path, so the result has the same form. Otherwise, also in a program that imports the package, it
-    is ``ltr COMMAND``.
+    If the user started ``python train.py`` or ``python -m ltr``, the command ``ltr`` might not be
+    on the path. So the result begins with ``python`` too. Otherwise, also in a program that imports
+    the package, it is ``ltr COMMAND``.
     """
     started = Path(sys.argv[0]).resolve()
     if started == _PACKAGE.parent / "train.py" and command == "train":
@@ -57,7 +57,7 @@ def has(name: str) -> bool:
 
 
 def need(name: str, extra: str) -> Any:
-    """Import and return the module ``name``, which the optional ``extra`` installs.
+    """Import and return the module ``name``, which is one of the optional dependencies ``extra``.
 
     ``ConfigError``: the module is not installed or cannot be imported.
     """

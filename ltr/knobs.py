@@ -1,7 +1,7 @@
 """Checks of the settings ("knobs") of losses and metrics: one function for each kind of value.
 
 The module does not import torch. A number may have a NumPy type; the checks return a Python number,
-so that results do not depend on the type.
+so results do not depend on the type.
 """
 
 import math
@@ -61,8 +61,8 @@ def check_empty(empty: float | int | str) -> float | int | str:
 def check_gain(gain: Gain, choices: Sequence[str]) -> Gain:
     """Return ``gain``; raise ``ConfigError`` unless it is one of ``choices`` or a table of gains.
 
-    A table holds the gains of grade 0, 1, 2, ... They are finite, >= 0 and never decrease, so that
-    labels and gains have the same order.
+    A table holds the gains of the grades 0, 1, 2, ... The gains are finite, >= 0 and never
+    decrease, so labels and gains have the same order.
     """
     table = "the gains of the grades 0, 1, 2, ... in ascending order, such as [0,1,3]"
     if isinstance(gain, str):
@@ -133,8 +133,8 @@ def is_number(value: object) -> bool:
 def parse_number(text: str) -> float:
     """Return the number that ``text`` represents; ``ValueError`` if it is not a number.
 
-    Spaces and tabs around the number are allowed. Unlike ``float``, this accepts only what C,
-    pandas and pyarrow also accept: no underscores, and no digits or spaces outside ASCII.
+    Spaces and tabs around the number are allowed. Unlike ``float``, this function accepts only what
+    C, pandas and pyarrow also accept: no underscores, and no digits or spaces outside ASCII.
 
     >>> parse_number(" -1.5e3")
     -1500.0

@@ -73,7 +73,7 @@ class Ranker(BaseEstimator):
         one_list: whether all rows belong to one query if there is no ``qid``. If ``fit`` gets only
             one list, the epoch is chosen on this list itself.
         random_state: the seed, or a ``RandomState`` that draws the seed; None: the seed 1.
-        verbose: 0: show nothing; 1: progress bars; 2: also a line for each epoch.
+        verbose: 0: show nothing; 1: show progress bars; 2: also print a line for each epoch.
         config: any other key of ``configs/train.yaml``, written as on the command line
             (``**{"optimizer.lr": 0.01}``) or nested (``optimizer={"lr": 0.01}``).
 
@@ -145,15 +145,15 @@ class Ranker(BaseEstimator):
                 series, the column of the table with the same name and values is not used as a
                 feature; if the values differ, ``fit`` raises an error. A column without a name,
                 such as ``Unnamed: 0``, is not used as a feature either.
-            y: graded relevance of each row, ``[rows]``, 0 = not relevant.
+            y: graded relevance of each row, ``[rows]``; 0 means not relevant.
             qid: the query of each row, ``[rows]``; None: the column ``qid`` of the table.
             eval_set: a list of one or two tuples ``(X, y)``, ``(X, y, qid)`` or ``(X, y, qid,
                 position)``: the validation lists and, optionally, the test lists. None: some of the
                 training queries become the validation lists.
             sample_weight: the weight of the query of each row, ``[rows]``, > 0, which must be equal
                 in all rows of a query.
-            position: the rank at which each item was shown, ``[rows]``, for ``model.position``;
-                None: the order of the rows.
+            position: the rank at which each item was shown, ``[rows]``, which models with
+                ``model.position`` read; None: the order of the rows.
             group: instead of ``qid``, the number of rows of each query, ``[queries]``, as in
                 LightGBM and XGBoost; the rows of each query must be adjacent.
             eval_group, eval_qid: ``group`` or ``qid`` of each entry ``(X, y)`` of ``eval_set``.
@@ -166,7 +166,7 @@ class Ranker(BaseEstimator):
         cfg, choices = run_config(overrides)
         if position is not None and not _reads_positions(cfg.model):
             log.warning(
-                "this model does not read position=, which only decides the order of ties: choose "
+                "this model does not read position=, so it only decides the order of ties: choose "
                 "model=transformer with model.position=fixed or learned, or leave position out"
             )
         for key in RELATIVE:  # otherwise it would be relative to the temporary run folder
@@ -233,7 +233,10 @@ class Ranker(BaseEstimator):
         return in_rows(self._scores(lists), lists)
 
     def rank(self, X: Any, qid: Any = None, position: Any = None, *, group: Any = None) -> Ints:
-        """Return the rank of each row in its list, ``[rows]``, from 1; ties keep the row order."""
+        """Return the rank of each row in its list, ``[rows]``; 1 is the best.
+
+        Rows with equal scores keep their order.
+        """
         check_is_fitted(self)
         lists = self._lists(X, qid, group=group, position=position)
         _show_remarks(lists)
@@ -243,11 +246,11 @@ class Ranker(BaseEstimator):
         self, X: Any, y: Any, qid: Any = None, sample_weight: Any = None, position: Any = None,
         *, group: Any = None,
     ) -> float:  # fmt: skip
-        """Return the mean of the metric ``select_on`` over the lists, weighted by their weights.
+        """Return the mean of the metric ``select_on`` over the lists, using their weights.
 
         Ties are averaged even if the convention of the fit does not do so. This is because
-        scikit-learn chooses parameters by this value, and they must not depend on the order of the
-        rows.
+        scikit-learn chooses parameters by this value, and the choice must not depend on the order
+        of the rows.
 
         In a cross-validation, use a splitter such as ``cv=GroupKFold(5)``: if the rows of a query
         are divided between two folds, the score is too high.
@@ -287,12 +290,12 @@ class Ranker(BaseEstimator):
                 fit.
             convention: the name of a metric convention, such as ``"trec"``; None: the convention of
                 the fit.
-            metrics_as: the name that ``convention`` had in version 0.2; the next version will not
-                have it.
+            metrics_as: the name that ``convention`` had in version 0.2; the next version will drop
+                it.
         """
         check_is_fitted(self)
         if metrics_as is not None:
-            message = "metrics_as: write convention; the next version will not have metrics_as"
+            message = "metrics_as: use convention instead; the next version will drop metrics_as"
             warnings.warn(message, DeprecationWarning, stacklevel=2)
             convention = metrics_as
         names = as_list(self._settings["metrics"] if metrics is None else metrics)
@@ -312,7 +315,7 @@ class Ranker(BaseEstimator):
     ) -> tuple[Lists, PerQuery, Convention]:
         """Return the lists of ``X``, the metrics of each list, and the convention of the metrics.
 
-        If ``averaged``, the metrics are ``TiesAveraged``.
+        If ``averaged``, the metrics are computed with ties averaged.
         """
         convention = build_convention(self._settings)
         metrics = named_metrics(names)
@@ -329,7 +332,7 @@ class Ranker(BaseEstimator):
         return lists, values, convention
 
     def save(self, path: str | Path) -> None:
-        """Write a run folder like those of ``ltr train``; all commands can read it.
+        """Write a run folder, which every command that takes a run of ``ltr train`` can read.
 
         Raises:
             OutputError: ``path`` is not empty, or it cannot be written.
@@ -352,13 +355,13 @@ class Ranker(BaseEstimator):
     def load(cls, path: str | Path, *, device: str = "auto", trust: Sequence[str] = ()) -> Self:
         """Return the fitted ranker of a run folder that ``save`` or ``ltr train`` has written.
 
-        Of the ranker's parameters, only ``model`` and ``loss`` are restored; ``results_`` has the
+        Only the parameters ``model`` and ``loss`` of the ranker are restored. ``results_`` has the
         settings of the training run.
 
         Args:
             path: the run folder.
             device: the device on which scores are computed.
-            trust: your own modules whose models and metrics the folder may use.
+            trust: your own modules that define the model or the metrics of the run.
 
         Raises:
             CheckpointError, ConfigError, DataError: the folder has no model that can be read.
@@ -407,7 +410,7 @@ class Ranker(BaseEstimator):
 
 
 def _show_remarks(*parts: Lists) -> None:
-    """Log the remarks of the lists, one for each subject."""
+    """Log the remarks of the lists as warnings, one for each subject."""
     remarks = {
         subject: text for lists in reversed(parts) for subject, text in lists.remarks.items()
     }
@@ -416,7 +419,7 @@ def _show_remarks(*parts: Lists) -> None:
 
 
 def _reads_positions(model: Any) -> bool:
-    """Return whether the model of a config may read ``position``; a user's own model may."""
+    """Return whether the model of a config may read ``position``, as a user's own model may."""
     return model.get("position") is not None or not str(model._target_).startswith("ltr.")
 
 
@@ -447,8 +450,8 @@ def _entries(eval_set: Any, eval_group: Any, eval_qid: Any) -> list[dict[str, An
     if not is_sound or len(entries) > 2:
         raise DataError(
             "eval_set: expected one or two tuples (X, y), (X, y, qid) or (X, y, qid, position), "
-            "first vali, then test; if they have no qid, give as many entries in eval_group or "
-            "eval_qid"
+            "first vali, then test; if the tuples have no qid, give one entry for each tuple in "
+            "eval_group or eval_qid"
         )
     return described
 

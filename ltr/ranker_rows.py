@@ -48,20 +48,21 @@ def lists_of_rows(
     """Return the lists of the rows of ``X``, in the order in which their queries first appear.
 
     Args:
-        estimator: with ``reset``, its ``n_features_in_`` and ``feature_names_in_`` are set.
-            Otherwise ``X`` must have these features; a table may have further columns, and its
-            columns may be in any order.
-        X, qid, group, y, weights, position: as for ``Ranker.fit``; without ``y`` all labels are 0.
+        estimator: if ``reset``, its ``n_features_in_`` and ``feature_names_in_`` are set. Otherwise
+            ``X`` must have these features; a table may have further columns, and its columns may be
+            in any order.
+        X, qid, group, y, weights, position: as for ``Ranker.fit``. If there is no ``y``, all labels
+            are 0.
         columns: the names and category values of a table's columns; None: find them in the rows of
-            the queries that ``of_train`` returns, or in all rows.
+            the queries that ``of_train`` returns, or in all rows if ``of_train`` is None.
         categories: in a fit, the category columns, in addition to columns of a categorical type.
         reset: True in a fit.
-        without_qid: what to do without ``qid``. ``"each"``: every row is a list. ``"one"``: all
-            rows are one list. ``"refused"``: raise ``DataError``.
+        without_qid: what to do if there is no ``qid``. ``"each"``: make every row a list.
+            ``"one"``: make one list of all rows. ``"refused"``: raise ``DataError``.
         of_train: in a fit, a function that returns those of the given queries that are in train.
 
     Raises:
-        ValueError, TypeError: the errors that scikit-learn's estimators raise.
+        ValueError, TypeError: ``X`` fails a check that scikit-learn's estimators make.
         DataError: a column, a query id, a label, a weight or a position is wrong.
     """
     frame = _pandas(X)
@@ -92,7 +93,7 @@ def lists_of_rows(
         dense = X.toarray() if issparse(X) else X
         inexact = inexact_columns(dense)
         numbers = to_float32(dense)[0]
-        # The first column stands for all of them, which are added below.
+        # The first column stands for all columns, which are added below.
         cells["0"] = numbers[:, 0]
         count = len(numbers)
     names = tuple(cells)
@@ -173,7 +174,9 @@ def _qids_of(group: Any, count: int) -> NDArray[Any]:
     are_counts = sizes.dtype.kind in "iuf" and ((sizes > 0) & (sizes % 1 == 0)).all()
     if not are_counts or sizes.sum() != count:
         problem = (
-            f"their sum is {sizes.sum():g}" if are_counts else "one of them is not such a number"
+            f"got the sum {sizes.sum():g}"
+            if are_counts
+            else "got a number that is not of this kind"
         )
         raise DataError(
             "group: expected the number of rows of each query, as whole numbers >= 1 whose sum is "
@@ -193,7 +196,7 @@ def _refuse_levels(arguments: Mapping[str, Any]) -> None:
 
 
 def _argument_columns(frame: pd.DataFrame, arguments: Mapping[str, Any]) -> list[Any]:
-    """Return the columns of ``frame`` that are also given as a series, and so are not features.
+    """Return the columns of ``frame`` that are also passed as a series; they are not features.
 
     ``DataError``: a series has the same name as a column, but different values.
     """
@@ -218,15 +221,15 @@ def _unnamed(frame: pd.DataFrame, categories: Sequence[str]) -> list[Any]:
     unnamed = [name for name in names if unnamed_columns([str(name)])]
     if unnamed:
         shown = ", ".join(repr(name) for name in unnamed)
-        log.warning("X: not used as a feature, as it has no name: %s; %s", shown, NAME_IT)
+        log.warning("X: columns without a name are not used as features: %s; %s", shown, NAME_IT)
     return unnamed
 
 
 def given_qids(lists: Lists, X: Any, qid: Any = None, group: Any = None) -> pd.Series:
     """Return the query id of each of ``lists``, ``[lists]``, with its original type.
 
-    ``lists`` were made from ``X`` and ``qid`` or ``group``. Without query ids there is only one
-    list, and its id is 0.
+    ``lists`` were made from ``X`` and ``qid`` or ``group``. If there are no query ids, there is
+    only one list, and its id is 0.
     """
     frame = _pandas(X)
     if isinstance(frame, pd.DataFrame) and QID in frame:
@@ -262,9 +265,9 @@ def in_rows(values: NDArray[Any], lists: Lists) -> NDArray[Any]:
 
 
 def queries_of_train(qids: Iterable[str], fraction: float, seed: int) -> set[str]:
-    """Return the queries that stay in train when ``fraction`` of them become validation lists.
+    """Return the queries that stay in train when a ``fraction`` of the queries becomes vali.
 
-    The split is the same as with ``dataset=table``. ``DataError``: there is only one query, or
+    The split is the same as with ``dataset=table``. ``DataError``: there are too few queries, or
     ``fraction`` is not between 0 and 1.
     """
     if not 0 < fraction < 1:

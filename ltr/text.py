@@ -1,10 +1,10 @@
 """Train text rerankers, or any model that scores single items, with a loss over whole lists.
 
-``ListLoss`` is a loss for the ``CrossEncoderTrainer`` of sentence-transformers, which the extra
-``text`` installs. ``chunked_loss`` does the same for your own training loop, and for the
-``Trainer`` of transformers. However long the lists are, both keep the activations of only one chunk
-of items at a time. To do so, they compute each chunk again when its gradient is needed (gradient
-caching, Gao et al., 2021).
+``ListLoss`` is a loss for the ``CrossEncoderTrainer`` of sentence-transformers, which is one of the
+optional dependencies ``text``. ``chunked_loss`` does the same for your own training loop, and for
+the ``Trainer`` of transformers. However long the lists are, both keep the activations of only one
+chunk of items at a time. To do so, they compute each chunk again when its gradient is needed
+(gradient caching, Gao et al., 2021).
 """
 
 import inspect
@@ -44,8 +44,8 @@ def chunked_loss(
     """Return the mean loss of the lists, a scalar whose backward pass computes each chunk again.
 
     ``score`` is called twice for each chunk: first without keeping activations, and again in
-    ``backward`` with the same random numbers, so that dropout is the same. Only the last chunk is
-    computed just once. The gradient is that of the plain loss. Autocast and ``GradScaler`` work as
+    ``backward``. Both calls use the same random numbers, so dropout is the same. The last chunk is
+    computed only once. The gradient is that of the plain loss. Autocast and ``GradScaler`` work as
     for any loss. If several processes train together (``torch.distributed``), the mean is over the
     lists of all processes; this fits ``DistributedDataParallel``, which averages gradients.
 
@@ -58,16 +58,16 @@ def chunked_loss(
         loss: the name that ``loss=`` takes on the command line (``neuralndcg_t`` is ``neuralndcg``
             with ``transposed=True``), or a function of ``ltr.losses``, such as ``mix_loss``.
         weights: ``[batch]``, >= 0, the weight of each list; None: all equal.
-        empty: ``"keep"`` counts lists without a relevant item, ``"skip"`` leaves them out (see
+        empty: ``"keep"`` counts lists without a relevant item, and ``"skip"`` leaves them out (see
             ``ltr.losses.mean_over_batch``).
-        last: the function that scores the last chunk; None: ``score``. If ``model`` is a
-            ``DistributedDataParallel``, let ``last`` call ``model`` and let ``score`` call
-            ``model.module``, so that the gradients are exchanged only once.
+        last: the function that scores the last chunk; None: ``score``. If your model is a
+            ``DistributedDataParallel``, let ``last`` call the model and ``score`` call its
+            ``module``. Then the gradients are exchanged only once.
         knobs: keyword arguments of the loss.
 
     Raises:
-        ConfigError: the loss is unknown or does not have one of the knobs, the numbers of scores
-            and labels differ, or a table of gains lacks a label.
+        ConfigError: the loss is unknown or has no such knob, the numbers of scores and labels
+            differ, or a table of gains lacks a label.
 
     >>> model, x = torch.nn.Linear(3, 1), torch.ones(5, 3)  # five items in lists of 2 and 3
     >>> value = chunked_loss(model, x.split(2), [[1, 0], [0, 2, 1]], "listnet")
@@ -109,17 +109,16 @@ class ListLoss(nn.Module):
     Args:
         model: a ``CrossEncoder`` with one output.
         loss: a name (see ``ltr list_losses``) or a function, as for ``chunked_loss``.
-        mini_batch_size: the number of pairs of a query and a document that are computed at once, >=
-            1; None: all pairs. It limits the memory; the gradient does not depend on it.
+        mini_batch_size: how many pairs of a query and a document are computed at once, >= 1; None:
+            all pairs. A smaller number takes less memory; the gradient does not depend on it.
         activation_fn: a function that is applied to the scores before the loss; None: the identity.
             The ``temperature`` of NeuralNDCG and similar losses is in units of the scores:
             ``torch.nn.Tanh()`` keeps the scores between -1 and 1, as in the paper.
-        empty: what to do with lists without a relevant item: ``"keep"`` or ``"skip"``.
+        empty: ``"keep"`` counts lists without a relevant item, and ``"skip"`` leaves them out.
         knobs: keyword arguments of the loss, such as ``k=10`` or ``temperature=0.1``.
 
     Raises:
-        ConfigError: the loss is unknown or does not have one of the knobs, or the model has several
-            outputs.
+        ConfigError: the loss is unknown or has no such knob, or the model has several outputs.
     """
 
     def __init__(
@@ -158,14 +157,14 @@ class ListLoss(nn.Module):
         """Return the mean loss of the lists, a scalar.
 
         Args:
-            inputs: the queries, the documents of each query, and perhaps the weights of the lists.
+            inputs: the queries, the documents of each query and, optionally, the list weights.
             labels: the labels of the documents of each query.
             prompt, task: the trainer's arguments for the model's ``preprocess``.
         """
         if len(inputs) not in (2, 3) or isinstance(labels, Tensor):
             raise ConfigError(
-                "expected a query, a list of documents, perhaps a weight, and a list of labels in "
-                f"each row of the data set, got {len(inputs)} columns and labels of type "
+                "expected a query, a list of documents, an optional weight, and a list of labels "
+                f"in each row of the data set, got {len(inputs)} columns and labels of type "
                 f"{type(labels).__name__}"
             )
         queries, documents, *weights = inputs
@@ -216,7 +215,7 @@ class ListLoss(nn.Module):
 
 
 def cited(loss: str) -> str:
-    """Return the BibTeX entries of the papers that the first line of ``loss/LOSS.yaml`` names.
+    """Return the BibTeX entries of the papers named in the first line of ``loss/LOSS.yaml``.
 
     >>> cited("listnet").splitlines()[0]
     '@inproceedings{cao2007,'

@@ -23,7 +23,7 @@ _SHOWN = 60  # the most characters of a name in a warning
 
 
 class Tracking(Hook):
-    """Tracks one run; an exception of the tracker becomes one warning and ends the tracking."""
+    """Tracks one run; an exception of the tracker becomes a warning and ends the tracking."""
 
     def __init__(self, tracker: Any, folder: Path) -> None:
         """Track the run in ``folder`` with ``tracker``."""
@@ -32,7 +32,7 @@ class Tracking(Hook):
         self._tracker: Any = None  # the tracker from the start of the run until it fails
 
     def start(self, experiment: Any, lists: Mapping[str, Any], scorer: Any) -> None:
-        """Start to track the run, or continue if the run is resumed."""
+        """Start to track the run, or continue to track it if it is resumed."""
         self._tracker = self._chosen_tracker
         self._call("begin", self._folder.name, experiment.record.parameters, self._folder)
 
@@ -55,7 +55,7 @@ class Tracking(Hook):
         except Exception as error:
             name = type(self._tracker).__name__
             text = " ".join(str(error).split())
-            log.warning("%s stopped tracking (%s); the run continues", name, text[:300])
+            log.warning("%s stopped tracking (%s); the run continues without it", name, text[:300])
             self._tracker = None
 
 
@@ -135,7 +135,10 @@ class MLflow:
         return True
 
     def end(self, ending: Ending, results: Mapping[str, float]) -> None:
-        """End the run; ``results`` are of the selected weights, and empty unless it finished."""
+        """End the run.
+
+        ``results`` are those of the selected weights; they are empty unless the run finished.
+        """
         self.log(results, 0)  # one value of each result
         self._client.set_terminated(self._id, ending.upper())
 

@@ -1,9 +1,9 @@
 """Type aliases for tensors with their shapes; only tests check these shapes.
 
 Every loss and every metric takes ``(scores, labels, mask, *, knobs)`` and returns one value per
-list. ``scores`` are the output of the model, higher is better. ``labels`` are graded relevance, 0 =
-not relevant. ``mask`` is True where an item exists. Values where ``mask`` is False are never read;
-they may be anything, NaN included. Knobs are the settings, such as the cutoff ``k``.
+list. ``scores`` are the output of the model; higher is better. ``labels`` are graded relevance; 0
+is not relevant. ``mask`` is True where an item exists. Values where ``mask`` is False are never
+read; they may be anything, NaN included. Knobs are the settings, such as the cutoff ``k``.
 """
 
 from collections.abc import Callable

@@ -1,11 +1,11 @@
-"""Models that are fitted in rounds, and not as a network by gradient descent.
+"""Models that are fitted in rounds, not by gradient descent as a network is.
 
 They have the interface of all models, ``forward(features, mask, ranks=None) -> scores``. A
-``RoundLearner`` fits a ``RoundModel``; one epoch is one round. The models are boosted trees, fitted
-to their library's objective or to any loss of ``ltr.losses``, and methods of the literature that
-are neither a network nor a loss: ``AdaRank`` boosts single features for a metric, ``RankBoost``
-boosts thresholds of features for pairs of items, and ``PRank`` is a perceptron for grades. The
-state of these three models consists of plain numbers.
+``RoundLearner`` fits a ``RoundModel``; one epoch is one round. There are boosted trees, which are
+fitted to their library's objective or to a loss of ``ltr.losses``, and three methods of the
+literature that are neither a network nor a loss. ``AdaRank`` boosts single features to improve a
+metric, ``RankBoost`` boosts thresholds of features to order pairs of items, and ``PRank`` is a
+perceptron for grades. The state of these three models consists of plain numbers.
 """
 
 from ltr.boosting.adarank_rankboost import AdaRank, RankBoost

@@ -37,7 +37,7 @@ class ChosenFeatures(ArraysModel):
     """A sum of weak rankers, each of which uses one feature.
 
     The content is one array ``[rankers]`` for each of ``names``. The first name is ``features``
-    (feature numbers, 0-based), the last is ``alphas`` (weights).
+    (0-based indices of features), and the last is ``alphas`` (weights).
     """
 
     makes = "rankers"
@@ -121,13 +121,13 @@ class AdaRank(ChosenFeatures):
 
     .. math:: P_{t+1}(i) \propto \exp(-\mathrm{sharpness} \, E(f_t, i))
 
-    E follows the run's convention, but always with ties averaged, so that the order of the rows
+    E follows the run's convention, except that ties are always averaged. So the order of the rows
     cannot influence the choice. A list that the convention skips has weight 0. Features are used
     after the transform, and larger values rank first. If one feature is the best under every P_t,
     the paper's algorithm chooses it in every round, and the order by f never changes:
     ``repeat=False`` or a larger ``sharpness`` helps. The paper stops when the training metric no
-    longer increases. Here the option ``patience`` stops the fit, and the best round on the
-    validation lists is kept.
+    longer increases. Here ``patience=`` stops the fit, and the best round on the validation lists
+    is kept.
 
     Args:
         width: number of features of an item.
@@ -137,7 +137,7 @@ class AdaRank(ChosenFeatures):
             ``width`` rounds can add a feature.
 
     Raises:
-        ConfigError: a setting is out of range, or the values of the metric are not from 0 to 1.
+        ConfigError: a setting is out of range, or ``metric`` can have values outside 0 to 1.
     """
 
     title = "AdaRank"
@@ -190,7 +190,7 @@ class AdaRank(ChosenFeatures):
         return choose
 
     def _metric_values(self, data: FitData, scores: Reals) -> Doubles:
-        """Return E of each list of train, ``[lists]``, NaN if the list is skipped."""
+        """Return E of each list of train, ``[lists]``; NaN if the list is skipped."""
         metric = TiesAveraged(self.metric)
         return metrics_of_scores(data.train, scores, [metric], data.convention)[str(metric)]
 
@@ -211,9 +211,10 @@ class RankBoost(ChosenFeatures):
 
     .. math:: f = \sum_t \alpha_t [x_{k_t} > \theta_t]
 
-    where [c] is 1 if c is true, else 0. D_t(i, j) is proportional to exp(f(j) - f(i)) for all pairs
-    y_i > y_j of items of one list, and sums to 1 over the pairs of all lists. Round t chooses the k
-    and theta with the largest \|r\| (the third method of section 3.2):
+    where [c] is 1 if c is true, else 0. The pairs are those of items i and j of one list whose
+    labels satisfy y_i > y_j. D_t(i, j) is proportional to exp(f(j) - f(i)), and sums to 1 over the
+    pairs of all lists. Round t chooses the k and theta with the largest \|r\| (the third method of
+    section 3.2):
 
     .. math:: r(k, \theta) = \sum_{ij} D_t(i, j) ([x_{ik} > \theta] - [x_{jk} > \theta])
 
@@ -222,7 +223,8 @@ class RankBoost(ChosenFeatures):
     ``model=stumps`` boosts the same loss with LightGBM's Newton steps.
 
     The thresholds of a feature are its distinct values in train, except the largest. If there are
-    more than ``thresholds`` of them, that many are taken, evenly spaced in the sorted values.
+    more than ``thresholds`` such values, only ``thresholds`` of them are used, evenly spaced in the
+    sorted values.
 
     Args:
         width: number of features of an item.
@@ -247,7 +249,7 @@ class RankBoost(ChosenFeatures):
                 "grades"
             )
         thresholds = [_thresholds(column, self.thresholds) for column in items.T]
-        bins = [  # how many thresholds are below each value
+        bins = [  # the number of thresholds below each value
             np.searchsorted(feature_thresholds, column)
             for feature_thresholds, column in zip(thresholds, items.T, strict=True)
         ]

@@ -19,11 +19,11 @@ from ltr.data.batches import ItemTensors
 class CatBoost(BoostedTrees):
     """Boosted trees of CatBoost (Prokhorenkova et al., 2018).
 
-    CatBoost does all rounds in one call, and the rounds are evaluated one by one afterwards. So the
-    option ``patience`` stops the evaluation but saves no training time. CatBoost cannot be fitted
-    to a loss of ``ltr.losses``, because it splits lists before it passes them to an objective
-    written in Python. Its own objectives are ``"YetiRank"`` (Gulin et al., 2011),
-    ``"YetiRankPairwise"``, ``"PairLogit"`` and ``"QueryRMSE"``.
+    CatBoost does all rounds in one call, and the rounds are evaluated one by one afterwards. So
+    ``patience=`` stops the evaluation but saves no training time. CatBoost cannot be fitted to a
+    loss of ``ltr.losses``, because it splits lists before it passes them to an objective written in
+    Python. Its own objectives are ``"YetiRank"`` (Gulin et al., 2011), ``"YetiRankPairwise"``,
+    ``"PairLogit"`` and ``"QueryRMSE"``.
     """
 
     library = "catboost"
@@ -33,7 +33,7 @@ class CatBoost(BoostedTrees):
     reserved: ClassVar = {
         **RESERVED,
         "only symmetric trees can be cut at the best round: leave this option out, or use "
-        "model=lightgbm (grown by leaf) or model=xgboost (grown by level)": "grow_policy",
+        "model=lightgbm (trees grown by leaf) or model=xgboost (by level)": "grow_policy",
     }
     accepts_losses = False
 

@@ -37,12 +37,12 @@ class RoundLearner:
     rounds may pass without a better ``select_on`` on the validation lists. Every round uses all
     lists in full, so ``batch_size`` and ``list_size`` have no effect. The tree libraries do not
     save the state of their random generators. Therefore an interrupted run starts over when it is
-    resumed, and does the same rounds again. Its checkpoints are kept until it has reached the same
-    round.
+    resumed, and does the same rounds again. Its old checkpoints are kept until it has reached the
+    round at which it was interrupted.
     """
 
     def __init__(self, model: RoundModel, loss: Loss | None, monitor: Monitor) -> None:
-        """Fit ``model`` to ``loss``; if it is None, to the model's own objective."""
+        """Prepare to fit ``model`` to ``loss``; None means the model's own objective."""
         self.model = model
         self.loss = loss
         self.monitor = monitor
@@ -97,7 +97,7 @@ class RoundLearner:
     def _measured_round(
         self, number: int, rounds: Iterator[Round], data: Mapping[str, ItemTensors]
     ) -> tuple[Round, dict[str, float]]:
-        """Do the next round; return it and its row of the history.
+        """Do the next round, and return it with its row of the history.
 
         If the round fails, save the rounds before it.
         """
@@ -110,7 +110,7 @@ class RoundLearner:
                 check_finite(
                     scores,
                     data[split],
-                    whose=f"{self.model.makes}'",
+                    whose="model's",
                     remedy=self.model.nonfinite_remedy,
                 )
                 row |= self.monitor.measure(split, data[split], scores)
@@ -141,7 +141,7 @@ class RoundLearner:
             if self.monitor.done:
                 self.model.load_state_dict(content["model"])
                 return
-        log.info("the run is not finished: it starts over and repeats the same rounds")
+        log.info("the run is not finished, so it starts over and repeats the same rounds")
 
 
 def check_rounds(model: Any, loss: Loss | None, settings: Settings) -> None:
@@ -151,7 +151,7 @@ def check_rounds(model: Any, loss: Loss | None, settings: Settings) -> None:
     ]
     if unsupported:
         names = ", ".join(unsupported)
-        raise ConfigError(f"{names}: not supported by {model.title}: leave this out")
+        raise ConfigError(f"{model.title} does not support {names}: leave out {names}")
     own_objective = f"{model.title} fits its own objective, {model.own_objective()}"
     if loss is not None and not model.accepts_losses:
         raise ConfigError(

@@ -18,7 +18,7 @@ from ltr.boosting.trees import BoostedTrees
 from ltr.data.batches import ItemTensors
 from ltr.errors import DataError
 
-_LONGEST_LIST = 10_000  # the most items of a list that its objective lambdarank takes
+_LONGEST_LIST = 10_000  # the most items in a list that LightGBM's lambdarank accepts
 # LightGBM also gets the gain of the next grade: 2^1023 fits float64, 2^1024 does not.
 _LARGEST_LABEL = 1022
 
@@ -71,7 +71,7 @@ class LightGBM(BoostedTrees):
             data.train,
             f"LightGBM's {objective}",
             largest=_LARGEST_LABEL,
-            remedy="boost with a loss: loss=ranknet",
+            remedy="boost with a loss, such as loss=ranknet",
         )
         if objective == "lambdarank":
             _check_lengths(data.train)
@@ -95,7 +95,9 @@ class LightGBM(BoostedTrees):
         return sum(map(int, re.findall(r"(?m)^num_leaves=(\d+)$", booster.model_to_string())))
 
     def importances(self) -> Importances:
-        """Return the total decrease of the objective by each feature's splits, and their number."""
+        """Return the total reduction of the objective by each feature's splits, and their
+        number.
+        """
         gain, splits = map(self.booster.feature_importance, ("gain", "split"))
         return Importances(gain, splits.astype(float))
 

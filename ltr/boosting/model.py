@@ -35,7 +35,7 @@ class FitData:
 
     train: ItemTensors
     scored: Mapping[str, ItemTensors]  # the splits to evaluate after each round
-    settings: Settings  # ``epochs`` is the largest number of rounds; the start does not count
+    settings: Settings  # ``epochs`` is the largest number of rounds
     loss: Loss | None = None  # the loss to fit; None: the model's own objective
     stop: Callable[[], bool] = lambda: False  # for a library that does all rounds in one call
     convention: Convention = field(default_factory=Convention)  # for a model fitted to a metric
@@ -63,7 +63,7 @@ class FitData:
 
     @property
     def weights_of_items(self) -> Floats | None:
-        """The entry of ``weights`` for each item's list, ``[items]``; None: all equal."""
+        """The weight of each item's list, ``[items]``, from ``weights``; None: all equal."""
         if self.weights is None:
             return None
         return np.repeat(self.weights, self.train.lengths)
@@ -81,7 +81,7 @@ class RoundModel(nn.Module, ABC):
     """A model that scores each item alone; before the first round every score is 0."""
 
     title: ClassVar[str]
-    makes: ClassVar[str]  # in messages: the plural noun for what the rounds make, such as "trees"
+    makes: ClassVar[str]  # what the rounds make, such as "trees"; a column of the history counts it
     nonfinite_remedy: ClassVar[str] = (  # in messages about scores that are not finite
         "train with transform=standardise, or look at the features and labels of these lists"
     )
@@ -95,14 +95,15 @@ class RoundModel(nn.Module, ABC):
 
     @abstractmethod
     def rounds(self, data: FitData) -> Iterator[Round]:
-        """Fit, and yield the start and then every round; ``restore`` alone changes the model.
+        """Yield the state before the first round, and then the state after each round.
 
-        There may be more rounds than ``data.settings.epochs``; the caller stops the iterator.
+        Only ``restore`` changes the model. There may be more rounds than ``data.settings.epochs``;
+        the caller stops the iterator.
         """
 
     @abstractmethod
     def restore(self, content: Any) -> None:
-        """Restore ``content``, the state of a round; ``CheckpointError`` if it does not fit."""
+        """Restore the state of a round; ``CheckpointError`` if it does not fit the model."""
 
     @abstractmethod
     def score_items(self, items: Floats) -> Reals:
@@ -115,7 +116,7 @@ class RoundModel(nn.Module, ABC):
 
     @abstractmethod
     def importances(self) -> Importances:
-        """Return how much each feature is used; needs at least one round."""
+        """Return how much each feature is used; at least one round must have been done."""
 
     @property
     def description(self) -> str:
@@ -133,9 +134,7 @@ class RoundModel(nn.Module, ABC):
             items = np.ascontiguousarray(features[mask].float().cpu().numpy())
             item_scores = scores_to_float32(self.score_items(items))
             if not np.isfinite(item_scores).all():
-                raise TrainingError(
-                    f"the {self.makes}' scores are not finite: {self.nonfinite_remedy}"
-                )
+                raise TrainingError(f"the model's scores are not finite: {self.nonfinite_remedy}")
             scores[mask] = torch.from_numpy(item_scores).to(mask.device)
         return scores
 
@@ -158,8 +157,7 @@ class ArraysModel(RoundModel, ABC):
     def restore(self, content: Arrays | None) -> None:
         if content and not self.is_compatible(content):
             raise CheckpointError(
-                f"the saved {self.makes} do not fit the model {self.title} with {self.width} "
-                "features: train again"
+                f"the saved model does not fit {self.title} with {self.width} features: train again"
             )
         self.content = content or {}
 
@@ -171,7 +169,7 @@ class ArraysModel(RoundModel, ABC):
         """Restore the result of ``get_extra_state``; ``CheckpointError`` if it is anything else."""
         tensors = state if isinstance(state, dict) else {"": state}
         if not all(map(_is_finite_tensor, tensors.values())):
-            raise CheckpointError(f"the saved {self.makes} are not finite numbers: train again")
+            raise CheckpointError("the saved model has values that are not finite: train again")
         arrays = {name: tensor.double().cpu().numpy() for name, tensor in tensors.items()}
         self.restore(arrays)
 
@@ -185,17 +183,17 @@ def _is_finite_tensor(value: Any) -> bool:
 
 
 def scores_to_float32(scores: Reals) -> Floats:
-    """Convert ``scores`` to float32; callers check for values that are infinite in float32."""
+    """Convert ``scores`` to float32; the callers check for infinite results."""
     with np.errstate(over="ignore"):
         return scores.astype(np.float32)
 
 
 def finite_features(data: ItemTensors, title: str) -> Floats:
-    """Return the features of ``data``, ``[items, width]``; ``DataError`` if one is not finite."""
+    """Return the features of ``data``, ``[items, width]``; ``DataError``: a value is missing."""
     features: Floats = data.features.cpu().numpy()
     if not np.isfinite(features).all():
         raise DataError(
-            f"a feature is missing or not finite, but {title} takes only finite numbers: set "
+            f"a feature has a missing value, but {title} accepts only finite numbers: set "
             "transform.missing=mean, or choose model=lightgbm, xgboost or catboost"
         )
     return features

@@ -20,29 +20,29 @@ _LEAST_CURVATURE = 1.0
 
 
 class LossObjective:
-    r"""The gradient and curvature of a loss for every item, in the form for boosting libraries.
+    r"""The gradient and curvature of a loss for every item, as boosting libraries expect them.
 
     The objective L(s) is the sum over lists of weight times loss, and g(s) is its gradient by
     autograd. The curvature of item i is
 
     .. math:: h_i = \max(|g_i(s + v) - g_i(s)|, |g_i(s)|)
 
-    where v_j is 1 or -1 at random, new in every round.
+    where each v_j is 1 or -1, drawn at random in every round.
 
-    A library gives a leaf the value -sum g / (sum h + its regularisation).
+    A library gives a leaf the value -sum g / (sum h + regularisation).
 
     The difference g_i(s + v) - g_i(s) is (H v)_i, where H is the matrix of second derivatives
     averaged between s and s + v. The mean of |(H v)_i| over v is at least |H_ii|. Newton's method
-    would use H_ii itself, which can be negative if the loss is not convex (NeuralNDCG). h is never
-    negative, and it needs first derivatives only. A step of 1 is about as large as a step of a
-    boosted score. It also moves the scores away from ties, which trees make often and where a
-    loss can have kinks. The second term of the maximum is a lower limit: no leaf takes a step
-    larger than 1 before regularisation.
+    would use H_ii itself, which can be negative if the loss is not convex (NeuralNDCG). In
+    contrast, h is never negative, and needs only first derivatives. A step of 1 is about as large
+    as the steps that boosting takes. It also moves the scores away from ties, which trees often
+    cause and where a loss can have kinks. The second term of the maximum is a lower limit: even
+    without regularisation, no leaf takes a step larger than 1.
 
-    Gradient and curvature are multiplied by ``unit``, which is 1 / mean of h at the first call.
-    Thus a library's limit on the curvature in a leaf becomes a limit on the number of items,
-    whatever the unit of the loss. If the gradient of a loss is 0 where all scores are equal
-    (SoftSort), the fit starts with the gradient at s + v.
+    Gradient and curvature are multiplied by ``unit``, which is 1 / (mean of h at the first call).
+    So a library's limit on the curvature in a leaf becomes a limit on the number of items, whatever
+    the unit of the loss. If the gradient of a loss is 0 where all scores are equal (SoftSort), the
+    fit starts with the gradient at s + v.
 
     Attributes:
         value: mean over the counted lists of weight times loss, at the scores of the last call.
@@ -59,11 +59,12 @@ class LossObjective:
         Args:
             loss: the loss, with its knobs bound.
             data: the training lists.
-            empty: ``"keep"`` or ``"skip"``: whether lists with no relevant item count.
-            items: the largest number of padded items in a batch. The largest number of pairs is 240
-                times this, because most losses keep several numbers for each pair. The value of a
-                loss depends on ``items`` only if the loss draws random numbers.
-            seed: seeds the random v.
+            empty: ``"keep"`` counts lists without a relevant item, and ``"skip"`` leaves them out.
+            items: the largest number of items in a batch, padding included. The largest number of
+                pairs is 240 times this number; it is limited because most losses keep several
+                numbers for each pair. The value of a loss depends on ``items`` only if the loss
+                draws random numbers.
+            seed: the seed from which v is drawn.
         """
         self._loss = loss
         self._data = data
@@ -83,7 +84,7 @@ class LossObjective:
         Libraries pass their own form of the training data as ``train``; it is not used.
 
         Raises:
-            ConfigError: the loss, written by the user, did not return one value per list.
+            ConfigError: the user's own loss did not return one value per list.
             TrainingError: the loss or its gradient is not finite.
         """
         device = self._data.device

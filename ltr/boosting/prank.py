@@ -25,11 +25,11 @@ _MAX_GRADES = 1000
 class PRank(ArraysModel):
     """PRank (Crammer and Singer, 2001): one direction w and thresholds b_1 <= ... <= b_{K-1}.
 
-    A round is one pass over the items of train in random order. An item of grade y with
-    b_y <= w.x < b_{y+1} (b_0 = -inf, b_K = inf) changes nothing. For any other item, the thresholds
-    on the wrong side of w.x move by one step, and w moves along x, so that they approach each other
-    (figure 2 of the paper); this keeps the thresholds in order. The score is w.x. Only the grades
-    of the items matter, not which list they belong to.
+    A round goes through all items of train once, in random order. An item of grade y with b_y <=
+    w.x < b_{y+1} (b_0 = -inf, b_K = inf) changes nothing. For any other item, the thresholds on the
+    wrong side of w.x move one step towards it, and w moves along x, which brings w.x closer to the
+    thresholds (figure 2 of the paper). The thresholds stay in order. The score is w.x. Only the
+    grades of the items matter, not which lists they belong to.
 
     Args:
         average: use the mean of w and b over all steps so far (averaged perceptron). False: use
@@ -47,7 +47,7 @@ class PRank(ArraysModel):
         remedy = "convert the labels to grades, or train a network with a loss such as loss=rmse"
         check_whole_labels(data.train, "PRank", largest=_MAX_GRADES - 1, remedy=remedy)
         if data.weights is not None:
-            raise DataError("PRank does not support weights of lists: leave them out")
+            raise DataError("PRank does not support weights of lists: leave out the weights")
         items = finite_features(data.train, "PRank").astype(np.float64)
         scored = {split: finite_features(lists, "PRank") for split, lists in data.scored.items()}
         grades = data.train.labels.cpu().numpy().astype(np.int64)
@@ -96,5 +96,5 @@ class PRank(ArraysModel):
         return self.content["weights"]
 
     def importances(self) -> Importances:
-        """Return |w| of each feature as its gain; splits are not known."""
+        """Return |w| of each feature in the field ``gain``; the field ``splits`` is NaN."""
         return Importances(np.abs(self.linear_weights()), np.full(self.width, np.nan))

@@ -34,7 +34,7 @@ RESERVED: Mapping[str, str] = {
     "set select instead": "use_best_model best_model_min_trees",
     "the data set defines which features are categories: leave this option out": ""
     "categorical_feature cat_features",
-    "the gain is 2^label - 1; for another gain, boost with a loss and set gain": "label_gain",
+    "the gain is 2^label - 1; for another gain, boost with a loss and set gain=...": "label_gain",
     "later rounds would change the trees of the best round, which is kept: leave this option "
     "out": "boosting booster",
     "the run sets this option, or has no such file: leave this option out": "verbosity verbose "
@@ -51,16 +51,17 @@ RESERVED: Mapping[str, str] = {
 class BoostedTrees(RoundModel, ABC):
     """Boosted trees that score each item alone; before the first tree every score is 0.
 
-    The state is the library's file of the booster as a tensor of bytes, ``[bytes]`` uint8. It
-    contains no code, but the library's C++ reader trusts it; see docs/concepts/security.md.
+    The state is the file that the library writes for the booster, as a tensor of bytes, ``[bytes]``
+    uint8. It contains no code, but the library's C++ reader trusts it; see
+    docs/concepts/security.md.
 
     Args:
         objective: one of ``objectives``, used if no loss is chosen; None: the first of them.
         options, knobs: parameters of the library by name; the defaults are the library's own.
 
     Raises:
-        ConfigError: the library is not installed, it has no such objective, or a parameter must
-            not be set by the user.
+        ConfigError: the library is not installed or has no such objective, or a parameter is one
+            that the run sets.
     """
 
     library: ClassVar[str]  # the name under which it is imported
@@ -93,7 +94,7 @@ class BoostedTrees(RoundModel, ABC):
         if objective is not None and objective not in self.objectives:
             raise ConfigError(
                 f"model.objective={objective}: choose one of {', '.join(self.objectives)} for "
-                f"{self.title}, or fit a loss: loss=..."
+                f"{self.title}, or fit a loss with loss=NAME"
             )
         self.objective = objective
         self.params = knobs | options
@@ -126,8 +127,8 @@ class BoostedTrees(RoundModel, ABC):
     def round(self, data: FitData, booster: Any, trees: int, scores: Mapping[str, Reals]) -> Round:
         """Return the round that ends with the first ``trees`` trees of ``booster``.
 
-        ``scores`` are the scores of each split after it. The column ``loss`` of the round is the
-        training loss before it.
+        ``scores`` are the scores of each split after the round. The column ``loss`` of the round is
+        the training loss before the round.
         """
         value = math.nan if data.objective is None else data.objective.value
         columns: dict[str, float] = {} if math.isnan(value) else {"loss": value}
@@ -143,7 +144,10 @@ class BoostedTrees(RoundModel, ABC):
             )
 
     def rounds(self, data: FitData) -> Iterator[Round]:
-        """Fit; a library error or a setting of a wrong type becomes a one-line ``ConfigError``."""
+        """Fit the trees and yield the rounds.
+
+        A library error, or a setting of the wrong type, becomes a one-line ``ConfigError``.
+        """
         rounds = self.grow(data)
         with self._as_config_error(TypeError, ValueError, AttributeError):
             yield next(rounds)
@@ -222,6 +226,8 @@ class BoostedTrees(RoundModel, ABC):
         return torch.from_numpy(np.frombuffer(self.content, np.uint8).copy())
 
     def set_extra_state(self, state: Any) -> None:
-        """Restore the booster from these bytes; ``CheckpointError`` if they are not a booster."""
+        """Restore the booster from the bytes in ``state``; ``CheckpointError`` if it is
+        unusable.
+        """
         content = state.cpu().numpy().tobytes() if isinstance(state, Tensor) else b"?"
         self.restore(content)  # b"?" is not a booster of any library

@@ -67,7 +67,9 @@ class XGBoost(BoostedTrees):
             return params
         objective = self.own_objective()
         if objective == "rank:ndcg":
-            remedy = "set model.objective=rank:pairwise, or boost with a loss: loss=lambdarank"
+            remedy = (
+                "set model.objective=rank:pairwise, or boost with a loss such as loss=lambdarank"
+            )
             check_whole_labels(data.train, "XGBoost's rank:ndcg", largest=31, remedy=remedy)
         return params | {"objective": objective}
 
@@ -90,7 +92,9 @@ class XGBoost(BoostedTrees):
         return sum(tree.count("leaf=") for tree in booster.get_dump())
 
     def importances(self) -> Importances:
-        """Return the total decrease of the objective by each feature's splits, and their number."""
+        """Return the total reduction of the objective by each feature's splits, and their
+        number.
+        """
         return Importances(self._importance("total_gain"), self._importance("weight"))
 
     def _importance(self, kind: str) -> Doubles:

@@ -30,9 +30,9 @@ class Block:
     query_indices: Ints  # [rows], the index in ``queries`` of each row's query id
     missing: int = 0  # number of NaNs in ``features``
     locate: Callable[[int], str] = str  # maps a row of the block to "FILE:LINE", for errors
-    rows: Ints | None = None  # [rows], 0-based rows of the source; None: the next rows of it
+    rows: Ints | None = None  # [rows], 0-based rows of the source; None: those after the last block
     weights: Doubles | Floats | None = None  # [rows], weight of the row's query; None: all equal
-    inexact: Mapping[int, Any] = field(default_factory=dict)  # the ``inexact_values`` by column
+    inexact: Mapping[int, Any] = field(default_factory=dict)  # column -> its ``inexact_values``
 
 
 def assemble(
@@ -50,15 +50,15 @@ def assemble(
         blocks: the rows in the order of the source, at least one in total. Narrower blocks are
             padded with zeros to the width of the widest block.
         file: an ``.npy`` file for the features, which are then memory-mapped; None: in memory.
-        keep: the query ids whose rows are used; None: all.
+        keep: the ids of the queries whose rows are used; None: all queries.
         require_adjacent: raise an error if there are other rows between the rows of a query; if
             False, the rows of each query are grouped.
         digest: the hash that identifies the source; it is stored in ``Lists.digest``.
         columns: names and categories of the features.
 
     Raises:
-        DataError: a query id is too long, the rows of a query are not adjacent although they must
-            be, or they have different weights.
+        DataError: a query id is too long, the rows of a query have different weights, or they are
+            not adjacent although ``require_adjacent`` is True.
         OSError: the disk is full or cannot be written.
     """
     rows = _Rows(keep, require_adjacent)
@@ -80,7 +80,7 @@ class _Rows:
         self._rows_read = 0
         self._last_list = -1
         self._missing = 0
-        self._inexact = dict[int, Any]()  # the ``inexact_values`` by column
+        self._inexact = dict[int, Any]()  # column -> its ``inexact_values``
         # One array for each block with rows that are used.
         self._lists = list[Ints]()
         self._labels = list[Floats]()
@@ -115,7 +115,7 @@ class _Rows:
         return features
 
     def _lists_of(self, block: Block) -> Any:
-        """Return the index of each row's list, ``[rows]``; -1 if its query is not kept."""
+        """Return the index of each row's list, ``[rows]``; -1 if the row's query is not kept."""
         numbers = []
         for qid in block.queries:
             if self._keep is None or qid in self._keep:
@@ -182,7 +182,7 @@ class _Rows:
         return list_weights.astype(np.float32)
 
     def _remarks(self, columns: Columns | None) -> dict[str, str]:
-        """Return the warning about columns whose values become equal in float32, if any."""
+        """Return a warning about columns whose values become equal in float32, if there are any."""
         values = dict[str, Any]()
         for column in sorted(self._inexact):
             name = f"feature {column + 1}" if columns is None else columns.names[column]
@@ -193,9 +193,9 @@ class _Rows:
 class _Features:
     """Collects the features of blocks, in memory or in an ``.npy`` file.
 
-    The file is written with plain writes: with a memory map, a full disk would crash the process
-    instead of raising an error. If the widths of the blocks differ, or if rows must be reordered,
-    the file is rewritten at the end.
+    The file is written with plain writes, because a full disk would crash a process that writes to
+    a memory map instead of raising an error. If the widths of the blocks differ, or if rows must be
+    reordered, the file is rewritten at the end.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -210,12 +210,12 @@ class _Features:
             self._blocks.append(features)
         else:
             if not self._shapes:
-                self._file.write(_header(0, 0))  # padded by NumPy: the final header is as long
+                self._file.write(_header(0, 0))  # NumPy pads headers: the final one is equally long
             self._file.write(features.data)
         self._shapes.append((len(features), features.shape[1]))
 
     def result(self, order: Ints | None) -> Floats:
-        """Return the features ``[rows, width]`` in ``order``; None: as they were appended."""
+        """Return the features ``[rows, width]`` in ``order``, or, if it is None, as appended."""
         rows = sum(shape[0] for shape in self._shapes)
         width = max(shape[1] for shape in self._shapes)
         if self._path is None or self._file is None:

@@ -51,7 +51,7 @@ class SampledItems(NamedTuple):
     """
 
     order: Ints  # [lists], the indices of the lists
-    ranks: NDArray[np.int32]  # [rows, list_size], 0-based positions; undefined from ``lengths`` on
+    ranks: NDArray[np.int32]  # [rows, list_size], 0-based positions; only ``lengths`` are defined
     lengths: Ints  # [rows], the number of sampled items
     starts: Ints  # [rows], index among all items of the list's first item
     weights: Floats | None = None  # [rows]
@@ -60,7 +60,8 @@ class SampledItems(NamedTuple):
 class ItemTensors:
     """Transformed features and labels as tensors, from which batches are made.
 
-    With ``mapped``, the features are not kept: those of each batch are transformed when it is made.
+    If ``mapped``, the transformed features are not kept. Instead, the features of each batch are
+    transformed when the batch is made.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class ItemTensors:
         """Transform ``lists`` and send their items to ``device``, now or batch by batch.
 
         Args:
-            lists: the lists of which batches are made.
+            lists: the lists from which batches are made.
             transform: the transform of the features.
             device: the device of the batches.
             mapped: True: transform and send each batch when it is made. False: transform and send
@@ -106,7 +107,7 @@ class ItemTensors:
     def features(self) -> Tensor:
         """The transformed features of all items, ``[items, outputs]``.
 
-        With ``mapped``, each access computes them again.
+        If ``mapped``, each access computes them again.
         """
         if isinstance(self._items, Tensor):
             return self._items
@@ -223,14 +224,14 @@ def train_batches(
 ) -> Iterator[Batch]:
     """Yield the batches of one epoch, from step ``start`` on; each list occurs once in an epoch.
 
-    Lists with more than ``list_size`` items are subsampled. The order depends only on ``seed`` and
-    ``epoch``, the items sampled from a list also on its index, and the noise on ``seed``, ``epoch``
-    and the step. So a resumed run gets the same batches.
+    Lists with more than ``list_size`` items are subsampled. The order of the lists depends only on
+    ``seed`` and ``epoch``. The items that are sampled from a list also depend on the index of the
+    list, and the noise also depends on the step. So a resumed run gets the same batches.
 
     Args:
         data: the lists.
         batch_size: the number of lists in a batch.
-        list_size: the largest number of items that are used of a list.
+        list_size: the largest number of items that are used from each list.
         seed, epoch: the random draws depend on these.
         start: the first step.
         fixed: every batch is ``[batch_size, list_size]``; the last one is filled up with rows
@@ -238,9 +239,9 @@ def train_batches(
             longest list.
         noise: standard deviation of the normal noise that is added to all features except
             categories (the data augmentation of Qin et al., 2021, DASALC).
-        rank, ranks: with several processes, each batch is cut into ``ranks`` slices of consecutive
-            lists, and slice ``rank`` is yielded. Its noise also depends on ``rank``. A slice
-            without lists has one row without items.
+        rank, ranks: if several processes train together, each batch is cut into ``ranks`` slices of
+            consecutive lists, and slice ``rank`` is yielded. The noise of a slice also depends on
+            ``rank``. A slice without lists has one row without items.
     """
     for sampled in data._sample_ahead(batch_size, list_size, fixed, seed, epoch, start):
         tensors = data._to_device(sampled)
@@ -268,9 +269,9 @@ def _row_without_items(tensors: Sequence[Tensor]) -> list[Tensor]:
 def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints:
     """Return the ascending indices of ``list_size`` items, drawn without replacement.
 
-    If any item is ``relevant``, ``[n]``, the sample has at least one relevant item. It has the
-    distribution of a sample that is drawn again until it has one, as published for Web30K. Here
-    the number of relevant items is drawn first.
+    ``relevant``, ``[n]``, says which items are relevant. If there are any, the sample has at least
+    one of them. The published code for Web30K draws samples until one has a relevant item. This
+    function draws the number of relevant items first, which gives the same distribution.
     """
     relevant_items = np.flatnonzero(relevant)
     irrelevant_items = np.flatnonzero(~relevant)
@@ -289,7 +290,7 @@ def batches_by_length(lengths: Ints, *, items: int, pairs: int | None = None) ->
 
     A batch has at most ``items`` items, padding included, and at most ``pairs`` pairs of items
     within its padded lists (None: no limit). A list that exceeds a limit has a batch of its own.
-    ``lengths`` is ``[lists]``.
+    ``lengths``, ``[lists]``, are the numbers of items.
     """
     order = np.ascontiguousarray(np.argsort(lengths, kind="stable")[::-1])
     first = 0

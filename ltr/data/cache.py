@@ -37,7 +37,7 @@ META = "meta.json"
 _ARRAYS = ("features", "labels", "offsets", "qids", "weights", "rows")  # the last two may be None
 _NAME = re.compile(r"[A-Za-z0-9-]{0,48}-[0-9a-f]{16}")  # the name of an entry
 _checked: dict[Path, dict[str, int]] = {}  # array files whose hash this process has checked
-# The clocks of file systems are coarse: if a file is younger than this, its times may not show a
+# The clocks of file systems are coarse: if a file is younger than this, its times might not show a
 # change.
 _STABLE_NS = 2_000_000_000
 
@@ -147,7 +147,7 @@ def _build(entry: Path, key: str, build: Callable[[Path], Lists]) -> None:
         _write_synced(temporary / META, sealed(meta).encode())
         sync_folder(temporary)
         if entry.exists():
-            log.warning("the cache entry %s was damaged or outdated; it is built again", entry)
+            log.warning("the cache entry %s was damaged or outdated and was built again", entry)
             shutil.rmtree(entry)
         temporary.rename(entry)
         sync_folder(entry.parent)

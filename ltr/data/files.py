@@ -28,11 +28,11 @@ from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
-OTHER_SPLIT = "use split=vali (its metrics are too high, as the epoch was chosen on it)"
+OTHER_SPLIT = "use split=vali (its metrics are too high, because the epoch was chosen on it)"
 
 
 class SplitContent(NamedTuple):
-    """The rows of a split, before they are grouped into lists."""
+    """The rows of a split before they are grouped into lists."""
 
     blocks: Iterable[Block]
     columns: Columns | None
@@ -49,7 +49,7 @@ class SplitFiles:
     Several splits may share a file.
     """
 
-    _remedy = "put a vali.txt beside it"  # for a file with too few queries to divide
+    _remedy = "add a file vali.txt to its folder"  # for a file with too few queries to divide
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class SplitFiles:
         self.cache_dir = Path(str(cache_dir))
 
     def path(self, split: str) -> Path:
-        """Return the path of the file or folder of a split; ``ConfigError`` if it has none."""
+        """Return the path of a split's file or folder; ``ConfigError`` if the split has no path."""
         if check_split(split) not in self._paths:
             remedy = f", or {OTHER_SPLIT}" if split == "test" else ""
             raise ConfigError(
@@ -167,7 +167,7 @@ def _warn_once(line: str) -> None:
 
 
 class LetorFiles(SplitFiles):
-    """The files ``train.txt``, ``vali.txt`` and perhaps ``test.txt`` of a folder or of one fold.
+    """The files ``train.txt``, ``vali.txt`` and, optionally, ``test.txt`` of a folder or a fold.
 
     The folds of a folder are its subfolders ``Fold1``, ``Fold2``, ... Each file is parsed once;
     later runs map the arrays from the cache. The key of a cache entry contains a hash of the file's
@@ -193,14 +193,15 @@ class LetorFiles(SplitFiles):
         """Describe the files; nothing is read yet. ``ConfigError``: a setting is out of range.
 
         Args:
-            name: the name of the data set in results; if it is the name of a public data set,
-                errors about missing files say how to download it.
-            folder: the folder under ``data_dir`` that holds the files, or ``Fold1``, ``Fold2``, ...
+            name: the name of the data set in results. If a public data set has this name, errors
+                about missing files say how to download the data set.
+            folder: the folder under ``data_dir`` that holds the files, or the subfolders ``Fold1``,
+                ``Fold2``, ...
             data_dir: the folder of all data sets.
             cache_dir: the folder of the cached arrays.
-            fold: the number of the fold, from 1; None: the files are in ``folder`` itself.
+            fold: the number of the fold, >= 1; None: the files are in ``folder`` itself.
             folds: the number of folds of the data set; 0: it has none, or the number is unknown.
-            width: number of features; None: the largest feature index in ``train``, for all splits.
+            width: number of features of all splits; None: the largest feature index in ``train``.
             labels: ``"grade"`` (whole numbers) or ``"real"``; see ``ltr.data.letor.ParseOptions``.
             max_grade: the largest label allowed; see ``ltr.data.letor.ParseOptions``.
             regroup: accept a query whose rows are not next to each other, and put them together.
@@ -215,8 +216,8 @@ class LetorFiles(SplitFiles):
             )
         is_fold = type(fold) is int and 1 <= fold <= (folds or fold)
         if not is_fold and (folds or fold is not None):
-            limit = f" to {folds}" if folds else ""
-            raise ConfigError(f"dataset.fold={fold}: give a whole number from 1{limit}")
+            limits = f"from 1 to {folds}" if folds else ">= 1"
+            raise ConfigError(f"dataset.fold={fold}: give a whole number {limits}")
         files = Path(str(folder))
         if fold is not None:
             files /= f"Fold{fold}"
@@ -260,15 +261,18 @@ class LetorFiles(SplitFiles):
         folder = self.path("train").parent
         public = public_sets().get(self.name)
         folds = self._count_folds() if self.fold is None else 0
-        remedy = "set dataset.folder, dataset.fold and data_dir to the place of the files"
+        remedy = "set dataset.folder, dataset.fold and data_dir to where the files are"
         if public:
             missing = self._missing(splits or SPLITS)
             remedy = public.how_to_get(self.data_dir)
         elif splits == ("test",) and self.path("train").is_file():
             remedy = f"the data set has no test split: put a test.txt there, or {OTHER_SPLIT}"
         elif folds:
-            remedy = f"the folder has folds: set dataset.fold=1, or dataset.folds={folds} for all"
-        raise DataError(f"{folder}: no file {', '.join(missing)}; {remedy}")
+            remedy = (
+                f"the folder has folds: set dataset.fold=1, or dataset.folds={folds} in a command "
+                "that trains on all folds"
+            )
+        raise DataError(f"{folder}: missing {', '.join(missing)}; {remedy}")
 
     def _count_folds(self) -> int:
         """Return the number of subfolders ``Fold1``, ``Fold2``, ... of the data set's folder."""
@@ -310,7 +314,7 @@ class LetorFiles(SplitFiles):
         return lists
 
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
-        """Return the item ids in the comments of the (0-based) ``rows``; see ``item_ids``."""
+        """Return the item ids in the comments of ``rows``, which count from 0; see ``item_ids``."""
         with self.path(split).open("rb") as file:
             all_ids = (item_id for text in text_chunks(file) for item_id in item_ids(text))
             ids = list(islice(all_ids, max(rows) + 1))

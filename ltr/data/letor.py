@@ -44,8 +44,8 @@ class ParseOptions:
     """Which labels and features are valid in a file; ``ConfigError``: a setting is out of range."""
 
     width: int | None = None  # number of features; None: the largest index in the file
-    labels: str = "grade"  # whole numbers (written 2 or 2.0), or "real": any number >= 0
-    max_grade: int | None = None  # largest label; None: 2^24 for grades, float32's largest for real
+    labels: str = "grade"  # "grade": whole numbers, such as 2 or 2.0; "real": any number >= 0
+    max_grade: int | None = None  # largest label; None: 2^24 for grades, else the largest float32
     labelled: bool = True  # False: every label is read as 0, and a row may begin with ``qid:``
 
     def __post_init__(self) -> None:
@@ -113,8 +113,8 @@ def read_letor(
     ``rules``, ``on_block`` and the errors are those of ``read_blocks``. A value is the float64
     nearest to the text, rounded to the nearest float32. A value that is written ``nan``, or is too
     large for float32, is missing: it becomes NaN and is counted. A feature that a row does not name
-    is 0. With ``regroup``, a query may appear again later in the file, and its items are grouped
-    where it first occurs. Without it, such a query is a ``DataError``.
+    is 0. If ``regroup``, the items of a query need not be adjacent; they are grouped where the
+    query first occurs. Otherwise a query that appears again after another one raises ``DataError``.
 
     >>> path = getfixture("tmp_path") / "train.txt"
     >>> _ = path.write_text("2 qid:a 1:0.5 3:1e3 # best\\n0 qid:a 2:-1\\n1 qid:b 1:nan\\n")
@@ -129,9 +129,10 @@ def read_blocks(
 ) -> Generator[Block, None, None]:
     """Yield the rows of a file or of a pipe in blocks; memory does not grow with the file.
 
-    Lines end in LF or CRLF; blank lines and comments hold no item. ``on_block`` is called with the
-    text of each block, in order. ``DataError``: the file has no rows, cannot be read, or has a
-    malformed row. The message about the first such row is ``FILE:LINE: what it has; expected ...``.
+    Lines end in LF or CRLF; blank lines and lines with only a comment hold no item. ``on_block`` is
+    called with the text of each block, in order. ``DataError``: the file has no rows, cannot be
+    read, or has a malformed row. The message names the first malformed row: ``FILE:LINE: what it
+    has; expected ...``.
     """
     path = Path(path)
     line = 1  # the number of the first line of the chunk
@@ -193,12 +194,12 @@ class ParsedChunk(NamedTuple):
 
     features: Floats  # [rows, width]; the width is ``Parser.width``
     labels: Floats  # [rows]
-    # For each run of consecutive rows of a query: the query id, the first line (from 0), the number
-    # of rows.
+    # For each run of consecutive rows of a query: the query id, the 0-based number of the first
+    # line, and the number of rows.
     runs: list[tuple[str, int, int]]
     missing: int  # number of NaNs: values that are written ``nan`` or too large for float32
     lines: int  # number of lines in the text, blank lines included
-    inexact: dict[int, Doubles]  # the ``inexact_values`` by column
+    inexact: dict[int, Doubles]  # column -> its ``inexact_values``
 
 
 class Malformed(ValueError):
@@ -259,7 +260,7 @@ class Parser:
 
 
 def _inexact(large: Doubles) -> dict[int, Doubles]:
-    """Return the ``inexact_values`` by column; each row of ``large`` is a column and a value."""
+    """Return the ``inexact_values`` of each column; a row of ``large`` is a column and a value."""
     columns, values = large.T
     inexact = dict[int, Doubles]()
     for column in np.unique(columns):
@@ -295,7 +296,7 @@ def explain_row(row: bytes, rules: ParseOptions) -> tuple[str, str]:
     row = row.partition(b"#")[0].rstrip()
     unreadable_row = (
         repr(row[:40]),
-        "label qid:ID index:value ... in UTF-8 (unpack an archive first)",
+        "label qid:ID index:value ... in UTF-8 (if this is an archive, unpack it first)",
     )
     try:
         fields = [field.decode() for field in row.split()]

@@ -20,8 +20,8 @@ SPLITS = ("train", "vali", "test")
 class Columns:
     """The names of the features, and the values of the category columns.
 
-    A category column of ``Lists.features`` holds codes: 1, 2, ... for these values, 0 for other
-    values, and NaN for a missing value.
+    A category column of ``Lists.features`` holds codes: 1, 2, ... for the values in ``categories``,
+    0 for any other value, and NaN for a missing value.
     """
 
     names: tuple[str, ...]  # of all features, in order
@@ -29,7 +29,7 @@ class Columns:
 
     @property
     def codes(self) -> Ints:
-        """The number of codes of each column (code 0 included), 0 if it is numeric; ``[width]``."""
+        """The number of codes of each column, ``[width]``, code 0 included; 0 if it is numeric."""
         values = [self.categories.get(name) for name in self.names]
         counts = [0 if texts is None else 1 + len(texts) for texts in values]
         return np.array(counts, np.int64)
@@ -73,7 +73,7 @@ class Lists:
     weights: Floats | None = None  # [lists], > 0, weight of each list in training; None: all equal
     rows: Ints | None = None  # [items], 0-based row of each item in the source; None: 0, 1, 2, ...
     teacher: Floats | None = None  # [items], the scores of a teacher model (distillation)
-    remarks: Mapping[str, str] = field(default_factory=dict)  # warnings for the user by subject
+    remarks: Mapping[str, str] = field(default_factory=dict)  # subject -> a warning for the user
 
     def __len__(self) -> int:
         """Return the number of lists."""
@@ -148,14 +148,14 @@ def check_split(split: str) -> str:
 class Dataset(Protocol):
     """The interface of a data set, which has the lists of each split.
 
-    Each file ``configs/dataset/*.yaml`` builds one. ``name`` is its name in results. ``fold``
-    counts from 1, and is None if there are no folds. ``width`` is the number of features, the same
-    in every split. Two more members are optional:
+    Each file ``configs/dataset/*.yaml`` builds one. ``name`` is its name in results. ``fold`` is
+    the number of its fold, >= 1, or None if there are no folds. ``width`` is the number of
+    features, which is the same in every split. Two more members are optional:
 
     - ``splits``: the names of the splits, for a data set without a test split. A data set without
-      this member has all three.
+      this member has ``train``, ``vali`` and ``test``.
     - ``with_columns(columns)``: for a data set that takes the names or categories of its columns
-      from ``train``. It returns the data set with the columns of a trained model instead.
+      from ``train``. The method returns the data set with the columns of a trained model instead.
     """
 
     @property
@@ -168,7 +168,7 @@ class Dataset(Protocol):
     def width(self) -> int: ...
 
     def check(self) -> None:
-        """Raise ``DataError`` with the remedy if one of the splits is missing; read no data."""
+        """Raise ``DataError``, which says what to do, if a split is missing; read no data."""
 
     def split(self, split: str) -> Lists:
         """Return the lists of ``train``, ``vali`` or ``test``; they are read or made only once."""
@@ -180,7 +180,7 @@ def splits_of(dataset: Dataset) -> tuple[str, ...]:
 
 
 def measured_split(splits: Iterable[str]) -> str:
-    """Return the split on which a run with these ``splits`` is measured: test, or else vali."""
+    """Return the split on which a run is measured: test, or vali if there is no test split."""
     return "test" if "test" in splits else "vali"
 
 
@@ -195,8 +195,8 @@ def split_queries(
         qids: the query ids; each may occur any number of times.
         fractions: the fraction of the queries in each part, > 0, with a sum of 1.
         seed: the seed of the division.
-        title: the name of the data, for the error message.
-        remedy: what to do, for the error message.
+        title: the name of the data for the error message.
+        remedy: what the error message tells the user to do.
 
     Raises:
         DataError: a part would have no query.

@@ -12,14 +12,14 @@ _MAX_THREADS = (
 
 
 def processors() -> int:
-    """Return how many threads to use: as many as this process has processors, but at most 4."""
+    """Return how many threads to use: one for each processor of this process, but at most 4."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return min(_MAX_THREADS, len(os.sched_getaffinity(0)))
     return min(_MAX_THREADS, os.cpu_count() or 1)
 
 
 def free_memory(device: Any) -> float:
-    """Return the free memory in bytes of a ``torch.device``; inf if the system does not say."""
+    """Return the free memory in bytes of a ``torch.device``; inf if it cannot be determined."""
     if device.type == "cuda":
         import torch
 

@@ -21,11 +21,11 @@ class MemoryLists:
 
         Args:
             name: the name of the data set in results.
-            lists: the lists of each split: of ``train`` and ``vali``, and perhaps of ``test``.
-                None: only the config of the data set is available.
-            fold: the number of the fold, from 1; None: the data set has no folds.
-            cut: the fraction of the training queries that became the validation lists; it is only
-                recorded.
+            lists: the lists of ``train``, ``vali`` and, optionally, ``test``. None: only the config
+                of the data set is available.
+            fold: the number of the fold, >= 1; None: the data set has no folds.
+            cut: the fraction of the training queries that became the validation lists. It is
+                recorded in the config, and has no other effect.
         """
         self.name = name
         self.fold = fold
@@ -48,11 +48,11 @@ class MemoryLists:
             self.split(split)
 
     def split(self, split: str) -> Lists:
-        """Return the lists of ``train``, ``vali`` or ``test``; ``DataError``: none were passed."""
+        """Return the lists of ``train``, ``vali`` or ``test``; ``DataError`` if it has none."""
         if check_split(split) not in self._lists:
             raise DataError(
                 f"the {split} lists of this model were in the memory of a program and were not "
-                "saved: give dataset=CHOICE with lists that have the same features or, to continue "
+                "saved: choose dataset=NAME with lists that have the same features or, to continue "
                 "training, fit Ranker(init_from=FOLDER)"
             )
         return self._lists[split]

@@ -20,7 +20,7 @@ class PublishedCounts:
     """
 
     splits: tuple[str, ...]
-    fold: int | None = None  # from 1; None: the data set has no folds
+    fold: int | None = None  # >= 1; None: the data set has no folds
     rows: int | None = None
     lists: int | None = None
     empty: int | None = None  # number of lists without a relevant item
@@ -35,7 +35,7 @@ class PublicSet:
     page: str  # where it is published
     archive: str  # the file to download there
     sha256: str = ""  # SHA-256 of the archive
-    files: Mapping[str, str] = field(default_factory=dict)  # SHA-256 by path in the set's folder
+    files: Mapping[str, str] = field(default_factory=dict)  # path in the set's folder -> SHA-256
     counts: tuple[PublishedCounts, ...] = ()
 
     def how_to_get(self, data_dir: str | Path) -> str:

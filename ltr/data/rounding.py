@@ -31,12 +31,12 @@ def to_float32(values: Doubles | Floats) -> tuple[Floats, int]:
 
 
 def inexact_values(values: Any) -> Any:
-    """Return the distinct values of a column if different ones may become equal in float32.
+    """Return the distinct values of a column if different ones could become equal in float32.
 
-    Values may become equal if they are larger than 2^24, or so close together that float32 has few
-    steps between the smallest and the largest. Otherwise the result is empty. Missing and infinite
-    values are ignored. ``values`` may be only a part of the column, so large values are returned
-    even if they are all equal, or all exact.
+    Values could become equal if they are larger than 2^24, or so close together that float32 has
+    few steps between the smallest and the largest. Otherwise the result is empty. Missing and
+    infinite values are ignored. ``values`` may be only a part of the column, so large values are
+    returned even if they are all equal, or all exact.
     """
     if values.dtype == np.float32 or not len(values):
         return values[:0]
@@ -87,7 +87,7 @@ def _large_or_close(low: Any, high: Any) -> tuple[bool, bool]:
 
 
 def add_distinct(distinct: Any, values: Any) -> Any:
-    """Return the distinct values of both arrays, but not many more than ``_MAX_VALUES``."""
+    """Return the distinct values of both arrays, but at most ``_MAX_VALUES`` of them."""
     if len(distinct) >= _MAX_VALUES:
         return distinct
     return np.union1d(distinct, values)[:_MAX_VALUES]
@@ -111,6 +111,6 @@ def rounding_remarks(inexact: Mapping[str, Any]) -> dict[str, str]:
         shown += ", ..."
     return {
         "rounding": "different numbers become equal because they have more digits than float32 "
-        f"holds: {shown}; subtract the same constant from the column in every table (from dates, "
+        f"holds: {shown}; subtract the same constant from the column in every table (for dates, "
         "the first day), or leave the column out"
     }

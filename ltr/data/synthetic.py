@@ -85,9 +85,9 @@ class Latents:
 def draw_lengths(rng: np.random.Generator, lists: int) -> Ints:
     """Draw the number of items of each list, ``[lists]``.
 
-    A length is from 1 to ``LONGEST``, with a skewed distribution and a mean of about
+    The lengths are from 1 to ``LONGEST``. Their distribution is skewed, and its mean is about
     ``MEAN_LENGTH``. If there are at least ``MANY`` lists, at least ``1 + lists // 1000`` of them
-    have a single item, and at least as many have more than ``LONG`` items.
+    have a single item, and at least the same number have more than ``LONG`` items.
     """
     ends = 0 if lists < MANY else 1 + lists // 1000
     long = rng.integers(LONG + 1, LONGEST + 1, ends)
@@ -123,10 +123,9 @@ def draw_latents(rng: np.random.Generator, lengths: Ints) -> Latents:
 def grade(relevance: Doubles, offsets: Ints) -> Floats:
     """Return grades from 0 to 4 for all items of a split, ``[items]``.
 
-    The share of each grade is about that in ``RATES``. In a fraction ``EMPTY`` of the lists, whose
-    number is rounded, all grades are 0: these are the lists whose best item has the lowest
-    relevance. In every other list the best item has at least grade 1. Within a list, the grades
-    have the order of ``relevance``.
+    The share of each grade is about that in ``RATES``. In a fraction ``EMPTY`` of the lists, all
+    grades are 0; these are the lists whose best item has the lowest relevance. In every other list
+    the best item has at least grade 1. Within a list, the grades have the order of ``relevance``.
     """
     items = len(relevance)
     lengths = np.diff(offsets)
@@ -195,8 +194,8 @@ class SyntheticLists:
         """Describe the lists, which are made on first use.
 
         Args:
-            queries: the number of training lists; each other split has a third as many, rounded,
-                and at least 1. Web30K has 18,919 training lists (2.27 million items).
+            queries: the number of training lists. Each other split has a third of this number,
+                rounded, but at least 1. Web30K has 18,919 training lists (2.27 million items).
             seed: the seed of all random draws.
             cache_dir: the folder of the cached arrays.
             name: the name of the data set in results.
@@ -237,7 +236,8 @@ class SyntheticLists:
     def _blocks(self, split: str, lists: int) -> Iterator[Block]:
         """Yield the rows of a split.
 
-        The hidden properties are drawn twice, as the grades depend on the relevance of all items.
+        The hidden properties are drawn twice, because the grades depend on the relevance of all
+        items.
         """
         lengths = draw_lengths(self._rng(split, 0, 0), lists)
         relevance = [latents.relevance for _, _, latents in self._latents(split, lengths)]

@@ -33,7 +33,7 @@ _FRACTIONS = {3: (0.8, 0.1, 0.1), 2: (0.8, 0.2), 0: ()}
 
 
 class TableFiles(SplitFiles):
-    """A data set with one table for each split, or with one table whose queries are divided.
+    """A data set with one table for each split, or with one table that is divided into splits.
 
     A table is a file or a folder of shards. It is read once; later runs map the arrays from the
     cache. The key of a cache entry contains a hash of the files' content and the settings. The
@@ -64,13 +64,14 @@ class TableFiles(SplitFiles):
             name: the name of the data set in results.
             data_dir: the folder to which the paths are relative.
             cache_dir: the folder of the cached arrays.
-            split: the path of ``train``, ``vali`` and ``test``. Without ``vali``, the validation
-                lists are taken from the table of ``train``. Without ``test``, there is no test
-                split.
-            path: one table that is divided into all three splits, instead of ``split``.
-            fractions: the fraction of the queries in each split, with a sum of 1. With ``path``:
-                train, vali and test (None: 0.8, 0.1, 0.1), or only train and vali. With a ``split``
-                without ``vali``: train and vali (None: 0.8, 0.2).
+            split: the paths of ``train``, ``vali`` and ``test``. If ``vali`` has no path, the
+                validation lists are taken from the table of ``train``. If ``test`` has no path,
+                there is no test split.
+            path: instead of ``split``, one table that is divided into the splits.
+            fractions: the fraction of the queries in each split; the sum is 1. For ``path``, these
+                are the fractions of train, vali and test (None: 0.8, 0.1, 0.1), or of train and
+                vali only. For a ``split`` without ``vali``, they are the fractions of train and
+                vali (None: 0.8, 0.2).
             seed: the seed with which the queries are divided.
             header: whether text files begin with a row of column names; see ``Source``.
             labels: ``"grade"`` (whole numbers) or ``"real"``; see ``ltr.data.letor.ParseOptions``.
@@ -80,7 +81,9 @@ class TableFiles(SplitFiles):
         self._columns: Columns | None = None
         self.roles = ColumnRoles.from_config(roles)
         if self.roles.label is None:
-            raise ConfigError("no column has the labels: set dataset.label=COLUMN")
+            raise ConfigError(
+                "dataset.label is not set: set dataset.label=COLUMN, the column of the labels"
+            )
         self.header = bool(header)
         paths, cut = _paths(split, path)
         if path is not None and fractions is not None and len(fractions) == 2:
@@ -111,7 +114,7 @@ class TableFiles(SplitFiles):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits of the data set: train and vali, and test if it has a table or a share."""
+        """The splits of the data set: train and vali, and test if it has a table or a fraction."""
         return SPLITS if "test" in self._paths else SPLITS[:2]
 
     def check(self) -> None:
@@ -148,7 +151,7 @@ class TableFiles(SplitFiles):
         return self._lists(split, key, content_digest, read, digest=digest)
 
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
-        """Return the id of each of the (0-based) ``rows`` of a split: its id columns, joined."""
+        """Return the item ids of ``rows``, counted from 0: the cells of the id columns, joined."""
         if not self.roles.id:
             return [""] * len(rows)
         chunks = Source(self.path(split), self.header).chunks(self.roles.id, [], _ROWS)
@@ -187,7 +190,8 @@ def _checked_fractions(
 ) -> tuple[float, ...]:
     """Return the fraction of the queries in each of the splits ``cut``; the defaults if None.
 
-    ``one_table``: one table is divided into all splits. ``ConfigError``: the fractions are wrong.
+    ``one_table``: one table is divided into the splits. ``ConfigError``: the fractions are not one
+    number > 0 for each split with a sum of 1.
     """
     defaults = _FRACTIONS[len(cut)]
     values = tuple(map(python_number, defaults if fractions is None else fractions))

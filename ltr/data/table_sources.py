@@ -1,7 +1,7 @@
 """Read tables in blocks: Parquet, CSV and TSV (also with gzip), Arrow, or frames in memory.
 
-pyarrow reads the files. Without pyarrow only text files can be read, to the same values but more
-slowly.
+pyarrow reads the files. If it is not installed, only text files can be read. The values are then
+the same, but reading takes longer.
 """
 
 import csv
@@ -52,7 +52,7 @@ def table_form(path: Path) -> str | None:
 def table_files(path: Path) -> list[Path]:
     """Return the table file ``path``, or the table files of the folder ``path``, sorted by name.
 
-    ``DataError``: there is none, or the files of the folder have different formats.
+    ``DataError``: there is no table file, or the files of the folder have different formats.
     """
     try:
         is_folder = path.is_dir()
@@ -69,8 +69,8 @@ def table_files(path: Path) -> list[Path]:
     forms = {table_form(file) for file in files}
     if len(forms) != 1 or None in forms:
         raise DataError(
-            f"{path}: not a table, or a folder with tables of several formats; expected one format "
-            f"of {', '.join(_FORMS)}"
+            f"{path}: not a table, or a folder with tables of several formats; expected tables in "
+            f"one of the formats {', '.join(_FORMS)}"
         )
     return files
 
@@ -79,7 +79,7 @@ def check_column_names(required: Mapping[str, str], names: Sequence[str], title:
     """Raise ``DataError`` if a column is missing, or if two columns have the same name or no name.
 
     Args:
-        required: the purpose of each required column by name, such as ``dataset.query``.
+        required: for each required column name, what requires it, such as ``dataset.query``.
         names: the names of the columns of the table.
         title: the name of the table, for the error message.
     """
@@ -114,7 +114,7 @@ class TableChunk:
     cells: pd.DataFrame
 
     def locate(self, row: int, column: str = "") -> str:
-        """Return the place in the file of row ``row`` (from 0) of the chunk, for messages."""
+        """Return where row ``row`` of the chunk, counted from 0, is in the file, for messages."""
         suffix = f", column {column!r}" if column else ""
         return f"{self.file}, row {self.first + row + 1}{suffix}"
 
@@ -134,7 +134,7 @@ class Source:
 
         Args:
             table: a file, a folder, or a frame in memory.
-            header: whether text files begin with the names of the columns; if not, the columns are
+            header: whether text files begin with a row of column names. If not, the columns are
                 named ``1``, ``2``, ...
 
         Raises:
@@ -173,7 +173,7 @@ class Source:
         for file in self._files:
             title = self.title if isinstance(file, pd.DataFrame) else str(file)
             reader = self._open(file, texts, numbers)
-            check_column_names(dict.fromkeys(columns, "in the first file"), reader.names, title)
+            check_column_names(dict.fromkeys(columns, "as in the first file"), reader.names, title)
             first = 0
             with self._reading(title):
                 for cells in reader.blocks(columns, rows):
@@ -214,9 +214,9 @@ class Source:
             source = f"{title}, row {int(row[1]) - int(self._header)}" if row else title
             reason = " ".join(_ROW.sub("", text).split())[:200]
             raise DataError(
-                f"{source}: cannot be read ({reason}); separate the columns by commas (by tabs in "
-                ".tsv files), write numbers in the columns of features, and name columns of text "
-                "in dataset.categories"
+                f"{source}: cannot be read ({reason}); separate columns by commas (by tabs in .tsv "
+                "files), write only numbers in feature columns, and name text columns in "
+                "dataset.categories"
             ) from None
 
 
@@ -315,8 +315,8 @@ def _open_text(path: Path, mode: str, **settings: Any) -> Any:
 def _check_quotes(path: Path, delimiter: str) -> None:
     """Raise ``DataError`` if a quote that begins a cell has no closing quote in that cell.
 
-    If such a cell is the last of its row, the readers would silently read the rows below it into
-    this cell: all of them, or those before the next cell that begins with a quote.
+    If such a cell is the last of its row, the readers would silently read rows below it into this
+    cell: all rows, or those before the next cell that begins with a quote.
     """
     closed = _closed_quotes(delimiter.encode())
     text = b"\n"  # the text that is not checked yet, and the byte before it
@@ -397,7 +397,7 @@ class _Text:
             )
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the number of each row in the file (from 1) and its cells."""
+        """Yield the 1-based number of each row in the file, and the cells of the row."""
         width = 0
         with _open_text(self._path, "rt", encoding="utf-8-sig", newline="") as file:
             for row, cells in enumerate(csv.reader(file, delimiter=self._delimiter), 1):

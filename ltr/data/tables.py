@@ -23,7 +23,7 @@ READER_VERSION = 3  # part of every cache key: raise it if the same table gives 
 _LARGEST_CODE = 1 << 24  # float32 holds every whole number up to this one
 _BLOCK_BYTES = 8 << 20  # the most bytes of features in a block
 _MAX_ROWS = 1 << 15  # the most rows in a block
-NAME_IT = "pandas writes row numbers like this unless index=False; name a column to use it"
+NAME_IT = "to use such a column, name it (pandas writes row numbers like this unless index=False)"
 _INDEX = re.compile(r"__index_level_\d+__")  # an index column that pandas writes into Parquet
 # An empty name, which pandas reads as "Unnamed: 0".
 _UNNAMED = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?(\.\d+)?")
@@ -45,11 +45,11 @@ class ColumnRoles:
 
     query: str
     label: str | None = None  # None: the rows have no labels
-    id: tuple[str, ...] = ()  # identify an item, such as a product id; not used as features
+    id: tuple[str, ...] = ()  # columns that identify an item; they are not used as features
     features: tuple[str, ...] | None = None  # None: all other numeric columns, and the categories
     categories: tuple[str, ...] = ()  # features whose values are categories, collected from train
     weight: str | None = None  # weight of the query, > 0, the same in all of its rows
-    category_values: int = 1000  # how many values of a category are kept, the most frequent ones
+    category_values: int = 1000  # number of values of a category that are kept, most frequent first
 
     def __post_init__(self) -> None:
         single = [name for name in (self.query, self.label, self.weight) if name is not None]
@@ -73,7 +73,7 @@ class ColumnRoles:
         return f"Roles({', '.join(f'{role}={value!r}' for role, value in vars(self).items())})"
 
     def keys(self, *, labelled: bool) -> dict[str, str]:
-        """Return the config key of each column with a role; label and weight if ``labelled``."""
+        """Return the config key of each column with a role; omit label and weight if unlabelled."""
         keys = dict[str, str]()
         for role in ("id", "categories", "features", "weight", "label", "query"):
             if labelled or role not in ("weight", "label"):
@@ -88,10 +88,12 @@ class ColumnRoles:
         """Return the roles given by a config, which maps each role to one or several columns.
 
         Column names may be numbers in YAML, and a single name may be written without brackets.
-        ``ConfigError``: no column has the query ids, or a column has two roles.
+        ``ConfigError``: ``query`` is not set, or a column has two conflicting roles.
         """
         if config.get("query") in (None, ""):
-            raise ConfigError("no column has the query ids: set dataset.query=COLUMN")
+            raise ConfigError(
+                "dataset.query is not set: set dataset.query=COLUMN, the column of the query ids"
+            )
         roles = {role: columns for role, columns in config.items() if columns is not None}
         for role in {"query", "label", "weight"} & roles.keys():
             roles[role] = str(roles[role])
@@ -104,7 +106,7 @@ class ColumnRoles:
 
 
 def kind(column: Any) -> str:
-    """Return which values a column holds: ``number``, ``text``, ``date`` or ``other``.
+    """Return what kind of values a column holds: ``number``, ``text``, ``date`` or ``other``.
 
     >>> [kind(pd.Series(values)) for values in ([1, None], ["a"], [1, "a"], [Decimal(1)], [True])]
     ['number', 'text', 'other', 'number', 'number']
@@ -181,9 +183,10 @@ def _category_column(chunk: TableChunk, name: str) -> pd.Series:
 
 
 def _numbers(chunk: TableChunk, name: str) -> Doubles | Floats:
-    """Return the numbers of a column, NaN if missing: float64 unless the column has a float type.
+    """Return the numbers of a column, NaN where they are missing.
 
-    ``DataError``: the column does not hold numbers.
+    They have the type of the column if it is a float type, else float64. ``DataError``: the column
+    does not hold numbers.
     """
     column = chunk.cells[name]
     if kind(column) != "number":
@@ -241,10 +244,12 @@ def find_columns(source: Source, roles: ColumnRoles, keep: Container[str] | None
         keep: only rows with these query ids are counted; None: all rows.
 
     Returns:
-        The columns; the values of a category are sorted by descending frequency, then as strings.
+        The columns. The values of a category are in descending order of frequency; equally frequent
+        values are sorted as strings.
 
     Raises:
-        DataError: a column is missing, has a wrong type, or has no role although it is not numeric.
+        DataError: a column is missing or has the wrong type, or a column without a role is not
+            numeric.
     """
     check_column_names(roles.keys(labelled=True), source.names, source.title)
     names = _feature_names(source, roles)
@@ -294,7 +299,8 @@ def unnamed_remarks(source: Source, roles: ColumnRoles) -> dict[str, str]:
     if not unused or roles.features is not None:
         return {}
     columns = [f"column {i}" for i, name in enumerate(source.names, 1) if name in unused]
-    return {"unnamed": f"not used as a feature, as it has no name: {', '.join(columns)}; {NAME_IT}"}
+    shown = ", ".join(columns)
+    return {"unnamed": f"columns without a name are not used as features: {shown}; {NAME_IT}"}
 
 
 def _feature_names(source: Source, roles: ColumnRoles) -> list[str]:
@@ -320,7 +326,7 @@ def _feature_names(source: Source, roles: ColumnRoles) -> list[str]:
         raise DataError(
             f"{source.title}: no role for {shown}; only numbers are features by default: name each "
             "column in 'dataset.categories=[NAME]' or, to ignore it, in 'dataset.id=[NAME]', or "
-            "name all features in 'dataset.features=[NAME]'; turn dates and lists into numbers"
+            "name all features in 'dataset.features=[NAME]'; convert dates and lists to numbers"
         )
     names = list(dict.fromkeys([*candidates, *roles.categories]))  # an id may be a feature too
     if not names:
@@ -349,16 +355,18 @@ def table_blocks(
         on_block: called with the cells of each block (a frame).
 
     Raises:
-        DataError: a column or a query id is missing, or a value has a wrong type or is invalid; the
-            message names the place.
-        ConfigError: labels are to be read, but no column has that role.
+        DataError: a column or a query id is missing, or a value is invalid or has the wrong type.
+            The message names the place.
+        ConfigError: labels should be read, but ``roles.label`` is None.
     """
     keys = roles.keys(labelled=rules.labelled) | dict.fromkeys(columns.names, "a feature")
     check_column_names(keys, source.names, source.title)
     label = roles.label if rules.labelled else None
     weight = roles.weight if rules.labelled else None
     if rules.labelled and label is None:
-        raise ConfigError("no column has the labels: set dataset.label=COLUMN")
+        raise ConfigError(
+            "dataset.label is not set: set dataset.label=COLUMN, the column of the labels"
+        )
     numbers = [name for name in columns.names if name not in columns.categories]
     numbers += [name for name in (label, weight) if name is not None]
     texts = [*dict.fromkeys([roles.query, *roles.id, *columns.categories])]
@@ -421,7 +429,7 @@ def _features(
 ) -> tuple[Floats, dict[int, Any]]:
     """Return the features ``[rows, width]``, which are numbers and the codes of categories.
 
-    Also return the ``inexact_values`` by column, for the columns that have any.
+    Also return the ``inexact_values`` of the columns that have any, by column.
     """
     by_column = np.empty((len(columns.names), len(chunk.cells)), np.float32)
     inexact = dict[int, Any]()
@@ -446,7 +454,7 @@ def _features(
 
 
 def _exact_values(column: pd.Series, values: Doubles | Floats) -> Any:
-    """Return ``values``, the numbers of ``column``; as integers if float64 would round some."""
+    """Return ``values``, the numbers of ``column``, or integers if float64 rounded some of them."""
     if not pd.api.types.is_integer_dtype(column.dtype) or not (np.abs(values) > 2**53).any():
         return values
     unsigned = getattr(column.dtype, "kind", "i") == "u"

@@ -51,7 +51,7 @@ class FeatureTransform:
     scale: Doubles  # [width], 1 / (std + eps); 0 for a column that is constant in train
     codes: Ints  # [width], number of codes of a category column; 0 for a numeric column
     indicated: Ints  # ascending indices of the columns with an indicator of missing values
-    keep_missing: bool = False  # missing values stay NaN, also in category columns, for trees
+    keep_missing: bool = False  # for trees: missing values stay NaN, also in category columns
     grids: Doubles = field(default_factory=lambda: np.zeros((0, 2)))  # [columns of shape 3, levels]
 
     @property
@@ -67,7 +67,7 @@ class FeatureTransform:
     def __call__(self, features: Floats) -> Floats:
         """Transform ``[items, width]`` into a new float32 array ``[items, outputs]``.
 
-        The result is finite, except that missing values stay NaN with ``keep_missing``.
+        The result is finite, except that missing values stay NaN if ``keep_missing``.
         ``DataError``: the number of features differs from that of the training lists.
         """
         if features.shape[1] != self.width:
@@ -138,8 +138,8 @@ class FeatureTransform:
 def no_transform(lists: Lists, *, missing: Missing = "mean") -> FeatureTransform:
     """Return a transform that changes only missing values.
 
-    With ``missing="mean"``, missing values become 0. ``"indicator"`` also adds a column for each
-    numeric column that has a missing value. ``"keep"`` leaves missing values NaN.
+    If ``missing`` is ``"mean"``, missing values become 0. ``"indicator"`` also adds a column for
+    each numeric column that has a missing value. ``"keep"`` leaves missing values NaN.
     """
     check_choice("transform.missing", missing, get_args(Missing))
     width = lists.width
@@ -166,7 +166,7 @@ def fit_transform(
     negate: Sequence[int] = (),
     missing: Missing = "mean",
 ) -> FeatureTransform:
-    """Return a transform fitted on training lists: optional sign flip and logarithm, then scaling.
+    """Return a transform fitted on train: an optional sign flip and logarithm, then scaling.
 
     The scaling gives each column mean 0 and standard deviation 1 over the training lists. The
     published preparation of Web30K also reads the validation and test lists. Here only the training
@@ -182,8 +182,8 @@ def fit_transform(
         never_log: 0-based columns that get no logarithm, whatever ``log`` says.
         negate: 0-based columns whose sign is flipped first.
         missing: what a missing value becomes. ``mean``: the column's mean in train. ``indicator``:
-            the same, and for each numeric column with missing values in train one more column marks
-            them. ``keep``: NaN.
+            the same; in addition, each numeric column with missing values in train gets another
+            column that marks them. ``keep``: NaN.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -192,8 +192,8 @@ def fit_transform(
     for column in (*never_log, *negate):
         if not 0 <= column < lists.width:
             raise ConfigError(
-                f"transform: there is no column {column}; the lists have columns 0 to "
-                f"{lists.width - 1}; choose another transform, such as transform=standardise"
+                f"transform: the lists have the columns 0 to {lists.width - 1}, but a setting "
+                f"names column {column}: choose another transform, such as transform=standardise"
             )
     plain = no_transform(lists, missing=missing)
     shape = plain.shape
@@ -236,17 +236,18 @@ def quantile_transform(
 
     The normal score is ``ndtri(level(x))``, limited to +-5.2. The level is interpolated between
     ``quantiles`` evenly spaced levels, as in scikit-learn's QuantileTransformer (used by Gorishniy
-    et al., 2021, and 2025: TabM). Columns that are constant in train become 0; category columns
-    stay as they are.
+    et al., 2021, and in TabM by Gorishniy et al., 2025). Columns that are constant in train become
+    0; category columns stay as they are.
 
     Args:
         lists: the training split, and only that.
         noise: standard deviation of the normal noise that is added to the values for the fit, as a
             fraction of the column's standard deviation; it makes the quantiles of equal values
-            differ. TabM's code divides by the column's deviation where this function multiplies.
+            differ. TabM's code divides by the column's deviation where this function multiplies by
+            it.
         quantiles: the number of levels; None: a thirtieth of the number of items, but at least 10
             and at most 1000, as in TabM.
-        missing: as for ``fit_transform``, but with ``mean`` a missing value becomes the median.
+        missing: as for ``fit_transform``, except that ``mean`` is the column's median.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -313,7 +314,7 @@ def _signed_log(values: Doubles) -> Doubles:
 
 
 def _by_small_blocks(function: Callable[[Floats], Doubles], features: Floats, out: Any) -> Any:
-    """Write ``function(features)`` into ``out``, in threads if there are many rows; return it."""
+    """Write ``function(features)`` to ``out``, in threads if it has many rows; return ``out``."""
 
     def transform_block(start: int) -> None:
         rows = slice(start, start + _SMALL_BLOCK)

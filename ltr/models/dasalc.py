@@ -31,9 +31,9 @@ class DASALC(nn.Module):
     ``(1 + a) * h``, the latent cross. The rest of the paper's recipe is set in the config:
     ``transform=log1p`` applies sign(x) log(1 + |x|), and ``augment.noise`` adds Gaussian noise.
 
-    In training, and only there, the lists of a batch affect each other through the batch norm. Its
-    means and variances are taken over the real items. Evaluation uses running means and variances,
-    which are saved in checkpoints.
+    In training, but not in evaluation, the lists of a batch affect each other through the batch
+    norm. Its means and variances are taken over the real items. Evaluation uses running means and
+    variances, which are saved in checkpoints.
 
     This implementation differs from the paper: the features are standardised after the logarithm,
     the output of a dense layer is added to its input if both have the same size, and the attention
@@ -95,7 +95,7 @@ class DASALC(nn.Module):
 
 
 class DenseBlock(nn.Module):
-    """A linear layer, batch norm, activation and dropout; adds its input if the sizes are equal."""
+    """Linear layer, batch norm, activation, dropout; adds its input if the sizes are equal."""
 
     def __init__(
         self, size_in: int, size_out: int, activation: str | None, dropout: float | int
@@ -144,7 +144,7 @@ class ItemNorm(nn.Module):
     def _batch_moments(self, items: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
         """Return the mean and variance of the real items; update the running mean and variance.
 
-        With fewer than two items, return the running mean and variance.
+        If there are fewer than two real items, return the running mean and variance.
         """
         real = packing.pack(packing.mask)[:, None]  # the packed items may include padding
         count = real.sum()

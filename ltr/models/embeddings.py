@@ -17,7 +17,7 @@ _SAMPLE = 1 << 17  # bin edges are quantiles of at most this many items, sampled
 _MAX_ROWS = 1 << 12  # items embedded at once; their encodings are larger than their vectors
 _MAX_SIZE = 50  # the largest size of the vector of a category
 
-# Settings of a ``NumberEmbedding``; a string is its ``kind``, None leaves the features unchanged.
+# Settings of a ``NumberEmbedding``. A string is its ``kind``; None leaves the features unchanged.
 EmbeddingSettings = Mapping[str, Any] | str | None
 
 
@@ -25,9 +25,9 @@ class NumberEmbedding(nn.Module):
     """Turns each number x into a vector ReLU(linear(encoding(x))), after Gorishniy et al. (2022).
 
     The paper is "On Embeddings for Numerical Features in Tabular Deep Learning". There are two
-    encodings. ``periodic`` is cos and sin of 2 pi c x with learned frequencies c (PLR in the
-    paper). ``piecewise`` gives the position of x, from 0 to 1, in each bin between two quantiles of
-    the training data (Q-LR in the paper). Each feature has its own linear layer.
+    encodings. ``periodic`` is cos and sin of 2 pi c x, where the frequencies c are learned (PLR in
+    the paper). ``piecewise`` is the position of x, from 0 to 1, in each bin between two quantiles
+    of the training data (Q-LR in the paper). Each feature has its own linear layer.
 
     The attribute ``outputs`` is the number of values that an item has after the embedding.
 
@@ -35,7 +35,7 @@ class NumberEmbedding(nn.Module):
         width: number of features of an item.
         kind: ``"periodic"``, ``"piecewise"``, or None to leave the features unchanged.
         size: size of the vector of each feature.
-        bins: the largest number of bins for ``piecewise``; equal quantiles give fewer bins.
+        bins: the largest number of bins for ``piecewise``; there are fewer if quantiles are equal.
         frequencies: number of frequencies of each feature for ``periodic``.
         sigma: standard deviation of the initial frequencies, in periods per unit of the
             transformed feature.
@@ -119,7 +119,7 @@ class Piecewise(nn.Module):
     The position is (x - left) / (right - left), clipped to [0, 1], except that the first bin has no
     lower limit and the last bin no upper limit (Gorishniy et al., 2022, equation 1). A bin of width
     0 gives 0. The edges are quantiles of a standard normal distribution until ``fit`` is called.
-    They are a buffer, so that checkpoints keep them.
+    They are a buffer, so checkpoints keep them.
     """
 
     edges: Tensor
@@ -187,13 +187,13 @@ class Embedding(nn.Module):
 
 
 class WithEmbeddings(nn.Module):
-    """A network whose inputs are the numbers, followed by the vectors of the category columns.
+    """A network whose inputs are the numeric columns, then the vectors of the category columns.
 
     Args:
         make: a function that takes the number of inputs and returns the network.
         codes: the number of codes of each feature, 0 if the feature is a number.
-        numbers: how many more number columns follow these features (the indicators of missing
-            values).
+        numbers: the number of numeric columns that follow these features, such as the indicators of
+            missing values.
     """
 
     categories: Tensor
@@ -212,7 +212,7 @@ class WithEmbeddings(nn.Module):
         embeddings = [Embedding(codes[column]) for column in category_columns]
         self.embeddings = nn.ModuleList(embeddings)
         if isinstance(make, partial) and getattr(make.func, "embeds_numbers", False):
-            # The embedding of numbers applies only to the number columns.
+            # The embedding of numbers applies only to the numeric columns.
             settings = _settings_by_name(make.keywords.get("embedding"))
             make = partial(make, embedding={**settings, "numbers": len(number_columns)})
         vector_sizes = [embedding.size for embedding in embeddings]
@@ -246,7 +246,7 @@ class WithEmbeddings(nn.Module):
 
 
 def fit_embedding(model: nn.Module, features: Callable[[], Tensor]) -> None:
-    """Set the bins of ``model`` before it is trained; a model without bins stays unchanged.
+    """Set the bins of ``model`` before it is trained; do nothing if it has no bins.
 
     ``features`` returns the transformed training features, ``[items, width]``. It is called only if
     there are bins. ``model`` may be a network from outside this project.

@@ -17,9 +17,9 @@ class Packing(NamedTuple):
     """How to pack the items of padded lists ``[batch, list]`` into one dimension ``[items]``.
 
     On the CPU only the real items are packed, because most of a padded batch can be padding. On a
-    GPU the padding is packed too, because finding the real items would mean waiting for the GPU. In
-    a compiled model it is packed too, because shapes are fixed there. The scores of the real items
-    are the same either way.
+    GPU the padding is packed too, because finding the real items would mean waiting for the GPU. A
+    compiled model also packs the padding, because its shapes are fixed. The scores of the real
+    items are the same either way.
 
     Attributes:
         mask: ``[batch, list]``, True where an item exists.
@@ -41,7 +41,7 @@ class Packing(NamedTuple):
         return cls(mask, mask.flatten().nonzero().squeeze(-1), mask.sum(-1).tolist())
 
     def pack(self, padded: Tensor) -> Tensor:
-        """Map ``[batch, list, ...]`` to ``[items, ...]``; padding that is packed too becomes 0."""
+        """Map ``[batch, list, ...]`` to ``[items, ...]``; packed padding becomes 0."""
         flat = padded.flatten(0, 1)
         if self.indices is not None:
             return flat[self.indices]
@@ -49,7 +49,7 @@ class Packing(NamedTuple):
         return flat.masked_fill(is_padding[(..., *[None] * (flat.dim() - 1))], 0)
 
     def unpack(self, items: Tensor) -> Tensor:
-        """Map ``[items, ...]`` to ``[batch, list, ...]``, 0 on padding that was not packed."""
+        """Map ``[items, ...]`` to ``[batch, list, ...]``; padding that was not packed is 0."""
         shape = (*self.mask.shape, *items.shape[1:])
         if self.indices is None:
             return items.view(shape)
@@ -58,7 +58,7 @@ class Packing(NamedTuple):
 
 
 def split_rows(items: Tensor, rows: int) -> Sequence[Tensor]:
-    """Split ``items`` into chunks of at most ``rows`` rows; do not split during an export."""
+    """Split ``items`` into chunks of at most ``rows`` rows; during an export, do not split them."""
     is_exporting = getattr(torch.compiler, "is_exporting", None)  # torch 2.6 does not have it
     if is_exporting and is_exporting():
         return [items]
@@ -66,7 +66,7 @@ def split_rows(items: Tensor, rows: int) -> Sequence[Tensor]:
 
 
 def sizes_tuple(setting: str, sizes: Iterable[int], *, least: int = 1) -> tuple[int, ...]:
-    """Return layer sizes as a tuple, checked.
+    """Check layer sizes, and return them as a tuple.
 
     Args:
         setting: the name of the setting, for messages.
@@ -98,7 +98,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 def activation_module(name: str | None) -> nn.Module:
-    """Return a new module for the activation of this name; None is the identity.
+    """Return a new module for the activation ``name``; None gives the identity.
 
     Raises:
         ConfigError: the name is unknown.
@@ -148,7 +148,10 @@ def dense_layers(
     dropout: float | int,
     input_norm: bool,
 ) -> nn.Sequential:
-    """Return a layer norm if ``input_norm``, then linear layer, activation, dropout per size."""
+    """Return a linear layer, an activation and dropout for each size.
+
+    If ``input_norm``, a layer norm comes first.
+    """
     layers: list[nn.Module] = [nn.LayerNorm(width)] if input_norm else []
     input_sizes = [width, *sizes][:-1]
     for size_in, size_out in zip(input_sizes, sizes, strict=True):
@@ -159,9 +162,9 @@ def dense_layers(
 def attend(projected: Tensor, packing: Packing, *, heads: int, rate: float) -> Tensor:
     """Compute softmax(Q K' / sqrt(d)) V within each list, ``[items, size]`` (Vaswani et al., 2017).
 
-    If only real items are packed, each list is computed separately, so that time and memory grow
-    with the sum of the squared lengths. If padding is packed too, PyTorch's own attention computes
-    the same values.
+    If only real items are packed, each list is computed separately, so time and memory grow with
+    the sum of the squared lengths. If padding is packed too, PyTorch's own attention computes the
+    same values.
 
     Args:
         projected: ``[items, 3 * size]``, Q, K and V side by side.
@@ -188,8 +191,8 @@ class EncoderBlock(nn.Module):
     """Pre-norm self-attention and feed-forward, each added to its input (Vaswani et al., 2017).
 
     It computes what ``torch.nn.TransformerEncoderLayer(norm_first=True)`` computes, but only for
-    real items: it spends no time on padding. ``heads`` must divide ``size``. ``dropout`` is applied
-    to the attention weights too.
+    packed items. On the CPU it therefore spends no time on padding. ``heads`` must divide ``size``.
+    ``dropout`` is applied to the attention weights too.
     """
 
     def __init__(self, size: int, heads: int, feed_forward: int, dropout: float | int) -> None:
@@ -206,7 +209,7 @@ class EncoderBlock(nn.Module):
         nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, items: Tensor, packing: Packing) -> Tensor:
-        """Map ``[items, size]`` to ``[items, size]``; an item attends to real items of its list."""
+        """Map ``[items, size]`` to ``[items, size]``; an item attends to its list's real items."""
         rate = self.dropout.rate if self.training else 0.0
         projected = self.in_proj(self.norm1(items))
         attended = self.out_proj(attend(projected, packing, heads=self.heads, rate=rate))

@@ -69,7 +69,7 @@ class MLP(nn.Module):
 
 
 class Linear(MLP):
-    """One weight per feature and a bias, as in RankSVM; for the arguments see ``MLP``."""
+    """One weight per feature and a bias, as in RankSVM; ``MLP`` explains the arguments."""
 
     embeds_numbers = False
 

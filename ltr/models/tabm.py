@@ -23,13 +23,13 @@ _MAX_ROWS = 1 << 16  # pairs of an item and a member that ``forward`` scores at 
 class TabM(nn.Module):
     """``members`` networks that share the weight matrix of each layer (Gorishniy et al., 2025).
 
-    The paper is "TabM: Advancing Tabular Deep Learning with Parameter-Efficient Ensembling". In
-    each layer member i computes ``s_i * (W (r_i * x)) + b_i`` (BatchEnsemble; Wen et al., 2020).
-    Each member has its own head. In the first layer ``r`` starts with random signs, 1 or -1; if
-    there is an embedding, it starts with draws from a normal distribution instead. All other
-    scalings start at 1. With ``mini`` (TabM-mini in the paper) the members share everything but
-    this first ``r`` and the heads. The paper's TabM-packed, where members share nothing, is the
-    average of several runs of an ``MLP``.
+    The paper is "TabM: Advancing Tabular Deep Learning with Parameter-Efficient Ensembling". A
+    network is called a member. In each layer, member i computes ``s_i * (W (r_i * x)) + b_i``
+    (BatchEnsemble; Wen et al., 2020). Each member has its own head. In the first layer ``r`` is
+    initialised with random signs, 1 or -1, or, if there is an embedding, with draws from a normal
+    distribution. All other scalings are initialised with 1. If ``mini`` (TabM-mini in the paper),
+    the members share everything but this first ``r`` and the heads. The paper's TabM-packed, where
+    the members share nothing, is the average of several runs of an ``MLP``.
 
     The score of an item is the mean of the members' scores. Training minimises the mean of the
     members' losses: each member learns to rank by itself, and that is why averaging helps.
@@ -108,7 +108,7 @@ class TabM(nn.Module):
         return self._unpack(means, packing)[0]
 
     def _scores(self, items: Tensor) -> Tensor:
-        """Return the members' scores of packed items ``[items, width]``, ``[members, items]``."""
+        """Return the members' scores, ``[members, items]``, of packed items ``[items, width]``."""
         inputs = self.embedding(items).expand(self.members, -1, -1)
         scores: Tensor = self.heads(self.layers(inputs))
         return scores

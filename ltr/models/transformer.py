@@ -57,8 +57,8 @@ class ContextAwareTransformer(nn.Module):
 
     This is the model of Pobrotyn et al. (2020), "Context-Aware Learning to Rank with
     Self-Attention", with ReLU in the feed-forward part. The defaults are the settings of Pobrotyn
-    and Bialobrzeski (2021) for Web30K. Without ``position`` the scores do not depend on the order
-    of the items.
+    and Bialobrzeski (2021) for Web30K. If ``position`` is None, the scores do not depend on the
+    order of the items.
 
     Args:
         width: number of features of an item.
@@ -69,7 +69,7 @@ class ContextAwareTransformer(nn.Module):
         blocks: number of encoder blocks.
         heads: number of attention heads; must divide the hidden size.
         feed_forward: size of the hidden layer in the feed-forward part of a block.
-        dropout: dropout rate in the blocks, also of the attention weights.
+        dropout: dropout rate in the blocks, which also applies to the attention weights.
         position: the encoding of an item's initial rank, which is added to the input of the blocks:
             ``"fixed"`` (sines and cosines), ``"learned"`` (one vector per rank) or None.
         max_rank: number of vectors for ``"learned"``; all larger ranks share the last vector.
@@ -78,7 +78,8 @@ class ContextAwareTransformer(nn.Module):
             (2021) use Tanh with NeuralNDCG and no activation with the other losses.
 
     Raises:
-        ConfigError: a setting is out of range, or ``position`` is set without ranks.
+        ConfigError: a setting is out of range. ``forward`` raises it if ``position`` is set but
+            ``ranks`` is None.
     """
 
     embeds_numbers = True

@@ -31,7 +31,7 @@ PARTS = ("model", "loss", "optimizer", "schedule", "transform", "dataset")
 
 
 def build_settings(values: Mapping[str, Any]) -> Settings:
-    """Return the training settings in ``values``, the keys of a config, after checking them."""
+    """Return the training settings in the config ``values``, after checking them."""
     fields: dict[str, Any] = {}
     for name in Settings.names():
         value = values[name]
@@ -41,7 +41,7 @@ def build_settings(values: Mapping[str, Any]) -> Settings:
 
 
 def build_metrics(values: Mapping[str, Any]) -> tuple[Metric, ...]:
-    """Return the metrics that the config keys ``metrics`` and ``select_on`` name."""
+    """Return the metrics that ``metrics`` and ``select_on`` name in the config ``values``."""
     user_metrics = values.get("own_metrics") or {}
     metrics: list[Metric] = []
     for key in ("metrics", "select_on"):
@@ -81,11 +81,11 @@ def user_metrics(config: Mapping[str, Any]) -> list[str]:
 
 
 def build_convention(values: Mapping[str, Any]) -> Convention:
-    """Return the convention of the metrics, after checking it; ``values`` are a config's keys."""
+    """Return the convention in the config ``values``, after checking it."""
     if values.get(FORMER_CONVENTION):
         raise ConfigError(
             f"{FORMER_CONVENTION}: expected a file in configs/convention that holds only the keys: "
-            f"move those of configs/{FORMER_CONVENTION} there, without the line @package"
+            f"move the keys of configs/{FORMER_CONVENTION} there, without the line @package"
         )
     node = values["convention"]
     keys: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
@@ -104,7 +104,7 @@ def build_dataset(node: DictConfig) -> Dataset:
 
 
 def model_class(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> type:
-    """Return the class of the models that ``model`` builds, or ``object`` if it is unknown.
+    """Return the class of the models that ``model`` builds, or ``object`` if the class is unknown.
 
     ``model`` is a class with bound settings (a ``functools.partial``), or a ``model`` node.
     """
@@ -112,7 +112,7 @@ def model_class(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> type:
     if isinstance(model, Mapping):
         with suppress(
             ImportError, AttributeError, ValueError
-        ):  # the error comes when the model is built
+        ):  # the error is raised when the model is built
             model_class = get_object(str(model.get("_target_")))
     return model_class if isinstance(model_class, type) else object
 
@@ -181,7 +181,7 @@ def _instantiate(node: DictConfig, name: str) -> Any:
 
 
 def _with_key(error: LTRError, name: str, settings: Mapping[Any, Any]) -> LTRError:
-    """Return ``error``, about a setting of the part ``name``, with the full key, such as loss.k."""
+    """Return ``error``, about a setting of the part ``name``, with its full key, such as loss.k."""
     text = str(error)
     if f"{name}." in text or text.startswith(f"{name}:"):
         return error
@@ -225,10 +225,10 @@ def build_part(node: DictConfig | None, name: str) -> Any:
     """Return a part of an experiment as a function with its settings bound.
 
     The function of a model takes the number of features. Each function is called once on a tiny
-    input, so that a wrong setting raises an error before data are read.
+    input, so a wrong setting raises an error before data are read.
 
     Args:
-        node: the node of the config; if None, None is returned.
+        node: the node of the config; None: return None.
         name: ``"model"``, ``"loss"``, ``"optimizer"`` or ``"schedule"``.
 
     Raises:

@@ -15,7 +15,7 @@ _ITEMS = 32768  # padded items in a batch of scores
 
 
 class Member(nn.Module):
-    """A trained model together with its transform, so that it takes raw features."""
+    """A trained model together with its transform; it takes untransformed features."""
 
     def __init__(self, model: nn.Module, transform: FeatureTransform, precision: str) -> None:
         """Store ``model``, which was trained in ``precision`` on features after ``transform``."""
@@ -25,7 +25,7 @@ class Member(nn.Module):
         self.precision = precision
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Return float32 scores ``[batch, list]`` for raw features."""
+        """Return float32 scores ``[batch, list]`` for untransformed features."""
         items = self.transform(features[mask].cpu().numpy())  # real items only, no padding
         inputs = features.new_zeros(*mask.shape, items.shape[1])
         inputs[mask] = torch.from_numpy(items).to(features.device)
@@ -45,8 +45,8 @@ class Ensemble(nn.Module):
 
     Args:
         members: at least one model, usually a ``Member``.
-        weights: one weight >= 0 for each member, with a sum of 1; a member with the weight 0 is
-            not evaluated.
+        weights: one weight >= 0 for each member; their sum is 1. A member with the weight 0 is not
+            evaluated.
     """
 
     def __init__(self, members: Sequence[nn.Module], weights: Sequence[float]) -> None:
@@ -55,7 +55,10 @@ class Ensemble(nn.Module):
         self.weights = tuple(weights)
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Return float32 scores ``[batch, list]`` for raw features, 0 where ``mask`` is False."""
+        """Return float32 scores ``[batch, list]``, 0 where ``mask`` is False.
+
+        ``features`` are untransformed; each member applies its own transform.
+        """
         total = torch.zeros(mask.shape, dtype=torch.float64, device=mask.device)
         for member, weight in zip(self.members, self.weights, strict=True):
             if weight:
@@ -67,7 +70,7 @@ def standardised(scores: Scores, mask: Mask) -> Tensor:
     """Return the scores scaled to mean 0 and (population) standard deviation 1 in each list.
 
     Args:
-        scores: ``[batch, list]``; those on padding have no influence.
+        scores: ``[batch, list]``; the scores of padding have no influence.
         mask: True where an item exists.
 
     Returns:

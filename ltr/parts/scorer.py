@@ -49,8 +49,8 @@ class Scorer:
         model: a network, trees, or an ensemble, on ``device``.
         transform: applied to the features before the model. Each member of an ensemble has its own.
         columns: names and categories of the features; None: the features are unnamed numbers.
-        config: the config of the run. It is not yet trusted. Its relative paths are relative to the
-            working directory.
+        config: the config of the run, which is not yet trusted. Its relative paths are relative to
+            the working directory.
         data: the digests of the lists of each split of the run, and of everything else that the run
             read.
         device: the device on which the scorer runs.
@@ -81,7 +81,7 @@ class Scorer:
         return describe_device(self.device)
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint stores of this scorer besides weights and config."""
+        """Return what a checkpoint stores of this scorer in addition to weights and config."""
         return {
             "transform": self.transform.state(),
             "width": self.transform.width,
@@ -92,7 +92,7 @@ class Scorer:
     def open(self, lists: Lists) -> ItemTensors:
         """Return ``lists`` as transformed tensors on the device of the model.
 
-        ``DataError``: their feature names or categories differ from those of the training lists.
+        ``DataError``: the feature names or categories differ from those of the training lists.
         """
         check_columns(lists, self.columns)
         return ItemTensors(lists, self.transform, self.device)
@@ -102,7 +102,7 @@ class Scorer:
 
         Args:
             lists: the lists, or what ``open`` returned for them.
-            items: the largest number of items in a batch, padding included; it limits the memory.
+            items: the largest number of items in a batch, padding included. It limits the memory.
 
         Raises:
             DataError: the features differ from those on which the model was trained.
@@ -119,13 +119,13 @@ class Scorer:
         cache_dir: str,
         trust: Sequence[str] | str,
     ) -> DictConfig:
-        """Return the config of the scorer's run, checked so that ``parts`` can be built from it.
+        """Return the config of the scorer's run after checking that ``parts`` may be built from it.
 
         Args:
             parts: the parts that will be built; see ``trusted``.
             data_dir: the folder of the data set; None or empty: the folder that the run used.
             cache_dir: the folder of parsed data.
-            trust: the user's modules that the parts may name.
+            trust: the user's own modules that the parts may name.
 
         Raises:
             ConfigError: a part names code that is not trusted.
@@ -151,11 +151,11 @@ class Scorer:
 def load_model(
     path: str | Path, device: torch.device = CPU, trust: Sequence[str] | str = ()
 ) -> Scorer:
-    """Return the scorer stored in a run folder (with the selected weights) or in a ``.pt`` file.
+    """Return the scorer of a run folder, with the selected weights, or of a ``.pt`` file.
 
     Raises:
         CheckpointError: there is no readable checkpoint, or its content does not match its config.
-        ConfigError: its config names code that is neither in this project nor in ``trust``.
+        ConfigError: the config names code that is neither in this project nor in ``trust``.
     """
     return scorer_of(*selected_checkpoint(Path(path), device), device, trust)
 
@@ -172,7 +172,7 @@ def scorer_of(
         file: the path of the checkpoint.
         content: the content of ``file``, or that of one member if it holds an ensemble.
         device: the device of the scorer.
-        trust: the user's modules that its config may name.
+        trust: the user's own modules that the config of the checkpoint may name.
 
     Raises:
         CheckpointError, ConfigError: as for ``load_model``.
@@ -217,7 +217,7 @@ def _build_ensemble(
 
 
 def ensemble_of(scorers: Sequence[Scorer], weights: Sequence[float]) -> Ensemble:
-    """Return the ensemble of ``scorers``; ``weights`` has one weight for each and a sum of 1."""
+    """Return the ensemble of ``scorers``; there is one weight for each, and their sum is 1."""
     members = [Member(scorer.model, scorer.transform, scorer.precision) for scorer in scorers]
     return Ensemble(members, weights)
 
@@ -229,7 +229,7 @@ def check_size(
 ) -> None:
     """Raise ``CheckpointError`` if the model is larger than ``file``, which holds its weights.
 
-    No weights are allocated, so that a small malicious config cannot request terabytes.
+    No weights are allocated, so a small malicious config cannot request terabytes.
     """
     with checkpoint_errors(file), torch.device("meta"):
         model = make_model_for(transform)
@@ -260,7 +260,7 @@ def copy_weights(
 def check_columns(lists: Lists, columns: Columns | None) -> None:
     """Raise ``DataError`` if the feature names or categories of ``lists`` differ from ``columns``.
 
-    If the lists or the model have no names, only the order of the features identifies them.
+    If the lists or the model have no names, the features are identified by their order alone.
     """
     trained = columns or Columns(())
     read = lists.columns or Columns(())

@@ -77,7 +77,7 @@ def _restore_links(linked: Any, resolved: Any, root: Mapping[str, Any]) -> Any:
 
 
 def relocate_paths(config: Mapping[str, Any], folder: Path, base: Path = Path()) -> dict[str, Any]:
-    """Return ``config`` with its paths, relative to ``base``, made relative to ``folder``."""
+    """Return ``config`` with its paths relative to ``folder`` instead of ``base``."""
     relocated = {
         key: os.path.relpath(base / config[key], folder)
         for key in RELATIVE
@@ -87,10 +87,10 @@ def relocate_paths(config: Mapping[str, Any], folder: Path, base: Path = Path())
 
 
 def config_of(content: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """Return the config in the checkpoint ``file``, which is not yet trusted.
+    """Return the config in the checkpoint ``file``; the config is not yet trusted.
 
-    Its relative paths are relative to the working directory. ``CheckpointError``: it lacks a key
-    that every run has.
+    Its relative paths are relative to the working directory. ``CheckpointError``: the config lacks
+    a key that every run has.
     """
     with checkpoint_errors(file):
         config = {key: content["config"][key] for key in _READ} | content["config"]
@@ -103,17 +103,17 @@ def config_of(content: Mapping[str, Any], file: Path) -> dict[str, Any]:
 def trusted(
     config: Mapping[str, Any], parts: Sequence[str], trust: Sequence[str] | str = ()
 ) -> DictConfig:
-    """Return a checkpoint's config after checking its strings, and the ``parts`` to be built.
+    """Return a checkpoint's config after checking its strings and the ``parts`` to be built.
 
     Args:
         config: what ``config_of`` returned, with the keys that the user sets.
         parts: the parts that will be built: model, loss, optimizer, schedule, transform or dataset;
             also metrics, if the metrics of the checkpoint will be computed.
-        trust: the user's modules that the parts may name, in addition to those of this project.
+        trust: the user's own modules that the parts may name, in addition to this project.
 
     Raises:
-        ConfigError: a string is not as ``ltr train`` writes it, or a part names code that is not
-            trusted; the message names the part and that code.
+        ConfigError: a string does not have the form that ``ltr train`` writes, or a part names code
+            that is not trusted. The message names the part and the code.
     """
     try:
         _check_interpolations(config)
@@ -153,7 +153,7 @@ def _metric_nodes(config: Mapping[str, Any]) -> list[Any]:
 
 
 def _complete_node(node: Any, part_name: str) -> None:
-    """Add to a checked node the keys that are needed to build the part."""
+    """Add the keys to a checked node that are needed to build the part."""
     if part_name != "dataset":
         node["_partial_"] = True
     elif "cache_dir" in node:
@@ -178,7 +178,7 @@ def _check_target(part_name: str, node: Any, trust: Sequence[str] | str) -> None
 
 
 def iter_nested(root: Any) -> Iterator[Any]:
-    """Yield ``root`` and everything nested in it, keys included; work without recursion."""
+    """Yield ``root`` and everything nested in it, keys included, without recursion."""
     stack = [root]
     while stack:
         value = stack.pop()

@@ -1,4 +1,4 @@
-"""Warnings about metrics that mean less than they seem to: scores tie, or nothing is ranked."""
+"""Warnings about metrics that mean less than they seem to, because scores or labels are equal."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from ltr.training.evaluation import means, metrics_of_scores, values_with_ties_a
 
 log = logging.getLogger(__name__)
 
-_NOTICED = 0.002  # a difference of a printed metric that is worth a warning
+_NOTICED = 0.002  # the smallest difference of a printed metric that is worth a warning
 _NEARLY_ALL = 0.9  # "nearly all" lists of a split are at least this fraction
 _FIRST_LISTS = 200  # about how many lists are tried first
 
@@ -30,7 +30,7 @@ def warn_of_measurement(
 ) -> None:
     """Log a warning for each reason to doubt the ``printed`` means of ``metrics``.
 
-    They were measured on the ``lists`` of ``split``, with ``scores``, ``[items]``.
+    The means were measured on the ``lists`` of ``split``, with ``scores``, ``[items]``.
     """
     warn_of_nothing_to_rank({split: lists})
     warn_of_fixed_metrics(split, lists, metrics, convention)
@@ -48,7 +48,7 @@ def warn_of_ties(
 
     Args:
         metrics: the metrics, at least one.
-        printed: the mean that is printed, by split and metric.
+        printed: the means that are printed, by split and metric.
         averaged: the same means with ties averaged.
     """
 
@@ -61,7 +61,7 @@ def warn_of_ties(
         return
     name = str(metric)
     values = "; ".join(
-        f"{split} {name} {printed[split][name]:.4f} in the order of the rows, "
+        f"{split} {name} is {printed[split][name]:.4f} in the order of the rows, and "
         f"{averaged[split][name]:.4f} averaged over all orders"
         for split in printed
     )
@@ -74,7 +74,7 @@ def warn_of_ties(
 def warn_of_constant_scores(
     scored: Mapping[str, tuple[Lists | ItemTensors, Tensor | Reals]],
 ) -> None:
-    """Log a warning about the splits in which every list has equal scores for all of its items.
+    """Log a warning about the splits in which the items of every list have equal scores.
 
     ``scored`` holds the lists of each split, and the score of each of their items.
     """
@@ -111,8 +111,9 @@ def warn_of_fixed_metrics(
 ) -> None:
     """Log a warning about ``metrics`` whose value does not depend on the order of the items.
 
-    This must be so in nearly all lists. An example is MAP if every item is relevant. Lists with
-    only equal labels are left out, because ``warn_of_nothing_to_rank`` is about them.
+    The warning names a metric if this is true of nearly all lists. An example is MAP if every item
+    is relevant. Lists with only equal labels are left out, because ``warn_of_nothing_to_rank``
+    covers them.
     """
     candidates = np.flatnonzero(lists_that_differ(lists.labels, lists.offsets))
     if not len(candidates):

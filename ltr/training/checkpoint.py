@@ -34,9 +34,7 @@ def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
     """Write ``content`` (tensors and plain values) to ``path``, completely or not at all.
     ``OutputError``: the disk is full or cannot be written; an old checkpoint stays unchanged.
     """
-    buffer = (
-        io.BytesIO()
-    )  # writing to a file, torch.save raises many kinds of errors on a full disk
+    buffer = io.BytesIO()  # if torch.save writes to a file, a full disk causes errors of many kinds
     torch.save({"version": VERSION, **content}, buffer)
     buffer.seek(-2, io.SEEK_END)  # the place of the length of the zip comment
     buffer.write(_TAIL.to_bytes(2, "little"))
@@ -53,16 +51,16 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
 
     Raises:
         CheckpointError: the file is missing or damaged, is not a checkpoint of this version of the
-            project, belongs to a different run than the results beside it, or holds objects that
-            would run code when loaded.
+            project, belongs to another run than the results in the same folder, or holds objects
+            that would run code when loaded.
     """
     try:
         file_bytes = path.read_bytes()
     except OSError as error:
         raise CheckpointError(
             f"{path} cannot be read ({error.strerror}): give the folder of one run, such as "
-            "outputs/RUN, or outputs/SWEEP/RUN for a run of a sweep, or the best.pt or last.pt in "
-            "this folder"
+            "outputs/RUN, or outputs/SWEEP/RUN for a run of a sweep, or the file best.pt or "
+            "last.pt in this folder"
         ) from error
     try:
         body = memoryview(file_bytes)[:-_TAIL]
@@ -79,7 +77,7 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
             raise ValueError(f"expected version {VERSION}, got {content['version']}")
     except Exception as error:  # a crafted file can make torch raise any exception
         raise CheckpointError(
-            f"{path} is damaged, or was not written by this version of train.py: use another "
+            f"{path} is damaged, or was not written by this version of ltr: use another "
             "checkpoint, or train again"
         ) from error
     _check_recorded(path, file_bytes)
@@ -87,8 +85,10 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
 
 
 def _check_recorded(path: Path, content: bytes) -> None:
-    """Raise ``CheckpointError`` if ``results.json`` beside ``path`` records a different digest.
-    It records none if the run is not finished, or was finished by an earlier version.
+    """Raise ``CheckpointError`` if ``results.json`` records another digest for ``path``.
+
+    The file, in the same folder, records no digest if the run is not finished or was finished by an
+    earlier version.
     """
     beside = path.parent / RESULTS
     try:
@@ -105,10 +105,10 @@ def _check_recorded(path: Path, content: bytes) -> None:
 def selected_checkpoint(
     path: Path, device: torch.device | str = "cpu"
 ) -> tuple[Path, dict[str, Any]]:
-    """Return the checkpoint file of a ``path``, and its content.
+    """Return the path of a checkpoint, and its content.
 
-    ``path`` is a ``.pt`` file, or a run folder, which has an ensemble or selected weights
-    (``best.pt`` or ``last.pt``). ``CheckpointError``: see ``load_checkpoint``.
+    ``path`` is a ``.pt`` file, or a run folder with an ensemble or selected weights (``best.pt`` or
+    ``last.pt``). ``CheckpointError``: see ``load_checkpoint``.
     """
     if path.suffix == ".pt":
         return path, load_checkpoint(path, device)
@@ -130,8 +130,8 @@ def check_same_run(best: Path, content: Mapping[str, Any], last: Mapping[str, An
     """Raise ``CheckpointError`` if ``best`` and ``last.pt`` do not belong together.
 
     ``content`` is the content of the file ``best``, and ``last`` that of ``last.pt``. They must be
-    from the same run, and ``best`` must not be older than ``last.pt`` says. It may be newer, if the
-    run was stopped after writing ``best`` and before writing ``last.pt``.
+    from the same run, and ``best`` must not be older than ``last.pt`` says. It may be newer,
+    because a run can be stopped after it has written ``best`` and before it writes ``last.pt``.
     """
     if content.get(RUN) != last.get(RUN):
         raise CheckpointError(
@@ -150,9 +150,10 @@ def check_same_run(best: Path, content: Mapping[str, Any], last: Mapping[str, An
 def read_half_choices(entry: Mapping[str, Any]) -> tuple[Ints, dict[int, torch.Tensor]]:
     """Return the epochs that halves of the validation lists choose, and the scores of these epochs.
 
-    The first result has the epoch that each half chooses, ``[splits, 2]`` as in ``Halves``. The
-    second maps each of these epochs to the scores of the validation items, ``[items]``.
-    ``ValueError``: the entry is not as a run writes it.
+    The first result is the epoch that is best on each half, ``[splits, 2]``, where the halves are
+    those of ``ltr.metrics.crossfit.Halves``. The second result maps each of these epochs to the
+    scores of the validation items, ``[items]``. ``ValueError``: the entry does not have the form
+    that a run writes.
     """
     epochs = entry["epochs"].cpu().numpy()
     scores = {int(epoch): epoch_scores.cpu() for epoch, epoch_scores in entry["scores"].items()}
@@ -173,7 +174,7 @@ def read_half_choices(entry: Mapping[str, Any]) -> tuple[Ints, dict[int, torch.T
 
 
 def _check_size(value: Any, limit: int) -> None:
-    """Raise ``ValueError`` if ``value`` nests more than ``limit`` values, counted with repeats."""
+    """Raise ``ValueError`` if ``value`` contains more than ``limit`` values, repeats included."""
     stack = [value]
     count = 0
     while stack:
@@ -201,7 +202,7 @@ def checkpoint_errors(path: Path) -> Iterator[None]:
     except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as e:
         raise CheckpointError(
             f"{path} does not match its own config: the program has changed since it was written, "
-            "or train.py did not write it; use the version that wrote it, or train again"
+            "or ltr did not write it; use the version that wrote it, or train again"
         ) from e
 
 
@@ -237,8 +238,8 @@ MEMBER = ("model", "config", "choices", "transform", "width", "columns", "member
 def members_of(content: Mapping[str, Any]) -> list[tuple[float, dict[str, Any]]]:
     """Return the weight and the content of each member in a checkpoint of an ensemble.
 
-    The result is empty if the checkpoint is that of a single model. ``ValueError``: the members are
-    not as ``ltr ensemble`` writes them; call this function within ``checkpoint_errors``.
+    The result is empty if the checkpoint is that of a single model. ``ValueError``: the members do
+    not have the form that ``ltr ensemble`` writes; call this function within ``checkpoint_errors``.
     """
     if "members" not in content:
         return []
@@ -250,7 +251,7 @@ def members_of(content: Mapping[str, Any]) -> list[tuple[float, dict[str, Any]]]
 
 
 def weight_bytes(content: Mapping[str, Any]) -> int:
-    """Return the bytes of all weights in a checkpoint; shared weights count for each member."""
+    """Return the size of all weights in bytes; weights that members share count for each member."""
     own_bytes = sum(
         tensor.nbytes for tensor in content["model"].values() if isinstance(tensor, torch.Tensor)
     )
@@ -263,7 +264,7 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random_states(states: dict[str, Any]) -> None:
-    """Restore what ``random_states`` returned, for the CPU and for the GPUs of this machine."""
+    """Restore the states that ``random_states`` returned, on the CPU and this machine's GPUs."""
     torch.set_rng_state(states["torch"].cpu())
     for device, state in zip(range(torch.cuda.device_count()), states["cuda"], strict=False):
         torch.cuda.set_rng_state(state.cpu(), device)

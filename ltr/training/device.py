@@ -63,8 +63,8 @@ def on_threads(count: int | None = None) -> Iterator[None]:
 def deterministic(enabled: bool) -> Iterator[None]:
     """Context in which, if ``enabled``, a GPU gives bit-identical results every time.
 
-    A CPU always does. ``ConfigError``: this process has already used the GPU, so cuBLAS may have
-    started without the workspace setting that this needs.
+    The results of a CPU are always bit-identical. ``ConfigError``: this process has already used
+    the GPU, so cuBLAS might have started without the workspace setting that is needed.
     """
     if not enabled or not torch.cuda.is_available():
         yield

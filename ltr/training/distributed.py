@@ -1,8 +1,8 @@
 """Train one model in several processes, started by torchrun and joined by torch.distributed.
 
 Each process computes a slice of every batch, and scores some of the lists. Only the first process
-writes files. All processes take the same steps, so their weights stay equal. Without torchrun there
-is only one process, which counts as the first, and the functions here take no time.
+writes files. All processes take the same steps, so their weights stay equal. If torchrun is not
+used, there is only one process, which counts as the first, and the functions here take no time.
 """
 
 import itertools
@@ -35,8 +35,8 @@ _joined = False
 def joined(device: str) -> Iterator[None]:
     """Context in which this process trains together with all others that torchrun has started.
 
-    On GPUs, each process uses the GPU whose number is its ``LOCAL_RANK``. NCCL sends tensors that
-    are on GPUs, gloo those on the CPU. Only the first process logs and shows progress bars.
+    On GPUs, each process uses the GPU whose number is its ``LOCAL_RANK``. NCCL sends the tensors on
+    GPUs, and gloo sends those on the CPU. Only the first process logs and shows progress bars.
     ``ConfigError``: there are more processes than GPUs.
     """
     global _joined
@@ -69,7 +69,7 @@ def size() -> int:
 
 
 def rank() -> int:
-    """Return the index of this process among those that train together, from 0."""
+    """Return the 0-based index of this process among those that train together."""
     return dist.get_rank() if _joined else 0
 
 
@@ -79,7 +79,7 @@ def is_main() -> bool:
 
 
 def rank_share(parts: Iterable[T]) -> Iterator[T]:
-    """Yield this process's share of ``parts``: with n processes, every n-th of them."""
+    """Yield this process's share of ``parts``: every n-th part if there are n processes."""
     return itertools.islice(parts, rank(), None, size())
 
 
@@ -87,7 +87,7 @@ def all_reduce(values: Tensor) -> Tensor:
     """Combine the ``values`` of all processes, in place, and return them.
 
     Each process has computed its share of the values and left the others 0. The bits are added as
-    whole numbers, so all values are kept exactly, also ``-0.0`` and NaN.
+    whole numbers, so all values are kept exactly, including ``-0.0`` and NaN.
     """
     if size() > 1:
         integer_type = {4: torch.int32, 8: torch.int64}[values.element_size()]
@@ -170,14 +170,14 @@ def check_processes(model: nn.Module, batch_size: int) -> None:
 
 
 class _TrainingScores(nn.Module):
-    """Computes the scores for the loss: those of each member if the model has several members."""
+    """Computes the scores for the loss; if the model has members, those of each member."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, *batch: Tensor) -> Tensor:
-        """Return the scores, ``[batch, list]``, or of each member, ``[members, batch, list]``."""
+        """Return the scores, ``[batch, list]``, or the members', ``[members, batch, list]``."""
         score: Callable[..., Tensor] = getattr(self.model, "member_scores", self.model)
         return score(*batch)
 
@@ -185,8 +185,8 @@ class _TrainingScores(nn.Module):
 def distribute(model: nn.Module) -> Callable[..., Tensor]:
     """Return a function that scores a batch for training.
 
-    With several processes, the backward pass averages the gradients of the parameters over them
-    (``DistributedDataParallel``).
+    If there are several processes, the backward pass averages the gradients of the parameters over
+    the processes (``DistributedDataParallel``).
     """
     if size() == 1:
         score: Callable[..., Tensor] = getattr(model, "member_scores", model)
@@ -208,9 +208,9 @@ def sum_over_processes(value: Tensor) -> Tensor:
 def seed_process(number: tuple[int, int, int], *, alike: bool = False) -> None:
     """Seed PyTorch's global generators for a step if several processes train together.
 
-    ``number`` holds the seed, the epoch and the step. Each process gets a different seed; with
-    ``alike``, which the optimiser needs, all get the same. So a run resumes exactly with the same
-    number of processes.
+    ``number`` holds the seed, the epoch and the step. If ``alike``, as the optimiser needs, all
+    processes get the same seed; otherwise each gets a different one. So a resumed run draws the
+    same numbers if the number of processes is the same.
     """
     if size() == 1:
         return
@@ -221,7 +221,7 @@ def seed_process(number: tuple[int, int, int], *, alike: bool = False) -> None:
 
 @contextmanager
 def connected() -> Iterator[None]:
-    """Context in which the loss of another process raises a ``TrainingError`` of one line."""
+    """Context in which the failure of another process raises a one-line ``TrainingError``."""
     try:
         yield
     except RuntimeError as error:

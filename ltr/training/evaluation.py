@@ -1,4 +1,4 @@
-"""Score lists with a model and compute metrics of the scores; all commands use these functions."""
+"""Score lists with a model, and compute metrics of the scores."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -28,9 +28,9 @@ _NAMED = 10  # the most query ids in an error message
 def score(model: Callable[..., Tensor], batch: Batch, precision: str = "float32") -> Scores:
     """Return the float32 scores of ``model`` for ``batch``, ``[batch, list]``.
 
-    The model runs in ``precision``. If it returns the scores of several members, the result is
-    ``[members, batch, list]``. For ``tf32`` the caller must enter ``matrix_products``, which must
-    also cover the backward pass.
+    The model runs in ``precision``. If the model returns the scores of several members, the result
+    is ``[members, batch, list]``. If ``precision`` is ``"tf32"``, the caller must enter the context
+    ``matrix_products`` for the forward and the backward pass.
 
     Raises:
         ConfigError: the model, which may be the user's own, did not return one score per item.
@@ -90,8 +90,8 @@ def ranks_of(scores: Reals, offsets: Ints) -> Ints:
 def check_finite(scores: Tensor, lists: Lists | ItemTensors, *, whose: str, remedy: str) -> None:
     """Raise ``TrainingError`` unless all ``scores``, ``[items]``, are finite.
 
-    A score of NaN would make the metric of its list NaN, and NaN also marks a list that a mean
-    leaves out (``empty="skip"``). So the fault would go unnoticed. ``whose`` (such as
+    If a score were NaN, the metric of its list would be NaN too. But NaN also marks a list that a
+    mean leaves out (``empty="skip"``), so the fault would go unnoticed. ``whose`` (such as
     ``"model's"``) and ``remedy`` are for the error message.
     """
     items = np.flatnonzero(~scores.isfinite().cpu().numpy())
@@ -99,8 +99,8 @@ def check_finite(scores: Tensor, lists: Lists | ItemTensors, *, whose: str, reme
         broken = np.unique(np.searchsorted(lists.offsets, items, side="right") - 1)
         qids = ", ".join(lists.qids[broken[:_NAMED]]) + ", ..." * (len(broken) > _NAMED)
         raise TrainingError(
-            f"the {whose} scores are not finite on {len(broken):,} lists, those with the query ids "
-            f"{qids}: {remedy}"
+            f"the {whose} scores are not finite on {len(broken):,} of the lists (query ids {qids})"
+            f": {remedy}"
         )
 
 
@@ -152,8 +152,8 @@ def metrics_of_scores(
         scores: ``[items]``, in the order of ``lists``.
         metrics: the metrics.
         convention: the convention of the metrics; the value of a list that it skips is NaN.
-        items: the largest number of items in a batch, padding included. It limits the memory, and
-            does not change the values.
+        items: the largest number of items in a batch, padding included. This limits the memory; the
+            values do not depend on it.
     """
     flat = _double(scores).to(lists.labels.device)
     values = []
@@ -196,7 +196,7 @@ def values_with_ties_averaged(
 
 
 def _double(values: Tensor | Reals) -> Tensor:
-    """Return ``values`` as a float64 tensor; an array is copied, as it may be read-only."""
+    """Return ``values`` as a float64 tensor; an array is copied, because it may be read-only."""
     if isinstance(values, Tensor):
         return values.double()
     return torch.from_numpy(values.astype(np.float64))

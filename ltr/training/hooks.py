@@ -28,8 +28,8 @@ class Hook:
     """Base class of objects that follow a run; its methods do nothing.
 
     If several processes train together, only the first one calls ``epoch`` and ``replay``. An
-    exception in a hook ends the run. So a hook must catch its own errors, unless it is meant to end
-    the run, like a hook that prunes.
+    exception in a hook ends the run. So a hook must catch its own errors, unless they are meant to
+    end the run, as in a hook that prunes.
     """
 
     def start(self, experiment: Any, lists: Mapping[str, Any], scorer: Any) -> None:
@@ -43,10 +43,13 @@ class Hook:
         """
 
     def epoch(self, row: Row) -> None:
-        """React to an epoch whose row and checkpoint are saved; epoch 0 is the untrained model."""
+        """React to an epoch after its row of the history and its checkpoint have been saved.
+
+        Epoch 0 is the untrained model.
+        """
 
     def replay(self, row: Row) -> None:
-        """React to the row of an epoch that was trained before the run was stopped and resumed."""
+        """React to the row of an epoch that was trained before the run was resumed."""
         self.epoch(row)
 
     def end(self, ending: Ending, report: Any) -> None:
@@ -54,7 +57,7 @@ class Hook:
 
 
 class OnEpoch(Hook):
-    """Calls a function with the number and row of each epoch.
+    """Calls a function with the number of each epoch and its row of the history.
 
     If a run is resumed, the function is also called for its earlier epochs.
     """
@@ -69,8 +72,8 @@ class OnEpoch(Hook):
 class TensorBoard(Hook):
     """Writes the scalars of each epoch into the run folder for ``tensorboard --logdir outputs``.
 
-    If they cannot be written, training continues. TensorBoard's own writer is not used, because it
-    would put the name of the machine into the name of the file.
+    If the file cannot be written, training continues. TensorBoard's own writer is not used, because
+    it would put the name of the machine into the name of the file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -117,8 +120,8 @@ class TensorBoard(Hook):
 class TimeLeft(Hook):
     """Adds the remaining time of the run to the progress bar of an epoch.
 
-    It assumes that each remaining epoch takes the mean time of the epochs of this process so far.
-    ``patience`` may end the run earlier.
+    It assumes that a remaining epoch takes the mean time of this process's earlier epochs. The run
+    may end earlier because of ``patience``.
     """
 
     def start(self, experiment: Any, lists: Mapping[str, Any], scorer: Any) -> None:
@@ -138,9 +141,9 @@ class TimeLeft(Hook):
         _run.set(None)
 
     def text(self, first_fraction: float, fraction: float) -> str:
-        """Return the remaining time for the bar of an epoch of which ``fraction`` is done.
+        """Return the remaining time of the run, for the progress bar of an epoch.
 
-        An earlier process has done ``first_fraction`` of the epoch.
+        ``fraction`` of the epoch is done, of which an earlier process did ``first_fraction``.
         """
         epoch_seconds = (time.monotonic() - self._began) / (
             self._done - self._first + fraction - first_fraction
@@ -153,7 +156,7 @@ _run: ContextVar[TimeLeft | None] = ContextVar("run", default=None)
 
 
 class _Bar(tqdm):
-    """A progress bar with the remaining time of the run; without a terminal, lines of the log."""
+    """A progress bar with the run's remaining time; without a terminal, it logs lines instead."""
 
     logged = time.monotonic()  # the time of the last line of any bar
 
@@ -168,7 +171,7 @@ class _Bar(tqdm):
         return values
 
     def display(self, *args: Any, **options: Any) -> None:
-        """Show the bar; without a terminal, log a line if the last line is a minute old."""
+        """Show the bar; without a terminal, log a line once a minute instead."""
         if _on_terminal():
             super().display(*args, **options)
         elif 0 < self.n < (self.total or 0) and time.monotonic() - _Bar.logged > _LINE_SECONDS:
@@ -180,8 +183,8 @@ class _Bar(tqdm):
 def progress_bar(**options: Any) -> tqdm:
     """Return a tqdm bar that disappears at its end.
 
-    Without a terminal, it logs a line instead, at most once a minute. ``quiet`` hides both.
-    ``unit="step"`` marks the bar of an epoch.
+    Without a terminal, the bar logs a line at most once a minute instead. ``quiet`` suppresses the
+    bar and the lines. ``unit="step"`` marks the bar of an epoch.
     """
     if not _on_terminal():
         options |= {"miniters": 1, "mininterval": 1.0}  # otherwise tqdm would skip updates
@@ -206,7 +209,7 @@ def quiet(enabled: bool = True) -> Iterator[None]:
 def beside_bars() -> AbstractContextManager[None]:
     """Return a context in which log lines on the console are printed above progress bars.
 
-    Unlike tqdm's own redirection, it adds no log handler if none writes to the console.
+    Unlike tqdm's own redirection, the context adds no log handler if none writes to the console.
     """
     console = any(
         isinstance(handler, logging.StreamHandler) and handler.stream in (sys.stdout, sys.stderr)

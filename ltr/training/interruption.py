@@ -24,7 +24,7 @@ _stoppable = 0  # the number of ``stoppable`` contexts that are entered
 class Interrupted(BaseException):
     """A signal has asked the program to stop.
 
-    This is not an ``Exception``, so that ``except Exception`` does not catch it.
+    This is not an ``Exception``, so ``except Exception`` does not catch it.
     """
 
     def __init__(self, signum: int) -> None:
@@ -37,10 +37,10 @@ class Interrupted(BaseException):
 
 
 def end_when_stopped() -> None:
-    """Make SIGINT and SIGTERM end the process silently from now on, with the status 130 or 143.
+    """From now on, let SIGINT and SIGTERM end the process silently, with the status 130 or 143.
 
-    Call this function before heavy imports: in these, an exception from a signal might become
-    another error, or be lost.
+    Call this function before heavy imports. During an import, an exception from a signal might
+    become another error, or be lost.
     """
     for signum in _SIGNALS:
         signal.signal(signum, _stop)
@@ -65,7 +65,7 @@ def handing_on() -> Iterator[None]:
     """Context in which a signal that a job launcher handles raises ``Interrupted``.
 
     At the end of the context, the launcher's own handler is called. For example, submitit handles
-    the signal that Slurm sends before the time of a job is over, and queues the job again. It
+    the signal that Slurm sends before the time of a job is over, and queues the job again. submitit
     ignores SIGTERM, but within this context SIGTERM also raises ``Interrupted``. The context does
     nothing if there is no handler for SIGUSR1 or SIGUSR2, or outside the main thread.
     """
@@ -109,8 +109,8 @@ def _stop(signum: int, frame: FrameType | None) -> None:
 def kill_workers() -> bool:
     """Kill the remaining worker processes of this process; return whether there were any.
 
-    When stopped, a launcher kills its workers. If it fails midway, the others keep running, and
-    this process would wait until their runs are done.
+    A launcher that is stopped kills its workers. If it fails midway, the remaining workers keep
+    running, and this process would wait until their runs are done.
     """
     workers = _workers()
     for worker in workers:
@@ -158,6 +158,7 @@ class Interruption:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Restore the handlers; raise ``Interrupted`` if a signal came and no error was raised.
+
         Such a signal came after the body of the context last read ``signum``.
         """
         self._set(self.signum)

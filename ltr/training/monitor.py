@@ -45,7 +45,7 @@ class Progress:
     step: int = 0  # number of finished steps in the current epoch
     best_epoch: int | None = None
     best_value: float = -math.inf  # the value of select_on in the best epoch, with ties averaged
-    wall_seconds: float = 0.0  # time for training and its evaluations, with all resumed parts
+    wall_seconds: float = 0.0  # time for training and its evaluations, before and after resumes
     loss: float = 0.0
     lists: float = 0.0  # total weight of the lists in the loss; without weights, their number
     grad_norm: float = 0.0
@@ -85,7 +85,7 @@ class Monitor:
     ) -> None:
         """Begin at epoch 0.
 
-        ``state`` is stored in every checkpoint; it has the config and the transform, for example.
+        ``state`` is stored in every checkpoint; for example, it has the config and the transform.
         """
         self.settings = settings
         self.progress = Progress()
@@ -138,7 +138,7 @@ class Monitor:
         if trained and max(trained) < untrained and is_main():
             log.warning(
                 "no epoch is as good as the model before training: vali %s is %.4f in epoch 0, and "
-                "at best %.4f in later epochs; the weights of epoch %d are kept; lower the "
+                "at best %.4f in later epochs; the weights of epoch %d are kept: lower the "
                 "learning rate, or check the loss",
                 select_on, untrained, max(trained), self.selected_epoch,
             )  # fmt: skip
@@ -148,11 +148,11 @@ class Monitor:
         """The estimate of ``select_on`` in the selected epoch, without the bias of the selection.
 
         The epoch is chosen on one half of the validation lists, and measured on the other half. If
-        no epoch is chosen, the estimate is the value on all validation lists. It is None if a half
-        would have no list.
+        the setting ``select`` chooses no epoch, the estimate is the value on all validation lists.
+        If there are too few lists for two halves, the estimate is None.
         """
         if self.chooses:
-            # Epoch 0 comes last, so that an equally good epoch of training is preferred to it.
+            # Epoch 0 comes last, so an equally good epoch of training is preferred to it.
             return crossfit_of_halves(np.array([*self._half_means[1:], *self._half_means[:1]]))
         estimate = crossfit_of_halves(np.array(self._half_means[-1:]))
         if estimate is None:
@@ -164,7 +164,7 @@ class Monitor:
     def open(self) -> Iterator[Interruption]:
         """Context of a training run, which measures its time and writes the history at the end.
 
-        Within it, a stop signal only sets ``signum`` of the ``Interruption`` that it returns.
+        Within it, a stop signal only sets ``signum`` of the ``Interruption`` that it yields.
         """
         self._clock = time.perf_counter()
         with beside_bars(), Interruption() as interruption:
@@ -257,7 +257,8 @@ class Monitor:
     def save(self, path: Path, state: Mapping[str, Any]) -> None:
         """Write a checkpoint to ``path``.
 
-        It has ``state``, the progress, and the entries of every checkpoint, such as the config.
+        The checkpoint has ``state``, the progress, and the entries of every checkpoint, such as the
+        config.
         """
         timestamp = time.perf_counter()
         self.progress.wall_seconds += timestamp - self._clock
@@ -283,7 +284,7 @@ class Monitor:
             write_csv(self._folder / "history.csv", rows, names)
 
     def publish(self, row: Row, line: str | None) -> None:
-        """Log ``line``, unless it is None; then call the hooks with ``row``, which is saved."""
+        """Log ``line``, unless it is None, and call the hooks; ``row`` must have been saved."""
         if is_main():
             if line is not None:
                 log.info("%s", line)
@@ -305,8 +306,8 @@ class Monitor:
 def value_that_chooses(row: Row, select_on: str) -> float:
     """Return the value in a row of the history by which epochs are chosen.
 
-    It is ``select_on`` of the validation lists with ties averaged. If this differs from the printed
-    value, it has a column of its own.
+    This is ``select_on`` of the validation lists with ties averaged. It has a column of its own if
+    it differs from the printed value.
     """
     return row.get(TIES_AVERAGED, row[f"vali_{select_on}"])
 

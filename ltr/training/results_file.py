@@ -15,7 +15,7 @@ _DIGEST = "sha256"  # the entry with the digest of all other entries
 
 
 def sealed_results(results: Mapping[str, Any]) -> str:
-    """Return the text of the file for ``results``, which has only plain JSON values."""
+    """Return the text of the file for ``results``, which must contain only plain JSON values."""
     return json.dumps({**results, _DIGEST: _digest_of(results)}, indent=2) + "\n"
 
 

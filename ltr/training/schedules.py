@@ -1,8 +1,8 @@
-"""Learning-rate schedules: pure functions of the epoch, so that a resumed run needs no state.
+"""Learning-rate schedules: pure functions of the epoch, so a resumed run needs no state.
 
-Each takes ``(epoch, epochs, *, settings)`` and returns a factor for the optimiser's learning rate.
-``epoch`` counts from 0 and is fractional within an epoch; ``epochs`` is the length of training.
-If there is a warmup, both count from its end.
+Each takes ``(epoch, epochs)``, and its settings as keyword arguments. It returns a factor for the
+optimiser's learning rate. ``epoch`` is the number of epochs done so far, which is fractional within
+an epoch, and ``epochs`` is the length of training. Both leave out the epochs of a warmup.
 """
 
 import math

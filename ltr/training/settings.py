@@ -26,7 +26,7 @@ class Settings:
     """How a run trains; ``configs/train.yaml`` explains each setting.
 
     Raises:
-        ConfigError: settings are out of range; one line names all of them.
+        ConfigError: settings are out of range. The message is one line that names all of them.
     """
 
     seed: int

@@ -1,6 +1,6 @@
 """The training loop of networks, in plain PyTorch.
 
-It can be resumed after any step. A resumed run ends with the same weights, bit for bit.
+Training can be resumed after any step. A resumed run ends with the same weights, bit for bit.
 """
 
 import math
@@ -67,7 +67,7 @@ class Trainer:
         Training continues from the progress of the monitor.
 
         Raises:
-            TrainingError: a loss or gradient is not finite; the weights were not updated with it.
+            TrainingError: a loss or gradient is not finite; that step did not update the weights.
             Interrupted: SIGINT or SIGTERM was received; the state is saved in ``last.pt``.
         """
         monitor = self.monitor
@@ -210,10 +210,9 @@ class TrainingStep:
 
     Reading a number from a GPU means waiting until the GPU has done all its work. So on a GPU the
     loss and the gradient norm of several steps stay on the device until ``flush`` reads them
-    together. This requires an optimiser that can skip an update (a fused one): after a step that is
-    not finite, all updates are skipped, and ``flush`` then raises the error. With any other
-    optimiser, and on a CPU, ``sync_every`` is 1: the numbers of each step are read before its
-    update.
+    together. This requires a fused optimiser, which can skip updates: after a step that is not
+    finite, all updates are skipped, and ``flush`` raises the error later. For any other optimiser,
+    and on a CPU, ``sync_every`` is 1, so the numbers of each step are read before its update.
 
     Attributes:
         sync_every: the number of steps that may wait for ``flush``.
@@ -260,7 +259,8 @@ class TrainingStep:
 
         Args:
             batch: the lists, or this process's slice of them.
-            number: seed, epoch and step; with several processes, they seed the random numbers.
+            number: seed, epoch and step, which seed the random numbers if there are several
+                processes.
         """
         if self.settings.compile and self._has_failed.is_cuda:
             torch.compiler.cudagraph_mark_step_begin()
@@ -303,8 +303,8 @@ class TrainingStep:
             qids: the query id of every list of the data.
 
         Returns:
-            For each step the mean loss, the total weight of the lists in that mean (without
-            weights, their number), and the gradient norm.
+            For each step, the mean loss, the total weight of the lists in that mean (if there are
+            no weights, the number of these lists), and the gradient norm.
 
         Raises:
             TrainingError: a loss or gradient was not finite; the weights are those before that
@@ -319,8 +319,8 @@ class TrainingStep:
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise TrainingError(
                     f"epoch {epoch}, step {number}: the loss or its gradient is not finite "
-                    f"(loss {loss}, gradient norm {norm}); the weights are those before this step, "
-                    f"whose lists have the query ids {', '.join(qids[indices])}: lower "
+                    f"(loss {loss}, gradient norm {norm}) on the lists with the query ids "
+                    f"{', '.join(qids[indices])}; the weights are those before this step: lower "
                     "optimizer.lr, set clip=1, or check these lists"
                 )
         return rows
@@ -328,7 +328,7 @@ class TrainingStep:
     def _weigh_lists(self, batch: Batch) -> Tensor:
         """Return the total weight of the lists that count in the loss, over all processes.
 
-        Without weights, this is the number of these lists.
+        If there are no weights, this is the number of these lists.
         """
         counted = counted_lists(batch.labels, batch.mask, empty=self.settings.empty_lists)
         weight = (counted if batch.weights is None else counted * batch.weights).sum()
@@ -337,8 +337,8 @@ class TrainingStep:
     def _compute_mean_loss(self, batch: Batch, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Return this process's share of the mean loss, and the value to differentiate.
 
-        The latter is the share times the number of processes, as their gradients are averaged, plus
-        the penalty. ``weight`` is the total weight of the lists of all processes.
+        The latter is the share, multiplied by the number of processes because their gradients are
+        averaged, plus the penalty. ``weight`` is the total weight of the lists of all processes.
         """
         scores = score(self._score, batch, self.settings.precision)
         labels = batch.labels
@@ -362,7 +362,7 @@ class TrainingStep:
         return loss, loss * size() + self._penalty()
 
     def _penalty(self) -> Tensor | float:
-        """Return the L1 and L2 penalty on the weight matrices, without biases and norm layers."""
+        """Return the L1 and L2 penalty on the weight matrices; it omits biases and norm layers."""
         l1 = self.settings.l1
         l2 = self.settings.l2
         absolute = l1 * sum(w.abs().sum() for w in self._weights) if l1 else 0.0

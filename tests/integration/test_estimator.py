@@ -294,7 +294,7 @@ def test_row_numbers_of_pandas_are_no_feature_of_a_table(data_of, tmp_path, capl
     pd.DataFrame(X, columns=list("abc")).assign(qid=qid).to_csv(tmp_path / "a.csv")
     read = pd.read_csv(tmp_path / "a.csv")
     assert data_of(Ranker("mlp"), read, y)["train"].features.shape[1] == 3
-    assert "not used as a feature, as it has no name: 'Unnamed: 0'" in caplog.text
+    assert "columns without a name are not used as features: 'Unnamed: 0'" in caplog.text
     named = read.rename(columns={"Unnamed: 0": "age"})
     assert data_of(Ranker("mlp"), named, y)["train"].features.shape[1] == 4
 
@@ -361,7 +361,7 @@ def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
         "have no qid": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)], eval_qid=[qid]),
         "group= and qid=": lambda: ranker.fit(X, y, qid, group=[20]),
         "group= and qid= ": lambda: ranker.fit(table.assign(qid=qid), y, group=[20]),
-        "sum is 20, the number of rows of X; their sum is 19": lambda: ranker.fit(
+        "sum is 20, the number of rows of X; got the sum 19": lambda: ranker.fit(
             X, y, group=[9, 10]
         ),
         "rows of X; one of them is not": lambda: ranker.fit(X, y, group=[0, 20]),

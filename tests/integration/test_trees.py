@@ -243,22 +243,18 @@ def test_check_finite_names_the_lists() -> None:
     data = tensors(make_lists([2] * 14))
     scores = torch.zeros(28)
     scores[[5, 6]] = torch.tensor([torch.nan, -torch.inf])
-    with pytest.raises(
-        TrainingError, match=r"2 lists, those with the query ids q2, q3: look at them"
-    ):
+    with pytest.raises(TrainingError, match=r"2 of the lists \(query ids q2, q3\): look at them"):
         check_finite(scores, data, whose="model's", remedy="look at them")
-    with pytest.raises(TrainingError, match=r"14 lists, .* q0, q1, .*, q9, ...: look"):
+    with pytest.raises(TrainingError, match=r"14 of the lists .* q0, q1, .*, q9, ...\): look"):
         check_finite(scores * torch.nan, data, whose="model's", remedy="look at them")
     data.features[4, 2] = torch.nan
-    with pytest.raises(
-        TrainingError, match=r"finite on 1 lists, those with the query ids q2: train"
-    ):
+    with pytest.raises(TrainingError, match=r"finite on 1 of the lists \(query ids q2\): train"):
         predict(MLP(5), data)
     data.features[4, 2] = 0.0
     last = after(LightGBM(5, num_leaves=2, min_data_in_leaf=1, learning_rate=1e300), data)
     model = LightGBM(5)
     model.restore(last.state())
-    with pytest.raises(TrainingError, match=r"the trees' scores are not finite: train with a low"):
+    with pytest.raises(TrainingError, match=r"the model's scores are not finite: train with a low"):
         predict(model, data)
 
 
@@ -355,7 +351,7 @@ def mistake(*overrides: str) -> str:
             "model=lightgbm model.objective=rank_xendcg loss=listnet",
             "and a loss: give only one of them",
         ),
-        ("model=lightgbm clip=1 l2=0.1", "clip, l2: not supported by LightGBM"),
+        ("model=lightgbm clip=1 l2=0.1", "LightGBM does not support clip, l2: leave out clip, l2"),
         ("model=lightgbm model.num_leaves=1", "LightGBM: .*num_leaves.*; check the model.*"),
         ("model=lightgbm loss=neuralndcg loss.k=0", "k=0 is not a cutoff"),
         (

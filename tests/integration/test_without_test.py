@@ -84,7 +84,7 @@ def test_letor_files_have_the_splits_whose_files_exist(tmp_path: Path) -> None:
     assert data.splits == ("train", "vali")
     assert "no test split: put a test.txt there" in refused(lambda: data.split("test"))
     (tmp_path / "shop" / "test.txt").symlink_to("nowhere.txt")
-    assert "no file test.txt" in refused(data.check), "a link to nothing is no missing split"
+    assert "missing test.txt" in refused(data.check), "a link to nothing is no missing split"
     (tmp_path / "shop" / "test.txt").unlink()
     write_lists(tmp_path / "shop", "train", "vali", "test")
     assert data.splits == ("train", "vali", "test")

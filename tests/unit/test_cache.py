@@ -151,7 +151,7 @@ def test_cached_lists_builds_a_damaged_entry_again(tmp_path, caplog, damage) -> 
     with caplog.at_level(logging.WARNING):
         assert_built(cached_lists(tmp_path, "k", build))
     assert caplog.messages == [
-        f"the cache entry {entry} was damaged or outdated; it is built again"
+        f"the cache entry {entry} was damaged or outdated and was built again"
     ]
     assert_built(cached_lists(tmp_path, "k", never))
 

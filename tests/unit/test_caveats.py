@@ -41,7 +41,7 @@ def test_warn_of_measurement_names_ties_that_decide_a_value(caplog) -> None:
     scores = np.tile([1.0, 1.0, 0.0], 10)
     (line,) = warnings_of(caplog, scores, lists, "ndcg@3", "ndcg@1")
     averaged = (3 + 1) / 2 / 3
-    assert f"mine ndcg@1 1.0000 in the order of the rows, {averaged:.4f} averaged" in line
+    assert f"mine ndcg@1 is 1.0000 in the order of the rows, and {averaged:.4f} averaged" in line
     assert "convention.ties=averaged" in line
     (line,) = warnings_of(caplog, scores, lists, "err@1")  # which has no averaged ties
     assert "shuffle the rows" in line

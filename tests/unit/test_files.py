@@ -152,12 +152,12 @@ def test_letor_files_accept_numbers_as_names_and_refuse_long_names(
 def test_letor_files_name_missing_files(tmp_path) -> None:
     mine = tmp_path / "data" / "mine"
     check = dataset(tmp_path).check
-    assert f"{mine}: no file train.txt, vali.txt; set dataset.folder" in refused(check)
+    assert f"{mine}: missing train.txt, vali.txt; set dataset.folder" in refused(check)
     write(mine, train=TEXT["train"], valid=TEXT["vali"])
-    assert "no file vali.txt; " in refused(check)
+    assert "missing vali.txt; " in refused(check)
     assert dataset(tmp_path).split("train").items == 3  # what is there can be used
     (mine / "vali.txt").mkdir()
-    assert "no file vali.txt; " in refused(check), "a folder is none"
+    assert "missing vali.txt; " in refused(check), "a folder is none"
     remedy = public_sets()["web30k"].how_to_get(tmp_path / "data")
     message = refused(lambda: dataset(tmp_path).split("dev"), ConfigError)
     assert "choose one of train, vali" in message
@@ -261,4 +261,4 @@ def test_letor_files_name_a_shared_missing_file_once(tmp_path) -> None:
     shared = LetorFiles(
         name="x", folder="mine", data_dir=tmp_path, cache_dir=tmp_path / "cache", vali_share=0.2
     )
-    assert "no file train.txt; " in refused(shared.check)
+    assert "missing train.txt; " in refused(shared.check)

@@ -79,7 +79,7 @@ def test_run_config_reads_user_configs_that_choose_by_the_former_name(
     assert "metrics_as" not in choices
     assert "override /metrics_as: write override /convention" in caplog.text
     assert run_config(["experiment=former", "convention=paper"])[0].convention.gain == "exp2"
-    with pytest.raises(ConfigError, match=re.escape("move those of configs/metrics_as there")):
+    with pytest.raises(ConfigError, match=re.escape("move the keys of configs/metrics_as there")):
         build_convention(run_config(["experiment=unmoved"])[0])
     partial = build_convention(run_config(["convention=partial"])[0])
     assert partial == Convention(empty=0.5)
@@ -138,7 +138,7 @@ def test_ranker_evaluates_under_the_former_name_with_a_warning() -> None:
     ranker = Ranker("linear", "listnet", epochs=1, verbose=0).fit(features, grades, qid)
     expected = ranker.evaluate(features, grades, qid, convention="trec")
     assert not expected.equals(ranker.evaluate(features, grades, qid))
-    with pytest.warns(DeprecationWarning, match="metrics_as: write convention"):
+    with pytest.warns(DeprecationWarning, match="metrics_as: use convention instead"):
         values = ranker.evaluate(features, grades, qid, metrics_as="trec")
     assert values.equals(expected)
 

@@ -37,7 +37,7 @@ MALFORMED = [
     (b"2 qid:1 1:1 2:0 01:3", "index 1 twice, again as '01:3'", "each index once per row"),
     (b"2 qid:1 1:" + b"9" * 60 + b"x", "'1:" + "9" * 35 + "...'", "a finite number"),
     (b"2 qid:1\0 1:0", "b'2 qid:1\\x00 1:0'", "in UTF-8"),
-    (b"\x1f\x8b\x08", "b'\\x1f\\x8b\\x08'", "in UTF-8 (unpack an archive first)"),
+    (b"\x1f\x8b\x08", "b'\\x1f\\x8b\\x08'", "in UTF-8 (if this is an archive, unpack it first)"),
     (b"2 qid:1 1:0\r2 qid:1 1:0", "'2'", "index:value"),
 ]
 

@@ -116,7 +116,7 @@ def test_prank_follows_figure_2_of_its_paper_or_its_mean() -> None:
         (["model=adarank", "model.metric=mine.hits"], "model.metric=mine.hits"),
         (["model=adarank", "model.sharpness=0"], "model.sharpness=0"),
         (["model=adarank", "loss=listnet"], "leave out loss="),
-        (["model=prank", "clip=1"], "clip: not supported by PRank"),
+        (["model=prank", "clip=1"], "PRank does not support clip: leave out clip"),
         (["model=prank", "transform.missing=keep"], "transform.missing=mean"),
     ],
 )
@@ -128,7 +128,7 @@ def test_build_refuses_wrong_settings_of_rounds_in_one_line(overrides, message) 
 
 def test_set_extra_state_refuses_an_expanded_tensor() -> None:
     expanded = torch.zeros(1, dtype=torch.float64).expand(10**15)
-    with pytest.raises(CheckpointError, match="not finite numbers"):
+    with pytest.raises(CheckpointError, match="values that are not finite"):
         AdaRank(3).set_extra_state({"features": expanded, "alphas": expanded})
 
 

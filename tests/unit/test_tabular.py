@@ -164,7 +164,7 @@ def test_find_columns_ignores_a_column_without_name_unless_it_has_a_role(name) -
     assert name in read_lists(rows, categories=("c", name)).columns.names
     source = Source(as_frame(pa.table(CELLS | rows)))
     remark = unnamed_remarks(source, ColumnRoles(**ROLES))["unnamed"]
-    assert remark.startswith("not used as a feature, as it has no name: column 7; ")
+    assert remark.startswith("columns without a name are not used as features: column 7; ")
     for roles in ({"id": ("id", name)}, {"features": ("x",)}):
         assert unnamed_remarks(source, ColumnRoles(**(ROLES | roles))) == {}
     assert unnamed_remarks(Source(as_frame(pa.table(CELLS))), ColumnRoles(**ROLES)) == {}

@@ -80,7 +80,7 @@ def test_fit_transform_leaves_the_lists_alone_and_ignores_labels() -> None:
 @pytest.mark.parametrize(
     ("fit", "knobs", "message"),
     [
-        (fit_transform, {"negate": [9]}, r"there is no column 9.*columns 0 to 4; choose"),
+        (fit_transform, {"negate": [9]}, r"columns 0 to 4, .* column 9: choose"),
         (fit_transform, {"log": "sqrt"}, r"log=sqrt.*never, nonnegative, skewed"),
         (quantile_transform, {"noise": -1}, "noise=-1: give a number >= 0"),
         (quantile_transform, {"quantiles": 1}, "quantiles=1: give a"),

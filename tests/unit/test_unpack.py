@@ -284,7 +284,7 @@ def test_prepare_data_counts_every_fold_of_user_lists(tmp_path: Path, prepare) -
     assert "published" not in prepare(USER_SETTINGS)
     write_folder(tmp_path / "data/folds", FILES | {"Folder/x": ""})
     assert len(prepare(USER_SETTINGS | {"folder": "folds"}).splitlines()) == 2 + 6
-    for folder, message in ((None, "dataset.folder is not set"), ("no", "no file train.txt")):
+    for folder, message in ((None, "dataset.folder is not set"), ("no", "missing train.txt")):
         settings = USER_SETTINGS | {"folder": folder}
         assert message in refused(lambda settings=settings: prepare(settings), LTRError)
 
@@ -327,9 +327,9 @@ def test_letor_files_cut_vali_from_train_if_there_is_none(tmp_path: Path, prepar
 
 def test_prepare_data_never_touches_an_existing_folder(tmp_path: Path, prepare) -> None:
     archive = write_zip(tmp_path / "SMALL.zip", FILES)
-    assert "no file train.txt" in refused(prepare)
+    assert "missing train.txt" in refused(prepare)
     write_folder(tmp_path / "data/SMALL", {"Fold1/train.txt": "mine"})
-    assert "no file vali.txt, test.txt" in refused(lambda: prepare(archive=archive))
+    assert "missing vali.txt, test.txt" in refused(lambda: prepare(archive=archive))
     assert read_folder(tmp_path / "data/SMALL") == {"Fold1/train.txt": "mine"}
     write_folder(tmp_path / "data/SMALL", FILES | {"Fold1/vali.txt": "0 qid:1 1:7\n"})
     assert "Fold1/vali.txt is not the official file" in refused(lambda: prepare(archive=archive))
