@@ -56,7 +56,7 @@ class TableOptions(LaunchOptions):
       ltr table table=letor4_mq2008 budget=20
 
     Any other key is passed to ltr train, for example data_dir=PATH dataset=synthetic epochs=1. It
-    applies to all rows, but does not replace a row's own settings. select=last tests the last
+    applies to all rows, except those that set the same key themselves. select=last tests the last
     epoch, and select=best the epoch that was best on the validation lists. Finished runs are not
     repeated, and interrupted ones are resumed. The files table.html, .md, .tex and .csv (and
     runs.csv, unless the table compares fold by fold) are written to a folder in output_dir/tables.
