@@ -52,7 +52,7 @@ def freeze_layout(figure: Figure) -> None:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in this project's style, which extends matplotlib's defaults, not the user's settings."""
+    """Draw in this project's style, which replaces the user's settings of matplotlib."""
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # no messages about its font cache
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
