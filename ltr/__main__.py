@@ -25,7 +25,8 @@ def main(name: str | None = None) -> None:
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
     if name in _RENAMED:
-        print(f"warning: ltr {name} is now ltr {_RENAMED[name]}; type that", file=sys.stderr)
+        remark = "the next version will not accept the former name"
+        print(f"warning: ltr {name} is now called ltr {_RENAMED[name]}; {remark}", file=sys.stderr)
         name = _RENAMED[name]
     if name in COMMANDS:
         from ltr.cli.cli import run_command
@@ -43,7 +44,7 @@ def main(name: str | None = None) -> None:
 
 
 def _option_text(option: str, arguments: list[str]) -> str:
-    """Return what ``ltr OPTION ARGUMENTS`` prints, for an option that stands before any command."""
+    """Return what ``ltr OPTION ARGUMENTS`` prints for an option that is typed without a command."""
     if option == "--version":
         return f"ltr {__version__}"
     if option in ("--shell-completion", "-sc"):

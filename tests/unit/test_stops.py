@@ -221,7 +221,8 @@ def test_a_command_has_its_parts_and_its_help(
 def test_recommend_is_auto_with_a_line_that_says_so() -> None:
     done = processes.run(processes.LTR, "recommend", "minutes=0", "dataset=synthetic")
     assert done.stderr.splitlines() == [
-        "warning: ltr recommend is now ltr auto; type that",
+        "warning: ltr recommend is now called ltr auto; the next version will not accept the "
+        "former name",
         "error: minutes=0: expected a number > 0, such as 30",
     ]
     assert "recommend" not in processes.run(processes.LTR, "--help").stdout
