@@ -323,7 +323,7 @@ def test_compare_names_a_missing_or_damaged_run(tmp_path) -> None:
     file.write_text("\n".join(file.read_text().splitlines()[:9]))
     assert "queries.csv is damaged" in refused(lambda: report_of(tmp_path / "s"))
     finish(run, {})
-    assert "does not say which lists were measured" in refused(lambda: report_of(tmp_path / "s"))
+    assert "does not record which lists were measured" in refused(lambda: report_of(tmp_path / "s"))
     (run / "results.json").unlink()
     message = refused(lambda: report_of(tmp_path / "s"), ConfigError)
     assert "loss=rmse with seed 2 has no run on fold 2" in message
