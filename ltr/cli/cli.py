@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 from ltr.cli.arguments import SEVERAL, as_hydra
 from ltr.cli.command_line import config_of_command
 from ltr.cli.configs import set_config_dir
+from ltr.cli.help import help_of
 from ltr.cli.hydra_app import HydraApp
 from ltr.cli.options import parse_options
 from ltr.cli.process import check_torchrun, ending
@@ -57,7 +58,11 @@ def run_command(name: str, function_path: str) -> None:
 
 def _run_train(function_path: str, typed: Sequence[str]) -> Any:
     """Run ``train`` with the typed arguments; an option such as ``--help`` prints instead."""
-    set_config_dir(get_args_parser().parse_intermixed_args(list(typed)).config_dir)
+    options = get_args_parser().parse_intermixed_args(list(typed))
+    set_config_dir(options.config_dir)
+    if options.help:
+        print(help_of("train"), end="")
+        return None
     app = HydraApp("train", as_hydra(typed))
     if app.show():
         return None

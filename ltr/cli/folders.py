@@ -21,7 +21,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.cli.configs import files_of
-from ltr.cli.help import help_of
 from ltr.cli.keys import (
     FORMER_CONVENTION,
     Kind,
@@ -46,7 +45,7 @@ def register_resolvers() -> None:
     """
     resolvers: dict[str, Callable[..., Any]] = {
         "run_dir": _run_dir, "hydra_subdir": _hydra_subdir, "sweep_dir": sweep_dir,
-        "job_dir": job_dir, "help_of": _help_template, "key_or": _key_or,
+        "job_dir": job_dir, "key_or": _key_or,
         "own_metrics": metric_configs,
     }  # fmt: skip
     for name, resolver in resolvers.items():
@@ -54,11 +53,6 @@ def register_resolvers() -> None:
     for name in files_of("convention"):
         choose = {"defaults": [{"override /convention": name}]}
         ConfigStore.instance().store(name, choose, group=FORMER_CONVENTION, package="_global_")
-
-
-def _help_template(command: str) -> str:
-    """Return the help of a command as Hydra's template, in which ``$$`` is a ``$``."""
-    return help_of(command).replace("$", "$$")
 
 
 def run_folder(path: str) -> Path:

@@ -66,9 +66,7 @@ class HydraApp:
         options = self._options
         config_name = self._config_name
         with explained():
-            if options.help:
-                self._hydra.app_help(config_name, self._parser, options)
-            elif options.hydra_help:
+            if options.hydra_help:
                 self._hydra.hydra_help(config_name, self._parser, options)
             elif options.cfg:
                 self._hydra.show_cfg(
