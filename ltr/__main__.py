@@ -45,7 +45,7 @@ def main(name: str | None = None) -> None:
 
 
 def _option_text(option: str, arguments: list[str]) -> str:
-    """Return what ``ltr OPTION ARGUMENTS`` prints, for an option that stands before any command."""
+    """Return what ``ltr OPTION ARGUMENTS`` prints for an option that is typed without a command."""
     if option == "--version":
         return f"ltr {__version__}"
     if option in ("--shell-completion", "-sc"):

@@ -2,7 +2,7 @@
 
 # For each command: the function that takes its options, and its purpose. The dataclass that
 # annotates the function's parameter declares the keys; those of train are in configs/train.yaml.
-# The module of the function is imported only when it is called, so that --help and errors are fast.
+# The module of the function is imported only when it is called. This keeps --help and errors fast.
 COMMANDS = {
     "train": ("ltr.experiment.commands:train", "train a ranker, or a sweep of rankers with -m"),
     "evaluate": (
@@ -11,7 +11,7 @@ COMMANDS = {
     "predict": ("ltr.inference.predict:predict_file", "score and rank the items of new lists"),
     "export": (
         "ltr.inference.export.command:export_model",
-        "convert a model to ONNX or for a search engine",
+        "convert a model to ONNX or to the format of a search engine",
     ),
     "ensemble": (
         "ltr.lab.ensembles.command:ensemble_of_runs",
@@ -23,7 +23,7 @@ COMMANDS = {
     ),
     "table": (
         "ltr.lab.tables.table:make_table",
-        "train the models of a results table, and show published numbers beside them",
+        "train the models of a results table, and show published numbers next to theirs",
     ),
     "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),
     "compare": (

@@ -1,1 +1,1 @@
-"""Build, identify, train, test, record and resume a run; sweeps of runs; prepare a data set."""
+"""Build, identify, train, test, record and resume a run; sweep over runs; prepare a data set."""

@@ -1,4 +1,4 @@
-"""Build an experiment: a composed config becomes typed objects, checked before data are read."""
+"""Build an experiment: turn a config into typed objects, and check these before data are read."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -46,26 +46,26 @@ LARGEST_BATCH = 64  # lists in a training step, unless the user asks for more
 
 
 class Facts(NamedTuple):
-    """Facts about the training lists, which set what a config leaves open."""
+    """What is known about the training lists; settings that a config leaves null follow from it."""
 
     levels: int  # number of grades: the largest label, plus 1
     lists: int
 
 
-ASSUMED = Facts(levels=5, lists=1_000_000)  # while no data are read
+ASSUMED = Facts(levels=5, lists=1_000_000)  # before data are read
 
 
 def facts_of(train: Lists) -> Facts:
-    """Return the facts of the training lists."""
+    """Return the ``Facts`` about the training lists."""
     return Facts(levels_for(float(train.labels.max())), len(train))
 
 
 @dataclass(frozen=True)
 class Record:
-    """The config of a run, as its files record it; nothing is built from it after ``build``."""
+    """The config of a run in the form in which its files record it."""
 
     config: Mapping[str, Any]  # every value resolved, for results.json and trackers
-    kept_config: Mapping[str, Any]  # for checkpoints: links such as ``${epochs}`` stay
+    kept_config: Mapping[str, Any]  # for checkpoints; it contains links such as ``${epochs}``
     choices: Mapping[str, str]  # the choice of each config group, such as {"loss": "listnet"}
 
     @property
@@ -94,18 +94,18 @@ class Experiment:
     deterministic: Callable[[], AbstractContextManager[None]]  # context of the whole run
     initial: OtherRun | None  # the run that ``init_from`` names
     list_transforms: tuple[Callable[[Lists], Lists], ...]  # change the lists that are trained on
-    check_labels: Callable[[Mapping[str, Lists]], None]  # can loss and metrics use their labels?
+    check_labels: Callable[[Mapping[str, Lists]], None]  # whether loss and metrics can use them
     measure: Callable[[Scorer, Mapping[str, Lists | ItemTensors]], dict[str, SplitMeasurement]]
-    digest_origins: Callable[[], dict[str, str | None]]  # of files other than the lists
+    digest_origins: Callable[[], dict[str, str | None]]  # digests of files other than the lists
     make_tracking: Callable[[Path], Hook] | None  # takes the run folder
     is_resumed: bool  # the run continues from the checkpoint in its folder
     record: Record
-    record_for: Callable[[Path], dict[str, Any]]  # what checkpoints in a run folder hold of it
-    suggestions: tuple[str, ...]  # what follows from the facts, to be logged
+    record_for: Callable[[Path], dict[str, Any]]  # the record in the checkpoints of a run folder
+    suggestions: tuple[str, ...]  # sentences, to be logged, on settings that follow from ``Facts``
     build_with: Callable[[Facts], "Experiment"]
 
     def with_facts_of(self, train: Lists) -> "Experiment":
-        """Return the experiment built again with the facts of the training lists."""
+        """Return the experiment rebuilt with what is now known about the training lists."""
         if not self.suggestions:
             return self
         complete = self.build_with(facts_of(train))
@@ -124,14 +124,14 @@ def build(
         cfg: a config composed from ``configs/train.yaml``.
         choices: the choice of each config group, for the record.
         dataset: replaces the data set of ``cfg``.
-        facts: the facts of the training lists; at first they are assumed, and
-            ``Experiment.with_facts_of`` builds again with the true ones.
+        facts: what is known about the training lists. At first it is assumed; after the data are
+            read, ``Experiment.with_facts_of`` builds the experiment again.
 
     Returns:
         The experiment.
 
     Raises:
-        ConfigError: settings are wrong; its one line names all of them.
+        ConfigError: settings are wrong; the message names all of them in one line.
     """
     complete, suggestions = with_facts(cfg, facts)
     attempts = _Attempts()
@@ -172,7 +172,7 @@ def build(
         build_with=partial(build, cfg, choices, dataset),
     )
     if metrics and convention:
-        for metric in metrics:  # a metric may not be defined under this convention
+        for metric in metrics:  # a metric might be undefined under this convention
             attempt(metric, *components.tiny_lists(), convention)
     if loss or complete.get("loss") is None:
         attempt(check_teacher, complete.teacher, loss)
@@ -189,7 +189,7 @@ class _Attempts:
         self.errors: list[str] = []
 
     def attempt(self, build_part: Callable[..., Any], *args: Any) -> Any:
-        """Return what ``build_part`` returns; None if it raises an error, which is kept."""
+        """Return the result of ``build_part``; if it raises an error, keep that and return None."""
         try:
             return build_part(*args)
         except (LTRError, InterpolationResolutionError) as error:
@@ -202,7 +202,7 @@ class _Attempts:
 
 
 def with_facts(cfg: DictConfig, facts: Facts) -> tuple[DictConfig, tuple[str, ...]]:
-    """Return ``cfg`` with the settings that follow from ``facts``, and a sentence about each."""
+    """Return ``cfg`` with settings that follow from ``facts``, and a sentence on each of these."""
     complete = cfg.copy()
     suggestions = []
     if cfg.suggested.levels is None:
@@ -217,8 +217,8 @@ def with_facts(cfg: DictConfig, facts: Facts) -> tuple[DictConfig, tuple[str, ..
         if batch_size < LARGEST_BATCH and not components.is_round_model(cfg.model):
             steps = min(cfg.suggested.steps, steps)
             sentence = (
-                f"batch_size {batch_size}: small, so that few lists give at least {steps} steps "
-                "per epoch"
+                f"batch_size {batch_size}: small, because an epoch should have at least {steps} "
+                "steps, and there are few training lists"
             )
         suggestions.append(sentence)
     return complete, tuple(suggestions)
@@ -227,7 +227,7 @@ def with_facts(cfg: DictConfig, facts: Facts) -> tuple[DictConfig, tuple[str, ..
 def suggest_batch_size(lists: int, steps: int) -> int:
     """Return the suggested number of lists in a training step.
 
-    It is the largest number up to 64 with which an epoch has at least ``steps`` steps.
+    This is the largest number up to 64 for which an epoch has at least ``steps`` steps.
 
     >>> [suggest_batch_size(lists, 8) for lists in (5, 30, 63, 200, 471, 20_000)]
     [1, 4, 8, 28, 64, 64]
@@ -236,7 +236,7 @@ def suggest_batch_size(lists: int, steps: int) -> int:
 
 
 def _needs_exact_gpu(settings: Settings | None, device: torch.device | None) -> bool:
-    """Return whether a GPU must give the same bits in every run; a CPU always does."""
+    """Return whether a GPU must compute the same bits in every run; a CPU always does."""
     if settings is None or device is None:  # one of them cannot be built
         return False
     return settings.deterministic and device.type != "cpu"
@@ -256,8 +256,8 @@ def _list_transforms(
 ) -> tuple[Callable[[Lists], Lists], ...]:
     """Return the functions that change the training lists.
 
-    The first adds the scores of ``teacher``, the second draws the sample of ``bagging``; a setting
-    that is null adds no function.
+    The first function adds the scores of ``teacher``, and the second draws the sample of
+    ``bagging``. If one of these settings is null, its function is left out.
     """
     check_bagging(config["bagging"])
     transforms: list[Callable[[Lists], Lists]] = []
@@ -270,7 +270,7 @@ def _list_transforms(
 
 
 def _tracking(node: DictConfig | None) -> Callable[[Path], Hook] | None:
-    """Return a function that makes the hook of the chosen tracker; None if none is chosen."""
+    """Return a function that makes the hook of the chosen tracker; None if no tracker is chosen."""
     return None if node is None else partial(components.build_tracking, node)
 
 
@@ -289,28 +289,29 @@ def _make_record(config: Mapping[str, Any], choices: Mapping[str, str]) -> Recor
 
 
 def _check_together(experiment: Experiment) -> None:
-    """Raise ``ConfigError`` if parts do not fit the model, as far as is known without data."""
+    """Raise ``ConfigError`` if parts do not fit the model; without data, not all can be checked."""
     config = experiment.record.config
     if experiment.initial is not None and experiment.is_round_model:
         raise ConfigError(
             f"{experiment.initial}: boosted trees, AdaRank, PRank and RankBoost cannot start from "
-            f"another run: leave out {experiment.initial.key}, or train a network"
+            f"the weights of a run: leave out {experiment.initial.key}, or train a network"
         )
     # a model of the user's own may read missing values
     is_builtin = config["model"]["_target_"].startswith(("ltr.models.", "ltr.boosting."))
     keeps_missing = config["transform"].get("missing") == "keep"
     if is_builtin and keeps_missing and not experiment.is_boosted:
         raise ConfigError(
-            "transform.missing=keep: this model cannot read missing values; set "
-            "transform.missing=mean or indicator, or model=lightgbm, xgboost or catboost"
+            "transform.missing=keep: this model cannot use missing values; set "
+            "transform.missing=mean or transform.missing=indicator, or model=lightgbm, xgboost or "
+            "catboost"
         )
     if experiment.is_round_model and processes() > 1:
         target = config["model"]["_target_"]
-        raise ConfigError(f"{target} trains in one process: start it without torchrun")
+        raise ConfigError(f"{target} trains in one process: start ltr train without torchrun")
     if experiment.is_round_model:
         check_rounds(experiment.make_model(2), experiment.loss, experiment.settings)
     elif experiment.loss is None:
         raise ConfigError(
-            "no loss is chosen: set loss=NAME; only boosted trees, AdaRank, PRank and RankBoost "
-            "have an objective of their own"
+            "no loss is chosen, and only boosted trees, AdaRank, PRank and RankBoost have an "
+            "objective of their own: set loss=NAME"
         )

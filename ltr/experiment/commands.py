@@ -28,7 +28,7 @@ _FILES_OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # written befor
 
 
 def train(app: HydraApp) -> bool:
-    """Train one run, or a sweep and print its table; return whether no run of the sweep failed."""
+    """Train one run, or a sweep and print its table; return False if a run of the sweep failed."""
     config = app.compose()
     if app.multirun or config.hydra.mode == RunMode.MULTIRUN:
         sweep = plan_sweep(config, app.loader)
@@ -44,7 +44,7 @@ def train(app: HydraApp) -> bool:
 
 
 def _train_in_sweep(cfg: DictConfig) -> float:
-    """Train one run of a sweep; return its ``select_on`` metric on vali, for Hydra's sweepers."""
+    """Train one run of a sweep; return its ``select_on`` metric on vali for Hydra's sweepers."""
     from ltr.experiment.job import train_job  # imports torch
 
     return train_job(cfg)
@@ -66,7 +66,8 @@ def kept_once_begun(folder: Path, output_dir: Path) -> Iterator[None]:
     """Remove the folder of a single run if it fails before training has saved anything.
 
     If ``folder`` is directly in ``output_dir`` and the file system supports links, the link
-    ``latest`` there points to it. If the folder is removed, the link gets its old target back.
+    ``latest`` in ``output_dir`` is pointed to ``folder``. If ``folder`` is removed, the link gets
+    its old target back.
     """
     link = output_dir / LATEST
     is_linked = folder.resolve().parent == output_dir.resolve()
@@ -84,9 +85,9 @@ def kept_once_begun(folder: Path, output_dir: Path) -> Iterator[None]:
 
 
 def _point_link(link: Path, name: str | None) -> None:
-    """Make ``link`` a link to ``name`` in the same folder (None: remove it).
+    """Make ``link`` a link to ``name`` in the same folder; if ``name`` is None, remove the link.
 
-    A file or folder that is not a link is left alone.
+    If ``link`` is a file or folder and not a link, nothing changes.
     """
     with suppress(OSError):
         if link.is_symlink():
@@ -97,14 +98,14 @@ def _point_link(link: Path, name: str | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ListRunsOptions:
-    """List the runs in a folder and in its sweeps, the newest last, with date, name, state and
-    validation metric.
+    """List the runs in a folder and in its sweeps with their dates, names, states and validation
+    metrics. The newest run is last.
 
       ltr runs
       ltr runs outputs/SWEEP
 
-    The metric is the one that chose the epoch of the run (select_on of ltr train). Its value is
-    that of the selected weights on the validation lists. To find out which runs are better, use
+    The metric is select_on of ltr train, by which the epoch of the run was chosen. It is computed
+    with the selected weights on the validation lists. To find out which runs are better, use
     ltr compare.
     """
 
@@ -114,15 +115,15 @@ class ListRunsOptions:
 
 
 def list_runs(options: ListRunsOptions) -> str:
-    """Return a table with a line for each run in a folder and its sweeps; the newest is last.
+    """Return a table with a line for each run in a folder and its sweeps; the newest run is last.
 
-    Raises ``ConfigError`` if there is no such folder, or no run in it.
+    Raises ``ConfigError`` if there is no such folder, or if it contains no run.
     """
     folder = Path(options.folder)
     runs = runs_in(folder)
     if not runs:
         raise ConfigError(
-            f"folder={folder}: expected a folder that holds runs at any depth, found no run in it"
+            f"folder={folder}: expected a folder that contains runs at any depth, found none"
         )
     rows = sorted(_describe_run(run, folder) for run in runs)
     return tabulate(rows, ["date", "run", "state", "vali"], disable_numparse=True)

@@ -10,7 +10,7 @@ from ltr.training.checkpoint import checkpoint_errors, load_checkpoint, save_che
 
 
 def correct_copy(copy: Path, source: Path) -> None:
-    """Correct a copy of a run folder, so that its relative paths lead to the same data.
+    """Correct the relative paths in a copied run folder; they then lead to the same data.
 
     Args:
         copy: the copied run folder; its checkpoints and ``results.json`` are rewritten.
@@ -34,7 +34,7 @@ def correct_copy(copy: Path, source: Path) -> None:
 def _relocate_checkpoint(content: Mapping[str, Any], folder: Path, source: Path) -> dict[str, Any]:
     """Return a checkpoint with relative paths that start at ``folder``, not at ``source``.
 
-    The paths are those of its config and of the configs of its members.
+    These are the paths in its config and, for an ensemble, in the configs of its members.
     """
     corrected = {**content, "config": relocate_paths(content["config"], folder, source)}
     if "members" in content:

@@ -15,8 +15,8 @@ from ltr.metrics.relevance import threshold
 from ltr.training.caveats import warn_of_fixed_metrics
 from ltr.training.settings import Settings
 
-_LARGE = 32.0  # from this label on, the square of a gain of 2^label may be too large for float32
-_LOOK = "or check that item (dataset.max_grade=N refuses labels above N)"
+_LARGE = 32.0  # for such a label or a larger one, the square of 2^label may overflow float32
+_LOOK = "or look at this item (dataset.max_grade=N refuses labels above N)"
 
 
 def check_labels(
@@ -56,9 +56,9 @@ def check_metrics(
 ) -> None:
     """Check that each of ``metrics`` can be computed on ``lists``.
 
-    Only the list with the largest label is tried. Raises ``ConfigError`` if a label is below 0 or
-    NaN, too large for ``convention.levels``, or not in the table of gains; if no list has a
-    relevant item for a metric; or if a gain is too large to compute with.
+    A metric is tried only on the list with the largest label. Raises ``ConfigError`` if a label is
+    below 0 or NaN, too large for ``convention.levels``, or not in the table of gains. It is also
+    raised if no list has a relevant item for a metric, or if a gain is too large to compute with.
     """
     check_signs(split, lists)
     labels, largest_item = _top(lists)
@@ -87,7 +87,7 @@ def check_metrics(
             )
         raise ConfigError(
             f"{metric} of {split} is not finite on the list with the largest label, "
-            f"{largest_item}: set convention.gain=linear if 2^label is too large, leave "
+            f"{largest_item}: if 2^label is too large, set convention.gain=linear; otherwise leave "
             f"{metric} out of metrics, {_LOOK}"
         )
 
@@ -97,9 +97,10 @@ def check_loss_learns(
 ) -> None:
     """Check that ``loss`` can learn from the labels of ``train``.
 
-    The loss is tried on the list with the largest label, cut to the ``list_size`` items with the
-    largest labels. Raises ``ConfigError`` if no item is relevant for the loss, if its value or
-    gradient is not finite, or if a table of gains lacks a label.
+    The loss is tried on the list with the largest label. If that list has more than ``list_size``
+    items, only those with the largest labels are used. Raises ``ConfigError`` if no item is
+    relevant for the loss, if its value or gradient is not finite, or if a table of gains has no
+    entry for a label.
     """
     labels, largest_item = _top(train)
     for gains in _gain_tables(getattr(loss, "keywords", {})):
@@ -125,13 +126,13 @@ def check_loss_learns(
     if not learns:
         raise ConfigError(
             "the loss is not finite on the training list with the largest label, "
-            f"{largest_item}: set gain=linear if 2^label is too large, choose a loss that compares "
-            f"labels, such as loss=ranknet, {_LOOK}"
+            f"{largest_item}: if 2^label is too large, set gain=linear; otherwise choose a loss "
+            f"that compares labels (such as loss=ranknet), {_LOOK}"
         )
 
 
 def _gain_tables(knobs: Mapping[str, Any]) -> Iterator[list[float]]:
-    """Yield the tables of gains in the settings of a loss; the parts of a mix have settings too."""
+    """Yield the tables of gains in the settings of a loss, and in those of the parts of a mix."""
     for name, value in knobs.items():
         if name == "gain" and isinstance(value, list):
             yield value
@@ -140,9 +141,9 @@ def _gain_tables(knobs: Mapping[str, Any]) -> Iterator[list[float]]:
 
 
 def check_signs(split: str, lists: Lists) -> None:
-    """Raise ``ConfigError`` unless labels are >= 0 and weights above 0.
+    """Raise ``ConfigError`` unless all labels are >= 0 and all weights > 0.
 
-    Only a user-defined data set can have other values, because the readers of files refuse them.
+    Only a user-defined data set can have other values, because the readers of files refuse those.
     """
     if not (lists.labels >= 0).all():
         label = lists.labels[~(lists.labels >= 0)][0]
@@ -153,8 +154,8 @@ def check_signs(split: str, lists: Lists) -> None:
     if lists.weights is not None and not (lists.weights > 0).all():
         weight = lists.weights[~(lists.weights > 0)][0]
         raise ConfigError(
-            f"{split} has a list with the weight {weight:g}: expected weights above 0; leave out "
-            "lists that should not count"
+            f"{split} has a list with the weight {weight:g}: expected weights > 0; leave out lists "
+            "that should not count"
         )
 
 
@@ -166,7 +167,7 @@ def _knob(loss: Any, name: str) -> float | None:
 def _top(lists: Lists) -> tuple[torch.Tensor, str]:
     """Return the labels of the list with the largest label, and that label as text.
 
-    The labels are descending, ``[1, items]``. The text names the query, such as
+    The labels are in descending order, ``[1, items]``. The text also names the query, for example
     ``4 (query id 17)``.
     """
     item = int(lists.labels.argmax())

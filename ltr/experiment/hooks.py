@@ -1,4 +1,4 @@
-"""The hooks of every run: log model and data, write TensorBoard files, show the time left."""
+"""The hooks of every run: log the model and data, write TensorBoard files, show the time left."""
 
 import logging
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ def training_hooks(folder: Path) -> list[Hook]:
 
 
 class Introduction(Hook):
-    """Logs a line that says what is trained on which data."""
+    """Logs a line that names the model, the loss and the data of the run."""
 
     def start(self, experiment: Experiment, lists: Mapping[str, Lists], scorer: Scorer) -> None:
         choices = experiment.record.choices
@@ -38,6 +38,6 @@ class Introduction(Hook):
 
 
 def describe_dataset(experiment: Experiment) -> str:
-    """Return the name of the data set, and its fold if it has folds."""
+    """Return the name of the data set and, if one is chosen, the fold."""
     fold = experiment.dataset.fold
     return experiment.dataset.name if fold is None else f"{experiment.dataset.name} fold {fold}"

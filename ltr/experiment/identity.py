@@ -1,6 +1,6 @@
-"""The identity of a run: one hash of its settings, its data, and the user's code.
+"""The identity of a run: a hash of its settings, its data, and the user's code.
 
-A sweep does not repeat a finished run that has the same identity.
+A sweep does not repeat a finished run with the same identity.
 """
 
 import ast
@@ -23,18 +23,18 @@ from ltr.experiment.origins import digest_origins, run_digest
 from ltr.parts.components import model_class, user_metrics
 from ltr.parts.trust import iter_nested
 
-# Raise this by 1 in a change of the project that makes a run with the same settings compute other
-# numbers: finished runs of sweeps and tables are then trained again.
+# If a change of this project makes a run with the same settings compute other numbers, raise this
+# by 1. Finished runs of sweeps and tables are then trained again.
 RESULTS_VERSION = 1
 SHOWN = 10  # characters of an identity in the name of a folder
 
 
 def identity(experiment: Experiment) -> str:
-    """Return the SHA-256 of all that decides the results of a run: settings, data, user's code.
+    """Return a SHA-256 of all that decides the results of a run: settings, data, the user's code.
 
-    Keys that say where and how fast the run is computed (``Kind.PLACE``) do not count. The versions
-    of PyTorch, NumPy, Numba and SciPy, the device and the number of threads change only the last
-    digits and do not count; ``results.json`` records them.
+    Keys that say where and how fast the run is computed (``Kind.PLACE``) are left out. The versions
+    of PyTorch, NumPy, Numba and SciPy, the device and the number of threads are also left out,
+    because they change only the last digits; ``results.json`` records them.
 
     Raises:
         ConfigError, DataError: the data of the run are missing, or cannot be read.
@@ -49,16 +49,16 @@ def config_identity(config: Mapping[str, Any], choices: Mapping[str, str], datas
     """Return the ``identity`` of a run without building its experiment.
 
     Args:
-        config: resolved; its settings that depend on the training lists are set.
+        config: the resolved config, with the settings that depend on the training lists filled in.
         choices: the choice of each config group.
-        dataset: the lists.
+        dataset: the data set of the run.
     """
     digests = {split: dataset.split(split).digest for split in splits_of(dataset)}
     return _hash(settings_of(config, choices) | {"data": digests})
 
 
 def identity_without_data(config: Mapping[str, Any], choices: Mapping[str, str]) -> str:
-    """Return a hash like ``identity``, but without the data; it never equals an ``identity``."""
+    """Return a hash like ``identity``, but without the data; it never equals a run's identity."""
     return _hash(settings_of(config, choices))
 
 
@@ -68,7 +68,7 @@ def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) ->
 
 
 def settings_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
-    """Return all that decides the results of a run, except its data; ``config`` is resolved."""
+    """Return all that decides the results of a run with the resolved ``config``, except data."""
     settings = without(config, Kind.PLACE) | {
         "monitor": sorted({*as_list(config["monitor"])} - {"vali"}),  # columns of history.csv
         "init_from": run_digest(config.get("init_from")),
@@ -76,7 +76,7 @@ def settings_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[s
         FORMER_CONVENTION: former_convention(choices),
     }
     return {
-        # a null key counts as absent, so that a new key that is null by default changes no identity
+        # A null key counts as absent. A new key that is null by default then changes no identity.
         "config": without_null(settings),
         "origins": digest_origins(config),
         "user_code": user_code(config),
@@ -86,7 +86,7 @@ def settings_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[s
 
 
 def tree_library(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the version of the boosted-tree library by package name; empty for other models."""
+    """Return ``{package: version}`` for boosted trees; an empty dict for other models."""
     model = model_class(config["model"])
     versions: dict[str, str] = {}
     if issubclass(model, BoostedTrees):
@@ -99,8 +99,8 @@ def tree_library(config: Mapping[str, Any]) -> dict[str, str]:
 def user_code(config: Mapping[str, Any]) -> dict[str, str]:
     """Return a digest for each ``_target_`` and metric outside ``ltr`` and ``torch``.
 
-    It covers the source file that defines the target, and all modules of the user that this file
-    imports, directly or through others.
+    The digest covers the source file that defines the target, and all of the user's own modules
+    that this file imports, directly or through other modules.
     """
     computing = without(config, Kind.PLACE)
     nodes = [node for node in iter_nested(computing) if isinstance(node, Mapping)]
@@ -126,7 +126,7 @@ def _sources(target: str) -> list[Path]:
 def _module_files(name: str) -> list[Path]:
     """Return the file of the module in the dotted ``name``, such as ``my_losses.margin_loss``.
 
-    If it belongs to a package, return all files in its folder.
+    If the module belongs to a package, return all Python files in the module's folder.
     """
     first, *inner_names = name.split(".")
     spec = None
@@ -162,7 +162,7 @@ def _imported_files(file: Path) -> Iterator[Path]:
 
 
 def _is_of_user(file: Path) -> bool:
-    """Return whether ``file`` belongs neither to Python, to an installed package, nor to ltr."""
+    """Return whether ``file`` is not part of Python, of an installed package, or of ltr."""
     installed = {Path(path).resolve() for path in sysconfig.get_paths().values()}
     installed.add(Path(__file__).resolve().parents[1])
     return installed.isdisjoint(file.resolve().parents)

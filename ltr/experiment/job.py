@@ -1,4 +1,4 @@
-"""One Hydra job of ``train.py``: start, resume or skip a run; a failed run does not end a sweep."""
+"""One Hydra job of ``ltr train``: start, resume or skip a run. A failure does not end a sweep."""
 
 import logging
 import shlex
@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 def train_job(cfg: DictConfig) -> float:
     """Run one Hydra job; return the metric ``select_on`` on the validation lists.
 
-    In a sweep, a finished run is not repeated, an interrupted one is resumed, and the job waits if
-    another process is working on the run. For a failed run of a sweep, NaN is returned.
+    In a sweep, a finished run is not repeated, an interrupted run is resumed, and the job waits
+    while another process is working on its run. If a run of a sweep fails, NaN is returned.
     """
     hydra = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
@@ -57,7 +57,7 @@ def train_job(cfg: DictConfig) -> float:
         raise
     except Exception as error:
         line = one_line(error)
-        if is_full(error):  # disk full: the other runs of a sweep could not write either
+        if is_full(error):  # the disk is full: the other runs of a sweep could not write either
             remedy = how_to_go_on(resolved(cfg), folder, is_sweep=is_sweep)
             raise OutputError(f"{line}; then {remedy}") from error
         if torchrun_rank() == 0:
@@ -73,7 +73,7 @@ def train_job(cfg: DictConfig) -> float:
 
 
 def _train(experiment: Experiment, run_folder: RunFolder, *, is_sweep: bool) -> float:
-    """Train what is left of a run; return its ``select_on`` metric on the validation lists."""
+    """Train a run, or the rest of it; return its ``select_on`` metric on the validation lists."""
     folder = run_folder.folder
     if is_sweep:
         if run_folder.prepare(identity(experiment)):
@@ -90,9 +90,9 @@ def _train(experiment: Experiment, run_folder: RunFolder, *, is_sweep: bool) -> 
 
 
 def how_to_go_on(config: Mapping[str, Any], folder: Path, *, is_sweep: bool) -> str:
-    """Return what to type to continue a stopped run.
+    """Return a text that says what to type to continue a stopped run.
 
-    The command names the user's own modules in ``trust``, as they are not imported without it.
+    The command sets ``trust`` to the user's own modules, which are not imported otherwise.
     """
     if is_sweep or not (folder / "last.pt").is_file():
         return "repeat the command"

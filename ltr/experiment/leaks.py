@@ -1,7 +1,7 @@
 """Warn of leaks, which make a result look better than it is, and of features without a value.
 
-There is a leak if two splits have the same queries, or if a feature holds the position at which an
-item was shown.
+There is a leak if two splits share queries, or if a feature is the position at which an item was
+shown.
 """
 
 import logging
@@ -18,7 +18,7 @@ from ltr.data.lists import Lists
 log = logging.getLogger(__name__)
 
 _ROWS = 1 << 13  # rows that are hashed at once
-_FIRST_LISTS = 64  # so many lists are enough to rule out most columns
+_FIRST_LISTS = 64  # this many lists are enough to rule out most columns
 _FEWEST_ITEMS = 20  # among fewer items, a column may hold the numbers from 1 to n by chance
 _POSITION = re.compile(
     r"(shown|display|displayed|impression|serp|result|list|item|original|old|previous|initial)?"
@@ -27,10 +27,10 @@ _POSITION = re.compile(
 
 
 def warn_of_leaks(lists: Mapping[str, Lists]) -> None:
-    """Log warnings of shared queries, of features like the position shown, and of empty features.
+    """Log warnings of shared queries, of features that look like positions, and of empty features.
 
-    There is a warning for each pair of splits that share queries. Only the features of the
-    training lists are checked.
+    There is a warning for each pair of splits that share queries. Features are checked in the
+    training lists only.
     """
     warn_of_shared_queries(lists)
     warn_of_positions(lists["train"])
@@ -38,7 +38,7 @@ def warn_of_leaks(lists: Mapping[str, Lists]) -> None:
 
 
 def warn_of_shared_queries(lists: Mapping[str, Lists]) -> None:
-    """Log how many queries of vali and test have the same items as a query of an earlier split."""
+    """Log how many queries of a split have the same items as a query of an earlier split."""
     hashes = {split: hash_lists(split_lists) for split, split_lists in lists.items()}
     for split, later_split in combinations(lists, 2):
         if len(lists[split]) == len(lists[later_split]) == 1:  # a single list, used for both splits
@@ -46,8 +46,8 @@ def warn_of_shared_queries(lists: Mapping[str, Lists]) -> None:
         shared = int(np.isin(hashes[later_split], hashes[split]).sum())
         if shared:
             log.warning(
-                "%s of %s queries of %s have the same items as a query of %s (all features are "
-                "equal); if they are the same queries, leave them out of one split, because the "
+                "%s of %s queries of %s have the same items, with equal features, as a query of "
+                "%s; if they are the same queries, leave them out of one split, because the "
                 "metrics of %s would be too high",
                 f"{shared:,}", f"{len(lists[later_split]):,}", later_split, split, later_split,
             )  # fmt: skip
@@ -56,7 +56,7 @@ def warn_of_shared_queries(lists: Mapping[str, Lists]) -> None:
 def hash_lists(lists: Lists) -> NDArray[np.uint64]:
     """Return a hash of the features of each list; the order of its items does not matter.
 
-    A list whose items all have the same features is left out, as it has nothing to rank.
+    A list whose items all have the same features is left out, because its items cannot be ranked.
     """
     factors = np.random.default_rng(0).integers(1, 2**63, lists.width, np.uint64) * 2 + 1
     items = np.empty(lists.items, np.uint64)
@@ -78,14 +78,14 @@ def warn_of_positions(train: Lists) -> None:
     for column in range(train.width):
         name = names[column] if names else f"feature {column + 1}"
         if column in counting:
-            suspects.append(f"{name} (numbers the items of each query)")
+            suspects.append(f"{name} (it holds running numbers)")
         elif names and _POSITION.fullmatch(re.sub(r"[\W_]", "", name.lower())):
-            suspects.append(f"{name} (by its name)")
+            suspects.append(f"{name} (because of its name)")
     if suspects:
         log.warning(
             "features that look like the position at which items were shown, or like row numbers: "
-            "%s; leave out what is not known before items are ranked (in a table, name it in "
-            "dataset.id)", ", ".join(suspects[:12]),
+            "%s; leave out columns that are not known before items are ranked (in a table, set "
+            "dataset.id to their names)", ", ".join(suspects[:12]),
         )  # fmt: skip
 
 
@@ -104,9 +104,10 @@ def warn_of_empty_features(train: Lists) -> None:
 
 
 def counting_columns(lists: Lists) -> list[int]:
-    """Return the columns that number the items of every list, or the rows of the source.
+    """Return the indices of the columns that hold running numbers.
 
-    The items of a list may be numbered in any order, starting from any number.
+    A running number counts the items of each list, or the rows of the source. The numbers of a list
+    may be in any order and start at any number.
     """
     long = np.flatnonzero(lists.lengths > 1)
     if (lists.lengths[long] - 1).sum() < _FEWEST_ITEMS or lists.lengths.max() < 4:
@@ -117,7 +118,7 @@ def counting_columns(lists: Lists) -> list[int]:
 
 
 def _counts(lists: Lists, column: int) -> bool:
-    """Return whether a column numbers the items of every list, or the rows of the source."""
+    """Return whether a column holds running numbers of the items of each list, or of the rows."""
     values: Any = lists.features[:, column].astype(np.float64)
     if np.ptp(values - lists.source_rows) == 0:
         return True

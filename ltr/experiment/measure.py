@@ -37,15 +37,16 @@ def measure(
 ) -> dict[str, SplitMeasurement]:
     """Score the lists of each split with ``scorer`` and compute ``metrics``.
 
-    Processes that train together share the work. A warning is logged if the order of items with
-    equal scores decides a mean, or if all scores of a list are equal.
+    Processes that train together share the work. A warning is logged if a mean depends on the order
+    of items with equal scores, or if every list of a split has
+    equal scores for all of its items.
 
     Args:
         metrics: the metrics to compute.
-        convention: their convention.
+        convention: the convention of the metrics.
         items: the largest number of items in a batch, padding included.
         scorer: the trained model.
-        splits: the lists of each split, or what ``scorer.open`` returned for them.
+        splits: the lists of each split, or the tensors that ``scorer.open`` returned for them.
 
     Returns:
         The scores and metrics of each split.

@@ -1,4 +1,4 @@
-"""Open the lists of an experiment, and set what depends on its training lists."""
+"""Open the lists of an experiment, and fill in the settings that depend on the training lists."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -18,17 +18,17 @@ def open_data(
 ) -> tuple[Experiment, dict[str, Lists]]:
     """Open and check the lists of ``splits``.
 
-    The test lists too are opened before training, so that a bad file is found at the start.
+    The test lists are also opened before training. A bad file is then found at the start.
 
     Args:
-        experiment: what ``build`` returned before data were read.
+        experiment: the experiment that ``build`` returned before data were read.
         columns: the column names and categories with which the lists must be read; if None, those
             of the data set itself.
-        splits: the splits to open; the data set may have no test split.
+        splits: the splits to open; a missing test split is skipped.
 
     Returns:
-        The experiment, built again with the facts of the training lists, and the lists of each
-        split.
+        The experiment, rebuilt with what is now known about the training lists (``Facts``), and the
+        lists of each split.
 
     Raises:
         ConfigError: the loss or a metric cannot use a label, or finds no relevant item.
@@ -47,8 +47,9 @@ def open_data(
 
 
 def complete_settings(experiment: Experiment, lists: Mapping[str, Lists]) -> Experiment:
-    """Check the labels of ``lists``; return the experiment with the facts of the training lists.
+    """Check the labels of ``lists``; return the experiment rebuilt for the training lists.
 
+    The settings that depend on the training lists, such as the number of grades, are filled in.
     Raises ``ConfigError`` if the loss or a metric cannot use a label, or finds no relevant item.
     """
     for split, split_lists in lists.items():

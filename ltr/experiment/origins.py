@@ -1,4 +1,4 @@
-"""SHA-256 digests of the two files that a run may read besides its lists.
+"""SHA-256 digests of the two files that a run may read in addition to its lists.
 
 These are the checkpoint of its teacher, and the learned sorter of its loss.
 """
@@ -14,11 +14,11 @@ from ltr.training.checkpoint import selected_checkpoint
 
 
 def digest_origins(config: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the SHA-256 of the files that the run of a resolved config reads besides its lists.
+    """Return the SHA-256 of the files that a run reads in addition to its lists.
 
-    The entry ``teacher`` belongs to the selected checkpoint of the teacher, and is None if there is
-    no teacher. The entry ``loss.sorter`` belongs to the learned sorter, by default the one in this
-    package, and is None if there is no such file.
+    ``config`` is resolved. The entry ``teacher`` is the digest of the teacher's selected
+    checkpoint, or None if there is no teacher. The entry ``loss.sorter`` is the digest of the
+    learned sorter, by default the one in this package, or None if there is no such file.
     """
     nodes = (node for node in iter_nested(config) if isinstance(node, Mapping))
     sorters = [node["sorter"] for node in nodes if node.get("sorter")]
@@ -30,7 +30,7 @@ def digest_origins(config: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def run_digest(path: str | None) -> str | None:
-    """Return the SHA-256 of the selected checkpoint of the run ``path``; None for None."""
+    """Return the SHA-256 of the selected checkpoint of the run ``path``; None if that is None."""
     return None if path is None else _sha256(selected_checkpoint(Path(path))[0])
 
 

@@ -1,4 +1,4 @@
-"""The other run whose model a run starts from (``init_from``) or learns from (``teacher``)."""
+"""Another run from whose model a run starts (``init_from``) or learns (``teacher``)."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -16,11 +16,11 @@ _SOURCE = ("_target_", "name", "folder", "path", "split")  # keys that identify 
 
 @dataclass(frozen=True)
 class OtherRun:
-    """The trained run that ``init_from`` or ``teacher``, a setting of this run, names."""
+    """The trained run that the setting ``init_from`` or ``teacher`` of this run names."""
 
     key: str  # the setting: init_from or teacher
     path: str  # a run folder or checkpoint
-    load: Callable[[], Scorer]  # loads the selected weights; errors are as for ``load_model``
+    load: Callable[[], Scorer]  # loads the selected weights; raises the errors of ``load_model``
     dataset: Mapping[str, Any]  # the resolved ``dataset`` node of this run
 
     def __str__(self) -> str:
@@ -30,7 +30,8 @@ class OtherRun:
     def check(self, scorer: Scorer, train: Lists) -> None:
         """Check that the other run fits ``train``, and was not trained on vali or test lists.
 
-        If it was trained on another data set, this cannot be checked, and a warning is logged.
+        If the other run was trained on another data set, the latter cannot be checked, and a
+        warning is logged.
 
         Args:
             scorer: the model of the other run.
@@ -38,7 +39,7 @@ class OtherRun:
 
         Raises:
             DataError: the features of ``train`` are not those of the other run.
-            ConfigError: the other run was trained on another fold, or another division, of the
+            ConfigError: the other run was trained on another fold, or another random split, of the
                 same data set.
         """
         if scorer.transform.width != train.width:
@@ -57,6 +58,6 @@ class OtherRun:
             value = trained_on.get(differing[0])
             raise ConfigError(
                 f"{self} may have been trained on vali or test lists of this run: set "
-                f"dataset.{differing[0]}={'null' if value is None else value}, as in that run"
+                f"dataset.{differing[0]}={'null' if value is None else value}, as in the other run"
             )
         log.warning("%s was trained on other lists: vali and test must not contain them", self)

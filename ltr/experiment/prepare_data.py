@@ -19,7 +19,7 @@ from ltr.data.public_sets import PublicSet, PublishedCounts, public_sets
 from ltr.errors import ConfigError, DataError
 from ltr.parts.components import build_dataset
 
-_FEW_LABELS = 8  # up to this many labels, the table counts the items of each
+_FEW_LABELS = 8  # with at most this many different labels, the table counts the items of each label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,8 @@ class PrepareDataOptions:
     )
     archive: str | None = option(
         None,
-        help="the file you downloaded, or a folder with its files; null = the files are already "
-        "in data_dir",
+        help="the archive that you downloaded, or a folder that contains its files; null = the "
+        "files are already in data_dir",
     )
     data_dir: str = option("data", help="the folder that holds the data sets")
     cache_dir: str = option(
@@ -48,7 +48,7 @@ class PrepareDataOptions:
 
 
 def prepare_data(options: PrepareDataOptions) -> None:
-    """Check and unpack a data set, fill its cache, and print what it holds.
+    """Unpack and check a data set, fill its cache, and print its counts.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -72,7 +72,7 @@ def prepare_data(options: PrepareDataOptions) -> None:
                 coded = ", ".join(lists.columns.categories) or "none"
                 columns_text = f"\n\n{len(lists.columns.names):,} features, categories: {coded}"
     if "test" not in {row["split"] for row in rows}:
-        columns_text += "\n\nno test split: all commands will compute metrics on vali only"
+        columns_text += "\n\nno test split: metrics are computed on vali only"
     print(table(rows) + columns_text)
     if public and public.counts:
         problems = differences(rows, public.counts) + differing_files
@@ -95,7 +95,9 @@ def _datasets_of_folds(options: PrepareDataOptions) -> list[Dataset]:
     dataset = build_dataset(options.dataset)
     if not isinstance(dataset, LetorFiles):
         if options.archive is not None:
-            raise ConfigError("archive: this data set is not unpacked from one; leave out archive")
+            raise ConfigError(
+                "archive: this data set does not come in an archive; leave out archive"
+            )
         return [dataset]
     folder = dataset.folder
     remove_parts(folder.parent)  # of a process that was killed while it unpacked
@@ -113,7 +115,7 @@ def _datasets_of_folds(options: PrepareDataOptions) -> list[Dataset]:
 def _unpack_archive(
     archive: str, dataset: LetorFiles, folds: Sequence[int | None], *, has_vali: bool
 ) -> None:
-    """Unpack the files of all ``folds``; only a public set must have a test split."""
+    """Unpack the files of all ``folds``; a test split is required for a public data set only."""
     public = public_sets().get(dataset.name)
     splits = ["train"]
     if has_vali:
@@ -133,7 +135,7 @@ def _split_files(folds: Sequence[int | None], splits: Sequence[str]) -> list[str
 
 
 def counts_of(lists: Lists) -> dict[str, Any]:
-    """Return the counts of a split: rows, lists, empty lists, labels and more."""
+    """Return the numbers of rows, lists, empty lists and missing values of a split, and more."""
     return {
         "rows": lists.items,
         "lists": len(lists),
@@ -150,9 +152,9 @@ def differences(
     """Return a message for each count in ``rows`` that differs from the published one.
 
     Args:
-        rows: a row for each split of each fold: the ``fold``, the ``split``, and what ``counts_of``
-            returned.
-        published: the counts to compare with; a count of several splits is compared with the sum
+        rows: a row for each split of each fold: the ``fold``, the ``split``, and the counts that
+            ``counts_of`` returned.
+        published: the published counts; one that covers several splits is compared with the sum
             over these splits.
     """
     messages = []
@@ -186,9 +188,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _count_text(count: Any) -> str:
-    """Return a count, or the items of each label, as text.
+    """Return a count, or the number of items of each label, as text.
 
-    For more than ``_FEW_LABELS`` different labels, it is their number and range.
+    If there are more than ``_FEW_LABELS`` different labels, their number and range are returned.
     """
     if not isinstance(count, Counter):
         return str(count)

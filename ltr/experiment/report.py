@@ -1,4 +1,4 @@
-"""Compute the results of a finished run, the metrics of its selected weights, and write them."""
+"""Compute the results of a trained run, such as the metrics of its selected weights."""
 
 import logging
 import time
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class RunReport:
-    """The results of a run, for a program and as text."""
+    """The results of a run, as a dict and as text."""
 
     results: dict[str, Any]  # the content of results.json
     measured: Mapping[str, SplitMeasurement]  # vali, and test if the data set has it
@@ -35,7 +35,7 @@ class RunReport:
 
     @property
     def figures(self) -> dict[str, float]:
-        """The metrics of the selected weights, ``{"vali_ndcg@5": ..., "test_ndcg@5": ...}``."""
+        """The metrics of the selected weights: ``{"vali_ndcg@5": ..., "test_ndcg@5": ...}``."""
         return {
             f"{split}_{metric}": value
             for split, measurement in self.measured.items()
@@ -44,9 +44,9 @@ class RunReport:
 
     @property
     def tracked(self) -> dict[str, float]:
-        """``figures`` for an experiment tracker; those of vali are named ``selected_vali_...``.
+        """The ``figures`` for an experiment tracker; those of vali are named ``selected_vali_...``.
 
-        Without ``selected_``, a tracker would mix them up with the metrics of single epochs.
+        Without ``selected_``, their names would be those of the metrics of single epochs.
         """
         names = {name: f"selected_{name}" for name in self.figures if name.startswith("vali_")}
         return {names.get(name, name): value for name, value in self.figures.items()}
@@ -60,12 +60,12 @@ def report_run(
     lists: Mapping[str, Lists],
     started: float,
 ) -> RunReport:
-    """Measure the selected weights on vali and, if there is one, test.
+    """Measure the selected weights on the vali split and, if there is one, the test split.
 
     Processes that train together share the work.
 
     Args:
-        experiment: what was trained.
+        experiment: the experiment that was trained.
         scorer: the model with the selected weights.
         monitor: the history of the training.
         vali: the validation lists, transformed for the scorer.
@@ -119,7 +119,7 @@ def describe_model(
 ) -> dict[str, Any]:
     """Return the entries of ``results.json`` about a trained model and its metrics.
 
-    ``lists`` has the lists of each split that the results describe.
+    ``lists`` contains the lists of each split that the results describe.
     """
     return {
         **{split: dict(measurement.means) for split, measurement in measured.items()},
@@ -148,7 +148,7 @@ def _untrained_vali(progress: Progress) -> dict[str, float]:
 
 
 def _tree_library(scorer: Scorer) -> dict[str, str]:
-    """Return the version of the boosted-tree library by its name; empty for other models."""
+    """Return ``{library: version}`` for boosted trees; an empty dict for other models."""
     if isinstance(scorer.model, BoostedTrees):
         return {scorer.model.library: scorer.model.version}
     return {}
@@ -157,7 +157,7 @@ def _tree_library(scorer: Scorer) -> dict[str, str]:
 def _describe_crossfit(crossfit: Crossfit, select_on: str) -> str:
     return (
         f"crossfit vali {select_on} {crossfit.value:.4f} ± {crossfit.error:.4f} "
-        "(standard error), the epoch chosen on one half of the lists and measured on the other"
+        "(standard error); the epoch is chosen on one half of the lists and measured on the other"
     )
 
 
@@ -185,7 +185,7 @@ def _describe_lists(lists: Lists) -> dict[str, Any]:
 def metric_table(columns: Mapping[str, Mapping[str, float]]) -> str:
     """Return a text table with a row for each metric and a column for each of ``columns``.
 
-    A column holds the metrics of a split, or those under a convention.
+    A column holds the metrics of one split or under one convention.
     """
     metrics = list(dict.fromkeys(name for column in columns.values() for name in column))
     rows = [[name, *(column.get(name) for column in columns.values())] for name in metrics]

@@ -1,4 +1,4 @@
-"""The config of a resumed run: that of its checkpoint, with new values of keys that may change."""
+"""The config of a resumed run: its checkpoint's, with new values for the keys that may change."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,8 +22,8 @@ def resumed_config(cfg: DictConfig, overrides: Sequence[str]) -> tuple[DictConfi
 
     Raises:
         CheckpointError: there is no readable ``last.pt``.
-        ConfigError: a key was typed that cannot change, or the config names code that is not
-            trusted.
+        ConfigError: an override sets a key that cannot change, or the config names code that is
+            not trusted.
     """
     file = run_folder(cfg.resume) / "last.pt"
     checkpoint = load_checkpoint(file)

@@ -30,7 +30,7 @@ from ltr.training.hooks import Ending, Hook
 from ltr.training.monitor import Monitor
 from ltr.training.trainer import Trainer
 
-# ``_log_file`` is for text that is also printed: it writes to the log file only, see
+# ``_log_file`` writes to the log file only. It is for text that is also printed; see
 # configs/hydra/job_logging/ltr.yaml.
 log = logging.getLogger(__name__)
 _log_file = logging.getLogger("ltr.printed")
@@ -42,16 +42,18 @@ def run(
     """Train, select, test and record one run.
 
     Args:
-        experiment: what ``build`` returned; if its data set has no test split, nothing is tested.
+        experiment: the experiment that ``build`` returned; if its data set has no test split, the
+            run is measured on vali only.
         folder: the run folder; a resumed run continues from the checkpoint in it.
         hooks: hooks to call during the run, in addition to those that every run has.
-        printed: print the results to standard output; if False, log them, as in a sweep.
+        printed: whether the results are printed to standard output; if False, as in a sweep, they
+            are logged.
 
     Returns:
         The results of the run, as a dict and as text.
 
     Raises:
-        ConfigError, DataError: a setting or the data are wrong; nothing was trained.
+        ConfigError, DataError: a setting is wrong, or the data are; nothing was trained.
         TrainingError: a loss, a gradient or a score is not finite, or all validation lists are
             skipped.
         Interrupted: the process received SIGINT or SIGTERM; if training had begun, the run can be
@@ -71,7 +73,7 @@ def run(
     if is_main():
         RunFolder(folder).write(report.results, lists, report.measured)
     report.text += f"\nkept in {folder}"
-    # printed text is also logged, but only to the file
+    # text that is printed is logged to the file only
     logger = _log_file if printed else log
     logger.info("\n%s", report.text)
     if printed and is_main():
@@ -130,7 +132,7 @@ def train_model(
 def make_learner(
     experiment: Experiment, scorer: Scorer, monitor: Monitor
 ) -> Trainer | RoundLearner:
-    """Return the learner of the model of ``scorer``: a loop over epochs or over rounds."""
+    """Return the learner for the model of ``scorer``; it loops over epochs or over rounds."""
     model = scorer.model
     if isinstance(model, RoundModel):
         return RoundLearner(model, experiment.loss, monitor)
@@ -148,7 +150,7 @@ class Training:
     vali: ItemTensors  # the validation lists, transformed for the scorer
 
     def load_selected(self) -> None:
-        """Load the weights that the setting ``select`` names, of the best or the last epoch."""
+        """Load the weights of the best or the last epoch, as the setting ``select`` says."""
         is_best = self.monitor.settings.select == "best"
         file = self.monitor.best if is_best else self.monitor.last
         self.scorer.model.load_state_dict(load_checkpoint(file, self.scorer.device)["model"])

@@ -1,4 +1,4 @@
-"""The files of a run folder, verified when they are read; versions and commit of the code.
+"""Read and write the files of a run folder, and find the versions and the commit of the code.
 
 Importing this module is cheap: pandas is imported only when a table is read or written.
 """
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOTE = "identity.txt"
-RESUMED = "resumed as another run"  # written to the note if a run of a sweep has other settings now
+RESUMED = "resumed as another run"  # written to NOTE if a run of a sweep was given other settings
 _NOT_RESULTS = ("train.log", "error.txt", NOTE)
-# Metrics of each query and score of each item of the split that a run is measured on.
+# The files with the metrics of each query and the score of each item of the split that is measured.
 QUERIES = {"test": "queries.csv", "vali": "vali_queries.csv"}
 SCORES = {"test": "scores.csv", "vali": "vali_scores.csv"}
 FILES = (*QUERIES.values(), *SCORES.values(), "history.csv")  # results.json holds their digests
 NO_TEST_SPLIT = (
-    "no test split: these values are measured on vali, and too high if vali chose the epoch, "
-    "settings or weights; crossfit corrects for the choice of the epoch and of weights"
+    "no test split: these values are measured on vali, and are too high if the epoch, settings or "
+    "weights were chosen on vali; the value crossfit corrects for the choice of epoch and weights"
 )
 NO_TEST_VERDICT = "verdicts and intervals are about these values, not about new queries"
 CHECKPOINTS = ("best.pt", "last.pt", "ensemble.pt")  # results.json holds their digests too
 _FILES = "files_sha256"  # key of results.json
 _MEANS = {"test", "vali", "untrained_vali"}  # entries of results.json with a mean for each metric
 _NUMBER = (int, float)
-_SHAPE = {  # of the entries of results.json that are read, see ``_fits``
+_SHAPE = {  # the shapes of the entries of results.json that are read, see ``_fits``
     **dict.fromkeys(("select", "select_on", "dataset", "finished"), str),
     **dict.fromkeys(("features", "parameters"), int),
     **dict.fromkeys(("seed", "fold", "selected_epoch"), (int, NoneType)),
@@ -79,23 +79,23 @@ _COMPUTE = (
 
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
-    """Write ``results.json``, which finishes the run in ``folder``.
+    """Write ``results.json``; the run in ``folder`` then counts as finished.
 
-    It holds plain values (NaN becomes null), and digests of ``FILES``, of ``CHECKPOINTS`` and of
-    the results themselves.
+    The file holds ``results`` as plain values (NaN becomes null), and digests of ``FILES``, of
+    ``CHECKPOINTS`` and of the results themselves.
     """
     digests = {_FILES: _digests(folder, FILES), OF_CHECKPOINTS: _digests(folder, CHECKPOINTS)}
     atomic_write(folder / RESULTS, sealed_results(without_nan({**results, **digests})))
 
 
 def _digests(folder: Path, names: Sequence[str]) -> dict[str, str]:
-    """Return the SHA-256 of each of the files ``names`` that ``folder`` has."""
+    """Return the SHA-256 of each of the files ``names`` that exists in ``folder``."""
     present = [name for name in names if (folder / name).is_file()]
     return {name: sha256((folder / name).read_bytes()) for name in present}
 
 
 def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
-    """Write a row for each query: id, number of items, whether none is relevant, every metric."""
+    """Write a row for each query: id, number of items, whether none is relevant, and metrics."""
     import pandas as pd
 
     table = {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty, **values}
@@ -103,10 +103,10 @@ def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
 
 
 def write_scores(path: Path, lists: "Lists", scores: "Floats") -> None:
-    """Write the query id and the score of every item, in the order of ``lists``, in all digits.
+    """Write the query id and the score of every item, in the order of ``lists`` and in all digits.
 
-    If the source has a different order, the column ``row`` has the row of each item in the source,
-    counted from 1.
+    If the rows of the source are in a different order, the column ``row`` has the number of each
+    item's row in the source, counted from 1.
     """
     import pandas as pd
 
@@ -118,7 +118,7 @@ def write_scores(path: Path, lists: "Lists", scores: "Floats") -> None:
 
 @dataclass(frozen=True, eq=False)
 class RunFolder:
-    """A run folder; each of its files is read when it is first used.
+    """A run folder; a file in it is read when it is first used.
 
     Reading raises ``DataError`` if a file is missing, or has changed since the run wrote it.
     """
@@ -169,8 +169,8 @@ class RunFolder:
     def locked(self, *, wait: bool) -> Iterator[None]:
         """Keep other processes from working on the run during a ``with`` block.
 
-        If another process is working on it, wait until that process is done; without ``wait``,
-        raise ``ConfigError``.
+        If another process is working on the run, wait until that process is done. If ``wait`` is
+        False, raise ``ConfigError`` instead.
         """
         try:
             lock = FileLock(self.folder / ".lock").acquire(timeout=-1 if wait else 0)
@@ -184,8 +184,8 @@ class RunFolder:
     def prepare(self, identity: str) -> bool:
         """Return whether the run ``identity`` is finished; if not, prepare the folder for it.
 
-        The folder must be locked. Results of another identity (because code or data have changed)
-        are moved to its subfolder ``before-...``.
+        The caller must have locked the folder. If it holds results of another identity, because
+        code or data have changed, these are moved to a subfolder ``before-...``.
         """
         if self.identity != identity:
             old = self.folder / f"{BEFORE}{sha256(str(self.identity).encode())[:10]}"
@@ -194,7 +194,7 @@ class RunFolder:
                     old.mkdir(exist_ok=True)
                     path.replace(old / path.name)
             if old.is_dir():
-                log.info("%s: moved results of other code or data to %s", self.folder, old.name)
+                log.info("%s: moved results of other code or data into %s", self.folder, old.name)
             atomic_write(self.note, identity + "\n")
         if not self.finished:
             return False
@@ -206,21 +206,21 @@ class RunFolder:
     def note_resumed(self, identity: str) -> None:
         """Record that this run of a sweep is resumed as the run ``identity``.
 
-        If the folder has another identity, it is replaced by ``RESUMED``.
+        If the recorded identity is another one, it is replaced by ``RESUMED``.
         """
         if self.identity != identity:
             atomic_write(self.note, RESUMED + "\n")
             log.info(
-                "%s: its settings are no longer those of its sweep; the sweep, if run again, will "
-                "train it from the start",
+                "%s: its settings are no longer those of its sweep; if you repeat the sweep, this "
+                "run is trained from the start",
                 self.folder,
             )
 
     def remove_results(self, *, everything: bool) -> None:
         """Remove ``results.json``, because the weights are about to change.
 
-        The run then counts as not finished. With ``everything``, also remove all other files of the
-        run, because a new run begins.
+        The run then counts as unfinished. If ``everything`` is True, because a new run begins,
+        checkpoints and ``FILES`` are also removed.
         """
         names = [RESULTS]
         if everything:
@@ -236,7 +236,7 @@ class RunFolder:
     ) -> None:
         """Write ``results.json``, and the metrics and scores of the test lists.
 
-        Without a test split, they are those of the validation lists.
+        If there is no test split, the metrics and scores of the validation lists are written.
         """
         split = measured_split(measured)
         other_split = "vali" if split == "test" else "test"
@@ -247,7 +247,7 @@ class RunFolder:
         write_results(self.folder, results)
 
     def damage(self) -> str | None:
-        """Return in one line what is wrong with the files of a finished run; None if nothing is."""
+        """Return one line that says what is wrong with the files of a finished run, or None."""
         try:
             _ = self.overrides  # raises an error if it is damaged
             for name in self.results[_FILES]:
@@ -258,7 +258,7 @@ class RunFolder:
 
     @cached_property
     def results(self) -> dict[str, Any]:
-        """The content of ``results.json``; a mean over no list is null there and NaN here."""
+        """The content of ``results.json``; a mean over no lists, null in the file, is NaN here."""
         content = self._read(RESULTS)
         try:
             results = read_results(content)
@@ -286,13 +286,13 @@ class RunFolder:
 
     @cached_property
     def overrides(self) -> list[str]:
-        """The overrides of the run's config, as Hydra stored them; empty if it stored none."""
+        """The overrides that Hydra stored for the run; empty if it stored none."""
         file = self.folder / ".hydra" / "overrides.yaml"
         return read_overrides(file) if file.is_file() else []
 
     @cached_property
     def queries(self) -> "pd.DataFrame":
-        """A row per query of ``split``, with its metrics."""
+        """A table with a row for each query of ``split`` and its metrics."""
         options: Any = {"dtype": {"qid": str}, "keep_default_na": False, "na_values": [""]}
         return self._table(QUERIES[self.split], ["qid", "items", "empty"], **options)
 
@@ -304,35 +304,35 @@ class RunFolder:
 
     @cached_property
     def history(self) -> "pd.DataFrame":
-        """The content of ``history.csv``: a row per epoch."""
+        """The content of ``history.csv``, which has a row for each epoch."""
         return self._table("history.csv", ["epoch"])
 
     @property
     def measured(self) -> list[str]:
-        """The metrics of each query that the run measured."""
+        """The names of the metrics that the run measured for each query."""
         return [str(name) for name in self.queries if name not in ("qid", "items", "empty")]
 
     def values(self, metric: str) -> "tuple[list[str], Doubles]":
-        """Return the ids of the queries of ``split``, and ``metric`` for each.
+        """Return the ids of the queries of ``split``, and the value of ``metric`` for each query.
 
-        It is NaN if the convention skips the query. Raises ``ConfigError`` if the run did not
-        compute ``metric``.
+        The value is NaN if the convention skips the query. Raises ``ConfigError`` if the run did
+        not compute ``metric``.
         """
         if metric not in self.measured:
             raise ConfigError(
-                f"metric={metric}: the run {self.folder} has {', '.join(self.measured)}; choose "
-                "one of these"
+                f"metric={metric}: the run {self.folder} did not compute this metric; choose one "
+                f"of {', '.join(self.measured)}"
             )
         return self.qids, self._numbers(QUERIES[self.split], self.queries[metric])
 
     @property
     def qids(self) -> list[str]:
-        """The ids of the queries of ``split``, as earlier versions wrote them (``safe_cell``)."""
+        """The ids of the queries of ``split`` in the form of earlier versions (``safe_cell``)."""
         return list(map(safe_cell, self.queries["qid"]))
 
     @property
     def repeat(self) -> str | None:
-        """The fold and ``dataset.seed`` of the run in words; None if it has neither."""
+        """The fold and the ``dataset.seed`` of the run in words; None if it has neither of them."""
         dataset = self.results["protocol"].get("dataset", {})
         values = {"fold": self.results.get("fold"), "dataset.seed": dataset.get("seed")}
         texts = [f"{key} {value}" for key, value in values.items() if value is not None]
@@ -340,7 +340,7 @@ class RunFolder:
 
     @property
     def split(self) -> str:
-        """The split that the run is measured on: test, or vali if its data set has no test."""
+        """The split that the run is measured on: test, or vali if there is no test split."""
         splits = {*self.results, *self.results.get("data", {})} & {*SPLITS}
         return measured_split(splits or SPLITS)  # earlier versions recorded less
 
@@ -350,14 +350,14 @@ class RunFolder:
         lists = self.results.get("data", {}).get(self.split)
         if lists is None:
             raise DataError(
-                f"{self.folder / RESULTS} does not say which lists were measured: train the run "
+                f"{self.folder / RESULTS} does not record which lists were measured: train the run "
                 "again"
             )
         return str(lists["digest"])
 
     @property
     def convention(self) -> tuple[dict[str, Any], str]:
-        """The settings of the convention of the run's metrics, and the convention in words."""
+        """The convention of the run's metrics, as a dict of its settings and in words."""
         convention = self.results["convention"]
         text = str(convention["text"])
         return {name: value for name, value in convention.items() if name != "text"}, text
@@ -372,7 +372,7 @@ class RunFolder:
     def _table(self, name: str, columns: Sequence[str], **options: Any) -> "pd.DataFrame":
         """Return one of ``FILES``; ``DataError`` if it is not a table with all of ``columns``.
 
-        ``options`` are those of ``pandas.read_csv``.
+        ``options`` are passed to ``pandas.read_csv``.
         """
         import pandas as pd
 
@@ -400,11 +400,11 @@ class RunFolder:
             raise self._unlike(name, f"cannot be read ({error.strerror})") from None
 
     def _unlike(self, name: str, fault: str = "is damaged, or of an earlier version") -> DataError:
-        """Return the error about a file that is not as the run wrote it."""
+        """Return the error about a file that is missing, damaged, or of an earlier version."""
         remedy = "train the run again"
         if (self.folder / "last.pt").is_file():
             resume = shlex.quote(f"resume={self.folder}")
-            remedy = f"{as_started('train')} {resume} tests the run again and rewrites the file"
+            remedy = f"type {as_started('train')} {resume} to measure the run again"
         return DataError(f"{self.folder / name} {fault}: {remedy}")
 
 
@@ -422,9 +422,9 @@ class Entries(dict[str, Any]):
 def _fits(value: Any, shape: Any) -> bool:
     """Return whether ``value`` has ``shape``.
 
-    A shape is a type, alternatives ``(shape, ...)``, a list of any length ``[shape]``, or an object
-    ``{name: shape}``, where ``...`` stands for all other names. An entry may be missing, as earlier
-    versions wrote fewer entries.
+    A shape is a type, a tuple of alternative shapes, a list ``[shape]`` of any length, or a dict
+    ``{name: shape}``, in which ``...`` stands for all other names. An entry may be missing, because
+    earlier versions wrote fewer entries.
     """
     if isinstance(shape, tuple):
         return any(_fits(value, alternative) for alternative in shape)
@@ -439,7 +439,7 @@ def _fits(value: Any, shape: Any) -> bool:
 
 
 def by_identity(folder: Path) -> dict[str, Path]:
-    """Return the folder of each run directly in ``folder``, by identity.
+    """Return the folders of the runs directly in ``folder``, by the identities of the runs.
 
     If several runs have the same identity, a finished one is preferred.
     """
@@ -462,21 +462,22 @@ def runs_in(folder: Path) -> list[RunFolder]:
 
 
 def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
-    """Return the finished runs in ``paths``, and the folders of the unfinished ones.
+    """Return the finished runs in ``paths``, and the folders of the unfinished runs.
 
     Args:
         paths: each is a run folder, its ``results.json``, or a folder with runs at any depth.
 
     Raises:
-        DataError: a path leads to no finished run, or ``results.json`` is damaged or names no
-            lists.
+        DataError: a path leads to no finished run, or ``results.json`` is damaged or does not
+            record which lists were measured.
     """
     runs_by_path: dict[Path, RunFolder] = {}
     for folder in map(Path, paths):
         runs = runs_in(folder.parent if folder.name == RESULTS else folder)
         if not any(run.finished for run in runs):
             raise DataError(
-                f"{folder}: expected finished runs at any depth, found no results.json in it"
+                f"{folder}: expected a folder that contains finished runs at any depth, found no "
+                "results.json"
             )
         for run in runs:
             runs_by_path.setdefault(run.folder.resolve(), run)
@@ -487,12 +488,13 @@ def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
 
 
 def check_measured_alike(runs: Sequence[RunFolder]) -> None:
-    """Raise ``ConfigError`` if some of ``runs`` are measured on test, and others have no test."""
+    """Raise ``ConfigError`` if some of ``runs`` are measured on test, and others on vali."""
     by_split = {run.split: run for run in runs}
     if len(by_split) > 1:
         raise ConfigError(
             f"{by_split['test'].folder} is measured on test, but {by_split['vali'].folder} has no "
-            "test split: use only runs of one kind, or train again with a test split"
+            "test split: use only runs that are measured on the same split, or train again with a "
+            "test split"
         )
 
 
@@ -506,11 +508,11 @@ def versions() -> dict[str, str]:
 
 
 def commit(package: Path = _PACKAGE) -> str | None:
-    """Return the first 12 digits of the commit of the clone that ``package`` is in.
+    """Return the first 12 digits of the commit of the clone that contains ``package``.
 
-    ``+changes`` follows them if tracked files have changed. Outside a clone of this project, as
-    when it is installed inside another repository, return the environment variable
-    ``LTR_COMMIT``, or None if it is not set.
+    If tracked files have changed, ``+changes`` is appended. If ``package`` is not in a clone of
+    this project, return the value of the environment variable ``LTR_COMMIT``, or None if it is not
+    set.
     """
     if (package.parent / ".git").exists():
         describe = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"]

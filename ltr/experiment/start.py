@@ -24,12 +24,12 @@ from ltr.training.checkpoint import (
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts from; for random weights, every field but ``token`` is None."""
+    """What a run starts from; if it starts from random weights, only ``token`` is set."""
 
-    initial: Scorer | None = None  # the model of ``init_from``, for a run that begins
-    checkpoint: Mapping[str, Any] | None = None  # the content of last.pt, for a run that continues
-    transform: FeatureTransform | None = None  # of that model
-    columns: Columns | None = None  # of that model
+    initial: Scorer | None = None  # the model of ``init_from``, for a new run
+    checkpoint: Mapping[str, Any] | None = None  # the content of last.pt, for a resumed run
+    transform: FeatureTransform | None = None  # the transform of that model or checkpoint
+    columns: Columns | None = None  # the columns of that model or checkpoint
     token: str | None = None  # random digits that all checkpoints of a run share
 
     @property
@@ -39,7 +39,7 @@ class Start:
 
 
 def load_start(experiment: Experiment, folder: Path) -> Start:
-    """Load what the run in ``folder`` starts from."""
+    """Return what the run in ``folder`` starts from."""
     if experiment.is_resumed:
         return _start_from_checkpoint(folder)
     if experiment.initial is None:
@@ -63,9 +63,9 @@ def _start_from_checkpoint(folder: Path) -> Start:
 def make_scorer(
     experiment: Experiment, start: Start, lists: Mapping[str, Lists], folder: Path
 ) -> Scorer:
-    """Return the scorer to train, with random weights or those of ``init_from``.
+    """Return the scorer to train, with random weights or the weights of ``init_from``.
 
-    For a resumed run, the trainer loads the weights later.
+    If the run is resumed, the trainer loads the weights of the checkpoint later.
     """
     config = experiment.record.config
     train = lists["train"]
@@ -97,7 +97,7 @@ def check_same_data(
     """Raise ``DataError`` if the data have changed since ``checkpoint`` was written to ``file``."""
     with checkpoint_errors(file):
         recorded = checkpoint["data"]
-        # a split that the run had may no longer exist
+        # a split of the run may no longer exist
         present = dict.fromkeys(recorded.keys() & {*SPLITS}) | dict(digests)
         changed = [name for name, digest in present.items() if recorded.get(name) != digest]
     if changed:

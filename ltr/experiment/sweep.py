@@ -1,7 +1,7 @@
-"""A sweep of ``train.py``: its folder, a GPU for each process, and the table of its runs.
+"""A sweep of ``ltr train``: its folder, a GPU for each process, and the table of its runs.
 
-The rows of the printed table are also in ``summary.csv`` in the folder of the sweep. A single run
-is stopped if its folder already holds another run.
+The rows of the printed table are also in ``summary.csv`` in the folder of the sweep. This module
+also refuses to start a single run if its folder already holds another run.
 """
 
 import os
@@ -33,7 +33,7 @@ from ltr.experiment.run_folder import RESUMED, RunFolder
 if TYPE_CHECKING:
     import pandas as pd
 
-_CONVENTION = "convention.text"  # column: in words; the key convention may be a column, too
+_CONVENTION = "convention.text"  # column: the convention in words; convention may be a column too
 _METRICS = ("vali ", "crossfit ", "test ")  # how the names of metric columns begin
 _RUNS = "*/.hydra/overrides.yaml"  # a file of each run in the folder of a sweep
 _TABLE_STYLE: Any = {"headers": "keys", "showindex": False, "missingval": ""}
@@ -42,7 +42,7 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def offer_gpus(count: int, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Let each process that a launcher starts take one of ``count`` GPUs, if there are several."""
+    """Make each process that a launcher starts take one of ``count`` GPUs, if ``count`` > 1."""
     if count > 1:
         visible = environ.get(_VISIBLE) or ",".join(map(str, range(count)))
         environ[_OFFERED] = ",".join(visible.split(",")[:count])
@@ -76,7 +76,7 @@ class JobCallback(Callback):
         (folder / str(hydra.output_subdir) / "hydra.yaml").unlink(missing_ok=True)
 
     def on_job_end(self, *args: Any, **kwargs: Any) -> None:
-        """End this process if its sweep was killed, because it would wait for jobs forever."""
+        """End this process if its sweep was killed; it would otherwise wait for jobs forever."""
         if current_process().name.startswith("Loky") and os.getppid() != self._sweep_process:
             os._exit(0)
 
@@ -87,12 +87,12 @@ class Sweep:
 
     folder: Path  # contains the folders of the runs
     varied: Sequence[str]  # the keys that have several values
-    jobs: set[frozenset[str]] | None  # the ``result_overrides`` of each job; None: not known
+    jobs: set[frozenset[str]] | None  # the ``result_overrides`` of each job; None: unknown
     show_test: bool  # whether the table shows test metrics
 
     @property
     def overrides(self) -> list[str]:
-        """The overrides with which each job computes the same folder names in any process."""
+        """The overrides with which any process computes the same folder name for a job."""
         varied = ",".join(map(quoted, self.varied))
         return [
             f"hydra.sweep.dir={quoted(str(self.folder))}",
@@ -103,15 +103,15 @@ class Sweep:
 def plan_sweep(config: DictConfig, loader: ConfigLoader | None = None) -> Sweep:
     """Return the sweep of ``config``, which ``HydraApp.compose`` returned.
 
-    ``loader`` is Hydra's loader of configs.
+    ``loader`` is Hydra's config loader.
 
     Raises:
-        ConfigError: a key has a value that is not possible in a sweep.
+        ConfigError: a key has a value that is not allowed in a sweep.
     """
     with explained():
         show_test = parse_flag("show_test", config.show_test)
         if config.resume is not None:
-            raise ConfigError("resume=... continues a single run: leave out -m")
+            raise ConfigError("resume=... continues a single run, not a sweep: leave out -m")
         hydra = config.hydra
         typed = list(hydra.overrides.task)
         jobs = None
@@ -136,7 +136,7 @@ def summarise(sweep: Sweep) -> bool:
     print(f"\nkept in {folder} (summary.csv)")
     not_shown = len([*folder.glob(_RUNS)]) - len(rows)
     if not_shown:
-        print(f"runs of other grids in this folder, not shown: {not_shown}")
+        print(f"not shown: {not_shown} runs in this folder that belong to other sweeps")
     failed = [row for row in rows if row["status"] != "done"]
     for row in failed:
         print(f"{row['run']} failed: {row['status']}", file=sys.stderr)
@@ -146,8 +146,8 @@ def summarise(sweep: Sweep) -> bool:
 def check_folder(folder: Path, resume: str | None, overrides: Sequence[str]) -> None:
     """Raise ``ConfigError`` if a single run with these ``overrides`` must not use ``folder``.
 
-    The reason may be that another process is using it, or that it holds a run with other overrides
-    and ``resume`` is None.
+    The run must not use the folder if another process is using it. If ``resume`` is None, the run
+    must not use a folder that holds a run with other overrides either.
     """
     run = RunFolder(folder)
     if (folder / ".lock").is_file():
@@ -160,15 +160,15 @@ def check_folder(folder: Path, resume: str | None, overrides: Sequence[str]) -> 
         overrides_there = result_overrides(run.overrides)
     if overrides_there != result_overrides(overrides):
         raise ConfigError(
-            f"hydra.run.dir={folder} holds another run: choose another folder, remove this one, or "
-            f"continue its run with resume={folder}"
+            f"hydra.run.dir={folder} holds another run: choose another folder, remove this folder, "
+            f"or continue its run with resume={folder}"
         )
 
 
 def read_runs(folder: Path, jobs: set[frozenset[str]] | None = None) -> list[dict[str, Any]]:
-    """Return a row for each run in ``folder``: the keys that vary, its status, its metrics.
+    """Return a row for each run in ``folder``: the keys that vary, the status and the metrics.
 
-    If ``jobs`` is given, as ``jobs_of`` returns it, runs of other jobs are left out.
+    If ``jobs``, a result of ``jobs_of``, is given, the runs of other jobs are left out.
     """
     values_of_runs: dict[RunFolder, dict[str, str]] = {}
     for path in sorted((file.parents[1] for file in folder.glob(_RUNS)), key=_natural_order):
@@ -203,7 +203,7 @@ def _natural_order(path: Path) -> str:
 def _outcome(run: RunFolder) -> dict[str, Any]:
     """Return the status of a run and, if it is done, its metrics."""
     if run.identity == RESUMED:  # its metrics do not belong to these keys
-        return {"status": "resumed with other settings; to train it as before, run its sweep again"}
+        return {"status": "resumed with other settings; repeat the sweep to train it as before"}
     if not run.finished:
         return {"status": run.error or "not finished"}
     damage = run.damage()
@@ -233,12 +233,12 @@ def _outcome(run: RunFolder) -> dict[str, Any]:
 def format_summary(rows: list[dict[str, Any]], *, test: bool = False) -> str:
     """Return the summary of a sweep as text.
 
-    It has a line for each run, then means over seeds and folds, then the convention.
+    The summary has a line for each run, then means over seeds and folds, then the convention.
 
     Args:
-        rows: what ``read_runs`` returned.
-        test: show the test metrics too; settings that are chosen by test metrics look better than
-            they are.
+        rows: the rows that ``read_runs`` returned.
+        test: whether the test metrics are shown too; settings that are chosen by test metrics look
+            better than they are.
     """
     import pandas as pd  # slow to import, and needed only at the end of a sweep
 
@@ -279,7 +279,7 @@ def _format_means(done: "pd.DataFrame", varied: Sequence[str]) -> str:
 
 
 def _remark_on_test(rows: Sequence[Mapping[str, Any]], *, test: bool) -> str | None:
-    """Return a sentence about the test metrics that the table does not show."""
+    """Return a sentence about test metrics that the table does not show; None if there are none."""
     finished = [row for row in rows if row["status"] == "done"]
     untested = [row for row in finished if not any(name.startswith("test ") for name in row)]
     if untested:

@@ -1,7 +1,8 @@
-"""Steps that change the training lists of a run, and leave its other lists as they are.
+"""Steps that change the training lists of a run, but not its other lists.
 
-First, the teacher's scores are added; then ``bagging`` draws lists at random. The transform,
-feature names, number of grades and digests of the run still come from all training lists.
+First, the scores of the ``teacher`` are added; then ``bagging`` draws lists at random. The
+transform, feature names, number of grades and digests of the run still come from all training
+lists.
 """
 
 import logging
@@ -25,29 +26,29 @@ def check_bagging(value: Any) -> None:
     is_fraction = is_number(value) and 0 < value < 1
     if value not in (None, "bootstrap") and not is_fraction:
         raise ConfigError(
-            f"bagging={value}: expected bootstrap, a fraction of the lists between 0 and 1, such "
-            "as 0.7, or null to use every list once"
+            f"bagging={value}: expected bootstrap, a fraction of the lists between 0 and 1 (such "
+            "as 0.7), or null to use every list once"
         )
 
 
 def check_teacher(teacher: str | None, loss: Any) -> None:
-    """Raise ``ConfigError`` for a teacher without a loss that reads its scores, or vice versa."""
+    """Raise ``ConfigError`` if there is a teacher, but no loss reads its scores, or vice versa."""
     needs_teacher = reads_teacher(loss)
     if teacher is not None and not needs_teacher:
         raise ConfigError(
-            f"teacher={teacher}: the loss does not read a teacher's scores: set loss=distil, or "
-            "loss=mix loss.parts.distil=1, or leave out teacher"
+            f"teacher={teacher}: this loss does not use the scores of a teacher: set loss=distil, "
+            "or loss=mix loss.parts.distil=1, or leave out teacher"
         )
     if teacher is None and needs_teacher:
         name = getattr(getattr(loss, "func", loss), "__name__", "the loss")
         raise ConfigError(
-            f"loss: {name} needs the scores of another model (its argument teacher): set "
-            "teacher=RUN to the folder of a trained run"
+            f"loss: {name} learns the scores of another model: set teacher=RUN to the folder of "
+            "its run"
         )
 
 
 def draw_count(count: int, bagging: Any) -> int:
-    """Return how many lists ``bagging`` draws from ``count`` lists; one drawn twice counts twice.
+    """Return how many lists ``bagging`` draws from ``count``; a list drawn twice counts twice.
 
     >>> [draw_count(20, bagging) for bagging in (None, "bootstrap", 0.72, 0.01)]
     [20, 20, 14, 1]
@@ -58,9 +59,9 @@ def draw_count(count: int, bagging: Any) -> int:
 def draw_lists(count: int, bagging: float | str, seed: int) -> Ints:
     """Draw from ``count`` lists with ``seed``; return their indices, ascending.
 
-    ``bootstrap`` draws ``count`` lists with replacement (Breiman, 1996, "Bagging predictors"): a
-    list may occur several times. A fraction draws that share of the lists without replacement, but
-    at least one list.
+    With ``bootstrap``, ``count`` lists are drawn with replacement (Breiman, 1996, "Bagging
+    predictors"); a list may occur several times. With a fraction, that share of the lists is drawn
+    without replacement, but at least one list.
 
     >>> len({*draw_lists(10, 0.7, 1).tolist()}), len(draw_lists(6, "bootstrap", 1))
     (7, 6)
@@ -86,8 +87,8 @@ def add_teacher_scores(teacher: OtherRun, items: int, train: Lists) -> Lists:
 
     Raises:
         CheckpointError: the teacher cannot be loaded.
-        ConfigError: the teacher names code that is not trusted, or may have been trained on vali
-            or test lists.
+        ConfigError: the config of the teacher names code that is not trusted, or the teacher may
+            have been trained on vali or test lists.
         DataError: the teacher was not trained on the features of ``train``, or gives all items of
             each list the same score.
     """
@@ -101,7 +102,7 @@ def add_teacher_scores(teacher: OtherRun, items: int, train: Lists) -> Lists:
     deviation = float(np.sqrt(np.mean(np.square(centred, dtype=np.float64))))
     if not deviation > 0:
         raise DataError(
-            f"{teacher} gives all items of each training list the same score, so that there is "
-            "no order to learn: name a trained run"
+            f"{teacher} gives all items of each training list the same score, so there is no order "
+            "to learn: set teacher to a run whose scores differ"
         )
     return replace(train, teacher=(scores / deviation).astype(np.float32))

@@ -1,4 +1,4 @@
 """Work with many runs: comparisons and verdicts, tables, searches, ensembles.
 
-The rest of the package does not import this room.
+No other subpackage imports this one; ``ltr.auto`` imports it when it is first used.
 """

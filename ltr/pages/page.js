@@ -1,4 +1,4 @@
-// A click on the head of a column sorts its table, the next one the other way, the third restores it.
+// A click on the head of a column sorts its table, a second click reverses the order, and a third restores it.
 "use strict";
 const NUMBER = /^<?[-+−]?(\d[\d,]*(\.\d+)?|\.\d+)(e[-+]?\d+)?(?![\w.])/i;
 
@@ -11,7 +11,7 @@ function sortable(table) {
   const body = table.tBodies[0], original = [...body.rows];
   const heads = [...table.tHead.rows[0].cells];
   const text = (row, column) => row.cells[column].textContent.trim();
-  // Where a name stands once for several rows, these stay together.
+  // If a name stands for several rows, they must stay together, so this table cannot be sorted.
   if (original.length < 2 || original.some((row) => text(row, 0) === "")) return;
 
   heads.forEach((head, column) => {
@@ -33,7 +33,7 @@ function sortable(table) {
       head.setAttribute("aria-sort", turn);
       const sign = turn === "ascending" ? 1 : -1;
       const compare = (a, b) => {
-        if (last(a) || last(b)) return last(a) - last(b); // what is missing stands below
+        if (last(a) || last(b)) return last(a) - last(b); // missing values come last
         return sign * (numeric ? a - b : a.localeCompare(b, "en", { numeric: true }));
       };
       body.append(...[...original].sort((a, b) => compare(key(a), key(b))));

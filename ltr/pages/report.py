@@ -55,15 +55,15 @@ class ReportBlock:
 
 @dataclass(frozen=True)
 class ResultsPage:
-    """A report, which ``terminal``, ``markdown``, ``latex`` and ``page`` write as text."""
+    """A report that ``terminal``, ``markdown``, ``latex`` and ``page`` render as text."""
 
     name: str  # the name of its folder
     title: str
     command: str  # the command that makes the report
-    facts: Sequence[tuple[str, str]]  # pairs (key, text) about the data and runs
+    facts: Sequence[tuple[str, str]]  # pairs (key, text) for the head, about the data and the runs
     blocks: Sequence[ReportBlock]
     notes: Sequence[str] = ()  # printed below the blocks
-    ours: str = "our runs"  # says whose numbers these are; printed before the title of the page
+    ours: str = "our runs"  # whose numbers these are; printed before the title of the page
     plot: str = ""  # a plot of the intervals for the page, as SVG in base64; empty: no plot
     details: Sequence[tuple[str, pd.DataFrame]] = ()  # more tables; Markdown shows the first
 
@@ -131,7 +131,7 @@ def _escape_markdown(text: str) -> str:
 def latex(report: ResultsPage) -> str:
     """Return the report in LaTeX: a ``table`` environment for each block, with its note.
 
-    All other texts become comments. The preamble needs ``\\usepackage{booktabs}``.
+    All other text becomes comments. The preamble needs ``\\usepackage{booktabs}``.
     """
     facts = [f"{key}: {value}" for key, value in report.facts]
     comments = [report.title, report.command, *facts, *report.notes]
@@ -163,13 +163,12 @@ def latex_text(text: str) -> str:
     'NDCG\\_5 \\& $-$0.1 to 0.2 of seeds 1-3'
     """
     escaped = "".join(LATEX_ESCAPE_RULES.get(sign, sign) for sign in text).translate(_LATEX_SIGNS)
-    return re.sub(
-        r"(?<![\w.-])-(?=\d)", "$-$", escaped
-    )  # so that LaTeX prints a minus, not a hyphen
+    # in math mode, LaTeX prints a minus, not a hyphen
+    return re.sub(r"(?<![\w.-])-(?=\d)", "$-$", escaped)
 
 
 def page(report: ResultsPage) -> str:
-    """Return an HTML page that loads no other files; a click on a column sorts the table."""
+    """Return an HTML page that loads no other files; a click on a column head sorts the table."""
     templates = Path(__file__).parent
     script = (templates / "page.js").read_text(encoding="utf-8")
     style = (templates / "page.css").read_text(encoding="utf-8")
@@ -195,7 +194,7 @@ def page(report: ResultsPage) -> str:
 
 
 def _format_cell(value: object) -> str:
-    """Return a float with four significant digits, other values as text, None and NaN as ``""``."""
+    """Return a float with four significant digits, None and NaN as ``""``, others as strings."""
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
     is_missing = value is None or value != value
     return "" if is_missing else text

@@ -1,4 +1,4 @@
-"""The style of figures, and the plot in a report; the same data always give the same bytes."""
+"""The style of figures, and the plot in a report. The same data always give the same bytes."""
 
 import io
 import logging
@@ -42,7 +42,7 @@ _STYLE: Any = {
 
 
 def freeze_layout(figure: Figure) -> None:
-    """Lay out the figure and round the positions of its axes, so that all runs give the same."""
+    """Lay out the figure and round the positions of its axes, so they are always the same."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:
@@ -52,7 +52,7 @@ def freeze_layout(figure: Figure) -> None:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in this project's style: matplotlib's defaults, not the user's settings, extended."""
+    """Draw in this project's style, which replaces the user's settings of matplotlib."""
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # no messages about its font cache
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -67,7 +67,7 @@ def interval_plot(panels: Mapping[str, pd.DataFrame], baseline: str) -> str:
     Args:
         panels: a frame for each title, with the columns row, ours (the mean), low and high (the
             ends of the interval), and published.
-        baseline: the row whose mean is black and whose interval is shaded.
+        baseline: the row whose mean is drawn in black and whose interval is shaded.
     """
     rows = max(map(len, panels.values()))
     figure = Figure(figsize=(10.4, 0.8 + 0.24 * rows), layout="constrained")

@@ -34,24 +34,26 @@ class CheckLossOptions:
       ltr check_loss my.module.my_loss k=5 temperature=0.1
       ltr check_loss neuralndcg k=10            a loss from configs/loss
 
-    Your own function must lie in the current folder or in a folder of PYTHONPATH.
-    Each property holds, FAILS (with the values that show it), or does not apply (with the reason).
-    The exit status is 0 if none fails, 1 if one does, 2 for a mistake in the command. Any other key
-    is a knob of the loss. Knobs with these names get tests of their own: k, the cutoff rank (null =
-    the whole list); temperature, cut_slope and beta, which control how closely a smooth loss
-    follows its metric; and generator, the source of random numbers.
+    Your own function must be in the current folder or in a folder on PYTHONPATH.
+    The report says of each property that it holds, that it FAILS (with the values that show it), or
+    that it does not apply (with the reason). The exit status is 0 if no property fails, 1 if one
+    fails, and 2 if the command is wrong. Any other key is a knob of the loss. Knobs with these
+    names have tests of their own: k, the cutoff rank (null = the whole list); temperature,
+    cut_slope and beta, which control how closely a smooth loss follows its metric; and generator,
+    the source of random numbers.
     """
 
     name: str = option(
-        help="module.function, or a name that the key loss of ltr train accepts; you may leave "
-        "out name="
+        help="module.function, or a value of loss= in ltr train; you may leave out name="
     )
     metric: str | None = option(
         None,
-        help="the metric of which the loss is a smooth version, if it is one: the loss should "
-        "approach minus ndcg, map, mrr, ...",
+        help="the metric that the loss smooths, if any: ndcg, map, mrr, ... The loss should "
+        "approach minus this metric",
     )
-    grades: int = option(5, at_least=2, help="labels are from 0 to grades - 1")
+    grades: int = option(
+        5, at_least=2, help="the number of grades; labels are from 0 to grades - 1"
+    )
     knobs: tuple[str, ...] = collected("others")  # settings of the loss, as KNOB=VALUE
 
 
@@ -64,17 +66,19 @@ class CheckMetricOptions:
       ltr check_metric hits@5 weight=2          a file in your configs/metric
       ltr check_metric ndcg@10                  a built-in metric
 
-    Your own function must lie in the current folder or in a folder of PYTHONPATH.
-    Each property holds, FAILS (with the values that show it), or does not apply (with the reason).
-    The exit status is 0 if none fails, 1 if one does, 2 for a mistake in the command. Any other key
-    is a knob of the metric. The tests themselves set the cutoff k and the keys of the
-    convention (empty, gain, ties, ...), so that you need not type these.
+    Your own function must be in the current folder or in a folder on PYTHONPATH.
+    The report says of each property that it holds, that it FAILS (with the values that show it), or
+    that it does not apply (with the reason). The exit status is 0 if no property fails, 1 if one
+    fails, and 2 if the command is wrong. Any other key is a knob of the metric. The tests set the
+    cutoff k and the keys of the convention (empty, gain, ties, ...), so you need not type these.
     """
 
     name: str = option(
-        help="a metric, written as in the key metrics of ltr train; you may leave out name="
+        help="a metric, written as in metrics=[...] of ltr train; you may leave out name="
     )
-    grades: int = option(5, at_least=2, help="labels are from 0 to grades - 1")
+    grades: int = option(
+        5, at_least=2, help="the number of grades; labels are from 0 to grades - 1"
+    )
     least: float | None = option(
         0.0, help="the smallest value that the metric may have; null = no bound"
     )
@@ -87,25 +91,25 @@ class CheckMetricOptions:
 @dataclass(frozen=True, kw_only=True)
 class CheckModelOptions:
     """Test the properties that every network should have. A network is a function of features, mask
-    and ranks that returns scores. The ranks are the positions of the items in the data, which most
-    networks do not use.
+    and ranks that returns scores. The ranks, which most networks ignore, are the positions of the
+    items in the data.
 
       ltr check_model deep hidden=64            a file in configs/model, built-in or your own
       ltr check_model my_models.Deep hidden=64  your own class
 
-    Your own class must lie in the current folder or in a folder of PYTHONPATH.
-    Each property holds, FAILS (with the values that show it), or does not apply (with the reason).
-    For example, that the score of an item depends only on its own features does not apply to
-    a model that looks at whole lists. The exit status is 0 if none fails, 1 if one does, and 2
-    for a mistake in the command. Any other key is a setting of the model. The command refuses
-    boosted trees and other models that are not networks.
+    Your own class must be in the current folder or in a folder on PYTHONPATH.
+    The report says of each property that it holds, that it FAILS (with the values that show it), or
+    that it does not apply (with the reason). For example, the property "an item is scored by its
+    own features alone" does not apply to a model that looks at whole lists. The exit status is 0 if
+    no property fails, 1 if one fails, and 2 if the command is wrong. Any other key is a setting of
+    the model. The command refuses boosted trees and other models that are not networks.
     """
 
     name: str = option(
-        help="a model, written as in the key model of ltr train, or module.Class; you may leave "
-        "out name="
+        help="a model, written as in model=... of ltr train, or module.Class; you may leave out "
+        "name="
     )
-    width: int = option(6, at_least=1, help="number of features of an item")
+    width: int = option(6, at_least=1, help="the number of features of an item")
     knobs: tuple[str, ...] = collected("others")  # settings of the model, as KNOB=VALUE
 
 
@@ -193,14 +197,14 @@ def _judge_all(properties: Sequence[Property], subject: Component) -> tuple[str,
 def _with_knobs(
     name: str, function: Callable[..., Any], knobs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Bind ``knobs``; ``ConfigError`` unless the function takes them and (scores, labels, mask)."""
+    """Return ``function`` with ``knobs`` bound; raise ``ConfigError`` if it does not take them."""
     try:
         signature = inspect.signature(function)
         signature.bind(*tiny_lists(), **knobs)
     except (TypeError, ValueError) as error:
         names = ", ".join(list(signature.parameters)[3:]) or "none"
         raise ConfigError(
-            f"{name}: {error}: write a function (scores, labels, mask, *, knobs), whose knobs are "
-            f"now {names}"
+            f"{name}: {error}: expected a function (scores, labels, mask, *, knobs); the knobs of "
+            f"this one: {names}"
         ) from error
     return partial(function, **knobs)

@@ -65,24 +65,26 @@ def import_function(name: str) -> Callable[..., Any]:
         ) from error
     if not callable(function):
         raise ConfigError(
-            f"{name} is of type {type(function).__name__}: name a function or a class, as "
-            "module.function"
+            f"{name}: expected a function or a class, got a value of the type "
+            f"{type(function).__name__}: write module.function"
         )
     return function
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListLossesOptions:
-    """List all losses with their papers and settings (knobs), or explain one loss with its config
-    file, its arguments and its formula.
+    """List all losses with their papers and settings (knobs), or show the config file, the
+    arguments and the formula of one loss.
 
       ltr list_losses
       ltr list_losses lambdarank
 
-    The page docs/reference/losses.md has all losses.
+    The page docs/reference/losses.md describes all losses.
     """
 
-    name: str | None = option(None, help="the loss to explain; you may leave out name=")
+    name: str | None = option(
+        None, help="the loss to show; null = list all losses; you may leave out name="
+    )
 
 
 def list_losses(options: ListLossesOptions) -> str:
@@ -91,7 +93,7 @@ def list_losses(options: ListLossesOptions) -> str:
 
 
 def all_losses() -> str:
-    """Return a table of all losses: name, function, title with paper, knobs with their defaults."""
+    """Return a table of all losses: name, function, title, paper, and knobs with defaults."""
     rows = []
     for config in map(loss_config, loss_names()):
         knobs = " ".join(f"{key}={_knob_text(value)}" for key, value in config.values.items())
@@ -102,7 +104,7 @@ def all_losses() -> str:
 
 
 def _knob_text(value: Any) -> str:
-    """Format a value as it is typed after ``=``; a dictionary loses its entries that are 0."""
+    """Format a value as it is typed after ``=``; zeros in a dictionary are left out."""
     if isinstance(value, dict):
         value = {key: number for key, number in value.items() if number}
     return json.dumps(value, separators=(",", ":")).replace('"', "")

@@ -2,8 +2,8 @@
 
 Each public function checks one property, which its docstring states. The name of the function's
 argument says what the property applies to: ``loss``, ``metric``, ``subject`` (losses and metrics)
-or ``component`` (models too). The function raises ``Violation`` if the property does not hold, and
-``DoesNotApply`` if the property has no meaning for the argument.
+or ``component`` (losses, metrics and models). The function raises ``Violation`` if the property
+does not hold, and ``DoesNotApply`` if the property has no meaning for the argument.
 """
 
 import inspect
@@ -31,7 +31,7 @@ from ltr.testing.subject import (
     seeded,
 )
 
-# The labels in descending order of score, the first score, and the gap from score to score.
+# The labels in descending order of score, the first score, and the gap between scores.
 _DEGENERATE: dict[str, tuple[list[int], float, float]] = {
     "an empty list": ([0, 0, 0], 0.9, 0.5),
     "a list of one grade": ([2, 2, 2], 0.9, 0.5),
@@ -43,7 +43,7 @@ _DEGENERATE: dict[str, tuple[list[int], float, float]] = {
     "scores all at -1e4": ([0, 3, 1], -1e4, 0),
     "scores 1e-12 apart": ([0, 3, 1], 1e-12, 1e-12),
 }
-# The losses of this project, and the metric that each, negated, becomes in its sharp limit.
+# Losses of this project, each with the metric whose negative it becomes in its sharp limit.
 SHARP_LIMIT_OF = {
     f"{name}_loss": name.split("_")[-1]
     for name in (
@@ -116,14 +116,14 @@ def inputs_are_left_as_they_are(component: Component) -> None:
         component.call(*inputs)
     for name, new, old in zip((*component.names, "mask"), inputs, copies, strict=True):
         if not torch.equal(new, old):
-            raise Violation(f"the {name} were changed in place: work on a copy")
+            raise Violation(f"the argument {name} was changed in place: work on a copy")
 
 
 def tied_scores_stand_in_file_order_or_share_ranks(subject: Subject) -> None:
     """At every k, tied scores give the same value as scores that decrease by 1e-12 in file order.
 
-    A loss that uses ranks has this property if it breaks ties in the order of the items, as metrics
-    do. It also has it if tied items share their ranks.
+    The property holds for a loss that uses ranks if the loss breaks ties in the order of the items,
+    as metrics do, or if tied items share their ranks.
     """
     rows = [
         [(0.5, 0), (0.5, 2), (0.5, 1), (-1.0, 3), (0.5, 0), (2.0, 0)],
@@ -152,16 +152,17 @@ def a_cutoff_below_1_is_refused(loss: Subject) -> None:
         except Exception as error:
             if not isinstance(error, ValueError) or len(str(error).splitlines()) != 1:
                 raise Violation(
-                    f"k={k} raised {describe_error(error)}: raise a ValueError with one line"
+                    f"k={k} raised {describe_error(error)}: raise a ValueError whose message is "
+                    "one line"
                 ) from error
         else:
             raise Violation(f"k={k} was accepted: raise a ValueError")
 
 
 def a_cutoff_beyond_the_list_is_none(subject: Subject) -> None:
-    """With a k above the size of every list, the values are those of k = None.
+    """If k is larger than every list, the values are those of k = None.
 
-    Only a division by k, as in precision, may make a difference.
+    The values may differ only by a division by k, as in precision.
     """
     scores, labels, mask = ragged()
     uncut = subject.with_knobs(k=None).values(scores, labels, mask)
@@ -173,13 +174,14 @@ def a_cutoff_beyond_the_list_is_none(subject: Subject) -> None:
 
 
 def the_cutoff_is_honoured(subject: Subject) -> None:
-    """Different k give different values, and items below a perfect top k do not matter."""
+    """Different cutoffs give different values; the order below a perfect top k does not matter."""
     rows = in_score_order([[0, 1, 0, 2, 0, 3], [0, 0, 2, 1, 0, 1], [0, 0, 0, 0, 0, 4]])
     values = {k: subject.with_knobs(k=k).values(*rows) for k in (None, 1, 2)}
     for k, larger_k in ((1, None), (2, None), (1, 2)):
         if torch.allclose(values[k], values[larger_k], rtol=1e-9, atol=1e-12):
             raise Violation(f"k={k} gave the same values as k={larger_k}: k is ignored")
-    # The first k items are in perfect order and far above the rest, which has two wrong orders.
+    # The first k items are in perfect order, with scores far above the rest, and the rest is in two
+    # different wrong orders.
     for k, top in ((1, [4]), (2, [4, 4]), (3, [4, 4, 3])):
         lists = in_score_order([[*top, 0, 1, 3, 0], [*top, 1, 0, 0, 3]], gap=50)
         first, second = subject.with_knobs(k=k).sharp().values(*lists).split(1)
@@ -191,11 +193,11 @@ def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
     """In its sharp limit, a soft loss equals minus the metric that it approximates, at every k.
 
     ``loss.sharp()`` sets the temperature close to 0, and the scores are far apart. An empty list
-    must give 0. Knobs that the metric has too, such as ``relevant``, are set for both. Each kind of
-    ``gain`` is tried: 2^y - 1, y, and a table.
+    must give 0. Knobs that the loss and the metric share, such as ``relevant``, have the same value
+    in both. Each kind of ``gain`` is tried: 2^y - 1, y, and a table.
     """
     if loss.metric is None:
-        raise DoesNotApply("no metric is given that the loss approximates (metric=NAME)")
+        raise DoesNotApply("the metric that the loss approximates is not given (metric=NAME)")
     metric = Metric(loss.metric).function
     shared = inspect.signature(metric).parameters.keys() & loss.knobs.keys()
     scores, labels, mask = ragged()
@@ -218,11 +220,11 @@ def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
 
 
 def a_gain_is_a_scale_of_the_labels(loss: Subject) -> None:
-    """Labels with ``gain=exp2`` or a table give the results of their gains with ``gain=linear``."""
+    """The gains of labels, passed as labels with ``gain=linear``, give the same results."""
     if "gain" not in loss.knobs:
         raise DoesNotApply("it has no knob gain")
     if loss.knobs.keys() & {"parts", "teacher"}:
-        raise DoesNotApply("its parts may use more of a label than its gain")
+        raise DoesNotApply("its parts may use the labels themselves, not only their gains")
     scores, labels, mask = ragged()
     linear = replace(loss.with_knobs(gain="linear"), grades=10**9)
     for gain, gains in (("exp2", labels.exp2() - 1), (_table(loss), 3**labels)):
@@ -270,7 +272,7 @@ def _mean_gradient_agrees(loss: Subject, scores: Tensor, labels: Tensor, mask: T
         standard_error = errors.std().item() / len(errors) ** 0.5
         if not abs(mean) <= 5 * standard_error:
             raise Violation(
-                f"the mean over {_COPIES} draws is wrong by {mean:.3g} (standard error "
+                f"the mean gradient over {_COPIES} draws is wrong by {mean:.3g} (standard error "
                 f"{standard_error:.2g})"
             )
     return f"on average over {_COPIES} draws"
@@ -312,8 +314,8 @@ def there_is_something_to_learn(loss: Subject) -> None:
 def a_better_order_has_a_smaller_loss_on_average(loss: Subject) -> str:
     """If two items in the wrong order exchange their scores, the loss falls on average.
 
-    The mean is taken over random lists, with one such exchange in each. If it is more than three
-    standard errors above 0, the loss has the right sign and reads the labels.
+    The mean is taken over random lists, with one such exchange in each. A mean fall of more than
+    three standard errors shows that the loss has the right sign and uses the labels.
     """
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(_SWAPPED, 8, generator=generator, dtype=torch.float64)
@@ -334,16 +336,16 @@ def a_better_order_has_a_smaller_loss_on_average(loss: Subject) -> str:
     if mean < -3 * error:
         raise Violation(f"it {change} when the order gets better: the sign is wrong")
     if not mean > 3 * error:
-        raise Violation(f"it {change} when the order gets better: it does not tell orders apart")
+        raise Violation(f"it {change} when the order gets better: it does not distinguish orders")
     return f"it {change}"
 
 
 def degenerate_lists_are_defined(subject: Subject) -> None:
-    """Values and gradients of unusual lists are finite, in every dtype.
+    """Values and gradients of unusual lists are finite in float64, float32 and bfloat16.
 
-    These are lists with no relevant item, one grade, equal scores, one item, no items, or scores
-    that are very large, far apart or nearly equal. Lists of 0, 1 and 240 items are tried too. The
-    loss of a list with only padding is 0.
+    Unusual lists have no relevant item, one grade, equal scores, one item, no items, or scores that
+    are very large, far apart or nearly equal. Lists of 0, 1 and 240 items are tried too. If a list
+    has only padding, its loss and gradient are 0.
     """
     rows = [
         [(first_score - gap * rank, label) for rank, label in enumerate(labels)]
@@ -370,7 +372,7 @@ def the_same_call_gives_the_same_value(subject: Subject) -> None:
     """Two calls give the same values and gradients if torch's generator has the same seed."""
     scores, labels, mask = ragged()
     first = subject.measure(scores, labels, mask)
-    subject.measure(2 * scores + 1, labels, mask)  # must leave no trace
+    subject.measure(2 * scores + 1, labels, mask)  # must not affect the next call
     subject.expect((scores, labels, mask), first, "at a second call with the same seed")
 
 
@@ -379,7 +381,7 @@ def what_is_drawn_comes_from_the_generator(loss: Subject) -> None:
     if not loss.draws(*ragged()):
         raise DoesNotApply("it draws no random numbers")
     if "generator" not in loss.knobs:
-        raise Violation("it draws from global state: add the knob generator, a torch.Generator")
+        raise Violation("it draws from global state: add a knob generator, for a torch.Generator")
 
     def values(seed: int) -> Tensor:
         return loss.call(*ragged(), generator=torch.Generator().manual_seed(seed))
@@ -392,7 +394,7 @@ def what_is_drawn_comes_from_the_generator(loss: Subject) -> None:
         expect_close(values(0), first, "value", "with an equal generator")
         if all(torch.equal(values(seed), first) for seed in range(1, 9)):
             raise Violation(
-                "eight other seeds of the generator gave the same value: it is not used"
+                "eight other seeds of the generator gave the same value: the generator is not used"
             )
 
 
@@ -424,7 +426,7 @@ def float64_stays_float64_and_the_rest_becomes_float32(loss: Subject) -> None:
     output = "gradient" if loss.steps(scores, labels, mask) else "value"
     exact = getattr(loss.measure(scores, labels, mask), output)
     if torch.equal(exact, getattr(loss.measure(nudged, labels, mask), output)):
-        raise Violation("a change of 1e-10 in float64 scores had no effect: digits are lost inside")
+        raise Violation("a change of 1e-10 in float64 scores had no effect: compute in float64")
 
 
 def values_are_between_the_bounds(metric: Subject) -> str:
@@ -451,7 +453,7 @@ def values_are_between_the_bounds(metric: Subject) -> str:
 
 
 def no_order_is_better_than_that_of_the_labels(metric: Subject) -> None:
-    """At every k, no order of the items has a larger value than descending order of label."""
+    """At every k, no order of the items has a larger value than the descending order of labels."""
     some_order_is_worse = False
     for cutoff, cut in metric.at_each(*_CUTOFFS).items():
         for best in ([4, 3, 2, 1, 0], [3, 1, 1, 0, 0], [2, 2, 0], [1, 0, 0, 0, 0]):
@@ -506,7 +508,10 @@ def averaged_ties_are_the_mean_over_all_orders(metric: Subject) -> None:
 
 
 def an_empty_list_counts_what_the_convention_says(metric: Subject) -> None:
-    """An empty list has the value ``empty``, or NaN for "skip"; ``empty`` changes no other list."""
+    """A list without a relevant item has the value ``empty``, or NaN for "skip".
+
+    The value of any other list does not depend on ``empty``.
+    """
     scores = torch.tensor([[0.9, 0.5, 0.1]] * 3, dtype=torch.float64)
     labels = torch.tensor([[0.0, 2.0, 1.0], [0.0] * 3, [3.0] * 3], dtype=torch.float64)
     mask = torch.tensor([[True] * 3, [True] * 3, [False] * 3])
@@ -541,7 +546,7 @@ def labels_below_relevant_do_not_count(metric: Subject) -> None:
 
 
 def what_the_convention_says_is_read(metric: Subject) -> None:
-    """The values change with each of ``gain``, ``levels``, ``relevant`` that the metric takes."""
+    """The knobs ``gain``, ``levels`` and ``relevant``, if the metric has them, change its value."""
     knobs = {"gain": _table(metric), "levels": metric.grades + 1, "relevant": 2}
     read = [name for name in knobs if name in metric.knobs]
     if not read:

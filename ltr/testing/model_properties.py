@@ -1,7 +1,8 @@
 """Properties of a model ``(features, mask, ranks) -> scores``.
 
 Each public function checks one property, which its docstring states. The function raises
-``Violation`` if the property does not hold, and ``DoesNotApply`` if it has no meaning for a model.
+``Violation`` if the property does not hold, and ``DoesNotApply`` if the property has no meaning for
+the model.
 """
 
 import io
@@ -50,7 +51,7 @@ class ModelSubject(Component):
     close = 1e-5  # in float32, sums depend on the shapes of the tensors
 
     def modes(self) -> Sequence[Self]:
-        """Return the subject in evaluation mode, with and without gradients, and training mode."""
+        """Return the subject in three modes: evaluation with gradients, without them, training."""
         training = replace(self, training=True, mode=" in training mode")
         return [self, replace(self, gradients=False), training]
 
@@ -63,7 +64,10 @@ class ModelSubject(Component):
         return model.train(self.training)
 
     def lists(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return features, ranks and mask of lists of 9, 4, 1 and 0 items, with padding between."""
+        """Return features, ranks and mask of lists of 9, 4, 1 and 0 items, with scattered padding.
+
+        Padding also occurs before and between the items of a list.
+        """
         features = torch.randn(4, 9, self.width, generator=torch.Generator().manual_seed(1))
         mask = torch.zeros(4, 9, dtype=torch.bool)
         mask[0] = True
@@ -126,14 +130,14 @@ def the_given_ranks_mean_nothing(model: ModelSubject) -> None:
     change = differences.abs().max().item()
     if change > _MOVED:
         raise DoesNotApply(
-            f"the model uses positions: scores changed by {change:.3g} with the ranks"
+            f"the model uses positions: reversing the ranks changed a score by {change:.3g}"
         )
 
 
 def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> str:
     """In training mode, with NaN on padding, every parameter has a finite gradient other than 0.
 
-    The gradient of the features is 0 on padding, so that layers before the model can be trained.
+    The gradient of the features is 0 on padding. Layers before the model can then be trained.
     """
     features, ranks, mask = model.lists()
     built = replace(model, training=True).built()
@@ -184,7 +188,7 @@ def a_seed_gives_the_model(model: ModelSubject) -> None:
 
 
 def the_state_dict_holds_the_model(model: ModelSubject) -> None:
-    """Loaded into a model with another seed, the state dict gives exactly the same scores."""
+    """The state dict, loaded into a model with another seed, gives exactly the same scores."""
     saved = model.built()
     loaded = model.built(seed=1)
     file = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Test properties of a loss or a metric: the component under test, its lists, and verdicts.
+"""The component whose properties are tested, the lists for the tests, and their verdicts.
 
 A property is a function of the component under test. It returns None or a string with details, or
 raises ``Violation`` or ``DoesNotApply`` with the reason in one line.
@@ -72,18 +72,19 @@ def properties_of(module: Mapping[str, Any], *arguments: str) -> tuple[Property,
 def expect_close(
     actual: Tensor, expected: Tensor, name: str, when: str, *, tolerance: float = 0.0
 ) -> None:
-    """Raise ``Violation`` unless two tensors of lists agree; NaN never agrees.
+    """Raise ``Violation`` unless ``actual`` equals ``expected``; a NaN equals nothing.
 
     Args:
         actual: the numbers found, ``[batch]`` or ``[batch, list]``.
         expected: the numbers expected.
         name: name of the numbers, for the message, such as ``value``.
-        when: what was changed in between, for the message.
-        tolerance: largest difference allowed, times the larger of 1 and the expected number.
+        when: what was changed between the two, for the message.
+        tolerance: a difference of up to this, times the larger of 1 and the size of the expected
+            number, is allowed.
 
-    >>> expect_close(torch.tensor([0.0, 2.0]), torch.tensor([0.0, 1.0]), "value", "in a dream")
+    >>> expect_close(torch.tensor([0.0, 2.0]), torch.tensor([0.0, 1.0]), "value", "on a GPU")
     Traceback (most recent call last):
-    ltr.testing.subject.Violation: value of list 1 changed from 1 to 2 in a dream
+    ltr.testing.subject.Violation: value of list 1 changed from 1 to 2 on a GPU
     """
     allowed = tolerance * expected.abs().clamp(min=1)
     differs = ~((actual - expected).abs() <= allowed) & (actual != expected)
@@ -98,7 +99,7 @@ def expect_close(
 
 
 def expect_finite(numbers: Tensor, name: str, when: str) -> None:
-    """Raise ``Violation`` unless all numbers are finite; ``name`` and ``when`` are for the text."""
+    """Raise ``Violation`` unless all numbers are finite; its message has ``name`` and ``when``."""
     if not numbers.isfinite().all():
         first = numbers[~numbers.isfinite()].flatten()[0].item()
         raise Violation(f"{name} is {first} {when}")
@@ -107,7 +108,8 @@ def expect_finite(numbers: Tensor, name: str, when: str) -> None:
 def expect_shape(result: object, shape: torch.Size, mask: Mask, content: str) -> None:
     """Raise ``Violation`` unless ``result`` is a tensor with this shape.
 
-    For the message, ``mask`` is the mask of the lists, and ``content`` what the tensor should hold.
+    ``mask``, the mask of the lists, and ``content``, what the tensor should hold, are used in the
+    message.
     """
     if isinstance(result, Tensor) and result.shape == shape:
         return
@@ -198,7 +200,7 @@ class Component:
         return [self]
 
     def without_draws(self) -> tuple[Self, Sequence[Tensor]]:
-        """Return a component and lists with results that are not random, or ``DoesNotApply``."""
+        """Return a component and lists whose results are not random, or raise ``DoesNotApply``."""
         return self, self.lists()
 
     def expect(
@@ -224,7 +226,10 @@ class Subject(Component):
     def of_metric(
         cls, metric: Metric, *, grades: int = 5, lower: float = 0.0, upper: float = 1.0
     ) -> Self:
-        """Return the subject for a metric with values in [lower, upper], by default convention."""
+        """Return the subject for a metric with values in [lower, upper].
+
+        The metric has the default convention.
+        """
         convention = Convention(levels=grades)
         knobs = {name: getattr(convention, name) for name in metric.parts}
         if metric.k is not None:
@@ -248,9 +253,9 @@ class Subject(Component):
         return replace(self, function=partial(self.function, **knobs))
 
     def at_each(self, *cutoffs: int | None) -> dict[str, Self]:
-        """Return the subject with each cutoff, by a text such as `` at k=5`` for messages.
+        """Return the subject with each cutoff; the keys, such as `` at k=5``, are for messages.
 
-        A subject without the knob ``k`` is returned as it is, by an empty text.
+        If the subject has no knob ``k``, the result is ``{"": self}``.
         """
         if "k" not in self.knobs:
             return {"": self}
@@ -298,7 +303,7 @@ class Subject(Component):
         return self.measure(scores, labels, mask).value
 
     def draws(self, scores: Tensor, labels: Tensor, mask: Tensor) -> bool:
-        """Return whether a call draws from torch's generator, or the next call differs from it."""
+        """Return whether a call draws from torch's generator, or a repeated call differs."""
         with seeded():
             state = torch.get_rng_state()
             first = self.call(scores, labels, mask)
@@ -318,11 +323,14 @@ class Subject(Component):
         return torch.equal(values, self.values(moved_scores, labels, mask))
 
     def without_draws(self) -> tuple[Self, Data]:
-        """Return a loss and lists for which its values are not random; else ``DoesNotApply``.
+        """Return a loss, and lists on which its values are not random.
 
         If the loss draws random numbers, the labels become distinct, because it may draw the order
-        of equal labels. The loss becomes ``sharp``, so that noise of scale ``beta`` is off and a
-        distribution over rankings is concentrated on one ranking.
+        of equal labels. The loss becomes ``sharp``, which turns off noise of scale ``beta`` and
+        concentrates a distribution over rankings on one ranking.
+
+        Raises:
+            DoesNotApply: the values are still random.
         """
         scores, labels, mask = ragged()
         if not self.draws(scores, labels, mask):

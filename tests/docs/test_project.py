@@ -1,9 +1,7 @@
 """What the pages say is so, and is typed as printed; the losses alone need little."""
 
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -167,39 +165,6 @@ def test_what_one_types_for_a_part_of_one_s_own_trains(title: str, tmp_path: Pat
         done = processes.run(processes.LTR, command, *given, cwd=tmp_path)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
     assert list((tmp_path / "outputs").rglob("results.json"))
-
-
-WRITES_TABLE = "        _write_table(output, ranking(lists, ids, scores, options.order, queries))\n"
-
-
-@pytest.mark.slow
-def test_example_of_a_new_key_works_as_it_is_written(tmp_path: Path) -> None:
-    section = EXTEND.split("## A new key of a command\n")[1].split("\n## ")[0]
-    field, last_lines, check, test = re.findall(r"```python\n(.*?)```", section, re.S)
-    for folder in ("ltr", "configs", "tests"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    path = tmp_path / "ltr/inference/predict.py"
-    code = path.read_text()
-    for before, after in (
-        ("    label: str | None = option(", f"{field}    label: str | None = option("),
-        (last_lines.partition("        table =")[0] + WRITES_TABLE, last_lines),
-        ('("input", "ranked"))\n', f'("input", "ranked"))\n{check}'),
-        ("from ltr.errors import need", "from ltr.errors import ConfigError, need"),
-    ):
-        assert code.count(before) == 1, before
-        code = code.replace(before, after)
-    path.write_text(code)
-    with (tmp_path / "tests/unit/test_predict.py").open("a") as file:
-        file.write(f"\n\n{test}")
-    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-k", "top_writes or keys_are_those"]
-    files = ["tests/unit/test_predict.py", "tests/unit/test_command_keys.py"]
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [*command, *files], check=False, capture_output=True, text=True, cwd=tmp_path, env=env
-    )
-    assert done.returncode == 0, done.stdout
 
 
 ALONE = """

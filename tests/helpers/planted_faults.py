@@ -109,7 +109,7 @@ FAULTS = {
         lambda s, y, m: losses.mse_loss(s, y, m).mean(),
     ),
     "float32 inside": Fault(
-        losses.mse_loss, "float64_stays_float64_and_the_rest_becomes_float32", "digits are lost",
+        losses.mse_loss, "float64_stays_float64_and_the_rest_becomes_float32", "compute in float64",
         lambda s, y, m: losses.mse_loss(s.float(), y, m).to(
             torch.promote_types(s.dtype, torch.float32)),
     ),
@@ -147,7 +147,7 @@ FAULTS = {
     ),
     "labels not read": Fault(
         losses.ranknet_loss, "a_better_order_has_a_smaller_loss_on_average",
-        "it does not tell orders apart", lambda s, y, m: real(s, m).square().sum(-1),
+        "it does not distinguish orders", lambda s, y, m: real(s, m).square().sum(-1),
     ),
     "rises": Fault(
         losses.listnet_loss, "the_gradient_agrees_with_finite_differences", "Jacobian mismatch",

@@ -225,11 +225,11 @@ def test_describe_left_out_names_rows_that_did_not_begin(tmp_path) -> None:
     failures = {failed.folder: "no"}
     reason = _describe_left_out([late, failed, done], failures, "0.1", is_late=True)
     assert reason.startswith(
-        "left out, because they did not start within minutes=0.1: late; repeat the command"
+        "left out, because they did not start within 0.1 minutes: late; repeat the command"
     )
     assert _describe_left_out([failed, done], failures, "0.1", is_late=True) == ""
     reason = _describe_left_out([late], {}, "0.1", is_late=False)
-    assert reason == "left out, because a row that they need failed: late"
+    assert reason == "left out, because they need a row that failed: late"
 
 
 def test_auto_refuses_rows_that_cannot_be_compared(command, tmp_path) -> None:
@@ -246,7 +246,7 @@ def test_auto_refuses_rows_that_cannot_be_compared(command, tmp_path) -> None:
     [
         ("minutes=soon", "minutes=soon: give a number"),
         ("minutes=0", "minutes=0: expected a number > 0"),
-        ("minutes=1e-9", "no row was finished in minutes=1e-09"),
+        ("minutes=1e-9", "no row was finished within 1e-09 minutes"),
         ("seed=3", "seed=3: a table sets the fold and seed of each run"),
         ("rows=none", "rows=none: no such row"),
         ("dataset.fold=all", "dataset.fold=all: expected a whole number"),

@@ -190,7 +190,7 @@ def test_a_sweep_ends_with_one_table_and_survives_a_failed_run(args, tmp_path) -
     out, err = call(*sweep, "seed=2", "dataset.fold=null")
     assert "is already finished" in err
     assert "failed" not in out + err
-    assert "runs of other grids in this folder, not shown: 3" in out
+    assert "not shown: 3 runs in this folder that belong to other sweeps" in out
     assert len(pd.read_csv(folder / "summary.csv")) == 1
 
 
@@ -229,7 +229,7 @@ def test_a_sweep_does_a_run_anew_that_was_resumed_with_other_settings(tiny, tmp_
     call(f"resume={folder}", "device=cpu")
     assert (folder / NOTE).read_text() == note
     _, err = call(f"resume={folder}", "epochs=2")
-    assert "the sweep, if run again, will train it" in err
+    assert "if you repeat the sweep, this run is trained" in err
     assert (folder / NOTE).read_text() != note
     assert json.loads((folder / "results.json").read_text())["epochs"] == 2
     (row,) = read_runs(folder.parent)

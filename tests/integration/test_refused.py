@@ -65,7 +65,7 @@ TABLE = [
     ("evaluate", "scores=mine/vali.txt data=mine/test.txt output=mine/vali.txt", "scores", "would"),
     ("importances", "", "run=...", "see --help"),
     ("check_loss", "", "name=...", "see --help"),
-    ("runs", "{folder}/none", "none", "expected a folder that holds runs"),
+    ("runs", "{folder}/none", "none", "expected a folder that contains runs"),
 ]  # fmt: skip
 
 

@@ -265,7 +265,10 @@ def test_run_search_dry_run_prints_the_space_and_the_first_config(small_search, 
     [
         ("dataset=mq2008 folds=1,x", "fold=x"),
         ("pruner=mean", "pruner=mean is not known: choose one of median, none"),
-        ("select_value=crossfit select=last", "got select=last, which chooses no epoch"),
+        (
+            "select_value=crossfit select=last",
+            "got select=last, which ignores the validation metric",
+        ),
         ("dry_run=maybe", "dry_run=maybe: write true or false"),
         ("seed=1,2", "seeds=1,2 and folds=1,2 take the mean"),
         (

@@ -300,7 +300,11 @@ def test_check_commands_refuse_a_mistake_in_one_line(user_folder: None) -> None:
     for kind, arguments, expected in (
         ("loss", "neuralndgc", "neuralndgc: no such loss: choose one of approxndcg,"),
         ("loss", "nowhere.loss", "No module named 'nowhere'): write module.function"),
-        ("loss", "mine.number", "mine.number is of type int: name a function"),
+        (
+            "loss",
+            "mine.number",
+            "mine.number: expected a function or a class, got a value of the type int",
+        ),
         ("loss", "mine.two", "mine.two: too many positional arguments"),
         ("loss", "mine.squared pover=1", "unexpected keyword argument 'pover'"),
         ("loss", "neuralndcg k=0", "k=0 is not a cutoff rank: write an integer k >= 1, or null"),

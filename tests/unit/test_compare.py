@@ -303,7 +303,7 @@ def test_compare_writes_a_folder_or_one_file(tmp_path) -> None:
         ({"digest": "e"}, "have different test lists (mine and mine): compare runs on the same"),
         ({"fold": 2, "dataset": "theirs"}, "(mine and theirs): compare runs on the same"),
         ({"convention": "empty list = 0"}, "(empty list = 1 | empty list = 0): train one of them"),
-        ({"select_on": "map"}, "selected on map and ndcg@5: set metric=NAME"),
+        ({"select_on": "map"}, "selected by map and ndcg@5: set metric=NAME"),
         ({"fold": 2}, "has no run on "),
         ({"loss": "rmse"}, "are the same run"),
         ({"config": {"dataset": {"name": "mine", "seed": 2, "path": "all.csv"}}, "digest": "e"},
@@ -323,7 +323,7 @@ def test_compare_names_a_missing_or_damaged_run(tmp_path) -> None:
     file.write_text("\n".join(file.read_text().splitlines()[:9]))
     assert "queries.csv is damaged" in refused(lambda: report_of(tmp_path / "s"))
     finish(run, {})
-    assert "does not say which lists were measured" in refused(lambda: report_of(tmp_path / "s"))
+    assert "does not record which lists were measured" in refused(lambda: report_of(tmp_path / "s"))
     (run / "results.json").unlink()
     message = refused(lambda: report_of(tmp_path / "s"), ConfigError)
     assert "loss=rmse with seed 2 has no run on fold 2" in message
@@ -340,7 +340,7 @@ def test_compare_names_a_missing_or_damaged_run(tmp_path) -> None:
         (["RUNS", "baseline=loss"], "baseline=loss: choose one of loss="),
         (["RUNS", "scores=[theirs.txt]"], "write 'scores={theirs:[FILE,FILE]}'"),  # two folds
         (["RUNS", "scores=[a/theirs.txt,b/theirs.txt]"], "two files have the same name"),
-        (["RUNS", "scores=['loss=rmse.txt']"], "the name loss=rmse is already that of a system"),
+        (["RUNS", "scores=['loss=rmse.txt']"], "the name loss=rmse is already used for a system"),
         (["EVIL", "scores=[a.txt]"], "set metric=evil.hits@5"),  # a run may be anyone's
     ],
 )

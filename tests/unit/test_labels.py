@@ -202,7 +202,8 @@ def test_batch_size_reports_the_steps_of_the_bag(
         drawn = len(draw_lists(lists, bagging, experiment.settings.seed))
     assert experiment.settings.batch_size == size
     assert math.ceil(drawn / size) >= steps
-    assert f"batch_size {size}: small, so that few lists give at least {steps} steps" in caplog.text
+    reason = f"an epoch should have at least {steps} steps"
+    assert f"batch_size {size}: small, because {reason}" in caplog.text
 
 
 def test_complete_settings_refuses_labels_and_weights_that_no_loss_can_use(

@@ -95,7 +95,9 @@ def test_why_left_out_names_a_changed_setting_or_other_data(web30k, overrides, r
 
 
 def test_why_left_out_names_other_lists_and_another_split(web30k, tmp_path) -> None:
-    assert web30k(split="vali") == "they were measured on test, but these runs on vali"
+    assert (
+        web30k(split="vali") == "they were measured on test, but these runs were measured on vali"
+    )
     assert (
         web30k(fold=None)
         == "they were measured on other data: none of the folds of web30k was read"

@@ -1,4 +1,4 @@
-"""Compare finished runs by system: the runs whose configs differ only in seed and fold."""
+"""Compare finished runs, grouped into systems: runs of a system differ only in seed and fold."""
 
 import math
 import shlex
@@ -41,10 +41,10 @@ from ltr.pages.report import NOT_A_TEST, RENDERERS, ReportBlock, ResultsPage, te
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """Compare finished runs by the metric of each test query or, without a test split, of each
-    validation query. All runs that differ only in seed and fold are one system. The verdict on
-    each pair of systems is "better", "worse", "equivalent" or "undecided". If one of the two
-    systems was trained with a single seed, the verdict "differ" takes the place of "better" and
+    """Compare finished runs by the metric of each test query, or of each validation query if the
+    data have no test split. All runs that differ only in seed and fold form one system. The
+    verdict on each pair of systems is "better", "worse", "equivalent" or "undecided". If one of
+    the two systems was trained with a single seed, the verdict is "differ" instead of "better" or
     "worse".
 
       ltr compare outputs/RUN outputs/OTHER
@@ -53,19 +53,19 @@ class CompareOptions:
       ltr compare 'scores=[theirs.txt,others.txt]' data=test.txt metric=ndcg@10
       ltr compare 'scores=[a.run,b.run]' qrels=test.qrels metric=ndcg@10
 
-    One seed does not show how much training varies, so train three or more:
+    One seed does not show how much training varies, so train with three seeds or more:
       ltr train -m loss=neuralndcg,rmse seed=1,2,3
     """
 
     runs: tuple[str, ...] = option(
         (),
-        help="run folders, or folders of runs; you may leave out runs=. [] compares only files of "
-        "scores",
+        help="run folders, or folders that contain runs; you may leave out runs=. [] = compare "
+        "only files of scores",
     )
     metric: str | None = option(
         None,
-        help="the metric, such as ndcg@10. One that the runs did not compute is computed from the "
-        "scores that they keep; null = the metric that chose the epochs of the runs",
+        help="the metric, such as ndcg@10. If the runs did not compute it, it is computed from the "
+        "scores that they stored. null = the metric that chose the epochs of the runs",
     )
     margin: float = option(0.005, help="differences within this margin do not matter")
     alpha: float = option(
@@ -82,7 +82,8 @@ class CompareOptions:
     samples: int = option(
         10000,
         at_least=100,
-        help="number of resamples in the bootstrap and in the randomisation test",
+        help="the number of bootstrap samples, and the smallest number of samples in the "
+        "randomisation test",
     )
     seed: int = option(
         0,
@@ -95,28 +96,30 @@ class CompareOptions:
     )
     scores: Any = option(
         None,
-        help="files of scores of other rankers, in the formats that evaluate reads: FILE, [FILE], "
-        "{NAME: FILE} or, for several folds in order, {NAME: [FILE, FILE]}. They are "
-        "measured under the convention of the runs, if there are any",
+        help="files with the scores of other rankers, in the formats that evaluate reads. Type "
+        "FILE, [FILE], {NAME: FILE} or, for several folds in order, {NAME: [FILE, FILE]}. If runs "
+        "are compared too, the scores are measured under the convention of the runs",
     )
     data: Any = option(
         None,
-        help="the LETOR file that was scored, or one per fold; null = the test lists of the runs "
-        "(or vali)",
+        help="the LETOR file that was scored, or one file per fold; null = the test lists of the "
+        "runs, or their validation lists if there are no test lists",
     )
     qrels: Any = option(
-        None, help="the judgments, or one file per fold; the files in scores are then TREC runs"
+        None,
+        help="the file of judgments, or one file per fold; the files of scores= are then TREC runs",
     )
     data_dir: str | None = option(
-        None, help="the folder of the runs' data set; null = that used in training"
+        None, help="the folder of the runs' data set; null = the folder used in training"
     )
     cache_dir: str | None = option(
         "data/cache", help="the folder in which parsed data files are kept"
     )
     conventions: tuple[str, ...] = option(
         (),
-        help="without runs, the convention of the metric, which convention=NAME sets: paper, "
-        "lightgbm, letor4, trec or sklearn; [] = paper, or trec with qrels",
+        help="filled in from convention=NAME, which chooses the convention of the metric if no "
+        "runs are compared: paper, lightgbm, letor4, trec or sklearn. [] = trec if qrels is set, "
+        "otherwise paper",
     )
 
     @property
@@ -126,12 +129,12 @@ class CompareOptions:
 
     @property
     def folders(self) -> dict[str, str]:
-        """``data_dir`` and ``cache_dir``, if they are set."""
+        """The values of ``data_dir`` and ``cache_dir``, without those that are None."""
         folders = {"data_dir": self.data_dir, "cache_dir": self.cache_dir}
         return {key: folder for key, folder in folders.items() if folder is not None}
 
     def arguments(self) -> list[str]:
-        """Return the arguments that the report depends on, as on a command line."""
+        """Return the arguments that the report depends on, as typed on a command line."""
         unrecorded = ("runs", "write", "data_dir", "cache_dir", "conventions")
         arguments = list(self.runs)
         for declared in fields(self):
@@ -144,11 +147,11 @@ class CompareOptions:
 
 
 class Findings(NamedTuple):
-    """The result of a comparison: a report, the interval of each system, all pairs, the split."""
+    """The result of a comparison: the report, and the numbers in it."""
 
     report: ResultsPage
-    systems: Mapping[str, SystemInterval]
-    pairs: Sequence[Comparison]
+    systems: Mapping[str, SystemInterval]  # by name
+    pairs: Sequence[Comparison]  # a comparison for each pair of systems
     split: str  # the split that the runs are measured on
 
 
@@ -160,22 +163,23 @@ class _Measurements(NamedTuple):
     folds: Sequence[str]  # their names
     convention: str  # in words
     split: str = "test"
-    crossfit: Mapping[str, float] = {}  # by system; only of runs that are measured on vali
+    crossfit: Mapping[str, float] = {}  # by system; only for runs that are measured on vali
 
 
 def compare(options: CompareOptions) -> str:
     """Compare runs, write the files that ``options`` name, and return the report as text.
 
     Raises:
-        ConfigError, DataError: the error is one line that says what to correct.
+        ConfigError, DataError: the options or the runs are wrong; the message is one line that says
+            what to correct.
     """
     options = _take_files_as_scores(options)
     if not options.runs and (
         options.scores is None or (options.data is None) == (options.qrels is None)
     ):
         raise ConfigError(
-            "expected run folders, or folders that hold runs, such as outputs/<sweep>; or scores= "
-            "with data= (LETOR text) or qrels= (for TREC runs); see --help"
+            "expected run folders, or folders that contain runs, such as outputs/SWEEP; or scores= "
+            "together with data= (LETOR text) or qrels= (for TREC runs); see --help"
         )
     runs, unfinished = find_runs(options.runs)
     findings = compare_runs(runs, options)
@@ -184,8 +188,8 @@ def compare(options: CompareOptions) -> str:
         paragraphs.append(f"not finished, left out: {', '.join(map(str, unfinished))}\n")
     if options.write is None:
         paragraphs.append(
-            "write=FOLDER saves this report and the p of every test; write=FILE "
-            "that ends in .tex, .md, .html or .csv writes only that file"
+            "write=FOLDER saves this report and the p values of all tests; if write=FILE names a "
+            "file that ends in .tex, .md, .html or .csv, only that file is written"
         )
     else:
         paragraphs.append(f"kept in {_write_findings(findings, Path(options.write))}")
@@ -193,7 +197,7 @@ def compare(options: CompareOptions) -> str:
 
 
 def _write_findings(findings: Findings, target: Path) -> str:
-    """Write one file if ``target`` ends in .html, .md, .tex or .csv, else a folder.
+    """Write one file if ``target`` ends in .html, .md, .tex or .csv, otherwise a folder.
 
     Return a text that names what was written.
     """
@@ -264,15 +268,21 @@ def _take_files_as_scores(options: CompareOptions) -> CompareOptions:
 
 
 def _choose_metric(runs: Sequence[RunFolder], metric: str | None) -> str:
-    """Return the metric by which systems are compared: ``metric``; if None, that of the runs."""
+    """Return the metric by which systems are compared: ``metric`` or, if None, that of the runs."""
     if metric is not None:
         return metric
     selected = sorted({str(run.results["select_on"]) for run in runs})
     if len(selected) == 1:
         return selected[0]
     if not selected:
-        raise ConfigError("files of scores name no metric: set metric=NAME, such as metric=ndcg@10")
-    raise ConfigError(f"the runs were selected on {' and '.join(selected)}: set metric=NAME")
+        raise ConfigError(
+            "files of scores do not say which metric to compare: set metric=NAME, such as "
+            "metric=ndcg@10"
+        )
+    raise ConfigError(
+        f"the epochs of the runs were selected by {' and '.join(selected)}: set metric=NAME to "
+        "compare all runs by one metric"
+    )
 
 
 def _find_baseline(baseline: str | None, names: Sequence[str]) -> str | None:
@@ -286,7 +296,7 @@ def _find_baseline(baseline: str | None, names: Sequence[str]) -> str | None:
 
 
 def _facts(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return the head of the report: the epochs of the weights, the seeds and the commits."""
+    """Return the entries at the head of the report: the tested epochs, the seeds, the commits."""
     weights = {
         f"best epoch by {result['select_on']} on vali"
         if result["select"] == "best"
@@ -308,7 +318,7 @@ def _none_first(seed: int | None) -> tuple[bool, int]:
 
 
 def _mean_crossfit(runs: pd.DataFrame, metric: str) -> float:
-    """Return the mean crossfit of ``metric`` over the ``runs`` of a system; NaN if unknown."""
+    """Return the mean cross-fitted ``metric`` over the ``runs`` of a system; NaN if unknown."""
     results = [run.results for fold_runs in runs.to_numpy() for run in fold_runs]
     if any(result["select_on"] != metric or result.get("crossfit") is None for result in results):
         return math.nan
@@ -324,7 +334,7 @@ def _blocks(
 ) -> list[ReportBlock]:
     """Return the table of the systems and, if there are pairs, the table of their differences.
 
-    ``crossfit`` has the crossfit of each system that is measured on vali.
+    ``crossfit`` has the cross-fitted metric of each system that is measured on vali.
     """
     interval_head = f"{1 - alpha:.0%} interval"
     blocks = [_systems_block(systems, pairs, metric, interval_head, crossfit)]
@@ -383,9 +393,9 @@ def _differences_block(pairs: Sequence[Comparison], interval_head: str) -> Repor
     ]
     return ReportBlock(
         "Differences",
-        "p includes Holm's correction; wins/ties/losses count the queries on which the first is "
-        "better, equal or worse; resolves: 80% of such tests would find a true difference "
-        "of this size",
+        "p includes Holm's correction; wins/ties/losses count the queries on which the first "
+        "system is better, equal or worse; resolves: 80% of such tests would find a true "
+        "difference of this size",
         head,
         rows,
     )
@@ -445,7 +455,7 @@ def _notes(
 
 
 def pairs_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
-    """Return a frame with one line per pair and all its numbers, for ``compare.csv``."""
+    """Return the content of ``compare.csv``: a line for each pair, a column for each number."""
     rows = []
     for pair in pairs:
         low, high = pair.interval
@@ -480,7 +490,8 @@ def _score_files(scores: Any) -> dict[str, tuple[str, ...]]:
     files: dict[str, tuple[str, ...]] = {Path(path).stem: (path,) for path in paths}
     if len(files) < len(paths):
         raise ConfigError(
-            "scores: two files have the same name: name the rankers, 'scores={a:FILE,b:FILE}'"
+            "scores: two files have the same name: give the rankers names, as in "
+            "'scores={a:FILE,b:FILE}'"
         )
     return files
 
@@ -494,8 +505,8 @@ def _measure_runs(
     """Return the values of ``runs``, and of the files of scores on their test lists."""
     if options.conventions:
         raise ConfigError(
-            "convention: beside runs, score files are measured in the convention of the runs; "
-            "leave out convention"
+            "convention: score files that are compared with runs are measured under the convention "
+            "of the runs: leave out convention"
         )
     cells = arrange_runs(runs, metric)
     groups = {str(name): group.droplevel(0) for name, group in cells.groupby(level=0, sort=False)}
@@ -504,7 +515,7 @@ def _measure_runs(
     for name, files in score_files.items():
         if name in values:
             raise ConfigError(
-                f"scores: the name {name} is already that of a system of the runs: choose another"
+                f"scores: the name {name} is already used for a system of the runs: choose another"
             )
         values[name] = _measure_beside_runs(cells.iloc[0], name, files, metric, options)
     split = runs[0].split
@@ -542,8 +553,8 @@ def _measure_beside_runs(
     """
     if "." in metric and options.metric is None:
         raise ConfigError(
-            f"the runs were selected on {metric}, a user-defined function: set metric={metric} to "
-            "allow importing its module"
+            f"the epochs of the runs were selected by {metric}, a user-defined function: set "
+            f"metric={metric} to allow the import of its module"
         )
     label_files = _label_files(options, name, files, [*run_of_fold.index])
     folds = {}
@@ -556,7 +567,7 @@ def _measure_beside_runs(
 def _measure_on_run(
     run: RunFolder, file: Path, label_file: str | None, metric: str, options: CompareOptions
 ) -> Doubles:
-    """Measure the scores in ``file`` on the test lists of ``run``, ``[lists]``."""
+    """Return the metric of the scores in ``file`` on each test list of ``run``, ``[lists]``."""
     from ltr.inference.scores_file import measure_lists, values_of_scores  # imports torch
     from ltr.inference.trec import read_trec_run
     from ltr.metrics import Convention
@@ -596,7 +607,7 @@ def _label_files(
 def _measure_files(
     score_files: Mapping[str, Sequence[str]], metric: str, options: CompareOptions
 ) -> _Measurements:
-    """Measure files of scores that are compared without any run."""
+    """Measure files of scores that are compared with each other, without any run."""
     from ltr.inference.scores_file import measure_lists  # imports torch
     from ltr.metrics import Convention
 
@@ -629,7 +640,7 @@ def _measure_files(
 def _read_scores(
     name: str, files: Sequence[str], folds: Sequence[str], options: CompareOptions
 ) -> list[tuple[Any, Any]]:
-    """Read the scores of the ranker ``name``; return the lists and their scores of each fold."""
+    """Read the scores of the ranker ``name``; return the lists and the scores of each fold."""
     from ltr.inference.scores_file import read_scored  # imports torch
     from ltr.inference.trec import read_trec_run
 
@@ -644,7 +655,7 @@ def _read_scores(
 def _join_by_query(
     values: Mapping[str, Sequence[pd.Series]], folds: Sequence[str]
 ) -> dict[str, SystemValues]:
-    """Align the values of each fold by query id; NaN where a TREC run lacks a query.
+    """Align the values of each fold by query id; a value is NaN where a TREC run lacks a query.
 
     Args:
         values: for each ranker, the values of each fold, with the query ids as index.

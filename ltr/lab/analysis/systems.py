@@ -1,4 +1,4 @@
-"""Group finished runs into systems: runs whose configs differ only in seed and fold."""
+"""Group finished runs into systems; the runs of a system differ only in seed and fold."""
 
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -24,12 +24,14 @@ def arrange_runs(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
     """Arrange ``runs`` by system and seed, to compare them by ``metric``.
 
     Returns:
-        A frame of run folders with a column for each fold. Its index has the levels ``system``, in
-        the order of the first runs, and ``training``: the seed, or a text such as
-        "1, dataset.seed 2" if runs with several values of ``dataset.seed`` have the same lists.
+        A frame of run folders with a column for each fold. Its index has two levels. ``system`` is
+        the name of the system; the systems are in the order of their first runs. ``training`` is
+        the seed, or a string such as "1, dataset.seed 2" if runs with several values of
+        ``dataset.seed`` have the same lists.
 
     Raises:
-        ConfigError: two runs are the same, a run is missing, or the conventions of runs differ.
+        ConfigError: two runs are the same, a system lacks a run that others have, the conventions
+            of the runs differ, or the runs split one table with different seeds.
         DataError: the lists on which the runs are measured differ.
     """
     _check_comparable(runs, metric)
@@ -79,17 +81,17 @@ def _check_complete(cells: pd.DataFrame, runs: Sequence[RunFolder]) -> None:
     system, training = index
     raise ConfigError(
         f"{system} with seed {training} has no run on {missing.loc[index].idxmax() or 'all lists'},"
-        " but other systems or seeds do: train the missing run, or leave out the others"
+        " but other systems or seeds have one: train the missing run, or leave out those runs"
     )
 
 
 def fold_names(runs: Sequence[RunFolder]) -> dict[str | None, str]:
-    """Return a dict from the ``repeat`` of each run to its fold.
+    """Return a dict from the ``repeat`` of each run to the name of its fold.
 
     Runs that are measured on the same lists have the same fold.
 
     Raises:
-        ConfigError: one table was split with several seeds, so that their lists share queries.
+        ConfigError: the runs split one table with different seeds, so their lists share queries.
     """
     by_digest: dict[str, str] = {}
     fold_of = {}
@@ -98,9 +100,9 @@ def fold_names(runs: Sequence[RunFolder]) -> dict[str | None, str]:
     tables = [run.results["protocol"].get("dataset", {}).get("path") for run in runs]
     if len(by_digest) > 1 and any(tables):
         raise ConfigError(
-            f"{runs[0].split} was split from one table with several seeds "
-            f"({', '.join(map(str, fold_of))}): queries in several of these splits would be "
-            "counted more than once; compare runs with one dataset.seed and several values of seed"
+            f"the {runs[0].split} lists were split from one table with several seeds "
+            f"({', '.join(map(str, fold_of))}): a query in several of these splits would be "
+            "counted more than once; compare runs with the same dataset.seed and different seeds"
         )
     return fold_of
 
@@ -109,7 +111,7 @@ def method_config(run: RunFolder) -> dict[str, Any]:
     """Return a run's config without the keys that may differ between runs of one system.
 
     If the config names a run as ``teacher`` or ``init_from``, the ``method_config`` of that run
-    replaces its path, because each seed may use another run.
+    replaces its path, because each seed may use a different run.
     """
     config = {"dataset": {}, **run.results["protocol"]}
     plain = of_method(config)
@@ -121,7 +123,10 @@ def method_config(run: RunFolder) -> dict[str, Any]:
 
 
 def _system_key(run: RunFolder) -> str:
-    """Return a text that the runs of one system share; older runs lack keys that are null now."""
+    """Return a string that is the same for all runs of a system.
+
+    Keys with the value null are left out, because older runs do not have them.
+    """
     return json.dumps(without_null(method_config(run)), sort_keys=True)
 
 
@@ -131,7 +136,7 @@ def system_values(
     """Return ``metric`` of one system, with all folds in one array.
 
     Args:
-        cells: the rows of one system, as ``arrange_runs`` returns them, without the system.
+        cells: the rows of one system, from ``arrange_runs``, without the index level ``system``.
         metric: the name of the metric.
         measure: computes the metric of a run that did not compute it itself.
 
@@ -192,16 +197,16 @@ def _different_lists(first: RunFolder, second: RunFolder) -> DataError:
     return DataError(
         f"{first.folder} and {second.folder} have different {first.split} lists "
         f"({first.results.get('dataset')} and {second.results.get('dataset')}): compare runs on "
-        "the same data set and version"
+        "the same version of the same data set"
     )
 
 
 def name_systems(systems: Sequence[Sequence[RunFolder]]) -> list[str]:
     """Return a name for each system, for example ``loss=neuralndcg``.
 
-    It has the config choices, and the keys from the command line, in which the systems differ. If
-    two names would be the same, all keys in which these systems differ are added. A single system
-    is named by its model and loss.
+    The name contains the config choices and the keys from the command line in which the systems
+    differ. If several systems would have the same name, all keys in which they differ are added. A
+    single system is named after its model and loss.
     """
     choices = pd.DataFrame([upgrade_choices(runs[0].results["choices"]) for runs in systems])
     if len(systems) == 1:

@@ -11,12 +11,15 @@ import numpy as np
 from ltr.arrays import Doubles, Ints
 from ltr.errors import DataError
 
-_CONSTANT = 1e-12  # a deviation below this fraction of the largest value is rounding
-FOLDS_AS_REPEATS = 3  # from this many folds on, their differences show how training varies
+_CONSTANT = 1e-12  # a deviation below this fraction of the largest value is a rounding error
+FOLDS_AS_REPEATS = 3  # with at least this many folds, their differences show how training varies
 
 
 def deviation(values: Doubles) -> float:
-    """Return the standard deviation (n - 1): NaN for n < 2, 0 if values differ only by rounding."""
+    """Return the standard deviation, with n - 1 in the denominator.
+
+    It is NaN if n < 2, and 0 if the values differ only by rounding.
+    """
     if len(values) < 2:
         return math.nan
     estimate = float(values.std(ddof=1))
@@ -41,10 +44,10 @@ class SeedVariance(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Aligned:
-    """Systems on the same queries, without those that are skipped in any system.
+    """The values of systems on the same queries, without queries that any system skips.
 
-    The mean of a system is over folds of the means over queries. With ``weights``, this is also a
-    weighted mean over all queries.
+    The mean of a system is the mean over folds of its means over queries. It equals the mean over
+    all queries with ``weights``.
     """
 
     names: tuple[str, ...]
@@ -69,9 +72,10 @@ class Aligned:
 
     @cached_property
     def strata(self) -> list[Ints]:
-        """The indices of the queries of each fold; if a fold has one query, all are one group.
+        """The indices of the queries in each fold, or of all queries if a fold has only one.
 
-        Folds are fixed: other queries would fall into the same folds, with the same difficulty.
+        The folds count as fixed: a new sample of queries would come from the same folds, which keep
+        their difficulty.
         """
         folds = self.folds if self.fold_sizes.min() > 1 else np.zeros_like(self.folds)
         return [np.flatnonzero(folds == fold) for fold in range(folds.max() + 1)]
@@ -80,7 +84,7 @@ class Aligned:
     def by_query(self) -> Doubles:
         """Mean over seeds, ``[systems, queries]``.
 
-        The values are rounded, so that they do not depend on the order of the seeds.
+        The values are rounded, because their last bits depend on the order of the seeds.
         """
         return np.stack([values.mean(0) for values in self.values]).round(12)
 
@@ -97,13 +101,13 @@ class Aligned:
 
     @cached_property
     def seed_variances(self) -> list[SeedVariance | None]:
-        """For each system, the variance that seeds add to its mean; None with one seed.
+        """For each system, the variance that seeds add to its mean; None if it has one seed.
 
-        The model in each fold is crossed: y[seed, query] = mean + seed + query + residual. From the
-        variance of the run means, var(residual) / queries is subtracted, because the variance over
-        queries includes it. The effect of a seed may differ between folds or be the same in all:
-        the larger of the two estimates is used, both with the seeds - 1 degrees of freedom of the
-        second.
+        The model in each fold is crossed: y[seed, query] = mean + seed + query + residual. The
+        variance of the run means contains var(residual) / queries. This part is subtracted, because
+        the variance over queries contains it too. The effect of a seed may differ between folds, or
+        be the same in all folds. The larger of the estimates for these two cases is used, with the
+        seeds - 1 degrees of freedom of the second case.
         """
         return [self._seed_variance(values) for values in self.values]
 
@@ -125,10 +129,10 @@ class Aligned:
 
 
 def align(systems: Mapping[str, SystemValues]) -> Aligned:
-    """Restrict ``systems`` to the queries that have a value in all of them.
+    """Return the values of ``systems`` without the queries that have no value in some system.
 
     Raises:
-        DataError: their queries differ, or no query is left.
+        DataError: the systems were measured on different queries, or no query is left.
     """
     reference = next(iter(systems))
     queries = list(systems[reference].queries)
@@ -143,7 +147,7 @@ def align(systems: Mapping[str, SystemValues]) -> Aligned:
     )
     if not scored.any():
         raise DataError(
-            f"no query has a value in each of {', '.join(systems)}: choose another metric, or a "
+            f"no query has a value in all of {', '.join(systems)}: choose another metric, or a "
             "convention that scores lists without a relevant item"
         )
     folds = [fold for (fold, _), is_scored in zip(queries, scored, strict=True) if is_scored]
@@ -164,9 +168,9 @@ class StandardError(NamedTuple):
     queries: float  # variance of the estimate from the choice of queries
     training: float  # variance from the training, as far as it is known
     covers: str  # what ``error`` covers: "seeds", "folds" (differences between folds) or "queries"
-    # Systems with one seed. With "queries", ``error`` does not cover their training. With "folds",
-    # it covers the training variance that differs between folds, not what the folds share, such as
-    # the initial weights.
+    # The systems with one seed. If ``covers`` is "queries", ``error`` does not cover training.
+    # If it is "folds", ``error`` covers the training variance that differs between folds, but not
+    # what the folds share, such as the initial weights.
     uncovered: tuple[str, ...]
     df_queries: float  # degrees of freedom of ``queries``
     df_training: float  # degrees of freedom of ``training``
@@ -176,14 +180,14 @@ class _TrainingVariance(NamedTuple):
     """The variance that training adds to an estimate."""
 
     shared: float  # added to the variance of the estimate
-    raw: float  # including what the variance over queries contains already
+    raw: float  # including the part that the variance over queries already contains
     df_term: float  # the sum of raw^2 / df, in the denominator of Satterthwaite's formula
     least_df: int  # the fewest degrees of freedom of any ``raw`` in the sum
     covers: str  # as in ``StandardError``
 
 
 def estimate_error(aligned: Aligned, first: int, second: int | None = None) -> StandardError:
-    """Estimate the error of a system's mean, or of its difference from the mean of ``second``.
+    """Estimate the standard error of a mean, or of its difference from the mean of ``second``.
 
     The variance is a sum. One part, ``queries``, comes from the choice of the n queries within
     their folds (Cochran, 1977, "Sampling techniques", chapter 5). It is computed from the value of
@@ -193,24 +197,24 @@ def estimate_error(aligned: Aligned, first: int, second: int | None = None) -> S
 
     The other parts are the variances that come from the seeds of each system (``SeedVariance``).
     The degrees of freedom are Satterthwaite's, but not fewer than seeds - 1 of the system with the
-    fewest seeds, or n - folds if that is less:
+    fewest seeds, or n - folds if that is smaller:
 
         df = variance^2 / (queries^2 / (n - folds) + sum over systems of raw^2 / df of raw)
 
     This follows Hillis (2007), "A comparison of denominator degrees of freedom methods for multiple
     observer ROC analysis", Statistics in Medicine 26, with seeds as readers and queries as cases.
 
-    One seed does not show how training varies. In a difference of two systems, the difficulty of
-    the folds cancels. With at least ``FOLDS_AS_REPEATS`` folds, whose models are trained
-    separately, the variance between folds beyond ``queries`` counts as training. In the mean of one
-    system, difficulty and training cannot be told apart, and with fewer folds no variance between
-    folds can be estimated: the variance of training is not covered. In all these cases the estimate
-    is about these trained models, not about the method.
+    One seed does not show how training varies. In a difference of two systems, the folds can show
+    it instead, because their difficulty cancels and their models are trained separately. If there
+    are at least ``FOLDS_AS_REPEATS`` folds, the variance between folds beyond ``queries`` counts as
+    training variance. The training variance is not covered if there are fewer folds, or in the mean
+    of one system, where the difficulty of a fold and the effect of training cannot be told apart.
+    In all these cases the estimate describes these trained models, not the method.
 
     Args:
         aligned: the systems on the same queries.
-        first: row number of the system.
-        second: row number of the system to subtract; if None, the error is that of the mean of
+        first: the index of the system.
+        second: the index of the system to subtract; if None, the error is that of the mean of
             ``first``.
     """
     systems = [first] if second is None else [first, second]
@@ -247,7 +251,7 @@ def estimate_error(aligned: Aligned, first: int, second: int | None = None) -> S
 
 
 def _query_variance(aligned: Aligned, centred: Doubles) -> float:
-    """Return the variance of a mean that the choice of queries adds within their folds."""
+    """Return the part of a mean's variance that comes from the choice of queries within folds."""
     weighted = aligned.weights * centred.round(12)
     sums = sum(len(fold) * deviation(weighted[fold]) ** 2 for fold in aligned.strata)
     return sums / aligned.queries**2

@@ -1,8 +1,8 @@
 """Compare pairs of systems: intervals and verdicts.
 
-A system is the set of all runs that differ only in seed (and fold). A verdict is
-"better", "worse", "differ", "equivalent" or "undecided". "differ" means that the trained models
-differ, but one of the systems has a single seed, so that the methods may not differ.
+A system is the set of all runs that differ only in seed and fold. A verdict is "better", "worse",
+"differ", "equivalent" or "undecided". "differ" means that the trained models differ, but that one
+of the systems has a single seed, so the methods might not differ.
 """
 
 import math
@@ -38,8 +38,8 @@ COVERS = {"seeds": "queries and seeds", "queries": "queries only (these models)"
 EXACT_UP_TO = 14  # up to this many differences other than 0, all 2^n sign patterns are tried
 _BLOCK = 1 << 22  # signs drawn at a time: 32 MiB
 _TIE = 1e-9  # sums closer than this fraction of the largest possible sum differ only by rounding
-_POWER = 0.8  # power that the report states
-_PER_PAIR = 20  # sign patterns for each 1 / (alpha / pairs), Holm's smallest threshold
+_POWER = 0.8  # the power for which the report states a resolvable difference
+_PER_PAIR = 20  # sign patterns per 1 / t; t = alpha / pairs is Holm's smallest threshold
 _WEIGHTS = 1 << 21  # weights drawn at a time: 16 MiB, and twice that while drawing
 
 
@@ -71,13 +71,13 @@ def sign_flip_p(by_query: Doubles, pairs: Ints, *, samples: int, seed: int = 0) 
 
         p = (1 + #{b: |sum_q s_bq d_q| >= |sum_q d_q|}) / (samples + 1)
 
-    For up to ``EXACT_UP_TO`` differences other than 0, p is exact: all sign patterns are tried.
+    If at most ``EXACT_UP_TO`` differences are not 0, p is exact: all sign patterns are tried.
     Smucker, Allan and Carterette (2007), "A comparison of statistical significance tests for
     information retrieval evaluation", CIKM. The added 1 is from Phipson and Smyth (2010).
 
     Args:
         by_query: ``[systems, queries]``, the (weighted) means over seeds.
-        pairs: ``[pairs, 2]``, row numbers of ``by_query``.
+        pairs: ``[pairs, 2]``, the two rows of ``by_query`` in each pair.
         samples: number of sign patterns to draw, which are the same for all pairs.
         seed: seed of the draws.
     """
@@ -118,9 +118,9 @@ def _exact_p(moving: Doubles) -> float:
 def equivalence_p(difference: float, error: float, df: float, margin: float) -> float:
     """Return the p of the hypothesis |true difference| >= ``margin``; a small p means equivalence.
 
-    It is the larger p of two one-sided t tests (TOST). It is below alpha exactly if the 1 - 2 alpha
-    interval of the t test is within the margin. Schuirmann (1987), Journal of Pharmacokinetics and
-    Biopharmaceutics 15.
+    It is the larger p of two one-sided t tests (TOST). It is below alpha if and only if the
+    1 - 2 alpha interval of the t test is within the margin. Schuirmann (1987), Journal of
+    Pharmacokinetics and Biopharmaceutics 15.
 
     >>> round(equivalence_p(0.005, 0.001, 99, margin=0.005), 3)  # at the margin's edge
     0.5
@@ -190,7 +190,7 @@ class Comparison:
 
     @property
     def note(self) -> str:
-        """What the verdict leaves open, as text; often empty."""
+        """What the verdict leaves open, in words; often empty."""
         notes = []
         verdict = self.word
         error = self.standard_error
@@ -219,7 +219,7 @@ def compare_systems(
     samples: int = 10_000,
     baseline: str | None = None,
 ) -> list[Comparison]:
-    """Compare every pair of ``systems`` (none if there is only one), or each with ``baseline``.
+    """Compare every pair of ``systems``, or each system with ``baseline``.
 
     If one system of a pair has only one seed, the verdict is about the trained models: a method can
     be lucky with one seed. Holm's correction keeps the probability of any wrong "better" or "worse"
@@ -231,8 +231,13 @@ def compare_systems(
         margin: the largest difference that does not matter, in units of the metric.
         alpha: level of every test; intervals cover 1 - alpha.
         seed: seed of all draws.
-        samples: number of bootstrap samples and of sign patterns (at least ``20 pairs / alpha``).
-        baseline: name of the system to compare the others with; it is second in each pair.
+        samples: number of bootstrap samples, and of sign patterns (of which at least
+            20 * pairs / alpha are drawn).
+        baseline: name of the system to compare the others with, which is second in each pair; None:
+            compare every pair.
+
+    Returns:
+        A comparison for each pair; none if there is only one system.
 
     Raises:
         ConfigError: ``margin`` or ``alpha`` is out of range.
@@ -297,7 +302,7 @@ def _pairs_to_compare(names: list[str], baseline: str | None) -> list[tuple[int,
 
 
 def _holm(p: Doubles) -> Doubles:
-    """Apply Holm's correction. (statsmodels' ``multipletests`` is slow: it collects garbage.)"""
+    """Apply Holm's correction. (statsmodels' ``multipletests`` is slow: it calls gc.collect().)"""
     order = np.argsort(p)
     steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     corrected = np.empty_like(p)
@@ -306,15 +311,15 @@ def _holm(p: Doubles) -> Doubles:
 
 
 def bootstrap_errors(aligned: Aligned, *, samples: int, seed: int = 0) -> Doubles:
-    """Draw bootstrap samples of the queries; return each mean's error, ``[samples, systems]``.
+    """Draw bootstrap samples of the queries; return the errors of means, ``[samples, systems]``.
 
-    The queries of each fold are drawn with replacement from that fold, the same for all systems;
-    the value of a query is its mean over seeds. Seeds are not drawn, because this would count
-    chance effects of a seed on a query three times (Owen, 2007, "The pigeonhole bootstrap", Annals
-    of Applied Statistics 1).
-    ``interval`` adds the variance of the seeds instead. A query that is drawn w times has the
-    weight 1 + sqrt(n / (n - 1)) (w - 1) in a fold of n, because a sample varies less than its
-    population (Rao and Wu, 1988). The draws of a system do not depend on the other systems.
+    The queries of each fold are drawn with replacement from that fold, and are the same for all
+    systems; the value of a query is its mean over seeds. Seeds are not drawn, because this would
+    count chance effects of a seed on a query three times (Owen, 2007, "The pigeonhole bootstrap",
+    Annals of Applied Statistics 1). ``interval`` adds the variance of the seeds instead. A query
+    that is drawn w times has the weight 1 + sqrt(n / (n - 1)) (w - 1) in a fold of n queries,
+    because a sample varies less than its population (Rao and Wu, 1988). The draws of a system do
+    not depend on the other systems.
     """
     n = aligned.queries
     errors = np.zeros((samples, len(aligned.names)))
@@ -351,9 +356,10 @@ def interval(
 
     The usual method, one t quantile with Satterthwaite's degrees of freedom, gives intervals that
     are too narrow if there are only two or three seeds. If ``error.covers`` is "folds", b is chosen
-    so that the distance is that of the usual method. The variance of the training is then what is
-    left of another variance after that of the queries is subtracted, and Howe's distance, which
-    assumes independent parts, would be too short.
+    to make the distance equal to that of the usual method. In this case, the variance of the
+    training is the remainder of the variance between folds after that of the queries is subtracted.
+    The two parts are not independent, as Howe's formula assumes, and its distance would be too
+    short.
 
     Args:
         estimate: the mean, or the difference.
@@ -383,7 +389,7 @@ def interval(
 
 @dataclass(frozen=True)
 class SystemInterval:
-    """The mean of a system and its 1 - alpha interval, over queries and (if several) seeds."""
+    """The mean of a system, and its 1 - alpha interval over queries and, if several, over seeds."""
 
     mean: float  # mean over seeds, folds and the queries of each fold
     low: float
@@ -394,7 +400,7 @@ class SystemInterval:
     standard_error: StandardError
 
     def covers(self, number: float) -> str:
-        """Say that the interval "covers" ``number``, or is "above" or "below" it."""
+        """Return "covers" if the interval contains ``number``, otherwise "above" or "below"."""
         if self.low <= number <= self.high:
             return "covers"
         return "above" if self.mean > number else "below"
@@ -410,8 +416,9 @@ def interval_of(
 ) -> SystemInterval:
     """Return the mean of one system and its confidence interval.
 
-    If ``metric`` lies between 0 and 1, the interval is cut at 0 and 1. This does not change how
-    often it covers the true mean, which cannot lie in the part that is cut off.
+    If all values of ``metric`` are between 0 and 1 by definition, the interval is cut at 0 and 1.
+    This does not change how often it covers the true mean, which cannot be in the part that is cut
+    off.
 
     Args:
         system: the values of the metric.
@@ -448,7 +455,8 @@ def significant_best(
 ) -> list[str]:
     """Return the best of ``systems`` if all verdicts on it say that it differs from the others.
 
-    The list is empty if one of its verdicts is "equivalent" or "undecided", or if it has none.
+    The list is empty if a verdict on the best system is "equivalent" or "undecided", or if there is
+    no verdict on it.
     """
     best = max(systems, key=lambda name: systems[name].mean, default="")
     verdicts = {pair.word for pair in pairs if best in (pair.first, pair.second)}

@@ -1,4 +1,4 @@
-"""Choose one of the finished runs by its value on vali, keep it in a folder, and describe it."""
+"""Choose one of the finished runs by its value on vali, copy it to a folder, and describe it."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -22,18 +22,18 @@ from ltr.metrics.crossfit import Crossfit
 from ltr.parts.scorer import load_model
 from ltr.training.results_file import BEFORE
 
-_ERRORS = 2  # standard errors by which a row must be better than the ensemble
+_ERRORS = 2  # a run must be better than the best ensemble by more than this many standard errors
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The rows that were trained, and the run that was chosen."""
+    """The rows of a table that were trained, and the run that was chosen for each fold."""
 
     results: Results
     runs: Mapping[int | None, Run]  # the chosen run of each fold
-    folder: Path  # the folder of the kept run
+    folder: Path  # the folder to which the chosen runs are copied
     report: Path  # the folder of the table of all rows
-    left_out: str  # text: which rows are left out, and why; empty if none
+    left_out: str  # says which rows are left out, and why; empty if none
 
     @property
     def labels(self) -> list[str]:
@@ -42,7 +42,7 @@ class Choice:
 
     @property
     def column_names(self) -> dict[str, str]:
-        """The columns of ``Results.by_run`` to show, each with the name to show it under."""
+        """The name to show for each column of ``Results.by_run`` that is shown."""
         convention = self.results.table.conventions[0]
         select_on = str(next(iter(self.runs.values())).config.select_on)
         names = {CROSSFIT: f"{CROSSFIT} {select_on}"}
@@ -51,9 +51,10 @@ class Choice:
         return names
 
     def row_means(self) -> pd.DataFrame:
-        """Return the means of each row over its folds and seeds, sorted by crossfit, best first.
+        """Return the means of each row over its folds and seeds.
 
-        The columns are those of ``column_names``, and ``seconds``, the total time of its runs.
+        They are sorted by the cross-fitted metric, best first. The columns are those of
+        ``column_names``, and ``seconds``, the total time of the row's runs.
         """
         by_row = self.results.by_run.groupby("row", sort=False)
         means = by_row[[*self.column_names]].mean()
@@ -69,7 +70,7 @@ class Choice:
         return chosen[[*self.column_names]].mean().rename(self.column_names)
 
     def keep(self) -> None:
-        """Copy the chosen runs to ``folder``: either all of them or, after an error, none."""
+        """Copy the chosen runs to ``folder``; after an error, none is copied."""
         with writing_folder(self.folder) as new_folder:
             for run_folder, run in output_folders(new_folder, self.runs).items():
                 copy_run(run.folder, run_folder)
@@ -106,9 +107,9 @@ def choose_run(runs: Sequence[Run]) -> Run:
     """Return the run to keep: the ensemble that is best on the validation lists, unless other runs
     are better than it by more than two standard errors. In that case, return the best of those.
 
-    All are measured by crossfit on the same halves of the lists, so that the noise they share
-    cancels in a difference. Ensembles are preferred because the largest of many noisy values is too
-    high: on few lists, it often belongs to the luckiest row, not to the best one
+    All runs are measured by cross-fitting on the same halves of the lists, so the noise that they
+    share cancels in a difference. Ensembles are preferred because the largest of many noisy values
+    is too high: on few lists, it often belongs to the luckiest run, not to the best one
     (``examples/paper_figures/ensembles.py``).
     """
     halves = [RunFolder(run.folder).results["crossfit_halves"] for run in runs]
@@ -127,7 +128,7 @@ def choose_run(runs: Sequence[Run]) -> Run:
 
 
 def output_folders(output: Path, chosen: Mapping[int | None, Run]) -> dict[Path, Run]:
-    """Return the folder to which each chosen run is copied: ``output`` itself without folds."""
+    """Return a dict from new folders to chosen runs; a single run is copied to ``output``."""
     return {fold_folder(output, f"fold {fold}", len(chosen)): run for fold, run in chosen.items()}
 
 
@@ -157,4 +158,4 @@ def _describe_export(run: Run, folder: Path) -> str:
             reasons.append(str(error))
         else:
             return f"{as_started('export')} {folder} to={engine}"
-    return f"{as_started('export')} cannot export it ({reasons[0]})"
+    return f"{as_started('export')} cannot export this ranker ({reasons[0]})"

@@ -32,25 +32,26 @@ _MINUTE = 60.0  # seconds
 
 @dataclass(frozen=True, kw_only=True)
 class AutoOptions(LaunchOptions):
-    """Find a good ranker for your lists in one command: train several kinds of models, combine
-    them, choose one on the validation lists, and keep it in a folder that predict, export and
-    evaluate accept.
+    """Find a good ranker for your lists in one command. It trains several kinds of models, combines
+    them, chooses the best ranker on the validation lists, and copies it to a folder that predict,
+    export and evaluate accept.
 
       ltr auto dataset=letor dataset.folder=MY_LISTS
       ltr auto dataset=letor dataset.folder=MY_LISTS minutes=5 output=outputs/ranker
       ltr auto dataset=mq2008 dataset.fold=1
 
-    Any other key is passed to ltr train and applies to all models: select_on=ndcg@10
-    'metrics=[ndcg@10,map]'. An ensemble of all models is chosen, unless single models are better on
-    the validation lists by more than two standard errors; then the best of those is chosen. The
-    choice does not use test lists; you need not have any. If the command is stopped, the same
-    command continues, without repeating finished runs.
+    Any other key is passed to ltr train, for example select_on=ndcg@10 'metrics=[ndcg@10,map]'. It
+    applies to all models, except those for which the table itself sets this key. The best ensemble
+    is chosen, unless single models are better on the validation lists by more than two standard
+    errors. In that case, the best of these models is chosen. The choice does not use test lists, so
+    you need not have any. If the command is stopped, type it again: it continues without repeating
+    finished runs.
     """
 
     minutes: float = option(
         30,
-        help="no further training starts after this many minutes; the fastest models are trained "
-        "first",
+        help="no further training starts after this many minutes; models are trained in the order "
+        "of the table, and recipes begins with the fastest",
     )
     output: str | None = option(
         None,
@@ -60,15 +61,16 @@ class AutoOptions(LaunchOptions):
     seeds: int = option(
         1,
         at_least=1,
-        help="train each row with the seeds 1 to this number; three seeds improve the result "
-        "little and take three times as long",
+        help="train each kind of model with the seeds 1 to this number; three seeds improve the "
+        "result only slightly and take three times as long",
     )
     table: str = option(
         "recipes",
-        help="the rows to try: a name in configs/tables, or your own YAML file",
+        help="the table whose rows are the kinds of models to try: a name in configs/tables, or "
+        "the path of your own YAML file",
     )
     rows: tuple[str, ...] = option(
-        (), help="train only these rows, such as rows=recommended,AdaRank; [] = all"
+        (), help="train only these rows of the table, such as rows=recommended,AdaRank; [] = all"
     )
     train: tuple[str, ...] = collected("others")  # overrides for ``ltr train``, and the folds
 
@@ -102,11 +104,11 @@ class AutoOptions(LaunchOptions):
 
 
 class _Task(NamedTuple):
-    """The trainings to do, and where their results are written."""
+    """The runs to train, and where their results are written."""
 
     table: Table  # all rows, with the metrics and the convention of their runs as columns
     options: TableOptions
-    runs: list[Run]  # the trainings of all rows
+    runs: list[Run]  # the training runs of all rows
     workers: Workers
     arguments: Sequence[str]  # the arguments of the command, without overrides
     output: Path  # the folder of the chosen ranker
@@ -118,7 +120,7 @@ class _Task(NamedTuple):
 
 
 def run_auto(options: AutoOptions) -> str:
-    """Train several kinds of rankers and keep the best; return a text with the rows and the choice.
+    """Train several kinds of rankers and keep the best; return a text that describes the choice.
 
     Raises:
         ConfigError, DataError: for the same reasons as in ``find_ranker``.
@@ -156,7 +158,7 @@ def _plan_runs(table: Table, options: TableOptions) -> list[Run]:
 
 
 def _define_task(options: AutoOptions) -> _Task:
-    """Read the table and plan its trainings, without training anything."""
+    """Read the table and plan its runs, without training anything."""
     table_options = options.table_options
     start = datetime.now()
     table = _select_rows(read_table(options.table), options.rows)
@@ -211,8 +213,8 @@ def _train_rows(task: _Task, minutes: float, deadline: float) -> tuple[Table, st
     is_late = time.monotonic() >= deadline
     if not finished.rows:
         raise ConfigError(
-            f"no row was finished in minutes={minutes:g}: repeat the command, which continues the "
-            "training, with more minutes or fewer rows"
+            f"no row was finished within {minutes:g} minutes: repeat the command with a larger "
+            "value of minutes=, which continues the training, or with fewer rows"
         )
     left_out = _describe_left_out(runs, failures, f"{minutes:g}", is_late=is_late)
     if left_out:
@@ -228,7 +230,7 @@ def _without_ensembles(table: Table) -> Table:
 def _set_folds(
     table: Table, table_options: TableOptions, folds: Sequence[str]
 ) -> tuple[Table, TableOptions]:
-    """Return ``table`` with only these ``folds``, and options for a data set with so many folds."""
+    """Return ``table`` with only these ``folds``, and options for a data set that has them."""
     if not all(re.fullmatch("[0-9]{1,9}", fold) for fold in folds):
         raise ConfigError(f"{_FOLD}{','.join(folds)}: expected a whole number, such as 1")
     largest = max(map(int, folds))
@@ -260,7 +262,7 @@ def _write_report(task: _Task, results: Results, left_out: str) -> None:
 def _select_rows(table: Table, labels: Sequence[str]) -> Table:
     """Return ``table`` with the rows ``labels``, all rows that these need, and the ensembles.
 
-    Without ``labels``, the table keeps all rows.
+    If ``labels`` is empty, the table keeps all rows.
     """
     if table.by_fold:
         raise ConfigError(
@@ -307,10 +309,10 @@ def _describe_left_out(
     if not rows:
         return ""
     if not is_late:
-        return f"left out, because a row that they need failed: {', '.join(rows)}"
+        return f"left out, because they need a row that failed: {', '.join(rows)}"
     return (
-        f"left out, because they did not start within minutes={minutes}: {', '.join(rows)}; repeat "
-        "the command with more minutes to train them"
+        f"left out, because they did not start within {minutes} minutes: {', '.join(rows)}; repeat "
+        "the command with a larger value of minutes= to train them"
     )
 
 

@@ -28,13 +28,13 @@ _SHOWN = 10  # characters of a digest in the name of a file
 
 @dataclass(frozen=True)
 class AutoResult:
-    """The ranker that ``ltr.auto`` chose, and the rows that it tried.
+    """The ranker that ``ltr.auto`` chose, and the rows of the table that it tried.
 
     Attributes:
         ranker: the chosen ranker, fitted.
         row: the label of the chosen row, such as ``"weights by vali"``.
         table: a line for each row that was tried, with its metrics and the seconds it took. The
-            lines are sorted by crossfit on the validation lists, best first.
+            lines are sorted by the cross-fitted metric on the validation lists, best first.
         folder: the run folder of the chosen ranker, for ``ltr predict``, ``ltr export`` and
             ``ltr evaluate``.
     """
@@ -71,20 +71,21 @@ def auto(
         label: the column of the grades; 0 means not relevant.
         query: the column that names the query of each item.
         minutes: no further training starts after this many minutes.
-        table: the rows to try: the name of a table in ``configs/tables``, or the path of your own
-            YAML file.
-        rows: train only these rows of ``table``; empty: all.
+        table: the table whose rows are the kinds of rankers to try: a name in ``configs/tables``,
+            or the path of your own YAML file.
+        rows: the rows of ``table`` to train, such as ``["recommended", "AdaRank"]``; empty: all.
         seeds: each row is trained with the seeds 1 to this number.
-        categories: columns to read as categories, besides those of a categorical type.
-        vali_fraction: the fraction of the queries used for validation and for the choice, and not
-            for training.
+        categories: columns to read as categories, in addition to those of a categorical type.
+        vali_fraction: the fraction of the queries that are used for validation and for the choice,
+            not for training.
         output: a new folder for the chosen ranker; None: a folder in ``output_dir``, named after
             the date and time.
         output_dir: the folder for all runs and their table.
         workers: how many runs train at a time; None: one per GPU or, without a GPU, one per core.
-            More than one needs the extra ``sweep``.
-        config: other keys of ``configs/train.yaml``, which apply to all models. They are written as
-            for ``Ranker``: ``select_on="ndcg@10"``, ``**{"dataset.id": ["product"]}``.
+            More than one needs the optional dependencies ``sweep``.
+        config: other keys of ``configs/train.yaml``, written as for ``Ranker``, for example
+            ``select_on="ndcg@10"`` or ``**{"dataset.id": ["product"]}``. They apply to all models,
+            except those for which the table itself sets the same key.
 
     Returns:
         The chosen ranker, and the table of the rows that were tried.
@@ -101,7 +102,7 @@ def auto(
     }  # fmt: skip
     settings = {
         "dataset": "table",
-        "data_dir": str(path.absolute().parent),  # no part of a run's identity, unlike the path
+        "data_dir": str(path.absolute().parent),  # unlike the path, not part of a run's identity
         "dataset.path": path.name,
         "dataset.query": query,
         "dataset.label": label,
@@ -128,8 +129,8 @@ def _as_arguments(values: Mapping[str, Any]) -> list[str]:
 def _table_file(data: Any, folder: Path) -> tuple[Path, list[str]]:
     """Return the path of a table's file, and the names of its columns of a categorical type.
 
-    A table in memory is first written to ``folder``, under a name that is a hash of its content:
-    the same table gives the same file, and thus the same runs.
+    A table in memory is first written to ``folder``, under a name that is a hash of its content, so
+    the same table gives the same file and the same runs.
     """
     if isinstance(data, str | Path):
         return Path(data), []

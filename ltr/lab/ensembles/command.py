@@ -28,9 +28,10 @@ from ltr.lab.ensembles.weights import EQUAL, parse_weights
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleOptions(ScoringOptions):
-    """Combine several finished runs, networks and trees alike, into one ranker: the mean of their
-    scores, which are standardised within each list. The new run folder contains copies of the
-    members, and all other commands accept it.
+    """Combine several finished runs, networks and trees alike, into one ranker. The
+    ranker's score is the weighted mean of the runs' scores, which are standardised within each
+    list. The new run folder contains copies of the combined models; evaluate, predict, export,
+    explain and compare accept it.
 
       ltr ensemble outputs/RUN outputs/OTHER
       ltr ensemble outputs/SWEEP weights=vali
@@ -43,7 +44,7 @@ class EnsembleOptions(ScoringOptions):
     """
 
     runs: tuple[str, ...] = option(
-        (), help="run folders, or folders of runs; you may leave out runs="
+        (), help="run folders, or folders that contain runs; you may leave out runs="
     )
     weights: tuple[str, ...] = option(
         ("equal",),
@@ -68,10 +69,10 @@ def ensemble_of_runs(options: EnsembleOptions) -> str:
 
     Raises:
         ConfigError: no runs are named, a run is not finished, the folds do not have the same number
-            of runs, or the output folder exists; see also ``make_ensemble``.
+            of runs, or the output folder exists. ``make_ensemble`` raises further errors.
     """
     if not options.runs:
-        raise ConfigError("expected run folders, or a folder that holds runs; see --help")
+        raise ConfigError("expected run folders, or a folder that contains runs; see --help")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     runs, unfinished = find_runs(options.runs)
@@ -102,7 +103,7 @@ def ensemble_of_runs(options: EnsembleOptions) -> str:
 
 
 def _group_by_fold(runs: Sequence[RunFolder]) -> dict[str | None, list[RunFolder]]:
-    """Return the runs of each fold; raise ``ConfigError`` if some fold has more than another."""
+    """Return the runs of each fold; raise ``ConfigError`` if their numbers differ."""
     groups: dict[str | None, list[RunFolder]] = {}
     for run in runs:
         groups.setdefault(run.repeat, []).append(run)
@@ -137,7 +138,9 @@ def fold_folder(folder: Path, fold: str | None, folds: int) -> Path:
 
 
 def _summarise(results: Mapping[str, dict[str, Any]]) -> list[str]:
-    """Return texts: tables of the members and the metrics, as means over folds, and the crossfit.
+    """Return the parts of the text to print: the members, the metrics and the cross-fitted metric.
+
+    The numbers are means over folds.
 
     ``results`` maps each fold to the content of its ensemble's ``results.json``.
     """
@@ -182,7 +185,7 @@ def _member_table(results: Mapping[str, dict[str, Any]]) -> Any:
 
 
 def _describe_crossfit(results: Mapping[str, dict[str, Any]]) -> str | None:
-    """Return a text about the mean crossfit over folds; None if a fold has no crossfit."""
+    """Return a text about the cross-fitted metric, a mean over folds; None if a fold has none."""
     import pandas as pd
 
     first, *_ = results.values()

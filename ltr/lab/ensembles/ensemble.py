@@ -1,4 +1,4 @@
-"""Make an ensemble of finished runs: a run folder that every other command accepts."""
+"""Make an ensemble of finished runs, as a run folder that most other commands accept."""
 
 import time
 from collections import Counter
@@ -103,14 +103,14 @@ def make_ensemble(
         items: the largest number of items in a batch, including padding.
         data_dir: the folder of the data set; if None, that of the first run.
         cache_dir: the folder of parsed data.
-        trust: the user's modules that loading the runs may import.
-        identity: a hash by which a table recognises the ensemble.
+        trust: the user's own modules that may be imported when the runs are loaded.
+        identity: a hash by which a table recognises the ensemble, if a table makes it.
 
     Returns:
         The content of the ensemble's ``results.json``.
 
     Raises:
-        ConfigError, DataError, CheckpointError: the runs do not fit together, or cannot be read.
+        ConfigError, DataError, CheckpointError: the runs cannot be combined, or cannot be read.
         TrainingError: a score is not finite.
     """
     started = time.perf_counter()
@@ -141,7 +141,7 @@ def make_ensemble(
     if identity is not None:
         atomic_write(RunFolder(folder).note, identity + "\n")
     save_checkpoint(folder / ENSEMBLE, checkpoint)
-    write_csv(folder / "history.csv", [], ["epoch"])  # it has no epochs
+    write_csv(folder / "history.csv", [], ["epoch"])  # an ensemble has no epochs
     measured = measure(metrics, convention, items, scorer, data)
     results = describe_model(scorer, lists, measured, convention) | ensemble_results(
         members, choice, choices, weights, wall_seconds=time.perf_counter() - started
@@ -157,7 +157,7 @@ def load_members(
 
     Raises:
         CheckpointError: a run has no readable checkpoint.
-        ConfigError: its config names code that is not trusted.
+        ConfigError: the config of a run names code that is not trusted.
     """
     checkpoints = [selected_checkpoint(run.folder, device) for run in runs]
     return [
@@ -169,8 +169,8 @@ def load_members(
 def _read_lists(members: Sequence[EnsembleMember], dataset: DictConfig) -> dict[str, Lists]:
     """Read the validation lists, and the test lists if the runs were tested.
 
-    Raises ``DataError`` if the lists are not those of the runs, or if their columns are not those
-    of a member.
+    Raises:
+        DataError: the lists are not those of the runs, or their columns are not those of a member.
     """
     first = members[0]
     recorded = first.results["data"]
@@ -179,8 +179,8 @@ def _read_lists(members: Sequence[EnsembleMember], dataset: DictConfig) -> dict[
     for split, split_lists in lists.items():
         if split_lists.digest != recorded[split]["digest"]:
             raise DataError(
-                f"{split} has changed since {first.run.folder} was trained: restore the data, or "
-                "train its members again"
+                f"the {split} lists have changed since {first.run.folder} was trained: restore the "
+                "data, or train the members of the ensemble again"
             )
         for member in members:
             check_columns(split_lists, member.scorer.columns)
@@ -188,9 +188,9 @@ def _read_lists(members: Sequence[EnsembleMember], dataset: DictConfig) -> dict[
 
 
 def _scorer_of_raw_features(first: EnsembleMember, vali: Lists, data_dir: str) -> Scorer:
-    """Return the scorer of the ensemble, still with the model of its first member.
+    """Return the scorer of the ensemble, but with the model of its first member.
 
-    The features stay raw, as each member has its own transform.
+    The features stay raw, because each member has its own transform.
     """
     config = {
         **first.scorer.config,
@@ -212,9 +212,10 @@ def choose_weights(
     measure_vali: Callable[[Tensor], Doubles],
     items: int,
 ) -> WeightChoice:
-    """Return the ensemble with ``weights``, and that with equal weights.
+    """Return the ensemble with ``weights``, and the one with equal weights.
 
-    There is no crossfit if a member's epoch was chosen on all validation lists.
+    Their ``crossfit`` is None if the epoch of a member was chosen on all validation lists, or if
+    the members have different ``select_on``.
 
     Args:
         weights: ``equal``, ``vali``, or a number for each member.
@@ -246,7 +247,7 @@ def choose_weights(
 def _half_scores(member: EnsembleMember, vali: ItemTensors) -> SplitHalfScores | None:
     """Return a member's scores at the epochs that halves of the validation lists choose.
 
-    Return None if the run has no such scores, as ensembles and runs of earlier versions have none.
+    Return None if the run has no such scores; ensembles and runs of earlier versions have none.
     """
     file = member.run.folder / "last.pt"
     if not file.is_file():
@@ -285,7 +286,7 @@ def ensemble_checkpoint(
         scorer: the ensemble.
         members: its members.
         weights: the weight of each member.
-        choices: what ``results.json`` says about model, members and weights.
+        choices: what ``results.json`` says about the model, the members and the weights.
         folder: the run folder; relative paths start there.
     """
     return scorer.state() | {
@@ -317,14 +318,14 @@ def ensemble_results(
     Args:
         members: the loaded runs.
         choice: the ensembles with chosen and with equal weights.
-        choices: model, members and weights as texts.
+        choices: the model, the members and the weights, as strings.
         weights: ``equal``, ``vali``, or a number for each member.
         wall_seconds: the time that it took to make the ensemble.
     """
     shared = members[0].results
     select_on = shared["select_on"]
     selects = {member.results["select"] for member in members}
-    library_versions: dict[str, str] = {}  # with the libraries of members that are trees
+    library_versions: dict[str, str] = {}  # including the tree libraries of members
     for member in members:
         library_versions |= member.results["versions"]
     methods = [of_method(member.results["protocol"]) for member in members]
@@ -363,7 +364,7 @@ def _plain(weights: Weights) -> str | list[float]:
 
 
 def _describe_choices(members: Sequence[EnsembleMember], weights: Weights) -> dict[str, str]:
-    """Return the model, the members and the weights of the ensemble as texts."""
+    """Return the model, the members and the weights of the ensemble, as strings."""
     counts = Counter(describe_run(member.results["choices"]) for member in members)
     names = [f"{count} {name}" if count > 1 else name for name, count in counts.items()]
     return {

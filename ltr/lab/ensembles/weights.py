@@ -1,4 +1,7 @@
-"""Choose the weights of an ensemble's members, and estimate the ensemble's metric by crossfit."""
+"""Choose the weights of an ensemble's members, and estimate its metric by cross-fitting.
+
+Cross-fitting chooses on one half of the validation lists and measures on the other half.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -31,10 +34,10 @@ class SplitHalfScores(NamedTuple):
 
 
 class WeightedEnsemble(NamedTuple):
-    """The weights of an ensemble, and its metric on lists that did not choose them."""
+    """The weights of an ensemble, and its cross-fitted metric."""
 
     weights: tuple[float, ...]  # >= 0, with a sum of 1
-    crossfit: Crossfit | None  # None: a half would have no list
+    crossfit: Crossfit | None  # None if a half would have no list
 
 
 def parse_weights(texts: Sequence[str], members: int) -> str | tuple[float, ...]:
@@ -71,10 +74,10 @@ def parse_weights(texts: Sequence[str], members: int) -> str | tuple[float, ...]
 def fixed_weights(
     weights: str | Sequence[float], members: Sequence[SplitHalfScores], measure: Measure
 ) -> WeightedEnsemble:
-    """Return the ensemble with the given ``weights``, and its crossfit.
+    """Return the ensemble with the given ``weights``, and its cross-fitted metric.
 
-    For each half of the validation lists, the ensemble has the epochs of its members that this half
-    chooses. It is measured on the other half.
+    Each half of the validation lists chooses an epoch of every member. The ensemble of the members
+    at these epochs is measured on the other half.
 
     Args:
         weights: ``equal``, or a number for each member.
@@ -94,24 +97,25 @@ def tuned_weights(
 ) -> WeightedEnsemble:
     r"""Tune weights on the validation lists, and shrink them by their split-half reliability.
 
-    On each half of five random splits, members are selected greedily with replacement, each with
-    the epoch that this half chooses. In each of ten steps, the member is added with which the mean
-    score of the members selected so far has the best metric. Of the ten sets after these steps, the
-    best one counts, or the first of several that are equally good. Let
-    :math:`d_A` and :math:`d_B` be the weights that the halves of a split select, minus equal
-    weights. Then
+    On each half of five random splits, members are selected greedily with replacement, each at the
+    epoch that this half chooses. Each of ten steps adds the member that gives the mean score of all
+    selected members the best metric. The best of the sets after these ten steps counts; if several
+    are equally good, the first of them counts. Let :math:`d_A` and :math:`d_B` be the weights that
+    the halves of a split select, minus equal weights. Then
 
     .. math::
 
         \rho = \max\left(0, \frac{\sum d_A d_B}{\frac{1}{2} \sum (d_A^2 + d_B^2)}\right)
 
-    over splits and members is the reliability of :math:`d` from one half, as in a split-half test,
-    and :math:`2 \rho / (1 + \rho)` that of :math:`d` from both. The weights are equal ones plus the
-    mean of :math:`d` times this reliability, which shrinks them to equal ones.
+    is the reliability of :math:`d` from one half, as in a split-half test, and
+    :math:`2 \rho / (1 + \rho)` is that of :math:`d` from both halves. The sums are over splits and
+    members. The weights are equal weights plus the mean of :math:`d` times the reliability from
+    both halves, which shrinks them towards equal weights.
 
-    For the crossfit, each half of every split tunes weights in the same way by itself, from its own
-    halves. They are measured on the other half, whose labels had no part in them. If the weights
-    from all lists are equal, the ensemble is that of equal weights, and so is its crossfit.
+    For cross-fitting, each half of every split tunes its own weights in the same way, from its own
+    halves. These weights are measured on the other half, whose labels were not used to tune them.
+    If the weights tuned on all lists are equal, the result is that of ``fixed_weights`` with equal
+    weights.
 
     Args:
         members: the scores of the members, of which there is at least one.
@@ -143,7 +147,7 @@ def tuned_weights(
 
 
 def shrink_to_equal(selections: Doubles) -> Doubles:
-    """Shrink the mean weights of halves to equal weights by their split-half reliability.
+    """Shrink the mean weights of halves towards equal weights, by their split-half reliability.
 
     Args:
         selections: the weights that each half selects, ``[splits, 2, members]``.
@@ -168,7 +172,7 @@ def _tune_on_halves(
 ) -> Doubles:
     """Return the weights that each half tunes by itself, ``[splits, 2, members]``.
 
-    The half is split in two. Its weights are equal if it has only one list.
+    To do so, the half is split in two. If it has only one list, its weights are equal.
     """
     if halves.first.shape[1] < 2:
         return np.full((len(halves.first), 2, len(members)), 1 / len(members))
@@ -276,9 +280,9 @@ def _select_greedily(
 def _measure_crossfit(
     weights: Doubles, members: Sequence[SplitHalfScores], measure: Measure, halves: Halves
 ) -> Crossfit | None:
-    """Return the crossfit of an ensemble with weights from each half; None if a half has no list.
+    """Return the metric on the half that did not choose the weights; None if a half is empty.
 
-    ``weights`` are ``[splits, 2, members]``.
+    ``weights`` has the weights that each half chose, ``[splits, 2, members]``.
     """
     if not halves.first.size:
         return None

@@ -43,8 +43,9 @@ from ltr.lab.search.study import (
 )
 from ltr.training.interruption import handing_on, stoppable
 
-# With at least this many vali lists, a trial's value is the metric of its best epoch. At 2,000 that
-# is too high by .001 to .002 (results/selection.md), no more than the difference between seeds.
+# With at least this many vali lists, a trial's value is the metric of its best epoch. With 2,000
+# lists, this is too high by .001 to .002 (results/selection.md), which is no more than the
+# difference between seeds.
 FEW_LISTS = 2000
 SearchResult = dict[str, Any]  # see ``best_result``
 
@@ -52,12 +53,15 @@ SearchResult = dict[str, Any]  # see ``best_result``
 def run_search(options: SearchOptions) -> str:
     """Search for good settings on vali, and write them into the folder of the search.
 
-    With ``write``, they are also written to that file, as a config of ``experiment``. Return the
-    text to print. With ``dry_run``, only describe the search.
+    If ``write`` is set, also write them to that file, as a config file for the group
+    ``experiment``. If ``dry_run`` is set, only describe the search.
+
+    Returns:
+        The text to print.
 
     Raises:
-        ConfigError, DataError: the error is one line that says what to correct; nothing was
-            trained.
+        ConfigError, DataError: an option or the data are wrong; the message is one line that says
+            what to correct.
         TrainingError: no trial was trained to its end.
         Interrupted, KeyboardInterrupt: the user stopped it; the same command continues the search.
     """
@@ -78,7 +82,7 @@ def run_search(options: SearchOptions) -> str:
 
 
 def _describe_next(path: Path | None, search: Search, result: SearchResult) -> str:
-    """Return the command that trains with the best settings, which are in ``path`` if given."""
+    """Return the command that trains with the best settings, from ``path`` if it is given."""
     if path is not None:
         return f"written to {path}: {as_started('train')} experiment={path.stem}"
     overrides = merged(search.overrides, result["settings"])
@@ -87,7 +91,7 @@ def _describe_next(path: Path | None, search: Search, result: SearchResult) -> s
 
 @handing_on()
 def search_job(cfg: DictConfig) -> float:
-    """Finish the search of ``cfg``, write its result to ``settings_path``, return the best value.
+    """Finish the search of ``cfg``, write its result to a file, and return the best value.
 
     If the search fails, return NaN; the reason is in ``error.txt`` in the folder of the search.
 
@@ -117,7 +121,7 @@ def _finish_search(search: Search, *, verbose: bool) -> SearchResult:
         progress = Finished(search.trials, finished_count)
 
         def print_trial(trial: FrozenTrial) -> None:
-            # another process may have finished some
+            # another process may have finished some trials
             progress.done = len(finished_trials(study)) - 1
             progress.add(f"trial {trial.number}", describe_trial(trial, search))
 
@@ -141,7 +145,7 @@ def best_result(search: Search, attempts: Sequence[FrozenTrial]) -> SearchResult
     Raises:
         TrainingError: no trial was trained to its end.
     """
-    trials = [*filter(is_counted, attempts)][: search.trials]  # there may be more
+    trials = [*filter(is_counted, attempts)][: search.trials]  # processes may finish too many
     states = Counter(trial.state for trial in trials)
     completed = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     if not completed:
@@ -152,14 +156,15 @@ def best_result(search: Search, attempts: Sequence[FrozenTrial]) -> SearchResult
         "settings": list(trial_overrides(search, best)),
         "worth": search.value_name,
         "value": best.value,
-        "best_epoch": best.user_attrs["best_epoch"],  # metric of the best epoch on vali: too high
+        # the metric of the best epoch on vali, which is too high
+        "best_epoch": best.user_attrs["best_epoch"],
         "own": default_values[0] if default_values else None,
         "trials": len(trials),
         "pruned": states[TrialState.PRUNED],
         "failed": states[TrialState.FAIL],
         "stopped": sum(
             trial.state.is_finished() and not is_counted(trial) for trial in attempts
-        ),  # their state is FAIL, too
+        ),  # their state is FAIL too
         "search": search_identity(search),
     }
 
@@ -172,7 +177,7 @@ def as_yaml(result: SearchResult) -> str:
 def search_identity(search: Search) -> str:
     """Return the SHA-256 of the settings and the lists of a search (from ``read_all``).
 
-    The code has no part in it.
+    It does not depend on the code.
     """
     content = {
         "settings": stated(search.settings()),
@@ -192,8 +197,8 @@ def check_space(search: Search) -> None:
     """Try to build the first trial, and one trial for each bound or option of every searched key.
 
     Raises:
-        ConfigError: one of them is impossible; the message names the key. Combinations of keys are
-            not tried: an impossible one makes its trial fail.
+        ConfigError: one of them is impossible; the message names the key. Combinations of values
+            are not tried; an impossible combination makes its trial fail.
     """
     for repeat in search.repeats:
         build(search.trial(repeat)[0])
@@ -268,8 +273,8 @@ def check_free(path: Path, search: Search) -> None:
 
 
 def write_best(path: Path | None, search: Search, result: SearchResult) -> None:
-    """Write the result of a search to its folder, and to ``path`` if given, as a config of
-    ``experiment``.
+    """Write the result of a search to its folder, and to ``path`` if it is given, as a config file
+    for the group ``experiment``.
     """
     text = best_config(search, result)
     with study_lock(search):

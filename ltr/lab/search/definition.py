@@ -45,8 +45,9 @@ class SearchOptions:
     [int,LOW,HIGH], [float,LOW,HIGH,log], [int,LOW,HIGH,log] or [choice,A,B]. space.KEY=null leaves
     KEY out of the search. 'space.+KEY=[...]' adds a key that the config does not have. Any other
     key is passed to ltr train; it is the same in all trials and is not searched.
-    If a search was stopped or killed, the same command continues it. Typed also in another
-    terminal, or on another machine that shares the storage, the command does a share of the trials.
+    If a search was stopped or killed, the same command continues it. If you also type the command
+    in another terminal, or on another machine with the same storage, the trials are split between
+    them.
     """
 
     trials: int = option(
@@ -62,12 +63,12 @@ class SearchOptions:
     name: str | None = option(
         None,
         help="the name of the search; null = the names of the data set, the model and the loss, "
-        "joined",
+        "joined by _",
     )
     folds: tuple[str, ...] = option(
         (),
-        help="the value of a trial is its mean over these folds, such as 1,2, or all; [] = only "
-        "the fold of the config",
+        help="the value of a trial is its mean over these folds: a list such as 1,2 or the word "
+        "all; [] = only the fold of the config",
     )
     seeds: tuple[str, ...] = option(
         (),
@@ -87,10 +88,10 @@ class SearchOptions:
     )
     write: str | None = option(
         None,
-        help="the file for the best settings; null = configs/experiment/NAME.yaml, which ltr "
-        "train experiment=NAME reads",
+        help="another file for the best settings, which are always in search/NAME/best.yaml; ltr "
+        "train experiment=FILE reads configs/experiment/FILE.yaml. null = no other file",
     )
-    output_dir: str = option("outputs", help="the folder in which search/NAME is written")
+    output_dir: str = option("outputs", help="the folder to which search/NAME is written")
     storage: str | None = option(
         None,
         help="a database that several machines share, such as "
@@ -99,14 +100,16 @@ class SearchOptions:
     dry_run: bool = option(
         False, help="true = only print the space and the first trial, without training"
     )
-    train: tuple[str, ...] = collected("others")  # overrides for ``ltr train``, and of the space
+    train: tuple[str, ...] = collected(
+        "others"
+    )  # overrides for ``ltr train``, and changes of the space
 
 
 @dataclass(frozen=True)
 class Search:
     """The definition of a search."""
 
-    options: SearchOptions  # of the command
+    options: SearchOptions  # the options of the command
     name: str
     trials: int  # number of trials
     overrides: tuple[str, ...]  # for ``ltr train``, the same in every trial
@@ -183,7 +186,7 @@ def define_search(options: SearchOptions) -> Search:
     if options.select_value == "crossfit" and config.select != "best":
         raise ConfigError(
             f"select_value=crossfit: expected select=best, got select={config.select}, which "
-            "chooses no epoch"
+            "ignores the validation metric"
         )
     default_space = join_spaces(choices, options.space)
     space = {key: values for key, values in default_space.items() if key not in fixed}
@@ -207,7 +210,7 @@ def define_search(options: SearchOptions) -> Search:
 def split_changes(arguments: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Split arguments into overrides for ``ltr train`` and changes of the space.
 
-    A change ``space.KEY=VALUE`` is returned as the value of KEY.
+    The dict of changes has an entry from KEY to VALUE for each ``space.KEY=VALUE``.
 
     Raises:
         ConfigError: an override sets ``resume``, or gives several values for a sweep.
@@ -230,7 +233,7 @@ def split_changes(arguments: Iterable[str]) -> tuple[tuple[str, ...], dict[str, 
         elif parsed is not None and parsed.is_sweep_override():
             raise ConfigError(
                 f"{override}: expected one value; 'space.{key}=[choice,{value}]' searches over "
-                "several, seeds=1,2 and folds=1,2 take the mean over several"
+                "several values, and seeds=1,2 and folds=1,2 take the mean over several runs"
             )
         else:
             overrides.append(override)
@@ -240,7 +243,7 @@ def split_changes(arguments: Iterable[str]) -> tuple[tuple[str, ...], dict[str, 
 def _combine_repeats(
     folds: Sequence[str], seeds: Sequence[str], fold_count: int | None
 ) -> tuple[Repeat, ...]:
-    """Combine each of ``folds`` with each of ``seeds``; without any, return one empty repeat."""
+    """Combine each of ``folds`` with each of ``seeds``; if both are empty, return ``((),)``."""
     if tuple(folds) == ("all",) and fold_count:
         folds = [str(fold) for fold in range(1, fold_count + 1)]
     fold_overrides = [f"dataset.fold={fold}" for fold in dict.fromkeys(folds)]

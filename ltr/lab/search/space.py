@@ -21,7 +21,7 @@ DISTRIBUTION_FORMS = (
     "expected [float,LOW,HIGH] or [int,LOW,HIGH] (for LOW > 0, also [float,LOW,HIGH,log] or "
     "[int,LOW,HIGH,log]), [choice,A,B,...], or null to leave out the key"
 )
-# Groups and keys that a search may not vary: they decide how a trial is measured and where it runs.
+# Groups and keys that a search cannot vary: they decide how a trial is measured, or where it runs.
 _NOT_SEARCHABLE = (
     "dataset", "experiment", "hydra",
     *keys(Kind.SELECTION, Kind.REPEAT, Kind.MEASUREMENT, Kind.PLACE, Kind.PROPOSAL),
@@ -76,7 +76,7 @@ def change_space(space: Space, changes: Mapping[str, Any], model: str) -> Space:
         if re.split(r"[.@]", key.lstrip("+"))[0] in _NOT_SEARCHABLE:
             raise ConfigError(
                 f"space.{key}: a search cannot vary the data, the seed, where a trial runs or how "
-                f"it is measured; set {key} itself, without space."
+                f"it is measured; set {key}=... instead of space.{key}=..."
             )
     if not space:
         raise ConfigError(
@@ -87,7 +87,7 @@ def change_space(space: Space, changes: Mapping[str, Any], model: str) -> Space:
 
 
 def join_spaces(choices: Mapping[str, str], names: Sequence[str]) -> Space:
-    """Join the spaces ``names``, or without names the spaces of the model and loss in ``choices``.
+    """Join the spaces ``names`` or, if empty, the spaces of the model and the loss in ``choices``.
 
     If several spaces have the same key, the last one counts.
     """
@@ -111,7 +111,7 @@ def read_space(name: str) -> Space:
         return {str(key): parse_distribution(f"{name}: {key}", value) for key, value in raw.items()}
     except (yaml.YAMLError, OSError, AttributeError) as error:
         raise ConfigError(
-            f"{files[name]}: expected a line KEY: [float, LOW, HIGH] for each key"
+            f"{files[name]}: expected a line for each key, such as KEY: [float, LOW, HIGH]"
         ) from error
 
 

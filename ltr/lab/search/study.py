@@ -1,6 +1,7 @@
 """The trials of a search, in an Optuna database that several processes can use at once.
 
-It records which trials are waiting, running (with a heartbeat of the process) or finished.
+The database records which trials are waiting, finished, or running (with a heartbeat of the
+process).
 """
 
 import math
@@ -41,7 +42,7 @@ from ltr.training.checkpoint import load_checkpoint
 from ltr.training.hooks import Hook
 from ltr.training.monitor import value_that_chooses
 
-GRACE_SECONDS = 120  # a process without a heartbeat for this long is taken for dead
+GRACE_SECONDS = 120  # a process without a heartbeat for this long is presumed dead
 _HEARTBEAT_SECONDS = 15
 _POLL_SECONDS = 0.3
 _SQLITE_SECONDS = 100  # how long to wait for a transaction of another process
@@ -76,7 +77,7 @@ def open_study(search: Search) -> Iterator[optuna.Study]:
     they are meant for ``Study.optimize``.
 
     Raises:
-        OutputError: the database (of the search folder, or in ``storage``) cannot be used.
+        OutputError: the database (in the search folder, or in ``storage``) cannot be used.
     """
     try:
         with warnings.catch_warnings():
@@ -88,14 +89,14 @@ def open_study(search: Search) -> Iterator[optuna.Study]:
     except LTRError:
         raise
     except (*_STORAGE_ERRORS, ImportError, RuntimeError) as error:
-        # Also without a driver, and with the tables of another version of Optuna.
+        # A missing driver, or tables of another version of Optuna, also cause these errors.
         cause = error.__cause__ or error
         message = (str(getattr(cause, "orig", cause)) or type(cause).__name__).splitlines()[0]
         # The value of ``storage`` may have a password.
         name = database_path(search) if search.options.storage is None else "storage"
         raise OutputError(
-            f"{name}: {message}: start the database, free some space, restore a good copy or "
-            "install its driver; name=NAME starts a new search"
+            f"{name}: {message}: start the database, free some disk space, restore a good "
+            "copy or install the driver; name=NAME starts a new search"
         ) from error
 
 
@@ -176,7 +177,7 @@ def default_params(search: Search) -> dict[str, Any]:
 
 
 def is_counted(trial: FrozenTrial) -> bool:
-    """Return whether a trial was trained to its end, pruned or failed, rather than stopped."""
+    """Return whether a trial was trained to its end, pruned or failed, but not stopped."""
     if trial.state == TrialState.FAIL:
         return "error" in trial.user_attrs
     return trial.state.is_finished()
@@ -198,10 +199,10 @@ def finished_trials(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def trial_overrides(search: Search, trial: FrozenTrial | optuna.Trial) -> tuple[str, ...]:
-    """Return a trial's settings as on a command line, with four digits; none for the first trial.
+    """Return a trial's settings as typed, with four digits; empty for the first trial.
 
     Raises:
-        DataError: a value is not in the space, so that the database was not written by this search.
+        DataError: a value is not in the space, so another search must have written the database.
     """
     if trial.user_attrs.get("default"):
         return ()
@@ -224,9 +225,9 @@ def train_trials(
     """Train trials until this process and others together have finished ``search.trials``.
 
     Args:
-        search: from ``read_all``.
-        study: from ``open_study``.
-        on_finished: called with each trial that this process finished.
+        search: the search, from ``read_all``.
+        study: the study, from ``open_study``.
+        on_finished: called with each trial that this process has finished.
 
     Raises:
         Interrupted, DataError, CheckpointError: a trial was stopped, or a file cannot be read; the
@@ -253,7 +254,7 @@ def train_trials(
 
 
 def claim_trial(study: optuna.Study) -> optuna.Trial:
-    """Take the next trial, and mark it as being trained, for other processes."""
+    """Take the next trial, and mark it for other processes as being trained."""
     trial = study.ask()
     with requeue_on_error(study, trial):
         study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
@@ -267,19 +268,19 @@ def requeue_on_error(study: optuna.Study, trial: optuna.Trial) -> Iterator[None]
     try:
         yield
     except UpdateFinishedTrialError:
-        pass  # another process took this process for dead and queued the trial
+        pass  # another process presumed this one dead and queued the trial
     except BaseException:
-        with suppress(Exception):  # already finished; or disk full: later it is taken for dead
+        with suppress(Exception):  # finished already, or disk full: later presumed dead
             study.tell(trial, state=TrialState.FAIL)
             study.enqueue_trial(trial.params, user_attrs=trial.user_attrs)
         raise
 
 
 def suggest(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
-    """Draw the settings of ``trial``; the first trial has the config's values, if in the space.
+    """Draw the settings of ``trial``; the first has the config's values that are in the space.
 
     The sampler learns from the first trial too. The seed of the draws is the number of the trial,
-    so that a search that is continued or shared does not repeat earlier draws.
+    so a search that is continued or shared does not repeat earlier draws.
     """
     study.sampler = optuna.samplers.TPESampler(n_startup_trials=search.startup, seed=trial.number)
     for key in default_params(search) if trial.user_attrs.get("default") else search.space:
@@ -291,16 +292,16 @@ def suggest(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
 
 
 def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
-    """Train ``trial``; store its value, unless another process took this process for dead."""
+    """Train ``trial``; store its value, unless another process presumed this process dead."""
     state = TrialState.COMPLETE
     value = None
     folder = search.folder / "trials" / f"{trial.user_attrs[_FIRST]:04d}"
     with requeue_on_error(study, trial), get_heartbeat_thread(trial._trial_id, study._storage):
         suggest(search, study, trial)
         try:
-            with FileLock(folder / ".lock"):  # a process that was taken for dead may be alive
+            with FileLock(folder / ".lock"):  # a process that was presumed dead may be alive
                 value = _train(search, trial, folder)
-                for path in folder.rglob("*.pt"):  # users train the best settings again
+                for path in folder.rglob("*.pt"):  # not needed: users train the best settings again
                     path.unlink()
         except optuna.TrialPruned:
             state = TrialState.PRUNED
@@ -318,7 +319,8 @@ def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
 def read_training_lists(experiment: Experiment) -> tuple[Experiment, dict[str, Lists]]:
     """Open the train and vali lists; the test lists are not read.
 
-    Return the experiment with the facts of the training lists, and the lists of each split.
+    Return the experiment with the settings that depend on the training lists filled in, and the
+    lists of each split.
     """
     return open_data(experiment, splits=("train", "vali"))
 
@@ -356,8 +358,8 @@ class TrialReporter(Hook):
     """A hook that reports the value so far to Optuna after every epoch, and ends hopeless trials.
 
     Training runs that have not begun count as 0 in the mean over folds and seeds. If the metric is
-    never below 0, this mean grows from one run to the next, as the pruner expects. Even if a
-    trial's value is its crossfit value, the pruner sees the metric of the best epoch so far.
+    never below 0, this mean grows from one run to the next, as the pruner expects. Even if the
+    value of a trial is cross-fitted, the pruner sees the metric of the best epoch so far.
     """
 
     search: Search
@@ -366,7 +368,7 @@ class TrialReporter(Hook):
 
     @property
     def mean(self) -> float:
-        """The value for the pruner: the mean over all repeats, with 0 for each not yet begun."""
+        """The value for the pruner: the mean over all repeats, with 0 for those not yet begun."""
         return sum(self.values) / len(self.search.repeats)
 
     def begin_training(self, repeat: Repeat, epochs: int) -> None:

@@ -1,4 +1,4 @@
-"""Search settings for every row of a table, with the same number of trials for each row.
+"""Search for the best settings of every row of a table, with the same number of trials.
 
 A search uses the training and validation lists only. In LETOR, the validation queries of one fold
 are test queries of another; therefore, each row is searched separately in each fold. The first
@@ -44,7 +44,7 @@ class RowSearch(NamedTuple):
     arguments: Sequence[str]  # for ``ltr search``
 
     def accepts(self, result: SearchResult | None) -> bool:
-        """Return whether ``result`` comes from this search and from as many trials."""
+        """Return whether ``result`` comes from this search, with the same number of trials."""
         if result is None:
             return False
         expected = (self.identity, self.search.trials)
@@ -71,7 +71,7 @@ class RowSearch(NamedTuple):
 def spend_budget(table: Table, options: TableOptions, output_dir: Path) -> FoundSettings | None:
     """Run the searches that are not finished, and return the settings found for the rows.
 
-    With ``dry_run``, no search runs. The searches are kept in ``output_dir/search``, and the
+    If ``dry_run`` is set, no search runs. The searches are kept in ``output_dir/search``, and the
     settings in a file in ``output_dir/found``.
 
     Returns:
@@ -79,7 +79,7 @@ def spend_budget(table: Table, options: TableOptions, output_dir: Path) -> Found
 
     Raises:
         ConfigError: an override or a space is wrong, or a search failed; the message says why.
-        DataError: the data are missing (not with ``dry_run``).
+        DataError: the data are missing, and ``dry_run`` is not set.
     """
     searches = plan_searches(table, options, output_dir)
     if not searches:
@@ -137,7 +137,7 @@ def plan_searches(table: Table, options: TableOptions, output_dir: Path) -> list
 
     Raises:
         ConfigError: an override or a space is wrong.
-        DataError: the data are missing (not with ``dry_run``).
+        DataError: the data are missing, and ``dry_run`` is not set.
     """
     searches = []
     for label, row in table.rows.items():
@@ -179,7 +179,7 @@ def _search_in_fold(
     *,
     absent_ok: bool,
 ) -> RowSearch:
-    """Return the ``search`` of a row for one fold; ``arguments`` are those of the search."""
+    """Return the ``search`` of a row for one fold; ``arguments`` are those of ``ltr search``."""
     label, fold = cell
     repeat = ("seed=1",) if fold is None else (f"dataset.fold={fold}", "seed=1")
     search = replace(search, repeats=(repeat,))
@@ -203,11 +203,11 @@ def _space_arguments(
 ) -> list[str]:
     """Return the overrides that define the search space of ``row``.
 
-    Without ``space=``, a row uses the overrides ``space.KEY=`` of the table, of the user and of the
+    A row without ``space=`` uses the overrides ``space.KEY=`` of the table, of the user and of the
     row itself; a later one replaces an earlier one with the same key. Keys that the row or the user
     sets to a value are left out, unless the row itself has ``space.KEY=``.
 
-    With ``space=``, a row uses that space only. Its keys are searched even if the table or the row
+    A row with ``space=`` uses only that space. Its keys are searched even if the table or the row
     sets them; the first trial then uses the value that was set.
     """
     set_by_user = {key_of(override) for override in options.overrides}

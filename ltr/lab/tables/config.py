@@ -31,34 +31,35 @@ class Workers:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchOptions:
-    """The keys that say where and how many runs of a table are trained at a time."""
+    """The keys that say how many runs are trained at a time, and in which folder."""
 
     workers: int | None = option(
         None,
         at_least=1,
-        help="how many runs train at a time on this machine; null = one per GPU or, without a "
-        "GPU, one per core. More than one needs the extra sweep (see README). To start runs "
-        "with a Hydra launcher instead, type hydra/launcher=NAME hydra.launcher.KEY=VALUE",
+        help="how many runs train at a time on this machine; null = one per GPU, or one per core "
+        "if there is no GPU. To train more than one, install the optional dependencies `sweep` "
+        "(docs/index.md#install); without them, null = 1. To start runs with a Hydra launcher "
+        "instead, type hydra/launcher=NAME hydra.launcher.KEY=VALUE",
     )
     launcher: tuple[str, ...] = collected("launcher")
-    output_dir: str = option("outputs", help="the folder in which runs/ and tables/ are written")
+    output_dir: str = option("outputs", help="the folder to which runs/ and tables/ are written")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(LaunchOptions):
     """Make a table of results, with published numbers next to your own. A file in configs/tables
-    says with which settings of ltr train each row is trained. The command trains the runs that are
-    missing.
+    lists the settings of ltr train for each row. The command trains the runs that are missing.
 
       ltr table table=letor4_mq2008
       ltr table table=letor4_mq2008 rows=NeuralNDCG,ListNet seeds=3
       ltr table table=letor4_mq2008 dataset=synthetic epochs=1 dry_run=true
       ltr table table=letor4_mq2008 budget=20
 
-    Any other key is passed to ltr train and applies to all rows: data_dir=PATH dataset=synthetic
-    epochs=1. With select=last, the last epoch is tested; with select=best, the epoch that was best
-    on the validation lists. Finished runs are not repeated, and interrupted ones are resumed. The
-    files table.html, .md, .tex, .csv and runs.csv are written to output_dir/tables.
+    Any other key is passed to ltr train, for example data_dir=PATH dataset=synthetic epochs=1. It
+    applies to all rows, except those that set the same key themselves. select=last tests the last
+    epoch, and select=best the epoch that was best on the validation lists. Finished runs are not
+    repeated, and interrupted ones are resumed. The files table.html, .md, .tex and .csv (and
+    runs.csv, unless the table compares fold by fold) are written to a folder in output_dir/tables.
     """
 
     table: str = option(help="the name of a file in configs/tables, or the path of a YAML file")
@@ -67,7 +68,7 @@ class TableOptions(LaunchOptions):
     )
     baseline: str | None = option(
         None,
-        help="the row with which the others are compared; null = that in the table's file",
+        help="the row with which the others are compared; null = the one in the table's file",
     )
     margin: float = option(0.005, help="differences within this margin do not matter")
     budget: int | None = option(
@@ -79,13 +80,16 @@ class TableOptions(LaunchOptions):
     )
     found_settings: str | None = option(
         None,
-        help="instead of a budget, a file with the settings that such a search found; null = no "
-        "such file",
+        help="the file in which an earlier search with budget=N saved its settings, to use instead "
+        "of a new search; null = no such file",
     )
     seeds: int = option(
         1, at_least=1, help="train every row and fold with the seeds 1 to this number"
     )
-    dry_run: bool = option(False, help="true = only list and count the runs, without training")
+    dry_run: bool = option(
+        False,
+        help="true = train nothing; count the runs, and print the commands of the missing ones",
+    )
     train: tuple[str, ...] = collected("others")  # the user's ``overrides`` and ``space``
 
     def __post_init__(self) -> None:
@@ -107,7 +111,8 @@ class TableOptions(LaunchOptions):
         for override in self.overrides:
             if key_of(override) in ("seed", "dataset.fold"):
                 raise ConfigError(
-                    f"{override}: a table sets the fold and seed of each run; set seeds=N"
+                    f"{override}: a table sets the fold and seed of each run: leave this out; "
+                    "seeds=N sets the number of seeds"
                 )
         if not 0 < self.margin < 1:
             raise ConfigError(
@@ -151,7 +156,7 @@ class TableOptions(LaunchOptions):
 
     @property
     def searched(self) -> str | None:
-        """The argument that replaces the table's settings by those of a search, or None."""
+        """The argument that replaces the table's settings with those of a search, or None."""
         return next(iter(self.non_defaults(*_SEARCHED)), None)
 
     @property
@@ -162,7 +167,7 @@ class TableOptions(LaunchOptions):
     def command(self, arguments: Sequence[str]) -> str:
         """Return the command line that makes the table, for use in reports and files.
 
-        ``arguments``, its last part, are ``table_arguments`` or ``search_arguments``.
+        It ends with ``arguments``: ``table_arguments`` or ``search_arguments``.
         """
         command = [f"table={self.table}", *recorded(self.overrides), *arguments]
         return f"{as_started('table')} {shlex.join(command)}"
@@ -170,7 +175,7 @@ class TableOptions(LaunchOptions):
     def path(self, folder: Path, data: str, arguments: Sequence[str]) -> Path:
         """Return the path of a file (without suffix) or of a folder in ``folder``.
 
-        Different ``arguments`` or data sets (``data`` is the name) give different paths.
+        Different arguments or data sets, of which ``data`` is the name, give different paths.
 
         >>> from ltr.cli.compose import typed
         >>> from ltr.cli.options import parse_options
@@ -190,7 +195,8 @@ class TableOptions(LaunchOptions):
 
         Args:
             device: the device of the jobs, as in their config.
-            threads: the CPU threads of each job, as in its config; None: the cores are shared out.
+            threads: the CPU threads of each job, as in its config; None: the jobs share the cores
+                equally.
         """
         on_gpu = pick_device(device).type == "cuda"
         cores = os.cpu_count() or 1

@@ -38,7 +38,7 @@ class FoundSettings:
         return {cell: result["settings"] for cell, result in self.results.items()}
 
     def facts(self) -> list[tuple[str, str]]:
-        """Return the facts about the searches for the head of a table, as pairs (key, text)."""
+        """Return the entries about the searches for the head of a report, as pairs (key, text)."""
         frame = self.frame()
         budget = (
             f"{frame.trials.max()} trials for each row and fold that is trained, on its train and "
@@ -73,7 +73,8 @@ def load_found(path: Path, table: Table, overrides: Sequence[str]) -> FoundSetti
     """
     if not path.is_file():
         raise ConfigError(
-            f"found_settings={path}: no such file; expected a file of found settings; see --help"
+            f"found_settings={path}: no such file: give the file in which an earlier search "
+            "(budget=N) saved its settings"
         )
     typed_keys = {key_of(override) for override in overrides}
     results = {}
@@ -84,13 +85,14 @@ def load_found(path: Path, table: Table, overrides: Sequence[str]) -> FoundSetti
     if not results:
         raise ConfigError(
             f"found_settings={path}: the file has no settings for any of the rows "
-            f"{', '.join(table.rows)}; choose the file that a budget wrote for this table"
+            f"{', '.join(table.rows)}; choose the file that a search with budget=N wrote for "
+            "this table"
         )
     return FoundSettings(path, results)
 
 
 def read_settings(path: Path) -> dict[TableCell, SearchResult]:
-    """Read a file of found settings; return an empty dict if there is none.
+    """Read the settings that searches saved in ``path``; return an empty dict if it is missing.
 
     Raises:
         ConfigError: the file is malformed.
@@ -104,8 +106,8 @@ def read_settings(path: Path) -> dict[TableCell, SearchResult]:
         }
     except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise ConfigError(
-            f"{path}: expected a file of settings that a table with a budget has written; move "
-            "this file or restore it"
+            f"{path}: expected settings in the form that ltr table saves with budget=N: move or "
+            "restore this file"
         ) from error
 
 
@@ -113,7 +115,7 @@ def add_settings(path: Path, command: str, results: Mapping[TableCell, SearchRes
     """Add ``results`` to the file ``path``, replacing those of the same rows and folds."""
     recorded = read_settings(path)
     if all(recorded.get(cell) == result for cell, result in results.items()):
-        return  # nothing to add; no write, so that a read-only file is no problem
+        return  # nothing to add, and the file may be read-only
     make_folder("output_dir", path.parent)
     rows: dict[str, dict[int | str, Any]] = {}
     for (label, fold), result in {**recorded, **results}.items():

@@ -21,11 +21,11 @@ from ltr.experiment.run_folder import RunFolder
 from ltr.lab.tables.config import Workers
 
 _POLL_SECONDS = 0.5
-_ATTEMPTS = 2  # after so many launches in a row that finish no job, give up
+_ATTEMPTS = 2  # give up after this many launches in a row that finish no job
 
 
 class Job(NamedTuple):
-    """A job of a sweep. It writes its result to ``folder`` or, after an error, ``error.txt``."""
+    """A job of a sweep. It writes its result or, after an error, ``error.txt`` to ``folder``."""
 
     name: str
     folder: Path
@@ -58,8 +58,8 @@ def launch(
         file: the file to which the list of jobs is written, as a record; another process may write
             it too.
         workers: the number of processes on this machine, or a launcher.
-        deadline: no job starts after this value of ``time.monotonic()``. If it is finite, only as
-            many jobs as there are workers are launched at a time.
+        deadline: no job starts after this value of ``time.monotonic()``. If it is finite, at
+            most one job per worker is launched at a time.
 
     Returns:
         A dict from the folder of each job that did not finish to the reason.
@@ -137,7 +137,7 @@ def _launch_batch(
 
 @contextmanager
 def _progress(jobs: Sequence[Job], deadline: float) -> Iterator[None]:
-    """Print a line as soon as one of ``jobs`` has a result or an error; any launcher will do."""
+    """Print a line as soon as one of ``jobs`` has a result or an error, with any launcher."""
     stop = threading.Event()
     progress = Finished(len(jobs), until=deadline)
     running = list(jobs)

@@ -1,4 +1,4 @@
-"""Decide whether the runs of a table may be shown beside its published numbers."""
+"""Decide whether the runs of a table can be compared with its published numbers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,16 +25,16 @@ def why_left_out(
 ) -> str | None:
     """Return why the published numbers of ``table`` cannot be compared with ``runs``.
 
-    They can be compared on their data set, its test split, and with the settings in the table's
-    file.
+    The numbers are comparable only with runs that are measured on the test split of the data set
+    for which they were published, and that have the settings in the table's file.
 
     Args:
         table: the table, with the rows that are shown.
         overrides: the user's overrides that can change a result.
         runs: the planned runs of the table.
         split: the split that the runs are measured on.
-        searched: the argument that replaces settings by those of a search, such as ``budget=20``;
-            None if there is none.
+        searched: the argument that replaces settings with those of a search, such as
+            ``budget=20``; None if there is none.
 
     Returns:
         The reason in words; None if the numbers can be compared, or if the table has none.
@@ -54,7 +54,7 @@ def why_left_out(
     if difference:
         return f"they were measured on other data: {difference}"
     if split != "test":
-        return f"they were measured on test, but these runs on {split}"
+        return f"they were measured on test, but these runs were measured on {split}"
     override = changed_setting(table, overrides, name)
     if override:
         return f"{override} changes the settings for which they were published"

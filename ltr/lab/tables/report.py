@@ -26,7 +26,7 @@ from ltr.pages.report import NOT_A_TEST, PUBLISHED, ReportBlock, ResultsPage
 from ltr.parts.components import build_dataset
 
 MARK = "†"  # marks a row that differs significantly from the baseline
-_MEAN = "published_mean"  # the mean over the folds, where only that is published
+_MEAN = "published_mean"  # the published mean over the folds, if only that is published
 _BY_FOLD = [
     "row", "fold", "seed", "split", "metric", "ours", PUBLISHED, _MEAN, "chosen", "epoch"
 ]  # fmt: skip
@@ -58,7 +58,7 @@ def build_blocks(results: Results) -> list[ReportBlock]:
 
 
 def _numbers_block(results: Results, name: str, convention: Convention) -> ReportBlock:
-    """Return the block of means under one convention, our rows first, then published numbers."""
+    """Return the block of means under one convention: our rows, then the published numbers."""
     table = results.table
     extra_columns = _extra_columns(results, name)
     rows = [
@@ -177,7 +177,7 @@ def _verdicts_block(results: Results, lines: pd.DataFrame, metric: str) -> Repor
 
 
 def build_facts(results: Results) -> list[tuple[str, str]]:
-    """Return the head of the report, such as data, seeds and commits, as pairs (key, text)."""
+    """Return the entries at the head of the report, such as the seeds, as pairs (key, text)."""
     runs = results.runs
     seeds = list(dict.fromkeys(run.seed for run in runs))
     folds = [str(fold) for fold in dict.fromkeys(run.fold for run in runs) if fold is not None]
@@ -232,7 +232,7 @@ def _describe_deviation(seeds: int, folds: int) -> str:
 
 
 def _facts_of_verdicts(results: Results, judged: Verdicts) -> dict[str, str]:
-    """Return the facts about intervals and verdicts; the text of a fact may be empty."""
+    """Return the entries of the head about intervals and verdicts; a text may be empty."""
     interval = ""
     baseline = ""
     covers = dict.fromkeys(
@@ -243,7 +243,7 @@ def _facts_of_verdicts(results: Results, judged: Verdicts) -> dict[str, str]:
     if len(judged.intervals) > 1:
         baseline = results.baseline
         if not judged.against:
-            baseline += " is not finished, so that no row is compared with it"
+            baseline += " is not finished, so no row is compared with it"
     return {
         "interval": interval,
         "baseline": baseline,
@@ -274,7 +274,7 @@ def describe_counts(runs: Sequence[Run]) -> str:
 
 
 class _FoldResults(NamedTuple):
-    """The results of a ``by_fold`` table for the runs that were chosen on vali."""
+    """The results of the runs of a ``by_fold`` table that were chosen on vali."""
 
     frame: pd.DataFrame  # a line for each row, fold, seed, split and metric
     splits: Sequence[str]
@@ -286,8 +286,8 @@ def build_fold_report(
 ) -> tuple[ResultsPage, dict[str, pd.DataFrame]]:
     """Return the report of a ``by_fold`` table, and the frame of its CSV file.
 
-    If a row has choices, the report shows, for each fold and seed, the one with the best
-    ``select_on`` on vali. A published mean over folds is compared with our mean.
+    If a row has choices, the report shows, for each fold and seed, the choice whose metric
+    ``select_on`` is best on vali. A published mean over folds is compared with our mean.
 
     Args:
         table: the table.
@@ -359,7 +359,7 @@ def _choose_on_vali(table: Table, runs: Sequence[Run], published: Published) -> 
 def _published_in_fold(
     published: Published, row: str, split: str, metric: str, fold: int
 ) -> dict[str, Any]:
-    """Return a cell with the published number of a fold, or with the published mean over folds."""
+    """Return the published number of a fold or, if there is none, the published mean over folds."""
     label = str(published.label_for(row))
     number = published.values.get(label, {}).get(split, {}).get(metric)
     if isinstance(number, list):

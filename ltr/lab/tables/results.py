@@ -45,7 +45,7 @@ def conventions_of(table: Table, run: Run) -> dict[str, Convention]:
 
 
 def split_of_runs(runs: Sequence[Run]) -> str:
-    """Return the split on which ``runs`` are measured: test, or vali without a test split.
+    """Return the split on which ``runs`` are measured: test, or vali if there is no test split.
 
     Raises:
         ConfigError: some of the data sets have a test split, and others have none.
@@ -63,7 +63,7 @@ def split_of_runs(runs: Sequence[Run]) -> str:
 
 
 def check_measured_lists(table: Table, runs: Sequence[Run]) -> None:
-    """Raise ``ConfigError`` if a metric of ``table`` is not defined on the lists to measure."""
+    """Raise ``ConfigError`` if a metric of ``table`` is not defined on the measured lists."""
     split = split_of_runs(runs)
     for run in {run.fold: run for run in runs}.values():
         lists = build_dataset(run.config.dataset).split(split)
@@ -97,8 +97,8 @@ def measure_rows(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
         lists = lists_by_digest[folder.digest]
         if lists.digest != folder.digest:
             raise DataError(
-                f"{run.folder}: the {folder.split} lists have changed since this run; remove the "
-                "folder and repeat the command"
+                f"{run.folder}: the {folder.split} lists have changed since this run was measured: "
+                "remove the folder and repeat the command"
             )
         rows.append(_measure_run(table, run, folder, lists))
     columns = None if rows else ["row", "fold", "seed", "epoch", CROSSFIT, *IN_MEMORY]
@@ -169,7 +169,7 @@ class Results:
 
     @cached_property
     def complete(self) -> pd.DataFrame:
-        """The lines whose row and seed are finished in all folds; means need the same folds."""
+        """The lines of each row and seed that are finished in all folds; means need all folds."""
         fold_count = len({run.fold for run in self.runs})
         counts = self.by_run.groupby(["row", "seed"])["seed"].transform("size")
         return self.by_run[counts == fold_count]
@@ -288,7 +288,8 @@ def over_repeats(values: pd.DataFrame) -> dict[Any, dict[Any, float]]:
     """Return the mean and standard deviation of each column, by row.
 
     In the dict of a row, the keys are ``(column, "mean")`` and ``(column, "std")``. The deviation
-    is that between seeds, each averaged over the folds; with one seed, that between folds.
+    is that between seeds, each averaged over the folds, or that between folds if there is only one
+    seed.
     """
     only_folds = values["seed"].nunique() == 1 and values["fold"].nunique() > 1
     repeat = "fold" if only_folds else "seed"

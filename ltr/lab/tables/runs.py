@@ -72,7 +72,7 @@ class Run:
 
     @property
     def trust(self) -> list[str]:
-        """The user's modules with which the run, or its members, were trained."""
+        """The user's own modules with which the run, or its members, were trained."""
         modules = set()
         for config in (run.config for run in self.members or [self]):
             functions = [str(config.model["_target_"]), *user_metrics(config)]
@@ -129,8 +129,8 @@ def plan(
 ) -> list[Run]:
     """Return the runs of ``table``: first the training runs, row by row, then the ensembles.
 
-    The identity of a run that learns from a teacher is known only after the teacher is trained; at
-    that time, call ``plan`` again.
+    The identity of a run that learns from a teacher is known only after the teacher is trained, so
+    call ``plan`` again then.
 
     Args:
         table: the table; it says which rows and folds there are.
@@ -144,7 +144,7 @@ def plan(
 
     Raises:
         ConfigError: an override is wrong, or the teacher of a row has no run for the same fold.
-        DataError: the data are missing, and not ``absent_ok``.
+        DataError: the data are missing, and ``absent_ok`` is false.
     """
     folders = _RunFolders(output_dir / "runs")
     runs: dict[RunKey, Run] = {}
@@ -259,7 +259,7 @@ def folder_name(*texts: str) -> str:
 def table_folds(table: Table, fold_count: int | None) -> list[int | None]:
     """Return the folds on which ``table`` trains, if the data have ``fold_count`` folds.
 
-    Without folds, return ``[None]``.
+    If the data have no folds, return ``[None]``.
     """
     if not fold_count:
         return [None]
@@ -280,7 +280,7 @@ def complete(
         plan_again: returns the planned runs. It is called again after teachers have been trained,
             because the identities of their students depend on them.
         folder: the folder to which the list of jobs is written.
-        workers: how the runs are trained.
+        workers: the processes that train the runs.
         deadline: no run starts after this value of ``time.monotonic()``.
 
     Returns:

@@ -49,7 +49,7 @@ class Row:
     seeds: str = "all"  # all: one ensemble of the runs with all seeds; each: one per seed
     # the values of each key; all combinations are trained; each fold shows the best one on vali
     choices: dict[str, list[Any]] = field(default_factory=dict)
-    choice_of: str = ""  # the label, in the file, of the row of which this is a combination
+    choice_of: str = ""  # the label of the row in the file, to which this row adds a combination
 
     def describe(self) -> str:
         """Return a text that describes this row, which is an ensemble."""
@@ -66,7 +66,7 @@ class Table:
     title: str = MISSING
     rows: dict[str, Row] = MISSING
     name: str = ""  # the name of the file, without suffix
-    by_fold: bool = False  # show each fold, beside the published numbers of the folds or their mean
+    by_fold: bool = False  # show each fold, next to the published numbers (or mean) of the folds
     settings: list[str] = field(default_factory=list)  # overrides for every row
     space: list[str] = field(default_factory=list)  # with a budget: the space of every row
     folds: Any = "all"  # all, or a list of folds; ignored if the data set has no folds
@@ -121,7 +121,7 @@ class Table:
         """Return the row ``label``, or all combinations of its choices. Case is ignored.
 
         Raises:
-            ConfigError: there is no such row; the message names ``key``, which has this label.
+            ConfigError: there is no such row; the message names ``key``, the key with this label.
         """
         wanted = label.lower()
         rows = [
@@ -149,7 +149,8 @@ def read_table(name: str) -> Table:
     path = files.get(name, Path(name))
     if not path.is_file():
         raise ConfigError(
-            f"table={name}: no such table; choose one of {', '.join(files)}, or a YAML file"
+            f"table={name}: no such table; choose one of {', '.join(files)}, or the path of a "
+            "YAML file"
         )
     try:
         table = _parse_table(path)
@@ -174,7 +175,7 @@ def read_table(name: str) -> Table:
 
 
 def _parse_table(path: Path) -> Table:
-    """Read a YAML file as a table; raise an error for an unknown key or a value of a wrong type."""
+    """Read a table from YAML; raise an error for an unknown key or a value of the wrong type."""
     raw: Any = OmegaConf.to_container(OmegaConf.load(path))
     rows = {
         str(label): row if isinstance(row, dict) else {"settings": row}
@@ -206,7 +207,7 @@ def _split_settings(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Split the settings of a table or row into those for ``ltr train`` and the search space."""
     settings = raw.get("settings", [])
     if not isinstance(settings, list):
-        raise ValueError(f"{settings}: expected a list, such as [loss=listnet]")
+        raise ValueError(f"settings: expected a list, such as [loss=listnet], got {settings}")
     overrides, space = split_space(_flatten(settings))
     return {"settings": overrides, "space": space}
 
@@ -238,7 +239,7 @@ def _flatten(settings: Sequence[Any]) -> list[str]:
 
 
 class _Reference(NamedTuple):
-    """A name in the file of a table."""
+    """A name to which the file of a table refers."""
 
     key: str  # the key under which the name is written
     name: str
@@ -299,7 +300,7 @@ def _references_of_published(key: str, published: Published, table: Table) -> li
 
 
 def _check_numbers_by_fold(key: str, published: Published) -> None:
-    """Raise ``ConfigError`` for a published mean over folds; some folds need a number for each."""
+    """Raise ``ConfigError`` for a published mean over all folds: the table shows only some."""
     for label, splits in published.values.items():
         numbers = [number for metrics in splits.values() for number in metrics.values()]
         if not all(isinstance(number, list) for number in numbers):

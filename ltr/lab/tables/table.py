@@ -40,13 +40,16 @@ from ltr.parts.components import build_dataset
 
 
 def make_table(options: TableOptions) -> bool:
-    """Train the missing runs of a table, write and print its report; return whether none failed.
+    """Train the missing runs of a table, and write and print its report.
 
-    With ``dry_run``, only print the commands of the missing runs.
+    If ``dry_run`` is set, only print the commands of the missing runs.
+
+    Returns:
+        Whether no run failed.
 
     Raises:
-        ConfigError, DataError: an option, the table or the data are wrong. It is raised before
-            anything runs, with one line that says what to correct.
+        ConfigError, DataError: an option, the table or the data are wrong, or a search failed. The
+            message is one line that says what to correct.
     """
     table = _select_rows(read_table(options.table), options)
     output_dir = options.absolute_output_dir
@@ -169,21 +172,21 @@ def _why_published_left_out(table: Table, runs: Sequence[Run], options: TableOpt
 def _complete(
     runs: list[Run], plan_runs: Callable[[], list[Run]], folder: Path, workers: Workers
 ) -> tuple[list[Run], dict[Path, str]]:
-    """Train the missing runs; return all runs, and a dict with the reasons of failures.
+    """Train the missing runs; return all runs, and a dict with the reasons for failures.
 
     The failures are printed too. The keys of the dict are run folders.
     """
     runs, failures = complete(runs, plan_runs, folder, workers)
     for run in runs:
         if not run.done:
-            failures.setdefault(run.folder, "a row that this row needs failed")
+            failures.setdefault(run.folder, "it needs a run that failed")
     for path, reason in failures.items():
         say(f"{path.name} failed: {reason}")
     return runs, failures
 
 
 def _warn_of_leaks(dataset_node: DictConfig) -> None:
-    """Warn of leaks in the lists of a data set; each run also warns of them, in its log."""
+    """Warn of leaks between the splits of a data set; each run also warns of them in its log."""
     dataset = build_dataset(dataset_node)
     warn_of_leaks({split: dataset.split(split) for split in splits_of(dataset)})
 
@@ -239,7 +242,7 @@ def build_report(
     details = [("Every row", _commands_frame(results.table, options))]
     if found_settings is not None:
         facts += found_settings.facts()
-        details.append(("Found settings, over those of the row", found_settings.frame()))
+        details.append(("Settings found by the searches", found_settings.frame()))
     report = ResultsPage(
         name,
         title=results.table.title,
