@@ -166,8 +166,9 @@ class Ranker(BaseEstimator):
         cfg, choices = run_config(overrides)
         if position is not None and not _reads_positions(cfg.model):
             log.warning(
-                "this model does not read position=, so it only decides the order of ties: choose "
-                "model=transformer with model.position=fixed or learned, or leave position out"
+                "this model does not read position=, so position only decides the order of ties: "
+                "choose model=transformer with model.position=fixed or learned, or leave position "
+                "out"
             )
         for key in RELATIVE:  # otherwise it would be relative to the temporary run folder
             if cfg[key] is not None:

@@ -315,7 +315,7 @@ def explain_row(row: bytes, rules: ParseOptions) -> tuple[str, str]:
 
 
 def _explain_features(fields: Sequence[str], rules: ParseOptions) -> tuple[str, str] | None:
-    """Return the first ``index:value`` that breaks the rules, and what is expected, or None."""
+    """Return the first ``index:value`` that breaks the rules and what is expected, else None."""
     indices = set[int]()
     for field in fields:
         index, _, value = field.partition(":")

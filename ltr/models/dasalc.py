@@ -44,7 +44,7 @@ class DASALC(nn.Module):
         hidden_sizes: sizes of the dense layers; the last is the size of ``h`` and ``a``.
         activation: the activation in each dense layer.
         blocks: number of encoder blocks.
-        heads: number of attention heads; must divide the last of ``hidden_sizes``.
+        heads: number of attention heads, which must divide the last of ``hidden_sizes``.
         feed_forward: size of the hidden layer in the feed-forward part of an encoder block.
         dropout: dropout rate in the dense layers and in the encoder blocks.
         output_activation: the activation applied to the score.

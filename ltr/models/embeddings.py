@@ -233,7 +233,7 @@ class WithEmbeddings(nn.Module):
 
     @property
     def columns(self) -> Tensor:
-        """For each input of the network, the feature column that it comes from, ``[inputs]``."""
+        """The feature column from which each input of the network comes, ``[inputs]``."""
         sizes = [embedding.size for embedding in self.embeddings]
         vector_columns = self.categories.repeat_interleave(self.categories.new_tensor(sizes))
         return torch.cat([self.numbers, vector_columns])

@@ -67,7 +67,7 @@ class ContextAwareTransformer(nn.Module):
         input_norm: apply a layer norm to the input.
         fc_activation, fc_dropout: activation and dropout rate after each input layer.
         blocks: number of encoder blocks.
-        heads: number of attention heads; must divide the hidden size.
+        heads: number of attention heads, which must divide the hidden size.
         feed_forward: size of the hidden layer in the feed-forward part of a block.
         dropout: dropout rate in the blocks, which also applies to the attention weights.
         position: the encoding of an item's initial rank, which is added to the input of the blocks:

@@ -129,7 +129,7 @@ def selected_checkpoint(
 def check_same_run(best: Path, content: Mapping[str, Any], last: Mapping[str, Any]) -> None:
     """Raise ``CheckpointError`` if ``best`` and ``last.pt`` do not belong together.
 
-    ``content`` is the content of the file ``best``, and ``last`` that of ``last.pt``. They must be
+    ``content`` is the content of the file ``best``, and ``last`` that of ``last.pt``. Both must be
     from the same run, and ``best`` must not be older than ``last.pt`` says. It may be newer,
     because a run can be stopped after it has written ``best`` and before it writes ``last.pt``.
     """

@@ -342,7 +342,7 @@ def mistake(*overrides: str) -> str:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ("model=mlp ~loss", "no loss is chosen: set loss=NAME; only boosted trees"),
+        ("model=mlp ~loss", "no loss is chosen, and only boosted trees"),
         (
             "model=lightgbm model.objective=mse",
             "choose one of lambdarank, rank_xendcg for LightGBM",
