@@ -87,7 +87,9 @@ def test_wrong_names_and_knobs_are_one_line() -> None:
         ConfigError, match="temprature: the loss has no such knob; its knobs are k, gain"
     ):
         chunked_loss(scorer(), [x], [[1]], temprature=1)
-    with pytest.raises(ConfigError, match="has the grades 0 to 1, but other labels"):
+    with pytest.raises(
+        ConfigError, match="covers the grades 0 to 1, but the data have other labels"
+    ):
         chunked_loss(scorer(), [x], [[2]], gain=[0, 1])
     checking.update("jaxtyping_disable", True)  # as for users
     with pytest.raises(ConfigError, match="expected one weight per list"):
