@@ -432,7 +432,7 @@ def test_mix_is_sum_of_its_parts_which_draw_from_its_generator() -> None:
         ({"knobs": {"neuralndcg": {"sigma": 1}}}, "knobs.neuralndcg.sigma: neuralndcg has no such"),
         (
             {"knobs": {"lambdarank": {"k": 3}}},
-            "knobs.lambdarank is set, but lambdarank is not a part of this mix: set parts.lambdarank",
+            "knobs.lambdarank is set, but lambdarank is not a part of this mix: set parts.",
         ),
         (
             {"parts": {"listnet": -1}},
