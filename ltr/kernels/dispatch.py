@@ -97,7 +97,7 @@ def _choose_path(
     applies: Callable[[Tensor], bool],
     make_path: Callable[[*Args], FastPath],
 ) -> Formula[*Args]:
-    """Return a function that uses the fast path where it applies, otherwise the formula."""
+    """Return a function that takes the fast path where it applies, and else uses the formula."""
 
     @functools.wraps(formula)
     def choose(scores: Tensor, *args: *Args) -> Tensor:

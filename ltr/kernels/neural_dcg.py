@@ -75,9 +75,9 @@ def launch_options(size: int, dtype: torch.dtype, *, transposed: bool) -> dict[s
     """Return the constants and options with which the GPU kernel is compiled.
 
     A program splits a list into ``CHUNKS`` x ``LANES`` columns and works on ``ROWS`` rows at a
-    time. A lane holds ``CHUNKS`` entries of a row, and a warp holds whole rows (up to 512 columns);
-    more would not fit into 255 registers. At the end, the gradient of P is formed ``SLOPE_ROWS``
-    rows at a time.
+    time. A lane holds ``CHUNKS`` entries of a row, and a warp holds whole rows of up to 512
+    columns; larger tiles would not fit into 255 registers. At the end, the gradient with respect to
+    P is formed ``SLOPE_ROWS`` rows at a time.
     """
     columns = _columns(size)
     info = torch.finfo(dtype)

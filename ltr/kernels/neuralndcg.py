@@ -150,10 +150,10 @@ def _neural_ndcg(
 def _value(
     band, u, scaled_gain, discount, need_grad, ranked, grad_u, row_moments, row_sums, columns
 ):
-    """Return f for the last u and v; write h, the gradient of f by u, and the moments of the rows.
+    """Return f for the last u and v; write h, and the moments of the rows.
 
-    If ``need_grad``, also write to ``columns`` the column sums of P after its rows are multiplied
-    by d u.
+    Also write the gradient of f with respect to u to ``grad_u``. If ``need_grad``, write to
+    ``columns`` the column sums of P after its rows are multiplied by d u.
     """
     n = len(scaled_gain)
     factors = np.zeros(len(u))
@@ -207,7 +207,10 @@ def _scale(band, scaling, transposed, tol, floor, row_sums, columns):
 def _backpropagate(
     band, scaling, last, transposed, grad_u, grad_v, row_sums, columns, moments, grad_x, grad_a
 ):
-    """Write the gradients of f by x and a, given those by the last u and v."""
+    """Write the gradients of f with respect to x and a.
+
+    At the call, ``grad_u`` and ``grad_v`` must be the gradients with respect to the last u and v.
+    """
     u, v, new_u, new_v, weighted_u = scaling
     n = v.shape[1]
     grad_columns = np.zeros(n)  # gradient with respect to the column sums of the iteration
@@ -257,7 +260,7 @@ def _forward_sweep(band, v, u, next_u, new, floor, row_sums, columns):
 
 @inlined
 def _backward_sweep(band, grad_columns, grad_u, u, new, row_moments, columns):
-    """Turn the gradient by the column sums, which ``u`` scales, into that by the row sums.
+    """Propagate the gradient from the column sums, which ``u`` scales, to the row sums.
 
     The row sums are those from which ``u`` was computed.
     """
@@ -280,7 +283,7 @@ def _backward_sweep(band, grad_columns, grad_u, u, new, row_moments, columns):
 
 @inlined
 def _through_columns(grad_columns, grad_v, v, new, weighted_u, moments):
-    """Turn the gradient of f by v into the gradient by the column sums."""
+    """Propagate the gradient from v to the column sums from which v was computed."""
     for j in range(len(v)):
         grad_columns[j] = 0
         if new[j]:
@@ -292,7 +295,10 @@ def _through_columns(grad_columns, grad_v, v, new, weighted_u, moments):
 
 @inlined
 def _borders(x, a, cut):
-    """Return ``low`` and ``start`` of the band: entries above exp(``cut``) times the diagonal."""
+    """Return ``low`` and ``start`` of the band.
+
+    The band holds the entries above exp(``cut``) times the entry on the diagonal of their row.
+    """
     n = len(x)
     groups = (n + 3) // 4
     low = np.zeros(groups, np.int64)

@@ -52,7 +52,7 @@ def _scale_columns(ptr, v, column_sums, columns, FLOOR: tl.constexpr):
 
 @triton.jit
 def _through_columns(ptr, grad_v, v, columns):
-    """Turn the gradient by v into that by the column sums, and store it; return both."""
+    """Propagate the gradient from v to the column sums, store the latter, and return both."""
     grad_columns = tl.where(v > 0, -grad_v * v * v, 0.0)
     grad_v = tl.where(v > 0, 0.0, grad_v)
     tl.store(ptr, grad_columns, mask=columns)

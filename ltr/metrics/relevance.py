@@ -259,7 +259,7 @@ class _Tie(NamedTuple):
         size: the number of items in the group.
         relevant: the number of relevant items in the group.
         relevant_above: the number of relevant items ranked above the group.
-        position: the position of the rank within the group, from 1.
+        position: the position of the rank within the group, starting at 1.
     """
 
     size: Tensor
@@ -340,7 +340,7 @@ def err(
     """
     levels = check_levels(levels)
     if ties == "averaged":
-        raise ConfigError("err does not support averaged ties: leave err out, or set ties to file")
+        raise ConfigError("err does not support averaged ties: leave err out, or set ties=file")
     grades = promoted_labels(scores, labels, mask).masked_fill(~mask, 0)
     if bool((grades > float(levels - 1)).any()):
         raise ConfigError(
