@@ -78,7 +78,10 @@ def accelerated_by_item(
     *,
     applies: Callable[[Tensor], bool] = on_cpu,
 ) -> Callable[[Formula[*Args]], Formula[*Args]]:
-    """Do the same as ``accelerated`` for one value per item; ``kernel`` is an ``item_operator``."""
+    """Do the same as ``accelerated`` for a formula that gives one value per item.
+
+    ``kernel`` is an ``item_operator``.
+    """
 
     def make_path(*args: *Args) -> FastPath:
         def forward(scores: Tensor, _: bool) -> tuple[Tensor, Tensor]:

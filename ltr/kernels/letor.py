@@ -15,7 +15,9 @@ try:
 
     from ltr.kernels.compile import cache_on_disk
 except Exception as error:  # whatever a broken installation raises
-    logging.getLogger(__name__).warning("Numba cannot be used, so reading is slow: %r", error)
+    logging.getLogger(__name__).warning(
+        "Numba cannot be used, so reading LETOR files is slow: %r", error
+    )
 
     def njit(**_: Any) -> Callable[[Any], Any]:  # type: ignore[no-redef]
         return lambda function: function

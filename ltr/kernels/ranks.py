@@ -1,4 +1,4 @@
-"""Soft ranks, from sigmoids or a Laplace kernel, and Rank-Binomial ranks, with their gradients."""
+"""Kernels for soft ranks (sigmoid or Laplace) and for the expected DCG of SoftNDCG."""
 
 import math
 from collections import namedtuple

@@ -1,4 +1,4 @@
-"""Losses that treat each item by itself: regression, binary relevance, ordinal regression."""
+"""Losses that treat each item by itself: regression, binary relevance and ordinal regression."""
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ def _mean(costs: Tensor, mask: Mask) -> PerList:
 
 
 def mse_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
-    r"""Return the mean square error of each list.
+    r"""Return the mean squared error of each list.
 
     .. math::
         \ell(s, y) = \frac{1}{n} \sum_j (s_j - y_j)^2
@@ -47,7 +47,7 @@ def mse_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
 
 
 def rmse_loss(scores: Scores, labels: Labels, mask: Mask, *, levels: float | int = 5) -> PerList:
-    r"""Return the root mean square error of each list.
+    r"""Return the root mean squared error of each list.
 
     .. math::
         \ell(s, y) = \sqrt{\frac{1}{n} \sum_j

@@ -207,7 +207,7 @@ def sodeep_loss(
     where r = learned_ranks(s), and g are the gains. If k is None, t = 1; otherwise t(r) =
     sigmoid(cut_slope (k + 1/2 - r)) is a smooth cutoff. ``learned_ranks`` uses a network that was
     trained to sort. Scaling or shifting the scores does not change the value. There is no
-    temperature, so the value cannot be brought as close to minus the exact NDCG@k as desired.
+    temperature, so the value cannot be brought arbitrarily close to minus the exact NDCG@k.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.

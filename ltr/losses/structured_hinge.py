@@ -1,4 +1,4 @@
-"""SVM-MAP and SVM-NDCG: structured hinge losses, whose worst ranking is found exactly.
+"""SVM-MAP and SVM-NDCG: structured hinge losses, with the exact maximum over all rankings.
 
 F(pi) is a function of a ranking pi. It is linear in the scores, and should be highest for the ideal
 ranking pi*. The margin is in units of the scores. The papers train linear models with cutting-plane
@@ -121,8 +121,8 @@ def svm_ndcg_loss(
     a(r) = max(min(k, n) + 1 - r, 0) for a list of n items. pi* is the ideal ranking, with equal
     gains ordered by score.
 
-    The worst ranking is a linear assignment of items to ranks, found on the CPU in about O(n m G)
-    time. Here n is the number of items, m the number of items whose grade is not the most frequent
+    The ranking that attains the maximum is a linear assignment of items to ranks. It is found on the
+    CPU in about O(n m G) time. Here n is the number of items, m the number of items whose grade is not the most frequent
     one, and G the number of grades.
 
     Args:

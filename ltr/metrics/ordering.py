@@ -103,7 +103,7 @@ def at_ranks(values: Scores, scores: Scores, mask: Mask, *, ties: str = "file") 
 
 
 def tie_groups(scores: Scores, mask: Mask) -> Ranks:
-    """Return the index of the group of equal scores at each rank, from 0, ``[batch, rank]``."""
+    """Return the number of the group of equal scores at each rank, ``[batch, rank]``, from 0 on."""
     keys = _keys(scores, mask).gather(-1, order_by_score(scores, mask))
     differ = torch.zeros_like(keys, dtype=torch.long)
     differ[:, 1:] = (keys[:, 1:] != keys[:, :-1]).long()
