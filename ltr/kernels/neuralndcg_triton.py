@@ -63,9 +63,9 @@ def _through_columns(ptr, grad_v, v, columns):
 def _through_distances(
     slope_ptr, order_ptr, scores_ptr, sums_ptr, moments_ptr, scratch_ptr, n, BLOCK: tl.constexpr
 ):
-    """Write the gradient of the scores from the sums and moments of the gradient of P.
+    """Write the gradient with respect to the scores, given sums and moments of that of P.
 
-    a_j is the sum of |x_i - x_j|; items with equal scores, from start to end, add nothing.
+    a_j is the sum of |x_i - x_j|. Items with equal scores, from ``start`` to ``end``, add nothing.
     """
     k = tl.arange(0, BLOCK)
     real = k < n

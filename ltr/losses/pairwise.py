@@ -203,7 +203,7 @@ def lambda_loss(
 
 
 def _normalised_gains(labels: Labels, mask: Mask, k: int | None, gain: Gain) -> Scores:
-    """Return g_j / maxDCG@k for each item, ``[batch, list]``; 0 if the list has no gain."""
+    """Return g_j / maxDCG@k for each item, ``[batch, list]``; 0 without a relevant item."""
     item_gains = gains(labels, mask, gain=gain)
     ideal = ideal_dcg(item_gains, mask, k=k).unsqueeze(-1)
     return item_gains / ideal.masked_fill(ideal <= 0, 1)
