@@ -33,11 +33,11 @@ def check_lists(scores: Scores, labels: Labels, mask: Mask, *, called: str = "la
     """
     for name, values in (("scores", scores), (called, labels), ("mask", mask)):
         if not isinstance(values, Tensor) or values.dim() != 2:
-            expected = "a tensor [batch, list], such as [1, list] for one list"
+            expected = "a tensor of shape [batch, list], such as [1, list] for one list"
         elif values.shape != scores.shape or values.device != scores.device:
             expected = f"shape {list(scores.shape)} on {scores.device}, like the scores"
         elif name == "mask" and values.dtype is not torch.bool:
-            expected = "torch.bool, True where an item exists"
+            expected = "a tensor of type torch.bool, True where an item exists"
         else:
             continue
         raise ConfigError(f"{name}: expected {expected}, got {describe_value(values)}")
