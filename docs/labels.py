@@ -175,8 +175,8 @@ def of_rounds(make: Callable[[int], RoundModel], labels: np.ndarray) -> str:
 
 def _counted(metric: Metric) -> str:
     parts = {
-        "gain": "the gain: 2^y - 1, y, or a table",
-        "relevant": "relevant from y = convention.relevant on, or not",
+        "gain": "the gain of y (2^y - 1, y, or a table)",
+        "relevant": "whether y is at least convention.relevant",
         "levels": "(2^y - 1) / 2^(convention.levels - 1)",
     }
     return next((text for key, text in parts.items() if key in metric.parts), "y")

@@ -1,17 +1,18 @@
-"""Compiled loops over the items of a list, for the CPU: NumPy arrays in, NumPy arrays out.
+"""Compiled loops over the items of a list, for the CPU. They read and write NumPy arrays.
 
 All kernels have these arguments in common:
 
 - ``lists``: the rows of the batch to compute, ``[lists]``.
 - ``scores``, ``labels``, ``mask`` (True where an item exists): ``[batch, list]``.
-- ``need_grad``: whether the caller needs the gradient. A kernel that gets it almost for free always
-  writes it.
+- ``need_grad``: whether the caller needs the gradient. If the gradient costs almost nothing, a
+  kernel always writes it.
 - ``value``, ``[batch]``, and ``grad``, ``[batch, list]``: the results, written in place. ``grad``
   is the gradient of ``value`` with respect to the scores, written at real items only.
 
 Numba compiles a kernel at its first call, which takes a few seconds, and saves it on disk for later
 processes. Therefore import the module of a kernel where it is called, not at the top of a file.
-Kernels release Python's lock, so that threads can run them in parallel (``ltr.kernels.dispatch``).
+Kernels release Python's global interpreter lock, so threads can run them in parallel
+(``ltr.kernels.dispatch``).
 
-In this package ``grad_x`` is the gradient of the value with respect to x, ``[shape of x]``.
+In this package, ``grad_x`` is the gradient of the value with respect to x, and has the shape of x.
 """

@@ -1,6 +1,6 @@
 """Attention over lists of packed items, and the random factors of dropout, for the CPU.
 
-PyTorch's own attention needs padded lists, and on the CPU its dropout draws one value at a time.
+PyTorch's own attention needs padded lists, and its dropout on the CPU draws one value at a time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,13 @@ _LEVELS = 1 << 16  # 16 random bits decide whether a value is kept
 
 
 def attend_packed(projected: Tensor, lengths: list[int], heads: int, rate: float) -> Tensor:
-    """Compute softmax(Q K' / sqrt(d)) V within each list, ``[items, size]``.
+    """Return softmax(Q K' / sqrt(size / heads)) V within each list, ``[items, size]``.
 
     Args:
-        projected: ``[items, 3 * size]`` in float32 or float64, Q, K and V side by side.
-        lengths: number of items of each list.
-        heads: number of attention heads; must divide ``size``.
-        rate: dropout rate of the attention weights.
+        projected: Q, K and V side by side, ``[items, 3 * size]``, in float32 or float64.
+        lengths: the number of items of each list.
+        heads: the number of attention heads; it must divide ``size``.
+        rate: the dropout rate of the attention weights.
     """
     if rate or (torch.is_grad_enabled() and projected.requires_grad):
         attended: Tensor = _PackedAttention.apply(projected, lengths, heads, rate)
@@ -71,8 +71,8 @@ class _PackedAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         if torch.is_grad_enabled():  # create_graph=True: the result would be a constant
             raise NotImplementedError(
-                "attention has no second derivative: compute only the first, without "
-                "create_graph=True, or use a model without attention, such as model=mlp"
+                "the second derivative of attention is not implemented: compute only the first, "
+                "without create_graph=True, or use a model without attention, such as model=mlp"
             )
         projected, weights, factors = ctx.saved_tensors
         grad_projected = torch.empty_like(projected)
@@ -108,7 +108,7 @@ def _split_lists(
     factors: Tensor | None,
     weight_counts: list[int],
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-    """Yield for each list its rows of both tensors, its attention weights and dropout factors."""
+    """Yield, for each list, its rows of both tensors, its attention weights and dropout factors."""
     list_factors: Sequence[Tensor | None] = [None] * len(lengths)
     if factors is not None:
         list_factors = factors.split(weight_counts)
@@ -124,9 +124,9 @@ def _split_lists(
 def keep_factors(shape: Sequence[int], rate: float) -> Tensor:
     """Draw independent dropout factors: 0 with probability ``rate``, else 1 / (1 - rate).
 
-    The factors are float32 on the CPU. ``rate`` is rounded to a multiple of 2**-16, also in
-    1 / (1 - rate), so that the expected factor is 1. NumPy's generator draws them, seeded with a
-    number from torch's global generator.
+    The factors are float32 on the CPU. Both uses of ``rate`` round it to a multiple of 2**-16, so
+    the expected factor is 1. A NumPy generator draws the factors; its seed is a random number from
+    torch's global generator.
     """
     dropped_levels = min(round(rate * _LEVELS), _LEVELS - 1)
     count = int(np.prod(shape))

@@ -1,4 +1,4 @@
-"""Compile kernels and save them on disk; ``exp`` and ``log1p`` that the compiler can vectorise."""
+"""Compile kernels and save them on disk; define an ``exp`` and a ``log1p`` that vectorise."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,8 +23,8 @@ _CACHE_NAME = f"kernels-{_DIGEST[:16]}"
 def cache_on_disk(compiled: Any) -> Any:
     """Save the machine code of a Numba function for later processes, if a folder is writable.
 
-    The name of the folder has a hash of the source of all kernels, because Numba itself notices
-    changes in the function's own file only.
+    The name of the folder contains a hash of the source of all kernels, because Numba itself
+    notices only changes in the file of the function.
     """
     config: Any = numba.config
     # Without the lock, another thread would read the changed CACHE_DIR and restore it at its end.
@@ -47,18 +47,19 @@ def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a helper into the kernels that call it.
+    """Compile a helper inline, as a part of the kernels that call it.
 
-    Its rounding then does not depend on how LLVM splits functions.
+    The rounding of its results then does not depend on how LLVM splits functions.
     """
     return kernel(function, forceinline=True)
 
 
 @inlined
 def exp(x):
-    """Compute e to the power ``x``, for x from -708 to 700, to 13 digits: 2^n times a polynomial.
+    """Return e to the power ``x``, for x from -708 to 700, to 13 digits.
 
-    The C library's ``exp`` is exact to the last digit, but no compiler vectorises calls to it.
+    It is computed as 2^n times a polynomial. The C library's ``exp`` is exact to the last digit,
+    but compilers do not vectorise calls to it.
     """
     n = np.floor(x * 1.4426950408889634 + 0.5)
     r = x - n * 6.93147180369123816490e-01 - n * 1.90821492927058770002e-10  # log(2) in two parts
@@ -70,9 +71,9 @@ def exp(x):
 
 @inlined
 def log1p(x):
-    """Compute log(1 + x) for x from 0 to 1, to 15 digits of the value however small x is.
+    """Return log(1 + x), for x from 0 to 1, to 15 significant digits, however small x is.
 
-    It is the series of 2 artanh(t) with t = x / (2 + x), which is at most 1/3.
+    It is computed from the series of 2 artanh(t), where t = x / (2 + x) is at most 1/3.
     """
     t = x / (2 + x)
     q = t * t

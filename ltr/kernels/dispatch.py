@@ -1,9 +1,9 @@
 """Choose between a plain PyTorch formula and its compiled loop, and connect it to autograd.
 
-A compiled loop of this package writes the value of each list and its gradient with respect to the
-scores in float64, to NumPy arrays. A function of tensors calls it, here called a kernel.
-``accelerated`` connects the kernel to the formula that it replaces: autograd treats the gradient of
-the kernel as a constant, and second derivatives are those of the formula.
+A compiled loop of this package writes the value of each list, and its gradient with respect to the
+scores, to NumPy arrays in float64. In this file, a kernel is a function of tensors that calls such
+a loop. ``accelerated`` connects the kernel to the formula that it replaces: autograd treats the
+gradient of the kernel as a constant, and second derivatives are those of the formula.
 """
 
 import functools
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 Args = TypeVarTuple("Args")  # of a formula after its scores
 
-# Minimum pairs per thread: starting a thread costs as much as some thousand pairs.
+# Minimum number of pairs per thread. Starting a thread costs as much as a few thousand pairs.
 PAIRS_PER_THREAD = 1 << 16
 
 Formula = Callable[[Tensor, *Args], Tensor]
@@ -37,14 +37,14 @@ FastPath = tuple[
 
 
 def on_cpu(scores: Tensor) -> bool:
-    """Return whether the scores are on the CPU and compiled loops work."""
+    """Return whether the scores are on the CPU, and compiled loops work."""
     return scores.device.type == "cpu" and numba_works()
 
 
 def on_cpu_or_copied(scores: Tensor) -> bool:
-    """Return whether compiled loops work; the scores of a GPU are copied to the CPU.
+    """Return whether compiled loops work; if so, scores on a GPU are copied to the CPU.
 
-    Under torch.compile they are not, because that would break CUDA graphs.
+    Under torch.compile, return False for scores on a GPU: copying them would break CUDA graphs.
     """
     if scores.device.type != "cpu" and torch.compiler.is_compiling():
         return False
@@ -56,11 +56,12 @@ def accelerated(
     *,
     applies: Callable[[Tensor], bool] = on_cpu,
 ) -> Callable[[Formula[*Args]], Formula[*Args]]:
-    """Compute the decorated formula of list values by ``kernel`` where ``applies(scores)``.
+    """Replace the decorated formula, which gives one value per list, by ``kernel``.
 
-    ``kernel`` is a ``list_operator`` with the arguments of the formula; all are positional. Second
-    derivatives, and all derivatives in torch.func and in forward mode, are those of the formula;
-    under torch.compile there are only first derivatives.
+    The kernel is used if ``applies(scores)`` is True. It is a ``list_operator`` that takes the
+    scores, ``need_grad``, and the other arguments of the formula, all as positional arguments.
+    Second derivatives are those of the formula. So are all derivatives under torch.func and in
+    forward mode. Under torch.compile, only first derivatives are available.
     """
 
     def make_path(*args: *Args) -> FastPath:
@@ -77,7 +78,10 @@ def accelerated_by_item(
     *,
     applies: Callable[[Tensor], bool] = on_cpu,
 ) -> Callable[[Formula[*Args]], Formula[*Args]]:
-    """Do the same as ``accelerated`` for a formula of item values and an ``item_operator``."""
+    """Do the same as ``accelerated`` for a formula that gives one value per item.
+
+    ``kernel`` is an ``item_operator``.
+    """
 
     def make_path(*args: *Args) -> FastPath:
         def forward(scores: Tensor, _: bool) -> tuple[Tensor, Tensor]:
@@ -96,7 +100,7 @@ def _choose_path(
     applies: Callable[[Tensor], bool],
     make_path: Callable[[*Args], FastPath],
 ) -> Formula[*Args]:
-    """Return a function that takes the fast path where it applies, and else the formula."""
+    """Return a function that takes the fast path where it applies, and else uses the formula."""
 
     @functools.wraps(formula)
     def choose(scores: Tensor, *args: *Args) -> Tensor:
@@ -113,7 +117,7 @@ def _choose_path(
 
 
 def numba_works() -> bool:
-    """Return whether Numba can compile a function; warn if not."""
+    """Return whether Numba can compile a function; log a warning if it cannot."""
     return _numba_works()
 
 
@@ -128,7 +132,9 @@ def _numba_works() -> bool:
 
         exp(0.0)
     except Exception as error:  # Numba often lags behind a new NumPy, and may fail anywhere
-        log.warning("losses take their plain path, which is slower on a CPU: %r", error)
+        log.warning(
+            "Numba fails, so losses use the plain path, which is slower on a CPU: %r", error
+        )
         return False
     return True
 
@@ -148,7 +154,7 @@ def value_and_grad(
         loop: a compiled loop of this package.
         scores, arrays: tensors, which the loop gets as NumPy arrays.
         knobs: further arguments of the loop.
-        costs: the cost of each list, see ``over_lists``.
+        costs: the cost of each list; see ``over_lists``.
         need_grad: whether the gradient is needed.
 
     Returns:
@@ -177,9 +183,9 @@ def item_values(
         loop: a compiled loop. It writes to ``output`` the value of each item or, if ``backward``,
             the gradient of the sum of weights times values with respect to the scores.
         scores, mask: ``[batch, list]``.
-        weights: ``[batch, list]``, or None if the values are wanted.
+        weights: ``[batch, list]``; None if the values are needed, and not the gradient.
         knobs: further arguments of the loop.
-        costs: the cost of each list, see ``over_lists``.
+        costs: the cost of each list; see ``over_lists``.
         fill: the values on padding.
 
     Returns:
@@ -194,10 +200,10 @@ def item_values(
 
 
 def over_lists(kernel: Callable[[Ints], None], costs: Ints) -> None:
-    """Call ``kernel`` with the indices of all lists, split over up to torch's number of threads.
+    """Call ``kernel`` with the indices of all lists, in up to ``torch.get_num_threads()`` threads.
 
-    ``kernel`` must release Python's lock. ``costs``, ``[batch]``, is the relative cost of each
-    list, such as its number of pairs.
+    ``kernel`` must release Python's global interpreter lock. ``costs``, ``[batch]``, is the
+    relative cost of each list, such as its number of pairs.
     """
     lists = np.argsort(-costs, kind="stable")  # the most expensive first
     threads = min(torch.get_num_threads(), len(lists), int(costs.sum()) // PAIRS_PER_THREAD)

@@ -1,7 +1,7 @@
-"""Parse LETOR text into arrays, compiled by Numba; without Numba the same code runs slowly.
+"""Parse LETOR text into arrays. Numba compiles the code; without Numba it runs slowly.
 
-The import takes half a second, and the first call on a machine takes some seconds. The machine code
-is then saved on disk.
+The import takes half a second, and the first call on a machine takes a few seconds. The machine
+code is then saved on disk.
 """
 
 import logging
@@ -15,7 +15,9 @@ try:
 
     from ltr.kernels.compile import cache_on_disk
 except Exception as error:  # whatever a broken installation raises
-    logging.getLogger(__name__).warning("Numba cannot be used, so reading is slow: %r", error)
+    logging.getLogger(__name__).warning(
+        "Numba cannot be used, so reading LETOR files is slow: %r", error
+    )
 
     def njit(**_: Any) -> Callable[[Any], Any]:  # type: ignore[no-redef]
         return lambda function: function
@@ -42,11 +44,11 @@ _N = ord("n")
 _Q = ord("q")
 _TO_LOWER = 32  # the bit that capital letters lack
 
-_MAX_DIGITS = 18  # so many digits always fit int64
-_DIGITS_FULL = 10**17  # a number below, times ten, has at most _MAX_DIGITS digits
+_MAX_DIGITS = 18  # a number with this many digits always fits into int64
+_DIGITS_FULL = 10**17  # ten times a smaller number has at most _MAX_DIGITS digits
 _POWERS = np.array([float(f"1e{power}") for power in range(100)])
 _EXACT = 2.0**24  # float32 holds every whole number up to this one
-_OVERFLOW = float(np.finfo(np.float32).max) + 2.0**103  # least number that rounds to inf
+_OVERFLOW = float(np.finfo(np.float32).max) + 2.0**103  # the smallest number that rounds to inf
 
 _inlined = njit(forceinline=True)  # makes parsing a fifth faster
 
@@ -56,7 +58,7 @@ _inlined = njit(forceinline=True)  # makes parsing a fifth faster
 def parse(
     text, labelled, fractions, largest_label, largest_index, features, labels, seen, runs, large
 ):
-    """Parse whole lines, without holding Python's lock.
+    """Parse whole lines, without holding Python's global interpreter lock.
 
     Args:
         text: ``[bytes]``; the last byte must be a newline.
@@ -68,12 +70,12 @@ def parse(
         seen: ``[width]``, zeros at the call, used as scratch memory.
         runs: ``[lines, 4]``, filled with one entry for each run of rows with the same query id:
             start and end of the id in the text, the first line (0-based), the number of rows.
-        large: ``[values, 2]``, filled with column and value of the first numbers from 2^24 on,
-            which float32 may not hold.
+        large: ``[values, 2]``, filled with column and value of the first numbers of at least 2^24
+            in size, which float32 might not represent exactly.
 
     Returns:
         Whether all rows are well formed, then the numbers of lines (up to the malformed one), rows,
-        runs and missing values, the largest feature index, and the number of rows of ``large``.
+        runs and missing values, the largest feature index, and the number of entries in ``large``.
     """
     width = features.shape[1]
     line = 0
@@ -164,7 +166,7 @@ def parse(
 def _number(text, i):
     """Return the end of the number at ``i`` (``i`` if there is no number) and its value.
 
-    With up to 15 digits and powers up to 22, the value is the float64 nearest to the text.
+    For up to 15 digits and powers of ten up to 22, the value is the float64 nearest to the text.
     """
     begin = i
     negative = _byte(text, i) == _MINUS
@@ -216,7 +218,7 @@ def _number(text, i):
 
 @_inlined
 def _leading_digits(text, begin, end):
-    """Return the number of the first 18 digits, and the count of further digits; skip a point."""
+    """Return the first 18 digits as a number, and the count of further digits; skip a point."""
     mantissa = 0
     ignored = 0
     for i in range(begin, end):
@@ -242,7 +244,7 @@ def _scaled(mantissa, exponent):
 
 @_inlined
 def _end_of_nan(text, i):
-    """Return the end of ``nan``, in any case, at ``i``; ``i`` if there is none."""
+    """Return the end of ``nan`` (in small or capital letters) at ``i``; ``i`` if there is none."""
     position = i
     if _byte(text, i) == _MINUS or _byte(text, i) == _PLUS:
         position += 1

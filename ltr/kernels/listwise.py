@@ -11,7 +11,7 @@ _MAX_RANGE = 600.0  # with scores further apart, terms of a sum of exponentials 
 
 @kernel
 def listmle_lists(lists, scores, mask, order, rank_weight, need_grad, value, grad):
-    """Write ``value`` and ``grad`` of ListMLE; for other arguments see ``ltr.kernels``.
+    """Write ``value`` and ``grad`` of ListMLE; for arguments not listed here, see ``ltr.kernels``.
 
     The value is the sum over ranks r of w_r (log(sum over q >= r of exp(s_q)) - s_r).
 
@@ -60,7 +60,7 @@ def _listmle_of_near_scores(s, w, highest):
 def _listmle_of_far_scores(s, w):
     """Return what ``_listmle_of_near_scores`` returns, for scores that are far apart.
 
-    Each sum of exponentials is relative to its largest term, so that no digits are lost.
+    Each sum of exponentials is relative to its largest term, so no digits are lost.
     """
     n = len(s)
     highest_from = np.empty(n)  # the highest score from each rank on
@@ -91,11 +91,11 @@ def _listmle_of_far_scores(s, w):
 
 @kernel
 def hinge_map_lists(lists, scores, mask, relevant, need_grad, value, grad):
-    """Write ``value`` and ``grad`` of SVM-MAP; for other arguments see ``ltr.kernels``.
+    """Write ``value`` and ``grad`` of SVM-MAP; for arguments not listed here, see ``ltr.kernels``.
 
     Relevant items i and irrelevant items j are both in descending order of score. w_ij is the gain
-    from moving j in front of i. The value is the sum over j of the largest sum over i >= p of w_ij,
-    where p is any relevant item, or none, which gives 0.
+    from moving j in front of i. The value is the sum over j of the largest sum over i >= p of w_ij.
+    Here p is any relevant item; or p is behind the last one, where the sum is 0.
 
     Args:
         relevant: ``[batch, list]``, False on padding.
@@ -140,10 +140,10 @@ def worst_ndcg_lists(lists, scores, gain, weight, discount, counted, ranks):
     i. A list with a score that is not finite keeps its ranks.
 
     Args:
-        gain, weight, discount: g of each item, a >= 0 and d of each rank, ``[batch, list]``. The
-            last two never rise, and d is 0 where a is.
-        counted: ``[batch, list]``, the items to rank.
-        ranks: ``[batch, list]``, from 1.
+        gain, weight, discount: g of each item, a >= 0 and d of each rank, ``[batch, list]``. a and
+            d never increase with the rank, and d is 0 where a is 0.
+        counted: ``[batch, list]``, True for the items to rank.
+        ranks: ``[batch, list]``, starting at 1.
     """
     for b in lists:
         items = np.nonzero(counted[b])[0]
@@ -162,7 +162,7 @@ def worst_ndcg_lists(lists, scores, gain, weight, discount, counted, ranks):
             if gain[b, items[i]] != gain[b, items[first_of_kind]]:
                 kind += 1
                 first_of_kind = i
-            if i - first_of_kind < depth:  # of equal gains, no more can get a rank of weight > 0
+            if i - first_of_kind < depth:  # no more items of equal gain can get a weight > 0
                 candidates[n] = items[i]
                 kinds[n] = kind
                 n += 1
@@ -175,23 +175,27 @@ def worst_ndcg_lists(lists, scores, gain, weight, discount, counted, ranks):
             ranks[b, candidates[i]] = 1 + candidate_ranks[i]
 
 
-# A ranking of kinds, with what the search for a cheapest path needs.
+# A ranking of kinds of items, and what the search for a cheapest path needs. Items with equal gains
+# are of one kind.
 # s, g: score and gain of each item. a, d: weight and discount of each rank.
 # starts: the first item of each kind, and the end. kind_at, item_at: kind and item at each rank;
-# kind -1 is a free rank. cost: of the path to each rank. came_from: the rank before it on the path.
-# near: differences of costs below this are rounding errors.
+# the kind -1 means a free rank. cost: the cost of the path to each rank. came_from: the rank before
+# it on the path. near: differences of costs below this are rounding errors.
 Assignment = namedtuple("Assignment", "s g a d starts kind_at item_at cost came_from near")
 
 
 @inlined
 def _worst_ndcg_ranks(s, g, kinds, a, d):
-    """Return the rank of each item, from 0; ``kinds`` numbers the gains, and items are in order.
+    """Return the rank of each item, starting at 0.
 
-    The items of one kind stay in descending order of score, so that a ranking is a kind for each
-    rank. The most frequent kind begins alone, at the first ranks. Then the other items enter one by
-    one along a cheapest path: the entering item takes a rank, the item there moves to another
-    one, and so on to a free rank. This is the method of successive shortest paths for the
-    assignment problem, and therefore exact.
+    Items are in descending order of gain, then of score. Items with equal gains are of one kind;
+    ``kinds`` holds the number of the kind of each item.
+
+    The items of one kind stay in descending order of score, so the kind at each rank determines a
+    ranking. The most frequent kind begins alone, at the first ranks. Then the other items enter one
+    by one along a cheapest path: the entering item takes a rank, the item at that rank moves to
+    another rank, and so on until a free rank is reached. This is the method of successive shortest
+    paths for the assignment problem, so the result is exact.
     """
     n = len(s)
     starts = np.searchsorted(kinds, np.arange(kinds[-1] + 2))
@@ -222,9 +226,9 @@ def _worst_ndcg_ranks(s, g, kinds, a, d):
 def _find_paths(assignment, entering):
     """Write the cheapest path from the item ``entering`` to each rank.
 
-    It is enough that an item moves as far as the next one of its kind. So a sweep to the right and
-    one to the left, each with the last item of every kind, relax all moves, and sweeps alternate
-    until none is cheaper.
+    An item never needs to move beyond the next item of its kind. So all moves are tried in one
+    sweep to the right and one to the left, each of which remembers the last item of every kind. The
+    sweeps alternate until no path becomes cheaper.
     """
     s, g, a, d, starts, kind_at, item_at, cost, came_from, near = assignment
     n = len(s)
@@ -263,7 +267,7 @@ def _find_paths(assignment, entering):
 
 @inlined
 def _move_items(assignment, kind):
-    """Move the items along the cheapest path to a free rank; one of ``kind`` enters."""
+    """Move the items along the cheapest path to a free rank; an item of ``kind`` enters."""
     kind_at = assignment.kind_at
     free = np.nonzero(kind_at < 0)[0]
     r = free[np.argmin(assignment.cost[free])]

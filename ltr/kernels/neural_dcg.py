@@ -1,11 +1,11 @@
-"""DCG of NeuralSort by kernels: compiled loops on the CPU, Triton on a GPU.
+"""Kernels for the DCG of lists sorted by NeuralSort: compiled loops on the CPU, Triton on a GPU.
 
-The Sinkhorn scaling is the same as in ``sinkhorn``. A list of n items takes n^2 time. It takes
-memory in proportion to n, plus a part of its matrix, however much padding there is. The knobs are
-not checked.
+The Sinkhorn scaling is the same as in ``sinkhorn``. A list of n items takes O(n^2) time, and memory
+in proportion to n plus a part of its matrix, however much padding there is. The knobs are not
+checked here.
 
-S is the scaled soft permutation ``[rank, item]``, g the ``gain`` of each item, 0 on padding, d the
-discounts.
+In this file, S is the scaled soft permutation matrix, ``[rank, item]``, g is the ``gain`` of each
+item (0 on padding), and d are the discounts.
 """
 
 import math
@@ -28,7 +28,8 @@ from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import order_by_score
 from ltr.typing import Mask
 
-# Entries of P that a thread stores (32 MiB); more are computed again in every pass.
+# Largest number of entries of P that a thread stores (32 MiB). If there are more, all are computed
+# again whenever they are needed.
 MAX_STORED = 1 << 22
 MAX_GPU_ITEMS = 2048  # longest padded list on a GPU, where a program holds whole rows in registers
 
@@ -56,9 +57,9 @@ _processors._dynamo_marked_constant = True  # type: ignore[attr-defined]
 def triton_is_faster(lists: int, size: int, processors: int) -> bool:
     """Estimate whether the GPU kernel is faster than the plain formula for ``[lists, size]``.
 
-    Each list occupies one of the GPU's ``processors``. For one iteration, forward and backward, an
-    H200 took 0.5 ns per entry of the kernel's tiles, and for the plain formula 0.7 ms of launches
-    and 0.01 ns per entry of P.
+    Each list occupies one of the GPU's ``processors``. These times were measured on an H200, for
+    one iteration forward and backward. The kernel took 0.5 ns per entry of its tiles. The plain
+    formula took 0.7 ms to launch its operations, and 0.01 ns per entry of P.
     """
     kernel_time = 0.5e-9 * -(-lists // processors) * size * _columns(size)
     plain_time = 700e-6 + 0.01e-9 * lists * size * size
@@ -74,9 +75,9 @@ def launch_options(size: int, dtype: torch.dtype, *, transposed: bool) -> dict[s
     """Return the constants and options with which the GPU kernel is compiled.
 
     A program splits a list into ``CHUNKS`` x ``LANES`` columns and works on ``ROWS`` rows at a
-    time. A lane holds ``CHUNKS`` entries of a row, and a warp holds whole rows (up to 512 columns);
-    more would not fit into 255 registers. At the end, the gradient of P is formed ``SLOPE_ROWS``
-    rows at a time.
+    time. A lane holds ``CHUNKS`` entries of a row, and a warp holds whole rows of up to 512
+    columns; larger tiles would not fit into 255 registers. At the end, the gradient with respect to
+    P is formed ``SLOPE_ROWS`` rows at a time.
     """
     columns = _columns(size)
     info = torch.finfo(dtype)
@@ -110,8 +111,8 @@ def value_and_grad_on_gpu(
 ) -> tuple[Tensor, Tensor]:
     """Compute what ``neural_dcg`` computes, in the dtype of the scores, on the GPU.
 
-    Every pass computes the rows of P again. The memory is that of the vectors of all iterations,
-    ``[batch, 5, max_iter + 1, list]``.
+    The rows of P are computed again whenever they are needed. The vectors of all iterations,
+    ``[batch, 5, max_iter + 1, list]``, are stored.
     """
     from ltr.kernels.neuralndcg_triton import neural_ndcg_list
 
@@ -169,9 +170,10 @@ def neurally_sorted(
     max_iter: int,
     tol: float,
 ) -> Tensor:
-    """Return S v, ``[batch, rank]``, with v = ``values``, which get no gradient.
+    """Return S v, ``[batch, rank]``, where v are the ``values``, which get no gradient.
 
-    With ``weights`` return the gradient of the sum of weights times S v; this computes S again.
+    Given ``weights``, return instead the gradient of the sum of weights times S v; S is then
+    computed again.
     """
     from ltr.kernels.neuralndcg import neurally_sorted_lists
 
@@ -181,5 +183,5 @@ def neurally_sorted(
 
 
 def _costs(mask: Mask) -> Ints:
-    """Return the relative cost of each list, in units of a pair."""
+    """Return the relative cost of each list; 1 is the cost of a pair in a pairwise loss."""
     return list_sizes(mask) ** 2 * 60

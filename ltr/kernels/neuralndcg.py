@@ -1,19 +1,19 @@
-"""NeuralNDCG of one list after the other: value and gradient, without an n x n gradient matrix.
+"""NeuralNDCG, computed list by list: value and gradient, without an n x n gradient matrix.
 
 x are the centred scores divided by the temperature. NeuralSort's matrix is P[r, j] = softmax
 over j of w_r x_j - a_j, with w_r = n + 1 - 2r and a_j = sum over i of |x_i - x_j|. The soft
 permutation is S = diag(u) P diag(v), the softly sorted gains are h = S g, and the value is
 f = sum over r of d_r h_r.
 
-Items are in descending order of score, which makes P a band: each row decreases on both sides of
-the diagonal, and the borders beyond which its entries underflow only move down. Four rows are
-processed together with common borders, which saves two thirds of the loads and stores; rows that
-fill up the last group of four are 0.
+Items are in descending order of score, which makes P a band matrix: the entries of each row
+decrease on both sides of the diagonal. The columns beyond which they underflow only move to the
+right from one row to the next. Four rows are processed together with common borders, which saves
+two thirds of the loads and stores; rows that fill up the last group of four are 0.
 
-Every step of the scaling and of its gradient is a product of P with vectors. The gradient G of P is
-a sum of outer products X Y^T. The gradients of x and a need only three vectors from it, the
-``Moments``. One pass over the rows, ``_backward_sweep``, adds the share of one iteration to all
-three.
+Every step of the scaling and of its gradient multiplies P by vectors. The gradient G with respect
+to P is a sum of outer products X Y^T. The gradients with respect to x and a need only three vectors
+that are computed from G, the ``Moments``. One sweep over the rows (``_backward_sweep``) gives the
+contribution of one iteration to all three.
 """
 
 from collections import namedtuple
@@ -31,11 +31,11 @@ Band = namedtuple("Band", "x a low start norm entries stored")
 # multiplied by w too, [item].
 ColumnSums = namedtuple("ColumnSums", "plain weighted")
 
-# The scaling, [iteration, row or item]; row 0 is the initial value. new_u, new_v: whether the
+# The scaling, [iteration, row or item]; iteration 0 is the initial value. new_u, new_v: whether the
 # iteration set the entry. weighted_u: P^T (w u), saved for the column sums that gave v.
 Scaling = namedtuple("Scaling", "u v new_u new_v weighted_u")
 
-# Sums of P G (elementwise), G being the gradient of P. row: over the items of each row, [row].
+# Sums of P G (elementwise), G being the gradient with respect to P. row: over the items, [row].
 # item: over the rows of each item, [item]. weighted: as ``item``, each row multiplied by w.
 Moments = namedtuple("Moments", "row item weighted")
 
@@ -45,7 +45,9 @@ def neural_ndcg_lists(
     lists, scores, mask, gain, discount, ranked, temperature, transposed, max_iter, tol, tiny,
     max_stored, need_grad, value, grad,
 ):  # fmt: skip
-    """Write h to ``ranked``, f to ``value``, and ``grad``; for the others see ``ltr.kernels``.
+    """Write h to ``ranked``, f to ``value``, and the gradient of f to ``grad``.
+
+    For arguments not listed here, see ``ltr.kernels``.
 
     Args:
         gain: g of each item, ``[batch, list]``. A list whose gains are all 0 is skipped.
@@ -54,7 +56,7 @@ def neural_ndcg_lists(
         temperature: the temperature of NeuralSort.
         transposed: scale the rows first, then the columns.
         max_iter: the largest number of iterations of the scaling.
-        tol: a list stops when all sums deviate from one by less than this.
+        tol: the scaling of a list stops when all sums deviate from one by less than this.
         tiny: the smallest normal number of the scores' dtype; smaller numbers count as 0.
         max_stored: the largest number of entries of P that are stored.
     """
@@ -83,7 +85,7 @@ def neurally_sorted_lists(
     lists, scores, mask, values, temperature, max_iter, tol, tiny, max_stored, weights, backward,
     output,
 ):  # fmt: skip
-    """Write S v to ``output``, where v = ``values``.
+    """Write S v to ``output``, where v are the ``values``.
 
     If ``backward``, write the gradient of the sum of ``weights`` times S v instead.
     """
@@ -107,7 +109,7 @@ def _neural_ndcg(
     x, a, gain, discount, transposed, max_iter, tol, tiny, max_stored, need_grad, ranked, grad_x,
     grad_a,
 ):  # fmt: skip
-    """Return f of one list; write h to ``ranked``, and the gradients of f."""
+    """Return f of one list; write h to ``ranked``, and the gradients to ``grad_x``, ``grad_a``."""
     n = len(x)
     low, start = _borders(x, a, np.log(tiny))
     padded = 4 * len(low)
@@ -148,9 +150,10 @@ def _neural_ndcg(
 def _value(
     band, u, scaled_gain, discount, need_grad, ranked, grad_u, row_moments, row_sums, columns
 ):
-    """Return f for the last u and v; write h, the gradient of u and the moments of the rows.
+    """Return f for the last u and v; write h, and the moments of the rows.
 
-    If ``need_grad``, write to ``columns`` the column sums with the factors d u.
+    Also write the gradient of f with respect to u to ``grad_u``. If ``need_grad``, write to
+    ``columns`` the column sums of P after its rows are multiplied by d u.
     """
     n = len(scaled_gain)
     factors = np.zeros(len(u))
@@ -173,10 +176,10 @@ def _value(
 
 @inlined
 def _scale(band, scaling, transposed, tol, floor, row_sums, columns):
-    """Write the iterations of the scaling; return the last one.
+    """Write u and v of each iteration to ``scaling``; return the number of the last iteration.
 
-    At the call, ``columns`` are those of P. A row or column whose sum is at most ``floor`` is not
-    scaled.
+    At the call, ``columns`` must hold the column sums of P. A row or column whose sum is at most
+    ``floor`` is not scaled.
     """
     u, v, new_u, new_v, weighted_u = scaling
     max_iter = len(u) - 1
@@ -204,7 +207,10 @@ def _scale(band, scaling, transposed, tol, floor, row_sums, columns):
 def _backpropagate(
     band, scaling, last, transposed, grad_u, grad_v, row_sums, columns, moments, grad_x, grad_a
 ):
-    """Write the gradients of x and a, from those of the last u and v."""
+    """Write the gradients of f with respect to x and a.
+
+    At the call, ``grad_u`` and ``grad_v`` must be the gradients with respect to the last u and v.
+    """
     u, v, new_u, new_v, weighted_u = scaling
     n = v.shape[1]
     grad_columns = np.zeros(n)  # gradient with respect to the column sums of the iteration
@@ -235,10 +241,11 @@ def _backpropagate(
 
 @inlined
 def _forward_sweep(band, v, u, next_u, new, floor, row_sums, columns):
-    """Compute the row sums P v, then the next u from them, then the column sums with that u.
+    """Compute the row sums P v, then the next u from them, then the column sums with the next u.
 
-    ``row_sums`` gets P v. ``next_u`` gets 1 / ``row_sums`` where that is above ``floor`` (``new``
-    is True there), else ``u``. ``columns`` get P^T u and P^T (w u), for the next u.
+    ``row_sums`` gets P v. Where a row sum is above ``floor``, ``next_u`` gets 1 / the row sum, and
+    ``new`` gets True; elsewhere ``next_u`` gets ``u``. ``columns`` gets P^T u and P^T (w u) for the
+    next u.
     """
     columns.plain[:] = 0
     columns.weighted[:] = 0
@@ -253,7 +260,7 @@ def _forward_sweep(band, v, u, next_u, new, floor, row_sums, columns):
 
 @inlined
 def _backward_sweep(band, grad_columns, grad_u, u, new, row_moments, columns):
-    """Turn the gradient of the column sums, which ``u`` scales, into that of the row sums.
+    """Propagate the gradient from the column sums, which ``u`` scales, to the row sums.
 
     The row sums are those from which ``u`` was computed.
     """
@@ -276,7 +283,7 @@ def _backward_sweep(band, grad_columns, grad_u, u, new, row_moments, columns):
 
 @inlined
 def _through_columns(grad_columns, grad_v, v, new, weighted_u, moments):
-    """Turn the gradient of v into the gradient of the column sums."""
+    """Propagate the gradient from v to the column sums from which v was computed."""
     for j in range(len(v)):
         grad_columns[j] = 0
         if new[j]:
@@ -288,7 +295,10 @@ def _through_columns(grad_columns, grad_v, v, new, weighted_u, moments):
 
 @inlined
 def _borders(x, a, cut):
-    """Return ``low`` and ``start`` of the band of entries above exp(``cut``) times the diagonal."""
+    """Return ``low`` and ``start`` of the band.
+
+    The band holds the entries above exp(``cut``) times the entry on the diagonal of their row.
+    """
     n = len(x)
     groups = (n + 3) // 4
     low = np.zeros(groups, np.int64)
@@ -350,7 +360,7 @@ def _rows(g, band):
 
 @inlined
 def _write_softmax(g, band, rows):
-    """Write those entries of the four rows from 4 ``g`` on that do not underflow."""
+    """Write the entries of rows 4 ``g`` to 4 ``g`` + 3 that do not underflow."""
     n = len(band.x)
     count = rows.shape[1]
     x = band.x[band.low[g] : band.low[g] + count]
@@ -369,7 +379,7 @@ def _write_softmax(g, band, rows):
 
 @inlined
 def _multiply_rows(g, band, rows, vector, row_sums):
-    """Write the products of four rows with ``vector`` to ``row_sums``."""
+    """Multiply four rows by ``vector``, and write the products to ``row_sums``."""
     count = rows.shape[1]
     column = vector[band.low[g] : band.low[g] + count]
     s0 = 0.0

@@ -22,7 +22,7 @@ def _row_numbers(first, ROWS: tl.constexpr, LANES: tl.constexpr):
 
 @triton.jit
 def _entries(x, x_rest, a, a_rest, top_ptr, states, r, n):
-    """Return 2^(logit - diagonal's logit) of the rows ``r``, ``[CHUNKS, ROWS, LANES]``."""
+    """Return 2^(logit - logit on the diagonal) in the rows ``r``, ``[CHUNKS, ROWS, LANES]``."""
     w = (n - 1 - 2 * r).to(x.dtype)[None, :, :]
     top = tl.load(top_ptr + r * states, mask=r < n, other=-float("inf"))
     logits = w * x[:, None, :] - a[:, None, :] + top[None, :, :]
@@ -43,7 +43,7 @@ def _store_rows(ptr, values, rows, LANES: tl.constexpr):
 
 @triton.jit
 def _scale_columns(ptr, v, column_sums, columns, FLOOR: tl.constexpr):
-    """Return the next v from the column sums; store it, negative where it is not set."""
+    """Compute the next v from the column sums; store it, negative where it has not changed."""
     new = columns & (column_sums > FLOOR)
     v = tl.where(new, 1.0 / tl.where(new, column_sums, 1.0), v)
     tl.store(ptr, tl.where(new, v, -v), mask=columns)
@@ -52,7 +52,7 @@ def _scale_columns(ptr, v, column_sums, columns, FLOOR: tl.constexpr):
 
 @triton.jit
 def _through_columns(ptr, grad_v, v, columns):
-    """Turn the gradient of v into that of the column sums and store it; return both."""
+    """Propagate the gradient from v to the column sums, store the latter, and return both."""
     grad_columns = tl.where(v > 0, -grad_v * v * v, 0.0)
     grad_v = tl.where(v > 0, 0.0, grad_v)
     tl.store(ptr, grad_columns, mask=columns)
@@ -63,9 +63,9 @@ def _through_columns(ptr, grad_v, v, columns):
 def _through_distances(
     slope_ptr, order_ptr, scores_ptr, sums_ptr, moments_ptr, scratch_ptr, n, BLOCK: tl.constexpr
 ):
-    """Write the gradient of the scores from the sums and moments of the gradient of P.
+    """Write the gradient with respect to the scores, given sums and moments of that of P.
 
-    a_j is the sum of |x_i - x_j|; items with equal scores, from start to end, add nothing.
+    a_j is the sum of |x_i - x_j|. Items with equal scores, from ``start`` to ``end``, add nothing.
     """
     k = tl.arange(0, BLOCK)
     real = k < n
@@ -95,11 +95,11 @@ def neural_ndcg_list(
     """Do the steps of ``ltr.kernels.neuralndcg`` for one list, a tile of rows at a time.
 
     S = diag(u) E diag(v) with E[r, j] = 2^(l_rj - l_rr), where l are the logits of P in descending
-    order of score; the diagonal is the largest entry of its row. Each iteration stores u and v,
-    negative where it has not set them, and the gradients with respect to the row sums and to the
-    column sums.
+    order of score. The diagonal entry is the largest of its row. Each iteration stores u and v, and
+    the gradients with respect to the row sums and the column sums. Entries of u and v that the
+    iteration has not set are stored as negative numbers.
 
-    Data of rows is stored as [row, iteration], so that Triton keeps it in the lanes that hold the
+    The data of rows are stored as [row, iteration], so Triton keeps them in the lanes that hold the
     row. There is a barrier between writing a number and reading it in another thread, and no number
     is overwritten.
     """
@@ -244,9 +244,9 @@ def neural_ndcg_list(
         i -= 1
     tl.debug_barrier()
 
-    # Only here is g formed, the gradient with respect to E, as a sum of outer products. Its
-    # diagonal entry and then the row's mean are subtracted. That mean is small if P is nearly a
-    # permutation, so that no large numbers cancel.
+    # Only here is the gradient with respect to E formed, as a sum g of outer products. Its diagonal
+    # entry and then the mean of its row are subtracted. This mean is small if P is nearly a
+    # permutation, so no large numbers cancel.
     sums = zeros
     moments = zeros
     for first in range(0, n, SLOPE_ROWS):

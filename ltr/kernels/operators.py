@@ -1,8 +1,8 @@
 """Kernels as operators of ``torch.library``, which torch.compile keeps in its graph.
 
-Without torch.compile the kernel itself is called, because an operator takes longer. In torch.func
-and in forward mode neither is called, but the formula that the kernel replaces
-(``ltr.kernels.dispatch``); an operator therefore has no rule for vmap.
+Without torch.compile the kernel itself is called, because calling an operator takes longer. Under
+torch.func and in forward mode neither is called; the formula that the kernel replaces is used
+instead (``ltr.kernels.dispatch``). Therefore an operator has no rule for vmap.
 """
 
 import functools
@@ -22,14 +22,14 @@ def list_operator(
 ) -> Callable[[F], F]:
     """Register the decorated kernel of list values as the operator ``ltr::name``.
 
-    ``kernel(scores, need_grad, ...)`` returns the value of each list and their gradient,
-    ``[batch, list]``. It may leave PyTorch, and returns tensors of its own. Its annotations are the
-    schema of the operator: ``Tensor``, ``int``, ``float``, ``bool``, ``str``, ``Sequence[float]``,
-    or one of these or None.
+    ``kernel(scores, need_grad, ...)`` returns the value of each list, ``[batch]``, and the
+    gradient, ``[batch, list]``. It may compute outside PyTorch, and must return new tensors. Its
+    annotations define the schema of the operator. They must be ``Tensor``, ``int``, ``float``,
+    ``bool``, ``str``, ``Sequence[float]``, or a union of one of these with None.
 
     Args:
         name: the name of the operator.
-        on_gpu: computes the same on a GPU; None: the operator is for the CPU alone.
+        on_gpu: a function that computes the same on a GPU; None: the operator is only for the CPU.
     """
 
     def register(kernel: F) -> F:
@@ -55,7 +55,7 @@ def item_operator(name: str) -> Callable[[F], F]:
     """Do the same as ``list_operator`` for a kernel with one value per item.
 
     ``kernel(scores, None, ...)`` returns the values, ``[batch, list]``, and
-    ``kernel(scores, weights, ...)`` the gradient of the sum of weights times values.
+    ``kernel(scores, weights, ...)`` returns the gradient of the sum of weights times values.
     """
 
     def register(kernel: F) -> F:
@@ -81,9 +81,9 @@ def item_operator(name: str) -> Callable[[F], F]:
 def constant_operator(name: str, fake: Callable[..., Tensor]) -> Callable[[F], F]:
     """Register the decorated function, which has no derivative, as the operator ``ltr::name``.
 
-    ``fake`` takes the same arguments; it returns a tensor of the same shape and dtype, with any
-    numbers. On a GPU torch.compile calls the function itself, which breaks its graph: an operator
-    that copies tensors to the CPU would break CUDA graphs.
+    ``fake`` takes the same arguments, and returns a tensor of the same shape and dtype with
+    arbitrary numbers. On a GPU, torch.compile breaks its graph and calls the function itself. An
+    operator that copies tensors to the CPU would break CUDA graphs.
     """
 
     def register(function: F) -> F:
@@ -101,7 +101,7 @@ def constant_operator(name: str, fake: Callable[..., Tensor]) -> Callable[[F], F
 
 
 def scale_gradients(upstream: PerList, grad: Scores) -> Scores:
-    """Return the gradient of the sum of upstream times values, where ``grad`` is of the values."""
+    """Return the gradient of the sum of ``upstream`` times values, given ``grad`` of the values."""
     return upstream.unsqueeze(-1) * grad
 
 
@@ -148,5 +148,5 @@ def _saved_inputs(ctx: Any) -> list[Any]:
 
 def _no_compiled_second_derivative() -> NotImplementedError:
     return NotImplementedError(
-        "a loss has no second derivative under torch.compile: call the loss itself, not compiled"
+        "a loss has no second derivative under torch.compile: call the loss without torch.compile"
     )

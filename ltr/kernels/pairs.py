@@ -1,7 +1,8 @@
-"""Sums over pairs of a list's items, and their gradient, with memory for one row of pairs only.
+"""Sums over pairs of items of a list, and their gradients.
 
-The items of a list are sorted by descending label. Then the partners of an item in pairs y_i > y_j
-are all items from the next lower grade on, and no other pair is visited. Everything is float64.
+Memory is needed only for the pairs of one item. The items of a list are sorted by descending label.
+Then the partners j of an item i in pairs y_i > y_j are all items from the next lower grade on, and
+no other pair is visited. All numbers are float64.
 """
 
 from collections import namedtuple
@@ -22,7 +23,7 @@ def pair_lists(
     lists, scores, labels, mask, base, gain, discount, rank, top, steps, factors, counted, ordered,
     cost, sigma, linear_from, need_grad, value, grad,
 ):  # fmt: skip
-    """Write ``value`` and ``grad``; for the arguments not listed here see ``ltr.kernels``.
+    """Write ``value`` and ``grad``; for arguments not listed here, see ``ltr.kernels``.
 
     The value is the sum over pairs y_i > y_j of w_ij cost(sigma (s_i - s_j)), with w_ij = b_i +
     |g_i - g_j| (c + c_d |d_i - d_j| + c_s step(|r_i - r_j|)). Only the logistic cost uses sigma.
@@ -33,7 +34,7 @@ def pair_lists(
         steps: step at the distances 1, 2, ..., ``[list]``.
         factors: c, c_d and c_s.
         counted: which pairs count: ``ALL``, or those with ``ANY`` or ``BOTH`` items in the top k.
-        ordered: False: for each i in the top k, sum over all j != i, whatever their labels.
+        ordered: if False, each i in the top k is paired with all j != i, whatever their labels.
         cost: ``LOGISTIC``, ``HINGE``, ``SQUARED_HINGE`` or ``EXPONENTIAL``.
         sigma: > 0.
         linear_from: the difference s_j - s_i beyond which the exponential cost continues as its

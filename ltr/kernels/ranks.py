@@ -1,4 +1,4 @@
-"""Soft ranks and their gradients: by sigmoids, a Laplace kernel, or the Rank-Binomial recursion."""
+"""Kernels for soft ranks (sigmoid or Laplace) and for the expected DCG of SoftNDCG."""
 
 import math
 from collections import namedtuple
@@ -12,13 +12,13 @@ _BLOCK = 15  # contests of a block
 
 @kernel
 def soft_rank_lists(lists, scores, mask, temperature, laplace, weights, backward, output):
-    """Write the soft ranks; if ``backward``, the gradient of the sum of weights times ranks.
+    """Write the soft ranks or, if ``backward``, the gradient of the sum of weights times ranks.
 
     rank_j = 1 + sum over i != j of F((s_i - s_j) / temperature). F is the sigmoid or, with
     ``laplace``, the distribution function of the Laplace distribution. In the latter case, the
     soft rank of j is its rank in descending order of score, minus half the sum of
     exp(-|s_i - s_j| / temperature) over the items before j, plus half the same sum over the items
-    after j. Each sum follows from the neighbour's sum, so that a list costs no more than a sort.
+    after j. Each sum follows from the sum of the neighbour, so a list costs no more than a sort.
 
     Args:
         temperature: > 0.
@@ -85,7 +85,7 @@ def _sigmoid_gradient(s, weights, temperature):
 
 @inlined
 def _neighbour_kernel(s, temperature):
-    """Return exp(-gap / temperature) of each two neighbours, from 0 to 1."""
+    """Return exp(-gap / temperature) for each pair of neighbours, from 0 to 1."""
     near = np.empty(max(len(s) - 1, 0))
     for i in range(len(near)):
         near[i] = exp(max((s[i + 1] - s[i]) / temperature, -708.0))  # NaN stays NaN
@@ -108,7 +108,7 @@ def _laplace_ranks(s, temperature):
 
 @inlined
 def _laplace_gradient(s, weights, temperature):
-    """Return for each j the sum over i of (w_i - w_j) exp(-|s_i - s_j| / T) / 2T.
+    """Return, for each j, the sum over i of (w_i - w_j) exp(-|s_i - s_j| / T) / (2 T).
 
     T is the temperature.
     """
@@ -135,20 +135,21 @@ Contests = namedtuple("Contests", "defeat rank within width")
 
 @kernel
 def expected_dcg_lists(lists, scores, mask, gain, discount, sigma, k, need_grad, value, grad):
-    """Write ``value`` and ``grad``; for the arguments not listed here see ``ltr.kernels``.
+    """Write ``value`` and ``grad``; for arguments not listed here, see ``ltr.kernels``.
 
     The value is the sum over items j of g_j times the sum over ranks r of d_r p_j(r), where p_j is
-    the Rank-Binomial distribution. To compute it, item j meets every other item in a contest. It
-    begins at rank 1, and each contest that it loses moves it one rank down. The contests are
+    the Rank-Binomial distribution. To compute p_j, item j meets every other item in a contest. Item
+    j begins at rank 1, and each contest that it loses moves it one rank down. The contests are
     computed in blocks of 15. Let q be the distribution of the number of contests lost in a block.
-    As polynomials, the distribution p of the rank after the block is the product of p before the
-    block and q.
+    As polynomials, the distribution p of the rank after the block is the product of q and p before
+    the block.
 
-    For the gradient, the blocks are passed in reverse, with the expected discount as a function of
-    the rank before the block. Its mean over p is the expected discount as a function of the
-    contests lost in the block. Within the block, the gradient with respect to the probability of
-    losing a contest is a sum over ranks. Each term is the probability of the rank before this
-    contest, times the change of the expected discount if the item stands one rank lower after it.
+    For the gradient, the blocks are processed in reverse order, with the expected discount as a
+    function of the rank before the block. The mean of this function over p is the expected discount
+    as a function of the number of contests lost in the block. Within the block, the gradient with
+    respect to the probability of losing a contest is a sum over ranks. Each term is the probability
+    of the rank before this contest, times the change of the expected discount if the item stands
+    one rank lower after the contest.
 
     Args:
         gain: g, ``[batch, list]``; items with gain 0 are skipped.
@@ -197,7 +198,7 @@ def expected_dcg_lists(lists, scores, mask, gain, discount, sigma, k, need_grad,
 
 @inlined
 def _fill_distributions(contests):
-    """Fill ``rank`` and ``within`` from the probabilities of losing each contest."""
+    """Fill ``rank`` and ``within`` from the probability of losing each contest."""
     for block in range(len(contests.within)):
         q = contests.within[block]
         for i in range(_BLOCK):
@@ -215,7 +216,7 @@ def _fill_distributions(contests):
 def _write_defeat_gradient(contests, expected, grad_defeat):
     """Write the gradient of the expected discount with respect to each probability ``defeat``.
 
-    ``expected``, the discounts followed by 0, are overwritten.
+    ``expected`` must hold the discounts, followed by zeros. It is overwritten.
     """
     expected_within = np.empty(_BLOCK + 1)
     earlier = np.empty(contests.width)
@@ -239,7 +240,10 @@ def _write_defeat_gradient(contests, expected, grad_defeat):
 
 @inlined
 def _correlate(weights, values, sums):
-    """Write for each r the sum over t of weights_t values_(r + t); 4, 8, ... weights."""
+    """Write, for each r, the sum over t of weights_t values_(r + t).
+
+    The number of weights must be a multiple of 4.
+    """
     sums[:] = 0
     for t in range(0, len(weights), 4):
         w0 = weights[t]

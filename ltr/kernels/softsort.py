@@ -1,12 +1,13 @@
-"""SoftSort-NDCG of one list after the other, by running sums along the order, without any matrix.
+"""SoftSort-NDCG, computed list by list from running sums in score order, without a matrix.
 
 Items are in descending order of score; x are the scores divided by the temperature. SoftSort is
 then P = diag(1 / K 1) K with K[r, j] = exp(-|x_r - x_j|), and its Sinkhorn scaling is
 S = diag(u) K diag(v). The product K z consists of a sum over the items before and a sum over the
-items after each item. Each sum follows from the neighbour's sum, so that multiplying with K takes
-time in proportion to the number of items. The same holds for the gradient: if f has the gradient
-X Y^T with respect to K, then x_i gets the sum over j of sign(j, i) K[i, j] (X_i Y_j + Y_i X_j). The
-sign is 1 for items before i, -1 for items after i, and 0 for equal scores.
+items after each item. Each sum follows from the sum of the neighbour, so multiplying by K takes
+time in proportion to the number of items. The same holds for the gradient. If f has the gradient
+X Y^T with respect to K, its derivative with respect to x_i is the sum over j of
+sign(j, i) K[i, j] (X_i Y_j + Y_i X_j). The sign is 1 for items j before i, -1 for items after i,
+and 0 for equal scores.
 """
 
 import numpy as np
@@ -18,7 +19,7 @@ from ltr.kernels.compile import exp, inlined, kernel
 def softsort_ndcg_lists(
     lists, scores, mask, gain, discount, temperature, max_iter, tol, need_grad, value, grad,
 ):  # fmt: skip
-    """Write ``value`` and ``grad``; for the arguments not listed here see ``ltr.kernels``.
+    """Write ``value`` and ``grad``; for arguments not listed here, see ``ltr.kernels``.
 
     The value is the sum over r, j of d_r S[r, j] g_j.
 
@@ -43,12 +44,12 @@ def softsort_ndcg_lists(
 
 @inlined
 def _softsort_ndcg(x, gain, discount, max_iter, tol, need_grad, grad_x):
-    """Return the value of one list; write its gradient."""
+    """Return the value of one list; write its gradient to ``grad_x``."""
     n = len(x)
-    near = np.zeros(n)  # K of each item and the one before it
+    near = np.zeros(n)  # K between each item and the one before it
     for j in range(1, n):
         near[j] = exp(max(x[j] - x[j - 1], -708.0))  # NaN stays NaN
-    # Row 0 of u and v is their initial value.
+    # Row 0 of u and of v holds the initial values.
     u = np.empty((max_iter + 1, n))
     v = np.ones((max_iter + 1, n))
     sums = np.empty(n)

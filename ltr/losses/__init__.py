@@ -1,39 +1,41 @@
 """Ranking losses: pure functions of ``(scores, labels, mask)`` that return one value per list.
 
-``scores`` are the model's output; higher is better. ``labels`` are graded relevance, 0 = not
-relevant. ``mask`` is True where an item exists. All three are ``[batch, list]``; padding is never
-read. The values, ``[batch]``, are to be minimised. They are float64 for float64 scores, else
-float32. A list without items gives 0 without gradient. ``mean_over_batch`` averages the values. The
-keyword arguments of a loss are its knobs; a value that is unknown or out of range raises
-``ConfigError``.
+``scores`` are the model's output; higher is better. ``labels`` are relevance grades; 0 means not
+relevant. ``mask`` is True where an item exists. All three tensors are ``[batch, list]``; numbers on
+padding are never read. The values, ``[batch]``, are to be minimised. They are float64 if the scores
+are float64, otherwise float32. For a list without items, the value and its gradient are 0.
+``mean_over_batch`` averages the values. The keyword arguments of a loss are called its knobs; a
+value that is unknown or out of range raises ``ConfigError``.
 
 In the formulas, s_j is the score of item j, y_j its label, g_j = g(y_j) its gain, n the number of
 items of the list, and d(r) = 1/log2(1 + r) the discount of rank r. maxDCG@k is the DCG@k of the
 items in descending order of gain.
 
-Labels are >= 0. A label below 0 makes the value of its list NaN; a check that raises an error would
-have to wait for the GPU. A loss accepts labels below 0 if it uses only their order or their
-numerical values, or compares them with a threshold.
+In most losses, a label below 0 makes the value of its list NaN. There is no error, because a check
+would have to wait for the GPU. Losses that use only the order of the labels, or their values as
+numbers, accept labels below 0. So do ``bce`` and ``ordinal``, which compare labels with thresholds.
 
 ``labels`` and ``teacher`` (another model's scores, ``[batch, list]``) get no gradient. A loss that
 draws random numbers takes a ``generator``. None means torch's own generator of the device, which
-the trainer seeds from ``seed`` and saves in its checkpoints. Second derivatives are those of the
-plain formula; only ``plrank``, and ``rankprop`` with isotonic targets, have none and raise
-``NotImplementedError``. Under torch.func and in forward mode, all derivatives are those of the
-plain formula; under vmap, a loss that draws random numbers needs vmap's ``randomness``. Under
-torch.compile there are first derivatives only.
+the trainer seeds from ``seed`` and saves in its checkpoints.
 
-On the CPU the losses that compare items run in compiled loops (``ltr.kernels``), in float64, on
-``torch.get_num_threads()`` threads. They need memory in proportion to the number of items; some
-also need, in each thread, memory for a part of the item-by-item matrix of one list. torch.compile
-keeps the loops in its graph. On a GPU, or without Numba, the same formulas run on whole tensors,
-and nothing waits for the GPU. The exceptions:
+Second derivatives are those of the plain PyTorch formula. Only ``plrank``, and ``rankprop`` with
+isotonic targets, have no second derivative; they raise ``NotImplementedError``. Under torch.func
+and in forward mode, all derivatives are those of the plain formula. Under vmap, a loss that draws
+random numbers needs vmap's argument ``randomness``. Under torch.compile, only first derivatives are
+available.
+
+On the CPU the losses that compare items run as compiled loops (``ltr.kernels``), in float64 and on
+up to ``torch.get_num_threads()`` threads. They need memory in proportion to the number of items;
+some also need memory, in each thread, for a part of the item-by-item matrix of one list.
+torch.compile keeps the loops in its graph. On a GPU, or without Numba, the same formulas run on
+whole tensors, and nothing waits for the GPU. There are these exceptions:
 
 - ``networkndcg`` has no compiled loop.
 - ``neuralndcg`` and ``otndcg`` have a kernel for NVIDIA GPUs.
-- ``softndcg`` and ``softsortndcg`` copy tensors on a GPU to the CPU, whose loops are faster; under
-  torch.compile they stay on the GPU.
-- ``svmndcg`` finds its assignments, and ``rankprop`` its isotonic targets, on the CPU.
+- ``softndcg`` and ``softsortndcg`` copy GPU tensors to the CPU, because the compiled loops are
+  faster; under torch.compile they stay on the GPU.
+- ``svmndcg`` computes its assignments on the CPU, and ``rankprop`` its isotonic targets.
 """
 
 from ltr.losses.batch import mean_over_batch

@@ -13,7 +13,7 @@ from ltr.typing import Labels, Mask, PerList, PerListMask, Ranks, Scores
 def without_padding(
     scores: Scores, labels: Labels, mask: Mask, *, called: str = "labels", fill: float = 0
 ) -> tuple[Scores, Labels]:
-    """Check the tensors, and return scores and labels in one dtype, overwritten on padding.
+    """Check the tensors; return scores and labels in one dtype, with padding overwritten.
 
     Values on padding, even NaN, then affect neither the loss nor its gradient.
 
@@ -23,11 +23,11 @@ def without_padding(
         fill: the score on padding.
 
     Returns:
-        The scores, ``fill`` on padding, and the labels without gradient, 0 on padding; both are
-        float64 if the scores are float64, else float32.
+        The scores, with ``fill`` on padding, and the labels, without gradient and with 0 on
+        padding. Both are float64 if the scores are float64, otherwise float32.
 
     Raises:
-        ConfigError: the shapes or the devices of the tensors differ.
+        ConfigError: the shapes or devices of the tensors differ, or the mask is not boolean.
     """
     check_lists(scores, labels, mask, called=called)
     dtype = torch.promote_types(scores.dtype, torch.float32)
@@ -37,10 +37,10 @@ def without_padding(
 
 
 def refuse_below_0(values: PerList, labels: Labels) -> PerList:
-    """Return the values of a loss, with NaN for a list with a label that is NaN or below 0.
+    """Return the values of a loss, with NaN for each list that has a label that is NaN or below 0.
 
-    Metrics do the same; a check that raises an error would have to wait for the GPU. ``labels``
-    must be 0 on padding.
+    Metrics do the same. They raise no error, because the check would have to wait for the GPU.
+    ``labels`` must be 0 on padding.
     """
     return values.masked_fill(~(labels >= 0).all(-1), torch.nan)
 
@@ -72,20 +72,20 @@ def mean_over_batch(
     .. math::
         \frac{\sum_q w_q \, \ell_q}{\sum_q w_q}
 
-    where the sums are over the counted lists q, and w_q is 1 without ``weights``: then every list
+    where the sums are over the lists q that count. Without ``weights``, w_q is 1, so every list
     counts equally, however many items it has. A list without items never counts.
 
     Args:
         values: ``[batch]``, the result of a loss for ``labels`` and ``mask``.
         labels, mask: ``[batch, list]``, as for the loss.
-        empty: what to do with a list without a relevant item. ``"keep"`` counts it with its value;
-            for NeuralNDCG and LambdaRank this is 0, which moves the mean and its gradient towards
-            0. ``"skip"`` leaves the list out of the sum and of the count.
+        empty: what to do with a list without a relevant item. ``"keep"`` counts it with its value.
+            For NeuralNDCG and LambdaRank this value is 0, which moves the mean and its gradient
+            towards 0. ``"skip"`` leaves the list out of both sums.
         weights: w, ``[batch]``, >= 0; None: all lists count equally. A weight below 0 makes the
-            mean NaN; a check that raises an error would have to wait for the GPU.
+            mean NaN. There is no error, because a check would have to wait for the GPU.
 
     Returns:
-        The mean, a scalar; if no list counts, 0 with gradients of 0.
+        The mean, a scalar. If no list counts, the mean and its gradient are 0.
 
     Raises:
         ConfigError: ``empty`` is not ``"keep"`` or ``"skip"``, or ``values`` or ``weights`` do not
@@ -109,10 +109,11 @@ def sum_over_batch(
     empty: str = "keep",
     weights: PerList | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return two scalars whose ratio is ``mean_over_batch``; the arguments are the same.
+    """Return two scalars whose ratio is the result of ``mean_over_batch`` for the same arguments.
 
     The first is the weighted sum of the losses. The second is the number of counted lists or, with
-    ``weights``, the sum of their weights. The scalars of the slices of a batch can be added up.
+    ``weights``, the sum of their weights. If a batch is cut into slices, the scalars of the slices
+    can be added up.
     """
     check_values(values, mask, whose="the loss")
     counted = counted_lists(labels, mask, empty=empty)

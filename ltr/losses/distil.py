@@ -33,19 +33,20 @@ def distil_loss(
         \alpha \, D(t) + (1 - \alpha) \, L(y), \qquad
         p = \operatorname{softmax}(t / \mathrm{temperature})
 
-    where t are the teacher's scores and y the labels. ``cost="listnet"`` is the softened cross
-    entropy, and L is ``listnet_loss``:
+    where t are the teacher's scores and y the labels. With ``cost="listnet"``, L is
+    ``listnet_loss``, and D is the softened cross entropy:
 
     .. math::
         D(t) = -\sum_j p_j \log \operatorname{softmax}(s)_j
 
-    ``cost="lambdarank"`` is LambdaRank with p as gains, and L is ``lambdarank_loss``:
+    With ``cost="lambdarank"``, L is ``lambdarank_loss``, and D is LambdaRank with p as gains:
 
     .. math::
         D(t) = \sum_{t_i > t_j} \frac{|p_i - p_j| \, |d(r_i) - d(r_j)|}{m}
         \log\left(1 + e^{-(s_i - s_j)}\right)
 
-    where r are the current ranks by s, and m is the DCG of the gains p in the teacher's order.
+    where r are the ranks by the current scores s, and m is the DCG of the gains p in the teacher's
+    order.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -63,8 +64,9 @@ def distil_loss(
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: Hinton et al. (2015), section 2, for ``cost="listnet"``. Unlike in the paper, the
-    student's scores s are not divided by the temperature, and D has no factor temperature^2.
+    Source: Hinton et al. (2015), section 2, for ``cost="listnet"``. The paper also divides the
+    student's scores s by the temperature, and multiplies D by temperature^2; this loss does
+    neither.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[2.0, -1.0]])
     >>> distil_loss(scores, labels, labels > -2, cost="lambdarank", temperature=1.0)

@@ -33,7 +33,7 @@ def listnet_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
         One value per list, ``[batch]``, at least the entropy of softmax(y).
 
     Raises:
-        ConfigError: the shapes or the devices of the tensors differ.
+        ConfigError: the shapes or devices of the tensors differ, or the mask is not boolean.
 
     Source: Cao et al. (2007), section 4; a baseline of Pobrotyn and Bialobrzeski (2021).
 
@@ -65,7 +65,7 @@ def listmle_loss(
 
     where s_(r) is the score of the item at rank r in descending order of label. The likelihood is
     that of the Plackett-Luce model. Every call draws a new order of the items with equal labels.
-    So, on average, the gradient of an empty list makes its scores more equal.
+    So, on average, the gradient makes the scores of a list more equal if all its labels are equal.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -75,7 +75,7 @@ def listmle_loss(
         One value per list, ``[batch]``, >= 0.
 
     Raises:
-        ConfigError: the shapes or the devices of the tensors differ.
+        ConfigError: the shapes or devices of the tensors differ, or the mask is not boolean.
 
     Source: Xia et al. (2008), section 4.3.
 
@@ -115,9 +115,9 @@ def p_listmle_loss(
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: Lan et al. (2014), section 4. Unlike in the paper, 2^(n - r) - 1 is divided by its
-    largest value, that of rank 1, so that the loss of a long list stays finite and lists of all
-    lengths weigh the same.
+    Source: Lan et al. (2014), section 4. In the paper, w(r) is 2^(n - r) - 1. Here this is divided
+    by its largest value, which is that of rank 1. So the loss of a long list stays finite, and the
+    weight of rank 1 does not depend on the length of the list.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([[2.0, 0.0, 1.0]])
     >>> p_listmle_loss(scores, labels, labels >= 0)  # log 3 + (2**1 - 1) / (2**2 - 1) log 2
@@ -142,7 +142,7 @@ def _weighted_listmle(
     generator: torch.Generator | None,
     weights: Tensor,
 ) -> PerList:
-    """Return ListMLE with the term of each rank weighted by ``weights`` >= 0, ``[batch, rank]``."""
+    """Return ListMLE with the term of each rank times ``weights``, ``[batch, rank]``, >= 0."""
     check_lists(scores, labels, mask)
     noise = uniform_noise(mask, 1, promoted(scores), generator)[0]
     scores, labels = without_padding(scores, labels, mask)

@@ -32,15 +32,15 @@ def mix_loss(
     teacher: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> PerList:
-    r"""Return a weighted sum of other losses of each list.
+    r"""Return a weighted sum of other losses for each list.
 
     .. math::
         \ell = \sum_p w_p \, \ell_p
 
     where p are the parts and w_p their weights. A part has the name that ``loss=`` takes on the
     command line; for example, ``neuralndcg`` stands for ``neural_ndcg_loss``. Each part keeps its
-    range: NeuralNDCG goes from -1 to 0, and ListNet starts at the entropy of softmax(labels). For
-    the transposed NeuralNDCG, set the knob ``transposed`` of ``neuralndcg``.
+    range: NeuralNDCG is from about -1 to 0, and ListNet is at least the entropy of softmax(labels).
+    For the transposed NeuralNDCG, set the knob ``transposed`` of ``neuralndcg``.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -51,7 +51,7 @@ def mix_loss(
         gain: as in ``neural_ndcg_loss``, for the parts that have this argument.
         teacher: another model's scores, ``[batch, list]``, for the parts that have this argument.
         generator: draws the random numbers of the parts; None: torch's own generator. The parts are
-            computed in the alphabetical order of their names.
+            computed in alphabetical order of their names.
 
     Returns:
         One value per list, ``[batch]``.
@@ -82,12 +82,12 @@ def _check_mix(parts: Mapping[str, float | int], knobs: Mapping[str, Mapping[str
     for name in (*parts, *knobs):
         if name not in names:
             raise ConfigError(
-                f"{name}: not a loss that can be part of a mix: choose one of {', '.join(names)}"
+                f"{name} is not a loss that can be part of a mix: choose from {', '.join(names)}"
             )
     for name, part_knobs in knobs.items():
         if name not in parts:
             raise ConfigError(
-                f"knobs.{name}: {name} is not a part of this mix: set parts.{name} too"
+                f"knobs.{name} is set, but {name} is not a part of this mix: set parts.{name} too"
             )
         settable = [knob for knob in _knobs_of(name) if knob not in RUNTIME_ARGS]
         unknown = [knob for knob in part_knobs if knob not in settable]

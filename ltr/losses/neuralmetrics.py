@@ -1,8 +1,9 @@
-"""NeuralMAP, NeuralMRR, NeuralPrecision and NeuralERR: metrics that sort with NeuralSort.
+"""NeuralMAP, NeuralMRR, NeuralPrecision and NeuralERR: losses that sort with NeuralSort.
 
-They are built like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021): each metric is computed from the
-softly sorted relevance, and approaches minus the exact metric as the temperature goes to 0. A list
-without a relevant item gives 0 without gradient. A list with a label below 0 gives NaN.
+They are built like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021). Each loss is minus a metric of the
+softly sorted relevance, and approaches minus the exact metric as the temperature goes to 0. For a
+list without a relevant item, the value and its gradient are 0. For a list with a label below 0, the
+value is NaN.
 """
 
 import torch
@@ -42,14 +43,15 @@ def neural_map_loss(
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
-        temperature: > 0, in units of the scores; smaller is closer to the exact metric.
+        temperature: > 0, in units of the scores; a smaller value brings the loss closer to the
+            exact metric.
         relevant: > 0, the smallest label that counts as relevant.
         max_iter, tol: ``sinkhorn`` ends after ``max_iter`` iterations, or when every row and column
             sum differs from one by less than ``tol``.
 
     Returns:
-        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
-        without a relevant item.
+        One value per list, ``[batch]``, from about -1 (best) to 0. For a list without a relevant
+        item, the value and its gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
@@ -85,20 +87,21 @@ def neural_mrr_loss(
         \mathrm{NeuralMRR}@k = \sum_{r \le k} \frac{b_r}{r} \prod_{q < r} (1 - b_q)
 
     where b = S h is the softly sorted relevance: h_j is 1 if item j is relevant, else 0, and
-    S = sinkhorn(neural_sort(s)). The product is the probability that no rank before r is
-    relevant.
+    S = sinkhorn(neural_sort(s)). The product is the probability that no item before
+    rank r is relevant.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
-        temperature: > 0, in units of the scores; smaller is closer to the exact metric.
+        temperature: > 0, in units of the scores; a smaller value brings the loss closer to the
+            exact metric.
         relevant: > 0, the smallest label that counts as relevant.
         max_iter, tol: ``sinkhorn`` ends after ``max_iter`` iterations, or when every row and column
             sum differs from one by less than ``tol``.
 
     Returns:
-        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
-        without a relevant item.
+        One value per list, ``[batch]``, from about -1 (best) to 0. For a list without a relevant
+        item, the value and its gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
@@ -132,21 +135,22 @@ def neural_precision_loss(
         \mathrm{NeuralPrecision}@k = \frac{1}{k} \sum_{r \le k} b_r
 
     where b = S h is the softly sorted relevance: h_j is 1 if item j is relevant, else 0, and
-    S = sinkhorn(neural_sort(s)). The divisor is k, however short the list is. With k = None it is
-    the number of items. The value then hardly depends on the scores, so there is no gradient to
-    learn from.
+    S = sinkhorn(neural_sort(s)). The divisor is k, however short the list is. If k is None, the
+    divisor is the number of items; the value then hardly depends on the scores, so there is hardly
+    any gradient to learn from.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
-        temperature: > 0, in units of the scores; smaller is closer to the exact metric.
+        temperature: > 0, in units of the scores; a smaller value brings the loss closer to the
+            exact metric.
         relevant: > 0, the smallest label that counts as relevant.
         max_iter, tol: ``sinkhorn`` ends after ``max_iter`` iterations, or when every row and column
             sum differs from one by less than ``tol``.
 
     Returns:
-        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
-        without a relevant item.
+        One value per list, ``[batch]``, from about -1 (best) to 0. For a list without a relevant
+        item, the value and its gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
@@ -188,14 +192,16 @@ def neural_err_loss(
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
-        temperature: > 0, in units of the scores; smaller is closer to the exact metric.
-        levels: > 0, the number of grades (5 for labels 0 to 4); every label must be below it.
+        temperature: > 0, in units of the scores; a smaller value brings the loss closer to the
+            exact metric.
+        levels: > 0, the number of grades (5 for labels 0 to 4); every label must be below this
+            number.
         max_iter, tol: ``sinkhorn`` ends after ``max_iter`` iterations, or when every row and column
             sum differs from one by less than ``tol``.
 
     Returns:
-        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
-        without a relevant item.
+        One value per list, ``[batch]``, from about -1 (best) to 0. For a list without a relevant
+        item, the value and its gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
@@ -216,7 +222,7 @@ def neural_err_loss(
 
 
 def _negative(values: PerList, relevant: Mask, labels: Labels) -> PerList:
-    """Return ``-values`` for lists with a relevant item, 0 without gradient for the others."""
+    """Return ``-values`` for lists with a relevant item; for others, value and gradient are 0."""
     return refuse_below_0((-values).masked_fill(~relevant.any(-1), 0), labels)
 
 

@@ -25,7 +25,7 @@ LINEAR_FROM = 30.0  # from here on the exponential continues as its tangent; exp
 
 
 class PairWeight(NamedTuple):
-    r"""The weight w_ij of a pair, as the constants from which it is computed.
+    r"""The quantities from which the weight w_ij of a pair is computed.
 
     .. math::
         w_{ij} = \mathrm{base}_i + |g_i - g_j|
@@ -63,7 +63,7 @@ def sum_over_pairs(
     .. math::
         \sum_{y_i > y_j} w_{ij} \, \mathrm{cost}(\sigma (s_i - s_j))
 
-    On the CPU each thread needs memory for only one row of pairs.
+    On the CPU, each thread needs memory only for the pairs of one item.
 
     Args:
         scores, labels: ``[batch, list]``, 0 on padding.
@@ -72,10 +72,10 @@ def sum_over_pairs(
         cost: one of ``COSTS``; logistic is log(1 + exp(-x)).
         sigma: > 0, in units of 1 / score.
         k: a cutoff rank; None: all pairs count.
-        pairs: which pairs count if there is a cutoff: ``"any"``, those with at least one item in
-            the current top k, or ``"both"``, those with both items in it.
-        ordered: if False, also count the pairs of an item i in the top k with every other item j,
-            whatever the labels.
+        pairs: which pairs count if there is a cutoff: those with at least one item in the current
+            top k (``"any"``), or those with both items in it (``"both"``).
+        ordered: if False, also count the pairs of each item i in the top k with all other items j,
+            whatever their labels.
     """
     sigma = check_positive("sigma", sigma)
     top = _top(scores, mask, k, pairs)
@@ -88,7 +88,7 @@ def sum_over_pairs(
     )
     if weight.gain is None:
         return values
-    # A list without pairs is NaN too if one of its gains is NaN.
+    # The value of a list without pairs must be NaN too if one of its gains is NaN.
     return values.masked_fill(weight.gain.isnan().any(-1), torch.nan)
 
 
@@ -162,7 +162,7 @@ def _sum_by_kernel(
     cost: str,
     sigma: float,
 ) -> tuple[PerList, Scores]:
-    """Call ``_sum_by_loop``; an operator takes no ``PairWeight``."""
+    """Call ``_sum_by_loop`` with the fields of ``weight``; an operator cannot take a tuple."""
     return _sum_by_loop(
         scores, need_grad, labels, mask, *weight, top, counted, ordered, cost, sigma
     )
@@ -180,7 +180,7 @@ def _sum_over_pairs(
     cost: str,
     sigma: float,
 ) -> PerList:
-    """Return the sum over the counted pairs of their weighted costs, ``[batch]``."""
+    """Return the sum of the weighted costs of the counted pairs, ``[batch]``."""
     weights = _weight_matrix(weight)
     # A pair of weight 0 is left out: its cost may be infinite, and 0 * inf is NaN.
     pairs = _counted_pairs(labels, mask, top, counted, ordered) & (weights != 0)
@@ -190,9 +190,9 @@ def _sum_over_pairs(
         return (weights * _COST_FUNCTIONS[cost](margins)).sum((-2, -1))
 
     def logistic(scores: Scores, _: bool) -> tuple[PerList, Scores]:
-        """Return the weighted sum of log(1 + exp(-z)), z = sigma (s_i - s_j), and its slope.
+        """Return the weighted sum of log(1 + exp(-z)), z = sigma (s_i - s_j), and its gradient.
 
-        With respect to s_i - s_j, the slope is sigma w_ij (sigmoid(z) - 1) =
+        The derivative with respect to s_i - s_j is sigma w_ij (sigmoid(z) - 1) =
         sigma w_ij expm1(logsigmoid(z)).
         """
         logs = logsigmoid(torch.where(pairs, _differences(sigma * scores), torch.inf))
@@ -256,7 +256,7 @@ def _weight_matrix(weight: PairWeight) -> Tensor:
         terms.append(_differences(discount_factor * weight.discount).abs_())
     if weight.ranks is not None and weight.steps is not None and step_factor:
         distances = _differences(weight.ranks).abs_()
-        # An item is at distance 0 from itself, which is not a pair.
+        # The distance of an item from itself is 0, but an item forms no pair with itself.
         terms.append((step_factor * weight.steps)[(distances - 1).clamp(min=0)])
     if weight.gain is None or not terms:
         return base

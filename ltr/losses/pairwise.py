@@ -1,10 +1,10 @@
 """Losses on pairs of items: RankNet, LambdaRank, LambdaLoss, RankSVM and RankBoost.
 
-A list without pairs gives 0 without gradient. Items with equal scores are ranked in their given
-order. With a cutoff ``k`` (None: all pairs count), ``pairs="any"`` counts the pairs with at least
-one item in the current top k. ``pairs="both"`` counts those with both items in the top k, as
-Pobrotyn and Bialobrzeski (2021) do. Only pairs of an item in the top k and an item below it can
-move a relevant item into the top k.
+For a list without pairs, the value and its gradient are 0. Items with equal scores are ranked in
+their given order. If ``k`` is None, all pairs count. Otherwise ``pairs="any"`` counts the pairs
+with at least one item in the current top k, and ``pairs="both"`` counts those with both items in
+the top k, as Pobrotyn and Bialobrzeski (2021) do. Only pairs with one item in the top k and one
+below rank k can move a relevant item into the top k.
 """
 
 import torch
@@ -38,19 +38,20 @@ def ranknet_loss(
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1; None: all pairs count.
         sigma: > 0, slope of the logistic function, in units of 1 / score.
-        pairs: which pairs count if there is a cutoff: ``"any"``, those with at least one item in
-            the current top k, or ``"both"``, those with both items in it.
-        pair_weight: the weights w_ij, as in ``ranksvm_loss``; with ``"mean"``, the number of pairs
-            excludes those that do not count because of the cutoff.
+        pairs: which pairs count if there is a cutoff: those with at least one item in the current
+            top k (``"any"``), or those with both items in it (``"both"``).
+        pair_weight: the weights w_ij, as in ``ranksvm_loss``; for ``"mean"``, pairs that do not
+            count because of the cutoff are not included in the number of pairs.
 
     Returns:
-        One value per list, ``[batch]``, >= 0; 0 without gradient for a list without pairs.
+        One value per list, ``[batch]``, >= 0. For a list without pairs, the value and its gradient
+        are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
     Source: Burges et al. (2005), eq. 3; "RankNet and LambdaRank" (daxpy.xyz, 2021), where sigma is
-    called alpha. Unlike in the paper, pairs of items with equal labels do not count.
+    called alpha. In the paper, pairs of items with equal labels count too; here they do not.
 
     >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
     >>> ranknet_loss(scores, labels, labels >= 0)  # log(1 + exp(2)) + log(1 + exp(1))
@@ -78,20 +79,21 @@ def lambdarank_loss(
         \log\left(1 + e^{-\sigma (s_i - s_j)}\right), \qquad
         |\Delta_{ij}| = \frac{|g_i - g_j| \, |d(r_i) - d(r_j)|}{\mathrm{maxDCG}@k}
 
-    where Delta_ij is the change of NDCG@k if i and j swap their current ranks r; the gradient
-    treats it as a constant. g is the gain, 2^y - 1 in the papers, and d(r) is 1/log2(1 + r), 0
-    beyond k.
+    where Delta_ij is the change of NDCG@k if items i and j swap their current ranks r; the gradient
+    treats this change as a constant. g is the gain, which is 2^y - 1 in the papers. The discount
+    d(r) is 1/log2(1 + r) up to rank k, and 0 beyond.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1; None: all pairs count.
-        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table with the gain of each grade.
         sigma: > 0, slope of the logistic function, in units of 1 / score.
-        pairs: which pairs count if there is a cutoff: ``"any"``, those with at least one item in
-            the current top k, or ``"both"``, those with both items in it.
+        pairs: which pairs count if there is a cutoff: those with at least one item in the current
+            top k (``"any"``), or those with both items in it (``"both"``).
 
     Returns:
-        One value per list, ``[batch]``, >= 0; 0 without gradient for a list without pairs.
+        One value per list, ``[batch]``, >= 0. For a list without pairs, the value and its gradient
+        are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
@@ -128,48 +130,48 @@ def lambda_loss(
         G = \frac{g(y)}{\mathrm{maxDCG}@k}
 
     The weights w depend on the current ranks r, but the gradient treats them as constants.
-    ``ndcg1`` has, over all i != j, whatever their labels,
+    In the variant ``ndcg1``, the sum is over all i != j, whatever their labels, and
 
     .. math::
         w_{ij} = G_i \, d(r_i)
 
-    ``ndcg2`` has, over the pairs y_i > y_j,
+    In ``ndcg2``, the sum is over the pairs with y_i > y_j, and
 
     .. math::
         w_{ij} = \delta_{ij} |G_i - G_j|, \qquad
         \delta_{ij} = |d(|r_i - r_j|) - d(|r_i - r_j| + 1)|
 
-    ``ndcg2++`` has, over the same pairs,
+    In ``ndcg2++``, the sum is over the same pairs, and
 
     .. math::
         w_{ij} = (\rho_{ij} + \mu \, \delta_{ij}) |G_i - G_j|, \qquad
         \rho_{ij} = |d(r_i) - d(r_j)|
 
-    where mu = 0 would be LambdaRank. With a cutoff k, a pair counts only if at least one of its two
-    items is in the current top k. So an item i below the top k is paired only with items j in the
-    top k that have lower labels; this holds for ``ndcg1`` too. maxDCG has the same cutoff; the
-    discounts d have none.
+    With mu = 0 this would be LambdaRank. With a cutoff k, a pair counts only if at least one of its
+    two items is in the current top k. So an item i below the top k is paired only with items j in
+    the top k that have lower labels; this holds for ``ndcg1`` too. The cutoff applies to maxDCG as
+    well, but not to the discounts d.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         variant: ``"ndcg1"``, ``"ndcg2"`` or ``"ndcg2++"``.
         k: cutoff rank >= 1; None: all pairs count.
-        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table with the gain of each grade.
         sigma: > 0, slope of the logistic function, in units of 1 / score.
         mu: > 0, weight of delta in ``ndcg2++`` (10 in the paper).
-        pairs: which pairs count if there is a cutoff: ``"any"``, those described above, or
-            ``"both"``, those with both items in the current top k.
+        pairs: which pairs count if there is a cutoff: those described above (``"any"``), or those
+            with both items in the current top k (``"both"``).
 
     Returns:
-        One value per list, ``[batch]``, >= 0; 0 without gradient for a list without a relevant
-        item.
+        One value per list, ``[batch]``, >= 0. For a list without a relevant item, the value and its
+        gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
     Source: Wang et al. (2018), sections 4 and 5; NDCG-Loss1 is eq. 12. In the paper the gain is
-    2^y - 1, the logarithm has base 2, and there is no cutoff. The pairs of NDCG-Loss1 include i = j
-    there, which has no gradient.
+    2^y - 1, the logarithm has base 2, and there is no cutoff. There, the sum of NDCG-Loss1 includes
+    terms with i = j, but these have no gradient.
 
     >>> scores, labels = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
     >>> lambda_loss(scores, labels, labels >= 0, variant="ndcg1")  # log(1 + e) / log2(1 + 2)
@@ -201,7 +203,7 @@ def lambda_loss(
 
 
 def _normalised_gains(labels: Labels, mask: Mask, k: int | None, gain: Gain) -> Scores:
-    """Return g_j / maxDCG@k for each item, ``[batch, list]``; 0 in an empty list."""
+    """Return g_j / maxDCG@k for each item, ``[batch, list]``; 0 without a relevant item."""
     item_gains = gains(labels, mask, gain=gain)
     ideal = ideal_dcg(item_gains, mask, k=k).unsqueeze(-1)
     return item_gains / ideal.masked_fill(ideal <= 0, 1)
@@ -220,29 +222,30 @@ def ranksvm_loss(
     .. math::
         \ell(s, y) = \sum_{y_i > y_j} w_{ij} \max(0, 1 - (s_i - s_j))
 
-    or with the maximum squared. The margin is 1 in units of the scores. With a linear model and the
-    trainer's ``l2`` or ``l1`` this is a support vector machine.
+    With ``squared``, the maximum is squared. The margin is 1 in units of the scores. With a linear
+    model and the trainer's ``l2`` or ``l1`` penalty, this is a support vector machine.
 
-    With ``pair_weight="mean"`` a list with many pairs counts no more than other lists. With
-    ``pair_weight="ndcg_beta"`` the loss is RankSVMndcg, an upper bound of 1 - NDCG_beta.
+    With ``pair_weight="mean"``, a list with many pairs counts no more than other lists. With
+    ``pair_weight="ndcg_beta"``, the loss is RankSVMndcg, an upper bound on 1 - NDCG_beta.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         squared: use the squared hinge.
         pair_weight: None for w_ij = 1; ``"mean"`` for w_ij = 1 / the number of pairs of the list,
-            so that the loss is the mean over them; ``"ndcg_beta"`` for w_ij = (y_i - y_j) /
+            which makes the loss a mean over pairs; ``"ndcg_beta"`` for w_ij = (y_i - y_j) /
             DCG_beta, where DCG_beta is the sum over ranks r of y_r (n - r) in the ideal order.
 
     Returns:
-        One value per list, ``[batch]``, >= 0; 0 without gradient for a list without pairs.
+        One value per list, ``[batch]``, >= 0. For a list without pairs, the value and its gradient
+        are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: Joachims (2002); Chapelle and Keerthi (2010) for the squared hinge. ``"mean"`` is like
-    the query-level weights of IR-SVM (Cao et al., 2006), where all of them are multiplied by the
-    largest number of pairs. RankSVMndcg is from Jin et al. (2018); Team Macrohard (n.d.), eq. 18 to
-    20.
+    Source: Joachims (2002); Chapelle and Keerthi (2010) for the squared hinge. ``"mean"`` gives the
+    query-level weights of IR-SVM (Cao et al., 2006), which the paper also multiplies by the largest
+    number of pairs of any list. RankSVMndcg is from Jin et al. (2018); see also Team Macrohard
+    (n.d.), eq. 18 to 20.
 
     >>> scores, labels = torch.tensor([[0.0, 2.0, 0.5]]), torch.tensor([[2.0, 0.0, 0.0]])
     >>> ranksvm_loss(scores, labels, labels >= 0)  # (1 + 2) + (1 + 0.5)
@@ -264,21 +267,23 @@ def rankboost_loss(
     .. math::
         \ell(s, y) = \sum_{y_i > y_j} w_{ij} \, e^{-(s_i - s_j)}
 
-    From s_j - s_i = 30 on, the exponential continues as its tangent. With
-    ``pair_weight="ndcg_beta"`` the loss is RankBoostndcg.
+    Where s_j - s_i exceeds 30, the exponential continues as its tangent. With
+    ``pair_weight="ndcg_beta"``, the loss is RankBoostndcg.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         pair_weight: the weights w_ij, as in ``ranksvm_loss``.
 
     Returns:
-        One value per list, ``[batch]``, >= 0; 0 without gradient for a list without pairs.
+        One value per list, ``[batch]``, >= 0. For a list without pairs, the value and its gradient
+        are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: Freund et al. (2003), section 3, here minimised by gradient descent instead of boosting.
-    RankBoostndcg is from Jin et al. (2018); Team Macrohard (n.d.), eq. 18 and 19.
+    Source: Freund et al. (2003), section 3. Here the loss is minimised by gradient descent instead
+    of boosting. RankBoostndcg is from Jin et al. (2018); see also Team Macrohard (n.d.), eq. 18 and
+    19.
 
     >>> scores, labels = torch.tensor([[0.0, 2.0, 0.0]]), torch.tensor([[2.0, 0.0, 0.0]])
     >>> rankboost_loss(scores, labels, labels >= 0)  # exp(2) + exp(0)
@@ -317,6 +322,6 @@ def _pair_weight(
         )
     labels = nan_below_0(labels)
     items_below = (mask.sum(-1, keepdim=True) - ranks_like(mask)).clamp(min=0)
-    # Padding has the label 0, so it adds nothing wherever it is sorted, if labels are >= 0.
+    # Padding has the label 0, so it adds nothing to the sum, wherever the sort puts it.
     ideal = (labels.sort(-1, descending=True).values * items_below).sum(-1, keepdim=True)
     return PairWeight(gain=labels / ideal.masked_fill(ideal <= 0, 1), factors=(1.0, 0.0, 0.0))

@@ -24,14 +24,15 @@ def plrank_loss(
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> PerList:
-    r"""Return minus the mean NDCG@k of each list over drawn rankings.
+    r"""Return minus the mean NDCG@k of each list over random rankings.
 
-    Rankings are drawn from the Plackett-Luce model, rank by rank: the next item is item j, among
-    those that are left, with a probability in proportion to exp(m_j), where m = s / temperature. As
-    the temperature goes to 0, the value goes to minus the exact NDCG@k.
+    Rankings are drawn from the Plackett-Luce model, rank by rank: item j is chosen from the items
+    that are left with a probability in proportion to exp(m_j), where m = s / temperature. As the
+    temperature goes to 0, the value goes to minus the exact NDCG@k.
 
-    The value and the gradient are PL-Rank-3's unbiased estimates for minus the expected NDCG@k. The
-    gradient of the expected NDCG@k with respect to m_j is the mean over the rankings of
+    The value is an unbiased estimate of minus the expected NDCG@k, and the gradient is PL-Rank-3's
+    unbiased estimate of its gradient. For the expected NDCG@k, the estimate of the derivative with
+    respect to m_j is the mean over the rankings of
 
     .. math::
         \sum_{r > r_j} \rho_r + e^{m_j} \sum_{r \le \min(r_j, k)} \frac{g_j d(r) - R_r}{Z_r}
@@ -45,14 +46,14 @@ def plrank_loss(
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
-        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table with the gain of each grade.
         n_samples: >= 1, the number of rankings to draw.
-        temperature: > 0, in units of the scores; the larger, the more evenly items are drawn.
+        temperature: > 0, in units of the scores; a larger value draws the items more evenly.
         generator: draws the rankings; None: torch's own generator.
 
     Returns:
-        One value per list, ``[batch]``, from -1 (best) to 0; 0 without gradient for a list without
-        a relevant item.
+        One value per list, ``[batch]``, from -1 (best) to 0. For a list without a relevant item,
+        the value and its gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
@@ -93,7 +94,7 @@ def _estimates(
     n_samples: int,
     generator: torch.Generator | None,
 ) -> tuple[PerList, Scores]:
-    """Return the mean DCG@k of drawn rankings, ``[batch]``, and the estimated gradient.
+    """Return the mean DCG@k of random rankings, ``[batch]``, and the estimated gradient.
 
     The gradient, ``[batch, list]``, is that of the expected DCG@k with respect to ``m``.
     """
@@ -121,7 +122,7 @@ def _estimates(
 
     log_direct = log_running_sums(rank_discounts.expand_as(log_z))
     log_risk = log_running_sums(reward_to_go)
-    # For items below the top k, the sums go over all its ranks.
+    # For items below the top k, the sums go over all ranks of the top k.
     slope = gain * (m + log_direct[..., -1:]).exp() - (m + log_risk[..., -1:]).exp()
     slope_top = reward_to_go - reward
     slope_top = slope_top + gain_top * (m_top + log_direct).exp() - (m_top + log_risk).exp()

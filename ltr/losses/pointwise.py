@@ -1,4 +1,4 @@
-"""Losses that treat each item by itself: regression, binary relevance, ordinal regression."""
+"""Losses that treat each item by itself: regression, binary relevance and ordinal regression."""
 
 import torch
 from torch import Tensor
@@ -20,12 +20,12 @@ def _mean(costs: Tensor, mask: Mask) -> PerList:
 
 
 def mse_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
-    r"""Return the mean square error of each list.
+    r"""Return the mean squared error of each list.
 
     .. math::
         \ell(s, y) = \frac{1}{n} \sum_j (s_j - y_j)^2
 
-    So the scores are in units of the labels.
+    The scores are in units of the labels.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -34,7 +34,7 @@ def mse_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
         One value per list, ``[batch]``, >= 0.
 
     Raises:
-        ConfigError: the shapes or the devices of the tensors differ.
+        ConfigError: the shapes or devices of the tensors differ, or the mask is not boolean.
 
     Source: Cossock and Zhang (2006), section 5: subset regression with equal weights.
 
@@ -47,7 +47,7 @@ def mse_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
 
 
 def rmse_loss(scores: Scores, labels: Labels, mask: Mask, *, levels: float | int = 5) -> PerList:
-    r"""Return the root mean square error of each list.
+    r"""Return the root mean squared error of each list.
 
     .. math::
         \ell(s, y) = \sqrt{\frac{1}{n} \sum_j
@@ -98,7 +98,7 @@ def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | in
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: Team Macrohard (n.d.), section 5, where a network is trained with it.
+    Source: Team Macrohard (n.d.), section 5, where a network is trained with this loss.
 
     >>> scores, labels = torch.tensor([[0.0, 2.0]]), torch.tensor([[2.0, 1.0]])
     >>> bce_loss(scores, labels, labels > 0, relevant=2)  # (log 2 + log(1 + exp(2))) / 2
@@ -120,7 +120,7 @@ def ordinal_loss(
         z_{jl} = \sigma \left(s_j - l + \frac{1}{2}\right)
 
     Scores are in units of the labels. The cost of a label between two grades is interpolated
-    linearly between the costs of these two.
+    linearly between the costs of these grades.
 
     Args:
         scores, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -134,8 +134,8 @@ def ordinal_loss(
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: the all-threshold logistic loss of Rennie and Srebro (2005), section 4.2. Unlike in the
-    paper, the thresholds are fixed halfway between the grades.
+    Source: the all-threshold logistic loss of Rennie and Srebro (2005), section 4.2. The paper
+    learns the thresholds; here they are fixed halfway between the grades.
 
     >>> scores, labels = torch.tensor([[0.5]]), torch.tensor([[1.0]])
     >>> ordinal_loss(scores, labels, labels > 0, levels=3)  # log 2 + log(1 + exp(-1))
@@ -145,9 +145,9 @@ def ordinal_loss(
     levels = check_levels(levels)
     if levels > MAX_LEVELS:
         raise ConfigError(
-            f"levels={levels:g} is too large for ordinal, which has a threshold for each grade: "
-            f"write at most {MAX_LEVELS}, or choose a loss that treats labels as numbers, such as "
-            "loss=rmse"
+            f"levels={levels:g} is too large for ordinal, which stores a number for each item and "
+            f"grade: write at most {MAX_LEVELS}, or choose a loss that treats labels as numbers, "
+            "such as loss=rmse"
         )
     scores, labels = without_padding(scores, labels, mask)
     grades = torch.arange(1, levels, dtype=scores.dtype, device=scores.device)

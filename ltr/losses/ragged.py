@@ -1,4 +1,4 @@
-"""Pad the scores and labels of lists of different lengths to the tensors of a loss."""
+"""Pad the scores and labels of lists of different lengths into the tensors that losses take."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,9 @@ from ltr.typing import Labels, Mask, Scores
 
 
 def pad_lists(scores: Tensor | Sequence[Any], labels: Sequence[Any]) -> tuple[Scores, Labels, Mask]:
-    """Pad scores and labels of lists of any lengths to the tensors for losses and metrics.
+    """Pad scores and labels of lists of different lengths into the tensors that losses take.
+
+    Metrics take the same tensors.
 
     Args:
         scores: one flat tensor, ``[items]``, with the lists one after another; or one tensor,
@@ -22,8 +24,8 @@ def pad_lists(scores: Tensor | Sequence[Any], labels: Sequence[Any]) -> tuple[Sc
 
     Returns:
         ``(scores, labels, mask)``, each ``[batch, list]``. The scores keep their gradient and
-        dtype. The labels are on the scores' device, in float64 if a list of labels is, else in
-        float32. Shorter lists end with padding, which no loss reads.
+        dtype. The labels are on the scores' device, in float64 if any of the label lists is
+        float64, otherwise in float32. Shorter lists end with padding, which no loss reads.
 
     Raises:
         ConfigError: the numbers of scores and labels differ, or there are no lists.
@@ -36,7 +38,7 @@ def pad_lists(scores: Tensor | Sequence[Any], labels: Sequence[Any]) -> tuple[Sc
     label_lists = [torch.as_tensor(values) for values in labels]
     if not label_lists or any(values.dim() != 1 for values in label_lists):
         raise ConfigError(
-            "labels: expected the labels of each list, [items], such as [[1, 0], [2, 0, 1]]"
+            "labels: expected one sequence of numbers per list, such as [[1, 0], [2, 0, 1]]"
         )
     lengths = [len(values) for values in label_lists]
     if isinstance(scores, Tensor):
@@ -49,7 +51,7 @@ def pad_lists(scores: Tensor | Sequence[Any], labels: Sequence[Any]) -> tuple[Sc
     score_lists = [torch.as_tensor(values) for values in scores]
     if [values.shape for values in score_lists] != [(length,) for length in lengths]:
         raise ConfigError(
-            f"scores: expected as many scores as labels in each list, {lengths}, got shapes "
+            f"scores: expected one score per label, so lists of lengths {lengths}, got shapes "
             f"{[list(values.shape) for values in score_lists]}"
         )
     padded = pad_sequence(score_lists, batch_first=True)

@@ -19,15 +19,15 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
         \ell(s, y) = \frac{1}{n} \sum_j (s_j - t_j)^2
 
     Every call computes new targets t from the scores s and the order of the labels; the gradient
-    treats them as constants. To compute them, the items are sorted by label, and items with equal
-    labels by score.
+    treats the targets as constants. For the targets, items are ranked by descending label, and
+    items with equal labels by descending score.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
-        targets: ``"ranks"``: t decreases evenly with the rank r, t = (n - r + 1/2) / n.
-            ``"isotonic"``: among all t that never increase in that order, the one closest to s in
-            squared distance. The loss is then 0 if the scores have the order of the labels, or if
-            all scores are equal.
+        targets: with ``"ranks"``, t decreases evenly with the rank r: t = (n - r + 1/2) / n.
+            With ``"isotonic"``, t is closest to s, in squared distance, among all targets that
+            never increase with the rank. The loss is then 0 if the scores have the order of the
+            labels, or if all scores are equal.
 
     Returns:
         One value per list, ``[batch]``, >= 0.
@@ -36,8 +36,8 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
         ConfigError: a tensor or a keyword argument is wrong.
         NotImplementedError: a second derivative is taken with isotonic targets.
 
-    Source: Caruana, Baluja and Mitchell (1996), who instead rank the whole training set before each
-    epoch. The scale of t and the isotonic targets are not theirs.
+    Source: Caruana, Baluja and Mitchell (1996). In the paper, the whole training set is ranked
+    before each epoch. The scale of t and the isotonic targets are not from the paper.
 
     >>> scores, labels = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
     >>> rankprop_loss(scores, labels, labels >= 0)  # ((0 - 3/4)^2 + (1 - 1/4)^2) / 2
@@ -63,7 +63,7 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
 def _closest_decreasing(values: Tensor, real: Tensor) -> Tensor:
     """Return the t closest to ``values`` with t_1 >= t_2 >= ..., ``[batch, rank]``.
 
-    t is 0 where ``real`` is False. The algorithm, on the CPU, pools adjacent violators.
+    t is 0 where ``real`` is False. The pool-adjacent-violators algorithm runs on the CPU.
     """
     from scipy.optimize import isotonic_regression
 

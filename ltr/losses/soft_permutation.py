@@ -1,9 +1,10 @@
 """NDCG of softly sorted lists: NeuralNDCG, OT-NDCG and SoftSort-NDCG.
 
-Sorting is replaced by multiplication with S, ``[rank, item]``, a relaxed permutation matrix after
-Sinkhorn scaling (Pobrotyn and Bialobrzeski, 2021). Each value approaches minus the exact NDCG@k as
-the temperature goes to 0. A list without a relevant item (of gain > 0) gives 0 without gradient. If
-``gain`` is a table that lacks a label, the value of the list is NaN.
+Sorting is replaced by multiplication by a matrix S, ``[rank, item]``: a relaxed permutation matrix
+after Sinkhorn scaling (Pobrotyn and Bialobrzeski, 2021). Each loss approaches minus the exact
+NDCG@k as the temperature goes to 0. For a list without a relevant item (an item with a gain above
+0), the value and its gradient are 0. If ``gain`` is a table without an entry for a label in a list,
+the value of the list is NaN.
 """
 
 import torch
@@ -53,37 +54,38 @@ def neural_ndcg_loss(
     .. math::
         \frac{1}{\mathrm{maxDCG}@k} \sum_j g_j \, (T d)_j
 
-    where T is the scaling of the transposed matrix, and d(r) is 0 beyond k.
+    where T is the transposed matrix after Sinkhorn scaling, and d(r) is 0 beyond k.
 
-    On the CPU a list of n items takes at most O(n^2) time, and at most 32 MiB of memory in each
-    thread. On an NVIDIA GPU a kernel is used for lists padded to at most 2,048 items, except for
-    batches of few long lists.
+    On the CPU a list of n items takes at most O(n^2) time, and each thread stores at most 32 MiB of
+    the matrix. On an NVIDIA GPU a kernel is used for lists padded to at most 2,048 items, except
+    for batches with only a few long lists.
 
     Args:
-        scores: ``[batch, list]``. Equal scores share their ranks equally, so a saturated output
-            activation gives no gradient; the paper uses Tanh as the output activation.
+        scores: ``[batch, list]``. Items with equal scores share their ranks equally, so a saturated
+            output activation gives no gradient. The paper uses Tanh as the output activation.
         labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
-        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
-        temperature: > 0, in units of the scores; smaller is closer to NDCG.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table with the gain of each grade.
+        temperature: > 0, in units of the scores; a smaller value brings the loss closer to NDCG.
         transposed: use the transposed variant (eq. 6 instead of eq. 5).
-        stochastic: average the value over noisy scores drawn by ``drawn_scores``; the temperature
-            is then in units of log scores.
-        n_samples: >= 1, the number of draws if stochastic; time and memory grow with it.
-        beta: > 0, the scale of the noise if stochastic.
+        stochastic: average the value over noisy scores from ``drawn_scores``; the temperature is
+            then in units of log scores.
+        n_samples: >= 1, the number of draws; used only if ``stochastic``. Time and memory grow in
+            proportion to it.
+        beta: > 0, the scale of the noise; used only if ``stochastic``.
         generator: draws the noise; None: torch's own generator.
         max_iter, tol: ``sinkhorn`` ends after ``max_iter`` iterations, or when every row and column
             sum differs from one by less than ``tol``.
 
     Returns:
-        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
-        without a relevant item (of gain > 0).
+        One value per list, ``[batch]``, from about -1 (best) to 0. For a list without a relevant
+        item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
     Source: Pobrotyn and Bialobrzeski (2021), eq. 5 and 6, where the gain is 2^y - 1. The paper does
-    not say what it does with a list without a relevant item.
+    not say how it treats a list without a relevant item.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> neural_ndcg_loss(scores, labels, labels >= 0, k=1, temperature=0.01)  # -(2 - 1) / (4 - 1)
@@ -115,7 +117,7 @@ def ot_ndcg_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    r"""Return minus NDCG@k of each list, sorted by optimal transport.
+    r"""Return minus NDCG@k of each list, softly sorted by optimal transport.
 
     .. math::
         -\frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r)
@@ -126,16 +128,17 @@ def ot_ndcg_loss(
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
-        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table with the gain of each grade.
         temperature: > 0, the weight of the entropy relative to the squared distances of scores from
             ranks. Scores and ranks are first put on a scale from 0 to 1, whatever the length of the
-            list. At the default, columns sum to one within about 3e-3 after 30 iterations.
+            list. With the default temperature, the column sums are within about 3e-3 of one after
+            30 iterations.
         max_iter, tol: ``sinkhorn`` ends after ``max_iter`` iterations, or when every row and column
             sum differs from one by less than ``tol``.
 
     Returns:
-        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
-        without a relevant item (of gain > 0).
+        One value per list, ``[batch]``, from about -1 (best) to 0. For a list without a relevant
+        item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
@@ -166,27 +169,27 @@ def softsort_ndcg_loss(
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
-    r"""Return minus NDCG@k of each list, sorted by SoftSort.
+    r"""Return minus NDCG@k of each list, softly sorted by SoftSort.
 
     .. math::
         -\frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r)
 
     where S = sinkhorn(soft_sort(s)), g are the gains, and d(r) = 1/log2(1 + r).
 
-    The compiled loop on the CPU, which is used for tensors on a GPU too, forms no matrix: apart
-    from one sort, a list takes time and memory in proportion to its number of items.
+    A compiled loop on the CPU is used, even for tensors on a GPU. It forms no matrix: apart from
+    one sort, a list takes time and memory in proportion to its number of items.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
-        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
-        temperature: > 0, in units of the scores; smaller is closer to NDCG.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table with the gain of each grade.
+        temperature: > 0, in units of the scores; a smaller value brings the loss closer to NDCG.
         max_iter, tol: ``sinkhorn`` ends after ``max_iter`` iterations, or when every row and column
             sum differs from one by less than ``tol``.
 
     Returns:
-        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
-        without a relevant item (of gain > 0).
+        One value per list, ``[batch]``, from about -1 (best) to 0. For a list without a relevant
+        item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
@@ -268,11 +271,11 @@ def soft_dcg(soft: Matrix, item_gains: Labels, *, k: int | None) -> PerList:
 
 
 def negative_ndcg(dcg: PerList, item_gains: Labels, mask: Mask, *, k: int | None) -> PerList:
-    """Return ``-dcg / maxDCG@k``; 0 without gradient for a list without a relevant item."""
+    """Return ``-dcg / maxDCG@k``; without a relevant item, the value and its gradient are 0."""
     return negative_ratio(dcg, ideal_dcg(item_gains, mask, k=k))
 
 
 def negative_ratio(dcg: PerList, ideal: PerList) -> PerList:
-    """Return ``-dcg / ideal``; 0 without gradient where ``ideal`` is 0."""
+    """Return ``-dcg / ideal``; where ``ideal`` is 0, the value and its gradient are 0."""
     empty = ideal <= 0  # False where a gain is NaN
     return (-dcg / ideal.masked_fill(empty, 1)).masked_fill(empty, 0)

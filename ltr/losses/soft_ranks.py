@@ -1,12 +1,12 @@
 """NDCG with soft ranks (ApproxNDCG, LapNDCG, SoDeep-NDCG) or distributions of ranks (SoftNDCG).
 
-A list without a relevant item (of gain > 0) gives 0 without gradient. ApproxNDCG, LapNDCG and
-SoDeep-NDCG differ only in the soft ranks r_j of the items j.
+For a list without a relevant item (an item with a gain above 0), the value and its gradient are 0.
+ApproxNDCG, LapNDCG and SoDeep-NDCG differ only in the soft ranks r_j of the items j.
 
 As ``temperature`` (``sigma`` in SoftNDCG) goes to 0, items with different scores get their exact
-ranks. Then the loss goes to minus the exact NDCG@k for SoftNDCG, and for ApproxNDCG and LapNDCG
-without k. With k, their ``cut_slope`` must grow too: at 10, an item at rank k keeps the fraction
-sigmoid(5) = 0.993 of its gain. SoDeep-NDCG has no temperature.
+ranks, and SoftNDCG goes to minus the exact NDCG@k. ApproxNDCG and LapNDCG do the same if there is
+no cutoff k. If there is one, their ``cut_slope`` must grow too: at ``cut_slope=10``, an item at
+rank k keeps only the fraction sigmoid(5) = 0.993 of its gain. SoDeep-NDCG has no temperature.
 """
 
 import numpy as np
@@ -49,19 +49,19 @@ def approx_ndcg_loss(
         r_j = 1 + \sum_{i \ne j} \operatorname{sigmoid}
         \left(\frac{s_i - s_j}{\mathrm{temperature}}\right)
 
-    where g are the gains. Without k, t = 1; with k, t(r) = sigmoid(cut_slope (k + 1/2 - r)) is a
-    smooth cutoff.
+    where g are the gains. If k is None, t = 1; otherwise t(r) = sigmoid(cut_slope (k + 1/2 - r)) is
+    a smooth cutoff.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
-        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
-        temperature: > 0, in units of the scores; smaller is closer to NDCG.
-        cut_slope: > 0, steepness of the cutoff t, in units of 1 / rank; not used without ``k``.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table with the gain of each grade.
+        temperature: > 0, in units of the scores; a smaller value brings the loss closer to NDCG.
+        cut_slope: > 0, steepness of the cutoff t, in units of 1 / rank; not used if ``k`` is None.
 
     Returns:
-        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
-        without a relevant item (of gain > 0).
+        One value per list, ``[batch]``, from about -1 (best) to 0. For a list without a relevant
+        item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
@@ -84,7 +84,7 @@ def approx_ndcg_loss(
 def _sigmoid_ranks_by_loop(
     scores: Tensor, weights: Tensor | None, mask: Tensor, temperature: float
 ) -> Tensor:
-    """Return ``_sigmoid_ranks``, or the gradient of the sum of weights times ranks."""
+    """Return the ranks or, given ``weights``, the gradient of the sum of weights times ranks."""
     from ltr.kernels.ranks import soft_rank_lists
 
     knobs = [float(temperature), False]
@@ -116,27 +116,26 @@ def lap_ndcg_loss(
         -\frac{1}{\mathrm{maxDCG}@k} \sum_j \frac{g_j \, t(r_j)}{\log_2(1 + r_j)}, \qquad
         r_j = 1 + \sum_{i \ne j} \Phi\left(\frac{s_i - s_j}{\mathrm{temperature}}\right)
 
-    where g are the gains. Without k, t = 1; with k, t(r) = sigmoid(cut_slope (k + 1/2 - r)) is a
-    smooth cutoff. Phi(x) is 1/2 e^x for x <= 0 and 1 - 1/2 e^-x for x > 0. A list takes about
-    the time of one sort.
+    where g are the gains. If k is None, t = 1; otherwise t(r) = sigmoid(cut_slope (k + 1/2 - r)) is
+    a smooth cutoff. Phi(x) is 1/2 e^x for x <= 0 and 1 - 1/2 e^-x for x > 0. The loss takes
+    about as long as one sort of each list.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
-        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
-        temperature: > 0, in units of the scores; smaller is closer to NDCG.
-        cut_slope: > 0, steepness of the cutoff t(r) = sigmoid(cut_slope (k + 1/2 - r)), in units of
-            1 / rank; not used without ``k``.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table with the gain of each grade.
+        temperature: > 0, in units of the scores; a smaller value brings the loss closer to NDCG.
+        cut_slope: > 0, steepness of the cutoff t, in units of 1 / rank; not used if ``k`` is None.
 
     Returns:
-        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
-        without a relevant item (of gain > 0).
+        One value per list, ``[batch]``, from about -1 (best) to 0. For a list without a relevant
+        item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
     Source: the soft ranks are a LapSum, from Struski et al. (2025, "LapSum - One Method to
-    Differentiate Them All: Ranking, Sorting and Top-k Selection"), who train classifiers with it.
+    Differentiate Them All: Ranking, Sorting and Top-k Selection"). The paper trains classifiers.
 
     >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
     >>> lap_ndcg_loss(scores, labels, labels >= 0, temperature=0.1)  # -1 / log2(1 + 2)
@@ -152,7 +151,7 @@ def lap_ndcg_loss(
 def _laplace_ranks_by_loop(
     scores: Tensor, weights: Tensor | None, mask: Tensor, temperature: float
 ) -> Tensor:
-    """Return ``_laplace_ranks``, or the gradient of the sum of weights times ranks."""
+    """Return the ranks or, given ``weights``, the gradient of the sum of weights times ranks."""
     from ltr.kernels.ranks import soft_rank_lists
 
     knobs = [float(temperature), True]
@@ -205,27 +204,26 @@ def sodeep_loss(
     .. math::
         -\frac{1}{\mathrm{maxDCG}@k} \sum_j \frac{g_j \, t(r_j)}{\log_2(1 + r_j)}
 
-    where r = learned_ranks(s), and g are the gains. Without k, t = 1; with k, t(r) =
-    sigmoid(cut_slope (k + 1/2 - r)) is a smooth cutoff. ``learned_ranks`` is a network that was
-    trained to sort. Scaling or shifting the scores changes nothing. There is no temperature with
-    which the value could go to the exact NDCG@k.
+    where r = learned_ranks(s), and g are the gains. If k is None, t = 1; otherwise t(r) =
+    sigmoid(cut_slope (k + 1/2 - r)) is a smooth cutoff. ``learned_ranks`` uses a network that was
+    trained to sort. Scaling or shifting the scores does not change the value. There is no
+    temperature, so the value cannot be brought arbitrarily close to minus the exact NDCG@k.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
-        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
-        cut_slope: > 0, steepness of the cutoff t(r) = sigmoid(cut_slope (k + 1/2 - r)), in units of
-            1 / rank; not used without ``k``.
-        sorter: a file written by ``examples/teach_sorter.py``; None: the network of this package.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table with the gain of each grade.
+        cut_slope: > 0, steepness of the cutoff t, in units of 1 / rank; not used if ``k`` is None.
+        sorter: a file written by ``examples/teach_sorter.py``; None: the network in this package.
 
     Returns:
-        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
-        without a relevant item (of gain > 0).
+        One value per list, ``[batch]``, from about -1 (best) to 0. For a list without a relevant
+        item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong, or the file cannot be read.
 
-    Source: Engilberge et al. (2019), section 3, who use soft ranks for other metrics.
+    Source: Engilberge et al. (2019), section 3. The paper uses learned ranks for other metrics.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> sodeep_loss(scores, labels, labels >= 0).round(decimals=1)  # -(3/2 + 1) / (3 + 1 / log2(3))
@@ -239,7 +237,7 @@ def sodeep_loss(
 def _negative_ndcg_at(
     ranks: Scores, item_gains: Labels, mask: Mask, k: int | None, cut_slope: float
 ) -> PerList:
-    """Return minus NDCG@k at soft ``ranks``.
+    """Return minus NDCG@k, ``[batch]``, of items at soft ``ranks``.
 
     On padding, ``ranks`` must be >= 0 and ``item_gains`` 0.
     """
@@ -268,33 +266,33 @@ def soft_ndcg_loss(
         \mathrm{SoftNDCG}@k = \frac{1}{\mathrm{maxDCG}@k}
         \sum_j g_j \sum_{r \le k} d(r) \, p_j(r)
 
-    where g are the gains, and p_j is the Rank-Binomial distribution of the rank of item j if scores
-    are Gaussian.
+    where g are the gains, and p_j is the Rank-Binomial distribution of the rank of item j under
+    Gaussian scores.
 
-    Take a list of n items, of which m are relevant. Without ``normalise``, the compiled loop on the
-    CPU, which is used for tensors on a GPU too, takes O(n m min(n, k)) time, and memory for
-    n min(n, k) / 15 numbers per thread. Otherwise the loss takes O(n^3) time.
+    Let a list have n items, m of them relevant. Without ``normalise``, a compiled loop on the CPU
+    is used, even for tensors on a GPU. It takes O(n m min(n, k)) time, and each thread needs memory
+    for n min(n, k) / 15 numbers. If the loop cannot be used, the loss takes O(n^3) time.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         sigma: > 0, standard deviation of every score, in units of the scores; as it goes to 0, the
             value goes to minus the exact NDCG@k.
         k: cutoff rank >= 1, None for the whole list.
-        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
-        discount: d, which maxDCG uses too: ``"log2"`` is 1/log2(1 + r). The slides of Taylor et al.
-            (2008) also study two flatter discounts: ``"sqrt_log2"``, the square root of this, and
-            ``"linear"``, 1 - (r - 1)/n.
-        normalise: first scale the distributions with ``sinkhorn``, so that rows and columns sum to
-            one (an improvement proposed in the same slides).
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table with the gain of each grade.
+        discount: the discount d, also used in maxDCG. ``"log2"`` is 1/log2(1 + r). The slides of
+            Taylor et al. (2008) also study two flatter discounts: ``"sqrt_log2"`` is the square
+            root of this, and ``"linear"`` is 1 - (r - 1)/n.
+        normalise: first scale the distributions with ``sinkhorn`` to make rows and columns sum to
+            one. The same slides propose this as an improvement.
 
     Returns:
-        One value per list, ``[batch]``, from about -1 (best) to 0; 0 without gradient for a list
-        without a relevant item (of gain > 0).
+        One value per list, ``[batch]``, from about -1 (best) to 0. For a list without a relevant
+        item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: Taylor et al. (2008), section 4, whose slides have the gain 2^y; Lee (2022), eq. 2.7.
+    Source: Taylor et al. (2008), section 4; their slides use the gain 2^y. Lee (2022), eq. 2.7.
 
     >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
     >>> soft_ndcg_loss(scores, labels, labels >= 0, sigma=1e9, discount="linear")  # -(1 + 1/2) / 2

@@ -19,36 +19,36 @@ def network_ndcg_loss(
     distribution: str = "cauchy",
     temperature: float = 0.1,
 ) -> PerList:
-    r"""Return minus NDCG@k of each list, sorted by a differentiable sorting network.
+    r"""Return minus NDCG@k of each list, softly sorted by a differentiable sorting network.
 
     .. math::
         -\frac{1}{\mathrm{maxDCG}@k} \sum_{r \le k} (S g)_r \, d(r)
 
     where S = network_sort(s), g are the gains, and d(r) = 1/log2(1 + r). S is doubly stochastic, so
-    that no Sinkhorn scaling is needed. Only g is carried through the network: a list of n items
-    takes O(n log^2 n) time and memory with ``bitonic``, O(n^2) with ``odd_even``. The loss
-    approaches minus the exact NDCG@k as the temperature goes to 0. At a high temperature part of
-    each gain stays at the rank where it entered, and the loss is nearer to -1 than minus NDCG@k.
+    no Sinkhorn scaling is needed. Only g is carried through the network, so a list of n items takes
+    O(n log^2 n) time and memory with ``bitonic``, and O(n^2) with ``odd_even``. The loss approaches
+    minus the exact NDCG@k as the temperature goes to 0. At a high temperature, part of each gain
+    stays at the rank where it entered, and the loss is closer to -1 than the exact value.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
-        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table with the gain of each grade.
         network: ``bitonic`` or ``odd_even``.
         distribution: ``cauchy``, ``reciprocal``, ``optimal`` or ``logistic``; see ``network_sort``.
-        temperature: > 0, in units of the scores; smaller is closer to NDCG.
+        temperature: > 0, in units of the scores; a smaller value brings the loss closer to NDCG.
 
     Returns:
-        One value per list, ``[batch]``, from -1 (best) to 0; 0 without gradient for a list
-        without a relevant item (of gain > 0).
+        One value per list, ``[batch]``, from -1 (best) to 0. For a list without a relevant item
+        (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
     Source: the sorting is from Petersen et al. (2021 and 2022). S depends on the order in which
-    items enter the network, which the papers do not specify. Here it is the ideal order, by
-    descending gain, then score. So the given order does not matter, and the loss has no jump where
-    two scores cross.
+    items enter the network, which the papers do not specify. Here items enter in the ideal order:
+    by descending gain, and by descending score if gains are equal. So the order in which items are
+    given does not matter, and the loss does not jump where two scores cross.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])

@@ -1,9 +1,9 @@
-"""SVM-MAP and SVM-NDCG: structured hinge losses, with the worst ranking found exactly.
+"""SVM-MAP and SVM-NDCG: structured hinge losses, with the exact maximum over all rankings.
 
 F(pi) is a function of a ranking pi. It is linear in the scores, and should be highest for the ideal
-ranking pi*. The margin is in units of the scores. The papers train linear models with cutting
-planes. Here any model can be trained, with a subgradient of the same objective. The regularisation
-in the objective is the trainer's ``l2``.
+ranking pi*. The margin is in units of the scores. The papers train linear models with cutting-plane
+methods. Here any model can be trained, with subgradients of the same objective. The regularisation
+term of the objective is the trainer's ``l2``.
 """
 
 import numpy as np
@@ -44,8 +44,8 @@ def svm_map_loss(
     the pair adds s_i - s_j if pi ranks i before j, else s_j - s_i.
 
     Let there be n relevant and m other items. As in the paper, both kinds stay in descending order
-    of score while the maximum is found; i and j are the positions in these two orders, from 1. Item
-    j is put before the relevant items p, p + 1 and so on, with the p that maximises
+    of score while the maximum is found. Let i and j be the positions in these two orders, starting
+    at 1. Item j is put before the relevant items p, p + 1 and so on, where p maximises
 
     .. math::
         \sum_{i \ge p} \frac{i}{n (i + j) (i + j - 1)} - \frac{2 (s_i - s_j)}{n m}
@@ -57,8 +57,8 @@ def svm_map_loss(
         relevant: > 0, the smallest label that counts as relevant.
 
     Returns:
-        One value per list, ``[batch]``, at least 1 - AP of the ranking by the scores; 0 without
-        gradient for a list without a relevant item, or with relevant items only.
+        One value per list, ``[batch]``, at least 1 - AP of the ranking by the scores. If no item of
+        a list is relevant, or all are, the value and its gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
@@ -121,24 +121,24 @@ def svm_ndcg_loss(
     a(r) = max(min(k, n) + 1 - r, 0) for a list of n items. pi* is the ideal ranking, with equal
     gains ordered by score.
 
-    The worst ranking is a linear assignment of items to ranks, found on the CPU in about O(n m G)
-    time, where n is the number of items, m the number of items outside the most frequent grade, and
-    G the number of grades.
+    The ranking that attains the maximum is a linear assignment of items to ranks. It is found on
+    the CPU in about O(n m G) time. Here n is the number of items, m the number of items whose grade
+    is not the most frequent one, and G the number of grades.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
         k: cutoff rank >= 1, None for the whole list.
-        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table of the gains of the grades.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table with the gain of each grade.
 
     Returns:
-        One value per list, ``[batch]``, at least 1 - NDCG@k of the ranking by the scores; 0 without
-        gradient for a list without a relevant item.
+        One value per list, ``[batch]``, at least 1 - NDCG@k of the ranking by the scores. For a
+        list without a relevant item, the value and its gradient are 0.
 
     Raises:
         ConfigError: a tensor or a keyword argument is wrong.
 
-    Source: Le and Smola (2007); Chapelle et al. (2007). The weights a are one of their choices,
-    here divided by their sum.
+    Source: Le and Smola (2007); Chapelle et al. (2007). The papers discuss several weights a; the
+    weights used here are one of these choices, divided by their sum.
 
     >>> scores, labels = torch.tensor([[0.3, 0.0]]), torch.tensor([[1.0, 0.0]])
     >>> svm_ndcg_loss(scores, labels, labels >= 0)  # 1 - 1 / log2(1 + 2) - 0.3 (2 - 1) / (2 + 1)
@@ -164,7 +164,7 @@ def svm_ndcg_loss(
         best_ranks,
         counted,
     )
-    # Of these two terms, the first adds up to 1 - NDCG, and the second to F(pi) - F(pi*).
+    # The first term adds up to 1 - NDCG, and the second to F(pi) - F(pi*).
     dcg_loss = item_gains * (rank_discounts[best_ranks - 1] - rank_discounts[worst_ranks - 1])
     worst_weights = rank_weights.gather(-1, worst_ranks - 1)
     best_weights = rank_weights.gather(-1, best_ranks - 1)
@@ -195,8 +195,8 @@ def _worst_ranks(
 ) -> Tensor:
     """Return the rank of each item in the ranking that attains the maximum, ``[batch, item]``.
 
-    Items that are not ``counted`` get their rank in ``best_ranks``. The order of the ranks whose
-    weight is 0 is arbitrary.
+    Items that are not ``counted`` get their rank in ``best_ranks``. The order of the items at ranks
+    with the weight 0 is arbitrary.
     """
     worst_ranks = best_ranks.cpu().numpy().copy()
     real = as_array(counted)
@@ -225,7 +225,7 @@ def _assign_worst_ranks(
         ranks = np.nonzero(a[b])[0]
         items = np.nonzero(real[b])[0]
         items = items[np.lexsort((-s[b][items], -g[b][items]))]
-        # Among items with equal gains, at most as many as there are weighted ranks can get one.
+        # Only ``len(ranks)`` ranks have a weight, so of equal gains no more items can get one.
         ascending = -g[b][items]
         position_in_grade = np.arange(len(items)) - np.searchsorted(ascending, ascending)
         candidates = items[position_in_grade < len(ranks)]

@@ -1,16 +1,16 @@
 """Exact ranking metrics: pure functions of ``(scores, labels, mask)`` that return a value per list.
 
-``scores`` (higher is better), ``labels`` (graded relevance, 0 = not relevant) and ``mask`` (True
-where an item exists) are ``[batch, list]``; padding is never read. The values, ``[batch]``, are
-float64 if an input is float64, else float32.
+``scores`` (higher is better), ``labels`` (relevance grades; 0 means not relevant) and ``mask``
+(True where an item exists) are ``[batch, list]``; numbers on padding are never read. The values,
+``[batch]``, are float64 if the scores or the labels are float64, otherwise float32.
 
-``k`` is a cutoff rank >= 1, None for the whole list. The other keyword arguments are the keys of a
+``k`` is a cutoff rank >= 1, None for the whole list. The other keyword arguments are attributes of
 ``Convention``, with the same meaning and defaults. A value that is unknown or out of range raises
 ``ConfigError``.
 
 If a real item of a list has the score NaN, or a label that is NaN or below 0, the value of the list
-is NaN. There is no error, because a check would have to wait for the GPU. ``mean_over_lists`` is
-then NaN too, even if it leaves out empty lists.
+is NaN. There is no error, because a check would have to wait for the GPU. The result of
+``mean_over_lists`` is then NaN too, even if it leaves out empty lists.
 
 An item with the score -inf was not retrieved: it has no rank, but its label counts in the ideal
 order and in the number of relevant items.

@@ -1,7 +1,7 @@
 """The metric of the best epoch, estimated without selection bias.
 
 The best epoch's mean on the validation lists is the largest of many noisy means, so it is too high
-on average. A crossfit chooses the epoch on one half of the validation lists, and measures the
+on average. A crossfit chooses the epoch on one half of the validation lists, and measures its
 metric on the other half.
 """
 
@@ -18,11 +18,11 @@ HALVINGS = 20  # random splits; more would reduce only the noise of the splits, 
 
 @dataclass(frozen=True)
 class Crossfit:
-    """The metric that an epoch chosen on half of the validation lists has on new lists.
+    """An estimate of the metric, on new lists, of an epoch chosen on half of the validation lists.
 
     Attributes:
         value: the estimated metric.
-        error: its standard error due to the choice of lists.
+        error: the standard error of ``value`` that is due to the choice of lists.
         measured: the mean metric, on one half, of the epoch chosen on the other half,
             ``[splits][2]``.
     """
@@ -35,12 +35,13 @@ class Crossfit:
     def from_halves(cls, measured: Doubles) -> "Crossfit":
         """Return the ``Crossfit`` for ``measured``, ``[splits, 2]``.
 
-        A row holds two means: the metric on the second half of the epoch chosen on the first half,
-        and the metric on the first half of the epoch chosen on the second half. Their difference
-        has variance 4 s^2 / n for n lists, where s^2 is the variance between lists. So a quarter of
-        its square, averaged over the splits, estimates s^2 / n, the squared standard error of a
-        mean over n lists. This is the noise from the choice of the lists. It does not include how
-        much the metric varies from one training run to the next.
+        The row of a split holds two means: the epoch chosen on the first half is measured on the
+        second half, and the epoch chosen on the second half is measured on the first half. For n
+        lists, the difference of the two means has the variance 4 s^2 / n, where s^2 is the variance
+        between lists. So a quarter of the squared difference, averaged over the splits, estimates
+        s^2 / n, the squared standard error of a mean over n lists. This error describes the noise
+        from the choice of lists. It does not include how much the metric varies from one training
+        run to the next.
         """
         differences = measured[:, 0] - measured[:, 1]
         error = float(np.sqrt(np.square(differences).mean()) / 2)
@@ -56,7 +57,7 @@ class Crossfit:
 
 @dataclass(frozen=True)
 class Halves:
-    """Random splits of the counted lists into halves, as indices ``[splits, lists of a half]``."""
+    """Random splits of lists into two halves, as list indices, ``[splits, lists of a half]``."""
 
     first: NDArray[np.intp]
     second: NDArray[np.intp]
@@ -100,7 +101,7 @@ def crossfit_of_halves(means: Doubles) -> Crossfit | None:
         means: ``[epochs, splits, 2]``, the result of ``Halves.means`` for each epoch.
 
     Returns:
-        The crossfit; None if there is no epoch, or if a half has no list.
+        The ``Crossfit``; None if there is no epoch, or if a half has no list.
     """
     if not len(means) or np.isnan(means).any():
         return None

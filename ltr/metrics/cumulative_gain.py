@@ -14,8 +14,8 @@ from ltr.typing import Labels, Mask, PerList, Scores
 def gains(labels: Labels, mask: Mask, *, gain: Gain = "exp2") -> Labels:
     """Return the gain of each item.
 
-    A label below 0, or without an entry in a table, has the gain NaN. There is no error, because a
-    check would have to wait for the GPU.
+    A label that is below 0, or that has no entry in a table of gains, has the gain NaN. There is no
+    error, because a check would have to wait for the GPU.
 
     Args:
         labels: y, ``[batch, list]``, graded relevance >= 0.
@@ -51,8 +51,8 @@ def checked_gains(scores: Scores, labels: Labels, mask: Mask, *, gain: Gain) -> 
     item_gains = gains(promoted_labels(scores, labels, mask), mask, gain=gain)
     if not isinstance(gain, str) and bool(item_gains.isnan().any()):
         raise ConfigError(
-            f"gain={list(gain)} has the grades 0 to {len(gain) - 1}, but other labels occur in the "
-            "data: write a gain for each grade"
+            f"gain={list(gain)} covers the grades 0 to {len(gain) - 1}, but the data have other "
+            "labels: write a gain for each grade"
         )
     return item_gains
 
@@ -76,7 +76,7 @@ def discounts(size: int, like: Tensor, *, k: int | None = None, discount: str = 
         The discounts, ``[size]``, 0 beyond rank ``k``.
 
     Raises:
-        ConfigError: ``discount`` is unknown, or ``k`` is not a cutoff.
+        ConfigError: ``discount`` is unknown, or ``k`` is not an integer >= 1.
     """
     check_choice("discount", discount, list(DISCOUNTS))
     ranks = torch.arange(1, size + 1, dtype=like.dtype, device=like.device)
@@ -110,7 +110,7 @@ def dcg(
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
         k: cutoff rank >= 1, None for the whole list.
-        gain, discount, ties: keys of the ``Convention``.
+        gain, discount, ties: as in ``Convention``.
 
     Returns:
         DCG@k of each list, ``[batch]``, >= 0; 0 for a list without items.
@@ -154,7 +154,7 @@ def ndcg(
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
         k: cutoff rank >= 1, None for the whole list.
         empty: the value of a list without a gain above 0, from 0 to 1, or ``"skip"`` for NaN.
-        gain, discount, ties: keys of the ``Convention``.
+        gain, discount, ties: as in ``Convention``.
         short: with ``"zero"``, a list of fewer than k items gives 0, unless it is empty;
             ``"scored"`` treats it like any other list.
 
@@ -198,14 +198,14 @@ def ndcg_beta(
         \mathrm{NDCG}_\beta@k = \frac{\mathrm{DCG}_\beta@k}{\mathrm{maxDCG}_\beta@k}
 
     where n is the number of items of the list, y_r the label at rank r, and maxDCG the DCG of the
-    items in descending order of label. The last rank has the weight 0, so that a list whose only
-    relevant item is last gives 0. A list of one item gives 1 if the item is relevant.
+    items in descending order of label. The last rank has the weight 0, so a list whose only
+    relevant item is ranked last gives 0. A list of one item gives 1 if the item is relevant.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
         k: cutoff rank >= 1, None for the whole list.
         empty: the value of a list without a label above 0, from 0 to 1, or ``"skip"`` for NaN.
-        ties: a key of the ``Convention``.
+        ties: as in ``Convention``.
 
     Returns:
         NDCG_beta@k of each list, ``[batch]``, from 0 to 1.
@@ -243,13 +243,14 @@ def mean_ndcg(
     .. math::
         \mathrm{MeanNDCG}@k = \frac{1}{\min(k, n)} \sum_{c = 1}^{\min(k, n)} \mathrm{NDCG}@c
 
-    An NDCG of 0/0 counts as 0; it occurs before the first rank at which the ideal order has a gain.
+    If the c items with the highest labels all have the gain 0, as a table of gains allows, NDCG@c
+    is 0/0 and counts as 0.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
         k: the largest cutoff in the mean, >= 1; None: n, the number of items.
         empty: the value of a list without a gain above 0, from 0 to 1, or ``"skip"`` for NaN.
-        gain, discount, ties: keys of the ``Convention``.
+        gain, discount, ties: as in ``Convention``.
 
     Returns:
         The mean of each list, ``[batch]``, from 0 to 1.
@@ -257,7 +258,7 @@ def mean_ndcg(
     Raises:
         ConfigError: a tensor or a keyword argument is wrong, or a table of gains lacks a label.
 
-    Source: MeanNDCG of the LETOR script; with the convention ``letor4`` the values are the same.
+    Source: MeanNDCG of the LETOR script. Under the convention ``letor4`` the values are the same.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[1.0, 2.0]])
     >>> mean_ndcg(scores, labels, labels > 0, discount="letor")  # (1/3 + 4/4) / 2

@@ -18,7 +18,7 @@ _known_orders: ContextVar[_Orders | None] = ContextVar("known_orders", default=N
 
 @contextmanager
 def sorted_once() -> Iterator[None]:
-    """Context in which the same tensors of scores and mask are sorted only once.
+    """Sort the same tensors of scores and mask only once within this context.
 
     All metrics and cutoffs of a batch then share one order by score and one ideal order. The
     tensors must not be changed inside the context.
@@ -33,9 +33,9 @@ def sorted_once() -> Iterator[None]:
 def order_by_score(scores: Scores, mask: Mask) -> Ranks:
     """Return the index of the item at each rank, ``[batch, rank]``.
 
-    The sort is stable: items with equal scores keep their given order, the order of the file.
-    Padding comes last; the items with the score -inf come just before it. The rank of an item with
-    the score NaN is undefined.
+    The sort is stable: items with equal scores keep the order in which they are given, which is
+    that of the file. Padding comes last, and items with the score -inf come just before it. The
+    rank of an item with the score NaN is undefined.
     """
     # Calling id() in a compiled graph would compile it again for every tensor.
     known_orders = None if torch.compiler.is_compiling() else _known_orders.get()
@@ -77,14 +77,14 @@ def at_ranks(values: Scores, scores: Scores, mask: Mask, *, ties: str = "file") 
     Args:
         values: ``[batch, list]``, the value of each item, such as its gain.
         scores, mask: ``[batch, list]``; items are ranked by descending score.
-        ties: ``"file"``: items with equal scores keep their given order. ``"averaged"``: they all
-            get their mean value, which is the expected value over all their orders (McSherry and
-            Najork, 2008, section 2). A weighted sum of the values over ranks is then an expected
-            value as well.
+        ties: with ``"file"``, items with equal scores keep the order in which they are given. With
+            ``"averaged"``, they all get their mean value, which is the expected value over all
+            their orders (McSherry and Najork, 2008, section 2). A weighted sum of the values over
+            ranks is then an expected value as well.
 
     Returns:
-        The values in the order of the ranks, 0 where the item has the score -inf (it was not
-        retrieved).
+        The values in the order of the ranks. An item with the score -inf was not retrieved, and its
+        value is 0.
 
     Raises:
         ConfigError: ``ties`` is unknown.
@@ -103,7 +103,7 @@ def at_ranks(values: Scores, scores: Scores, mask: Mask, *, ties: str = "file") 
 
 
 def tie_groups(scores: Scores, mask: Mask) -> Ranks:
-    """Return the index of the group of equal scores at each rank, from 0, ``[batch, rank]``."""
+    """Return the number of the group of equal scores at each rank, ``[batch, rank]``, from 0 on."""
     keys = _keys(scores, mask).gather(-1, order_by_score(scores, mask))
     differ = torch.zeros_like(keys, dtype=torch.long)
     differ[:, 1:] = (keys[:, 1:] != keys[:, :-1]).long()
@@ -119,7 +119,7 @@ def running_sums(values: Tensor) -> Tensor:
     """Return the sums of the first 1, 2, ... numbers along the last dimension, ``[..., n]``.
 
     PyTorch's ``cumsum`` of floats is not deterministic on a GPU. If deterministic algorithms are
-    enabled there, sums of 1, 2, 4 and more neighbours are added instead.
+    enabled, partial sums over 1, 2, 4, ... neighbours are built there by doubling instead.
     """
     if values.device.type == "cpu" or not torch.are_deterministic_algorithms_enabled():
         return values.cumsum(-1)

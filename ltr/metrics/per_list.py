@@ -11,9 +11,9 @@ from ltr.errors import ConfigError
 from ltr.knobs import check_empty
 from ltr.typing import Labels, Mask, PerList, PerListMask, Scores
 
-# The NaN of a list with a NaN score, or with a label that no metric accepts. Its bits tell it from
-# the NaN of a list that the mean leaves out; copies and casts between float32 and float64 keep
-# them.
+# The NaN of a list with a NaN score, or with a label that no metric accepts. Its bits distinguish
+# it from the NaN of a list that the mean leaves out; copies and casts between float32 and float64
+# keep these bits.
 _BROKEN_BITS = 0x7FFC_0000_0000_0000
 (BROKEN,) = struct.unpack("<d", struct.pack("<Q", _BROKEN_BITS))
 
@@ -33,11 +33,11 @@ def check_lists(scores: Scores, labels: Labels, mask: Mask, *, called: str = "la
     """
     for name, values in (("scores", scores), (called, labels), ("mask", mask)):
         if not isinstance(values, Tensor) or values.dim() != 2:
-            expected = "a tensor [batch, list], such as [1, list] for one list"
+            expected = "a tensor of shape [batch, list], such as [1, list] for one list"
         elif values.shape != scores.shape or values.device != scores.device:
             expected = f"shape {list(scores.shape)} on {scores.device}, like the scores"
         elif name == "mask" and values.dtype is not torch.bool:
-            expected = "torch.bool, True where an item exists"
+            expected = "a tensor of type torch.bool, True where an item exists"
         else:
             continue
         raise ConfigError(f"{name}: expected {expected}, got {describe_value(values)}")
@@ -57,7 +57,7 @@ def check_values(values: Any, mask: Mask, *, whose: str) -> None:
 
 
 def describe_value(value: Any) -> str:
-    """Describe a value for an error: dtype, shape and device of a tensor, else its type."""
+    """Describe a tensor for an error message by dtype, shape and device; others by their type."""
     if not isinstance(value, Tensor):
         return type(value).__name__
     return f"{value.dtype} {list(value.shape)} on {value.device}"
@@ -66,7 +66,7 @@ def describe_value(value: Any) -> str:
 def promoted_labels(scores: Scores, labels: Labels, mask: Mask) -> Labels:
     """Check the three tensors, and return the labels in the dtype of the metric.
 
-    A label below 0 becomes NaN; a check that raises an error would have to wait for the GPU.
+    A label below 0 becomes NaN. There is no error, because a check would have to wait for the GPU.
     """
     check_lists(scores, labels, mask)
     return nan_below_0(labels.to(float_type(scores, labels)))
@@ -126,7 +126,7 @@ def broken_lists(scores: Scores, labels: Labels | None, mask: Mask) -> PerListMa
 
 
 def of_own_metric(values: PerList, scores: Scores, labels: Labels, mask: Mask) -> PerList:
-    """Return the values of a user's metric in the dtype that metrics of this project have.
+    """Return the values of the user's own metric in the dtype that a built-in metric would have.
 
     A NaN becomes ``BROKEN`` if the list has a NaN score.
     """
@@ -138,12 +138,12 @@ def mean_over_lists(values: PerList, *, empty: float | int | str = "skip") -> fl
     """Return the mean of the values of all lists, as one sum divided by one count.
 
     Args:
-        values: ``[lists]``, the metric of each list. Pass the lists of all batches together, so
-            that the batch size cannot change the result.
-        empty: the convention under which the values were computed. With ``"skip"``, lists with
-            the value NaN are left out, except those that a metric of this package marked as
-            broken (a NaN score, or a label that is NaN or below 0): one of them makes the mean
-            NaN. With a number, any NaN does.
+        values: ``[lists]``, the metric of each list. Pass the lists of all batches together;
+            otherwise the batch size can change the result.
+        empty: the argument ``empty`` with which the values were computed. With ``"skip"``, lists
+            with the value NaN are left out, unless a metric of this package marked them as broken
+            because of a NaN score, or a label that is NaN or below 0. One broken list makes the
+            mean NaN. With a number, any NaN makes the mean NaN.
 
     Returns:
         The mean, computed in float64; NaN if no list is left.

@@ -33,7 +33,7 @@ def threshold(relevant: float | int) -> float:
     """Return the smallest label that counts as relevant: ``relevant``, or slightly less.
 
     A label of 0.7 in a file is stored in float32 as 0.699999988, and must count as 0.7. So this
-    returns the float32 value if it is smaller and float32 can represent all digits of ``relevant``.
+    returns the float32 value if it is smaller, and if float32 preserves all digits of ``relevant``.
 
     >>> threshold(0.7) == float(np.float32(0.7)), threshold(0.1), threshold(0.50000001)
     (True, 0.1, 0.50000001)
@@ -64,15 +64,15 @@ def precision(
         \mathrm{P}@k = \frac{1}{k} \sum_{r \le k} h_r
 
     where h_r is 1 if the item at rank r is relevant, else 0. As in trec_eval and the LETOR script,
-    the divisor is k even for a list of fewer than k items. With k = None the precision is the share
-    of relevant items among those with a score above -inf.
+    the divisor is k even for a list of fewer than k items. If k is None, the precision is the share
+    of relevant items among the items with a score above -inf.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
         k: cutoff rank >= 1, None for the whole list.
         empty: the value of a list without a relevant item, from 0 to 1, or ``"skip"`` for NaN.
-        relevant: the smallest label that counts as relevant, > 0.
-        ties: a key of the ``Convention``.
+        relevant: > 0, the smallest label that counts as relevant.
+        ties: as in ``Convention``.
 
     Returns:
         P@k of each list, ``[batch]``, from 0 to 1.
@@ -108,14 +108,14 @@ def recall(
         \mathrm{R}@k = \frac{1}{R} \sum_{r \le k} h_r
 
     where h_r is 1 if the item at rank r is relevant, else 0, and R is the number of relevant items
-    of the list. With k = None the recall is 1, unless a score is -inf.
+    of the list. If k is None, the recall is 1, unless a relevant item has the score -inf.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
         k: cutoff rank >= 1, None for the whole list.
         empty: the value of a list without a relevant item, from 0 to 1, or ``"skip"`` for NaN.
-        relevant: the smallest label that counts as relevant, > 0.
-        ties: a key of the ``Convention``.
+        relevant: > 0, the smallest label that counts as relevant.
+        ties: as in ``Convention``.
 
     Returns:
         R@k of each list, ``[batch]``, from 0 to 1.
@@ -148,8 +148,8 @@ def map(
     .. math::
         \mathrm{AP}@k = \frac{1}{N} \sum_{r \le k} h_r \, \mathrm{P}@r
 
-    where h_r is 1 if the item at rank r is relevant, else 0, P@r is the precision at r, and N the
-    number of relevant items of the list.
+    where h_r is 1 if the item at rank r is relevant, else 0, P@r is the precision at r, and N is
+    the number of relevant items of the list.
 
     With ``ties="averaged"`` the value is the expected AP. Let n items be tied, m of them relevant.
     The j-th of their ranks holds a relevant item with probability m/n. If it does, (j-1)(m-1)/(n-1)
@@ -159,10 +159,11 @@ def map(
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
         k: cutoff rank >= 1, None for the whole list.
         empty: the value of a list without a relevant item, from 0 to 1, or ``"skip"`` for NaN.
-        relevant: the smallest label that counts as relevant, > 0.
-        map_over: the divisor N: ``"relevant"``, the number of relevant items (as in trec_eval's
-            map and map_cut), or ``"reachable"``, this number but at most k (as in LightGBM).
-        ties: a key of the ``Convention``.
+        relevant: > 0, the smallest label that counts as relevant.
+        map_over: the divisor N. ``"relevant"`` means the number of relevant items (as in
+            trec_eval's map and map_cut); ``"reachable"`` means this number, but at most k (as in
+            LightGBM).
+        ties: as in ``Convention``.
 
     Returns:
         AP@k of each list, ``[batch]``, from 0 to 1.
@@ -221,8 +222,8 @@ def mrr(
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
         k: cutoff rank >= 1, None for the whole list.
         empty: the value of a list without a relevant item, from 0 to 1, or ``"skip"`` for NaN.
-        relevant: the smallest label that counts as relevant, > 0.
-        ties: a key of the ``Convention``.
+        relevant: > 0, the smallest label that counts as relevant.
+        ties: as in ``Convention``.
 
     Returns:
         RR@k of each list, ``[batch]``, from 0 to 1.
@@ -258,7 +259,7 @@ class _Tie(NamedTuple):
         size: the number of items in the group.
         relevant: the number of relevant items in the group.
         relevant_above: the number of relevant items ranked above the group.
-        position: the position of the rank within the group, from 1.
+        position: the position of the rank within the group, starting at 1.
     """
 
     size: Tensor
@@ -284,7 +285,7 @@ def _tie_at_ranks(hits: Scores, groups: Ranks) -> _Tie:
 
 
 def _log_choose(n: Tensor, m: Tensor) -> Tensor:
-    """Return log C(n, m); NaN or infinite outside 0 <= m <= n."""
+    """Return log C(n, m); the result is NaN or infinite outside 0 <= m <= n."""
     return (n + 1).lgamma() - (m + 1).lgamma() - (n - m + 1).lgamma()
 
 
@@ -314,7 +315,7 @@ def err(
         \mathrm{ERR}@k = \sum_{r \le k} \frac{1}{r} R_r \prod_{i < r} (1 - R_i), \qquad
         R_r = \frac{2^{y_r} - 1}{2^{\mathrm{levels} - 1}}
 
-    where R_r is the probability that the item at rank r satisfies the user, and y_r its label.
+    where R_r is the probability that the item at rank r satisfies the user, and y_r is its label.
     Even the best order gives less than 1. The check of the labels waits for the GPU.
 
     Args:
@@ -322,7 +323,7 @@ def err(
         k: cutoff rank >= 1, None for the whole list.
         empty: the value of a list without a label above 0, from 0 to 1, or ``"skip"`` for NaN.
         levels: the number of grades, >= 2; 5 for the labels 0 to 4.
-        ties: ``"file"``; ERR does not support averaged ties.
+        ties: must be ``"file"``; ERR does not support averaged ties.
 
     Returns:
         ERR@k of each list, ``[batch]``, from 0 to 1.
@@ -339,7 +340,7 @@ def err(
     """
     levels = check_levels(levels)
     if ties == "averaged":
-        raise ConfigError("err does not support averaged ties: leave err out, or set ties to file")
+        raise ConfigError("err does not support averaged ties: leave err out, or set ties=file")
     grades = promoted_labels(scores, labels, mask).masked_fill(~mask, 0)
     if bool((grades > float(levels - 1)).any()):
         raise ConfigError(

@@ -32,7 +32,7 @@ MAP_OVER = {
 
 @dataclass(frozen=True)
 class Convention:
-    """The choices that change the value of a metric; they are printed and stored beside it.
+    """The choices that change the value of a metric; they are printed and stored with the value.
 
     Attributes:
         empty: the value of an empty list, from 0 to 1, or ``"skip"`` for NaN, which the mean leaves
@@ -43,14 +43,15 @@ class Convention:
             and so on.
         discount: ``"log2"`` (1/log2(1+rank)) or ``"letor"`` (as in the LETOR script: 1 at ranks 1
             and 2, then 1/log2(rank)).
-        ties: ``"file"``: items with equal scores keep their order in the file; ``"averaged"``: the
-            expected value over all orders of tied items, as in scikit-learn.
-        short: how NDCG@k treats a list of fewer than k items: ``"scored"``: like any other list;
-            ``"zero"``: its value is 0.
-        relevant: the smallest label that counts as relevant in map, mrr, precision and recall.
-        map_over: the divisor of map@k: ``"relevant"``: the number of relevant items;
-            ``"reachable"``: this number, but at most k.
-        levels: number of grades in the data, 5 for the labels 0 to 4; err depends on it.
+        ties: how items with equal scores are ranked. With ``"file"``, they keep their order in the
+            file. With ``"averaged"``, the value is the expected value over all their orders, as in
+            scikit-learn.
+        short: how NDCG@k treats a list of fewer than k items. With ``"scored"``, it is treated like
+            any other list. With ``"zero"``, its value is 0.
+        relevant: > 0, the smallest label that counts as relevant in map, mrr, precision and recall.
+        map_over: the divisor of map@k. ``"relevant"`` means the number of relevant items;
+            ``"reachable"`` means this number, but at most k.
+        levels: the number of grades in the data, 5 for the labels 0 to 4; only err uses it.
 
     Raises:
         ConfigError: a value is not allowed.
@@ -80,10 +81,10 @@ class Convention:
             object.__setattr__(self, key, value)
 
     def describe(self, parts: Collection[str] | None = None) -> str:
-        """Describe the convention in one line, for printing beside a value.
+        """Describe the convention in one line, to be printed next to a value.
 
         Args:
-            parts: the keys to describe in a short form; None: all keys, in a longer form.
+            parts: the attributes to describe, in a short form; None: all of them, in a longer form.
 
         >>> Convention().describe(["empty", "gain"])
         'empty list = 1, gain 2^y-1'
@@ -129,13 +130,13 @@ class Metric:
     """A metric at a cutoff; calling it gives one value per list.
 
     Attributes:
-        name: one of ``METRICS``; or ``module.function`` for the user's own function, whose module
-            is imported when ``function`` is first used; or any other name if ``own`` is given.
+        name: one of ``METRICS``, or ``module.function`` for the user's own function, whose module
+            is imported when ``function`` is first used. If ``own`` is given, any other name.
         k: cutoff rank >= 1, None for the whole list.
         own: the user's function for ``name``, with its settings bound.
 
     Raises:
-        ConfigError: the name is unknown, or ``k`` is not a cutoff.
+        ConfigError: the name is unknown, or ``k`` is not an integer >= 1.
     """
 
     name: str
@@ -145,7 +146,7 @@ class Metric:
     def __post_init__(self) -> None:
         if self.own is not None and self.name in METRICS:
             raise ConfigError(
-                f"metric {self.name} is a built-in metric: give your own metric another name"
+                f"{self.name} is a built-in metric: give your own metric another name"
             )
         if self.name not in METRICS and not self.is_own:
             raise _not_a_metric(str(self))
@@ -157,12 +158,12 @@ class Metric:
 
     @property
     def is_own(self) -> bool:
-        """Whether the metric is the user's own function, and not one of this project."""
+        """Whether the metric is the user's own function, and not a built-in one."""
         return self.own is not None or re.fullmatch(_DOTTED_NAME, self.name, re.ASCII) is not None
 
     @property
     def function(self) -> Callable[..., PerList]:
-        """The function that computes the metric; ``ConfigError`` if it cannot be imported."""
+        """The function that computes the metric; raises ``ConfigError`` if the import fails."""
         if self.own is not None:
             return self.own
         if not self.is_own:
@@ -180,7 +181,7 @@ class Metric:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The keys of a convention that the function takes; its value depends on them."""
+        """The attributes of ``Convention`` that the function takes as parameters."""
         return tuple(name for name in _known_parameters(self.function) if name != "k")
 
     def __call__(
@@ -190,7 +191,7 @@ class Metric:
 
         Args:
             scores, labels, mask: ``[batch, list]``, as described in ``ltr.metrics``.
-            convention: the other choices on which the value depends.
+            convention: all choices, except the cutoff, on which the value depends.
 
         Raises:
             ConfigError: the user's function fails, or does not return one value per list.
@@ -204,7 +205,8 @@ class Metric:
             return function(scores, labels, mask, **arguments)
         if self.k is not None and "k" not in arguments:
             raise ConfigError(
-                f"{self}: the function has no parameter k: write {self.name}, or add the parameter"
+                f"{self} has a cutoff, but its function has no parameter k: write {self.name}, or "
+                "add the parameter"
             )
         try:
             values = function(scores, labels, mask, **arguments)
@@ -225,7 +227,7 @@ def parse_metric(
 
     Args:
         text: ``NAME`` or ``NAME@K``.
-        own: the functions of the user's own metrics, by the names that ``text`` may have.
+        own: the functions of the user's own metrics, by name.
 
     Returns:
         The metric; its ``str`` is ``text``.
@@ -245,7 +247,7 @@ def parse_metric(
 
 @functools.cache
 def _known_parameters(function: Callable[..., PerList]) -> tuple[str, ...]:
-    """Return the unbound parameters of a function that are ``k`` or keys of a convention."""
+    """Return the unbound parameters of a function that are ``k`` or attributes of a convention."""
     bound = set(getattr(function, "keywords", ()))
     names = {"k", *(key.name for key in fields(Convention))} - bound
     return tuple(name for name in inspect.signature(function).parameters if name in names)
@@ -257,8 +259,9 @@ def _one_line(error: Exception) -> str:
 
 
 def _not_a_metric(text: str) -> ConfigError:
-    """Return the error for a text that does not name a metric."""
+    """Return the error for a ``text`` that does not name a metric."""
     return ConfigError(
         f"'{text}' is not a metric: write <name> or <name>@<k> with k >= 1, where <name> is one of "
-        f"{', '.join(METRICS)}, a file in your own configs/metric, or your own <module>.<function>"
+        f"{', '.join(METRICS)}, the name of a file in your own configs/metric, or your own "
+        "<module>.<function>"
     )

@@ -1,4 +1,4 @@
-"""Metrics for choosing epochs and models; they do not depend on the order of a list's rows."""
+"""Metrics for choosing epochs and models; they do not depend on the order of items in a list."""
 
 from dataclasses import dataclass, replace
 
@@ -15,13 +15,14 @@ _NOT_AVERAGED = ("err",)  # metrics of this project that refuse ties="averaged"
 class TiesAveraged:
     """A metric with ties averaged, whatever the convention says; it is called like a ``Metric``.
 
-    If equal scores kept the order of the file, rows sorted by label would make a model with many
-    equal scores look perfect. So epochs, trials and weights are chosen by this value.
+    If items with equal scores kept the order of the file, a file sorted by label would make a model
+    with many equal scores look perfect. So epochs, trials and weights are chosen by this value.
 
-    It is the expected value over all orders of items with equal scores. For a metric that has no
-    averaged ties (``err``, or a function of the user without ``ties``), it is the mean of the
-    values with tied items in the best and in the worst order of their labels. A list in which no
-    tie matters has the value of the metric itself, to the last bit.
+    The value is the expected value over all orders of items with equal scores. Some metrics have no
+    averaged ties: ``err``, and the user's own functions without a parameter ``ties``. For these,
+    the value is the mean of two values: one with tied items in descending order of label, and one
+    with tied items in ascending order. If no tie in a list matters, the value is that of the metric
+    itself, to the last bit.
 
     Attributes:
         metric: the metric whose ties are averaged.
@@ -34,13 +35,13 @@ class TiesAveraged:
 
     @property
     def is_setting(self) -> bool:
-        """Whether ``convention.ties=averaged`` gives the metric this value."""
+        """Whether ``convention.ties=averaged`` computes the same value."""
         return "ties" in self.metric.parts and self.metric.name not in _NOT_AVERAGED
 
     def __call__(
         self, scores: Scores, labels: Labels, mask: Mask, convention: Convention
     ) -> PerList:
-        """Return each list's value, ``[batch]``."""
+        """Return the value of each list, ``[batch]``."""
         value = self.metric(scores, labels, mask, convention)
         tied = ties_that_matter(scores, labels, mask)
         if not bool(tied.any()):
@@ -76,7 +77,7 @@ def ties_that_matter(scores: Scores, labels: Labels, mask: Mask) -> PerListMask:
 def _break_ties(
     scores: Scores, labels: Labels, mask: Mask, keys: Labels
 ) -> tuple[Scores, Labels, Mask]:
-    """Return the lists sorted by descending score, and equal scores by descending ``keys``."""
+    """Return the lists sorted by descending score; ties are sorted by descending ``keys``."""
     order = order_by_score(keys, mask)
     order = order.gather(-1, order_by_score(scores.gather(-1, order), mask.gather(-1, order)))
     return scores.gather(-1, order), labels.gather(-1, order), mask.gather(-1, order)

@@ -3,9 +3,10 @@
 The functions take ``scores`` (higher is better) and ``mask`` (True where an item exists), both
 ``[batch, list]``; padding may be anywhere in a list. For a list of n items, the rows of ranks
 beyond n and the columns of padding are exactly 0, and so is the gradient on padding. The dtype is
-float64 for float64 scores, else float32. A smaller temperature is closer to exact sorting. An
-argument that is unknown or out of range raises ``ConfigError``. ``learned_ranks`` is an exception:
-it returns soft ranks, ``[batch, list]``, instead of a matrix.
+float64 if the scores are float64, otherwise float32. A smaller temperature brings the matrix closer
+to exact sorting. An argument that is unknown or out of range raises ``ConfigError``.
+
+``learned_ranks`` is an exception: it returns soft ranks, ``[batch, list]``, instead of a matrix.
 """
 
 from ltr.relaxations.learned_sorter import learned_ranks

@@ -21,18 +21,17 @@ SHIPPED = Path(__file__).with_name("sorter.json")
 class Sorter(nn.Module):
     """Estimates, for each item, the fraction of the other items that are ranked above it.
 
-    The networks of Engilberge et al. (2019, "SoDeep: a Sorting Deep net to learn ranking loss
-    surrogates") are an LSTM or a CNN. This network consists of functions of one item and of means
-    over the other items (Zaheer et al., 2017, "Deep Sets"), so the order of the items does not
-    matter.
+    Engilberge et al. (2019, "SoDeep: a Sorting Deep net to learn ranking loss surrogates") use an
+    LSTM or a CNN. This network combines functions of one item with means over the other items
+    (Zaheer et al., 2017, "Deep Sets"), so the order of the items does not matter.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.item = nn.Linear(1, HIDDEN)
         # The layers are named as in the files of weights.
-        self.given = nn.Linear(HIDDEN, HIDDEN)  # value of an item, averaged for each other item
-        self.asked = nn.Linear(HIDDEN, HIDDEN)  # gate, by which an item multiplies that average
+        self.given = nn.Linear(HIDDEN, HIDDEN)  # what an item adds to the mean for each other item
+        self.asked = nn.Linear(HIDDEN, HIDDEN)  # the gate by which an item multiplies that mean
         self.first = nn.Linear(2 * HIDDEN + 1, HIDDEN)
         self.second = nn.Linear(HIDDEN, HIDDEN)
         self.share = nn.Linear(HIDDEN, 1)
@@ -58,17 +57,17 @@ class Sorter(nn.Module):
 
 
 def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = None) -> Scores:
-    r"""Return the soft rank of each item by a network that was trained to sort.
+    r"""Return the soft rank of each item, estimated by a network that was trained to sort.
 
     .. math::
         r_j = 1 + (n - 1) \, u_j
 
-    where n is the number of items and u_j the network's estimate of the fraction of the other items
-    that are ranked above j. Items with equal scores have equal ranks.
+    where n is the number of items, and u_j is the network's estimate of the fraction of the other
+    items that are ranked above j. Items with equal scores have equal ranks.
 
     Args:
         scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
-        sorter: a file written by ``examples/teach_sorter.py``; None: the network of this package.
+        sorter: a file written by ``examples/teach_sorter.py``; None: the network in this package.
 
     Returns:
         The ranks, ``[batch, list]``, between 1 (highest score) and n; 1 on padding.
@@ -90,7 +89,7 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:80]
         raise ConfigError(
-            f"sorter={path} cannot be read ({reason}): create it with python "
+            f"sorter={path} cannot be read ({reason}): create the file with python "
             "examples/teach_sorter.py, or write sorter=null"
         ) from error
     device_type = scores.device.type
@@ -104,10 +103,10 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
 
 @functools.cache
 def _read(path: Path, modified: int, dtype: torch.dtype, device: torch.device) -> Sorter:
-    """Return the network of the file ``path``, read in a separate thread and cached.
+    """Return the network in the file ``path``; it is read in a separate thread and cached.
 
-    Inference mode, a transform of torch.func and a default device belong to the caller's thread. A
-    network read in that thread would stay bound to them after they end.
+    Inference mode, a torch.func transform and a default device apply to the caller's thread only. A
+    network that is read in that thread would stay bound to them after they end.
     """
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(_load, path, dtype, device).result()

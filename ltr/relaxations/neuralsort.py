@@ -1,4 +1,4 @@
-"""Row-stochastic relaxations by a softmax: NeuralSort, with or without noise, and SoftSort."""
+"""Row-stochastic relaxations from a softmax: NeuralSort, with or without noise, and SoftSort."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from ltr.typing import Mask, Matrix, SampledScores, Scores
 
 
 def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix:
-    r"""Return the matrix P of NeuralSort, whose row r is a distribution over the items at rank r.
+    r"""Return the matrix P of NeuralSort; its row r is the distribution of the item at rank r.
 
     .. math::
         P_{rj} = \operatorname{softmax}_j
@@ -24,7 +24,7 @@ def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matr
         temperature: > 0, in units of the scores.
 
     Returns:
-        P, ``[batch, rank, item]``; every row of a rank up to n sums to one.
+        P, ``[batch, rank, item]``; the rows of the ranks up to n sum to one.
 
     Raises:
         ConfigError: ``temperature`` is not a finite number above 0.
@@ -52,8 +52,8 @@ def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matr
 def _sum_of_distances(scores: Scores, mask: Mask) -> Scores:
     """Return the sum over i of |s_i - s_j| for each j, ``[batch, list]``; undefined on padding.
 
-    It takes one sort and prefix sums: s_j (#below - #above) - sum below + sum above. For equal
-    scores the results are equal to the last bit.
+    It is computed from one sort and prefix sums as s_j (#below - #above) - sum below + sum above.
+    For equal scores, the results are equal to the last bit.
     """
     ascending = scores.masked_fill(~mask, torch.inf).sort(-1).values
     sizes = mask.sum(-1, keepdim=True)
@@ -68,7 +68,7 @@ def _sum_of_distances(scores: Scores, mask: Mask) -> Scores:
 
 
 def soft_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix:
-    r"""Return the matrix P of SoftSort, whose row r is a distribution over the items at rank r.
+    r"""Return the matrix P of SoftSort; its row r is the distribution of the item at rank r.
 
     .. math::
         P_{rj} = \operatorname{softmax}_j \frac{-|s_{(r)} - s_j|}{\mathrm{temperature}}
@@ -81,7 +81,7 @@ def soft_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix
         temperature: > 0, in units of the scores.
 
     Returns:
-        P, ``[batch, rank, item]``; every row of a rank up to n sums to one.
+        P, ``[batch, rank, item]``; the rows of the ranks up to n sum to one.
 
     Raises:
         ConfigError: ``temperature`` is not a finite number above 0.
@@ -185,7 +185,7 @@ def uniform_noise(
         if "randomness" not in str(error):  # the argument that vmap asks for
             raise
         raise NotImplementedError(
-            "this loss draws random numbers, which vmap and hessian of torch.func do not allow: "
+            "this loss draws random numbers, which torch.func's vmap and hessian do not allow: "
             "call vmap or jacfwd with randomness='same' or 'different', or use "
             "jacrev(jacrev(loss))"
         ) from error

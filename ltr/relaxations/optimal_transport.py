@@ -1,4 +1,4 @@
-"""Optimal transport: Sinkhorn scaling to a doubly stochastic matrix, and sorting by it."""
+"""Optimal transport: Sinkhorn scaling to a doubly stochastic matrix, and soft sorting with it."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def sinkhorn(
     For a list of n items, only the n x n block of its ranks 1 to n and its real items is read. The
     iterations compute only the factors u and v; the matrix and its gradient are formed once, at the
     end. A row or column whose sum has underflowed (below 1e-19 in float32) keeps its factor, so
-    that 0/0 never occurs.
+    0/0 never occurs.
 
     Args:
         matrix: P, ``[batch, rank, item]``, non-negative, float32 or float64.
@@ -39,7 +39,7 @@ def sinkhorn(
             last, so they sum to one exactly. ``"rows"`` gives the scaling of the transposed matrix.
 
     Returns:
-        The scaled matrix, ``[batch, rank, item]``, 0 outside of the block.
+        The scaled matrix, ``[batch, rank, item]``, 0 outside the block.
 
     Raises:
         ConfigError: ``max_iter``, ``tol`` or ``first`` is out of range.
@@ -65,7 +65,7 @@ def check_iterations(max_iter: int, tol: float) -> None:
 
 
 def _scaled(matrix: Matrix, *args: Any) -> Matrix:
-    """Return the scaled matrix with a hand-written gradient; ``args`` are those of ``_iterate``."""
+    """Return the scaled matrix, with a hand-written gradient; ``_iterate`` gets the ``args``."""
     return fast_path(
         matrix,
         lambda matrix, _: _iterate(matrix, *args),
@@ -77,10 +77,10 @@ def _scaled(matrix: Matrix, *args: Any) -> Matrix:
 def _iterate(
     matrix: Matrix, rows: Mask, columns: Mask, max_iter: int, tol: float
 ) -> tuple[Tensor, ...]:
-    """Scale P, the block of ``matrix`` with the real ``rows`` and ``columns``; P is 0 elsewhere.
+    """Scale P, which is ``matrix`` at the real ``rows`` and ``columns``, and 0 elsewhere.
 
-    Return the scaled matrix, P, and four stacks with one vector per iteration: u, v, and two masks,
-    which are True where u and v were set. The stack of u also has the initial u, as its first.
+    Return the scaled matrix, P, and four stacks with one vector per iteration: u, v, and two masks
+    that are True where the iteration set u and v. The stack of u begins with the initial u.
     """
     p = matrix.masked_fill(~(rows.unsqueeze(-1) & columns.unsqueeze(-2)), 0)
     floor = torch.finfo(p.dtype).tiny ** 0.5
@@ -111,7 +111,7 @@ def _iterate(
 
 
 def _all_false(flags: Tensor) -> bool:
-    """Return whether all flags are False; under vmap, where this is not one value, return False."""
+    """Return whether all flags are False; return False under vmap, where the answer can vary."""
     try:
         return not flags.any()
     except RuntimeError:
@@ -121,8 +121,8 @@ def _all_false(flags: Tensor) -> bool:
 def _inverse(sums: Tensor, used: Tensor) -> Tensor:
     """Return 1 / sums, valid where ``used``.
 
-    If PyTorch differentiates this, unused sums are replaced, because a sum of 0 would make the
-    whole gradient NaN.
+    If PyTorch differentiates the result, unused sums are replaced, because a sum of 0 would make
+    the whole gradient NaN.
     """
     return 1 / (sums.masked_fill(~used, 1) if torch.is_grad_enabled() else sums)
 
@@ -213,9 +213,9 @@ def squashed_scores(scores: Scores, mask: Mask) -> Scores:
 def _equal_where_tied(values: Tensor, scores: Scores, mask: Mask) -> Tensor:
     """Return ``values``, made equal where ``scores`` are equal, with unchanged gradients.
 
-    On the CPU a function such as ``sigmoid`` rounds the last numbers of a tensor differently, so
-    its results for equal numbers can differ in the last digit. Here all tied items get the value
-    of the first of them.
+    On the CPU, a function such as ``sigmoid`` rounds the last numbers of a tensor differently from
+    the others, so its results for equal numbers can differ in the last digit. Here all tied items
+    get the value of the first of them.
     """
     if values.device.type == "cuda":
         return values

@@ -1,4 +1,4 @@
-"""SoftRank's distributions of ranks, computed by the Rank-Binomial recursion."""
+"""SoftRank's distributions of ranks, computed with the Rank-Binomial recursion."""
 
 import math
 
@@ -12,26 +12,26 @@ from ltr.typing import Mask, Matrix, Scores
 
 
 def rank_distribution(scores: Scores, mask: Mask, *, sigma: float = 1.0) -> Matrix:
-    r"""Return the probability of each rank for items with Gaussian scores.
+    r"""Return the probability of each rank, for items with Gaussian scores.
 
     .. math::
         p_j(r) \leftarrow p_j(r - 1) \, \pi_{ij} + p_j(r) \, (1 - \pi_{ij}), \qquad
         \pi_{ij} = \Phi\left(\frac{s_i - s_j}{\sigma \sqrt{2}}\right)
 
     for each item i in turn, where pi_ij is the probability that i beats j (has the larger score).
-    The rank of j is 1 plus the number of items that beat it; these contests are treated as
-    independent. As sigma goes to 0,
-    the result becomes the permutation matrix.
+    The rank of j is 1 plus the number of items that beat j; these contests are treated as
+    independent. As sigma goes to 0, the result becomes the permutation matrix.
 
-    It takes O(n^3) time. For long lists, about 2 sqrt(n) matrices of the recursion are stored for
-    the gradient, and the others are computed again.
+    The recursion takes O(n^3) time. For long lists, only about 2 sqrt(n) of its matrices are stored
+    for the gradient; the others are computed again.
 
     Args:
         scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
         sigma: > 0, the standard deviation of every score, in units of the scores.
 
     Returns:
-        p, ``[batch, rank, item]``; each column of a real item sums to one, rows in general do not.
+        p, ``[batch, rank, item]``. The column of each real item sums to one; the rows in general do
+        not.
 
     Raises:
         ConfigError: ``sigma`` is not a finite number above 0.
@@ -64,9 +64,9 @@ def rank_distribution(scores: Scores, mask: Mask, *, sigma: float = 1.0) -> Matr
 
 
 def _add_contests(distribution: Tensor, beats: Tensor) -> Tensor:
-    """Return ``distribution``, ``[batch, item, rank]``, after contests with the rows of ``beats``.
+    """Return ``distribution``, ``[batch, item, rank]``, after one contest per row of ``beats``.
 
-    A row, ``[batch, item]``, holds the probabilities that one opponent beats each item.
+    Each row, ``[batch, item]``, holds the probabilities with which one opponent beats each item.
     """
     for pi in beats.unbind(-2):
         pi = pi.unsqueeze(-1)

@@ -1,7 +1,7 @@
-"""Derivatives of functions that have only a first derivative, or that leave PyTorch.
+"""Derivatives of functions that have only a first derivative, or that compute outside PyTorch.
 
-A fast path is a compiled loop or a hand-written backward. It computes values and slopes (the
-gradient) together, and autograd treats the slopes as constants: differentiating them again would
+A fast path is a compiled loop or a hand-written backward pass. It computes values and slopes (the
+gradient) together. Autograd treats the slopes as constants, so differentiating them again would
 silently give 0.
 """
 
@@ -38,10 +38,10 @@ def fast_path(
 
     Args:
         scores: the tensor to differentiate with respect to.
-        run: ``run(scores, need_grad)`` returns the values and further tensors ``saved``.
+        run: ``run(scores, need_grad)`` returns the values, followed by the tensors ``saved``.
         pull: ``pull(grad, *saved)`` returns the gradient with respect to ``scores``.
-        plain: computes the same values with PyTorch operations. Neither it nor ``run`` may draw
-            random numbers.
+        plain: computes the same values with PyTorch operations. Neither ``plain`` nor ``run`` may
+            draw random numbers.
     """
     if plain_path(scores):
         return plain(scores)
@@ -71,16 +71,16 @@ class _FastPath(torch.autograd.Function):
 
 
 def forbid_second_derivative(values: Tensor, function: str) -> Tensor:
-    """Return ``values``, whose second derivative raises ``NotImplementedError``.
+    """Return ``values``, but with a second derivative that raises ``NotImplementedError``.
 
-    The first derivative is that of ``values``, also in torch.func and in forward mode. The message
-    names ``function``.
+    The first derivative is that of ``values``, under torch.func and in forward mode too. The error
+    message names ``function``.
     """
     return cast(Tensor, _DifferentiableOnce.apply(values, function))
 
 
 class _DifferentiableOnce(torch.autograd.Function):
-    """The identity, whose derivative cannot be differentiated."""
+    """The identity function, but with a derivative that cannot be differentiated."""
 
     generate_vmap_rule = True
 
@@ -104,7 +104,7 @@ class _DifferentiableOnce(torch.autograd.Function):
 
 
 class _NotDifferentiable(torch.autograd.Function):
-    """The identity of a derivative; it takes ``values`` too, so that it depends on them."""
+    """The identity function for a derivative; it takes ``values`` to make autograd track them."""
 
     generate_vmap_rule = True
 
@@ -128,16 +128,17 @@ class _NotDifferentiable(torch.autograd.Function):
 def _no_second_derivative(function: str) -> NotImplementedError:
     """Return the error for a second derivative of ``function``."""
     return NotImplementedError(
-        f"{function} has no second derivative: compute only the first, without create_graph=True "
-        "and without hessian"
+        f"{function} has no second derivative: compute only the first derivative, without "
+        "create_graph=True or hessian"
     )
 
 
 def constant_from_numbers(compute: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """Return ``compute(*tensors)`` as a constant; ``compute`` may leave PyTorch.
+    """Return ``compute(*tensors)`` as a constant; ``compute`` may work outside PyTorch.
 
-    In torch.func a tensor may have no numbers to read; then ``compute`` gets the tensors that it
-    wraps. All tensors, and the result, are ``[batch, list]``; lists must not affect each other.
+    Under torch.func, a tensor may be a wrapper whose numbers cannot be read; ``compute`` then gets
+    the wrapped tensors. All tensors, and the result, are ``[batch, list]``. The result for one list
+    must not depend on other lists.
     """
     tensors = tuple(tensor.detach() for tensor in tensors)
     if not plain_path(tensors[0]):
@@ -146,7 +147,7 @@ def constant_from_numbers(compute: Callable[..., Tensor], *tensors: Tensor) -> T
 
 
 class _ConstantFromNumbers(torch.autograd.Function):
-    """A function without derivative that vmap calls once, on the lists of all batches."""
+    """A function without a derivative; vmap calls it once, with the lists of all batches."""
 
     @staticmethod
     def forward(compute: Callable[..., Tensor], *tensors: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Differentiable sorting networks: a fixed sequence of comparators, each of them a soft swap."""
+"""Differentiable sorting networks: fixed sequences of comparators, which swap values softly."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ def network_sort(
 ) -> Matrix:
     r"""Return the matrix S of a soft sorting network.
 
-    A comparator of two wires replaces their values a and b,
+    Each comparator connects two wires, and replaces their values a and b:
 
     .. math::
         (a, b) \leftarrow (p \, a + (1 - p) \, b, \; (1 - p) \, a + p \, b), \qquad
@@ -34,16 +34,17 @@ def network_sort(
 
     Args:
         scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
-        order: the item that enters each wire, padding last, ``[batch, list]``. None: the items
-            enter by descending score, so S does not depend on the order in which they are given. S
-            may then jump where two scores cross, because tied items do not share their ranks
-            equally.
+        order: the item that enters each wire, ``[batch, list]``, padding last. If None, the items
+            enter in descending order of score, so S does not depend on the order in which they are
+            given. S may then jump where two scores cross, because tied items do not share their
+            ranks equally.
         network: ``bitonic`` has m (m + 1) / 2 layers for a list of n items, where m is log2(n),
             rounded up; ``odd_even`` has n layers.
-        distribution: the function f, with f(x) + f(-x) = 1. ``cauchy`` is 1/2 + arctan(x) / pi,
-            ``reciprocal`` 1/2 + x / (1 + 2 |x|). ``optimal`` is 1/2 + x for |x| <= 1/4, 1 - 1 / (16
-            x) for larger x. With these three, the sorted scores, (S s)_r, never decrease when a
-            score increases. With ``logistic``, the sigmoid of the 2021 paper, some do.
+        distribution: the function f, with f(x) + f(-x) = 1. ``cauchy`` is 1/2 + arctan(x) / pi, and
+            ``reciprocal`` is 1/2 + x / (1 + 2 |x|). ``optimal`` is 1/2 + x for |x| <= 1/4, and
+            1 - 1 / (16 x) for larger x. With these three functions, no sorted score (S s)_r
+            decreases when a score increases. With ``logistic``, the sigmoid of the 2021 paper, a
+            sorted score may decrease.
         temperature: > 0, in units of the scores.
 
     Returns:
@@ -78,7 +79,7 @@ def soft_sorted(
     Args:
         values: ``[batch, item, channel]``, 0 on padding.
         scores, mask: ``[batch, list]``, as described in ``ltr.relaxations``.
-        order: the item that enters each wire, padding last, ``[batch, list]``.
+        order: the item that enters each wire, ``[batch, list]``, padding last.
         network, distribution, temperature: as for ``network_sort``.
 
     Returns:
@@ -107,11 +108,12 @@ def soft_sorted(
 
 
 def _bitonic(wires: Tensor) -> Iterator[tuple[Tensor, int]]:
-    """Yield each layer: the partner of each wire, and the size above which a list has the layer.
+    """Yield each layer: the partner of each wire, and the length above which lists use the layer.
 
-    Sorted blocks are merged, two at a time. The first layer of a merge compares the outermost two
-    wires, the next two inside them, and so on. The following layers compare wires at a distance of
-    half a block, a quarter and so on. A wire without a partner is its own partner.
+    Sorted blocks are merged, two at a time. The first layer of a merge compares the two outermost
+    wires, the next two wires inside them, and so on. The following layers compare wires at a
+    distance of half a block, a quarter of a block, and so on. A wire without a partner is its own
+    partner.
     """
     half = 1
     while half < len(wires):
@@ -122,7 +124,7 @@ def _bitonic(wires: Tensor) -> Iterator[tuple[Tensor, int]]:
 
 
 def _odd_even(wires: Tensor) -> Iterator[tuple[Tensor, int]]:
-    """Yield each layer, as ``_bitonic`` does; layers compare neighbours, from wire 0 or 1 on."""
+    """Yield each layer, as ``_bitonic`` does; layers compare neighbours, from wires 0 and 1 on."""
     for layer in range(len(wires)):
         odd = layer % 2
         yield (((wires + odd) ^ 1) - odd).clamp(0, len(wires) - 1), layer

@@ -310,7 +310,11 @@ def test_check_commands_refuse_a_mistake_in_one_line(user_folder: None) -> None:
         ("loss", "neuralndcg k=0", "k=0 is not a cutoff rank: write an integer k >= 1, or null"),
         ("loss", "neuralndcg metric=ndgc", "metric=ndgc: choose one of dcg, ndcg, "),
         ("metric", "ndgc@5", "'ndgc@5' is not a metric"),
-        ("metric", "double@5", "double@5: the function has no parameter k: write double"),
+        (
+            "metric",
+            "double@5",
+            "double@5 has a cutoff, but its function has no parameter k: write double",
+        ),
         ("model", "mlp dropout=2", "dropout=2 is out of range"),
         ("model", "adarank", "adarank is fitted in rounds"),
         ("model", "mine.Stepped stop=3", "Stepped got an unexpected keyword argument 'stop'"),

@@ -130,7 +130,7 @@ LINEAR = "convention.gain=linear"
          "test, with the largest label 2"),
         ({}, "loss=ranknet convention.gain=[0,1]", "label 2 "),
         ({"train": [[0, 1, 2], [1, 0.5]]}, "loss=svmndcg loss.gain=[0,1,3]",
-         "train, with the largest label 2 (query id q0): gain=[0, 1, 3] has the grades 0 to 2"),
+         "train, with the largest label 2 (query id q0): gain=[0, 1, 3] covers the grades 0 to 2"),
         ({}, "loss=mix +loss.knobs.neuralndcg.gain=[0,1]", "train, with the largest label 2"),
         ({"vali": TO_FOUR}, "loss=rmse suggested.levels=5", None),
         ({"vali": TO_FOUR}, "loss=listnet", None),  # reads no grades

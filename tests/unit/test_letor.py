@@ -366,7 +366,7 @@ def test_read_letor_works_without_numba(tmp_path, monkeypatch, caplog) -> None:
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "numba", None)
         plain = importlib.reload(letor_kernel).parse
-        assert "reading is slow" in caplog.text
+        assert "reading LETOR files is slow" in caplog.text
         assert read_letor(path).features.tolist()[0] == [1.0, -0.25]
     importlib.reload(letor_kernel)
     assert plain is not letor_kernel.parse

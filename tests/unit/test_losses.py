@@ -423,14 +423,17 @@ def test_mix_is_sum_of_its_parts_which_draw_from_its_generator() -> None:
     [
         (
             {"parts": {"listnte": 1}},
-            "listnte: not a loss that can be part of a mix: choose one of approxndcg, bce, ",
+            "listnte is not a loss that can be part of a mix: choose from approxndcg, bce, ",
         ),
         (
             {"parts": {"mix": 1}},
-            "mix: not a loss that can be part of a mix: choose one of approxndcg, ",
+            "mix is not a loss that can be part of a mix: choose from approxndcg, ",
         ),
         ({"knobs": {"neuralndcg": {"sigma": 1}}}, "knobs.neuralndcg.sigma: neuralndcg has no such"),
-        ({"knobs": {"lambdarank": {"k": 3}}}, "knobs.lambdarank: lambdarank is not a part of this"),
+        (
+            {"knobs": {"lambdarank": {"k": 3}}},
+            "knobs.lambdarank is set, but lambdarank is not a part of this mix: set parts.",
+        ),
         (
             {"parts": {"listnet": -1}},
             "parts.listnet=-1 is not a weight: write a finite number >= 0",

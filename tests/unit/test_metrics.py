@@ -349,7 +349,7 @@ def test_metric_and_convention_refuse_wrong_values_with_remedy(
     ):
         Metric("err", 5)(*data, Convention(ties="averaged"))
     for labels in (row(3), row(0.5), row(math.nan)):
-        with pytest.raises(ConfigError, match=r"^gain=\[0, 2, 7\] has the grades 0 to 2, but othe"):
+        with pytest.raises(ConfigError, match=r"^gain=\[0, 2, 7\] covers the grades 0 to 2, but"):
             ndcg(row(1), labels, data[2], gain=[0, 2, 7])
     with pytest.raises(ConfigError, match=r"^levels=3 means labels up to 2, .* number of grades"):
         err(row(0.1), row(3), all_items(row(1)), levels=3)

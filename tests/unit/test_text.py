@@ -67,9 +67,9 @@ def test_dropout_is_the_same_in_both_passes(dtype: torch.dtype) -> None:
 def test_pad_lists_says_what_does_not_fit() -> None:
     for scores, labels, said in [
         (torch.zeros(3), [[1], [0]], "one score per item"),
-        ([torch.zeros(2)], [[1]], "as many scores as labels in each list"),
-        ([], [], "the labels of each list"),
-        (torch.zeros(2), [1, 0], "the labels of each list"),
+        ([torch.zeros(2)], [[1]], "one score per label, so lists of lengths"),
+        ([], [], "one sequence of numbers per list"),
+        (torch.zeros(2), [1, 0], "one sequence of numbers per list"),
     ]:
         with pytest.raises(ConfigError, match=said):
             pad_lists(scores, labels)
@@ -87,7 +87,9 @@ def test_wrong_names_and_knobs_are_one_line() -> None:
         ConfigError, match="temprature: the loss has no such knob; its knobs are k, gain"
     ):
         chunked_loss(scorer(), [x], [[1]], temprature=1)
-    with pytest.raises(ConfigError, match="has the grades 0 to 1, but other labels"):
+    with pytest.raises(
+        ConfigError, match="covers the grades 0 to 1, but the data have other labels"
+    ):
         chunked_loss(scorer(), [x], [[2]], gain=[0, 1])
     checking.update("jaxtyping_disable", True)  # as for users
     with pytest.raises(ConfigError, match="expected one weight per list"):

@@ -99,7 +99,7 @@ from tests.helpers.some_steps import graphs
 for row in graphs():
     print(*row)
 """
-REFUSED = "a loss has no second derivative under torch.compile: call the loss itself, not compiled"
+REFUSED = "a loss has no second derivative under torch.compile: call the loss without torch.compile"
 
 
 @pytest.mark.slow
