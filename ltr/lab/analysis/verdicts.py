@@ -58,7 +58,10 @@ def rule(margin: float, alpha: float) -> str:
 
 
 def t_p(difference: float, error: float, df: float) -> float:
-    """Return the two-sided p of a t test; if ``error`` is 0, p is 1 for no difference, else 0."""
+    """Return the two-sided p of a t test.
+
+    If ``error`` is 0, p is 1 if ``difference`` is 0, and 0 otherwise.
+    """
     if error == 0:
         return float(difference == 0)
     return float(2 * stdtr(df, -abs(difference) / error))
@@ -348,11 +351,11 @@ def interval(
     American Statistical Association 69):
 
     - a comes from the queries. It is the distance of a bootstrap percentile from the estimate,
-      multiplied by t / z: t is the quantile of Student's t with ``error.df_queries`` degrees of
-      freedom, z that of the normal distribution (Hesterberg, 2015, "What teachers should know about
-      the bootstrap", The American Statistician 69).
-    - b comes from the training. It is the standard error of the training, times the quantile of
-      Student's t with ``error.df_training`` degrees of freedom.
+      multiplied by t / z, where t is the quantile of Student's t with ``error.df_queries`` degrees
+      of freedom, and z is the quantile of the normal distribution (Hesterberg, 2015, "What teachers
+      should know about the bootstrap", The American Statistician 69).
+    - b comes from the training. It is the standard error that the training adds, times the
+      quantile of Student's t with ``error.df_training`` degrees of freedom.
 
     The usual method, one t quantile with Satterthwaite's degrees of freedom, gives intervals that
     are too narrow if there are only two or three seeds. If ``error.covers`` is "folds", b is chosen

@@ -81,7 +81,7 @@ class AutoOptions(LaunchOptions):
 
     @property
     def folds(self) -> list[str] | None:
-        """The folds that the user typed, as strings; None: all folds of the data set."""
+        """The folds that the user typed, as strings; None means all folds of the data set."""
         typed = [
             override.removeprefix(_FOLD).split(",")
             for override in self.train

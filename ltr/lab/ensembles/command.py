@@ -185,7 +185,7 @@ def _member_table(results: Mapping[str, dict[str, Any]]) -> Any:
 
 
 def _describe_crossfit(results: Mapping[str, dict[str, Any]]) -> str | None:
-    """Return a text about the cross-fitted metric, a mean over folds; None if a fold has none."""
+    """Return a text with the mean cross-fitted metric over folds; None if a fold lacks it."""
     import pandas as pd
 
     first, *_ = results.values()

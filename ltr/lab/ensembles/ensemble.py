@@ -52,7 +52,9 @@ from ltr.training.monitor import Progress
 
 _TARGET = "ltr.parts.ensemble.Ensemble"
 
-Weights = str | tuple[float, ...]  # "equal", "vali", or a number for each member, with the sum 1
+Weights = (
+    str | tuple[float, ...]
+)  # "equal", "vali", or a number for each member; the numbers sum to 1
 
 
 @dataclass(frozen=True)
@@ -90,14 +92,14 @@ def make_ensemble(
 ) -> dict[str, Any]:
     """Make an ensemble and write its run folder.
 
-    The checkpoint of the ensemble holds the weights of all members, so their folders may be
-    deleted. The first run decides which metrics are computed, and by which metric the weights are
-    chosen on the validation lists.
+    The checkpoint of the ensemble holds the weights of all members, so the folders of the members
+    may be deleted. The first run decides which metrics are computed, and by which metric the
+    weights are chosen on the validation lists.
 
     Args:
         runs: the members.
-        weights: ``"equal"``, ``"vali"`` (tuned on the validation lists), or a number for each run,
-            with the sum 1.
+        weights: ``"equal"``, ``"vali"`` (tuned on the validation lists), or a number for each run;
+            the numbers must sum to 1.
         folder: the run folder to write; it must not exist.
         device: ``auto``, ``cpu`` or ``cuda``.
         items: the largest number of items in a batch, including padding.

@@ -36,7 +36,7 @@ class SplitHalfScores(NamedTuple):
 class WeightedEnsemble(NamedTuple):
     """The weights of an ensemble, and its cross-fitted metric."""
 
-    weights: tuple[float, ...]  # >= 0, with a sum of 1
+    weights: tuple[float, ...]  # >= 0, and they sum to 1
     crossfit: Crossfit | None  # None if a half would have no list
 
 
@@ -48,7 +48,7 @@ def parse_weights(texts: Sequence[str], members: int) -> str | tuple[float, ...]
         members: the number of members.
 
     Returns:
-        ``equal``, ``vali``, or the numbers, scaled to a sum of 1.
+        ``equal``, ``vali``, or the numbers, scaled so that they sum to 1.
 
     Raises:
         ConfigError: ``texts`` is none of these.

@@ -1,7 +1,7 @@
 """Run a search, as the command ``ltr search`` or as one job of a table.
 
-Each trial has its own settings, drawn from the space, and is trained for every fold and seed of the
-search. Its value is a metric on vali.
+Each trial has its own settings, drawn from the search space, and is trained for every fold and seed
+of the search. The value of a trial is a metric on vali.
 """
 
 import hashlib

@@ -161,7 +161,7 @@ class Results:
 
     @property
     def published(self) -> Published:
-        """The published numbers for this data set; empty if there are none or if ``left_out``."""
+        """The published numbers for this data set, if there are any and they are not left out."""
         no_numbers = Published(source="", values={})
         if self.left_out is not None:
             return no_numbers
