@@ -254,7 +254,7 @@ def compare_runs(runs: Sequence[RunFolder], options: CompareOptions) -> Findings
 
 
 def _describe_folds(folds: Sequence[str]) -> str:
-    """Return the end of the title, about the folds."""
+    """Return the end of the title, which names or counts the folds."""
     if len(folds) > 1:
         return f" of {len(folds)} folds"
     return "".join(f", {fold}" for fold in folds)

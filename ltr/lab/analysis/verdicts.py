@@ -178,8 +178,9 @@ class Comparison:
     def word(self) -> str:
         """The verdict: better, worse, differ, equivalent or undecided.
 
-        ``equivalent`` has priority over ``better``: a difference below the margin was declared
-        irrelevant in advance (Lakens, 2017, Social Psychological and Personality Science 8).
+        ``equivalent`` has priority over ``better``, because a difference below the margin was
+        declared irrelevant in advance (Lakens, 2017, Social Psychological and Personality Science
+        8).
         """
         low, high = self.equivalence_interval
         if self.p_equivalence < self.alpha and -self.margin < low and high < self.margin:
@@ -208,7 +209,7 @@ class Comparison:
         return "; ".join(notes)
 
     def resolvable(self, *, pairs: int = 1) -> float:
-        """Return the true difference that is detected with probability 0.8 at alpha / ``pairs``."""
+        """Return the true difference detected with probability 0.8 at the level alpha / ``pairs``."""
         error = self.standard_error
         return resolvable_difference(error.error, error.df, alpha=self.alpha / pairs)
 
@@ -224,15 +225,15 @@ def compare_systems(
 ) -> list[Comparison]:
     """Compare every pair of ``systems``, or each system with ``baseline``.
 
-    If one system of a pair has only one seed, the verdict is about the trained models: a method can
-    be lucky with one seed. Holm's correction keeps the probability of any wrong "better" or "worse"
-    among all pairs below alpha: Holm (1979), "A simple sequentially rejective multiple test
-    procedure", Scandinavian Journal of Statistics 6.
+    If one system of a pair has only one seed, the verdict is about the trained models, because a
+    method can be lucky with one seed. Holm's correction keeps the probability of any wrong "better"
+    or "worse" among all pairs below alpha (Holm, 1979, "A simple sequentially rejective multiple
+    test procedure", Scandinavian Journal of Statistics 6).
 
     Args:
         systems: the values of each system by its name, all on the same queries.
         margin: the largest difference that does not matter, in units of the metric.
-        alpha: level of every test; intervals cover 1 - alpha.
+        alpha: significance level of every test; the confidence level of intervals is 1 - alpha.
         seed: seed of all draws.
         samples: number of bootstrap samples, and of sign patterns (of which at least
             20 * pairs / alpha are drawn).
@@ -314,7 +315,7 @@ def _holm(p: Doubles) -> Doubles:
 
 
 def bootstrap_errors(aligned: Aligned, *, samples: int, seed: int = 0) -> Doubles:
-    """Draw bootstrap samples of the queries; return the errors of means, ``[samples, systems]``.
+    """Draw bootstrap samples of the queries; return the error of each mean, ``[samples, systems]``.
 
     The queries of each fold are drawn with replacement from that fold, and are the same for all
     systems; the value of a query is its mean over seeds. Seeds are not drawn, because this would
@@ -392,7 +393,7 @@ def interval(
 
 @dataclass(frozen=True)
 class SystemInterval:
-    """The mean of a system, and its 1 - alpha interval over queries and, if several, over seeds."""
+    """The mean of a system and its interval over queries and, if there are several, seeds."""
 
     mean: float  # mean over seeds, folds and the queries of each fold
     low: float
@@ -456,7 +457,7 @@ def interval_of(
 def significant_best(
     systems: Mapping[str, SystemInterval], pairs: Iterable[Comparison]
 ) -> list[str]:
-    """Return the best of ``systems`` if all verdicts on it say that it differs from the others.
+    """Return the best of ``systems``, in a list, if all verdicts on it say that it differs.
 
     The list is empty if a verdict on the best system is "equivalent" or "undecided", or if there is
     no verdict on it.

@@ -289,7 +289,7 @@ def ensemble_checkpoint(
         members: its members.
         weights: the weight of each member.
         choices: what ``results.json`` says about the model, the members and the weights.
-        folder: the run folder; relative paths start there.
+        folder: the run folder, to which paths in the config are relative.
     """
     return scorer.state() | {
         "model": {},

@@ -1,4 +1,4 @@
-"""Define a search from the config of ``ltr search`` (``configs/search.yaml``), and check it."""
+"""Define a search from the options of ``ltr search``, and check it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

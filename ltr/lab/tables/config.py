@@ -195,8 +195,8 @@ class TableOptions(LaunchOptions):
 
         Args:
             device: the device of the jobs, as in their config.
-            threads: the CPU threads of each job, as in its config; None: the jobs share the cores
-                equally.
+            threads: the CPU threads of each job, as in its config; if None, the jobs share the
+                cores equally.
         """
         on_gpu = pick_device(device).type == "cuda"
         cores = os.cpu_count() or 1
