@@ -209,7 +209,7 @@ class Comparison:
         return "; ".join(notes)
 
     def resolvable(self, *, pairs: int = 1) -> float:
-        """Return the true difference detected with probability 0.8 at the level alpha / ``pairs``."""
+        """Return the true difference that a test at alpha / ``pairs`` finds in 80 % of cases."""
         error = self.standard_error
         return resolvable_difference(error.error, error.df, alpha=self.alpha / pairs)
 
