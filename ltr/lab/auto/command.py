@@ -267,7 +267,7 @@ def _select_rows(table: Table, labels: Sequence[str]) -> Table:
     if table.by_fold:
         raise ConfigError(
             f"table={table.name}: this table reproduces published numbers fold by fold: choose "
-            "table=recipes, or a table without by_fold"
+            "table=recipes, or a table whose file does not set by_fold"
         )
     if not labels:
         return table

@@ -380,7 +380,8 @@ def check_combinable(runs: Sequence[RunFolder]) -> None:
     """Raise ``ConfigError`` if the scores of ``runs`` cannot be averaged and measured together."""
     if len(runs) < 2:
         raise ConfigError(
-            f"an ensemble needs at least two runs, got {len(runs)}: name more, or a folder of runs"
+            f"an ensemble needs at least two runs, got {len(runs)}: name more runs, or a "
+            "folder that contains several"
         )
     first = runs[0]
     expected = _common_settings(first)
