@@ -194,7 +194,7 @@ def page(report: ResultsPage) -> str:
 
 
 def _format_cell(value: object) -> str:
-    """Return a float with four significant digits, None and NaN as ``""``, others as strings."""
+    """Return a float with four significant digits, None and NaN as ``""``, other values as text."""
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
     is_missing = value is None or value != value
     return "" if is_missing else text

@@ -67,9 +67,11 @@ class CompareOptions:
         help="the metric, such as ndcg@10. If the runs did not compute it, it is computed from the "
         "scores that they stored. null = the metric that chose the epochs of the runs",
     )
-    margin: float = option(0.005, help="differences within this margin do not matter")
+    margin: float = option(0.005, help="differences smaller than this margin do not matter")
     alpha: float = option(
-        0.05, help="significance level of every test; intervals have the level 1 - alpha"
+        0.05,
+        help="the significance level of all tests; the confidence level of all intervals is "
+        "1 - alpha",
     )
     baseline: str | None = option(
         None, help="compare every system only with this one; a part of its name is enough"
@@ -117,9 +119,9 @@ class CompareOptions:
     )
     conventions: tuple[str, ...] = option(
         (),
-        help="filled in from convention=NAME, which chooses the convention of the metric if no "
-        "runs are compared: paper, lightgbm, letor4, trec or sklearn. [] = trec if qrels is set, "
-        "otherwise paper",
+        help="filled in from convention=NAME; do not set it directly. NAME is the convention of "
+        "the metric (paper, lightgbm, letor4, trec or sklearn), and can be chosen only if no runs "
+        "are compared. [] = trec if qrels is set, otherwise paper",
     )
 
     @property
@@ -252,7 +254,7 @@ def compare_runs(runs: Sequence[RunFolder], options: CompareOptions) -> Findings
 
 
 def _describe_folds(folds: Sequence[str]) -> str:
-    """Return the end of the title, about the folds."""
+    """Return the end of the title, which names or counts the folds."""
     if len(folds) > 1:
         return f" of {len(folds)} folds"
     return "".join(f", {fold}" for fold in folds)

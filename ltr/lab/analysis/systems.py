@@ -81,7 +81,7 @@ def _check_complete(cells: pd.DataFrame, runs: Sequence[RunFolder]) -> None:
     system, training = index
     raise ConfigError(
         f"{system} with seed {training} has no run on {missing.loc[index].idxmax() or 'all lists'},"
-        " but other systems or seeds have one: train the missing run, or leave out those runs"
+        " but other systems or seeds have one: train the missing run, or leave out the others"
     )
 
 

@@ -72,7 +72,7 @@ class Aligned:
 
     @cached_property
     def strata(self) -> list[Ints]:
-        """The indices of the queries in each fold, or of all queries if a fold has only one.
+        """The indices of the queries in each fold, or of all queries if some fold has only one.
 
         The folds count as fixed: a new sample of queries would come from the same folds, which keep
         their difficulty.

@@ -58,7 +58,10 @@ def rule(margin: float, alpha: float) -> str:
 
 
 def t_p(difference: float, error: float, df: float) -> float:
-    """Return the two-sided p of a t test; if ``error`` is 0, p is 1 for no difference, else 0."""
+    """Return the two-sided p of a t test.
+
+    If ``error`` is 0, p is 1 if ``difference`` is 0, and 0 otherwise.
+    """
     if error == 0:
         return float(difference == 0)
     return float(2 * stdtr(df, -abs(difference) / error))
@@ -175,8 +178,9 @@ class Comparison:
     def word(self) -> str:
         """The verdict: better, worse, differ, equivalent or undecided.
 
-        ``equivalent`` has priority over ``better``: a difference below the margin was declared
-        irrelevant in advance (Lakens, 2017, Social Psychological and Personality Science 8).
+        ``equivalent`` has priority over ``better``, because a difference below the margin was
+        declared irrelevant in advance (Lakens, 2017, Social Psychological and Personality Science
+        8).
         """
         low, high = self.equivalence_interval
         if self.p_equivalence < self.alpha and -self.margin < low and high < self.margin:
@@ -205,7 +209,7 @@ class Comparison:
         return "; ".join(notes)
 
     def resolvable(self, *, pairs: int = 1) -> float:
-        """Return the true difference that is detected with probability 0.8 at alpha / ``pairs``."""
+        """Return the true difference that a test at alpha / ``pairs`` finds in 80 % of cases."""
         error = self.standard_error
         return resolvable_difference(error.error, error.df, alpha=self.alpha / pairs)
 
@@ -221,15 +225,15 @@ def compare_systems(
 ) -> list[Comparison]:
     """Compare every pair of ``systems``, or each system with ``baseline``.
 
-    If one system of a pair has only one seed, the verdict is about the trained models: a method can
-    be lucky with one seed. Holm's correction keeps the probability of any wrong "better" or "worse"
-    among all pairs below alpha: Holm (1979), "A simple sequentially rejective multiple test
-    procedure", Scandinavian Journal of Statistics 6.
+    If one system of a pair has only one seed, the verdict is about the trained models, because a
+    method can be lucky with one seed. Holm's correction keeps the probability of any wrong "better"
+    or "worse" among all pairs below alpha (Holm, 1979, "A simple sequentially rejective multiple
+    test procedure", Scandinavian Journal of Statistics 6).
 
     Args:
         systems: the values of each system by its name, all on the same queries.
         margin: the largest difference that does not matter, in units of the metric.
-        alpha: level of every test; intervals cover 1 - alpha.
+        alpha: significance level of every test; the confidence level of intervals is 1 - alpha.
         seed: seed of all draws.
         samples: number of bootstrap samples, and of sign patterns (of which at least
             20 * pairs / alpha are drawn).
@@ -311,7 +315,7 @@ def _holm(p: Doubles) -> Doubles:
 
 
 def bootstrap_errors(aligned: Aligned, *, samples: int, seed: int = 0) -> Doubles:
-    """Draw bootstrap samples of the queries; return the errors of means, ``[samples, systems]``.
+    """Draw bootstrap samples of the queries; return the error of each mean, ``[samples, systems]``.
 
     The queries of each fold are drawn with replacement from that fold, and are the same for all
     systems; the value of a query is its mean over seeds. Seeds are not drawn, because this would
@@ -348,11 +352,11 @@ def interval(
     American Statistical Association 69):
 
     - a comes from the queries. It is the distance of a bootstrap percentile from the estimate,
-      multiplied by t / z: t is the quantile of Student's t with ``error.df_queries`` degrees of
-      freedom, z that of the normal distribution (Hesterberg, 2015, "What teachers should know about
-      the bootstrap", The American Statistician 69).
-    - b comes from the training. It is the standard error of the training, times the quantile of
-      Student's t with ``error.df_training`` degrees of freedom.
+      multiplied by t / z, where t is the quantile of Student's t with ``error.df_queries`` degrees
+      of freedom, and z is the quantile of the normal distribution (Hesterberg, 2015, "What teachers
+      should know about the bootstrap", The American Statistician 69).
+    - b comes from the training. It is the standard error that the training adds, times the
+      quantile of Student's t with ``error.df_training`` degrees of freedom.
 
     The usual method, one t quantile with Satterthwaite's degrees of freedom, gives intervals that
     are too narrow if there are only two or three seeds. If ``error.covers`` is "folds", b is chosen
@@ -389,7 +393,7 @@ def interval(
 
 @dataclass(frozen=True)
 class SystemInterval:
-    """The mean of a system, and its 1 - alpha interval over queries and, if several, over seeds."""
+    """The mean of a system and its interval over queries and, if there are several, seeds."""
 
     mean: float  # mean over seeds, folds and the queries of each fold
     low: float
@@ -453,7 +457,7 @@ def interval_of(
 def significant_best(
     systems: Mapping[str, SystemInterval], pairs: Iterable[Comparison]
 ) -> list[str]:
-    """Return the best of ``systems`` if all verdicts on it say that it differs from the others.
+    """Return the best of ``systems``, in a list, if all verdicts on it say that it differs.
 
     The list is empty if a verdict on the best system is "equivalent" or "undecided", or if there is
     no verdict on it.

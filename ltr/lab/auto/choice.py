@@ -148,7 +148,7 @@ def copy_run(run_folder: Path, target: Path) -> None:
 
 
 def _describe_export(run: Run, folder: Path) -> str:
-    """Return the command that exports ``run``, kept in ``folder``, or the reason why none can."""
+    """Return the command that exports ``run``, kept in ``folder``, or why it cannot be exported."""
     scorer = load_model(run.folder, trust=run.trust)
     reasons = []
     for engine in ("onnx", "native"):

@@ -81,7 +81,7 @@ class AutoOptions(LaunchOptions):
 
     @property
     def folds(self) -> list[str] | None:
-        """The folds that the user typed, as strings; None: all folds of the data set."""
+        """The folds that the user typed, as strings; None means all folds of the data set."""
         typed = [
             override.removeprefix(_FOLD).split(",")
             for override in self.train
@@ -267,7 +267,7 @@ def _select_rows(table: Table, labels: Sequence[str]) -> Table:
     if table.by_fold:
         raise ConfigError(
             f"table={table.name}: this table reproduces published numbers fold by fold: choose "
-            "table=recipes, or a table without by_fold"
+            "table=recipes, or a table whose file does not set by_fold"
         )
     if not labels:
         return table

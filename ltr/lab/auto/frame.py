@@ -63,7 +63,7 @@ def auto(
 ) -> AutoResult:
     """Train several kinds of rankers, combine them, and keep the best, as ``ltr auto`` does.
 
-    If the call is stopped, the same call continues: finished runs are not trained again.
+    If a call is stopped, the same call continues its work without training finished runs again.
 
     Args:
         data: a table with a row for each item (pandas, polars, Arrow), or the path of one (Parquet,
@@ -73,16 +73,16 @@ def auto(
         minutes: no further training starts after this many minutes.
         table: the table whose rows are the kinds of rankers to try: a name in ``configs/tables``,
             or the path of your own YAML file.
-        rows: the rows of ``table`` to train, such as ``["recommended", "AdaRank"]``; empty: all.
+        rows: the rows of ``table`` to train, such as ``["recommended", "AdaRank"]``; if empty, all.
         seeds: each row is trained with the seeds 1 to this number.
         categories: columns to read as categories, in addition to those of a categorical type.
         vali_fraction: the fraction of the queries that are used for validation and for the choice,
             not for training.
-        output: a new folder for the chosen ranker; None: a folder in ``output_dir``, named after
-            the date and time.
+        output: a new folder for the chosen ranker. If it is None, the folder is in ``output_dir``
+            and is named after the date and time.
         output_dir: the folder for all runs and their table.
-        workers: how many runs train at a time; None: one per GPU or, without a GPU, one per core.
-            More than one needs the optional dependencies ``sweep``.
+        workers: how many runs train at a time; None means one per GPU, or one per core if there is
+            no GPU. More than one needs the optional dependencies ``sweep``.
         config: other keys of ``configs/train.yaml``, written as for ``Ranker``, for example
             ``select_on="ndcg@10"`` or ``**{"dataset.id": ["product"]}``. They apply to all models,
             except those for which the table itself sets the same key.

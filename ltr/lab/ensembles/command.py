@@ -48,7 +48,7 @@ class EnsembleOptions(ScoringOptions):
     )
     weights: tuple[str, ...] = option(
         ("equal",),
-        help="equal | vali: chosen on the validation lists | one number per run, such as [0.7,0.3]",
+        help="equal | vali: chosen on the validation lists | a number for each run: [0.7,0.3]",
     )
     output: str | None = option(
         None,
@@ -56,7 +56,7 @@ class EnsembleOptions(ScoringOptions):
     )
     output_dir: str = option("outputs", help="the folder in which the run folder is created")
     data_dir: str | None = option(
-        None, help="the folder of the data set; null = that of the first run"
+        None, help="the folder of the data set; null = the folder that the first run used"
     )
     cache_dir: str = option("data/cache", help="the folder in which parsed data files are kept")
 
@@ -185,7 +185,7 @@ def _member_table(results: Mapping[str, dict[str, Any]]) -> Any:
 
 
 def _describe_crossfit(results: Mapping[str, dict[str, Any]]) -> str | None:
-    """Return a text about the cross-fitted metric, a mean over folds; None if a fold has none."""
+    """Return a text with the mean cross-fitted metric over folds; None if a fold lacks it."""
     import pandas as pd
 
     first, *_ = results.values()

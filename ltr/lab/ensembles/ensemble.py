@@ -52,7 +52,9 @@ from ltr.training.monitor import Progress
 
 _TARGET = "ltr.parts.ensemble.Ensemble"
 
-Weights = str | tuple[float, ...]  # "equal", "vali", or a number for each member, with the sum 1
+Weights = (
+    str | tuple[float, ...]
+)  # "equal", "vali", or a number for each member; the numbers sum to 1
 
 
 @dataclass(frozen=True)
@@ -90,14 +92,14 @@ def make_ensemble(
 ) -> dict[str, Any]:
     """Make an ensemble and write its run folder.
 
-    The checkpoint of the ensemble holds the weights of all members, so their folders may be
-    deleted. The first run decides which metrics are computed, and by which metric the weights are
-    chosen on the validation lists.
+    The checkpoint of the ensemble holds the weights of all members, so the folders of the members
+    may be deleted. The first run decides which metrics are computed, and by which metric the
+    weights are chosen on the validation lists.
 
     Args:
         runs: the members.
-        weights: ``"equal"``, ``"vali"`` (tuned on the validation lists), or a number for each run,
-            with the sum 1.
+        weights: ``"equal"``, ``"vali"`` (tuned on the validation lists), or a number for each run;
+            the numbers must sum to 1.
         folder: the run folder to write; it must not exist.
         device: ``auto``, ``cpu`` or ``cuda``.
         items: the largest number of items in a batch, including padding.
@@ -287,7 +289,7 @@ def ensemble_checkpoint(
         members: its members.
         weights: the weight of each member.
         choices: what ``results.json`` says about the model, the members and the weights.
-        folder: the run folder; relative paths start there.
+        folder: the run folder, to which paths in the config are relative.
     """
     return scorer.state() | {
         "model": {},
@@ -378,7 +380,8 @@ def check_combinable(runs: Sequence[RunFolder]) -> None:
     """Raise ``ConfigError`` if the scores of ``runs`` cannot be averaged and measured together."""
     if len(runs) < 2:
         raise ConfigError(
-            f"an ensemble needs at least two runs, got {len(runs)}: name more, or a folder of runs"
+            f"an ensemble needs at least two runs, got {len(runs)}: name more runs, or a "
+            "folder that contains several"
         )
     first = runs[0]
     expected = _common_settings(first)

@@ -36,7 +36,7 @@ class SplitHalfScores(NamedTuple):
 class WeightedEnsemble(NamedTuple):
     """The weights of an ensemble, and its cross-fitted metric."""
 
-    weights: tuple[float, ...]  # >= 0, with a sum of 1
+    weights: tuple[float, ...]  # >= 0, and they sum to 1
     crossfit: Crossfit | None  # None if a half would have no list
 
 
@@ -48,7 +48,7 @@ def parse_weights(texts: Sequence[str], members: int) -> str | tuple[float, ...]
         members: the number of members.
 
     Returns:
-        ``equal``, ``vali``, or the numbers, scaled to a sum of 1.
+        ``equal``, ``vali``, or the numbers, scaled so that they sum to 1.
 
     Raises:
         ConfigError: ``texts`` is none of these.
@@ -99,8 +99,8 @@ def tuned_weights(
 
     On each half of five random splits, members are selected greedily with replacement, each at the
     epoch that this half chooses. Each of ten steps adds the member that gives the mean score of all
-    selected members the best metric. The best of the sets after these ten steps counts; if several
-    are equally good, the first of them counts. Let :math:`d_A` and :math:`d_B` be the weights that
+    selected members the best metric. The best of the ten resulting sets counts; if several are
+    equally good, the first of them counts. Let :math:`d_A` and :math:`d_B` be the weights that
     the halves of a split select, minus equal weights. Then
 
     .. math::
@@ -127,7 +127,7 @@ def tuned_weights(
         DataError: fewer than two validation lists count under the convention.
 
     Source: Caruana et al. (2004), "Ensemble selection from libraries of models"; Spearman (1910)
-    and Brown (1910) for the reliability. Caruana et al. draw bags of models, where this function
+    and Brown (1910) for the reliability. Caruana et al. draw bags of models, whereas this function
     draws halves of the lists.
     """
     halves = _split_lists(members, measure)
@@ -206,8 +206,8 @@ def _select_on_subsets(
 ) -> Doubles:
     """Return the weights that each of ``subsets`` selects greedily, ``[subsets, members]``.
 
-    The subsets of the lists are disjoint; each has its own scores, ``[members, items]``. With
-    ``lengths``, the number of items of each list, all subsets are measured together.
+    The subsets of the lists are disjoint; each has its own scores, ``[members, items]``. If
+    ``lengths``, the number of items of each list, is given, all subsets are measured together.
     """
     if lengths is None:
         pairs = zip(scores, subsets, strict=True)
@@ -229,7 +229,7 @@ def _split_lists(members: Sequence[SplitHalfScores], measure: Measure) -> Halves
 
 
 def _scores_of_half(members: Sequence[SplitHalfScores], split: int, side: int) -> Tensor:
-    """Return the scores of all members with the epochs of a half, ``[members, items]``."""
+    """Return the scores of all members at the epochs that a half chooses, ``[members, items]``."""
     return torch.stack([member.scores[int(member.epochs[split, side])] for member in members])
 
 
@@ -280,7 +280,7 @@ def _select_greedily(
 def _measure_crossfit(
     weights: Doubles, members: Sequence[SplitHalfScores], measure: Measure, halves: Halves
 ) -> Crossfit | None:
-    """Return the metric on the half that did not choose the weights; None if a half is empty.
+    """Return the cross-fitted metric of an ensemble; None if a half of the lists is empty.
 
     ``weights`` has the weights that each half chose, ``[splits, 2, members]``.
     """

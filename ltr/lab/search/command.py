@@ -1,7 +1,7 @@
 """Run a search, as the command ``ltr search`` or as one job of a table.
 
-Each trial has its own settings, drawn from the space, and is trained for every fold and seed of the
-search. Its value is a metric on vali.
+Each trial has its own settings, drawn from the search space, and is trained for every fold and seed
+of the search. The value of a trial is a metric on vali.
 """
 
 import hashlib
@@ -63,7 +63,7 @@ def run_search(options: SearchOptions) -> str:
         ConfigError, DataError: an option or the data are wrong; the message is one line that says
             what to correct.
         TrainingError: no trial was trained to its end.
-        Interrupted, KeyboardInterrupt: the user stopped it; the same command continues the search.
+        Interrupted, KeyboardInterrupt: the user stopped the search; the same command continues it.
     """
     search = define_search(options)
     path = None if options.write is None else Path(options.write)
@@ -96,7 +96,7 @@ def search_job(cfg: DictConfig) -> float:
     If the search fails, return NaN; the reason is in ``error.txt`` in the folder of the search.
 
     Raises:
-        Interrupted: the user stopped it; the same job continues the search.
+        Interrupted: the user stopped the search; the same job continues it.
         OutputError: the disk is full.
     """
     search = define_search(parse_options(SearchOptions, cfg))
@@ -177,7 +177,7 @@ def as_yaml(result: SearchResult) -> str:
 def search_identity(search: Search) -> str:
     """Return the SHA-256 of the settings and the lists of a search (from ``read_all``).
 
-    It does not depend on the code.
+    The hash does not depend on the code.
     """
     content = {
         "settings": stated(search.settings()),

@@ -1,4 +1,4 @@
-"""Define a search from the config of ``ltr search`` (``configs/search.yaml``), and check it."""
+"""Define a search from the options of ``ltr search``, and check it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,10 +41,11 @@ class SearchOptions:
       ltr search model=mlp 'space.optimizer.lr=[float,1e-5,1e-2,log]' dry_run=true
       ltr search model=linear folds=all seeds=1,2
 
-    'space.KEY=[...]' searches for the best value of KEY, a key of ltr train: [float,LOW,HIGH],
-    [int,LOW,HIGH], [float,LOW,HIGH,log], [int,LOW,HIGH,log] or [choice,A,B]. space.KEY=null leaves
-    KEY out of the search. 'space.+KEY=[...]' adds a key that the config does not have. Any other
-    key is passed to ltr train; it is the same in all trials and is not searched.
+    'space.KEY=[...]' searches for the best value of KEY, a key of ltr train. The list has the form
+    [float,LOW,HIGH], [int,LOW,HIGH], [float,LOW,HIGH,log], [int,LOW,HIGH,log] or [choice,A,B].
+    space.KEY=null leaves KEY out of the search. 'space.+KEY=[...]' adds a key that the config does
+    not have. Any other key is passed to ltr train; it is the same in all trials and is not
+    searched.
     If a search was stopped or killed, the same command continues it. If you also type the command
     in another terminal, or on another machine with the same storage, the trials are split between
     them.
@@ -53,7 +54,8 @@ class SearchOptions:
     trials: int = option(
         50,
         at_least=1,
-        help="the total number of trials; pruned and failed trials count too",
+        help="the number of trials, each of which tries one choice of settings; trials that fail "
+        "or are stopped early by the pruner count too",
     )
     space: tuple[str, ...] = option(
         (),
@@ -63,7 +65,7 @@ class SearchOptions:
     name: str | None = option(
         None,
         help="the name of the search; null = the names of the data set, the model and the loss, "
-        "joined by _",
+        "joined by underscores",
     )
     folds: tuple[str, ...] = option(
         (),
@@ -77,14 +79,15 @@ class SearchOptions:
     )
     select_value: str | None = option(
         None,
-        help="the value of a trial. best: the metric of its best epoch on the validation lists. "
-        "crossfit: the metric of an epoch that one half of these lists chooses, measured on "
-        "the other half. null = crossfit if there are fewer than 2,000 lists, otherwise best",
+        help="the value of a trial. best: the metric of its best epoch on the validation lists (of "
+        "the last epoch if select=last). crossfit: the metric of an epoch that one half of these "
+        "lists chooses, measured on the other half. null = crossfit if there are fewer than 2,000 "
+        "lists and select=best, otherwise best",
     )
     pruner: str = option(
         "median",
         help="median: after a fifth of the epochs, stop a trial that is worse than the median of "
-        "the others | none",
+        "the others | none: stop no trial",
     )
     write: str | None = option(
         None,

@@ -87,9 +87,9 @@ def change_space(space: Space, changes: Mapping[str, Any], model: str) -> Space:
 
 
 def join_spaces(choices: Mapping[str, str], names: Sequence[str]) -> Space:
-    """Join the spaces ``names`` or, if empty, the spaces of the model and the loss in ``choices``.
+    """Join the spaces ``names``; if several of them have the same key, the last one counts.
 
-    If several spaces have the same key, the last one counts.
+    If ``names`` is empty, join the spaces of the model and the loss in ``choices``.
     """
     if not names:
         files = files_of("space")

@@ -264,7 +264,7 @@ def claim_trial(study: optuna.Study) -> optuna.Trial:
 
 @contextmanager
 def requeue_on_error(study: optuna.Study, trial: optuna.Trial) -> Iterator[None]:
-    """Queue ``trial`` again if the body ends with an error or is stopped."""
+    """Queue ``trial`` again if the ``with`` block ends with an error or is stopped."""
     try:
         yield
     except UpdateFinishedTrialError:

@@ -57,8 +57,8 @@ class TableOptions(LaunchOptions):
 
     Any other key is passed to ltr train, for example data_dir=PATH dataset=synthetic epochs=1. It
     applies to all rows, except those that set the same key themselves. select=last tests the last
-    epoch, and select=best the epoch that was best on the validation lists. Finished runs are not
-    repeated, and interrupted ones are resumed. The files table.html, .md, .tex and .csv (and
+    epoch, and select=best tests the epoch that was best on the validation lists. Finished runs are
+    not repeated, and interrupted ones are resumed. The files table.html, .md, .tex and .csv (and
     runs.csv, unless the table compares fold by fold) are written to a folder in output_dir/tables.
     """
 
@@ -70,7 +70,7 @@ class TableOptions(LaunchOptions):
         None,
         help="the row with which the others are compared; null = the one in the table's file",
     )
-    margin: float = option(0.005, help="differences within this margin do not matter")
+    margin: float = option(0.005, help="differences smaller than this margin do not matter")
     budget: int | None = option(
         None,
         at_least=1,
@@ -195,8 +195,8 @@ class TableOptions(LaunchOptions):
 
         Args:
             device: the device of the jobs, as in their config.
-            threads: the CPU threads of each job, as in its config; None: the jobs share the cores
-                equally.
+            threads: the CPU threads of each job, as in its config; if None, the jobs share the
+                cores equally.
         """
         on_gpu = pick_device(device).type == "cuda"
         cores = os.cpu_count() or 1

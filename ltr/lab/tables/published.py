@@ -64,7 +64,7 @@ def why_left_out(
 
 
 def data_difference(name: str, runs: Sequence[Run]) -> str | None:
-    """Return how the lists of ``runs`` differ from the counts of the public data set ``name``.
+    """Return how the lists of ``runs`` differ from the known counts of the data set ``name``.
 
     Returns:
         The difference in words; None if there is none, or if ``name`` is not a public data set.

@@ -74,7 +74,7 @@ def check_measured_lists(table: Table, runs: Sequence[Run]) -> None:
 def measure_rows(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
     """Compute the metrics of all finished ``runs`` from the scores in their run folders.
 
-    They are the scores of the test lists or, if the data have no test split, of the validation
+    These scores are those of the test lists or, if the data have no test split, of the validation
     lists.
 
     Returns:
@@ -161,7 +161,7 @@ class Results:
 
     @property
     def published(self) -> Published:
-        """The published numbers for this data set; empty if there are none or if ``left_out``."""
+        """The published numbers for this data set, if there are any and they are not left out."""
         no_numbers = Published(source="", values={})
         if self.left_out is not None:
             return no_numbers
@@ -219,9 +219,9 @@ class Results:
         """All numbers of the finished rows, in full precision.
 
         There is a line for each row, convention and metric, with the columns ``_COLUMNS``. The
-        columns low and high are the ends of the interval of our mean, beside is the label of the
-        published number, and p includes Holm's correction. A cell is empty if its value is unknown
-        or was not computed.
+        columns ``low`` and ``high`` hold the ends of the interval of our mean, ``beside`` holds the
+        label of the published number, and ``p`` includes Holm's correction. A cell is empty if its
+        value is unknown or was not computed.
         """
         repeats = over_repeats(self.complete)
         run_counts = self.complete["row"].value_counts()
@@ -288,8 +288,8 @@ def over_repeats(values: pd.DataFrame) -> dict[Any, dict[Any, float]]:
     """Return the mean and standard deviation of each column, by row.
 
     In the dict of a row, the keys are ``(column, "mean")`` and ``(column, "std")``. The deviation
-    is that between seeds, each averaged over the folds, or that between folds if there is only one
-    seed.
+    is that of the seeds, each averaged over the folds; if there is only one seed, it is that of the
+    folds.
     """
     only_folds = values["seed"].nunique() == 1 and values["fold"].nunique() > 1
     repeat = "fold" if only_folds else "seed"

@@ -66,7 +66,7 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """Whether the run is finished, with this identity, and its files are undamaged."""
+        """Whether the run is finished with this identity, and its files are undamaged."""
         folder = RunFolder(self.folder)
         return folder.finished and folder.identity == self.identity and folder.damage() is None
 
@@ -139,8 +139,8 @@ def plan(
         seeds: the training seeds, used for every row and fold.
         output_dir: the folder that contains ``runs``; finished runs in ``runs`` are reused.
         absent_ok: whether to plan even if the data are missing.
-        settings: for each row and fold, overrides that replace all settings except fold, seed and
-            teacher.
+        settings: for each row and fold, overrides that replace all other settings, but not the
+            fold, the seed and the teacher.
 
     Raises:
         ConfigError: an override is wrong, or the teacher of a row has no run for the same fold.
