@@ -85,7 +85,7 @@ def test_help_comes_from_source_and_wraps_long_text() -> None:
     assert text.startswith("Score and rank the items of a file with a trained model.\n\n  ")
     assert "\ninput: ??? # a table (.parquet" in text
     assert "\n  # LETOR text has a line for each item" in text
-    assert "\norder: input # input: rows in the order of the input | ranked" in text
+    assert "\norder: input # input: the rows are in the order of the input | ranked" in text
     assert max(map(len, text.splitlines())) <= 120
 
 
