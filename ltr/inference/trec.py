@@ -148,7 +148,7 @@ def _read(path: Path, names: tuple[str, ...]) -> pd.DataFrame:
                 rows[line] = row
     for line, row in rows.items() or [(1, list[str]())]:
         if len(row) != len(names):
-            problem = f"expected {len(names)} words, {' '.join(names)}, got {len(row)}"
+            problem = f"expected {len(names)} words ({' '.join(names)}), got {len(row)}"
             raise DataError(f"{path}:{line}: {problem}")
     cells = pd.DataFrame([*rows.values()], [*rows], names, dtype=str)
     check_cells(

@@ -95,7 +95,7 @@ def test_read_scores_compares_ids_as_texts(tmp_path: Path) -> None:
         ("1\n2\N{NO-BREAK SPACE}\n3\n", ":2: '2\\xa0': expected a finite number"),
         ("score\n1\nInfinity\n3\n", ":3: 'Infinity': expected a finite number"),
         ("row,score\n1,1\n1,2\n", ":3: '1': expected a row number of test.txt, 1 to 3"),
-        ("row,score\n4,1\n", ":2: '4': expected the number of a row of test.txt"),
+        ("row,score\n4,1\n", ":2: '4': expected a row number of test.txt"),
         ("row,score\n2,1\n3,1\n", ": expected a score for each of the 3 rows of test.txt, got 2"),
     ],
 )
