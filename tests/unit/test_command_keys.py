@@ -123,7 +123,7 @@ def test_option_gives_python_its_default() -> None:
         Example()
     with pytest.raises(ConfigError, match="count=0: give a whole number >= 1"):
         parse_options(Example, OmegaConf.create({"name": "a", "count": 0}))
-    with pytest.raises(ConfigError, match=r"give name=\.\.\.; see --help"):
+    with pytest.raises(ConfigError, match=r"set name=\.\.\.; see --help"):
         parse_options(Example, OmegaConf.create({"name": "???", "count": 1}))
 
 
