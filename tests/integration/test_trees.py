@@ -323,7 +323,7 @@ def test_importances_refuses_models_without_any(data, tiny, tmp_path) -> None:
         (
             [untrained],
             CheckpointError,
-            r"has no trees, as it was selected before training .epoch 0.: name a run",
+            r"has no trees, because the selected epoch is 0, before training: name a run",
         ),
         ([untrained, "top=many"], ConfigError, "top"),
         ([untrained, "depth=2"], ConfigError, "depth"),
@@ -346,7 +346,7 @@ def mistake(*overrides: str) -> str:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ("model=mlp ~loss", "no loss is chosen: set loss=NAME; only boosted trees"),
+        ("model=mlp ~loss", "no loss is chosen, and only boosted trees"),
         (
             "model=lightgbm model.objective=mse",
             "choose one of lambdarank, rank_xendcg for LightGBM",
