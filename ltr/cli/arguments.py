@@ -26,7 +26,7 @@ _SWEEP = re.compile(r"(choice|glob|interval|range|shuffle|sort|tag)\(.*\)", re.D
 def as_hydra(typed: Sequence[str]) -> list[str]:
     """Return the typed arguments of ``train`` in Hydra's grammar, with quotes around strings.
 
-    With ``--multirun``, ``KEY=A,B`` gives the key several values: a sweep.
+    If ``--multirun`` is among them, ``KEY=A,B`` gives the key several values, as in a sweep.
 
     >>> as_hydra(["loss=listnet", "data_dir=outputs/a (b)", "-m", "seed=1,2"])
     ['loss=listnet', "data_dir='outputs/a (b)'", '-m', 'seed=1,2']
@@ -42,7 +42,7 @@ def as_hydra(typed: Sequence[str]) -> list[str]:
 
 
 def upgraded(overrides: Iterable[str]) -> list[str]:
-    """Return overrides of any version in the form of this version; warn of those that change."""
+    """Return overrides of any version in the form of this version; warn of those that changed."""
     current_overrides = []
     for override in overrides:
         current_override = upgrade_override(override)
@@ -61,10 +61,10 @@ def warn_of_former(former: str, current: str) -> None:
 
 
 def check_added(overrides: Sequence[str]) -> None:
-    """Raise ``ConfigError`` for ``+KEY=VALUE`` with a key that nothing reads.
+    """Raise ``ConfigError`` for ``+KEY=VALUE`` if nothing reads the key.
 
-    Such a key is not a key or group of ``train``, is not in a part of the config such as ``model``,
-    and is not named by another override or by one of the user's config files.
+    A key is read if it is a key or group of ``train``, if it is in a part of the config such as
+    ``model``, or if another override or one of the user's config files refers to it.
     """
     readable_keys = {*train_keys(), *groups_of("train")}
     for override in overrides:
@@ -78,7 +78,7 @@ def check_added(overrides: Sequence[str]) -> None:
             suggestions = " or ".join(similar_keys(key))
             remedy = f"did you mean {suggestions}? " if suggestions else "leave it out; "
             raise ConfigError(
-                f"{override}: nothing reads the key {key}; {remedy}--cfg job lists all keys"
+                f"{override}: the key {key} has no effect; {remedy}--cfg job lists all keys"
             )
 
 
@@ -92,7 +92,7 @@ def _user_config_texts() -> list[str]:
 def with_quotes(override: str, *, sweep: bool = False) -> str:
     """Return ``KEY=VALUE`` with quotes around the strings that Hydra would read as something else.
 
-    A key that holds a string gets exactly the string that was typed, or None for ``null``.
+    A key that holds a string gets exactly the string that was typed; ``null`` becomes None.
 
     Args:
         override: the typed override. A value in quotes is not changed.
@@ -117,7 +117,7 @@ def with_quotes(override: str, *, sweep: bool = False) -> str:
 
 
 def _readable(value: str, value_kind: Holds | None) -> str:
-    """Return ``value`` in Hydra's grammar: quoted, or with quotes inside for a list or dict."""
+    """Return ``value`` in Hydra's grammar: in quotes or, for a list or dict, with quotes inside."""
     if _is_readable(value, texts=value_kind is not None, containers=value_kind != Holds.TEXT):
         return value
     if value_kind != Holds.TEXT and value[0] + value[-1] in ("[]", "{}"):
@@ -136,7 +136,7 @@ def _entry(item: str, value_kind: Holds | None, bracket: str) -> str:
 
 
 def _is_readable(value: str, *, texts: bool = False, containers: bool = True) -> bool:
-    """Return whether Hydra can read ``value`` and, with ``texts``, reads all of it as strings."""
+    """Return whether Hydra can read ``value`` and, if ``texts``, reads all of it as strings."""
     try:
         parsed = OverridesParser.create().parse_override(f"KEY={value}").value()
     except HydraException:
@@ -199,7 +199,7 @@ def quoted(value: str) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return ``value`` in the form in which it is written after ``KEY=`` on a command line.
+    """Return ``value`` in the form in which a user types it after ``KEY=``.
 
     >>> as_text([64, None, True, 1e-5, "relu", "two words"])
     "[64,null,true,1e-05,relu,'two words']"

@@ -28,12 +28,12 @@ _GOES_ON = ("table", "search", "auto")
 
 
 def run_command(name: str, function_path: str) -> None:
-    """Run the command ``name`` with this process's arguments, and end it as ``ending`` describes.
+    """Run the command ``name`` with the arguments of this process; see ``ending`` for its end.
 
-    ``function_path`` names its function in the form ``module:function``. The function of ``train``
-    takes the ``HydraApp``; that of any other command takes the options of the command (or the whole
-    config). It returns a text to print, a bool, or both as a tuple. If the bool is False, the exit
-    status is 1.
+    ``function_path`` names the function of the command in the form ``module:function``. The
+    function of ``train`` takes the ``HydraApp``; the function of any other command takes the
+    options of the command, or the whole config. It returns None, a text to print, a bool, or a
+    tuple of both. If the bool is False, the exit status is 1.
     """
     sys.path.append(str(Path.cwd()))  # the user's own modules
     goes_on = "stopped; repeat the command to continue" if name in _GOES_ON else ""
@@ -57,7 +57,7 @@ def run_command(name: str, function_path: str) -> None:
 
 
 def _run_train(function_path: str, typed: Sequence[str]) -> Any:
-    """Run ``train`` with the typed arguments; an option such as ``--help`` prints instead."""
+    """Run ``train`` with the typed arguments, or answer an option such as ``--help``."""
     options = get_args_parser().parse_intermixed_args(list(typed))
     set_config_dir(options.config_dir)
     if options.help:

@@ -1,7 +1,7 @@
 """Read the keys of a command from the source code of its dataclass of options.
 
-The module of a command imports torch, which takes seconds. Its source is read without importing it,
-so that ``--help``, completion and errors about mistyped keys are quick.
+The module of a command imports torch, which takes seconds. Reading its source without importing it
+keeps ``--help``, completion and errors about mistyped keys fast.
 """
 
 import ast
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ltr.cli.commands import COMMANDS
 
-MISSING = "???"  # the default of a key that must be given, as OmegaConf writes it
+MISSING = "???"  # the default of a key that must be set, in the notation of OmegaConf
 _ROOT = Path(__file__).resolve().parents[2]  # the folder that contains the package
 _DECLARATIONS = ("option", "group", "collected")  # functions of ``ltr.cli.options``
 
@@ -23,13 +23,13 @@ class CommandKey:
     """A field of the options of a command."""
 
     name: str
-    annotation: str  # its type as in the source, such as "str | None"
+    annotation: str  # its type in the source code, such as "str | None"
     section: str  # the class that declares it
-    declared_by: str  # a name of _DECLARATIONS
+    declared_by: str  # the function that declares it, one of _DECLARATIONS
     default: Any = MISSING
     help: str = ""
     null_is_text: bool = False
-    collects: str = ""  # the kind of typed words, whose keys are not here, that it collects
+    collects: str = ""  # the kind of arguments that it collects, see ``options.collected``
 
     @property
     def holds_text(self) -> bool:
@@ -38,7 +38,7 @@ class CommandKey:
 
     @property
     def holds_texts(self) -> bool:
-        """Whether the value is a list of strings; with ``Any``, also a string or a dict."""
+        """Whether the value is a list of strings; if it is ``Any``, also a string or a dict."""
         return self.annotation.startswith("tuple[str, ...]") or self.annotation == "Any"
 
 
@@ -74,7 +74,7 @@ def command_keys(command: str) -> dict[str, CommandKey]:
 def key_name(typed_name: str, keys: Container[str]) -> str:
     """Return the name of the key that a user sets by ``typed_name=VALUE``.
 
-    In a command with the key ``conventions``, ``convention=NAME,NAME`` sets that key.
+    If the command has a key ``conventions``, ``convention=NAME,NAME`` sets that key.
     """
     takes_several = typed_name == "convention" and "conventions" in keys
     return "conventions" if takes_several else typed_name
@@ -139,22 +139,22 @@ def _options_class(command: str) -> _Class:
         if isinstance(node, ast.FunctionDef) and node.name == function:
             annotation = node.args.args[0].annotation
             return _find_class("" if annotation is None else ast.unparse(annotation), path)
-    raise LookupError(f"{path}: no function {function}")
+    raise LookupError(f"{path}: expected the function {function}, found none")
 
 
 def _find_class(name: str, path: Path) -> _Class:
-    """Return the class ``name``, which the file ``path`` defines or imports from this package."""
+    """Return the class ``name`` that the file ``path`` defines, or imports from this package."""
     module = _parse(path)
     for node in module.body:
         if isinstance(node, ast.ClassDef) and node.name == name:
             return _Class(node, path)
         if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
             return _find_class(name, _file_of(str(node.module)))
-    raise LookupError(f"{path}: no class {name}")
+    raise LookupError(f"{path}: expected the class {name}, found none")
 
 
 def _with_bases(options_class: _Class) -> list[_Class]:
-    """Return the class and its bases, each before its own bases."""
+    """Return the class and all its base classes; each class comes before its own bases."""
     classes = [options_class]
     for base in options_class.node.bases:
         classes += _with_bases(_find_class(ast.unparse(base), options_class.path))

@@ -1,4 +1,4 @@
-"""Run all commands except ``train`` without Hydra; a dataclass declares their keys."""
+"""Read the arguments of all commands except ``train``, without Hydra."""
 
 import argparse
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from ltr.errors import ConfigError
 def config_of_command(command: str, arguments: Sequence[str]) -> DictConfig | None:
     """Return the config of the typed ``arguments`` of a command.
 
-    With an option such as ``--help``, print the answer, and return None.
+    If they contain an option such as ``--help``, print the answer, and return None.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _config_text(command: str, arguments: Sequence[str], key: str | None) -> str:
-    """Return the config that ``arguments`` make as YAML, or only the value of ``key``."""
+    """Return the config of a command with ``arguments`` as YAML, or only the value of ``key``."""
     config = typed(command, arguments)
     if key is None:
         return OmegaConf.to_yaml(config).rstrip()

@@ -14,8 +14,8 @@ complete -o nospace -o default -F _ltr_complete ltr"""
 def shell_completion(arguments: list[str]) -> str:
     """Return the output of ``ltr -sc ARGUMENTS``.
 
-    For ``install=bash`` it is the script to evaluate. For ``query=bash LINE`` it is the possible
-    completions of the last word of ``LINE``.
+    For ``install=bash``, this is the script that the shell evaluates. For ``query=bash LINE``, it
+    is the possible completions of the last word of ``LINE``.
 
     >>> shell_completion(["query=bash", "ltr importances t"])
     'top='

@@ -56,7 +56,7 @@ def composed(config_name: str, *overrides: str) -> DictConfig:
 
 
 def with_choices(config_name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
-    """Compose the config; return it and the choice of each group. Results are cached."""
+    """Compose the config; return it and the choice of each config group. Results are cached."""
     groups = groups_of(config_name)
     user_folder = composed_with(config_name)
     chosen = tuple(text for text in overrides if text.partition("=")[0] in groups)
@@ -80,14 +80,14 @@ def with_choices(config_name: str, overrides: Sequence[str]) -> tuple[DictConfig
 def _pickled(
     config_name: str, chosen: Sequence[str], user_folder: Path | None, state: Any
 ) -> bytes:
-    """Compose with the group choices ``chosen``; ``state`` changes with the user's files."""
+    """Return the pickled config with the choices ``chosen``; ``state`` changes with user files."""
     return pickle.dumps(compose_by_hydra(config_name, chosen))
 
 
 def compose_by_hydra(
     config_name: str, overrides: Sequence[str]
 ) -> tuple[DictConfig, dict[str, str]]:
-    """Compose the config; return it and the choice of each group. This takes about 0.1 s."""
+    """Compose the config without the cache, in about 0.1 s; return it and the choices of groups."""
     register_resolvers()
     if config_name != "train":
         store_root_config(config_name)
@@ -114,7 +114,8 @@ def choices_of(hydra_config: DictConfig | HydraConf) -> dict[str, str]:
         if override.startswith("convention=["):  # Hydra would merge the conventions
             evaluate = as_started("evaluate")
             raise ConfigError(
-                f"{override}: expected one convention for training; {evaluate} accepts several"
+                f"{override}: expected one convention for training, got a list: choose one; only "
+                f"{evaluate} accepts several"
             )
     choices = {
         str(group): str(choice)
@@ -128,7 +129,7 @@ def choices_of(hydra_config: DictConfig | HydraConf) -> dict[str, str]:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Context in which an error of Hydra or OmegaConf becomes a ``ConfigError`` of one line."""
+    """Context in which an error of Hydra or OmegaConf becomes a ``ConfigError`` with one line."""
     try:
         yield
     except _ERRORS as error:
@@ -136,7 +137,10 @@ def explained() -> Iterator[None]:
 
 
 def typed(command: str, arguments: Sequence[str]) -> DictConfig:
-    """Return the config of a command with the typed ``words``; ``ConfigError`` if one is wrong.
+    """Return the config of a command with the typed ``arguments``.
+
+    Raises:
+        ConfigError: an argument is wrong.
 
     >>> typed("compare", ["outputs/a", "seed=3"]).runs
     ['outputs/a']
@@ -167,7 +171,7 @@ def search_overrides(arguments: Sequence[str]) -> list[str]:
 
 
 def store_root_config(command: str) -> None:
-    """Register the defaults of a command with Hydra, as a root config with config groups."""
+    """Register the defaults and config groups of a command with Hydra, as a root config."""
     defaults = ["_self_", *({group: None} for group in groups_of(command))]
     values = {
         key: value
@@ -196,14 +200,14 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     if "name" not in config.dataset:  # tables and searches need it for the names of folders
         name = choices["dataset"]
         raise ConfigError(
-            f"dataset={name}: the config file of this data set has no name; add a line "
-            f"name: {name}, which is passed to its class"
+            f"dataset={name}: expected the key name in the config file of this data set, got none: "
+            f"add the line name: {name}, which is also passed to the class of the data set"
         )
     return config, choices
 
 
 def values_of(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the parsed value of each key; ``ConfigError`` if one is not ``KEY=VALUE``.
+    """Return the parsed value of each key; raise ``ConfigError`` unless all are ``KEY=VALUE``.
 
     >>> values_of(["loss=listnet", "optimizer.lr=0.01", "metrics=['ndcg@5',mrr]"])
     {'loss': 'listnet', 'optimizer.lr': 0.01, 'metrics': ['ndcg@5', 'mrr']}
@@ -218,7 +222,7 @@ def values_of(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def explain_error(error: BaseException) -> str:
-    """Describe in one line an error from Hydra, or the error of this project that caused it.
+    """Return one line about an error from Hydra, or about the error of this project behind it.
 
     Raises:
         ConfigError: a launcher was chosen that is not installed.
@@ -240,7 +244,7 @@ def explain_error(error: BaseException) -> str:
             remedy = f"did you mean {suggestions}? "
         elif other_keys := keys_of_other_choices(key):
             group = other_keys[0].partition(".")[0]
-            remedy = f"{other_keys[0]} exists with a different choice of {group}; "
+            remedy = f"{other_keys[0]} exists if you make a different choice of {group}; "
         text = f"{key}: no such key; {remedy}--cfg job lists all keys"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         typed = error.missing_cfg_file.rpartition("/")[2]
@@ -250,7 +254,7 @@ def explain_error(error: BaseException) -> str:
 
 
 def _keys_around(error: BaseException) -> set[str] | None:
-    """Return the keys of the config in which Hydra missed a key; None if that is unknown."""
+    """Return the keys of the config in which Hydra did not find a key; None if that is unknown."""
     node = getattr(error.__cause__, "parent_node", None)
     if node is None:
         return None
@@ -261,7 +265,7 @@ def _keys_around(error: BaseException) -> set[str] | None:
 
 
 def user_error(error: BaseException) -> LTRError | None:
-    """Return the error of this project that caused an error of Hydra or OmegaConf, or None."""
+    """Return the error of this project that caused ``error``, or None."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, LTRError):
         cause = cause.__cause__ or cause.__context__

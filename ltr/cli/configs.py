@@ -1,4 +1,4 @@
-"""Find the config files, their keys and choices. Importing this module is cheap."""
+"""Find config files, their keys and the choices of config groups. This module imports quickly."""
 
 import os
 from collections.abc import Collection, Iterable
@@ -14,17 +14,17 @@ from ltr.cli.command_keys import command_keys
 from ltr.errors import ConfigError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-# At the top of a clone; inside the package if it is installed.
+# The folder is at the top of a clone, or inside an installed package.
 CONFIGS = next(
     folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir()
 )
-# The environment variable that holds --config-dir, also for the processes of a launcher.
+# The environment variable that holds the value of --config-dir for the processes of a launcher too.
 CONFIG_DIR = "LTR_CONFIG_DIR"
 # Keys whose values are file names in a folder, although they are not Hydra groups.
 FOLDERS = {
     "table": "tables", "space": "search", "metric": "metric", "conventions": "convention"
 }  # fmt: skip
-# Names used in other tools, and the last part of the corresponding key here.
+# Names in other tools, and the last part of the corresponding key of this project.
 _ALIASES = """d_model=fc_sizes early_stopping=patience gpu=device hidden=hidden_sizes
 hidden_dim=hidden_sizes hidden_size=hidden_sizes layers=blocks learning_rate=lr n_layers=blocks
 num_epochs=epochs num_heads=heads num_layers=blocks scheduler=schedule slate_length=list_size"""
@@ -44,7 +44,7 @@ def train_keys() -> dict[str, Any]:
 
 
 def groups_of(command: str) -> list[str]:
-    """Return the config groups that a command chooses from, sorted.
+    """Return the config groups from which a command chooses files, sorted.
 
     >>> groups_of("prepare_data"), groups_of("predict")
     (['dataset'], [])
@@ -58,8 +58,9 @@ def groups_of(command: str) -> list[str]:
 def files_of(key: str) -> dict[str, Path]:
     """Return the file of each choice of ``key``, including the user's own files, by name.
 
-    If the user and the project have files with the same name, the project's file wins in a Hydra
-    group, because Hydra would compose the project's. For a key of ``FOLDERS``, the user's wins.
+    If the user and the project have files with the same name, the project's file is returned for a
+    Hydra group, because Hydra would compose that file. For a key of ``FOLDERS``, the user's file is
+    returned.
     """
     user_folder = own_configs()
     folder = FOLDERS.get(key, key)
@@ -81,9 +82,9 @@ def files_of(key: str) -> dict[str, Path]:
 def similar_keys(key: str, existing_keys: Collection[str] | None = None) -> list[str]:
     """Return keys that the user may have meant by ``key``.
 
-    They end in the same part (or in its equivalent from other tools) or, if there are none, have a
-    similar name. They are chosen from ``existing_keys``; if that is None, from all keys of
-    ``train`` and of its groups.
+    These are the keys with the same last part as ``key``, or with the equivalent of a name in other
+    tools. If there are none, keys with a similar name are returned. The keys are chosen from
+    ``existing_keys``; if that is None, from all keys of ``train`` and of its groups.
 
     >>> similar_keys("lr"), similar_keys("d_model"), similar_keys("model.blocs")
     (['optimizer.lr'], ['model.fc_sizes'], ['model.blocks'])
@@ -95,7 +96,7 @@ def similar_keys(key: str, existing_keys: Collection[str] | None = None) -> list
 
 
 def keys_of_other_choices(key: str) -> list[str]:
-    """Return the keys with the same last part as ``key`` that some choice of their group has.
+    """Return the keys of groups, with any choice of the group, whose last part is that of ``key``.
 
     >>> keys_of_other_choices("hidden_size")
     ['model.hidden_sizes']
@@ -104,7 +105,7 @@ def keys_of_other_choices(key: str) -> list[str]:
 
 
 def _ending_alike(key: str, existing_keys: Iterable[str]) -> list[str]:
-    """Return the existing keys with the last part of ``key``, or with its equivalent."""
+    """Return the existing keys that end in the last part of ``key``, or in its equivalent."""
     last_part = key.split(".")[-1]
     last_part = dict(pair.split("=") for pair in _ALIASES.split()).get(last_part, last_part)
     return sorted(
@@ -133,18 +134,18 @@ def own_configs() -> Path | None:
 
 
 def set_config_dir(config_dir: str | None) -> None:
-    """Make ``config_dir``, a typed ``--config-dir``, the user's own folder of configs."""
+    """Make ``config_dir``, the value of ``--config-dir``, the user's own folder of configs."""
     if config_dir is None:
         return
     folder = Path(config_dir).resolve()
     if not folder.is_dir():
-        raise ConfigError(f"--config-dir {config_dir}: no such folder; choose another one")
+        raise ConfigError(f"--config-dir {config_dir}: no such folder; choose an existing folder")
     os.environ[CONFIG_DIR] = str(folder)
 
 
 def composed_with(config_name: str) -> Path | None:
-    """Return the folder of the user's configs if the command has groups; else None.
+    """Return the folder of the user's configs if the command has config groups; otherwise None.
 
-    Without groups, Hydra could mistake the command's key ``metric`` for the subfolder ``metric``.
+    If it has none, Hydra could mistake the command's key ``metric`` for the subfolder ``metric``.
     """
     return own_configs() if groups_of(config_name) else None

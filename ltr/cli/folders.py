@@ -38,10 +38,10 @@ LATEST = "latest"  # a link in output_dir to the folder of the last run
 
 
 def register_resolvers() -> None:
-    """Register the OmegaConf resolvers that the configs use; calling it again is harmless.
+    """Register the OmegaConf resolvers that the configs use; you may call this several times.
 
-    Configs of version 0.2 choose a convention from the group ``metrics_as``, which is registered
-    too.
+    Configs of version 0.2 choose a convention from the group ``metrics_as``. This group is also
+    registered.
     """
     resolvers: dict[str, Callable[..., Any]] = {
         "run_dir": _run_dir, "hydra_subdir": _hydra_subdir, "sweep_dir": sweep_dir,
@@ -56,7 +56,7 @@ def register_resolvers() -> None:
 
 
 def run_folder(path: str) -> Path:
-    """Return the run folder of ``path``: a folder, the link ``latest``, or a checkpoint."""
+    """Return the run folder that ``path`` names: a folder, the link ``latest``, or a checkpoint."""
     checkpoint_or_folder = Path(path)
     folder = (
         checkpoint_or_folder.parent
@@ -68,16 +68,19 @@ def run_folder(path: str) -> Path:
 
 
 def _hydra_subdir(resume: str | None) -> str | None:
-    """Return the subfolder for Hydra's copy of the config; None in torchrun's other processes."""
+    """Return the subfolder for Hydra's copy of the config, which only one process must write.
+
+    It is None in all processes of torchrun except the first.
+    """
     return None if torchrun_rank() > 0 else ".hydra" if resume is None else ".hydra/resumed"
 
 
 @functools.cache
 def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
-    """Return the folder of a single run: that of the run to resume, or a new one.
+    """Return the folder of a single run: the folder of the run to resume, or a new one.
 
-    The name of a new folder consists of the time, ``name`` (the choices), and four random digits,
-    which tell runs apart that start in the same second.
+    The name of a new folder consists of the time, ``name`` (the choices), and four random digits.
+    The digits distinguish runs that start in the same second.
 
     Raises:
         CheckpointError: the run cannot be resumed.
@@ -91,16 +94,18 @@ def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
     folder = run_folder(resume)
     if not (folder / "last.pt").is_file():  # before Hydra makes the folder
         problem = f"{folder / 'last.pt'} does not exist"
-        raise CheckpointError(f"resume={resume}: {problem}; set resume to the folder of a run")
+        raise CheckpointError(
+            f"resume={resume}: {problem}; set resume to the folder of a stopped run"
+        )
     if links := [path for path in folder.rglob("*") if path.is_symlink()]:
         raise CheckpointError(
-            f"resume={resume}: {links[0]} is a symbolic link, and no run creates one: remove it"
+            f"resume={resume}: {links[0]} is a symbolic link, which no run creates: remove the link"
         )
     return str(folder)
 
 
 def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> str:
-    """Return the folder of a sweep: ``output_dir/sweep``, or a generated name if that is None.
+    """Return the folder of a sweep in ``output_dir``; if ``sweep`` is None, a name is generated.
 
     The generated name contains the keys that vary and a hash of all overrides that affect results.
 
@@ -113,8 +118,8 @@ def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> s
     swept_keys = swept(overrides)
     if runtime_keys := swept_keys & {*keys(Kind.PLACE)}:
         raise ConfigError(
-            f"{min(runtime_keys)}: a sweep cannot vary this key, which does not change results: "
-            "start one sweep for each value"
+            f"{min(runtime_keys)}: a sweep cannot vary this key, because it does not change "
+            "results: start one sweep for each value"
         )
     if sweep is None:
         former_name = _sweep_name(output_dir, [*map(former_override, overrides)])
@@ -136,7 +141,8 @@ def _sweep_name(output_dir: str, overrides: Sequence[str]) -> str:
 def job_dir(overrides: Sequence[str], sweep_dir: str = ".", swept: Sequence[str] = ()) -> str:
     """Return a name, made of the overrides and a hash, for the folder of a job in ``sweep_dir``.
 
-    If the name is too long, it is shortened. The overrides of the keys ``swept`` come last.
+    If the name is too long, it is shortened; the overrides of the keys ``swept`` are shortened
+    last.
 
     >>> job_dir(["seed=1", "loss=rmse", "threads=2"]).rpartition("_")[0]
     'loss-rmse_seed-1'
@@ -189,10 +195,10 @@ def result_overrides(overrides: Iterable[str]) -> list[str]:
 
 
 def recorded(overrides: Iterable[str]) -> list[str]:
-    """Return the overrides to record in a command.
+    """Return the overrides that a recorded command must repeat.
 
     These are the overrides that can change the results of a run, and ``threads``, on which the last
-    digits depend.
+    digits of the results depend.
 
     >>> recorded(["epochs=1", "threads=2", "data_dir=lists"])
     ['epochs=1', 'threads=2']
@@ -205,7 +211,7 @@ def _key(override: str) -> str:
 
 
 def label_of(settings: Sequence[str], beside: str = "") -> str:
-    """Turn settings into a part of a file name, with a hash if they were shortened or changed.
+    """Turn settings into a part of a file name; if they are shortened or changed, append a hash.
 
     ``beside`` is the path to which this part is appended.
 
@@ -226,9 +232,10 @@ def _named(
 ) -> str:
     """Return a name made of ``texts`` and a hash of ``hashed_texts``.
 
-    If it is too long, the longest text is shortened until the name fits; those in ``shorten_last``
-    are shortened after all others. Earlier versions cut the name after ``short_length`` letters. If
-    a file with such a name exists at ``path_before``, that name is returned.
+    If the name is too long, the longest text is shortened until the name fits; the texts in
+    ``shorten_last`` are shortened after all others. Earlier versions cut the name after
+    ``short_length`` letters. If a file with such a name exists at ``path_before``, that name is
+    returned.
     """
     digest = hashlib.sha256(chr(0).join(hashed_texts).encode()).hexdigest()[:8]
     label = _slug(texts)
@@ -263,12 +270,13 @@ def read_overrides(path: Path) -> list[str]:
         content = yaml.safe_load(path.read_text())
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise DataError(
-            f"{path}: expected the overrides of a run; the file is damaged: start the run again"
+            f"{path}: expected the overrides of a run, got a damaged file: start the run again"
         ) from error
     overrides = [] if content is None else content
     if not isinstance(overrides, list) or not all(isinstance(item, str) for item in overrides):
         raise DataError(
-            f"{path}: expected a list of strings, the overrides of a run; start the run again"
+            f"{path}: expected a list of strings, the overrides of a run, got another type: start "
+            "the run again"
         )
     return [*map(upgrade_override, overrides)]
 
@@ -280,9 +288,9 @@ def write_overrides(path: Path, overrides: Sequence[str]) -> None:
 
 
 def metric_configs(*metrics: Any) -> dict[str, Any]:
-    """Return the config of each metric that has a file in the user's ``configs/metric``, by name.
+    """Return the configs of the metrics that have a file in the user's ``configs/metric``, by name.
 
-    ``metrics`` are names as in a config, such as ``hits@5``, or lists of names.
+    ``metrics`` are names in the form of a config, such as ``hits@5``, or lists of names.
 
     Raises:
         ConfigError: a file does not name a function.
@@ -299,7 +307,7 @@ def metric_configs(*metrics: Any) -> dict[str, Any]:
             node = OmegaConf.load(files[name])
             if not isinstance(node, DictConfig) or "_target_" not in node:
                 raise ConfigError(
-                    f"{files[name]}: the file names no function; add a line "
+                    f"{files[name]}: expected the name of a function, got none: add the line "
                     "_target_: module.function"
                 )
             configs[name] = OmegaConf.to_container(node, resolve=True)
@@ -313,7 +321,9 @@ def _key_or(key: str, default: Any, *, _root_: DictConfig) -> Any:
 
 
 def convention_keys(name: str) -> dict[str, Any]:
-    """Return the keys that ``convention=name`` sets; those missing in its file are as in paper.
+    """Return the keys that ``convention=name`` sets, with their values.
+
+    A key that is missing in the file of the convention has the value of ``convention=paper``.
 
     >>> convention_keys("trec")["gain"]
     'linear'
@@ -322,7 +332,7 @@ def convention_keys(name: str) -> dict[str, Any]:
     check_choice("convention", name, [*files])
     register_resolvers()
     keys_of_paper = OmegaConf.load(files["paper"])
-    # a node inside another config, so that the gain in the file does not refer to itself
+    # The node is inside another config. Otherwise, the gain in the file would refer to itself.
     convention = OmegaConf.create(
         {"node": OmegaConf.merge(keys_of_paper, OmegaConf.load(files[name]))}
     )
@@ -330,9 +340,10 @@ def convention_keys(name: str) -> dict[str, Any]:
 
 
 def former_convention(choices: Mapping[str, str]) -> dict[str, dict[str, Any]] | None:
-    """Return the node that configs of version 0.2 had for the chosen convention, besides its keys.
+    """Return the extra node of a config of version 0.2, which is named after the convention.
 
-    It is part of the identities of runs and searches, so that those of version 0.2 are still found.
+    The node holds the keys of the convention. It is part of the identities of runs and searches;
+    without it, runs and searches of version 0.2 would not be found.
     """
     name = choices.get("convention")
     return {name: convention_keys(name)} if name in files_of("convention") else None

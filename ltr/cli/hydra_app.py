@@ -27,7 +27,7 @@ from ltr.errors import ConfigError
 
 
 class HydraApp:
-    """A command with its arguments: it answers options such as ``--cfg``, or does a run or a sweep.
+    """A command with its arguments; it answers options such as ``--cfg``, or runs or sweeps.
 
     Each method raises ``ConfigError`` if an argument is wrong.
     """
@@ -37,13 +37,13 @@ class HydraApp:
 
         Args:
             config_name: the name of the root config.
-            arguments: arguments in Hydra's grammar, including options such as ``--multirun``.
+            arguments: the arguments in Hydra's grammar, including options such as ``--multirun``.
         """
         self._parser = get_args_parser()
         self._options = self._parser.parse_intermixed_args(list(arguments))
         if self._options.experimental_rerun:
             raise ConfigError(
-                "--experimental-rerun is not supported: resume=FOLDER continues a run"
+                "--experimental-rerun is not supported: to continue a run, type resume=FOLDER"
             )
         self._config_name = self._options.config_name or config_name
         register_resolvers()
@@ -62,7 +62,7 @@ class HydraApp:
         return self._hydra.config_loader
 
     def show(self) -> bool:
-        """Print the answer to an option such as ``--cfg job``; return False if there is none."""
+        """Print the answer to an option such as ``--cfg job``; return False if none was typed."""
         options = self._options
         config_name = self._config_name
         with explained():
@@ -81,9 +81,9 @@ class HydraApp:
         return True
 
     def compose(self) -> DictConfig:
-        """Compose the config, with its node ``hydra``.
+        """Compose the config, including its node ``hydra``.
 
-        A key to which a sweep gives several values has its default value.
+        If a sweep gives several values to a key, the key has its default value here.
         """
         with explained():
             config = self._hydra.compose_config(
@@ -101,7 +101,10 @@ class HydraApp:
         return bool(self._options.multirun)
 
     def run(self, function: Callable[[DictConfig], Any]) -> Any:
-        """Call ``function`` with the config in the folder of a single run; return its result."""
+        """Create the folder of a single run, and call ``function`` with the config.
+
+        Return the result of ``function``.
+        """
 
         def task(config: DictConfig) -> tuple[Any, Exception | None]:
             try:
@@ -119,10 +122,10 @@ class HydraApp:
     def sweep(self, function: Callable[[DictConfig], Any], overrides: Sequence[str] = ()) -> None:
         """Call ``function`` with the config of each job, using the launcher in the config.
 
-        ``overrides`` are added to the arguments. If a job in this process fails, its error is
-        raised, and no other job starts.
+        ``overrides`` are added to the arguments. If a job in this process fails, no other job
+        starts, and the error of the job is raised.
         """
-        # no warnings from the processes of a launcher that was stopped
+        # suppresses warnings from the processes of a launcher that was stopped
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
         all_overrides = [*self._options.overrides, *overrides, "hydra.mode=MULTIRUN"]
         process = os.getpid()

@@ -1,4 +1,4 @@
-"""Classify the keys of ``configs/train.yaml`` by their effect on a run, and read checked values."""
+"""Classify the keys of ``configs/train.yaml`` by effect; convert configs of earlier versions."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -8,24 +8,24 @@ from omegaconf import ListConfig, OmegaConf
 
 
 class Kind(Enum):
-    """What a key affects; a key without a kind belongs to the method (data, model, training)."""
+    """What a key affects; a key that has no kind belongs to the method (data, model, training)."""
 
     SELECTION = auto()  # which epoch is tested
     REPEAT = auto()  # seed and fold: runs that differ only in these form one system
     MEASUREMENT = auto()  # what is measured and reported
     PLACE = auto()  # where and how fast a run is computed, and what is shown
-    PROPOSAL = auto()  # defaults to which other keys refer
+    PROPOSAL = auto()  # default values to which other keys refer
 
 
 class Resumed(Enum):
     """Where the value of a key comes from when a run is resumed.
 
-    Other keys always have the value in the checkpoint.
+    A key that is not listed always has the value in the checkpoint.
     """
 
     TYPED = auto()  # from the checkpoint, unless another value is typed
-    OWN = auto()  # from the command line; checkpoints do not contain it
-    FOLDER = auto()  # not in checkpoints; an error if typed, because the folder exists
+    OWN = auto()  # from the command line; checkpoints do not contain the key
+    FOLDER = auto()  # checkpoints do not contain the key; it is an error to type it
 
 
 _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
@@ -52,10 +52,10 @@ _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
 
 
 class Holds(Enum):
-    """What a key holds, if it gets exactly the string that was typed, such as 1.10."""
+    """What a key holds if its value is exactly the string that was typed, such as 1.10."""
 
-    TEXT = auto()  # one text, commas and brackets included
-    TEXTS = auto()  # a text, a list of texts, or a dict of them
+    TEXT = auto()  # one string, including commas and brackets
+    TEXTS = auto()  # a string, a list of strings, or a dict of strings
 
 
 _HOLDS: dict[Holds, tuple[str, ...]] = {
@@ -72,12 +72,12 @@ _HOLDS: dict[Holds, tuple[str, ...]] = {
         "dataset.split",
     ),
 }  # fmt: skip
-# Keys that are missing in the configs of older runs and searches, with the value used there. A new
-# key whose default is null needs no entry.
+# Keys that are missing in the configs of older runs and searches, with the values that these runs
+# used. A new key whose default is null needs no entry.
 _LATER = {"loss.gain": "exp2", "suggested.gain": "exp2"}
 
 
-# Modules of earlier versions, and the modules where their content is now.
+# Modules of earlier versions, and the modules that have their content now.
 _MOVED = {"ltr.models.rounds.": "ltr.boosting.", "ltr.scorers.ensemble.": "ltr.parts.ensemble."}
 _REMOVED = ("shards", "for_engine", "metrics_as")  # keys of earlier versions
 # The name of ``convention`` in version 0.2; the next version will no longer accept it.
@@ -151,7 +151,9 @@ def keys(*kinds: Kind | Resumed) -> tuple[str, ...]:
 
 
 def holds(key: str) -> Holds | None:
-    """Return what ``key`` of ``train`` holds if that is text; None: Hydra's grammar decides.
+    """Return what ``key`` of ``train`` holds if its values are strings; otherwise None.
+
+    If it is None, Hydra's grammar decides the type of the value.
 
     >>> holds("dataset.folder"), holds("metrics"), holds("seed")
     (<Holds.TEXT: 1>, <Holds.TEXTS: 2>, None)
@@ -199,7 +201,8 @@ def _without_null(value: Any) -> Any:
 def of_method(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of ``config`` that the runs of one system share: the keys of the method.
 
-    A key that is missing in older runs is left out if it has the value used there.
+    A key that is missing in the configs of older runs is left out if it has the value that these
+    runs used.
 
     >>> of_method({"seed": 1, "l2": 0.0, "loss": {"k": 5, "gain": "exp2"}})
     {'l2': 0.0, 'loss': {'k': 5}}
@@ -218,7 +221,7 @@ def of_method(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten a nested config: full key -> value.
+    """Flatten a nested config; the result maps full keys to values.
 
     >>> flat({"seed": 1, "loss": {"temperature": 0.5}})
     {'seed': 1, 'loss.temperature': 0.5}
@@ -233,9 +236,10 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def stated(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a flat config that are neither None nor False, nor as in older runs.
+    """Return the entries of a flat config that are not None, not False, and not as in older runs.
 
-    A digest of these stays the same if a later version adds a key with the default null or false.
+    A digest of these entries stays the same if a later version adds a key with the default null or
+    false.
 
     >>> stated({"seed": 0, "patience": None, "compile": False})
     {'seed': 0}
@@ -253,7 +257,7 @@ def resolved(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_list(value: Any) -> list[str]:
-    """Return a setting as a list of texts; a single value may be written without brackets."""
+    """Return a setting as a list of strings; a single value becomes a list with one string."""
     if isinstance(value, (list, tuple, ListConfig)):
         return list(map(str, value))
     return [] if value is None else [str(value)]

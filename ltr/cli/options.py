@@ -1,4 +1,4 @@
-"""Declare the keys of a command in a dataclass, and parse a config into it with type checks."""
+"""Declare the keys of a command in a dataclass, and parse a config into it; types are checked."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -20,14 +20,15 @@ def option(
 ) -> Any:
     """Declare a field that a user sets by ``NAME=VALUE``.
 
-    The arguments must be literals, because ``ltr.cli.command_keys`` reads them from the source, so
-    that ``--help`` imports nothing.
+    The arguments must be literals, because ``ltr.cli.command_keys`` reads them from the source
+    code. ``--help`` therefore imports nothing.
 
     Args:
-        default: the value if the user types none; without a default, the user must type one.
+        default: the value if the user types none; if there is no default, the user must type a
+            value.
         help: the explanation in ``--help``.
-        at_least: the smallest integer allowed.
-        null_is_text: whether ``NAME=null`` means the string null; otherwise it means None.
+        at_least: the smallest integer that is allowed.
+        null_is_text: whether ``NAME=null`` means the string null; if False, it means None.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True, kw_only=True)
@@ -47,15 +48,16 @@ def group(default: Any = MISSING, *, help: str) -> Any:
     """Declare a config group.
 
     ``NAME=CHOICE`` chooses a file in ``configs/NAME``, and ``NAME.KEY=VALUE`` sets a key in it.
-    Without the default None, the user must type a choice.
+    If the default is not None, the user must type a choice.
     """
     return field(default=default, metadata={"help": help})
 
 
 def collected(kind: str) -> Any:
-    """Declare a ``tuple[str, ...]`` of typed ``KEY=VALUE`` whose keys are not fields here.
+    """Declare a field that collects typed ``KEY=VALUE`` whose keys are not fields of the dataclass.
 
-    ``kind`` is ``"others"`` or, for arguments that choose and set a Hydra launcher, ``"launcher"``.
+    Its type is ``tuple[str, ...]``. ``kind`` is ``"launcher"`` for arguments that choose and set a
+    Hydra launcher, and ``"others"`` for all others.
     """
     return field(default=())
 
@@ -64,11 +66,11 @@ def parse_options(options_type: type[Options], cfg: DictConfig) -> Options:
     """Return the options in ``cfg`` as an instance of ``options_type``.
 
     Args:
-        options_type: a dataclass with a field for each key that the command reads. A field is a
-            ``str``, ``bool``, ``int``, ``float``, ``tuple[str, ...]`` (a string, a list, or null
-            for an empty tuple), a ``DictConfig`` (a node, such as that of a data set, with its
-            interpolations), one of these or None (null, or a key without a value), or ``Any``
-            (plain lists and dicts).
+        options_type: a dataclass with a field for each key that the command reads. The type of a
+            field is ``str``, ``bool``, ``int``, ``float``, ``tuple[str, ...]`` (set by a string or
+            a list; null is an empty tuple), ``DictConfig`` (a node with its interpolations, such as
+            that of a data set), one of these ``| None`` (for null, or for a key without a value),
+            or ``Any`` (for plain lists and dicts).
         cfg: the composed config of the command.
 
     Raises:
@@ -91,7 +93,7 @@ def parse_options(options_type: type[Options], cfg: DictConfig) -> Options:
         if OmegaConf.is_missing(cfg, name) and NoneType not in get_args(hint)
     ]
     if missing:
-        raise ConfigError(f"give {' '.join(f'{name}=...' for name in missing)}; see --help")
+        raise ConfigError(f"set {' '.join(f'{name}=...' for name in missing)}; see --help")
     values = {
         declared.name: _parse(declared.name, cfg.get(declared.name), hints[declared.name], declared)
         for declared in option_fields
@@ -126,7 +128,7 @@ def _parse_text(name: str, value: Any, declared: Field[Any]) -> str:
 def _require(name: str, value: Any) -> Any:
     """Return ``value``; raise ``ConfigError`` if it is null."""
     if value is None:
-        raise ConfigError(f"give {name}=...; see --help")
+        raise ConfigError(f"set {name}=...; see --help")
     return value
 
 

@@ -1,4 +1,4 @@
-"""The process of a command: its rank under torchrun, its messages on stderr, its exit status.
+"""The process of a command: its rank under torchrun, its messages, its end and exit status.
 
 Importing this module must stay cheap (no torch), because every command does it first.
 """
@@ -35,26 +35,27 @@ def torchrun_rank() -> int:
 def check_torchrun(command: str, *, several: bool) -> None:
     """Raise ``ConfigError`` under torchrun, unless the command trains a single run.
 
-    ``several`` says that it is a sweep.
+    ``several`` says whether the command trains a sweep.
     """
     if processes() > 1 and (command != "train" or several):
         raise ConfigError(
             f"{command}{' -m' if several else ''}: torchrun started {processes()} processes, which "
-            "train a single model together; start this command without torchrun"
+            "can only train a single model together; start this command without torchrun"
         )
 
 
 @contextmanager
 def ending(stopped: str = "") -> Iterator[None]:
-    """Run the body as a command, and end the process with the right message and exit status.
+    """Run the ``with`` block as a command, and end the process with the right exit status.
 
-    An error that the user can correct is printed as one line, with status 2. If the command is
-    stopped by a signal, ``stopped`` is printed, and the status is 128 + the signal's number. A
-    closed pipe gives status 141. Any other error is a bug and keeps its traceback.
+    An error that the user can correct is printed as one line, and the status is 2. If the command
+    is stopped by a signal, ``stopped`` is printed, and the status is 128 + the signal's number. If
+    the reader has closed a pipe, the status is 141. Any other error is a bug and keeps its
+    traceback.
     """
     try:
         yield
-        sys.stdout.flush()  # inside the try, so that a full disk gives one line
+        sys.stdout.flush()  # inside the try statement: the error of a full disk becomes one line
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
         _close_stdout()
         sys.exit(141)
@@ -71,7 +72,7 @@ def ending(stopped: str = "") -> Iterator[None]:
         if stopped:
             print(stopped, file=sys.stderr)
         sys.exit(128 + getattr(stop, "signum", 2))
-    except Exception as error:  # perhaps from a clean-up in Hydra that a stop interrupted
+    except Exception as error:  # it may come from a clean-up in Hydra that a signal interrupted
         while error and not isinstance(error, Interrupted):
             error = error.__context__  # type: ignore[assignment]
         if not error:
@@ -81,7 +82,7 @@ def ending(stopped: str = "") -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str | None:
-    """Return one line that describes an error which a user can correct; None for a bug.
+    """Return one line that describes an error that a user can correct; None for a bug.
 
     >>> one_line(OSError(errno.ENAMETOOLONG, "File name too long", "outputs/" + "x" * 9))
     'outputs/xxxxxxxxx: File name too long; choose another place'
@@ -114,7 +115,10 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def _close_stdout() -> None:
-    """Discard output that cannot be written; at exit, Python would try again and print an error."""
+    """Discard output that cannot be written.
+
+    Otherwise, Python would try to write it again at exit, and print an error.
+    """
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -122,40 +126,40 @@ def _close_stdout() -> None:
 
 
 def log_to_stderr() -> None:
-    """Print what is logged on standard error, without the details of Hydra and its launchers."""
+    """Print log messages to standard error, without the details of Hydra and its launchers."""
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr, force=True)
     for name in ("hydra", "hydra_plugins"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
 class LogFile(logging.FileHandler):
-    """The handler that writes ``train.log``; if writing fails, it prints a single warning."""
+    """The handler that writes ``train.log``; if writing fails, it prints a warning only once."""
 
     _lost = False
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Print a warning at the first error only."""
+        """Print a warning at the first error; ignore later errors."""
         if not self._lost:
             print(f"warning: {self.baseFilename} cannot be written", file=sys.stderr)
         self._lost = True
 
 
 def say(text: str) -> None:
-    """Print ``text`` on standard error, above the progress bar if there is one."""
+    """Print ``text`` to standard error, above the progress bar if there is one."""
     tqdm.write(text, file=sys.stderr)
     sys.stderr.flush()
 
 
 class Finished:
-    """Print a line with the time left for each finished job, such as a run of a table."""
+    """Prints a line for each finished job, such as a run of a table, with the time left."""
 
     def __init__(self, total: int, done: int = 0, *, until: float = math.inf) -> None:
         """Start the clock.
 
         Args:
             total: the number of jobs.
-            done: how many of them are already finished.
-            until: no job starts after this value of ``time.monotonic()``.
+            done: the number of jobs that are already finished.
+            until: the value of ``time.monotonic()`` after which no job starts.
         """
         self.total = total
         self.done = done
@@ -164,7 +168,7 @@ class Finished:
         self._began = time.monotonic()
 
     def add(self, name: str, outcome: str) -> None:
-        """Print that the job ``name`` has finished with ``outcome``, such as ``ndcg@5 0.4321``."""
+        """Print that the job ``name`` has finished, and its outcome, such as ``ndcg@5 0.4321``."""
         self.done += 1
         current_time = time.monotonic()
         each = (current_time - self._began) / (self.done - self._before)

@@ -13,8 +13,8 @@ def open_streams() -> None:
     """Make standard input, output and error usable, even if the caller has closed some of them.
 
     A closed stream is replaced by the null device. Otherwise the next file to be opened would get
-    its number, and the program's output would be written to that file. Characters that the
-    terminal's encoding does not have are printed as plain ones.
+    the number of the stream, and the program's output would be written to that file. Characters
+    that the terminal's encoding does not have are replaced by similar ones, or by ``?``.
     """
     for number in (0, 1, 2):
         try:

@@ -1,8 +1,8 @@
-"""Read what a user types after a command other than ``train``: ``KEY=VALUE`` or a value.
+"""Read the arguments of a command other than ``train``: ``KEY=VALUE``, or only a value.
 
 A key of type ``str`` gets the string that was typed, such as 1.10. A key of type
-``tuple[str, ...]`` gets the strings between commas. Other keys get numbers, true, false or null, as
-in YAML.
+``tuple[str, ...]`` gets the strings between commas. Other keys get a number, true, false or null,
+as in YAML.
 """
 
 import re
@@ -24,15 +24,15 @@ _NAMED_VALUES = {"null": None, "true": True, "false": False}
 class TypedValues(NamedTuple):
     """The values that a user has typed."""
 
-    values: dict[str, Any]  # by key of the command, or by key.inner_key
+    values: dict[str, Any]  # by the key of the command, or by KEY.INNER_KEY
     group_overrides: list[str]  # for its config groups, in Hydra's grammar
 
 
 def read_typed(command: str, arguments: Sequence[str]) -> TypedValues:
     """Return the values that ``arguments`` give to the keys of ``command``.
 
-    An argument without ``=`` is a value of the first key. Commands that train (table, search) or
-    check a part pass ``KEY=VALUE`` on if the key is not their own.
+    An argument without ``=`` is a value of the first key. Some commands pass ``KEY=VALUE`` on if
+    the key is not their own: those that train, such as ``table``, and those that check a part.
 
     Raises:
         ConfigError: a key is unknown.
@@ -89,7 +89,7 @@ def read_value(key: CommandKey, text: str) -> Any:
 
 
 def _read_texts(text: str) -> Any:
-    """Return ``text`` as a string, or as the list or dict of strings that it denotes; null is None.
+    """Return the string, list of strings or dict of strings that ``text`` denotes; null is None.
 
     >>> _read_texts("{a:[x,y],b: z}"), _read_texts("'a, b'")
     ({'a': ['x', 'y'], 'b': 'z'}, 'a, b')
@@ -128,7 +128,7 @@ def _read_number(text: str) -> Any:
 
 
 def _without_quotes(text: str) -> str:
-    """Return ``text`` without the quotes around it, if there are any.
+    """Return ``text`` without enclosing quotes.
 
     >>> print(_without_quotes(quoted("o'neil, a")), _without_quotes("it's"))
     o'neil, a it's
@@ -144,14 +144,14 @@ def _single(key: CommandKey, arguments: Sequence[str]) -> str:
     """Return the only one of ``arguments``; ``ConfigError`` if there are several."""
     if len(arguments) > 1:
         raise ConfigError(
-            f"{arguments[1]}: expected KEY=VALUE, because {arguments[0]} is already the "
-            f"value of {key.name}; see --help"
+            f"{arguments[1]}: expected KEY=VALUE, got a second value of {key.name}, which is "
+            f"already {arguments[0]}; see --help"
         )
     return arguments[0]
 
 
 def _collector(keys: Iterable[CommandKey], name: str) -> str | None:
-    """Return the name of the key that collects ``name=VALUE``, or None."""
+    """Return the name of the key that collects ``name=VALUE``; None if there is no such key."""
     is_of_launcher = name.startswith(("hydra/launcher", "hydra.launcher."))
     if re.split(r"[./@]", name)[0] == "hydra" and not is_of_launcher:
         return None
@@ -160,13 +160,13 @@ def _collector(keys: Iterable[CommandKey], name: str) -> str | None:
 
 
 def _is_in_group(keys: dict[str, CommandKey], name: str) -> bool:
-    """Return whether ``name`` is a config group of the command, or a key in it."""
+    """Return whether ``name`` is a config group of the command, or a key in such a group."""
     key = keys.get(re.split(r"[./@]", name)[0])
     return key is not None and key.declared_by == "group"
 
 
 def _inner_keys(keys: dict[str, CommandKey]) -> list[str]:
-    """Return ``KEY.INNER_KEY`` for each key within another, such as ``convention.empty``."""
+    """Return ``KEY.INNER_KEY`` for each key inside another key, such as ``convention.empty``."""
     return [
         f"{key.name}.{inner_key}"
         for key in keys.values()
@@ -176,7 +176,7 @@ def _inner_keys(keys: dict[str, CommandKey]) -> list[str]:
 
 
 def _as_override(argument: str) -> str:
-    """Return ``KEY=VALUE`` in Hydra's grammar; ``KEY=A,B`` is a list."""
+    """Return ``KEY=VALUE`` in Hydra's grammar; ``KEY=A,B`` becomes a list."""
     name, _, value = argument.partition("=")
     items = split_at_commas(value)
     if len(items) == 1 or holds(name.lstrip("+~")) == Holds.TEXT:

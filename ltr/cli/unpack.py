@@ -1,4 +1,4 @@
-"""Unpack the needed files of an archive that a user has downloaded, or copy them."""
+"""Unpack the files that are needed from an archive that a user has downloaded, or copy them."""
 
 import hashlib
 import logging
@@ -23,23 +23,23 @@ def unpack(
     required: Sequence[str],
     optional: Sequence[str] = (),
 ) -> None:
-    """Unpack the files ``required`` and ``optional`` from a .zip, .tar (compressed or not) or .rar
-    file, or copy them from a folder.
+    """Unpack the files ``required`` and ``optional`` from an archive, or copy them from a folder.
 
-    After an error, ``folder`` is unchanged, because a temporary folder is renamed to it at the end.
+    The archive is a .zip, .tar (compressed or not) or .rar file. After an error, ``folder`` is
+    unchanged, because a temporary folder is renamed to it at the end.
 
     Args:
         archive: the archive, or a folder that contains the files.
-        public: the public data set, with whose SHA-256 that of the archive is compared; None: no
-            check.
+        public: the public data set, whose SHA-256 the archive must have; if None, the archive is
+            not checked.
         folder: the new folder, which must be missing or empty.
-        required: paths inside ``folder``, such as ``Fold1/train.txt``. In the archive, they may be
-            in any folder, but all must be in the same one.
-        optional: further paths in the same folder, which need not exist in the archive.
+        required: paths inside ``folder``, such as ``Fold1/train.txt``. In the archive, the files
+            may be in any folder, but all must be in the same folder.
+        optional: further paths inside ``folder``; these files may be missing in the archive.
 
     Raises:
-        DataError: the archive is missing or damaged, its SHA-256 is not that of ``public``, a file
-            is missing or exists twice, or the disk is full.
+        DataError: the archive is missing or damaged, it does not have the SHA-256 of ``public``, a
+            file is missing or exists twice, or the disk is full.
     """
     if not archive.exists():
         raise DataError(f"{archive}: no such file; set archive=PATH to the file you downloaded")
@@ -64,7 +64,7 @@ def unpack(
         except Exception as error:  # damaged archives raise many kinds of errors
             raise DataError(
                 f"{archive} cannot be unpacked into {folder}: {error}; if the disk is not full, "
-                "the archive is damaged: download it again"
+                "the archive is damaged; download it again"
             ) from error
 
 
@@ -86,7 +86,7 @@ def _check(archive: Path, public: PublicSet, folder: Path) -> None:
 
 
 def _extract(archive: Path, into: Path, folder: Path) -> None:
-    """Extract all members; filters of Python and bsdtar keep all of them inside ``into``."""
+    """Extract all files; Python and bsdtar refuse to write outside the folder ``into``."""
     log.info("unpacking %s", archive)
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
@@ -101,13 +101,13 @@ def _extract(archive: Path, into: Path, folder: Path) -> None:
             raise EOFError(" ".join(done.stderr.split()))
     else:
         raise DataError(
-            f"{archive}: expected a .zip or .tar file; for a .rar file, install bsdtar "
-            f"(libarchive), or unpack it into {folder} yourself and leave out archive"
+            f"{archive}: expected a .zip or .tar file; if this is a .rar file, install bsdtar "
+            f"(libarchive), or unpack the file into {folder} yourself and leave out archive"
         )
 
 
 def _home(archive: Path, root: Path, required: Sequence[str]) -> Path:
-    """Return the only folder below ``root`` that contains all ``required`` files, not as links."""
+    """Return the only folder below ``root`` with all ``required`` files; links do not count."""
     depth = required[0].count("/")
     candidates = [path.parents[depth].resolve() for path in root.rglob(required[0])]
     complete = [home for home in candidates if all(_is_in(home, path) for path in required)]
@@ -125,5 +125,5 @@ def _is_in(folder: Path, path: str) -> bool:
 
 
 def _those_in(folder: Path, paths: Sequence[str]) -> list[str]:
-    """Return those of ``paths`` that are files in ``folder``."""
+    """Return the ``paths`` that are files in ``folder``."""
     return [path for path in paths if _is_in(folder, path)]

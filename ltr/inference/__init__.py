@@ -1,1 +1,1 @@
-"""Use a trained model: evaluate it, score new lists, export it and explain its rankings."""
+"""Use a trained model: evaluate it, score new lists, export it, and explain its rankings."""

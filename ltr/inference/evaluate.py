@@ -56,11 +56,11 @@ class EvaluateOptions(ScoringOptions):
       ltr evaluate scores=PREDICTIONS data=test.txt convention=letor4,lightgbm metrics=ndcg@10,map
       ltr evaluate scores=run.trec qrels=test.qrels convention=trec 'metrics=[ndcg,map]'
 
-    Set either checkpoint, or scores and data, or scores and qrels. Without dataset and data, a run
-    is measured on its own data.
-    convention takes one or more names (paper, lightgbm, letor4, trec, sklearn); their metrics are
-    printed side by side. By default, a run is measured under its own convention, and a file of
-    scores under all five.
+    Set either checkpoint, or scores and data, or scores and qrels. If neither dataset nor data is
+    set, a run is measured on its own data. A convention is the set of rules that a metric leaves
+    open. Type one or more of the names paper, lightgbm, letor4, trec and sklearn after convention=
+    to print their metrics side by side. By default, a run is measured under its own convention, and
+    a file of scores under all five.
     """
 
     checkpoint: str | None = option(
@@ -70,29 +70,29 @@ class EvaluateOptions(ScoringOptions):
     )
     scores: str | None = option(
         None,
-        help="a file of scores: one per line, or CSV with a column score. If it has columns qid "
-        "and row (counted from 1), as predict writes them, they are checked against the "
-        "data. With qrels, a TREC run",
+        help="a file of scores: one score per line, or CSV with a column named score. If it also "
+        "has the columns qid and row (counted from 1), which ltr predict writes, they are checked "
+        "against the data. If qrels is set, the file is a TREC run",
     )
     data: str | None = option(
         None,
-        help="the LETOR file that was scored; with checkpoint, the file on which to measure the "
-        "model",
+        help="the LETOR file that was scored; if checkpoint is set, the file on which the model is "
+        "measured",
     )
     qrels: str | None = option(
-        None, help="the judgments for a TREC run, one per line: qid 0 id label"
+        None, help="the file of judgments for a TREC run, with the lines qid 0 id label"
     )
     dataset: DictConfig | None = group(
-        None, help="the data set on which to measure; null = that of the run"
+        None, help="the data set on which the model is measured; null = the data set of the run"
     )
-    suggested: Any = field(default_factory=dict)  # what the chosen data set suggests, e.g. levels
+    suggested: Any = field(default_factory=dict)  # suggested settings of the data set, as levels
     regroup: bool = option(
         False, help="true = accept data in which the rows of a query are not adjacent"
     )
     split: str = option(
         "test",
-        help="train | vali | test: the split of the data set on which to measure; a data set "
-        "without test needs split=vali",
+        help="train | vali | test: the split of the data set on which the model is measured; set "
+        "split=vali if the data set has no test split",
     )
     metrics: tuple[str, ...] | None = option(
         None,
@@ -103,8 +103,8 @@ class EvaluateOptions(ScoringOptions):
     )
     conventions: tuple[str, ...] = option(
         (),
-        help="the conventions that convention=NAME,NAME names. [] = that of the run; for a file "
-        "of scores, all conventions",
+        help="filled in from convention=NAME,NAME; do not set it. [] = the convention of the run; "
+        "for a file of scores, all conventions",
     )
     convention: Any = option(
         {
@@ -117,30 +117,30 @@ class EvaluateOptions(ScoringOptions):
             "map_over": None,
             "levels": None,
         },
-        help="single settings of the convention. null = the value of the run or of "
-        "convention=NAME; a value that you set here replaces it. levels is the number of "
-        "grades, which the metric err uses; null = with checkpoint, that of the run or of "
-        "the data set that you chose; with scores, the largest label of the data plus 1",
+        help="settings that replace those of the run or of convention=NAME, for example "
+        "convention.empty=0; null = not replaced. levels is the number of grades, which the metric "
+        "err uses. If levels is null, it is that of the run or of the data set that you chose or, "
+        "if scores is set, the largest label of the data plus 1",
     )
     output: str | None = option(
-        None, help="a CSV file to which the metrics of every query are also written"
+        None, help="a CSV file to which the metrics of each query are also written"
     )
     data_dir: str | None = option(
-        None, help="the folder of the data set; null = that used in training"
+        None, help="the folder that holds the data sets; null = the folder used in training"
     )
     cache_dir: str = option(
         "data/cache",
-        help="the folder in which parsed data files are kept; that of the checkpoint is ignored",
+        help="the folder in which parsed data files are kept; the one used in training is ignored",
     )
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is measured: lists, metrics and conventions."""
+    """The lists, metrics and conventions of an evaluation."""
 
-    title: str  # what was scored, for the first line of the report
+    title: str  # the model or the scores, and the data, for the first line of the report
     source: str  # the split or the file of the lists, for messages
-    column: str  # head of the table's column if there is a single convention
+    column: str  # the head of the table's column if there is a single convention
     lists: Lists
     metrics: Sequence[Metric]
     conventions: Mapping[str, Convention]  # by name
@@ -161,12 +161,13 @@ def evaluate_model(options: EvaluateOptions) -> str:
         ConfigError, DataError, CheckpointError: the error is one line that says what to correct.
     """
     if options.checkpoint is None:
-        raise ConfigError("expected checkpoint=RUN, or scores=FILE and data=FILE; see --help")
+        raise ConfigError("set checkpoint=RUN, or set scores=FILE and data=FILE; see --help")
     check_split(options.split)
     if options.data is not None and is_table(Path(options.data)):
         raise ConfigError(
-            f"data={options.data} is a table, not LETOR text: write dataset=table "
-            f"dataset.split.test={options.data} dataset.query=COLUMN dataset.label=COLUMN"
+            f"data={options.data}: expected LETOR text, got a table: type dataset=table "
+            f"dataset.split.test={options.data} dataset.query=COLUMN dataset.label=COLUMN instead "
+            "of data=..."
         )
     _check_files(options)
     named = {name: convention_keys(name) for name in options.conventions}
@@ -206,7 +207,7 @@ def _parts_of_run(options: EvaluateOptions) -> list[str]:
 
 
 def _metrics_of_model(options: EvaluateOptions, run_config: DictConfig) -> tuple[Metric, ...]:
-    """Return the metrics that ``options`` name; if they name none, those of the run."""
+    """Return the metrics that ``options`` name; if they name none, return those of the run."""
     names = as_list(run_config.metrics if options.metrics is None else options.metrics)
     if not names:
         raise ConfigError("metrics=[]: name at least one metric, such as 'metrics=[ndcg@5]'")
@@ -231,7 +232,7 @@ def _lists_of_model(
 
 
 def _chosen_dataset(node: DictConfig, options: EvaluateOptions, data_dir: str) -> DictConfig:
-    """Return the config node of a chosen data set, with ``${data_dir}`` and the like resolved."""
+    """Return the config node of the data set that the user chose; its interpolations work."""
     config = OmegaConf.create(
         {
             "dataset": OmegaConf.to_container(node),
@@ -246,20 +247,20 @@ def _chosen_dataset(node: DictConfig, options: EvaluateOptions, data_dir: str) -
 def evaluate_scores(options: EvaluateOptions) -> str:
     """Evaluate the scores in the file ``options.scores``; return a table of metrics as text.
 
-    The file holds a score for each row of ``options.data``, or it is a TREC run with the judgments
-    ``options.qrels``. The table has a column for each convention in
-    ``options.conventions``, by default for all in ``configs/convention``.
+    The file holds a score for each row of ``options.data``, or it is a TREC run, judged by the file
+    ``options.qrels``. The table has a column for each of ``options.conventions``; by default, these
+    are all conventions in ``configs/convention``.
 
     Raises:
         ConfigError, DataError: the error is one line that says what to correct.
     """
     if options.scores is None:
-        raise ConfigError("expected scores=FILE, and data=FILE or qrels=FILE; see --help")
+        raise ConfigError("set scores=FILE, and set data=FILE or qrels=FILE; see --help")
     both_or_none = (options.data is None) == (options.qrels is None)
     if both_or_none or options.checkpoint is not None:
         raise ConfigError(
-            f"scores={options.scores}: add either data=FILE, the LETOR file whose rows they score, "
-            "or qrels=FILE, the judgments of a TREC run, and leave out checkpoint"
+            f"scores={options.scores}: set either data=FILE, the LETOR file that was scored, or "
+            "qrels=FILE, the judgments for a TREC run, and leave out checkpoint"
         )
     _check_files(options)
     use_threads(options.threads)
@@ -289,12 +290,12 @@ def _read_scores(path: str, options: EvaluateOptions) -> tuple[Lists, Reals]:
 
 
 def _check_files(options: EvaluateOptions) -> None:
-    """Check that ``data`` and ``output`` are usable, before any file is read."""
+    """Raise ``ConfigError`` if ``data``, ``qrels`` or ``output`` cannot be used as they are set."""
     if options.data is not None and options.dataset is not None:
-        raise ConfigError(f"data={options.data}: pass data= or dataset=, not both")
+        raise ConfigError(f"data={options.data}: set data= or dataset=, not both")
     if options.qrels is not None and options.scores is None:
         raise ConfigError(
-            f"qrels={options.qrels}: add scores=FILE, a TREC run, and leave out checkpoint"
+            f"qrels={options.qrels}: set scores=FILE to a TREC run, and leave out checkpoint"
         )
     if options.output is not None:
         files = {"scores": options.scores, "data": options.data, "qrels": options.qrels}
@@ -310,10 +311,10 @@ def chosen_conventions(
     """Return the conventions by name.
 
     Args:
-        named: the settings of each convention by its name; if empty, there is a single
-            convention, named ``own``, without settings.
-        overrides: settings that replace those of every convention, unless they are None.
-        defaults: settings for what neither ``named`` nor ``overrides`` sets.
+        named: the settings of each convention by its name; if empty, there is a single convention,
+            named ``own``, without settings of its own.
+        overrides: settings that replace those of every convention; a setting that is None does not.
+        defaults: values for the settings that neither ``named`` nor ``overrides`` sets.
     """
     set_here = {key: value for key, value in overrides.items() if value is not None}
     return {
@@ -327,7 +328,7 @@ def _report(
 ) -> str:
     """Compute the metrics; return a table of the means, and the conventions in words.
 
-    If ``options.output`` is set, the values of every query are written to it.
+    If ``options.output`` is set, the metrics of each query are written to that file.
     """
     lists = measurement.lists
     conventions = measurement.conventions
@@ -357,7 +358,7 @@ def _report(
 def _query_columns(values: Mapping[str, Mapping[str, Doubles]]) -> dict[str, Doubles]:
     """Return the columns of the output: one for each metric.
 
-    With several conventions, there is one for each convention and metric, named like
+    If there are several conventions, there is a column for each convention and metric, for example
     ``letor4 ndcg@5``.
     """
     columns = dict[str, Doubles]()
@@ -370,7 +371,8 @@ def _query_columns(values: Mapping[str, Mapping[str, Doubles]]) -> dict[str, Dou
 def _warn(measurement: Measurement, scores: Any, table: Mapping[str, Mapping[str, float]]) -> None:
     """Log warnings about one column of the table.
 
-    It is the first whose convention keeps ties in file order; if there is none, the first.
+    This is the first column whose convention keeps ties in file order or, if there is none, the
+    first column.
     """
     conventions = measurement.conventions
     in_file_order = [name for name in conventions if conventions[name].ties == "file"]

@@ -1,4 +1,4 @@
-"""Read the lists that a scorer is to score, from LETOR text or a table."""
+"""Read the lists that a trained model is to score, from LETOR text or a table."""
 
 import logging
 import re
@@ -29,16 +29,17 @@ _OUTPUT_COLUMNS = ("row", "score", "rank")  # columns that predict adds
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringOptions:
-    """The keys of a command that say how a trained model is loaded and scores."""
+    """The keys of a command that say how a trained model is loaded, and how it scores."""
 
     device: str = option("auto", help="auto: a GPU if there is one | cpu | cuda")
     threads: int | None = option(
-        None, at_least=1, help="PyTorch's threads on the CPU; null = PyTorch decides"
+        None, at_least=1, help="the number of CPU threads; null = PyTorch's default"
     )
     evaluation_items: int = option(
         32768,
         at_least=1,
-        help="the largest number of items in a batch, with padding; it limits memory, not results",
+        help="the largest number of items in a batch, including padding; it affects memory, not "
+        "results",
     )
     trust: tuple[str, ...] = option(
         (),
@@ -68,12 +69,13 @@ class InputOptions:
     )
     header: bool | None = option(
         None,
-        help="for CSV and TSV: false = the first line has no column names; null = as in training",
+        help="for CSV and TSV: false = the first line does not have the names of the columns; "
+        "null = as in training",
     )
 
 
 class ScorerInput(NamedTuple):
-    """The lists that a file holds, with the ids of their items."""
+    """The lists in a file, and the ids of their items."""
 
     lists: Lists
     ids: pd.DataFrame  # [items, id columns]
@@ -87,28 +89,29 @@ def is_table(path: Path) -> bool:
 
 @contextmanager
 def _with_command_keys() -> Iterator[None]:
-    """Make the errors in a ``with`` block name the keys of the command, not those of a data set."""
+    """Make errors in a ``with`` block name the keys of the command instead of the data set's."""
     try:
         yield
     except (ConfigError, DataError) as error:
         text = re.sub(r"dataset\.(?=query|id\b|header|regroup|label\b)", "", str(error))
-        raise type(error)(text.replace("(dataset.width)", "(as the model was trained)")) from None
+        features = "(the number of features of the model)"
+        raise type(error)(text.replace("(dataset.width)", features)) from None
 
 
 def read_input(
     path: Path, options: InputOptions, scorer: Scorer, *, labelled: bool = False
 ) -> ScorerInput:
-    """Read the items of ``path`` for ``scorer``, as a table if ``is_table``, else as LETOR text.
+    """Read the items in ``path``, a table or LETOR text, for ``scorer``.
 
     Args:
         path: the file, or a folder with the files of a table.
         options: how the file is read.
         scorer: the model that will score the items.
-        labelled: read the labels; if False, all labels are 0.
+        labelled: whether the labels are read; if False, all labels are 0.
 
     Returns:
-        The lists, the id columns and the query column. LETOR text gives one id column, ``id``,
-        which is empty where a row has no id; if no row has an id, there is no column.
+        The lists, the id columns and the query column. LETOR text has one id column, ``id``, which
+        is empty for a row without an id; if no row has an id, there is no id column.
 
     Raises:
         ConfigError, DataError: the error is one line that says what to change.
@@ -133,11 +136,12 @@ def read_input(
 def read_table_lists(
     path: Path, options: InputOptions, scorer: Scorer, *, labelled: bool = False
 ) -> ScorerInput:
-    """Read the table ``path`` for ``scorer``; arguments and errors are as for ``read_input``.
+    """Read the table ``path`` for ``scorer``; arguments and errors are those of ``read_input``.
 
     The id columns and the query column have the table's types. In a text file, a column of whole
-    numbers is read as integers if that changes no digit. Features are found by name. For a model
-    whose features have no names, ``options.features`` names the columns, in the order of training.
+    numbers is read as integers if that changes no digit. Features are found by name. If the
+    features of the model have no names, ``options.features`` must name the columns in the order of
+    training.
     """
     run_roles = _table_settings_of_run(scorer)
     query = run_roles.get("query") if options.query is None else options.query
@@ -145,7 +149,9 @@ def read_table_lists(
     label = run_roles.get("label") if options.label is None else options.label
     header = run_roles.get("header") if options.header is None else options.header
     if query is None:
-        raise ConfigError(f"expected query=COLUMN, the column of the query ids in {path}")
+        raise ConfigError(
+            f"{path}: expected the name of the column of query ids, got none: set query=COLUMN"
+        )
     columns = _feature_columns(path, options.features, scorer)
     roles = ColumnRoles.from_config(
         {"query": query, "id": ids, "label": label, "features": columns.names}
@@ -172,7 +178,7 @@ def read_table_lists(
 
 
 def _table_settings_of_run(scorer: Scorer) -> dict[str, Any]:
-    """Return the settings of the run's data set if it was read from tables; else an empty dict."""
+    """Return the settings of the run's data set if it consists of tables, else an empty dict."""
     node: dict[str, Any] = scorer.config["dataset"]
     is_table_set = str(node.get("_target_", "")).endswith("TableFiles")
     return node if is_table_set else {}
@@ -185,8 +191,8 @@ def _feature_columns(path: Path, features: Sequence[str] | None, scorer: Scorer)
         if len(features or ()) != width:
             shown = None if features is None else list(features)
             raise ConfigError(
-                f"features={shown}: the features of this model have no names; name the {width} "
-                f"columns of {path} that hold them, in the order of training"
+                f"features={shown}: the features of this model have no names; set features to the "
+                f"names of the {width} columns of {path} that hold them, in the order of training"
             )
         return Columns(tuple(features or ()))
     if features is not None:
@@ -202,13 +208,13 @@ def _check_output_columns(roles: ColumnRoles) -> None:
         for name in names:
             if name in _OUTPUT_COLUMNS:
                 raise ConfigError(
-                    f"{key}: the output would have two columns {name!r}; rename the one in the "
-                    "input"
+                    f"{key}: the output would have two columns named {name!r}; rename the column "
+                    "of the input"
                 )
 
 
 def _as_whole_numbers(column: pd.Series) -> pd.Series:
-    """Return a column of strings as int64 if str(int) gives every string back; else unchanged."""
+    """Return a column of strings as int64 if that changes no digit; otherwise, unchanged."""
     if not column.str.fullmatch("0|-?[1-9][0-9]{0,18}").all():
         return column
     try:
@@ -229,11 +235,12 @@ def read_file(
 
     Args:
         path: the file.
-        regroup: accept a query whose rows are not next to each other, and put them together.
-        scorer: the lists get as many features as the scorer was trained on; if None, as many as the
-            file has.
-        labelled: read the labels.
-        ids: read the ids in the comments; if False, the table has no column.
+        regroup: whether a query whose rows are not adjacent is accepted; its rows are then put
+            together.
+        scorer: the scorer whose number of features the lists get; if None, they get the number of
+            features in the file.
+        labelled: whether the labels are read.
+        ids: whether the ids in the comments are read; if False, the table has no columns.
 
     Raises:
         ConfigError: the model was trained on categories.
@@ -241,8 +248,8 @@ def read_file(
     """
     if scorer is not None and scorer.columns is not None and scorer.columns.categories:
         raise ConfigError(
-            f"{path}: the model was trained on a table with categories, which LETOR text cannot "
-            "hold; use a table"
+            f"{path}: expected a table, got LETOR text, which cannot hold the categories on which "
+            "the model was trained: use a table"
         )
     width = None if scorer is None else scorer.transform.width
     row_ids = list[str]()
@@ -267,16 +274,18 @@ def _show_remarks(path: Path, lists: Lists) -> None:
 def check_output(output: Path, *endings: str, key: str = "output", **inputs: str) -> None:
     """Raise ``ConfigError`` unless ``output``, the value of ``key``, can be written.
 
-    It must end in one of ``endings``, its folder must exist, and it must not be one of ``inputs``,
-    which maps keys to the files that are read.
+    The name must end in one of ``endings``, the folder must exist, and the file must not be one of
+    ``inputs``, which maps keys to the files that are read.
     """
     for name, path in inputs.items():
         if output.exists() and Path(path).exists() and output.samefile(path):
-            raise ConfigError(f"{key}={output} would overwrite {name}; choose another name")
+            raise ConfigError(f"{key}={output} would overwrite {name}={path}; choose another name")
     if not output.name.endswith(endings):
         raise ConfigError(f"{key}={output}: choose a name that ends in {' or '.join(endings)}")
     if not output.parent.is_dir():
-        raise ConfigError(f"{key}={output}: there is no folder {output.parent}; create it first")
+        raise ConfigError(
+            f"{key}={output}: the folder {output.parent} does not exist; create it first"
+        )
 
 
 def open_scorer(checkpoint: str, options: ScoringOptions) -> Scorer:
@@ -286,6 +295,6 @@ def open_scorer(checkpoint: str, options: ScoringOptions) -> Scorer:
 
 
 def use_threads(count: int | None) -> None:
-    """Let PyTorch use ``count`` threads on the CPU; if None, as many as it uses now."""
+    """Let PyTorch use ``count`` CPU threads; if ``count`` is None, change nothing."""
     if count is not None:
         torch.set_num_threads(count)

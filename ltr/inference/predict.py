@@ -38,7 +38,7 @@ class PredictOptions(InputOptions, ScoringOptions):
       ltr predict checkpoint=outputs/RUN input=new.parquet output=scores.parquet order=ranked
       ltr predict checkpoint=outputs/RUN input=test.txt output=run.trec qrels=test.qrels
 
-    checkpoint=outputs/latest is the last run.
+    To use the last run, type checkpoint=outputs/latest.
     """
 
     checkpoint: str = option(
@@ -47,38 +47,42 @@ class PredictOptions(InputOptions, ScoringOptions):
     input: str = option(
         help="a table (.parquet .csv .tsv .csv.gz .tsv.gz .feather .arrow, or a folder of such "
         "files), or LETOR text. LETOR text has a line for each item, `LABEL qid:QUERY "
-        "1:VALUE 2:VALUE ... # docid = X`. The label may be missing; the comment (`# docid = "
-        "X` or `# X`) is the id of the item"
+        "1:VALUE 2:VALUE ... # docid = X`. The label may be missing. The comment, `# docid = X` "
+        "or `# X`, is the id of the item, and may be missing too"
     )
     output: str = option(
-        help="the file to write; an old file of this name is replaced. A table (.csv .tsv .csv.gz "
-        ".tsv.gz .parquet) has the query and the ids of the input (qid and id for LETOR "
-        "text), then row, score and rank. A .trec file is a TREC run: qid Q0 id rank score "
-        "tag"
+        help="the file to write; an old file with this name is replaced. A table (.csv .tsv "
+        ".csv.gz .tsv.gz .parquet) has the columns of the query and the ids of the input (qid and "
+        "id for LETOR text), then row, score and rank. A .trec file is a TREC run, with the lines "
+        "qid Q0 id rank score tag"
     )
     qrels: str | None = option(
         None,
         help="a file, FILE.qrels or FILE.txt, to which the labels of the input are written as "
-        "TREC qrels: qid 0 id label",
+        "TREC qrels, with the lines qid 0 id label",
     )
     order: str = option(
         "input",
-        help="input: rows in the order of the input | ranked: query by query, the best item first",
+        help="input: the rows are in the order of the input | ranked: query by query, with the "
+        "best item first",
     )
     label: str | None = option(
-        None, help="for tables, with qrels: the column of the labels; null = as in training"
+        None, help="for tables, if qrels is set: the column of the labels; null = as in training"
     )
 
 
 def predict_file(options: PredictOptions) -> str:
     """Score every row of ``options.input`` with the model, and write ``options.output``.
 
-    The output has a row for every row of the input, with the query (``qid``, or the query column of
-    a table), the ids (``id``, or the id columns of a table), ``row`` (the row of the input, from
-    1), ``score`` and ``rank`` (1 = best of its list; ties are in the order of the input). Queries
-    and ids are written as they are in the input. With the order ``input`` the rows have the order
-    of the input. With ``ranked``, each list is sorted, best first, and the lists have the order of
-    their first rows. An output that ends in ``.trec`` is a TREC run.
+    The output has a row for every row of the input. Its columns are the query (``qid``, or the
+    query column of a table), the ids (``id``, or the id columns of a table), ``row`` (the row
+    number in the input, counted from 1), ``score`` and ``rank`` (1 = the best of its list; items
+    with equal scores rank in the order of the input). Queries and ids are written as they are in
+    the input.
+
+    If ``options.order`` is ``input``, the rows are in the order of the input. If it is ``ranked``,
+    the best item of each list is first, and the lists are in the order of their first rows. If the
+    name of the output ends in ``.trec``, a TREC run is written.
 
     Returns:
         A text that says how many rows and lists were scored.
@@ -104,7 +108,7 @@ def predict_file(options: PredictOptions) -> str:
 
 
 def _check_outputs(options: PredictOptions) -> None:
-    """Raise ``ConfigError`` if a file cannot be written or the order is unknown."""
+    """Raise ``ConfigError`` if an output cannot be written, or the order is unknown."""
     output = Path(options.output)
     check_output(output, *ENDINGS, input=options.input)
     if options.qrels is not None:
@@ -117,10 +121,10 @@ def _check_outputs(options: PredictOptions) -> None:
 def _warn_of_unseen_values(source: str, counts: dict[str, tuple[int, int]]) -> None:
     """Log a warning for each column in ``counts``, which ``unseen`` returned."""
     for column, (unseen_count, seen_count) in counts.items():
-        remedy = "" if seen_count else ": compare their spelling with that in the training data"
+        remedy = "" if seen_count else "; compare their spelling with the training data"
         log.warning(
-            "input=%s: %s of %s values of %s are not among those known from training, and all "
-            "count as one value, other%s",
+            "input=%s: %s of %s values of %s are not known from training, and all count as the "
+            "same value, other%s",
             source,
             f"{unseen_count:,}",
             f"{unseen_count + seen_count:,}",
@@ -130,7 +134,7 @@ def _warn_of_unseen_values(source: str, counts: dict[str, tuple[int, int]]) -> N
 
 
 def _write_table(output: Path, table: pd.DataFrame) -> None:
-    """Write ``table`` in the format that the ending of ``output`` stands for."""
+    """Write ``table`` in the format that the ending of ``output`` names."""
     if output.suffix == ".parquet":
         atomic_write(output, lambda file: table.to_parquet(file, index=False))
         return
@@ -140,10 +144,10 @@ def _write_table(output: Path, table: pd.DataFrame) -> None:
 
 
 def unseen(lists: Lists, scorer: Scorer) -> dict[str, tuple[int, int]]:
-    """Return the category columns in which the model does not know some values.
+    """Return the category columns with values that the model does not know.
 
-    Each column name is mapped to the number of unknown and of known values. The model knows the
-    most frequent values of the training lists (``dataset.category_values``).
+    The result maps the name of a column to the numbers of unknown and of known values. The model
+    knows the most frequent values of the training lists (``dataset.category_values``).
     """
     columns = scorer.columns or Columns(())
     counts = dict[str, tuple[int, int]]()
@@ -164,8 +168,8 @@ def ranking(
         ids: the id columns, ``[items, columns]``.
         scores: ``[items]``, higher is better.
         order: the order of the rows, ``"input"`` or ``"ranked"``; see ``predict_file``.
-        queries: the column of the queries, ``[items]``; if None, it is named ``qid`` and has their
-            ids as text.
+        queries: the column of the queries, ``[items]``; if None, a column ``qid`` with the query
+            ids as strings.
     """
     list_numbers = np.repeat(np.arange(len(lists)), lists.lengths)
     rows = lists.source_rows

@@ -1,4 +1,4 @@
-"""Read files of scores from any tool, and compute their metrics on the test lists of a run."""
+"""Read files of scores from any tool, and compute metrics of the scores on the lists of a run."""
 
 import math
 import re
@@ -29,22 +29,27 @@ _TEXTS: Any = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig"}
 
 
 def read_scored(path: Path, data: Path, *, regroup: bool = False) -> tuple[Lists, Doubles]:
-    """Read the LETOR file ``data``; return its lists, and their scores in ``path``, ``[items]``.
+    """Read the LETOR file ``data`` and the scores in ``path``; return the lists and their scores.
+
+    The scores are ``[items]``.
 
     Raises:
-        DataError: a file cannot be read, ``data`` is not LETOR text, or the two do not match.
+        DataError: a file cannot be read, ``data`` is not LETOR text, or the files do not match.
     """
     if is_table(data):
         raise DataError(
-            f"{data} is a table, not LETOR text: write a line 'LABEL qid:ID 1:0' for each of its "
-            "rows to a file, and set data to that file"
+            f"data={data}: expected LETOR text, got a table: write a file with a line "
+            "'LABEL qid:ID 1:0' for each row of the table, and set data to that file"
         )
     lists, _ = read_file(data, regroup)
     return lists, scores_of(path, lists, str(data))
 
 
 def scores_of(path: Path, lists: Lists, data: str) -> Doubles:
-    """Return the scores in ``path`` (see ``read_scores``) in the order of the lists' items."""
+    """Return the scores in ``path`` (see ``read_scores``) in the order of the items of ``lists``.
+
+    ``data`` is the name of the data for error messages.
+    """
     rows = lists.source_rows
     qids = np.empty(lists.items, dtype=object)
     qids[rows] = np.repeat(lists.qids, lists.lengths)
@@ -58,13 +63,14 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
 
     Args:
         path: a file with one number per line, or a CSV file with a header and a column ``score``. A
-            column ``qid`` must agree with the data row by row. A column ``row`` (counted from 1)
-            says which row of the data each score belongs to.
+            column ``qid`` must hold the query ids of the data. A column ``row`` says to which row
+            of the data, counted from 1, each score belongs.
         qids: the query id of each row of the data.
         data: the name of the data for error messages.
 
     Raises:
-        DataError: the message has the file and, for a wrong cell, its line and its content.
+        DataError: the file is wrong. The message about a wrong cell contains its line and its
+            content.
     """
     run = RunFolder(path.parent)
     if path.name in FILES and run.finished:
@@ -75,9 +81,7 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
     if "row" in cells:
         number = cells["row"].where(cells["row"].str.fullmatch("[0-9]{1,9}"), "0").astype(int)
         fits = number.between(1, len(qids)) & ~number.duplicated()
-        check(
-            "row", fits, f"expected the number of a row of {data}, from 1 to {len(qids)}, each once"
-        )
+        check("row", fits, f"expected a row number of {data}, 1 to {len(qids)}, each only once")
         rows = np.asarray(number, np.int64) - 1
     if len(cells) != len(qids):
         raise DataError(
@@ -96,16 +100,21 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
 def _read_cells(path: Path) -> pd.DataFrame:
     """Read a file of scores as strings with a column ``score``; the index has the line numbers."""
     with reading(
-        path, "scores, with as many cells in each line as in the first, and decimal points"
+        path,
+        "scores; each line must have as many cells as the first, and decimals must be written with "
+        "a point",
     ):
         with path.open(encoding="utf-8-sig") as file:
             first_line = file.readline().rstrip("\n")
         has_header = bool(re.search(r'(^|,) *"?score"? *(,|$)', first_line))
-        # The header is read as a row: rows with more cells than it has are then an error.
+        # The header is read as a row. A row with more cells than the header is then an error.
         frame = pd.read_csv(path, header=None, skipinitialspace=True, **_TEXTS)
     if not has_header:
         if frame.shape[1] > 1:
-            raise DataError(f"{path}:1: no column is named 'score'; name it in the first line")
+            raise DataError(
+                f"{path}:1: expected a column named 'score', got none: write the names of the "
+                "columns in the first line"
+            )
         cells = frame.set_axis(["score"], axis=1)
         cells.index += 1
         return cells
@@ -120,9 +129,9 @@ def _read_cells(path: Path) -> pd.DataFrame:
 
 @contextmanager
 def reading(path: Path, expected: str) -> Iterator[None]:
-    """Turn an error that occurs while the block reads the file ``path`` into a ``DataError``.
+    """Turn an error in a ``with`` block that reads the file ``path`` into a ``DataError``.
 
-    ``expected`` says what the file should hold.
+    ``expected`` says what the file should contain.
     """
     try:
         yield
@@ -139,7 +148,7 @@ def check_cells(path: Path, cells: pd.DataFrame, name: str, valid: Any, expected
         cells: the cells as strings; the index has the line of each row in ``path``.
         name: the column.
         valid: ``[rows]``, whether each cell of the column is valid.
-        expected: what a valid cell is, for the message.
+        expected: a description of a valid cell, for the message.
     """
     if not np.all(valid):
         line = cells.index[int(np.argmin(np.asarray(valid)))]
@@ -147,7 +156,10 @@ def check_cells(path: Path, cells: pd.DataFrame, name: str, valid: Any, expected
 
 
 def numbers(path: Path, cells: pd.DataFrame) -> Doubles:
-    """Return the column ``score`` as numbers, ``[rows]``; ``DataError`` if one is not finite."""
+    """Return the column ``score`` as numbers, ``[rows]``; raise ``DataError`` if one is not finite.
+
+    ``path`` is the file, for the message.
+    """
     values = np.array([_number(cell) for cell in cells["score"]], dtype=np.float64)
     check_cells(path, cells, "score", np.isfinite(values), "expected a finite number")
     return values
@@ -163,19 +175,19 @@ def _number(cell: str) -> float:
 def values_of_scores(
     scores: Path, run: RunFolder, metric: str, *, data: Path | None, folders: Mapping[str, str]
 ) -> Doubles:
-    """Compute ``metric`` for each line of the run's ``queries.csv``, with another ranker's scores.
+    """Compute ``metric`` of another ranker's scores for each line of the run's ``queries.csv``.
 
     Args:
         scores: the file of scores, see ``read_scores``.
-        run: the run that provides the test lists and the convention.
+        run: the run that provides the convention and the lists on which it was measured.
         metric: a name that ``named_metrics`` accepts; a user-defined function is imported.
-        data: the LETOR file whose rows are scored; None: the lists that the run is measured on.
+        data: the LETOR file whose rows are scored; if None, the lists are read as in the run.
         folders: ``cache_dir`` and optionally ``data_dir``, to read these lists.
 
     Raises:
-        ConfigError: the metric is undefined on these lists, or they are a part of the file that
-            also holds the training lists.
-        DataError: a file is wrong, or the lists are not those that the run is measured on.
+        ConfigError: the metric is undefined on these lists, or they are part of a file that also
+            contains the training lists.
+        DataError: a file is wrong, or the lists are not those on which the run was measured.
     """
     if data is not None:
         lists, values = read_scored(scores, data)
@@ -185,22 +197,22 @@ def values_of_scores(
         table = run.results["protocol"].get("dataset", {}).get("path")
         if table or lists.source_rows.max() >= lists.items:  # rows of a larger file
             raise ConfigError(
-                f"{run.folder}: its {run.split} lists are part of a file that also holds training "
-                "lists, and the scores would be those of all its rows: train with a separate file "
-                f"for {run.split}"
+                f"{run.folder}: its {run.split} lists are part of a file that also contains "
+                "training lists, and a file of scores has a score for each row of that file: train "
+                f"with a separate file for {run.split}"
             )
         values = scores_of(scores, lists, f"the {run.split} lists of {run.folder}")
     return measure_lists(lists, values, metric, Convention(**run.convention[0]), run.split)
 
 
 def values_of_stored_scores(run: RunFolder, metric: str, folders: Mapping[str, str]) -> Doubles:
-    """Compute ``metric`` for each line of the run's ``queries.csv``, with the scores in its folder.
+    """Compute ``metric`` of the run's own scores for each line of its ``queries.csv``.
 
-    Arguments are as in ``values_of_scores``.
+    The arguments have the same meaning as in ``values_of_scores``.
 
     Raises:
         ConfigError: the run's lists cannot be read, or the metric is undefined on them.
-        DataError: the number of the run's scores is not that of its items.
+        DataError: the run does not have one score for each item.
     """
     try:
         lists = _measured_lists(run, folders)
@@ -221,7 +233,7 @@ def values_of_stored_scores(run: RunFolder, metric: str, folders: Mapping[str, s
 def measure_lists(
     lists: Lists, scores: Reals, metric: str, convention: Convention, split: str = "test"
 ) -> Doubles:
-    """Compute ``metric`` for each list; return ``[lists]``.
+    """Compute ``metric`` for each list; return the values, ``[lists]``.
 
     Raises ``ConfigError`` if the metric is undefined on one of the lists.
     """
@@ -233,7 +245,7 @@ def measure_lists(
 
 
 def _measured_lists(run: RunFolder, folders: Mapping[str, str]) -> Lists:
-    """Read the lists that ``run`` is measured on."""
+    """Read the lists on which ``run`` was measured."""
     node = trusted({**run.results["protocol"], **folders}, ["dataset"]).dataset
     if "data_dir" in folders and "data_dir" in node:
         node.data_dir = folders["data_dir"]
@@ -247,14 +259,14 @@ def _measured_lists(run: RunFolder, folders: Mapping[str, str]) -> Lists:
 
 
 def _check_queries(run: RunFolder, lists: Lists, data: Path) -> None:
-    """Check that ``lists`` have the run's query ids, numbers of items and empty lists."""
+    """Raise ``DataError`` unless query ids, numbers of items and empty lists are the run's."""
     ours = pd.DataFrame({"qid": lists.qids, "items": lists.lengths, "empty": lists.empty})
     theirs = run.queries[list(ours)].copy()
     for table in (ours, theirs):  # earlier versions wrote the ids with safe_cell
         table["qid"] = table["qid"].map(safe_cell)
     if ours.to_numpy().tolist() != theirs.to_numpy().tolist():
         raise DataError(
-            f"{data}: its query ids, numbers of items or empty lists are not those of "
-            f"{run.folder}: use the file that the run was "
-            f"{'tested' if run.split == 'test' else 'measured'} on"
+            f"{data}: its query ids, numbers of items or empty lists differ from those of "
+            f"{run.folder}: use the file on which the run was "
+            f"{'tested' if run.split == 'test' else 'measured'}"
         )

@@ -1,6 +1,7 @@
-"""TREC files, with one item on each line, as trec_eval reads them.
+"""Read and write TREC files, which have one item on each line, in the way of trec_eval.
 
-A run has the words ``qid Q0 id rank score tag``; judgments, called qrels, have ``qid 0 id label``.
+A line of a run is ``qid Q0 id rank score tag``. A line of judgments, called qrels, is
+``qid 0 id label``.
 """
 
 import codecs
@@ -27,15 +28,15 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def write_trec_run(path: Path, lists: Lists, ids: pd.DataFrame, scores: Reals) -> None:
-    """Write ``scores``, ``[items]``, as a TREC run: list by list, best item first.
+    """Write ``scores`` as a TREC run: list by list, with the best item first.
 
-    Items with equal scores (in float32) are sorted by id, descending, as trec_eval does.
+    Items with equal scores (in float32) are sorted by id in descending order, as in trec_eval.
 
     Args:
         path: the file.
-        lists: the lists, as from ``read_input``.
-        ids: their item ids, as from ``read_input``. An item without an id gets the number of its
-            row in the input, from 1.
+        lists: the lists, in the form that ``read_input`` returns.
+        ids: the ids of their items, in the form that ``read_input`` returns. An item without an id
+            gets the number of its row in the input, counted from 1.
         scores: ``[items]``; higher is better.
 
     Raises:
@@ -50,10 +51,14 @@ def write_trec_run(path: Path, lists: Lists, ids: pd.DataFrame, scores: Reals) -
 
 
 def write_qrels(path: Path, lists: Lists, ids: pd.DataFrame) -> None:
-    """Write the labels of ``lists`` as qrels; see ``write_trec_run``. A label is a whole number."""
+    """Write the labels of ``lists``, which must be whole numbers, as qrels.
+
+    The arguments and errors are the same as in ``write_trec_run``. ``DataError`` is also raised for
+    a label that is not a whole number.
+    """
     if np.any(lists.labels % 1):
         raise DataError(
-            f"qrels={path}: expected whole numbers as labels, got fractions; leave out qrels"
+            f"qrels={path}: expected labels that are whole numbers, got fractions: leave out qrels"
         )
     items = _items(lists, ids).assign(label=lists.labels.astype(int))
     _write(path, items.assign(**{"0": 0}), _QRELS)
@@ -65,9 +70,9 @@ def _write(path: Path, items: pd.DataFrame, names: tuple[str, ...]) -> None:
 
 
 def _items(lists: Lists, ids: pd.DataFrame) -> pd.DataFrame:
-    """Return the number of the list, the query id and the id of each item."""
+    """Return a table with the list number, the query id and the id of each item."""
     if ids.shape[1] > 1:
-        raise ConfigError(f"id={list(ids)}: a TREC file has one id for each item: name one column")
+        raise ConfigError(f"id={list(ids)}: a TREC file has one id for each item; name one column")
     cells = [""] * lists.items if ids.empty else ids.astype(object).fillna("").iloc[:, 0].tolist()
     rows = lists.source_rows + 1
     names = [query_text(cell) or str(row) for cell, row in zip(cells, rows, strict=True)]
@@ -78,8 +83,9 @@ def _items(lists: Lists, ids: pd.DataFrame) -> pd.DataFrame:
     if len(faulty):
         first = faulty[0]
         raise DataError(
-            f"query {items['qid'][first]!r}, id {items['id'][first]!r}: a TREC file needs ids "
-            "without spaces that are unique in their query: change the ids, or set output=FILE.csv"
+            f"query {items['qid'][first]!r}, id {items['id'][first]!r}: expected ids without "
+            "spaces, each only once in a query, as a TREC file needs: change the ids, or set "
+            "output=FILE.csv"
         )
     return items
 
@@ -87,14 +93,14 @@ def _items(lists: Lists, ids: pd.DataFrame) -> pd.DataFrame:
 def read_trec_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
     """Read a TREC run and its qrels; return the lists and their scores, ``[items]`` float32.
 
-    The items of a query are those that the run or the qrels have, by id in descending order, so
-    that ``ties="file"`` is the rule of trec_eval. Items without a judgment, or with a negative one,
-    have the label 0. Items that are not in the run have the score -inf. Queries that are not in
-    both files are left out, with a warning.
+    A query has all items that are in the run or in the qrels, by id in descending order. With this
+    order, ``ties="file"`` is the rule of trec_eval. Items without a judgment, or with a negative
+    judgment, have the label 0. Items that are not in the run have the score -inf. Queries that are
+    missing in one of the files are left out, and a warning is logged.
 
     Raises:
         DataError: a file cannot be read, an item occurs twice in a query, or the files have no
-            query in common; for a wrong cell, the message has its line and its content.
+            query in common. The message about a wrong cell contains its line and its content.
     """
     ranked = _read(run, _RUN)
     judged = _read(qrels, _QRELS)
@@ -106,7 +112,9 @@ def read_trec_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
     only_ranked = len({*ranked["qid"]} - {*qids})
     only_judged = len({*judged["qid"]} - {*qids})
     if not len(qids):
-        raise DataError(f"{run} and {qrels} have no query in common: compare their first columns")
+        raise DataError(
+            f"{run} and {qrels} have no query in common: check that they are about the same queries"
+        )
     if only_ranked or only_judged:
         log.warning(
             "left out, as in trec_eval: %d queries that are only in %s, and %d that are only in %s",
@@ -129,7 +137,7 @@ def read_trec_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
 
 
 def _read(path: Path, names: tuple[str, ...]) -> pd.DataFrame:
-    """Read the columns ``names`` of a file as strings; the index has the number of each line."""
+    """Read the columns ``names`` of a file as strings; the index has the line numbers."""
     rows = dict[int, list[str]]()
     with reading(path, f"rows {' '.join(names)}"):
         lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")

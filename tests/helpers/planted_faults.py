@@ -86,7 +86,7 @@ FAULTS = {
             s, y, m, k=k, temperature=100 * temperature**0.01),
     ),
     "input changed": Fault(
-        losses.mse_loss, "inputs_are_left_as_they_are", "the labels were changed in place",
+        losses.mse_loss, "inputs_are_left_as_they_are", "the argument labels was changed in place",
         lambda s, y, m: losses.mse_loss(s, y.masked_fill_(~m, 0), m),
     ),
     "nan at ties": Fault(

@@ -319,7 +319,7 @@ def test_importances_refuses_models_without_any(data, tiny, tmp_path) -> None:
         (
             [untrained],
             CheckpointError,
-            r"has no trees, as it was selected before training .epoch 0.: name a run",
+            r"has no trees, because the selected epoch is 0, before training: name a run",
         ),
         ([untrained, "top=many"], ConfigError, "top"),
         ([untrained, "depth=2"], ConfigError, "depth"),

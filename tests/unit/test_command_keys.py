@@ -85,7 +85,7 @@ def test_help_comes_from_source_and_wraps_long_text() -> None:
     assert text.startswith("Score and rank the items of a file with a trained model.\n\n  ")
     assert "\ninput: ??? # a table (.parquet" in text
     assert "\n  # LETOR text has a line for each item" in text
-    assert "\norder: input # input: rows in the order of the input | ranked" in text
+    assert "\norder: input # input: the rows are in the order of the input | ranked" in text
     assert max(map(len, text.splitlines())) <= 120
 
 
@@ -123,7 +123,7 @@ def test_option_gives_python_its_default() -> None:
         Example()
     with pytest.raises(ConfigError, match="count=0: give a whole number >= 1"):
         parse_options(Example, OmegaConf.create({"name": "a", "count": 0}))
-    with pytest.raises(ConfigError, match=r"give name=\.\.\.; see --help"):
+    with pytest.raises(ConfigError, match=r"set name=\.\.\.; see --help"):
         parse_options(Example, OmegaConf.create({"name": "???", "count": 1}))
 
 
@@ -165,7 +165,7 @@ def test_typed_refuses_what_is_no_key_of_the_command() -> None:
         (
             "predict",
             ["outputs/a", "outputs/b"],
-            "outputs/b: expected KEY=VALUE, because outputs/a is",
+            "outputs/b: expected KEY=VALUE, got a second value of checkpoint",
         ),
         ("evaluate", ["convention.emty=1"], r"did you mean convention.empty"),
     ):

@@ -232,7 +232,7 @@ def test_explain_splits_the_scores_of_trees(model, tiny, tmp_path) -> None:
     ]  # fmt: skip
     text = call_command(explain_list, typed("explain", arguments))
     assert "does not depend on them" in text
-    error = float(text.partition("differ from the score by ")[2].split()[0])
+    error = float(text.partition("add up to the score within ")[2].split()[0])
     assert error < 1e-5
     parts = pd.read_csv(tmp_path / "page" / "parts_of_scores.csv")
     assert parts.groupby("item").part.apply(lambda values: values.abs().idxmax() % 5).tolist() == [

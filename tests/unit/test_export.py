@@ -233,11 +233,11 @@ def test_export_plugin_scores_missing_and_negative_values_as_the_trees_do(tmp_pa
     for feature in store:
         feature["template"]["function_score"]["query"] = {"match_all": {}}  # an absent field is 0
     (tmp_path / "featureset.json").write_text(json.dumps({"featureset": {"features": store}}))
-    with pytest.raises(ConfigError, match="does not score as the model does"):
+    with pytest.raises(ConfigError, match="do not give the model's scores"):
         check_parity(lists, ours, exported.score(tmp_path, lists), "read back")
     store[0]["template"]["function_score"]["functions"][0].pop("filter")
     (tmp_path / "featureset.json").write_text(json.dumps({"featureset": {"features": store}}))
-    assert "f1 sends -" in refused(lambda: exported.score(tmp_path, lists), ConfigError)
+    assert "f1 has the value -" in refused(lambda: exported.score(tmp_path, lists), ConfigError)
 
 
 def test_export_solr_and_ranklib_take_missing_values_for_0(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_export_solr_and_ranklib_take_missing_values_for_0(tmp_path: Path) -> No
         exported = write(context(lists, form))
         scores = exported.score(written(exported, tmp_path / name), lists)
         check_parity(lists, form.scores(np.nan_to_num(lists.features)), scores, name)
-        with pytest.raises(ConfigError, match="does not score as the model does"):
+        with pytest.raises(ConfigError, match="do not give the model's scores"):
             check_parity(lists, form.scores(lists.features), scores, name)
 
 
@@ -337,7 +337,7 @@ def test_check_engine_refuses_models_that_an_engine_lacks() -> None:
             "its member RankBoost",
         ),
         ("ranklib", Linear(5), indicated, 0, "mean"),
-        ("vespa", tanh, fit_transform(mixed(6)), 0, "leave these columns out of the table"),
+        ("vespa", tanh, fit_transform(mixed(6)), 0, "train without these columns"),
     ):
         arguments = (engine, model, transform, missing)
         message = refused(lambda arguments=arguments: check_engine(*arguments), ConfigError)

@@ -79,7 +79,7 @@ def test_read_scores_compares_ids_as_texts(tmp_path: Path) -> None:
         ("0.1\n0.2\n", ": expected a score for each of the 3 rows of test.txt, got 2"),
         ("", ": No columns to parse from file; expected a file of scores"),
         ("0.1\n0.2\n1e999\n", ":3: '1e999': expected a finite number"),
-        ("qid,scores\na,1\n", ":1: no column is named 'score'; name it in the first line"),
+        ("qid,scores\na,1\n", ":1: expected a column named 'score', got none: write the names"),
         ("x" * 99 + "\n1\n2\n", f":1: '{'x' * 40}': expected a finite number"),
         (
             "qid,score\na,1\nb,2\nb,3\n",
@@ -94,8 +94,8 @@ def test_read_scores_compares_ids_as_texts(tmp_path: Path) -> None:
         ("1\n\u0662\n3\n", ":2: '\u0662': expected a finite number"),
         ("1\n2\N{NO-BREAK SPACE}\n3\n", ":2: '2\\xa0': expected a finite number"),
         ("score\n1\nInfinity\n3\n", ":3: 'Infinity': expected a finite number"),
-        ("row,score\n1,1\n1,2\n", ":3: '1': expected the number of a row of test.txt, from 1 to 3"),
-        ("row,score\n4,1\n", ":2: '4': expected the number of a row of test.txt"),
+        ("row,score\n1,1\n1,2\n", ":3: '1': expected a row number of test.txt, 1 to 3"),
+        ("row,score\n4,1\n", ":2: '4': expected a row number of test.txt"),
         ("row,score\n2,1\n3,1\n", ": expected a score for each of the 3 rows of test.txt, got 2"),
     ],
 )
@@ -198,11 +198,15 @@ def test_evaluate_scores_ignores_batches_and_the_order_of_rows(files, tmp_path) 
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (["scores=s.txt"], ConfigError, "add either data=FILE"),
-        (["scores=s.txt", "checkpoint=run", "data=test.txt"], ConfigError, "add either data=FILE"),
+        (["scores=s.txt"], ConfigError, "set either data=FILE"),
+        (["scores=s.txt", "checkpoint=run", "data=test.txt"], ConfigError, "set either data=FILE"),
         (["scores=s", "data=d", "qrels=q"], ConfigError, "or qrels=FILE"),
-        (["checkpoint=run", "qrels=q"], ConfigError, "add scores=FILE"),
-        (["scores=s", "data=x.parquet"], DataError, "x.parquet is a table"),
+        (["checkpoint=run", "qrels=q"], ConfigError, "set scores=FILE"),
+        (
+            ["scores=s", "data=x.parquet"],
+            DataError,
+            "data=x.parquet: expected LETOR text, got a table",
+        ),
         (
             ["scores=s", "data=d", "convention=[trec,papre]"],
             ConfigError,

@@ -38,7 +38,9 @@ def test_write_trec_run_ranks_as_trec_eval(tmp_path: Path) -> None:
         action = lambda columns=columns: write_qrels(tmp_path / "q", lists, pd.DataFrame(columns))  # noqa: E731
         assert message in refused(action, kind)
     half = replace(lists, labels=lists.labels / 2)
-    assert "expected whole numbers" in refused(lambda: write_qrels(tmp_path / "q", half, ids))
+    assert "expected labels that are whole numbers" in refused(
+        lambda: write_qrels(tmp_path / "q", half, ids)
+    )
 
 
 def test_evaluate_scores_agrees_with_trec_eval(tmp_path: Path, caplog) -> None:

@@ -220,7 +220,7 @@ def test_resume_refuses_a_run_folder_with_links(tmp_path, name) -> None:
     (folder / name).symlink_to(target)
     register_resolvers()
     cfg = OmegaConf.create({"resume": str(folder), "run_dir": "${run_dir:a,${resume},b}"})
-    with pytest.raises(Exception, match=r"is a symbolic link, .*: remove it") as error:
+    with pytest.raises(Exception, match=r"is a symbolic link, .*: remove the link") as error:
         _ = cfg.run_dir
     assert isinstance(user_error(error.value), CheckpointError)
 

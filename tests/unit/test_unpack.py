@@ -124,7 +124,7 @@ def test_unpack_requires_exactly_one_complete_set(
         ({"Fold1/train.txt": "x"}, "one folder with Fold1/train.txt, Fold1/vali.txt"),
         (FILES | {f"old/{name}": "x" for name in FILES}, "found 2"),
         (apart, "found 0"),
-        ({}, "expected a .zip or .tar file; for a .rar file, install bsdtar"),
+        ({}, "expected a .zip or .tar file; if this is a .rar file, install bsdtar"),
     ):
         write_zip(archive, files)
         if not files:

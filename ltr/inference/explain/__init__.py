@@ -1,1 +1,1 @@
-"""Explain a model: effects of features and other items on a list, and feature importances."""
+"""Explain a model: the effects of features and other items on scores, and feature importances."""

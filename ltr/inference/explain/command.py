@@ -1,4 +1,4 @@
-"""Explain how a model ranks one list: a page of tables, and their numbers as CSV files."""
+"""Explain how a model ranks one list, on a page of tables and in CSV files with their numbers."""
 
 import re
 import shlex
@@ -22,11 +22,11 @@ from ltr.inference.explain.subject import (
 from ltr.pages.report import ReportBlock, ResultsPage, terminal
 from ltr.parts.ensemble import Ensemble
 
-_FEATURES = 15  # number of features in the table; the CSV files have all
+_FEATURES = 15  # number of features in the table; the CSV files have all features
 
 
 def explain_list(options: ExplainOptions) -> str:
-    """Explain the list of the query ``options.qid``; write a page, and return it as text.
+    """Explain the list of the query ``options.qid``; write a page, and return its text.
 
     Raises:
         ConfigError, DataError, CheckpointError: the error is one line that says what to correct.
@@ -39,7 +39,7 @@ def explain_list(options: ExplainOptions) -> str:
         "model": type(getattr(model, "model", model)).__name__,
         "features": "the scores of this model cannot be split into parts: "
         f"{_alternative(options.checkpoint, model)}",
-        "other items": "each left out of the list, one at a time",
+        "other items": "each of them is left out of the list, one at a time",
     }
     blocks = [items_block(explained)]
     frames = dict[str, pd.DataFrame]()
@@ -99,11 +99,11 @@ def _alternative(checkpoint: str, model: nn.Module) -> str:
 
 
 def _attribution_error(explained: ExplainedList, attributions: Attributions) -> str:
-    """Return a text that says by how much the sums of the parts differ from the scores."""
+    """Return a text that says how much the sums of the parts differ from the scores."""
     scores = explained.scores[explained.items]
     error = np.abs(attributions.sums - scores).max()
     return (
-        f"baseline plus all parts differ from the score by {error:.2g} at most "
+        f"the baseline and the parts add up to the score within {error:.2g} "
         f"(largest score {np.abs(scores).max():.3g})"
     )
 
@@ -114,20 +114,20 @@ def items_block(explained: ExplainedList) -> ReportBlock:
     columns = {
         "row": items + 1,
         "rank": explained.ranks[items],
-        "score": explained.scores[items],  # in full, so that scores that look alike are equal
+        "score": explained.scores[items],  # all digits: scores that look alike are then equal
     }
     if explained.labelled:
         columns["label"] = [f"{label:g}" for label in explained.lists.labels[items]]
     note = (
-        f"{len(items)} of {len(explained.scores)} items, best first; row: its row in the list; "
-        f"{len(np.unique(explained.scores))} different scores; items with equal scores rank in the "
-        "order of the data"
+        f"{len(items)} of {len(explained.scores)} items, with the best first; row: the position in "
+        f"the list; {len(np.unique(explained.scores))} different scores; items with equal scores "
+        "rank in the order of the data"
     )
     return _block("The items", note, pd.DataFrame(columns, explained.item_names))
 
 
 def attributions_block(explained: ExplainedList, attributions: Attributions) -> ReportBlock:
-    """Return the table of what the most important features add to the scores."""
+    """Return the table of the parts of the scores that belong to the most important features."""
     scores = explained.scores[explained.items]
     sizes = np.abs(attributions.values).mean(0)
     leading = np.argsort(-sizes, kind="stable")[:_FEATURES]
@@ -145,7 +145,7 @@ def attributions_block(explained: ExplainedList, attributions: Attributions) -> 
     table.iloc[-1] = scores.astype(str)
     leading_sizes = [f"{size:.3g}" for size in sizes[leading]]
     table.insert(0, "mean size", leading_sizes + [""] * len(sums))
-    note = f"{attributions.method}; mean size: of a feature's parts below, without their signs"
+    note = f"{attributions.method}; mean size: the mean of a feature's parts without their signs"
     return _block("What features add to the scores", note, table)
 
 
@@ -164,9 +164,9 @@ def effects_block(explained: ExplainedList, changes: Doubles) -> ReportBlock:
 
 
 def _change_texts(explained: ExplainedList, changes: Doubles, positions: Any) -> list[str]:
-    """Return as text how each explained item's score changes without the item at its position.
+    """Return texts that say how each explained item's score changes without one other item.
 
-    ``positions`` has the position of one other item for each explained item.
+    ``positions`` has the position of that other item for each explained item.
     """
     return [
         f"{row[position]:+.3g} ({explained.names[position]})"
@@ -175,15 +175,15 @@ def _change_texts(explained: ExplainedList, changes: Doubles, positions: Any) ->
 
 
 def _block(title: str, note: str, frame: pd.DataFrame) -> ReportBlock:
-    """Turn a frame into a block; the index of the frame has the names of the rows."""
+    """Turn a data frame into a block; the index of the frame has the names of the rows."""
     rows = frame.reset_index().astype(str).to_numpy().tolist()
     return ReportBlock(title, note, ("", *map(str, frame.columns)), rows)
 
 
 def _frame(explained: ExplainedList, columns: pd.Index, name: str, values: Doubles) -> pd.DataFrame:
-    """Return a row for each explained item and each of ``columns``; ``name`` heads its value.
+    """Return a row for each explained item and each of ``columns``.
 
-    ``values`` are ``[explained items, columns]``.
+    ``values`` are ``[explained items, columns]``; their column in the result is named ``name``.
     """
     items = pd.MultiIndex.from_arrays(
         [explained.items + 1, explained.item_names], names=["item", "id"]

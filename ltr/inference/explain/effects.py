@@ -1,4 +1,4 @@
-"""Compute what affects the scores of a list's items: their features, and the other items."""
+"""Compute how features and other items affect the scores of a list's items."""
 
 from typing import NamedTuple
 
@@ -22,28 +22,29 @@ class Attributions(NamedTuple):
     """Scores of some items, split into a baseline and parts that add up to the score."""
 
     method: str  # the method and its baseline in words
-    values: Doubles  # [items, features], what an item's own features add to its score
-    other_items: Doubles  # [items], what the features of the list's other items add to its score
+    values: Doubles  # [items, features], the parts of an item's own features
+    other_items: Doubles  # [items], the parts of the features of the list's other items, summed
     baseline: Doubles  # [items]
 
     @property
     def sums(self) -> Doubles:
-        """The sum of the baseline and all parts, ``[items]``; it is (nearly) the score."""
+        """The sum of the baseline and all parts, ``[items]``, which nearly equals the score."""
         return self.baseline + self.values.sum(-1) + self.other_items
 
 
 def attribute_scores(explained: ExplainedList, *, items: int = 32768) -> Attributions | None:
     """Split the scores of the explained items into parts from their features.
 
-    For boosted trees, the parts are the SHAP values that the tree library computes (Lundberg et
-    al., 2020, TreeSHAP). For networks, they are integrated gradients (Sundararajan et al., 2017).
+    For boosted trees, the parts are the SHAP values that the tree library computes (TreeSHAP,
+    Lundberg et al., 2020). For networks, the parts are integrated gradients (Sundararajan et al.,
+    2017).
 
     Args:
         explained: the list, its model, and the items to explain.
         items: the largest number of items in a batch, including padding.
 
     Returns:
-        The parts; None for ensembles, AdaRank, PRank and RankBoost, which have no such method.
+        The parts; None for ensembles, AdaRank, PRank and RankBoost, whose scores cannot be split.
 
     Raises:
         ConfigError: Captum is not installed.
@@ -79,9 +80,9 @@ def _shap_values(explained: ExplainedList, model: BoostedTrees) -> Attributions:
 def _integrated_gradients(explained: ExplainedList, model: nn.Module, items: int) -> Attributions:
     """Compute integrated gradients (Sundararajan et al., 2017) from the mean item of the list.
 
-    At the baseline, every item of the list is replaced by the mean of the list's items, so that all
-    items are equal. For a category this is the mean of the learned vectors. In a list-aware model,
-    the features of other items have parts in a score too.
+    At the baseline, every item of the list is replaced by the mean of the list's items; a category
+    is replaced by the mean of the learned vectors. All items are then equal. If a model sees the
+    whole list, the features of other items are also given parts of a score.
     """
     captum = need("captum.attr", "explain")
     transform = explained.scorer.transform
@@ -112,8 +113,8 @@ def _integrated_gradients(explained: ExplainedList, model: nn.Module, items: int
     values = column_values @ np.eye(transform.width)[raw_columns]  # [items, list, feature]
     item_values = values[np.arange(len(values)), targets]
     return Attributions(
-        "integrated gradients of Captum; at the baseline every item is the list's mean item; where "
-        "the model's output is saturated (tanh, sigmoid), scores and parts differ by very little",
+        "integrated gradients of Captum; at the baseline, every item is the mean item of the list; "
+        "if the model's output is saturated (tanh, sigmoid), scores and parts differ very little",
         item_values,
         values.sum((1, 2)) - item_values.sum(-1),
         score(baseline)[0, targets].double().cpu().numpy(),
@@ -124,12 +125,13 @@ def leave_one_out(explained: ExplainedList, *, items: int = 32768) -> Doubles:
     """Compute how the scores of the explained items change if another item is left out of the list.
 
     Args:
-        explained: the list, of at least two items, its model, and the items to explain.
+        explained: the list, which must have at least two items, its model, and the items to
+            explain.
         items: the largest number of items in a batch, including padding.
 
     Returns:
-        ``[items, list]``, the score without an item minus the score with it; NaN for the item
-        itself.
+        The scores without another item of the list minus the scores with it, ``[items, list]``; NaN
+        where the other item is the explained item itself.
     """
     size = len(explained.scores)
     lists = explained.lists

@@ -26,30 +26,36 @@ class ImportancesOptions:
 
     Features are numbered from 1, as in a LETOR file, and have names if the data set has names. The
     importance of a feature is printed as its share of the total importance of all features. For
-    LightGBM and XGBoost the importance is the gain: how far the splits on the feature lowered the
-    objective. For CatBoost it is PredictionValuesChange; for AdaRank, RankBoost and PRank it is the
-    size of the feature's weight in the model. To get the model file of the tree library, type
-    ltr export checkpoint=outputs/RUN to=native output=FOLDER (docs/how-to/export.md).
+    LightGBM and XGBoost, the importance is the gain: how much the splits on the feature lowered the
+    objective. For CatBoost, the importance is PredictionValuesChange. For AdaRank, RankBoost and
+    PRank, it is the size of the feature's weight in the model. To get the model file of the tree
+    library, type ltr export checkpoint=outputs/RUN to=native output=FOLDER (docs/how-to/export.md).
     """
 
     run: str = option(help="a run folder, or the best.pt or last.pt in it; you may leave out run=")
     top: int = option(
-        20, at_least=0, help="how many features are printed, the most important first; 0 = all"
+        20,
+        at_least=0,
+        help="the number of features that are printed, with the most important first; 0 = all",
     )
     write: str | None = option(
-        None, help="a folder to which importances.csv is written, with all features"
+        None, help="a folder to which importances.csv is written, which lists all features"
     )
 
 
 def importances(options: ImportancesOptions) -> str:
-    """Return a table of the features with the largest gain in the model of the run.
+    """Return a table of the features with the largest importance in the model of the run.
 
-    If ``options.write`` is a folder, all features are written to ``importances.csv`` in it, with
-    the columns ``feature`` (from 1), ``name`` and ``category`` (if features have names),
-    ``indicator`` (whether it is the indicator of missing values of that feature, if the transform
-    adds some), ``gain``, ``share`` (of the sum of all gains) and ``splits`` (how often the feature
-    was used: the number of splits, or of rounds for AdaRank and RankBoost; empty if the model does
-    not count it).
+    If ``options.write`` is a folder, all features are written to ``importances.csv`` in that
+    folder. The file has these columns:
+
+    - ``feature``: the number of the feature, counted from 1.
+    - ``name`` and ``category``, if features have names.
+    - ``indicator``, if the transform adds indicators of missing values: whether the row is about
+      the indicator for this feature.
+    - ``gain``: the importance; ``share``: its share of the sum over all features.
+    - ``splits``: how often the feature was used, which is the number of splits, or of rounds for
+      AdaRank and RankBoost; empty if the model does not count this.
 
     Raises:
         ConfigError, CheckpointError, OutputError: the error is one line that says what to correct.
@@ -85,14 +91,14 @@ def _round_model(scorer: Scorer, run: str) -> RoundModel:
         )
     if not model.fitted:
         raise CheckpointError(
-            f"{run} has no {model.makes}, as it was selected before training (epoch 0): name a run "
-            "whose selected epoch is later"
+            f"{run} has no {model.makes}, because the selected epoch is 0, before training: name a "
+            "run whose selected epoch is later"
         )
     return model
 
 
 def _importance_table(scorer: Scorer, model: RoundModel) -> pd.DataFrame:
-    """Return a row for each feature of the model, the one with the largest gain first."""
+    """Return a row for each feature of the model; the feature with the largest gain is first."""
     gain, splits = model.importances()
     indicated = scorer.transform.indicated
     features = np.concatenate([np.arange(scorer.transform.width), indicated])
@@ -109,7 +115,7 @@ def _importance_table(scorer: Scorer, model: RoundModel) -> pd.DataFrame:
 
 
 def _printed_columns(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns to print, with marks for categories and indicators in the names."""
+    """Return the columns to print; the names of categories and indicators are marked."""
     printed = table.dropna(axis="columns").drop(columns="gain")
     if "name" in printed:
         printed["name"] += printed.pop("category").map({True: " (category)", False: ""})

@@ -38,9 +38,10 @@ class ExplainOptions(InputOptions, ScoringOptions):
       ltr explain outputs/RUN qid=17 items=1,2,5 split=test
       ltr explain checkpoint=outputs/RUN input=new.parquet qid=17
 
-    The page shows what each feature adds to the score of an item: the exact SHAP values of the tree
-    library, or the integrated gradients of a network (these need the extra explain). For a model
-    that sees the whole list, it also shows how the score changes when another item is left out.
+    The page shows how much each feature adds to the score of an item: the exact SHAP values of the
+    tree library, or the integrated gradients of a network, which need the optional dependencies
+    `explain` (docs/index.md#install). For a model that sees the whole list, the page also shows how
+    the score changes when another item is left out.
     """
 
     checkpoint: str = option(
@@ -48,7 +49,8 @@ class ExplainOptions(InputOptions, ScoringOptions):
     )
     qid: str = option(
         null_is_text=True,
-        help="the id of the query whose list is explained, in the run's own data or in input",
+        help="the id of the query whose list is explained, in the data of the run or in the file "
+        "that input= names",
     )
     split: str = option(
         "vali", help="train | vali | test: the split of the run's data that contains the query"
@@ -56,23 +58,25 @@ class ExplainOptions(InputOptions, ScoringOptions):
     items: tuple[str, ...] = option(
         (),
         help="the items to explain, by their position in the list, counted from 1, such as "
-        "items=1,2,5; [] = the ten best",
+        "items=1,2,5; [] = the ten items with the highest scores",
     )
     input: str | None = option(
         None,
         help="a file that contains the query, instead of the run's data: a table or LETOR text, "
-        "as for predict, without labels",
+        "as for ltr predict; labels are not needed",
     )
     output: str | None = option(
-        None, help="the folder for the page; null = outputs/explained/RUN-qid-QID"
+        None, help="the folder for the page; null = explained/RUN-qid-QID in output_dir"
     )
-    output_dir: str = option("outputs", help="the folder in which explained/ is written")
+    output_dir: str = option(
+        "outputs", help="the folder in which the folder explained is created if output is null"
+    )
     data_dir: str | None = option(
-        None, help="the folder of the run's data set; null = that used in training"
+        None, help="the folder that holds the data sets; null = the folder used in training"
     )
     cache_dir: str = option(
         "data/cache",
-        help="the folder in which parsed data files are kept; that of the checkpoint is ignored",
+        help="the folder in which parsed data files are kept; the one used in training is ignored",
     )
 
 
@@ -84,8 +88,8 @@ class ExplainedList:
     source: str  # where the list comes from: the data set and the split, or the file
     lists: Lists  # only the explained list
     names: Sequence[str]  # names of the items, such as their ids
-    labelled: bool = True  # whether labels are known; those in a file are not read
-    chosen: Sequence[int] = ()  # positions of the items to explain, from 0; empty: the ten best
+    labelled: bool = True  # whether labels are known; labels in a file are not read
+    chosen: Sequence[int] = ()  # positions, from 0, of the items to explain; empty: the ten best
 
     @cached_property
     def tensors(self) -> ItemTensors:
@@ -99,12 +103,12 @@ class ExplainedList:
 
     @cached_property
     def ranks(self) -> Ints:
-        """The ranks of all items of the list, ``[items]``; 1 = best, ties in file order."""
+        """The ranks of all items of the list, ``[items]``; 1 = best, with ties in file order."""
         return ranks_of(self.scores, self.lists.offsets)
 
     @property
     def items(self) -> Ints:
-        """The positions (from 0) of the items to explain, best first."""
+        """The positions, counted from 0, of the items to explain; the best item is first."""
         order = np.argsort(self.ranks)
         return order[np.isin(order, self.chosen)] if self.chosen else order[:_TOP]
 
@@ -115,7 +119,7 @@ class ExplainedList:
 
     @property
     def features(self) -> list[str]:
-        """The name of each feature; ``feature 1``, ``feature 2``, ... if features have no names."""
+        """The names of the features, or ``feature 1``, ``feature 2``, ... if they have no names."""
         columns = self.scorer.columns or self.lists.columns
         if columns is not None:
             return list(columns.names)
@@ -128,7 +132,7 @@ class ExplainedList:
 
 
 def members_of_run(checkpoint: str) -> str:
-    """Return the run folders of an ensemble's members, as text for an error message."""
+    """Return the run folders of an ensemble's members as a string, for an error message."""
     run = RunFolder(run_folder(checkpoint))
     members = run.results.get("members", []) if run.finished else []
     return " or ".join(member["run"] for member in members) or "a run folder"
@@ -176,10 +180,12 @@ def load_explained_list(options: ExplainOptions) -> ExplainedList:
 
 
 def _list_number(lists: Lists, qid: str, source: str) -> int:
-    """Return the number of the list of the query; ``ConfigError`` if ``source`` has none."""
+    """Return the number of the list of the query ``qid``; ``ConfigError`` if there is none."""
     qids = lists.qids.tolist()
     if qid not in qids:
-        raise ConfigError(f"qid={qid}: {source} has no such query; choose one such as {qids[0]}")
+        raise ConfigError(
+            f"qid={qid}: {source} has no such query; choose another one, for example {qids[0]}"
+        )
     return qids.index(qid)
 
 
@@ -189,7 +195,7 @@ def _items_of_list(lists: Lists, number: int) -> Ints:
 
 
 def _ids_in_file(scorer_input: ScorerInput, number: int) -> list[str]:
-    """Return one text for each item of a list: its id columns, joined."""
+    """Return a name for each item of a list: the values of its id columns, joined."""
     items = _items_of_list(scorer_input.lists, number)
     rows = scorer_input.ids.iloc[items].itertuples(index=False)
     return [" ".join(filter(None, map(query_text, row))) for row in rows]
@@ -201,7 +207,7 @@ def _item_positions(items: Sequence[str], count: int) -> list[int]:
     for item in items:
         if item not in row_names:
             raise ConfigError(
-                f"items={item}: expected numbers from 1 to {count}, the items of the list in the "
-                "order of the data"
+                f"items={item}: expected positions from 1 to {count}, which count the items of the "
+                "list in the order of the data"
             )
     return [int(item) - 1 for item in items]

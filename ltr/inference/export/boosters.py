@@ -19,8 +19,8 @@ from ltr.inference.export.forms import NODE, Tree, Trees, make_stump, next_below
 def convert_trees(model: BoostedTrees | RankBoost) -> Trees:
     """Convert the trees of LightGBM, XGBoost or CatBoost, or the rankers of RankBoost.
 
-    RankBoost treats a missing value as 0. ``check_engine`` must have been called before: it refuses
-    splits on categories and feature transforms.
+    RankBoost treats a missing value as 0. Call ``check_engine`` first: it refuses splits on
+    categories and feature transforms, which this function cannot convert.
 
     Raises:
         ConfigError: a LightGBM model uses an option that cannot be exported.
@@ -38,8 +38,8 @@ def convert_trees(model: BoostedTrees | RankBoost) -> Trees:
         for option in ("linear_tree", "zero_as_missing"):
             if model.params.get(option):
                 raise ConfigError(
-                    f"model.options.{option} exists in LightGBM only: train without it, or use "
-                    "to=native"
+                    f"model.options.{option} exists only in LightGBM: train without this option, "
+                    "or use to=native"
                 )
         return _convert_lightgbm(model.booster)
     if isinstance(model, XGBoost):
@@ -48,7 +48,7 @@ def convert_trees(model: BoostedTrees | RankBoost) -> Trees:
 
 
 def _convert_lightgbm(booster: Any) -> Trees:
-    """Convert a LightGBM booster: splits ``x <= t`` with float64 thresholds.
+    """Convert a LightGBM booster, whose splits are ``x <= t`` with float64 thresholds t.
 
     A missing value counts as 0 unless the feature had missing values in training.
     """
@@ -77,7 +77,10 @@ def _convert_lightgbm(booster: Any) -> Trees:
 
 
 def _convert_xgboost(booster: Any) -> Trees:
-    """Convert an XGBoost booster: ``x < t`` with float32 t. A leaf has its value in place of t."""
+    """Convert an XGBoost booster, whose splits are ``x < t`` with float32 thresholds t.
+
+    A leaf is stored with its value in place of t.
+    """
     learner = json.loads(bytes(booster.save_raw("json")))["learner"]
 
     def convert_tree(stored: Mapping[str, Any]) -> Tree:
@@ -101,8 +104,8 @@ def _convert_xgboost(booster: Any) -> Trees:
 def _convert_catboost(booster: Any) -> Trees:
     """Convert a CatBoost booster.
 
-    All nodes of a tree at one depth have the same split, ``x > border``. Bit i of a leaf's number
-    is 1 on the right of split i.
+    All nodes at the same depth of a tree have the same split, ``x > border``. Bit i of a leaf's
+    number is 1 if the leaf is on the right of split i.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "booster.json"
@@ -133,7 +136,7 @@ def _convert_catboost(booster: Any) -> Trees:
 def export_native(context: ExportContext) -> Exported:
     """Write the library's own file: LightGBM's text, XGBoost's JSON or CatBoost's binary.
 
-    It expects transformed features; the manifest has the complete transform.
+    The file expects transformed features; the manifest contains the transform.
 
     Raises:
         ConfigError: the model has no trees yet.
@@ -141,8 +144,8 @@ def export_native(context: ExportContext) -> Exported:
     model: Any = context.scorer.model
     if model.booster is None:
         raise ConfigError(
-            "to=native: the model has no trees, as it was selected before training (epoch 0): name "
-            "a run whose selected epoch is later"
+            "to=native: the model has no trees, because the selected epoch is 0, before training: "
+            "name a run whose selected epoch is later"
         )
     name = "model.cbm"
     content = model.content

@@ -1,4 +1,4 @@
-"""Export a trained model to a folder; if anything fails, no folder is written."""
+"""Export a trained model to a folder; if the export fails, no folder is written."""
 
 import hashlib
 import json
@@ -50,9 +50,11 @@ _RESULT_KEYS = (
     "seed", "commit", "finished",
 )  # fmt: skip
 _CATEGORY_NOTE = (
-    "a feature under categories is read as a code: 1 + the index of its value, as text, in the "
-    "list there; 0 if the list does not have it; NaN if it is missing or empty. A whole number or "
-    "a text such as 3.0 has the text 3; a flag has the text true or false."
+    "a feature that is listed under categories is read as a code: 1 + the index of its value, as a "
+    "string, in that list; 0 if the value is not in the list; NaN if the value is missing or "
+    "empty. "
+    "A whole number, or a string such as 3.0, becomes the string 3; a flag becomes the string true "
+    "or false."
 )
 
 
@@ -64,16 +66,16 @@ class ExportOptions(InputOptions, ScoringOptions):
       ltr export checkpoint=outputs/RUN to=onnx output=exported
       ltr export checkpoint=outputs/RUN to=elasticsearch output=exported
 
-    The command writes the model, manifest.json and parity.json to the folder output;
-    docs/how-to/export.md says how to load each format.
+    The command writes the model, manifest.json and parity.json to the folder that output= names.
+    The page docs/how-to/export.md says how to load each format.
     """
 
     checkpoint: str = option(
         help="a run folder, whose selected weights are used, or the best.pt or last.pt in it"
     )
     to: str = option(
-        help="onnx | solr | ranklib | elasticsearch | opensearch | vespa | native, which is the "
-        "model file of LightGBM, XGBoost or CatBoost"
+        help="onnx | solr | ranklib | elasticsearch | opensearch | vespa | native (the model file "
+        "of LightGBM, XGBoost or CatBoost)"
     )
     output: str = option(help="a new folder; in the engine, the model has the name of this folder")
     split: str = option(
@@ -81,10 +83,11 @@ class ExportOptions(InputOptions, ScoringOptions):
     )
     input: str | None = option(
         None,
-        help="a file on which scores are compared instead: a table or LETOR text, as for predict",
+        help="a file on which scores are compared instead: a table or LETOR text, as for ltr "
+        "predict",
     )
     data_dir: str | None = option(
-        None, help="the folder of the run's data set; null = that used in training"
+        None, help="the folder that holds the data sets; null = the folder used in training"
     )
     cache_dir: str = option("data/cache", help="the folder in which parsed data files are kept")
     device: str = "cpu"  # where the scores are compared
@@ -93,12 +96,13 @@ class ExportOptions(InputOptions, ScoringOptions):
 def export_model(options: ExportOptions) -> str:
     """Export the model ``options.checkpoint`` for the engine ``options.to``.
 
-    The files are written to a temporary folder, and their scores are compared with those of the
-    model (the parity check). Then the folder is moved to ``options.output``. If the check fails,
-    nothing is written.
+    The files are written to a temporary folder, and the scores that they give are compared with
+    those of the model (the parity check). Then the folder is moved to ``options.output``. If the
+    check fails, that folder is not created.
 
     Returns:
-        A text that names the files, what was compared, and the largest difference.
+        A text with the names of the files, the lists that were compared, and the largest
+        difference.
 
     Raises:
         ConfigError, DataError, CheckpointError, OutputError: the error is one line that says what
@@ -133,7 +137,7 @@ def export_model(options: ExportOptions) -> str:
         atomic_write(temporary / "parity.json", json_text(compared))
         digests = _digests(options.checkpoint, temporary, [*exported.files, "parity.json"])
         manifest = build_manifest(options.to, context, exported, results, digests)
-        # lets a service know that the manifest is whole: its features, categories and digests
+        # shows a service that the manifest is complete, with its features, categories and digests
         manifest["sha256"]["manifest"] = manifest_digest(manifest)
         atomic_write(temporary / "manifest.json", json_text(manifest))
     return (
@@ -146,7 +150,7 @@ def export_model(options: ExportOptions) -> str:
 def _export_context(
     options: ExportOptions, scorer: Scorer, lists: Lists, results: Mapping[str, Any]
 ) -> ExportContext:
-    """Return what the exporter needs; ``ConfigError`` if the engine cannot represent the model."""
+    """Return what the exporter needs; raise ``ConfigError`` if the engine cannot hold the model."""
     train_data = results.get("data", {}).get("train", {})
     missing = lists.missing + int(train_data.get("missing_values", 0))
     check_engine(options.to, scorer.model, scorer.transform, missing)
@@ -154,14 +158,14 @@ def _export_context(
         name=_model_name(Path(options.output)),
         scorer=scorer,
         converted=_convert(options.to, scorer.model, scorer.transform),
-        # an empty cell of a table is missing, also to a model that never saw one in training
+        # an empty cell of a table is missing, even if no cell was empty in training
         absent_is_zero=scorer.columns is None and bool(train_data) and not missing,
         negative=column_range(lists.features)[0] < 0,
     )
 
 
 def _model_name(output: Path) -> str:
-    """Return the model's name in the engine: that of the folder, with _ for invalid characters."""
+    """Return the model's name in the engine: the folder's name, with _ for invalid characters."""
     if IDENTIFIER.fullmatch(output.name):
         return output.name
     return re.sub(r"\W", "_", f"ltr_{output.name}", flags=re.ASCII)
@@ -182,13 +186,13 @@ def _lists_to_compare(options: ExportOptions, scorer: Scorer) -> tuple[str, List
 
 
 def _results_of_run(checkpoint: str) -> dict[str, Any]:
-    """Return the results of the run; empty if it is not finished."""
+    """Return the results of the run; an empty dict if it is not finished."""
     run = RunFolder(run_folder(checkpoint))
     return dict(run.results) if run.finished else {}
 
 
 def _convert(engine: str, model: Any, transform: FeatureTransform) -> Trees | Layers | None:
-    """Return the model in the form that ``engine`` needs; None if it needs none."""
+    """Return the model as ``Trees`` or ``Layers`` if ``engine`` needs that; otherwise None."""
     if engine not in _CONVERTING_ENGINES:
         return None
     if isinstance(model, BoostedTrees | RankBoost):

@@ -1,4 +1,4 @@
-"""The input and the result of every exporter, and the parity check of the exported scores."""
+"""The input and the result of an exporter, and the check of the exported scores (parity)."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from ltr.parts.scorer import Scorer
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name that needs no quotes in an expression
 Reader = Callable[[Path, Sequence[str]], Callable[[Floats], Reals]]
-# Largest difference of two scores; it is multiplied by the list's largest |score| if above 1.
+# The largest difference of two scores; if the largest |score| of the list is above 1, times that.
 TOLERANCE = 1e-5
 _ROWS = 1 << 14  # number of items that trees or layers score at a time
 
@@ -34,7 +34,7 @@ class Exported:
 
 @dataclass(frozen=True)
 class ExportContext:
-    """A model to export, with the information that its exporter may need."""
+    """A model to export, with the information that exporters need."""
 
     name: str  # name of the model in the engine
     scorer: Scorer
@@ -45,7 +45,7 @@ class ExportContext:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features, in order; ``f1``, ``f2``, ... if they have no names."""
+        """The names of the features, in order; ``f1``, ``f2``, ... if they have no names."""
         if self.scorer.columns is not None:
             return self.scorer.columns.names
         return tuple(f"f{number}" for number in range(1, self.scorer.transform.width + 1))
@@ -56,9 +56,10 @@ class ExportContext:
         """Return an ``Exported`` for text ``files``.
 
         Args:
-            files: name and content of each file.
-            read: reads the files back, from their folder and the names of the features.
-            shift: the engine's score minus the model's; None if they are equal.
+            files: the content of each file, by name.
+            read: a function that reads the files back; its arguments are their folder and the names
+                of the features.
+            shift: the engine's score minus the model's score; None if they are equal.
             notes: notes for the manifest.
         """
 
@@ -93,7 +94,7 @@ def check_parity(
         lists: the lists that were scored.
         model_scores: the model's scores, ``[items]``.
         exported_scores: the scores of the exported files, ``[items]``.
-        title: the export, for the message of an error.
+        title: the setting of the export, such as ``to=solr``, for the error message.
 
     Returns:
         The entries of the parity file.
@@ -111,10 +112,11 @@ def check_parity(
         item = int(wrong.argmax())
         number = int(np.searchsorted(lists.offsets, item, side="right")) - 1
         raise ConfigError(
-            f"{title} does not score as the model does: in the list of qid {lists.qids[number]}, "
-            f"item {item - lists.offsets[number] + 1} has the score {model_scores[item]:.9g} here, "
-            f"but {exported_scores[item]:.9g} from the exported files; nothing was written: choose "
-            "another form, such as to=onnx, or report the model's config"
+            f"{title}: the exported files do not give the model's scores: in the list of qid "
+            f"{lists.qids[number]}, item {item - lists.offsets[number] + 1} has the score "
+            f"{model_scores[item]:.9g} in the model, but {exported_scores[item]:.9g} in the "
+            "export; nothing was written: choose another format, such as to=onnx, or report the "
+            "model's config"
         )
     return {
         "lists": len(lists),

@@ -1,4 +1,4 @@
-"""Check whether a search engine can represent a model; this is possible before training."""
+"""Check whether a search engine can represent a model; the check also works before training."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -31,7 +31,7 @@ def check_engine(
     """Raise ``ConfigError``, with reasons and remedies, if ``engine`` cannot represent ``model``.
 
     Args:
-        engine: one of ``ENGINES``; None: nothing is checked.
+        engine: one of ``ENGINES``; if None, nothing is checked.
         model: the model.
         transform: the transform of its features; None if it is not fitted yet.
         missing: the number of missing values in the lists.
@@ -46,7 +46,7 @@ def check_engine(
 
 
 def is_dense(model: nn.Module) -> bool:
-    """Return whether the model has only dense layers, or is linear, in the transformed features."""
+    """Return whether the model is linear in the transformed features, or has only dense layers."""
     return isinstance(model, MLP | AdaRank | PRank)
 
 
@@ -73,20 +73,19 @@ def _reasons_of_model(engine: str, model: nn.Module) -> Iterator[str]:
             yield "only boosted trees have a native file: use to=onnx, or train model=lightgbm"
     elif isinstance(model, BoostedTrees) and model.categories:
         yield (
-            "the engine has no splits on categories: leave these columns out of the table, or use "
-            "to=native"
+            "the engine has no splits on categories: train without these columns, or use to=native"
         )
     elif engine in _BY_ITEM and not getattr(model, "pointwise", False):
         yield (
             "the engine scores one document at a time, but this model scores a whole list: train "
-            "model=mlp or lightgbm to imitate this run's scores (loss=distil), or use to=onnx and "
-            "serve the file beside the engine"
+            "model=mlp or model=lightgbm to imitate this run's scores (loss=distil), or use "
+            "to=onnx and serve the file next to the engine"
         )
     elif engine in _ENGINE_FORMATS and not isinstance(
         model, BoostedTrees | RankBoost | WithEmbeddings
     ):
         if engine in LUCENE:
-            yield "only trees can be exported to it: train model=lightgbm, or use to=onnx"
+            yield "the engine accepts only trees: train model=lightgbm, or use to=onnx"
         elif not is_dense(model) or (engine == "ranklib" and _layers(model)):
             yield (
                 f"the engine has no layers like those of {type(model).__name__}: use to=onnx, or "
@@ -124,18 +123,18 @@ def _reasons_of_transform(
     is_boosted = isinstance(model, BoostedTrees)
     has_splits = isinstance(model, BoostedTrees | RankBoost)
     if engine in _BY_ITEM and transform.codes.any() and not is_boosted:
-        yield "the engine has no categories: leave these columns out of the table, or use to=onnx"
+        yield "the engine has no categories: train without these columns, or use to=onnx"
     is_scaled = transform.shape.any() or (transform.sign * transform.scale != 1).any()
     if has_splits and engine != "native" and (is_scaled or transform.mean.any()):
-        yield "trees are exported for untransformed features: train with transform=none"
+        yield "the exported trees read features without a transform: train with transform=none"
     if engine not in _ENGINE_FORMATS:
         return  # the exported graph includes the transform
     if len(transform.indicated):
         yield "the engine has no indicators of missing values: set transform.missing=mean"
     if missing and not (has_splits and engine in LUCENE):
         yield (
-            f"the engine reads a missing value as 0, but {missing:,} values of the lists are "
-            "missing: replace them by a number, or use to=onnx or to=vespa"
+            f"the engine reads a missing value as 0, but {missing:,} values in the lists are "
+            "missing: replace them with numbers, or use to=onnx or to=vespa"
         )
     if not has_splits and (transform.shape == QUANTILE).any():
         yield "the engine has no quantiles: set transform=standardise, or use to=onnx or to=vespa"

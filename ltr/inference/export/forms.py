@@ -1,4 +1,4 @@
-"""Forms of a model that scores raw features: ``Trees`` from any library, and ``Layers``."""
+"""Two forms of a model that scores raw features: ``Trees`` from any library, and ``Layers``."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -20,7 +20,7 @@ Tree = NDArray[np.void]  # [nodes] of NODE; node 0 is the root
 NODE = np.dtype(
     [
         ("feature", np.int64),  # from 0; -1 for a leaf
-        ("threshold", np.float32),  # an item goes left if its value is at most this
+        ("threshold", np.float32),  # an item whose value is at most this goes left
         ("left", np.int64),
         ("right", np.int64),
         ("missing_left", np.bool_),  # whether a missing value goes left
@@ -33,9 +33,10 @@ NODE = np.dtype(
 class Trees:
     """A model whose score is the sum of ``trees`` and ``bias``.
 
-    Every split is ``x <= threshold`` in float32. It sends each float32 value to the same side as
-    the library does: for ``x <= t`` with a float64 t, the threshold is the largest float32 that is
-    not above t, and for ``x < t`` with a float32 t, it is the next float32 below t.
+    Every split is ``x <= threshold`` in float32. The threshold is chosen to send each float32 value
+    to the same side as the library does. If the library's split is ``x <= t`` with a float64 t, the
+    threshold is the largest float32 that is not above t. If it is ``x < t`` with a float32 t, the
+    threshold is the next float32 below t.
     """
 
     trees: tuple[Tree, ...]
@@ -49,9 +50,9 @@ class Trees:
         return total
 
     def with_bias(self, shift: float = 0.0) -> tuple[Tree, ...]:
-        """Return the trees, with bias + ``shift`` as one more tree of a single leaf.
+        """Return the trees, and one more tree with a single leaf of the value bias + ``shift``.
 
-        That tree is left out if the sum is 0, unless there are no other trees.
+        If this value is 0 and there are other trees, the additional tree is left out.
         """
         constant = self.bias + shift
         if constant or not self.trees:
@@ -81,10 +82,10 @@ def leaf_values(tree: Tree, features: Floats) -> Doubles:
 def fold_tree(
     tree: Tree, leaf: Callable[..., Any], split: Callable[..., Any], node: int = 0, depth: int = 0
 ) -> Any:
-    """Convert a tree bottom-up; return the result for ``node``.
+    """Convert a tree from its leaves up; return the result for ``node``.
 
     ``leaf(value, node)`` is called for each leaf, and ``split(row, left, right, node, depth)`` for
-    each split, where ``left`` and ``right`` are the results for the two sides.
+    each split; ``left`` and ``right`` are the results for the two sides.
     """
     row = tree[node]
     if row["feature"] < 0:
@@ -130,16 +131,16 @@ def next_above(threshold: Floats) -> Floats:
 
 
 class Layers(nn.Sequential):
-    """Linear layers, each followed by an activation, in float64; the last has one output."""
+    """Linear layers in float64, each followed by an activation; the last layer has one output."""
 
     @property
     def is_linear(self) -> bool:
-        """Whether the score is linear in the features (one layer, no activation)."""
+        """Whether the score is linear in the features: one layer without an activation."""
         return len(self) == 2 and isinstance(self[1], nn.Identity)
 
 
 def convert_layers(model: nn.Module, transform: FeatureTransform) -> Layers:
-    """Return the layers of a model (for which ``is_dense`` is true) with its transform.
+    """Return the layers of a model and its transform; ``is_dense`` must be true for the model.
 
     The standardisation of the transform becomes part of the first layer:
     ``W (scale * (sign * x - mean)) + b = (W * scale * sign) x + (b - (W * scale) mean)``.

@@ -1,7 +1,7 @@
 """The feature transform and a model as one ``torch`` module that can be exported as a graph.
 
-Like ``FeatureTransform``, which uses NumPy, this module transforms features in float64, so that the
-model gets the same float32 inputs.
+Like ``FeatureTransform``, which uses NumPy, this module transforms features in float64. The model
+therefore gets the same float32 inputs.
 """
 
 import math
@@ -21,7 +21,7 @@ from ltr.parts.ensemble import Ensemble
 
 
 def _constant(numbers: ArrayLike) -> Tensor:
-    """Return a float64 constant, because the exporter writes Python numbers as float32."""
+    """Return ``numbers`` as a float64 tensor; the exporter writes Python numbers as float32."""
     return torch.tensor(numbers, dtype=torch.float64)
 
 
@@ -57,17 +57,18 @@ def transform_features(features: Tensor, transform: FeatureTransform) -> Tensor:
 
 
 def _levels(values: Tensor, grids: Tensor) -> Tensor:
-    """Return the levels, in (0, 1), of ``values`` ``[..., columns]`` among the quantiles ``grids``.
+    """Return the levels of ``values`` ``[..., columns]`` among the quantiles ``grids``.
 
-    ``grids`` are ``[columns, levels]``. A value that is equal to several quantiles gets the middle
-    of their levels.
+    A level is in (0, 1): it says which share of the distribution is below the value. ``grids`` are
+    ``[columns, levels]``. A value that is equal to several quantiles gets the middle of their
+    levels.
     """
     columns, count = grids.shape
     quantiles = grids.flatten()
     starts = torch.arange(columns) * count
 
     def count_quantiles(compare: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Count the quantiles for which ``compare(quantile, value)`` holds, by a binary search."""
+        """Count the quantiles for which ``compare(quantile, value)`` is true (binary search)."""
         counts = torch.zeros_like(values, dtype=torch.int64)
         for bit in reversed(range(count.bit_length())):
             larger = counts + (1 << bit)
@@ -85,9 +86,9 @@ def _levels(values: Tensor, grids: Tensor) -> Tensor:
     return _clip(index / _constant(count - 1), END, 1 - END)
 
 
-# Wichura (1988), algorithm AS 241, PPND16: the inverse normal distribution to about 16 digits, for
-# levels from 1e-11. Shape [2, 2, 8]: middle and tail; numerator and denominator; highest power
-# first.
+# Wichura (1988), algorithm AS 241, PPND16: the quantile function of the standard normal
+# distribution to about 16 digits, for levels in [1e-11, 1 - 1e-11]. Shape [2, 2, 8]: middle and
+# tail; numerator and denominator; coefficients, with the highest power first.
 _WICHURA = (
     ((2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457,
       13731.693765509461125, 1971.5909503065514427, 133.14166789178437745, 3.387132872796366608),
@@ -103,7 +104,9 @@ _WICHURA = (
 
 
 def normal_score(levels: Tensor) -> Tensor:
-    """Compute the inverse normal distribution at ``levels`` in [1e-11, 1 - 1e-11], in float64.
+    """Compute the quantile function of the standard normal distribution, in float64.
+
+    ``levels`` are in [1e-11, 1 - 1e-11].
 
     >>> normal_score(torch.tensor([0.5, 0.975], dtype=torch.float64)).round(decimals=12).tolist()
     [0.0, 1.95996398454]
@@ -123,7 +126,7 @@ def normal_score(levels: Tensor) -> Tensor:
 
 @torch.library.custom_op("ltr::trees", mutates_args=())
 def trees_operator(items: Tensor, number: int) -> Tensor:
-    """A placeholder, in a traced graph, for the scores of trees, ``[items, 1]``."""
+    """A placeholder in a traced graph for the scores of trees, ``[items, 1]``."""
     return items.new_zeros(items.shape[0], 1, dtype=torch.float32)
 
 
@@ -133,7 +136,7 @@ trees_operator.register_fake(
 
 
 class TreesGraph(nn.Module):
-    """A placeholder for ``trees`` in a traced graph; each has its own ``number``."""
+    """A placeholder for ``trees`` in a traced graph; ``number`` tells placeholders apart."""
 
     def __init__(self, trees: Trees) -> None:
         super().__init__()
@@ -148,9 +151,9 @@ class TreesGraph(nn.Module):
 class ScorerGraph(nn.Module):
     """A module that scores raw features ``[batch, list, feature]`` with a mask ``[batch, list]``.
 
-    The scores are ``[batch, list]``, 0 on padding. A model that reads positions assumes that the
-    items are in the order in which they were shown. Without a mask, each item ``[item, feature]``
-    is a list, with scores ``[item, 1]``.
+    The scores are ``[batch, list]``, 0 on padding. The items must be in the order in which they
+    were shown if the model uses their positions. If ``mask`` is None, the features are
+    ``[item, feature]``, each item is a list of its own, and the scores are ``[item, 1]``.
     """
 
     def __init__(self, model: nn.Module, transform: FeatureTransform) -> None:
@@ -174,7 +177,7 @@ class ScorerGraph(nn.Module):
 
 
 def build_graph(model: nn.Module, transform: FeatureTransform) -> nn.Module:
-    """Return a ``ScorerGraph`` or, for an ensemble, an ``Ensemble`` of its members' graphs.
+    """Return a ``ScorerGraph`` or, for an ensemble, an ``Ensemble`` of the graphs of its members.
 
     Members with the weight 0 are left out.
     """

@@ -2,8 +2,8 @@
 
 The inputs are the raw ``features`` ``[batch, list, feature]``, float32, and ``mask``
 ``[batch, list]``, bool, True where an item exists. The output is ``scores`` ``[batch, list]``, 0 on
-padding. With ``by_item``, the only input is ``features`` ``[item, feature]``, and ``scores`` are
-``[item, 1]``.
+padding. If ``by_item`` is True, the only input is ``features`` ``[item, feature]``, and ``scores``
+are ``[item, 1]``.
 """
 
 import logging
@@ -56,11 +56,12 @@ def export_vespa(context: ExportContext) -> Exported:
     if invalid:
         raise ConfigError(
             f"{invalid[0]!r} cannot be the name of a Vespa attribute: use only letters, digits and "
-            "_ in the names of columns and train again, or serve to=onnx beside the engine"
+            "_ in the names of columns and train again, or use to=onnx and serve the file next to "
+            "the engine"
         )
     values = ", ".join(f"attribute({feature})" for feature in names)
-    text = f"""# For the schema of the documents; {NAME} goes to files/ of the application package.
-# Each feature is read from the attribute with its name; replace that by an expression of yours.
+    text = f"""# Put this into the schema of the documents, and {NAME} into files/ of the package.
+# Each feature is read from the attribute with its name; you may write another expression instead.
 rank-profile {model_name} {{
     onnx-model {model_name} {{
         file: files/{NAME}
@@ -176,8 +177,8 @@ def _tree_attributes(trees: Trees) -> dict[str, Any]:
 def _score(folder: Path, lists: Lists) -> Reals:
     """Compute the scores of all items, ``[items]``, with ONNX Runtime.
 
-    Lists are padded to the longest of their batch, and each batch gets one more list, of padding
-    only. Padded features are NaN, to check that they are not used.
+    Lists are padded to the longest list of their batch, and a list with only padding is added to
+    each batch. Features on padding are NaN, which checks that they are not used.
     """
     session = _open_session(folder)
     if len(session.get_inputs()) == 1:  # by item

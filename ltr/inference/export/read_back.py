@@ -1,9 +1,9 @@
-"""Score items with the written files of a search engine, by the rules of that engine.
+"""Score items with the exported files of a search engine, by the rules of that engine.
 
-The parity check compares these scores with the model's. Therefore it covers everything in the
-files, such as missing and negative values and numbers written as text, and the float32 arithmetic.
-Each function reads the files in ``folder`` and returns a function from the
-features of some items, whose columns are ``names``, to their scores.
+The parity check compares these scores with the model's scores. It therefore covers everything in
+the files, such as missing values, negative values and the digits of numbers, and also the float32
+arithmetic of the engine. Each function reads the files in ``folder``. It returns a function that
+computes the scores of items from their features, whose columns are ``names``.
 """
 
 import json
@@ -96,8 +96,8 @@ def read_ranklib(folder: Path, names: Sequence[str]) -> Score:
 def read_plugin(folder: Path, names: Sequence[str]) -> Score:
     """Return a function that scores items as the plugins of Elasticsearch and OpenSearch do.
 
-    They compute in float32. A feature whose query does not match is missing, and each split says
-    on which side a missing value goes. A value below 0 is an error in these plugins.
+    The plugins compute in float32. A feature whose query does not match is missing, and each split
+    says to which side a missing value goes. A value below 0 is an error in these plugins.
     """
     features = json.loads((folder / "featureset.json").read_text())["featureset"]["features"]
     model = json.loads((folder / "model.json").read_text())["model"]["model"]
@@ -136,8 +136,8 @@ def _sent_value(feature: Mapping[str, Any], columns: Mapping[str, Floats], items
         sent[applies] = values[applies] * np.float32(factor.get("factor", 1))
     if (sent < 0).any():
         raise ConfigError(
-            f"the feature {feature['name']} sends {np.nanmin(sent):g}, but Lucene accepts no value "
-            "below 0: use to=onnx, or report the model's config"
+            f"the feature {feature['name']} has the value {np.nanmin(sent):g}, but Lucene accepts "
+            "no value below 0: use to=onnx, or report the model's config"
         )
     return sent
 
@@ -158,8 +158,8 @@ def _read_tree(root: Any, read: Callable[[Any], Any]) -> Tree:
 
     Args:
         root: the root in the file.
-        read: returns the value of a leaf as a float; for a split, it returns the feature, the
-            threshold (a value goes left if it is at most this), the left and the right node, and
+        read: a function that returns the value of a leaf as a float. For a split, it returns the
+            feature, the threshold (a value up to this goes left), the left and the right node, and
             whether a missing value goes left.
     """
     rows: list[Any] = []
@@ -178,7 +178,7 @@ def _read_tree(root: Any, read: Callable[[Any], Any]) -> Tree:
 
 
 def _sum_trees(trees: Sequence[Tree], features: Floats) -> Floats:
-    """Return the sum of the trees for each item, added in float32 as the engines do."""
+    """Return the sum of the trees for each item, in float32 as in the engines."""
     total = np.zeros(len(features), np.float32)
     for tree in trees:
         total += leaf_values(tree, features).astype(np.float32)

@@ -2,7 +2,8 @@
 
 Solr's ``LinearModel``, ``NeuralNetworkModel`` and ``MultipleAdditiveTreesModel`` compute in
 float32, and so does ``model/xgboost+json`` in the plugins of Elasticsearch and OpenSearch. RankLib
-2.x reads ``LinearRegRank``, which computes in float64, and ``Ensemble``, which adds in float32.
+2.x reads ``LinearRegRank``, which computes in float64, and ``Ensemble``, which adds trees in
+float32.
 """
 
 import json
@@ -18,7 +19,7 @@ from ltr.inference.export.read_back import read_plugin, read_ranklib, read_solr
 
 _SOLR = "org.apache.solr.ltr"
 _SLACK = np.float32(1e-6)  # Solr adds it to every threshold, in float32
-_MARGIN = 1e-4  # relative margin of the shift of trees, for rounding errors of float32 sums
+_MARGIN = 1e-4  # relative margin of the shift of trees; it covers rounding errors of float32 sums
 
 
 def export_solr(context: ExportContext) -> Exported:
@@ -60,7 +61,7 @@ def export_solr(context: ExportContext) -> Exported:
 
 
 def _solr_trees(trees: Trees, names: Sequence[str]) -> Any:
-    """Return the trees in Solr's format, each with weight 1."""
+    """Return the trees in Solr's format, each with the weight 1."""
 
     def split(row: Any, left: Any, right: Any, *_: int) -> dict[str, Any]:
         return {
@@ -90,7 +91,7 @@ def _solr_layers(layers: Layers) -> Any:
 
 
 def threshold_before_slack(threshold: np.float32) -> np.float32:
-    """Return the largest float32 that, after Solr has added 1e-6, is at most ``threshold``.
+    """Return the largest float32 that is at most ``threshold`` after Solr has added 1e-6 to it.
 
     >>> threshold_before_slack(np.float32(0.5)) + np.float32(1e-6)
     np.float32(0.5)
@@ -135,9 +136,9 @@ def export_ranklib(context: ExportContext) -> Exported:
 def export_plugin(context: ExportContext) -> Exported:
     """Write the requests that create the feature set and the model in Elasticsearch or OpenSearch.
 
-    Lucene does not accept scores below 0. So a constant is added to the scores of the trees, and a
-    feature with values below 0 is sent as two features: ``max(0, value)`` under its own name, and
-    ``max(0, -value)`` under a second name, for splits below 0.
+    Lucene does not accept scores or features below 0. A constant is therefore added to the scores
+    of the trees, and a feature with values below 0 is sent as ``max(0, value)``. If a tree splits
+    the feature at a value below 0, ``max(0, -value)`` is also sent, under a second name.
 
     Raises:
         ConfigError: a feature already has the name of such a second feature.
@@ -151,8 +152,8 @@ def export_plugin(context: ExportContext) -> Exported:
     duplicates = set(names).intersection(below_zero.values())
     if duplicates:
         raise ConfigError(
-            f"the feature {min(duplicates)} has a name that the feature set needs for another "
-            "feature: rename the column and train again"
+            f"the export needs the name of the feature {min(duplicates)} for a feature that it "
+            "adds: rename the column and train again"
         )
     features = [
         _feature(
@@ -197,9 +198,10 @@ def _feature(
     Args:
         name: name of the feature.
         field: name of the field.
-        signed: whether the field has values below 0.
-        negated: send ``max(0, -value)``; else ``max(0, value)`` if signed, or the value.
-        absent_is_zero: send 0 for a document without the field; else the feature does not match it.
+        signed: whether the field has values below 0; if so, ``max(0, value)`` is sent.
+        negated: whether ``max(0, -value)`` is sent instead.
+        absent_is_zero: whether 0 is sent for a document without the field; if False, the feature
+            does not match such a document.
     """
     factor: dict[str, Any] = {"field": field}
     functions: list[dict[str, Any]] = [{"field_value_factor": factor}]
@@ -225,9 +227,9 @@ def _feature(
 def _xgboost_json(
     context: ExportContext, trees: Trees, shift: float, below_zero: Mapping[str, str]
 ) -> str:
-    """Return ``model/xgboost+json``: nested nodes, where a value below the condition goes left.
+    """Return ``model/xgboost+json``: nested nodes, in which a value below the condition goes left.
 
-    A split ``x <= t`` with t below 0 is written as ``-x < -t``, whose left side is its right one.
+    A split ``x <= t`` with t below 0 is written as ``-x < -t``, with left and right exchanged.
     """
 
     def split(row: Any, left: Any, right: Any, node: int, depth: int) -> dict[str, Any]:
