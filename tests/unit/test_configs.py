@@ -244,7 +244,7 @@ def test_a_key_may_be_added_that_a_file_of_ones_own_or_a_run_reads(tmp_path, mon
     check_added(["loss=mine", "+my_sigma=2.0"])
     check_added(["++epochs=1"])
     for override in ("+my_sig=2.0", "+epoch=1"):
-        with pytest.raises(ConfigError, match="the key .* has no effect"):
+        with pytest.raises(ConfigError, match=r"the key .* has no effect"):
             check_added([override])
     for command in ("table", "search"):
         assert read_typed(command, ["++epochs=1"]).values == {"train": ["++epochs=1"]}
