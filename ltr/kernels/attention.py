@@ -124,9 +124,9 @@ def _split_lists(
 def keep_factors(shape: Sequence[int], rate: float) -> Tensor:
     """Draw independent dropout factors: 0 with probability ``rate``, else 1 / (1 - rate).
 
-    The factors are float32 on the CPU. Both uses of ``rate`` round it to a multiple of 2**-16, so
-    the expected factor is 1. A NumPy generator draws the factors; its seed is a random number from
-    torch's global generator.
+    The factors are float32 on the CPU. ``rate`` is first rounded to a multiple of 2**-16. Both the
+    probability and the factor use the rounded rate, so the expected factor is 1. A NumPy generator
+    draws the factors; its seed is a random number from torch's global generator.
     """
     dropped_levels = min(round(rate * _LEVELS), _LEVELS - 1)
     count = int(np.prod(shape))

@@ -1,4 +1,4 @@
-"""Compile kernels and save them on disk; define an ``exp`` and a ``log1p`` that vectorise."""
+"""Compile kernels and save them on disk; define vectorisable ``exp`` and ``log1p``."""
 
 from collections.abc import Callable
 from contextlib import suppress

@@ -71,7 +71,7 @@ def parse(
         runs: ``[lines, 4]``, filled with one entry for each run of rows with the same query id:
             start and end of the id in the text, the first line (0-based), the number of rows.
         large: ``[values, 2]``, filled with column and value of the first numbers of at least 2^24
-            in size, which float32 might not represent exactly.
+            in absolute value, which float32 might not represent exactly.
 
     Returns:
         Whether all rows are well formed, then the numbers of lines (up to the malformed one), rows,

@@ -43,7 +43,7 @@ def _store_rows(ptr, values, rows, LANES: tl.constexpr):
 
 @triton.jit
 def _scale_columns(ptr, v, column_sums, columns, FLOOR: tl.constexpr):
-    """Compute the next v from the column sums; store it, negative where it has not changed."""
+    """Compute the next v from the column sums; store it, negative where it was not set."""
     new = columns & (column_sums > FLOOR)
     v = tl.where(new, 1.0 / tl.where(new, column_sums, 1.0), v)
     tl.store(ptr, tl.where(new, v, -v), mask=columns)
@@ -99,7 +99,7 @@ def neural_ndcg_list(
     the gradients with respect to the row sums and the column sums. Entries of u and v that the
     iteration has not set are stored as negative numbers.
 
-    The data of rows are stored as [row, iteration], so Triton keeps them in the lanes that hold the
+    Row data are stored as [row, iteration], so Triton keeps them in the lanes that hold the
     row. There is a barrier between writing a number and reading it in another thread, and no number
     is overwritten.
     """

@@ -26,13 +26,13 @@ def plrank_loss(
 ) -> PerList:
     r"""Return minus the mean NDCG@k of each list over random rankings.
 
-    Rankings are drawn from the Plackett-Luce model, rank by rank: item j is chosen from the items
-    that are left with a probability in proportion to exp(m_j), where m = s / temperature. As the
-    temperature goes to 0, the value goes to minus the exact NDCG@k.
+    Rankings are drawn from the Plackett-Luce model, rank by rank: each rank gets one of the items
+    that are left. The probability of item j is in proportion to exp(m_j), where
+    m = s / temperature. As the temperature goes to 0, the value goes to minus the exact NDCG@k.
 
-    The value is an unbiased estimate of minus the expected NDCG@k, and the gradient is PL-Rank-3's
-    unbiased estimate of its gradient. For the expected NDCG@k, the estimate of the derivative with
-    respect to m_j is the mean over the rankings of
+    The value and the gradient are unbiased estimates of minus the expected NDCG@k and of its
+    gradient. PL-Rank-3 estimates the derivative of the expected NDCG@k with respect to m_j as the
+    mean over the rankings of
 
     .. math::
         \sum_{r > r_j} \rho_r + e^{m_j} \sum_{r \le \min(r_j, k)} \frac{g_j d(r) - R_r}{Z_r}

@@ -51,7 +51,7 @@ def pad_lists(scores: Tensor | Sequence[Any], labels: Sequence[Any]) -> tuple[Sc
     score_lists = [torch.as_tensor(values) for values in scores]
     if [values.shape for values in score_lists] != [(length,) for length in lengths]:
         raise ConfigError(
-            f"scores: expected one score per label, so lists of lengths {lengths}, got shapes "
+            f"scores: expected one score per label, in lists of lengths {lengths}, got shapes "
             f"{[list(values.shape) for values in score_lists]}"
         )
     padded = pad_sequence(score_lists, batch_first=True)

@@ -135,7 +135,8 @@ def lap_ndcg_loss(
         ConfigError: a tensor or a keyword argument is wrong.
 
     Source: the soft ranks are a LapSum, from Struski et al. (2025, "LapSum - One Method to
-    Differentiate Them All: Ranking, Sorting and Top-k Selection"). The paper trains classifiers.
+    Differentiate Them All: Ranking, Sorting and Top-k Selection"). The paper uses it
+    to train classifiers.
 
     >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
     >>> lap_ndcg_loss(scores, labels, labels >= 0, temperature=0.1)  # -1 / log2(1 + 2)

@@ -225,7 +225,7 @@ def _assign_worst_ranks(
         ranks = np.nonzero(a[b])[0]
         items = np.nonzero(real[b])[0]
         items = items[np.lexsort((-s[b][items], -g[b][items]))]
-        # Only ``len(ranks)`` ranks have a weight, so of equal gains no more items can get one.
+        # Only ``len(ranks)`` ranks have a weight, so no more items of equal gain can get one.
         ascending = -g[b][items]
         position_in_grade = np.arange(len(items)) - np.searchsorted(ascending, ascending)
         candidates = items[position_in_grade < len(ranks)]

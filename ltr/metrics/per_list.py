@@ -57,7 +57,10 @@ def check_values(values: Any, mask: Mask, *, whose: str) -> None:
 
 
 def describe_value(value: Any) -> str:
-    """Describe a tensor for an error message by dtype, shape and device; others by their type."""
+    """Describe a value for an error message.
+
+    A tensor is described by its dtype, shape and device, any other value by its type.
+    """
     if not isinstance(value, Tensor):
         return type(value).__name__
     return f"{value.dtype} {list(value.shape)} on {value.device}"

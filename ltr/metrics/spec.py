@@ -131,7 +131,7 @@ class Metric:
 
     Attributes:
         name: one of ``METRICS``, or ``module.function`` for the user's own function, whose module
-            is imported when ``function`` is first used. If ``own`` is given, any other name.
+            is imported when ``function`` is first used. With ``own``, any other name is allowed.
         k: cutoff rank >= 1, None for the whole list.
         own: the user's function for ``name``, with its settings bound.
 

@@ -67,7 +67,7 @@ def test_dropout_is_the_same_in_both_passes(dtype: torch.dtype) -> None:
 def test_pad_lists_says_what_does_not_fit() -> None:
     for scores, labels, said in [
         (torch.zeros(3), [[1], [0]], "one score per item"),
-        ([torch.zeros(2)], [[1]], "one score per label, so lists of lengths"),
+        ([torch.zeros(2)], [[1]], "one score per label, in lists of lengths"),
         ([], [], "one sequence of numbers per list"),
         (torch.zeros(2), [1, 0], "one sequence of numbers per list"),
     ]:
