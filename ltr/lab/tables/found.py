@@ -17,11 +17,11 @@ SearchResult = dict[str, Any]  # see ``ltr.lab.search.command.best_result``
 _NO_FOLD = "all"  # the key that replaces the fold number for data without folds
 _HEAD = """\
 # {command}
-# The settings found by the search of each row, in each fold by itself, on train and vali lists.
-# The same command reads them from here, and searches again only where the row, its space or the
-# data have changed. With found_settings=THIS_FILE instead of budget=N, nothing is searched.
-# value: that of the best trial; best_epoch: the metric of its best epoch on vali (too high);
-# own: the value with the settings of the table.
+# The settings that the searches found for each row in each fold, on the train and vali lists.
+# The same command reads them from here. It searches again only if the row, its space or the data
+# have changed. If you set found_settings=THIS_FILE instead of budget=N, nothing is searched.
+# value: the value of the best trial; best_epoch: the metric of its best epoch on vali (too high);
+# own: the value of the trial with the settings of the table.
 """
 
 
