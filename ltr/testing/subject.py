@@ -281,7 +281,7 @@ class Subject(Component):
         return value
 
     def measure(self, scores: Tensor, labels: Tensor, mask: Tensor, *, seed: int = 0) -> Measured:
-        """Return the values and the gradient (0 for a metric), with a seed for torch's generator.
+        """Return the values and the gradient (0 for a metric); torch's generator gets ``seed``.
 
         Raises:
             Violation: the function crashes, returns another shape, or has no graph for backward.
