@@ -38,7 +38,7 @@ class CommandKey:
 
     @property
     def holds_texts(self) -> bool:
-        """Whether the value is a list of strings; if it is ``Any``, also a string or a dict."""
+        """Whether the value is a list of strings; ``Any`` also allows a string or a dict."""
         return self.annotation.startswith("tuple[str, ...]") or self.annotation == "Any"
 
 

@@ -96,7 +96,7 @@ def similar_keys(key: str, existing_keys: Collection[str] | None = None) -> list
 
 
 def keys_of_other_choices(key: str) -> list[str]:
-    """Return the keys of groups, with any choice of the group, whose last part is that of ``key``.
+    """Return the keys that exist with some choice of a group and end in the last part of ``key``.
 
     >>> keys_of_other_choices("hidden_size")
     ['model.hidden_sizes']

@@ -340,10 +340,10 @@ def convention_keys(name: str) -> dict[str, Any]:
 
 
 def former_convention(choices: Mapping[str, str]) -> dict[str, dict[str, Any]] | None:
-    """Return the extra node of a config of version 0.2, which is named after the convention.
+    """Return the extra node that configs of version 0.2 had for the chosen convention.
 
-    The node holds the keys of the convention. It is part of the identities of runs and searches;
-    without it, runs and searches of version 0.2 would not be found.
+    The node has the name and the keys of the convention. It is part of the identities of runs and
+    searches; without it, runs and searches of version 0.2 would not be found.
     """
     name = choices.get("convention")
     return {name: convention_keys(name)} if name in files_of("convention") else None

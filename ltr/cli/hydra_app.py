@@ -27,7 +27,7 @@ from ltr.errors import ConfigError
 
 
 class HydraApp:
-    """A command with its arguments; it answers options such as ``--cfg``, or runs or sweeps.
+    """A command with its arguments; it answers an option such as ``--cfg``, or starts runs.
 
     Each method raises ``ConfigError`` if an argument is wrong.
     """

@@ -123,7 +123,7 @@ def build(
     Args:
         cfg: a config composed from ``configs/train.yaml``.
         choices: the choice of each config group, for the record.
-        dataset: replaces the data set of ``cfg``.
+        dataset: a data set that replaces that of ``cfg``.
         facts: what is known about the training lists. At first it is assumed; after the data are
             read, ``Experiment.with_facts_of`` builds the experiment again.
 

@@ -162,7 +162,7 @@ def _describe_crossfit(crossfit: Crossfit, select_on: str) -> str:
 
 
 def crossfit_entries(crossfit: Crossfit | None) -> dict[str, Any]:
-    """Return the entries of ``results.json`` about ``crossfit``."""
+    """Return the entries of ``results.json`` about the cross-fitted metric, which may be None."""
     if crossfit is None:
         return dict.fromkeys(("crossfit", "crossfit_error", "crossfit_halves"))
     return {

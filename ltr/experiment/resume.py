@@ -1,4 +1,4 @@
-"""The config of a resumed run: its checkpoint's, with new values for the keys that may change."""
+"""The config of a resumed run: the config of its checkpoint, with new values for some keys."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -83,7 +83,7 @@ class JobCallback(Callback):
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep of ``train``, before its jobs start."""
+    """A sweep of ``ltr train``, before its jobs start."""
 
     folder: Path  # contains the folders of the runs
     varied: Sequence[str]  # the keys that have several values

@@ -57,7 +57,7 @@ def draw_count(count: int, bagging: Any) -> int:
 
 
 def draw_lists(count: int, bagging: float | str, seed: int) -> Ints:
-    """Draw from ``count`` lists with ``seed``; return their indices, ascending.
+    """Draw from ``count`` lists with ``seed``; return their indices in ascending order.
 
     With ``bootstrap``, ``count`` lists are drawn with replacement (Breiman, 1996, "Bagging
     predictors"); a list may occur several times. With a fraction, that share of the lists is drawn

@@ -146,7 +146,7 @@ def check_loss(options: CheckLossOptions) -> tuple[str, bool]:
 
 
 def check_metric(options: CheckMetricOptions) -> tuple[str, bool]:
-    """Check the properties of a metric; the result and the errors are as for ``check_loss``."""
+    """Check the properties of a metric; the result and the errors are those of ``check_loss``."""
     (metric,) = named_metrics([options.name])
     if metric.is_own and metric.own is None:
         import_function(metric.name)
@@ -164,7 +164,7 @@ def check_metric(options: CheckMetricOptions) -> tuple[str, bool]:
 
 
 def check_model(options: CheckModelOptions) -> tuple[str, bool]:
-    """Check the properties of a network; the result and the errors are as for ``check_loss``."""
+    """Check the properties of a network; the result and the errors are those of ``check_loss``."""
     name = options.name
     if "." in name:
         import_function(name)

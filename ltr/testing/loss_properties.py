@@ -220,7 +220,7 @@ def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
 
 
 def a_gain_is_a_scale_of_the_labels(loss: Subject) -> None:
-    """The gains of labels, passed as labels with ``gain=linear``, give the same results."""
+    """Labels give the same results as their gains, passed as labels with ``gain=linear``."""
     if "gain" not in loss.knobs:
         raise DoesNotApply("it has no knob gain")
     if loss.knobs.keys() & {"parts", "teacher"}:

@@ -143,7 +143,7 @@ def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> s
     built = replace(model, training=True).built()
     weights = {name: weight for name, weight in built.named_parameters() if weight.requires_grad}
     if not weights:
-        raise DoesNotApply("it has no parameters to train by gradients")
+        raise DoesNotApply("it has no parameters that gradients can train")
     poisoned = features.masked_fill(~mask[..., None], math.nan).requires_grad_()
     generator = torch.Generator().manual_seed(0)
     for seed in range(3):  # dropout may stop a gradient

@@ -99,7 +99,7 @@ def expect_close(
 
 
 def expect_finite(numbers: Tensor, name: str, when: str) -> None:
-    """Raise ``Violation`` unless all numbers are finite; its message has ``name`` and ``when``."""
+    """Raise ``Violation`` unless all numbers are finite; the message has ``name`` and ``when``."""
     if not numbers.isfinite().all():
         first = numbers[~numbers.isfinite()].flatten()[0].item()
         raise Violation(f"{name} is {first} {when}")
@@ -281,7 +281,7 @@ class Subject(Component):
         return value
 
     def measure(self, scores: Tensor, labels: Tensor, mask: Tensor, *, seed: int = 0) -> Measured:
-        """Return the values and the gradient (0 for a metric), with a seed for torch's generator.
+        """Return the values and the gradient (0 for a metric); torch's generator gets ``seed``.
 
         Raises:
             Violation: the function crashes, returns another shape, or has no graph for backward.

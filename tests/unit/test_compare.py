@@ -206,7 +206,7 @@ def test_compare_measures_score_files_beside_runs(tiny, letor_folder, tmp_path) 
         lambda: report_of(tmp_path, f"scores=[{same}]", f"data={other_data}"), DataError
     )
     assert "other.txt: its query ids, numbers of items" in message
-    assert "use the file that the run was tested on" in message
+    assert "use the file on which the run was tested" in message
     same.write_text("1\n")
     assert "expected a score for each of the 40 rows" in refused(
         lambda: report_of(tmp_path, f"scores={same}", *settings)
