@@ -58,7 +58,7 @@ def importances(options: ImportancesOptions) -> str:
       AdaRank and RankBoost; empty if the model does not count this.
 
     Raises:
-        ConfigError, CheckpointError, OutputError: the error is one line that says what to correct.
+        ConfigError, CheckpointError, OutputError: the message says in one line what to correct.
     """
     register_resolvers()  # the run's config needs them
     scorer = load_model(options.run)

@@ -142,7 +142,7 @@ def load_explained_list(options: ExplainOptions) -> ExplainedList:
     """Load the list that ``options`` name, and the model that ranks it.
 
     Raises:
-        ConfigError, DataError, CheckpointError: the error is one line that says what to correct.
+        ConfigError, DataError, CheckpointError: the message says in one line what to correct.
     """
     check_split(options.split)
     scorer = open_scorer(options.checkpoint, options)

@@ -105,8 +105,8 @@ def export_model(options: ExportOptions) -> str:
         difference.
 
     Raises:
-        ConfigError, DataError, CheckpointError, OutputError: the error is one line that says what
-            to correct.
+        ConfigError, DataError, CheckpointError, OutputError: the message says in one line what to
+            correct.
     """
     output = Path(options.output)
     check_split(options.split)
