@@ -39,7 +39,7 @@ class ImportancesOptions:
         help="the number of features that are printed, with the most important first; 0 = all",
     )
     write: str | None = option(
-        None, help="a folder to which importances.csv is written, which lists all features"
+        None, help="a folder to which importances.csv, a table of all features, is written"
     )
 
 
