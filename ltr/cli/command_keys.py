@@ -81,7 +81,7 @@ def key_name(typed_name: str, keys: Container[str]) -> str:
 
 
 def command_description(command: str) -> str:
-    """Return the docstring of the options of a command, with which its ``--help`` begins."""
+    """Return the docstring of a command's options, which is the beginning of its ``--help``."""
     docstring = ast.get_docstring(_options_class(command).node, clean=False) or ""
     return docstring.replace("\n    ", "\n").rstrip()
 

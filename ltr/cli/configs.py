@@ -146,6 +146,6 @@ def set_config_dir(config_dir: str | None) -> None:
 def composed_with(config_name: str) -> Path | None:
     """Return the folder of the user's configs if the command has config groups; otherwise None.
 
-    If it has none, Hydra could mistake the command's key ``metric`` for the subfolder ``metric``.
+    Without groups, Hydra could mistake the command's key ``metric`` for the subfolder ``metric``.
     """
     return own_configs() if groups_of(config_name) else None

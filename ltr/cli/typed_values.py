@@ -141,7 +141,7 @@ def _without_quotes(text: str) -> str:
 
 
 def _single(key: CommandKey, arguments: Sequence[str]) -> str:
-    """Return the only one of ``arguments``; ``ConfigError`` if there are several."""
+    """Return the only argument; raise ``ConfigError`` if there are several."""
     if len(arguments) > 1:
         raise ConfigError(
             f"{arguments[1]}: expected KEY=VALUE, got a second value of {key.name}, which is "

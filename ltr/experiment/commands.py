@@ -104,9 +104,8 @@ class ListRunsOptions:
       ltr runs
       ltr runs outputs/SWEEP
 
-    The metric is select_on of ltr train, by which the epoch of the run was chosen. It is computed
-    with the selected weights on the validation lists. To find out which runs are better, use
-    ltr compare.
+    The validation metric of a run is the one by which its epoch was chosen (select_on= of ltr
+    train), computed with the selected weights. To find out which runs are better, use ltr compare.
     """
 
     folder: str = option(

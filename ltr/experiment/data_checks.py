@@ -165,7 +165,7 @@ def _knob(loss: Any, name: str) -> float | None:
 
 
 def _top(lists: Lists) -> tuple[torch.Tensor, str]:
-    """Return the labels of the list with the largest label, and that label as text.
+    """Return the labels of the list with the largest label, and that label in words.
 
     The labels are in descending order, ``[1, items]``. The text also names the query, for example
     ``4 (query id 17)``.

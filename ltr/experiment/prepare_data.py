@@ -82,7 +82,7 @@ def prepare_data(options: PrepareDataOptions) -> None:
 
 
 def _unofficial_files(dataset: LetorFiles, split: str, public: PublicSet) -> list[str]:
-    """Return a message if the file of ``split`` is not the published one; empty if it is."""
+    """Return a list with a message if the file of ``split`` is not the published one, else []."""
     path = dataset.path(split)
     official = public.files.get(path.relative_to(dataset.folder).as_posix())
     if official is None or official == file_digest(path, dataset.cache_dir):

@@ -1,4 +1,4 @@
-"""Train, select, test and record one run: the functions behind ``train.py``, without Hydra.
+"""Train, select, test and record one run: the functions behind ``ltr train``, without Hydra.
 
 Read ``run`` first; the functions below it are in the order in which it calls them.
 """

@@ -51,7 +51,7 @@ def offer_gpus(count: int, environ: MutableMapping[str, str] = os.environ) -> No
 def take_gpu(job: int, environ: MutableMapping[str, str] = os.environ) -> None:
     """Restrict this process to one GPU, chosen by the number ``job`` of its first job.
 
-    Later jobs of the process use the same GPU. This must be called before CUDA starts.
+    Later jobs of the process use the same GPU. Call this function before CUDA starts.
     """
     gpus = environ.pop(_OFFERED).split(",")
     environ[_VISIBLE] = gpus[job % len(gpus)].strip()

@@ -158,7 +158,7 @@ def evaluate_model(options: EvaluateOptions) -> str:
     data set ``options.dataset``. If neither is set, the run's own data set is used.
 
     Raises:
-        ConfigError, DataError, CheckpointError: the error is one line that says what to correct.
+        ConfigError, DataError, CheckpointError: the message says in one line what to correct.
     """
     if options.checkpoint is None:
         raise ConfigError("set checkpoint=RUN, or set scores=FILE and data=FILE; see --help")
@@ -252,7 +252,7 @@ def evaluate_scores(options: EvaluateOptions) -> str:
     are all conventions in ``configs/convention``.
 
     Raises:
-        ConfigError, DataError: the error is one line that says what to correct.
+        ConfigError, DataError: the message says in one line what to correct.
     """
     if options.scores is None:
         raise ConfigError("set scores=FILE, and set data=FILE or qrels=FILE; see --help")

@@ -88,8 +88,8 @@ def predict_file(options: PredictOptions) -> str:
         A text that says how many rows and lists were scored.
 
     Raises:
-        ConfigError, DataError, CheckpointError, OutputError: the error is one line that says what
-            to correct.
+        ConfigError, DataError, CheckpointError, OutputError: the message says in one line what to
+            correct.
     """
     output = Path(options.output)
     _check_outputs(options)

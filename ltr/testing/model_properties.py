@@ -56,7 +56,7 @@ class ModelSubject(Component):
         return [self, replace(self, gradients=False), training]
 
     def built(self, seed: int = 0) -> nn.Module:
-        """Build the model with a seed; noise on all weights ensures that none is 0."""
+        """Build the model with a seed; noise on all weights ensures that no weight is 0."""
         with seeded(seed), torch.no_grad():
             model = self.make(self.width)
             for weight in model.parameters():

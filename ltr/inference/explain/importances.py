@@ -39,7 +39,7 @@ class ImportancesOptions:
         help="the number of features that are printed, with the most important first; 0 = all",
     )
     write: str | None = option(
-        None, help="a folder to which importances.csv is written, which lists all features"
+        None, help="a folder to which importances.csv, a table of all features, is written"
     )
 
 
@@ -58,7 +58,7 @@ def importances(options: ImportancesOptions) -> str:
       AdaRank and RankBoost; empty if the model does not count this.
 
     Raises:
-        ConfigError, CheckpointError, OutputError: the error is one line that says what to correct.
+        ConfigError, CheckpointError, OutputError: the message says in one line what to correct.
     """
     register_resolvers()  # the run's config needs them
     scorer = load_model(options.run)

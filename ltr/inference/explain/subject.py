@@ -39,9 +39,9 @@ class ExplainOptions(InputOptions, ScoringOptions):
       ltr explain checkpoint=outputs/RUN input=new.parquet qid=17
 
     The page shows how much each feature adds to the score of an item: the exact SHAP values of the
-    tree library, or the integrated gradients of a network, which need the optional dependencies
-    `explain` (docs/index.md#install). For a model that sees the whole list, the page also shows how
-    the score changes when another item is left out.
+    tree library, or the integrated gradients of a network. Integrated gradients need the optional
+    dependencies `explain` (docs/index.md#install). For a model that sees the whole list, the page
+    also shows how the score changes when another item is left out.
     """
 
     checkpoint: str = option(
@@ -57,7 +57,7 @@ class ExplainOptions(InputOptions, ScoringOptions):
     )
     items: tuple[str, ...] = option(
         (),
-        help="the items to explain, by their position in the list, counted from 1, such as "
+        help="the items to explain, by their positions in the list, counted from 1, such as "
         "items=1,2,5; [] = the ten items with the highest scores",
     )
     input: str | None = option(
@@ -142,7 +142,7 @@ def load_explained_list(options: ExplainOptions) -> ExplainedList:
     """Load the list that ``options`` name, and the model that ranks it.
 
     Raises:
-        ConfigError, DataError, CheckpointError: the error is one line that says what to correct.
+        ConfigError, DataError, CheckpointError: the message says in one line what to correct.
     """
     check_split(options.split)
     scorer = open_scorer(options.checkpoint, options)

@@ -66,8 +66,9 @@ class ExportOptions(InputOptions, ScoringOptions):
       ltr export checkpoint=outputs/RUN to=onnx output=exported
       ltr export checkpoint=outputs/RUN to=elasticsearch output=exported
 
-    The command writes the model, manifest.json and parity.json to the folder that output= names.
-    The page docs/how-to/export.md says how to load each format.
+    The command writes the model, manifest.json (features, settings and digests) and parity.json
+    (the comparison of scores) to the folder that output= names. The page docs/how-to/export.md says
+    how to load each format.
     """
 
     checkpoint: str = option(
@@ -105,8 +106,8 @@ def export_model(options: ExportOptions) -> str:
         difference.
 
     Raises:
-        ConfigError, DataError, CheckpointError, OutputError: the error is one line that says what
-            to correct.
+        ConfigError, DataError, CheckpointError, OutputError: the message says in one line what to
+            correct.
     """
     output = Path(options.output)
     check_split(options.split)

@@ -67,7 +67,7 @@ def _reasons(
 
 
 def _reasons_of_model(engine: str, model: nn.Module) -> Iterator[str]:
-    """Yield the reasons why ``engine`` cannot represent ``model``, whatever its transform."""
+    """Yield the reasons why ``engine`` cannot represent ``model`` with any transform."""
     if engine == "native":
         if not isinstance(model, BoostedTrees):
             yield "only boosted trees have a native file: use to=onnx, or train model=lightgbm"

@@ -141,7 +141,7 @@ def build_onnx(model: nn.Module, transform: FeatureTransform, *, by_item: bool =
 def _tree_attributes(trees: Trees) -> dict[str, Any]:
     """Return the attributes of a ``TreeEnsembleRegressor`` with splits ``x <= t`` on float64 items.
 
-    It adds the values of leaves in float64, as the tree libraries do.
+    The regressor adds the values of leaves in float64, as the tree libraries do.
     """
     onnx = need("onnx", "export")
     forest = trees.with_bias()

@@ -121,7 +121,7 @@ def read_plugin(folder: Path, names: Sequence[str]) -> Score:
 
 
 def _sent_value(feature: Mapping[str, Any], columns: Mapping[str, Floats], items: int) -> Floats:
-    """Return the value that a feature's template sends for each item; NaN if it does not match."""
+    """Return the values that a feature's template sends for items; NaN where it does not match."""
     query = feature["template"]["function_score"]
     sent = np.full(items, np.nan, np.float32)
     matched = _matches(query["query"], columns, items)
