@@ -152,7 +152,9 @@ def check_metric(options: CheckMetricOptions) -> tuple[str, bool]:
         import_function(metric.name)
     knobs = values_of(options.knobs)
     if metric.k is not None and "k" not in inspect.signature(metric.function).parameters:
-        raise ConfigError(f"{metric}: the function has no parameter k: write {metric.name}")
+        raise ConfigError(
+            f"{metric} has a cutoff, but its function has no parameter k: write {metric.name}"
+        )
     subject = Subject.of_metric(
         metric,
         grades=options.grades,
