@@ -364,7 +364,7 @@ def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
         "sum is 20, the number of rows of X; got the sum 19": lambda: ranker.fit(
             X, y, group=[9, 10]
         ),
-        "rows of X; one of them is not": lambda: ranker.fit(X, y, group=[0, 20]),
+        "rows of X; got a number that is not": lambda: ranker.fit(X, y, group=[0, 20]),
         ">= 1 whose sum": lambda: ranker.fit(X, y, qid, eval_set=vali, eval_group=[[9.5, 10.5]]),
         "qid=index.get_level_values('query')": lambda: ranker.fit(X, y, levels),
         "y=index.get_level_values('query')": lambda: ranker.fit(X, levels, qid),
