@@ -181,7 +181,12 @@ def worst_ndcg_lists(lists, scores, gain, weight, discount, counted, ranks):
 # starts: the first item of each kind, and the end. kind_at, item_at: kind and item at each rank;
 # the kind -1 means a free rank. cost: the cost of the path to each rank. came_from: the rank before
 # it on the path. near: differences of costs below this are rounding errors.
-Assignment = namedtuple("Assignment", "s g a d starts kind_at item_at cost came_from near")
+# cost_without, last_s, last_g, last_rank: an entry for each kind, where a sweep remembers the last
+# item of the kind; made once, because to make them for each entering item takes time.
+Assignment = namedtuple(
+    "Assignment",
+    "s g a d starts kind_at item_at cost came_from near cost_without last_s last_g last_rank",
+)
 
 
 @inlined
@@ -207,9 +212,16 @@ def _worst_ndcg_ranks(s, g, kinds, a, d):
     kind_at = np.full(n, -1)
     kind_at[: starts[frequent + 1] - starts[frequent]] = frequent
     item_at = np.empty(n, np.int64)
+    cost = np.empty(n)
+    came_from = np.empty(n, np.int64)
+    cost_without = np.empty(len(starts))
+    last_s = np.zeros(len(starts))
+    last_g = np.zeros(len(starts))
+    last_rank = starts.copy()
     assignment = Assignment(
-        s, g, a, d, starts, kind_at, item_at, np.empty(n), np.empty(n, np.int64), near
-    )
+        s, g, a, d, starts, kind_at, item_at, cost, came_from, near,
+        cost_without, last_s, last_g, last_rank,
+    )  # fmt: skip
     for entering in range(n):
         if kinds[entering] != frequent:
             _find_paths(assignment, entering)
@@ -230,23 +242,21 @@ def _find_paths(assignment, entering):
     sweep to the right and one to the left, each of which remembers the last item of every kind. The
     sweeps alternate until no path becomes cheaper.
     """
-    s, g, a, d, starts, kind_at, item_at, cost, came_from, near = assignment
+    s, g, a, d, starts, kind_at, item_at, cost, came_from, near = assignment[:10]
+    cost_without, last_s, last_g, last_rank = assignment[10:]
     n = len(s)
-    last_rank = starts.copy()  # first the next item of each kind, then the rank of its last item
+    last_rank[:] = starts  # first the next item of each kind, then the rank of its last item
     for r in range(n):
         cost[r] = g[entering] * d[r] - s[entering] * a[r]
         came_from[r] = -1
         if kind_at[r] >= 0:
             item_at[r] = last_rank[kind_at[r]]
             last_rank[kind_at[r]] += 1
-    cost_without = np.empty(len(starts))  # of the path that takes the last item of a kind away
-    last_s = np.zeros(len(starts))
-    last_g = np.zeros(len(starts))
     rightwards = True
     unchanged_sweeps = 0
     while unchanged_sweeps < 2:  # consecutive sweeps without improvement
         unchanged_sweeps += 1
-        cost_without[:] = np.inf
+        cost_without[:] = np.inf  # of the path that takes the last item of a kind away
         for q in range(n):
             r = q if rightwards else n - 1 - q
             for h in range(len(starts) - 1):
