@@ -159,7 +159,7 @@ class Ranker(BaseEstimator):
             eval_group, eval_qid: ``group`` or ``qid`` of each entry ``(X, y)`` of ``eval_set``.
 
         Raises:
-            ValueError, TypeError: the input or a parameter is wrong; the message is one line.
+            ValueError, TypeError: the input or a parameter is invalid.
         """
         entries = _entries(eval_set, eval_group, eval_qid)
         overrides = overrides_of(self.get_params(deep=False))

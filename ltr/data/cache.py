@@ -194,7 +194,7 @@ def sealed(content: Mapping[str, Any]) -> str:
 
 
 def unsealed(text: bytes) -> dict[str, Any]:
-    """Return the content that ``sealed`` wrote as ``text``; ``ValueError`` if the hash is wrong."""
+    """Return the content that ``sealed`` wrote as ``text``; ``ValueError`` if the hash differs."""
     seal, _, content = text.partition(b"\n")
     if seal.decode() != xxhash.xxh3_128_hexdigest(content):
         raise ValueError("the hash in the first line is not the hash of the content")

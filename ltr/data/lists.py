@@ -29,7 +29,10 @@ class Columns:
 
     @property
     def codes(self) -> Ints:
-        """The number of codes of each column, ``[width]``, code 0 included; 0 if it is numeric."""
+        """The number of codes of each column, ``[width]``.
+
+        Code 0 is included; a numeric column has 0 codes.
+        """
         values = [self.categories.get(name) for name in self.names]
         counts = [0 if texts is None else 1 + len(texts) for texts in values]
         return np.array(counts, np.int64)

@@ -57,10 +57,10 @@ class EvaluateOptions(ScoringOptions):
       ltr evaluate scores=run.trec qrels=test.qrels convention=trec 'metrics=[ndcg,map]'
 
     Set either checkpoint, or scores and data, or scores and qrels. If neither dataset nor data is
-    set, a run is measured on its own data. A convention is the set of rules that a metric leaves
-    open. Type one or more of the names paper, lightgbm, letor4, trec and sklearn after convention=
-    to print their metrics side by side. By default, a run is measured under its own convention, and
-    a file of scores under all five.
+    set, a run is measured on its own data. A convention settles the details that
+    the definition of a metric leaves open. Type one or more of the names paper, lightgbm, letor4,
+    trec and sklearn after convention= to print their metrics side by side. By default, a run is
+    measured under its own convention, and a file of scores under all five.
     """
 
     checkpoint: str | None = option(
@@ -80,7 +80,8 @@ class EvaluateOptions(ScoringOptions):
         "measured",
     )
     qrels: str | None = option(
-        None, help="the file of judgments for a TREC run, with the lines qid 0 id label"
+        None,
+        help="the file of judgments for a TREC run; its lines have the form `QID 0 ID LABEL`",
     )
     dataset: DictConfig | None = group(
         None, help="the data set on which the model is measured; null = the data set of the run"

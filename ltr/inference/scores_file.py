@@ -69,7 +69,7 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
         data: the name of the data for error messages.
 
     Raises:
-        DataError: the file is wrong. The message about a wrong cell contains its line and its
+        DataError: the file is invalid. The message about a wrong cell contains its line and its
             content.
     """
     run = RunFolder(path.parent)
@@ -187,7 +187,7 @@ def values_of_scores(
     Raises:
         ConfigError: the metric is undefined on these lists, or they are part of a file that also
             contains the training lists.
-        DataError: a file is wrong, or the lists are not those on which the run was measured.
+        DataError: a file is invalid, or the lists are not those on which the run was measured.
     """
     if data is not None:
         lists, values = read_scored(scores, data)

@@ -82,7 +82,7 @@ def neural_ndcg_loss(
         item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Pobrotyn and Bialobrzeski (2021), eq. 5 and 6, where the gain is 2^y - 1. The paper does
     not say how it treats a list without a relevant item.
@@ -141,7 +141,7 @@ def ot_ndcg_loss(
         item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: the sorting is from Cuturi et al. (2019).
 
@@ -192,7 +192,7 @@ def softsort_ndcg_loss(
         item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: the sorting is from Prillo and Eisenschlos (2020).
 

@@ -34,7 +34,7 @@ _COLUMNS = [
 
 
 def conventions_of(table: Table, run: Run) -> dict[str, Convention]:
-    """Return the conventions that ``table`` names, with the number of grades in the run's data.
+    """Return the conventions listed in ``table``, each with the number of grades in the run's data.
 
     The name ``OWN`` stands for the run's own convention.
     """
