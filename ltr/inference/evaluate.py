@@ -159,7 +159,8 @@ def evaluate_model(options: EvaluateOptions) -> str:
     data set ``options.dataset``. If neither is set, the run's own data set is used.
 
     Raises:
-        ConfigError, DataError, CheckpointError: the message says in one line what to correct.
+        ConfigError, DataError, CheckpointError: an option, the checkpoint or a data file is invalid; the
+            message says what to correct.
     """
     if options.checkpoint is None:
         raise ConfigError("set checkpoint=RUN, or set scores=FILE and data=FILE; see --help")
@@ -253,7 +254,7 @@ def evaluate_scores(options: EvaluateOptions) -> str:
     are all conventions in ``configs/convention``.
 
     Raises:
-        ConfigError, DataError: the message says in one line what to correct.
+        ConfigError, DataError: an option or a file is invalid; the message says what to correct.
     """
     if options.scores is None:
         raise ConfigError("set scores=FILE, and set data=FILE or qrels=FILE; see --help")

@@ -114,7 +114,7 @@ def read_input(
         is empty for a row without an id; if no row has an id, there is no id column.
 
     Raises:
-        ConfigError, DataError: the message says in one line what to change.
+        ConfigError, DataError: an option or the file is invalid; the message says what to correct.
     """
     if is_table(path):
         return read_table_lists(path, options, scorer, labelled=labelled)

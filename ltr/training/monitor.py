@@ -107,7 +107,7 @@ class Monitor:
         """Forget all epochs; only the time that they took is kept."""
         self.progress = Progress(wall_seconds=self.progress.wall_seconds)
         self._half_means: list[Doubles] = []  # the means of the halves for each row of the history
-        self._half_epochs = np.zeros((HALVINGS, 2), dtype=np.int64)  # the epoch each half chooses
+        self._half_epochs = np.zeros((HALVINGS, 2), dtype=np.int64)  # the best epoch on each half
         self._half_scores: dict[int, Tensor] = {}  # the validation scores in these epochs
         self._keeps_halves = True  # False: an earlier version began the run and kept no scores
 
@@ -241,10 +241,10 @@ class Monitor:
         return is_better
 
     def _choose_on_halves(self, epoch: int) -> None:
-        """Update the epochs that the halves of the validation lists choose, and their scores.
+        """Update the best epochs on the halves of the validation lists, and their scores.
 
-        The scores of ``epoch`` are kept if a half chooses it. Scores of epochs that no half chooses
-        any more are dropped.
+        The scores of ``epoch`` are kept if it is the best epoch on a half. Scores of epochs that are
+        no longer the best on any half are dropped.
         """
         means = self._half_means
         chosen = self._half_epochs

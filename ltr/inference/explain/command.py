@@ -29,7 +29,8 @@ def explain_list(options: ExplainOptions) -> str:
     """Explain the list of the query ``options.qid``; write a page, and return its text.
 
     Raises:
-        ConfigError, DataError, CheckpointError: the message says in one line what to correct.
+        ConfigError, DataError, CheckpointError: an option, the checkpoint or a data file is invalid; the
+            message says what to correct.
     """
     register_resolvers()  # the run's config needs them
     explained = load_explained_list(options)

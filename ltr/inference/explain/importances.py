@@ -57,7 +57,8 @@ def importances(options: ImportancesOptions) -> str:
       AdaRank and RankBoost; empty if the model does not count this.
 
     Raises:
-        ConfigError, CheckpointError, OutputError: the message says in one line what to correct.
+        ConfigError, CheckpointError, OutputError: an option or the checkpoint is invalid, or the
+            file cannot be written; the message says what to correct.
     """
     register_resolvers()  # the run's config needs them
     scorer = load_model(options.run)

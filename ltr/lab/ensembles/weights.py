@@ -29,7 +29,7 @@ Measure = Callable[[Tensor], Doubles]
 class SplitHalfScores(NamedTuple):
     """The scores of a member on the validation lists, standardised in each list."""
 
-    epochs: Ints  # [splits, 2], the epoch that each half of ``Halves`` chooses
+    epochs: Ints  # [splits, 2], the best epoch on each half of ``Halves``
     scores: Mapping[int, Tensor]  # epoch -> [items] float64
 
 
@@ -76,8 +76,8 @@ def fixed_weights(
 ) -> WeightedEnsemble:
     """Return the ensemble with the given ``weights``, and its cross-fitted metric.
 
-    Each half of the validation lists chooses an epoch of every member. The ensemble of the members
-    at these epochs is measured on the other half.
+    On each half of the validation lists, the best epoch of every member is chosen. The ensemble of
+    the members at these epochs is measured on the other half.
 
     Args:
         weights: ``equal``, or a number for each member.
@@ -97,8 +97,8 @@ def tuned_weights(
 ) -> WeightedEnsemble:
     r"""Tune weights on the validation lists, and shrink them by their split-half reliability.
 
-    On each half of five random splits, members are selected greedily with replacement, each at the
-    epoch that this half chooses. Each of ten steps adds the member that gives the mean score of all
+    On each half of five random splits, members are selected greedily with replacement, each at
+    its best epoch on this half. Each of ten steps adds the member that gives the mean score of all
     selected members the best metric. The best of the ten resulting sets counts; if several are
     equally good, the first of them counts. Let :math:`d_A` and :math:`d_B` be the weights that
     the halves of a split select, minus equal weights. Then
@@ -229,7 +229,7 @@ def _split_lists(members: Sequence[SplitHalfScores], measure: Measure) -> Halves
 
 
 def _scores_of_half(members: Sequence[SplitHalfScores], split: int, side: int) -> Tensor:
-    """Return the scores of all members at the epochs that a half chooses, ``[members, items]``."""
+    """Return the scores of all members at their best epochs on a half, ``[members, items]``."""
     return torch.stack([member.scores[int(member.epochs[split, side])] for member in members])
 
 
@@ -282,7 +282,7 @@ def _measure_crossfit(
 ) -> Crossfit | None:
     """Return the cross-fitted metric of an ensemble; None if a half of the lists is empty.
 
-    ``weights`` has the weights that each half chose, ``[splits, 2, members]``.
+    ``weights`` contains the weights chosen on each half, ``[splits, 2, members]``.
     """
     if not halves.first.size:
         return None
