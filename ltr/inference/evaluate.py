@@ -1,7 +1,7 @@
 """Compute metrics of a trained model, or of scores from any tool, under one or more conventions.
 
-A convention is the set of rules that metrics leave open, such as the value of a list without a
-relevant item.
+A convention settles the details that the definition of a metric leaves open, such as the value of
+a list without a relevant item.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -159,8 +159,8 @@ def evaluate_model(options: EvaluateOptions) -> str:
     data set ``options.dataset``. If neither is set, the run's own data set is used.
 
     Raises:
-        ConfigError, DataError, CheckpointError: an option, the checkpoint or a data file is invalid; the
-            message says what to correct.
+        ConfigError, DataError, CheckpointError: an option, the checkpoint or a data file is
+            invalid; the message says what to correct.
     """
     if options.checkpoint is None:
         raise ConfigError("set checkpoint=RUN, or set scores=FILE and data=FILE; see --help")

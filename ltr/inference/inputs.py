@@ -140,8 +140,8 @@ def read_table_lists(
 
     The id columns and the query column have the table's types. In a text file, a column of whole
     numbers is read as integers if that changes no digit. Features are found by name. If the
-    features of the model have no names, ``options.features`` must name the columns in the order of
-    training.
+    features of the model have no names, ``options.features`` must name the columns in the order
+    used for training.
     """
     run_roles = _table_settings_of_run(scorer)
     query = run_roles.get("query") if options.query is None else options.query

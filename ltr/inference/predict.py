@@ -88,8 +88,8 @@ def predict_file(options: PredictOptions) -> str:
         A text that says how many rows and lists were scored.
 
     Raises:
-        ConfigError, DataError, CheckpointError, OutputError: an option, the checkpoint or a data file is
-            invalid, or a file cannot be written; the message says what to correct.
+        ConfigError, DataError, CheckpointError, OutputError: an option, the checkpoint or a data
+            file is invalid, or a file cannot be written; the message says what to correct.
     """
     output = Path(options.output)
     _check_outputs(options)

@@ -145,7 +145,7 @@ def check_cells(path: Path, cells: pd.DataFrame, name: str, valid: Any, expected
 
     Args:
         path: the file that the cells were read from.
-        cells: the cells as strings; the index has the line of each row in ``path``.
+        cells: the cells as strings; the index contains the line of each row in ``path``.
         name: the column.
         valid: ``[rows]``, whether each cell of the column is valid.
         expected: a description of a valid cell, for the message.

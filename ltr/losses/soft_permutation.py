@@ -56,9 +56,9 @@ def neural_ndcg_loss(
 
     where T is the transposed matrix after Sinkhorn scaling, and d(r) is 0 beyond k.
 
-    On the CPU a list of n items takes at most O(n^2) time, and each thread stores at most 32 MiB of
-    the matrix. On an NVIDIA GPU a kernel is used for lists padded to at most 2,048 items, except
-    for batches with only a few long lists.
+    On the CPU, a list of n items takes at most O(n^2) time, and each thread stores at most 32 MiB
+    of the matrix. On an NVIDIA GPU, a kernel is used for lists padded to at most 2,048 items,
+    except for batches with only a few long lists.
 
     Args:
         scores: ``[batch, list]``. Items with equal scores share their ranks equally, so a saturated

@@ -243,8 +243,8 @@ class Monitor:
     def _choose_on_halves(self, epoch: int) -> None:
         """Update the best epochs on the halves of the validation lists, and their scores.
 
-        The scores of ``epoch`` are kept if it is the best epoch on a half. Scores of epochs that are
-        no longer the best on any half are dropped.
+        The scores of ``epoch`` are kept if it is the best epoch on a half. Scores of epochs that
+        are no longer the best on any half are dropped.
         """
         means = self._half_means
         chosen = self._half_epochs

@@ -143,8 +143,8 @@ def load_explained_list(options: ExplainOptions) -> ExplainedList:
     """Load the list that ``options`` name, and the model that ranks it.
 
     Raises:
-        ConfigError, DataError, CheckpointError: an option, the checkpoint or a data file is invalid; the
-            message says what to correct.
+        ConfigError, DataError, CheckpointError: an option, the checkpoint or a data file is
+            invalid; the message says what to correct.
     """
     check_split(options.split)
     scorer = open_scorer(options.checkpoint, options)

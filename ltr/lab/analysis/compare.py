@@ -339,7 +339,7 @@ def _blocks(
 ) -> list[ReportBlock]:
     """Return the table of the systems and, if there are pairs, the table of their differences.
 
-    ``crossfit`` has the cross-fitted metric of each system that is measured on vali.
+    ``crossfit`` contains the cross-fitted metric of each system that is measured on vali.
     """
     interval_head = f"{1 - alpha:.0%} interval"
     blocks = [_systems_block(systems, pairs, metric, interval_head, crossfit)]

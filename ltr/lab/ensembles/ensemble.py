@@ -247,7 +247,7 @@ def choose_weights(
 
 
 def _half_scores(member: EnsembleMember, vali: ItemTensors) -> SplitHalfScores | None:
-    """Return a member's scores at the epochs that halves of the validation lists choose.
+    """Return a member's scores at its best epochs on halves of the validation lists.
 
     Return None if the run has no such scores; ensembles and runs of earlier versions have none.
     """
