@@ -51,7 +51,7 @@ from ltr.training.monitor import sentence
 
 log = logging.getLogger(__name__)
 
-# Parameters that are not keys of the config, or have a different name there.
+# Parameters that are not keys in the config, or have a different name there.
 _OWN = ("categories", "vali_fraction", "one_list", "random_state", "verbose")
 
 
@@ -65,7 +65,7 @@ class Ranker(BaseEstimator):
         model, loss: the names that ``model=`` and ``loss=`` take on the command line; None: the
             default of the command line.
         epochs: the number of epochs of a network, or of rounds of boosted trees; None: the default
-            of the config.
+            in the config.
         categories: columns of a table that are categories, in addition to columns of a categorical
             type.
         vali_fraction: if ``fit`` gets no ``eval_set``, this fraction of the queries is set aside

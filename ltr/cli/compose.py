@@ -254,7 +254,7 @@ def explain_error(error: BaseException) -> str:
 
 
 def _keys_around(error: BaseException) -> set[str] | None:
-    """Return the keys of the config in which Hydra did not find a key; None if that is unknown."""
+    """Return all keys of the config in which Hydra missed a key, or None if it is unknown."""
     node = getattr(error.__cause__, "parent_node", None)
     if node is None:
         return None

@@ -137,7 +137,7 @@ def _sum_costs(cost, weights, s, lower, sigma, linear_from, grad_difference):
 
 @inlined
 def _logistic(weights, s, lower, sigma, grad_difference):
-    """Return the sum of w log(1 + exp(-z)), z = sigma (s - lower).
+    """Return the sum of w log(1 + exp(-z)), where z = sigma (s - lower).
 
     Write to ``grad_difference`` the gradient with respect to s - lower.
     """

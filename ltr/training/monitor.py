@@ -148,8 +148,8 @@ class Monitor:
         """The estimate of ``select_on`` in the selected epoch, without the bias of the selection.
 
         The epoch is chosen on one half of the validation lists, and measured on the other half. If
-        the setting ``select`` chooses no epoch, the estimate is the value on all validation lists.
-        If there are too few lists for two halves, the estimate is None.
+        no epoch is chosen, as with ``select=last``, the estimate is the value on all validation
+        lists. If there are too few lists for two halves, the estimate is None.
         """
         if self.chooses:
             # Epoch 0 comes last, so an equally good epoch of training is preferred to it.
