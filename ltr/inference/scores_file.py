@@ -98,7 +98,7 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
 
 
 def _read_cells(path: Path) -> pd.DataFrame:
-    """Read a file of scores as strings with a column ``score``; the index has the line numbers."""
+    """Read a file of scores as strings with a column ``score``; the index holds line numbers."""
     with reading(
         path,
         "scores; each line must have as many cells as the first, and decimals must be written with "

@@ -137,7 +137,7 @@ def read_trec_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
 
 
 def _read(path: Path, names: tuple[str, ...]) -> pd.DataFrame:
-    """Read the columns ``names`` of a file as strings; the index has the line numbers."""
+    """Read the columns ``names`` of a file as strings; the index holds the line numbers."""
     rows = dict[int, list[str]]()
     with reading(path, f"rows {' '.join(names)}"):
         lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")

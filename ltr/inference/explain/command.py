@@ -176,7 +176,7 @@ def _change_texts(explained: ExplainedList, changes: Doubles, positions: Any) ->
 
 
 def _block(title: str, note: str, frame: pd.DataFrame) -> ReportBlock:
-    """Turn a data frame into a block; the index of the frame has the names of the rows."""
+    """Turn a data frame into a block; the index of the frame holds the row names."""
     rows = frame.reset_index().astype(str).to_numpy().tolist()
     return ReportBlock(title, note, ("", *map(str, frame.columns)), rows)
 

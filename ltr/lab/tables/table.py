@@ -1,4 +1,4 @@
-"""Make a table: train the runs that are missing, then write the report."""
+"""Make a table: start the missing runs, then write the report."""
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
