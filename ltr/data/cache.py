@@ -1,6 +1,6 @@
 """The cache of arrays on disk: built once, then memory-mapped by every later run.
 
-An entry is a folder with ``.npy`` files and ``meta.json``. The latter holds a hash of each array,
+An entry is a folder with ``.npy`` files and ``meta.json``. This file holds a hash of each array,
 which is checked when a process first opens the array. Only one process at a time writes an entry:
 it holds ``NAME.lock``, which the system releases if the process is killed, and writes into the
 folder ``NAME.tmp``. At the end it renames the folder, so an entry is either complete or absent.
