@@ -36,8 +36,8 @@ def as_started(command: str) -> str:
     """Return what the user types for ``command``, for use in remedies and help.
 
     If the user started ``python train.py`` or ``python -m ltr``, the command ``ltr`` might not be
-    on the path. So the result begins with ``python`` too. Otherwise, also in a program that imports
-    the package, it is ``ltr COMMAND``.
+    on the path. So the result begins with ``python`` too. Otherwise (also in a program that
+    imports the package), the result is ``ltr COMMAND``.
     """
     started = Path(sys.argv[0]).resolve()
     if started == _PACKAGE.parent / "train.py" and command == "train":

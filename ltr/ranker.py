@@ -51,7 +51,7 @@ from ltr.training.monitor import sentence
 
 log = logging.getLogger(__name__)
 
-# Parameters that are not keys of the config, or have a different name there.
+# Parameters that are not keys in the config, or have a different name there.
 _OWN = ("categories", "vali_fraction", "one_list", "random_state", "verbose")
 
 
@@ -65,7 +65,7 @@ class Ranker(BaseEstimator):
         model, loss: the names that ``model=`` and ``loss=`` take on the command line; None: the
             default of the command line.
         epochs: the number of epochs of a network, or of rounds of boosted trees; None: the default
-            of the config.
+            in the config.
         categories: columns of a table that are categories, in addition to columns of a categorical
             type.
         vali_fraction: if ``fit`` gets no ``eval_set``, this fraction of the queries is set aside
@@ -159,7 +159,7 @@ class Ranker(BaseEstimator):
             eval_group, eval_qid: ``group`` or ``qid`` of each entry ``(X, y)`` of ``eval_set``.
 
         Raises:
-            ValueError, TypeError: the input or a parameter is wrong; the message is one line.
+            ValueError, TypeError: the input or a parameter is invalid.
         """
         entries = _entries(eval_set, eval_group, eval_qid)
         overrides = overrides_of(self.get_params(deep=False))

@@ -63,7 +63,7 @@ def lists_of_rows(
 
     Raises:
         ValueError, TypeError: ``X`` fails a check that scikit-learn's estimators make.
-        DataError: a column, a query id, a label, a weight or a position is wrong.
+        DataError: a column, a query id, a label, a weight or a position is invalid.
     """
     frame = _pandas(X)
     cells = dict[str, Any]()

@@ -23,7 +23,7 @@ _SHOWN = 60  # the most characters of a name in a warning
 
 
 class Tracking(Hook):
-    """Tracks one run; an exception of the tracker becomes a warning and ends the tracking."""
+    """Tracks one run; an exception in the tracker becomes a warning and ends the tracking."""
 
     def __init__(self, tracker: Any, folder: Path) -> None:
         """Track the run in ``folder`` with ``tracker``."""

@@ -38,7 +38,7 @@ class CommandKey:
 
     @property
     def holds_texts(self) -> bool:
-        """Whether the value is a list of strings; ``Any`` also allows a string or a dict."""
+        """Whether it holds a list of strings; if annotated ``Any``, also a string or a dict."""
         return self.annotation.startswith("tuple[str, ...]") or self.annotation == "Any"
 
 
@@ -72,7 +72,7 @@ def command_keys(command: str) -> dict[str, CommandKey]:
 
 
 def key_name(typed_name: str, keys: Container[str]) -> str:
-    """Return the name of the key that a user sets by ``typed_name=VALUE``.
+    """Return the name of the key that a user sets with ``typed_name=VALUE``.
 
     If the command has a key ``conventions``, ``convention=NAME,NAME`` sets that key.
     """

@@ -22,7 +22,7 @@ def config_of_command(command: str, arguments: Sequence[str]) -> DictConfig | No
     If they contain an option such as ``--help``, print the answer, and return None.
 
     Raises:
-        ConfigError: an argument is wrong.
+        ConfigError: an argument is invalid.
     """
     options = _parser().parse_intermixed_args(list(arguments))
     set_config_dir(options.config_dir)

@@ -23,7 +23,7 @@ COMMANDS = {
     ),
     "table": (
         "ltr.lab.tables.table:make_table",
-        "train the models of a results table, and show published numbers next to theirs",
+        "train the models of a results table, and compare their results with published numbers",
     ),
     "runs": ("ltr.experiment.commands:list_runs", "list the runs in a folder"),
     "compare": (

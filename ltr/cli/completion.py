@@ -2,7 +2,7 @@
 
 from ltr.cli.command_keys import command_keys, key_name
 from ltr.cli.commands import COMMANDS
-from ltr.cli.configs import files_of, groups_of, keys_of_train
+from ltr.cli.configs import groups_of, keys_of_train, typed_choices
 
 # The script that bash evaluates. Bash splits words at "=", and completes file names itself.
 BASH = """_ltr_complete() {
@@ -40,6 +40,6 @@ def _completions(line: str) -> list[str]:
     keys = {*(keys_of_train() if command == "train" else command_keys(command))}
     if equals:
         is_key = key_name(name, keys) in keys or name in groups_of(command)
-        return [choice for choice in files_of(name) if is_key and choice.startswith(value)]
+        return [choice for choice in typed_choices(name) if is_key and choice.startswith(value)]
     same_depth = (key for key in keys if "." in current or "." not in key)
     return sorted(f"{key}=" for key in same_depth if key.startswith(current))

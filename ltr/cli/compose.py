@@ -140,7 +140,7 @@ def typed(command: str, arguments: Sequence[str]) -> DictConfig:
     """Return the config of a command with the typed ``arguments``.
 
     Raises:
-        ConfigError: an argument is wrong.
+        ConfigError: an argument is invalid.
 
     >>> typed("compare", ["outputs/a", "seed=3"]).runs
     ['outputs/a']
@@ -190,7 +190,7 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """Compose and resolve the config of ``ltr train``; return it and the choice of each group.
 
     Raises:
-        ConfigError: an override is wrong, or the data set has no name.
+        ConfigError: an override is invalid, or the data set has no name.
     """
     overrides = upgraded(overrides)
     check_added(overrides)
@@ -222,7 +222,7 @@ def values_of(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def explain_error(error: BaseException) -> str:
-    """Return one line about an error from Hydra, or about the error of this project behind it.
+    """Return one line about an error from Hydra, or about the ``LTRError`` that caused it.
 
     Raises:
         ConfigError: a launcher was chosen that is not installed.
@@ -254,7 +254,7 @@ def explain_error(error: BaseException) -> str:
 
 
 def _keys_around(error: BaseException) -> set[str] | None:
-    """Return the keys of the config in which Hydra did not find a key; None if that is unknown."""
+    """Return all keys of the config in which Hydra missed a key, or None if it is unknown."""
     node = getattr(error.__cause__, "parent_node", None)
     if node is None:
         return None

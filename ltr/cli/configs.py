@@ -24,6 +24,8 @@ CONFIG_DIR = "LTR_CONFIG_DIR"
 FOLDERS = {
     "table": "tables", "space": "search", "metric": "metric", "conventions": "convention"
 }  # fmt: skip
+# Choices that only a program can use, by group; --help and the completion do not list them.
+_FOR_PROGRAMS = {"dataset": {"memory"}}
 # Names in other tools, and the last part of the corresponding key of this project.
 _ALIASES = """d_model=fc_sizes early_stopping=patience gpu=device hidden=hidden_sizes
 hidden_dim=hidden_sizes hidden_size=hidden_sizes layers=blocks learning_rate=lr n_layers=blocks
@@ -44,7 +46,7 @@ def train_keys() -> dict[str, Any]:
 
 
 def groups_of(command: str) -> list[str]:
-    """Return the config groups from which a command chooses files, sorted.
+    """Return the config groups in which the user of a command chooses files, sorted.
 
     >>> groups_of("prepare_data"), groups_of("predict")
     (['dataset'], [])
@@ -79,12 +81,21 @@ def files_of(key: str) -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
+def typed_choices(key: str) -> list[str]:
+    """Return the names in ``files_of(key)`` that a user can type after ``key=``.
+
+    >>> "memory" in files_of("dataset"), "memory" in typed_choices("dataset")
+    (True, False)
+    """
+    return [name for name in files_of(key) if name not in _FOR_PROGRAMS.get(key, ())]
+
+
 def similar_keys(key: str, existing_keys: Collection[str] | None = None) -> list[str]:
     """Return keys that the user may have meant by ``key``.
 
-    These are the keys with the same last part as ``key``, or with the equivalent of a name in other
-    tools. If there are none, keys with a similar name are returned. The keys are chosen from
-    ``existing_keys``; if that is None, from all keys of ``train`` and of its groups.
+    These are the keys that end in the last part of ``key``; a name from another tool, such as
+    ``d_model``, is first translated. If there are none, keys with a similar name are returned. The
+    keys are chosen from ``existing_keys``; None: from all keys of ``train`` and of its groups.
 
     >>> similar_keys("lr"), similar_keys("d_model"), similar_keys("model.blocs")
     (['optimizer.lr'], ['model.fc_sizes'], ['model.blocks'])
@@ -105,7 +116,7 @@ def keys_of_other_choices(key: str) -> list[str]:
 
 
 def _ending_alike(key: str, existing_keys: Iterable[str]) -> list[str]:
-    """Return the existing keys that end in the last part of ``key``, or in its equivalent."""
+    """Return the existing keys that end in the last part of ``key``, which is first translated."""
     last_part = key.split(".")[-1]
     last_part = dict(pair.split("=") for pair in _ALIASES.split()).get(last_part, last_part)
     return sorted(

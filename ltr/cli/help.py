@@ -7,7 +7,7 @@ from typing import Any
 from ltr.cli.arguments import as_text
 from ltr.cli.command_keys import MISSING, CommandKey, command_description, command_keys
 from ltr.cli.commands import COMMANDS
-from ltr.cli.configs import CONFIGS, FOLDERS, files_of, groups_of, train_keys
+from ltr.cli.configs import CONFIGS, FOLDERS, groups_of, train_keys, typed_choices
 from ltr.errors import as_started
 
 _WIDTH = 120
@@ -22,8 +22,12 @@ def help_of(command: str) -> str:
         description = command_description(command)
         names = [*command_keys(command)]
         keys = _describe_keys(command)
-    groups = [*groups_of(command), *sorted(FOLDERS.keys() & names)]
-    choices = [f"{group}: {', '.join(files)}" for group in groups if (files := files_of(group))]
+    # ``key_name``: convention=NAME,NAME sets the key conventions, whose own name nobody types.
+    folders = {"convention" if name == "conventions" else name for name in FOLDERS.keys() & names}
+    groups = [*groups_of(command), *sorted(folders)]
+    choices = [
+        f"{group}: {', '.join(files)}" for group in groups if (files := typed_choices(group))
+    ]
     parts = [description]
     if choices:
         parts += ["Choices (GROUP=CHOICE)", "\n".join(choices)]

@@ -29,7 +29,7 @@ from ltr.errors import ConfigError
 class HydraApp:
     """A command with its arguments; it answers an option such as ``--cfg``, or starts runs.
 
-    Each method raises ``ConfigError`` if an argument is wrong.
+    Each method raises ``ConfigError`` if an argument is invalid.
     """
 
     def __init__(self, config_name: str, arguments: Sequence[str]) -> None:

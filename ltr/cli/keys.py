@@ -52,7 +52,7 @@ _KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
 
 
 class Holds(Enum):
-    """What a key holds if its value is exactly the string that was typed, such as 1.10."""
+    """The kinds of keys whose values stay exactly as typed, so that 1.10 does not become 1.1."""
 
     TEXT = auto()  # one string, including commas and brackets
     TEXTS = auto()  # a string, a list of strings, or a dict of strings

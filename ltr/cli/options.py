@@ -18,7 +18,7 @@ Options = TypeVar("Options")
 def option(
     default: Any = MISSING, *, help: str, at_least: int | None = None, null_is_text: bool = False
 ) -> Any:
-    """Declare a field that a user sets by ``NAME=VALUE``.
+    """Declare a field that a user sets with ``NAME=VALUE``.
 
     The arguments must be literals, because ``ltr.cli.command_keys`` reads them from the source
     code. ``--help`` therefore imports nothing.

@@ -1,6 +1,6 @@
 """The cache of arrays on disk: built once, then memory-mapped by every later run.
 
-An entry is a folder with ``.npy`` files and ``meta.json``. The latter holds a hash of each array,
+An entry is a folder with ``.npy`` files and ``meta.json``. This file holds a hash of each array,
 which is checked when a process first opens the array. Only one process at a time writes an entry:
 it holds ``NAME.lock``, which the system releases if the process is killed, and writes into the
 folder ``NAME.tmp``. At the end it renames the folder, so an entry is either complete or absent.
@@ -194,7 +194,7 @@ def sealed(content: Mapping[str, Any]) -> str:
 
 
 def unsealed(text: bytes) -> dict[str, Any]:
-    """Return the content that ``sealed`` wrote as ``text``; ``ValueError`` if the hash is wrong."""
+    """Return the content that ``sealed`` wrote as ``text``; ``ValueError`` if the hash differs."""
     seal, _, content = text.partition(b"\n")
     if seal.decode() != xxhash.xxh3_128_hexdigest(content):
         raise ValueError("the hash in the first line is not the hash of the content")

@@ -113,8 +113,9 @@ def read_letor(
     ``rules``, ``on_block`` and the errors are those of ``read_blocks``. A value is the float64
     nearest to the text, rounded to the nearest float32. A value that is written ``nan``, or is too
     large for float32, is missing: it becomes NaN and is counted. A feature that a row does not name
-    is 0. If ``regroup``, the items of a query need not be adjacent; they are grouped where the
-    query first occurs. Otherwise a query that appears again after another one raises ``DataError``.
+    is 0. If ``regroup`` is true, the items of a query need not be adjacent; they are grouped where
+    the query first occurs. Otherwise, a query that appears again after another one raises
+    ``DataError``.
 
     >>> path = getfixture("tmp_path") / "train.txt"
     >>> _ = path.write_text("2 qid:a 1:0.5 3:1e3 # best\\n0 qid:a 2:-1\\n1 qid:b 1:nan\\n")
@@ -203,7 +204,7 @@ class ParsedChunk(NamedTuple):
 
 
 class Malformed(ValueError):
-    """A row breaks the rules; the arguments are its line, what it has and what is expected."""
+    """A row breaks the rules; the arguments are its line, what it contains and what is expected."""
 
 
 class Parser:
@@ -342,7 +343,7 @@ def _shorten(text: str) -> str:
 def item_ids(text: bytes) -> list[str]:
     """Return the item id in the comment of each row of ``text``; empty if there is no comment.
 
-    The id is X if the comment has ``docid = X``, as in LETOR 4.0; otherwise it is the whole
+    The id is X if the comment contains ``docid = X``, as in LETOR 4.0; otherwise it is the whole
     comment.
 
     >>> text = b"# made\\n2 qid:1 1:1 #docid = GX004 inc = 1\\n0 qid:1 1:2 # sku-7\\n0 qid:1 1:3"

@@ -29,7 +29,10 @@ class Columns:
 
     @property
     def codes(self) -> Ints:
-        """The number of codes of each column, ``[width]``, code 0 included; 0 if it is numeric."""
+        """The number of codes of each column, ``[width]``.
+
+        Code 0 is included; a numeric column has 0 codes.
+        """
         values = [self.categories.get(name) for name in self.names]
         counts = [0 if texts is None else 1 + len(texts) for texts in values]
         return np.array(counts, np.int64)
@@ -148,9 +151,9 @@ def check_split(split: str) -> str:
 class Dataset(Protocol):
     """The interface of a data set, which has the lists of each split.
 
-    Each file ``configs/dataset/*.yaml`` builds one. ``name`` is its name in results. ``fold`` is
-    the number of its fold, >= 1, or None if there are no folds. ``width`` is the number of
-    features, which is the same in every split. Two more members are optional:
+    Each file ``configs/dataset/*.yaml`` describes a data set. ``name`` is the name of the data set
+    in results. ``fold`` is the number of its fold, >= 1, or None if there are no folds. ``width``
+    is the number of features, which is the same in every split. Two more members are optional:
 
     - ``splits``: the names of the splits, for a data set without a test split. A data set without
       this member has ``train``, ``vali`` and ``test``.

@@ -1,4 +1,4 @@
-"""The number of processors and the free memory of this machine, for work on data."""
+"""The number of processors and the free memory of this machine, which limit data processing."""
 
 import math
 import os

@@ -48,7 +48,7 @@ class MemoryLists:
             self.split(split)
 
     def split(self, split: str) -> Lists:
-        """Return the lists of ``train``, ``vali`` or ``test``; ``DataError`` if it has none."""
+        """Return the lists of ``train``, ``vali`` or ``test``; ``DataError`` if there are none."""
         if check_split(split) not in self._lists:
             raise DataError(
                 f"the {split} lists of this model were in the memory of a program and were not "

@@ -124,7 +124,7 @@ def grade(relevance: Doubles, offsets: Ints) -> Floats:
     """Return grades from 0 to 4 for all items of a split, ``[items]``.
 
     The share of each grade is about that in ``RATES``. In a fraction ``EMPTY`` of the lists, all
-    grades are 0; these are the lists whose best item has the lowest relevance. In every other list
+    grades are 0; these are the lists whose best item has the lowest relevance. In every other list,
     the best item has at least grade 1. Within a list, the grades have the order of ``relevance``.
     """
     items = len(relevance)

@@ -191,7 +191,7 @@ def _checked_fractions(
     """Return the fraction of the queries in each of the splits ``cut``; the defaults if None.
 
     ``one_table``: one table is divided into the splits. ``ConfigError``: the fractions are not one
-    number > 0 for each split with a sum of 1.
+    number > 0 for each split, or their sum is not 1.
     """
     defaults = _FRACTIONS[len(cut)]
     values = tuple(map(python_number, defaults if fractions is None else fractions))

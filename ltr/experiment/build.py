@@ -131,7 +131,7 @@ def build(
         The experiment.
 
     Raises:
-        ConfigError: settings are wrong; the message names all of them in one line.
+        ConfigError: settings are invalid; the message names all of them.
     """
     complete, suggestions = with_facts(cfg, facts)
     attempts = _Attempts()

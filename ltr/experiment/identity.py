@@ -30,11 +30,12 @@ SHOWN = 10  # characters of an identity in the name of a folder
 
 
 def identity(experiment: Experiment) -> str:
-    """Return a SHA-256 of all that decides the results of a run: settings, data, the user's code.
+    """Return a SHA-256 of everything that determines the results of a run.
 
-    Keys that say where and how fast the run is computed (``Kind.PLACE``) are left out. The versions
-    of PyTorch, NumPy, Numba and SciPy, the device and the number of threads are also left out,
-    because they change only the last digits; ``results.json`` records them.
+    These are the settings, the data and the user's own code. Keys that say where and how fast the
+    run is computed (``Kind.PLACE``) are left out. The versions of PyTorch, NumPy, Numba and SciPy,
+    the device and the number of threads are also left out, because they change only the last
+    digits; ``results.json`` records them.
 
     Raises:
         ConfigError, DataError: the data of the run are missing, or cannot be read.
@@ -68,7 +69,7 @@ def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) ->
 
 
 def settings_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
-    """Return all that decides the results of a run with the resolved ``config``, except data."""
+    """Return what determines the results of a run with the resolved ``config``, except data."""
     settings = without(config, Kind.PLACE) | {
         "monitor": sorted({*as_list(config["monitor"])} - {"vali"}),  # columns of history.csv
         "init_from": run_digest(config.get("init_from")),

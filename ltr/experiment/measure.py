@@ -38,8 +38,7 @@ def measure(
     """Score the lists of each split with ``scorer`` and compute ``metrics``.
 
     Processes that train together share the work. A warning is logged if a mean depends on the order
-    of items with equal scores, or if every list of a split has
-    equal scores for all of its items.
+    of items with equal scores, or if all items of each list of a split have equal scores.
 
     Args:
         metrics: the metrics to compute.

@@ -30,7 +30,7 @@ def digest_origins(config: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def run_digest(path: str | None) -> str | None:
-    """Return the SHA-256 of the selected checkpoint of the run ``path``; None if that is None."""
+    """Return the SHA-256 of the selected checkpoint of the run ``path``, or None without a path."""
     return None if path is None else _sha256(selected_checkpoint(Path(path))[0])
 
 

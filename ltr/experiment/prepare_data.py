@@ -51,7 +51,7 @@ def prepare_data(options: PrepareDataOptions) -> None:
     """Unpack and check a data set, fill its cache, and print its counts.
 
     Raises:
-        ConfigError: a setting is wrong.
+        ConfigError: a setting is invalid.
         DataError: a file cannot be read, or the counts or files are not the published ones.
     """
     public = public_sets().get(options.dataset.get("name"))

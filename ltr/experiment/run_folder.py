@@ -184,8 +184,8 @@ class RunFolder:
     def prepare(self, identity: str) -> bool:
         """Return whether the run ``identity`` is finished; if not, prepare the folder for it.
 
-        The caller must have locked the folder. If it holds results of another identity, because
-        code or data have changed, these are moved to a subfolder ``before-...``.
+        The caller must have locked the folder. Results of another identity (because the code or the
+        data have changed) are moved to a subfolder ``before-...``.
         """
         if self.identity != identity:
             old = self.folder / f"{BEFORE}{sha256(str(self.identity).encode())[:10]}"
@@ -327,7 +327,7 @@ class RunFolder:
 
     @property
     def qids(self) -> list[str]:
-        """The ids of the queries of ``split`` in the form of earlier versions (``safe_cell``)."""
+        """The query ids of ``split`` as earlier versions wrote them (see ``safe_cell``)."""
         return list(map(safe_cell, self.queries["qid"]))
 
     @property

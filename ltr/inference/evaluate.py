@@ -1,7 +1,7 @@
 """Compute metrics of a trained model, or of scores from any tool, under one or more conventions.
 
-A convention is the set of rules that metrics leave open, such as the value of a list without a
-relevant item.
+A convention settles the details that the definition of a metric leaves open, such as the value of
+a list without a relevant item.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -57,10 +57,10 @@ class EvaluateOptions(ScoringOptions):
       ltr evaluate scores=run.trec qrels=test.qrels convention=trec 'metrics=[ndcg,map]'
 
     Set either checkpoint, or scores and data, or scores and qrels. If neither dataset nor data is
-    set, a run is measured on its own data. A convention is the set of rules that a metric leaves
-    open. Type one or more of the names paper, lightgbm, letor4, trec and sklearn after convention=
-    to print their metrics side by side. By default, a run is measured under its own convention, and
-    a file of scores under all five.
+    set, a run is measured on its own data. A convention settles the details that
+    the definition of a metric leaves open. Type one or more of the names paper, lightgbm, letor4,
+    trec and sklearn after convention= to print their metrics side by side. By default, a run is
+    measured under its own convention, and a file of scores under all five.
     """
 
     checkpoint: str | None = option(
@@ -80,7 +80,8 @@ class EvaluateOptions(ScoringOptions):
         "measured",
     )
     qrels: str | None = option(
-        None, help="the file of judgments for a TREC run, with the lines qid 0 id label"
+        None,
+        help="the file of judgments for a TREC run; its lines have the form `QID 0 ID LABEL`",
     )
     dataset: DictConfig | None = group(
         None, help="the data set on which the model is measured; null = the data set of the run"
@@ -158,7 +159,8 @@ def evaluate_model(options: EvaluateOptions) -> str:
     data set ``options.dataset``. If neither is set, the run's own data set is used.
 
     Raises:
-        ConfigError, DataError, CheckpointError: the message says in one line what to correct.
+        ConfigError, DataError, CheckpointError: an option, the checkpoint or a data file is
+            invalid; the message says what to correct.
     """
     if options.checkpoint is None:
         raise ConfigError("set checkpoint=RUN, or set scores=FILE and data=FILE; see --help")
@@ -252,7 +254,7 @@ def evaluate_scores(options: EvaluateOptions) -> str:
     are all conventions in ``configs/convention``.
 
     Raises:
-        ConfigError, DataError: the message says in one line what to correct.
+        ConfigError, DataError: an option or a file is invalid; the message says what to correct.
     """
     if options.scores is None:
         raise ConfigError("set scores=FILE, and set data=FILE or qrels=FILE; see --help")

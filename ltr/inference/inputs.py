@@ -114,7 +114,7 @@ def read_input(
         is empty for a row without an id; if no row has an id, there is no id column.
 
     Raises:
-        ConfigError, DataError: the message says in one line what to change.
+        ConfigError, DataError: an option or the file is invalid; the message says what to correct.
     """
     if is_table(path):
         return read_table_lists(path, options, scorer, labelled=labelled)
@@ -140,8 +140,8 @@ def read_table_lists(
 
     The id columns and the query column have the table's types. In a text file, a column of whole
     numbers is read as integers if that changes no digit. Features are found by name. If the
-    features of the model have no names, ``options.features`` must name the columns in the order of
-    training.
+    features of the model have no names, ``options.features`` must name the columns in the order
+    used for training.
     """
     run_roles = _table_settings_of_run(scorer)
     query = run_roles.get("query") if options.query is None else options.query

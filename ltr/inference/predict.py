@@ -52,14 +52,14 @@ class PredictOptions(InputOptions, ScoringOptions):
     )
     output: str = option(
         help="the file to write; an old file with this name is replaced. A table (.csv .tsv "
-        ".csv.gz .tsv.gz .parquet) has the columns of the query and the ids of the input (qid and "
-        "id for LETOR text), then row, score and rank. A .trec file is a TREC run, with the lines "
-        "qid Q0 id rank score tag"
+        ".csv.gz .tsv.gz .parquet) starts with the query column and the id columns of the input "
+        "(qid and id for LETOR text), followed by row, score and rank. A .trec file is a TREC run, "
+        "whose lines have the form `QID Q0 ID RANK SCORE TAG`"
     )
     qrels: str | None = option(
         None,
         help="a file, FILE.qrels or FILE.txt, to which the labels of the input are written as "
-        "TREC qrels, with the lines qid 0 id label",
+        "TREC qrels, whose lines have the form `QID 0 ID LABEL`",
     )
     order: str = option(
         "input",
@@ -88,8 +88,8 @@ def predict_file(options: PredictOptions) -> str:
         A text that says how many rows and lists were scored.
 
     Raises:
-        ConfigError, DataError, CheckpointError, OutputError: the message says in one line what to
-            correct.
+        ConfigError, DataError, CheckpointError, OutputError: an option, the checkpoint or a data
+            file is invalid, or a file cannot be written; the message says what to correct.
     """
     output = Path(options.output)
     _check_outputs(options)

@@ -69,7 +69,7 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
         data: the name of the data for error messages.
 
     Raises:
-        DataError: the file is wrong. The message about a wrong cell contains its line and its
+        DataError: the file is invalid. The message about a wrong cell contains its line and its
             content.
     """
     run = RunFolder(path.parent)
@@ -98,7 +98,7 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> Doubles:
 
 
 def _read_cells(path: Path) -> pd.DataFrame:
-    """Read a file of scores as strings with a column ``score``; the index has the line numbers."""
+    """Read a file of scores as strings with a column ``score``; the index holds line numbers."""
     with reading(
         path,
         "scores; each line must have as many cells as the first, and decimals must be written with "
@@ -145,7 +145,7 @@ def check_cells(path: Path, cells: pd.DataFrame, name: str, valid: Any, expected
 
     Args:
         path: the file that the cells were read from.
-        cells: the cells as strings; the index has the line of each row in ``path``.
+        cells: the cells as strings; the index contains the line of each row in ``path``.
         name: the column.
         valid: ``[rows]``, whether each cell of the column is valid.
         expected: a description of a valid cell, for the message.
@@ -187,7 +187,7 @@ def values_of_scores(
     Raises:
         ConfigError: the metric is undefined on these lists, or they are part of a file that also
             contains the training lists.
-        DataError: a file is wrong, or the lists are not those on which the run was measured.
+        DataError: a file is invalid, or the lists are not those on which the run was measured.
     """
     if data is not None:
         lists, values = read_scored(scores, data)

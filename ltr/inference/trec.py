@@ -1,4 +1,4 @@
-"""Read and write TREC files, which have one item on each line, in the way of trec_eval.
+"""Read and write TREC files, which have one item on each line, as trec_eval does.
 
 A line of a run is ``qid Q0 id rank score tag``. A line of judgments, called qrels, is
 ``qid 0 id label``.
@@ -93,7 +93,7 @@ def _items(lists: Lists, ids: pd.DataFrame) -> pd.DataFrame:
 def read_trec_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
     """Read a TREC run and its qrels; return the lists and their scores, ``[items]`` float32.
 
-    A query has all items that are in the run or in the qrels, by id in descending order. With this
+    A query contains all its items in the run or in the qrels, in descending order of id. With this
     order, ``ties="file"`` is the rule of trec_eval. Items without a judgment, or with a negative
     judgment, have the label 0. Items that are not in the run have the score -inf. Queries that are
     missing in one of the files are left out, and a warning is logged.
@@ -137,7 +137,7 @@ def read_trec_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
 
 
 def _read(path: Path, names: tuple[str, ...]) -> pd.DataFrame:
-    """Read the columns ``names`` of a file as strings; the index has the line numbers."""
+    """Read the columns ``names`` of a file as strings; the index holds the line numbers."""
     rows = dict[int, list[str]]()
     with reading(path, f"rows {' '.join(names)}"):
         lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")

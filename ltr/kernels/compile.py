@@ -21,10 +21,10 @@ _CACHE_NAME = f"kernels-{_DIGEST[:16]}"
 
 
 def cache_on_disk(compiled: Any) -> Any:
-    """Save the machine code of a Numba function for later processes, if a folder is writable.
+    """Save the machine code of a Numba function if Numba finds a writable cache folder.
 
-    The name of the folder contains a hash of the source of all kernels, because Numba itself
-    notices only changes in the file of the function.
+    Later processes load it. The name of the folder contains a hash of the source of all kernels,
+    because Numba itself notices only changes in the file of the function.
     """
     config: Any = numba.config
     # Without the lock, another thread would read the changed CACHE_DIR and restore it at its end.
@@ -41,7 +41,7 @@ def cache_on_disk(compiled: Any) -> Any:
 
 
 def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile ``function`` at its first call, and save it on disk if a folder is writable."""
+    """Compile ``function`` at its first call, and save it if there is a writable cache folder."""
     compiled = numba.njit(nogil=True, fastmath=_FAST_MATH, error_model="numpy", **options)(function)
     return cache_on_disk(compiled)
 

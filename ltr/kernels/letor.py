@@ -65,9 +65,9 @@ def parse(
         labelled: whether each row begins with a label.
         fractions: whether labels may be fractions; otherwise they must be whole numbers.
         largest_label, largest_index: the largest label and feature index that are allowed.
-        features, labels: ``[lines, width]`` and ``[lines]``, zeros at the call, filled here. Values
+        features, labels: ``[lines, width]`` and ``[lines]``, zeros on entry, filled here. Values
             with an index above ``width`` are dropped.
-        seen: ``[width]``, zeros at the call, used as scratch memory.
+        seen: ``[width]``, zeros on entry, used as scratch memory.
         runs: ``[lines, 4]``, filled with one entry for each run of rows with the same query id:
             start and end of the id in the text, the first line (0-based), the number of rows.
         large: ``[values, 2]``, filled with column and value of the first numbers of at least 2^24

@@ -137,7 +137,7 @@ def _sum_costs(cost, weights, s, lower, sigma, linear_from, grad_difference):
 
 @inlined
 def _logistic(weights, s, lower, sigma, grad_difference):
-    """Return the sum of w log(1 + exp(-z)), z = sigma (s - lower).
+    """Return the sum of w log(1 + exp(-z)), where z = sigma (s - lower).
 
     Write to ``grad_difference`` the gradient with respect to s - lower.
     """
@@ -174,7 +174,7 @@ def _hinge(weights, s, lower, squared, grad_difference):
 
 @inlined
 def _exponential(weights, s, lower, linear_from, grad_difference):
-    """Return the sum of w exp(lower - s), linear beyond ``linear_from``.
+    """Return the sum of w exp(lower - s), which continues linearly beyond ``linear_from``.
 
     Write to ``grad_difference`` the gradient with respect to s - lower.
     """

@@ -25,7 +25,7 @@ and in forward mode, all derivatives are those of the plain formula. Under vmap,
 random numbers needs vmap's argument ``randomness``. Under torch.compile, only first derivatives are
 available.
 
-On the CPU the losses that compare items run as compiled loops (``ltr.kernels``), in float64 and on
+On the CPU, the losses that compare items run as compiled loops (``ltr.kernels``), in float64 and on
 up to ``torch.get_num_threads()`` threads. They need memory in proportion to the number of items;
 some also need memory, in each thread, for a part of the item-by-item matrix of one list.
 torch.compile keeps the loops in its graph. On a GPU, or without Numba, the same formulas run on

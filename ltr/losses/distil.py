@@ -62,7 +62,7 @@ def distil_loss(
         One value per list, ``[batch]``, >= 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Hinton et al. (2015), section 2, for ``cost="listnet"``. The paper also divides the
     student's scores s by the temperature, and multiplies D by temperature^2; this loss does

@@ -113,7 +113,7 @@ def p_listmle_loss(
         One value per list, ``[batch]``, >= 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Lan et al. (2014), section 4. In the paper, w(r) is 2^(n - r) - 1. Here this is divided
     by its largest value, which is that of rank 1. So the loss of a long list stays finite, and the

@@ -57,7 +57,7 @@ def mix_loss(
         One value per list, ``[batch]``.
 
     Raises:
-        ConfigError: a name, a weight or a knob is wrong, or no part has a weight above 0.
+        ConfigError: a name, a weight or a knob is invalid, or no part has a weight above 0.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[2.0, 0.0]])
     >>> mix_loss(scores, labels, labels >= 0, parts={"mse": 0.5, "ranknet": 1})  # 1/2 4/2 + log 2
@@ -77,7 +77,7 @@ def mix_loss(
 
 
 def _check_mix(parts: Mapping[str, float | int], knobs: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise ``ConfigError`` for a name, a weight or a knob that is wrong."""
+    """Raise ``ConfigError`` if a name, a weight or a knob is invalid."""
     names = losses_by_name()
     for name in (*parts, *knobs):
         if name not in names:

@@ -54,7 +54,7 @@ def neural_map_loss(
         item, the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: built like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021).
 
@@ -104,7 +104,7 @@ def neural_mrr_loss(
         item, the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: built like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021).
 
@@ -153,7 +153,7 @@ def neural_precision_loss(
         item, the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: built like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021).
 
@@ -204,7 +204,7 @@ def neural_err_loss(
         item, the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: built like NeuralNDCG (Pobrotyn and Bialobrzeski, 2021); ERR is from Chapelle et al.
     (2009).

@@ -48,7 +48,7 @@ def ranknet_loss(
         are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Burges et al. (2005), eq. 3; "RankNet and LambdaRank" (daxpy.xyz, 2021), where sigma is
     called alpha. In the paper, pairs of items with equal labels count too; here they do not.
@@ -96,7 +96,7 @@ def lambdarank_loss(
         are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Burges et al. (2006); Burges (2010), section 4.1.
 
@@ -167,7 +167,7 @@ def lambda_loss(
         gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Wang et al. (2018), sections 4 and 5; NDCG-Loss1 is eq. 12. In the paper the gain is
     2^y - 1, the logarithm has base 2, and there is no cutoff. There, the sum of NDCG-Loss1 includes
@@ -240,7 +240,7 @@ def ranksvm_loss(
         are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Joachims (2002); Chapelle and Keerthi (2010) for the squared hinge. ``"mean"`` gives the
     query-level weights of IR-SVM (Cao et al., 2006), which the paper also multiplies by the largest
@@ -279,7 +279,7 @@ def rankboost_loss(
         are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Freund et al. (2003), section 3. Here the loss is minimised by gradient descent instead
     of boosting. RankBoostndcg is from Jin et al. (2018); see also Team Macrohard (n.d.), eq. 18 and

@@ -56,7 +56,7 @@ def plrank_loss(
         the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
         NotImplementedError: a second derivative is taken.
 
     Source: Oosterhuis (2022), "Learning-to-Rank at the Speed of Sampling". The paper has no

@@ -63,7 +63,7 @@ def rmse_loss(scores: Scores, labels: Labels, mask: Mask, *, levels: float | int
         One value per list, ``[batch]``, >= 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Pobrotyn and Bialobrzeski (2021), section 5.4.
 
@@ -96,7 +96,7 @@ def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | in
         One value per list, ``[batch]``, >= 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Team Macrohard (n.d.), section 5, where a network is trained with this loss.
 
@@ -132,7 +132,7 @@ def ordinal_loss(
         One value per list, ``[batch]``, >= 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: the all-threshold logistic loss of Rennie and Srebro (2005), section 4.2. The paper
     learns the thresholds; here they are fixed halfway between the grades.

@@ -33,7 +33,7 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
         One value per list, ``[batch]``, >= 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
         NotImplementedError: a second derivative is taken with isotonic targets.
 
     Source: Caruana, Baluja and Mitchell (1996). In the paper, the whole training set is ranked

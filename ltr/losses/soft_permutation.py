@@ -56,9 +56,9 @@ def neural_ndcg_loss(
 
     where T is the transposed matrix after Sinkhorn scaling, and d(r) is 0 beyond k.
 
-    On the CPU a list of n items takes at most O(n^2) time, and each thread stores at most 32 MiB of
-    the matrix. On an NVIDIA GPU a kernel is used for lists padded to at most 2,048 items, except
-    for batches with only a few long lists.
+    On the CPU, a list of n items takes at most O(n^2) time, and each thread stores at most 32 MiB
+    of the matrix. On an NVIDIA GPU, a kernel is used for lists padded to at most 2,048 items,
+    except for batches with only a few long lists.
 
     Args:
         scores: ``[batch, list]``. Items with equal scores share their ranks equally, so a saturated
@@ -82,7 +82,7 @@ def neural_ndcg_loss(
         item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Pobrotyn and Bialobrzeski (2021), eq. 5 and 6, where the gain is 2^y - 1. The paper does
     not say how it treats a list without a relevant item.
@@ -141,7 +141,7 @@ def ot_ndcg_loss(
         item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: the sorting is from Cuturi et al. (2019).
 
@@ -192,7 +192,7 @@ def softsort_ndcg_loss(
         item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: the sorting is from Prillo and Eisenschlos (2020).
 

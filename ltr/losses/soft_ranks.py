@@ -64,7 +64,7 @@ def approx_ndcg_loss(
         item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Qin, Liu and Li (2010), sections 4.1 and 4.2, with alpha = 1 / temperature and beta =
     cut_slope. The paper centres the cutoff at k instead of k + 1/2; then the value does not go to
@@ -132,7 +132,7 @@ def lap_ndcg_loss(
         item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: the soft ranks are a LapSum, from Struski et al. (2025, "LapSum - One Method to
     Differentiate Them All: Ranking, Sorting and Top-k Selection"). The paper uses it
@@ -222,7 +222,7 @@ def sodeep_loss(
         item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong, or the file cannot be read.
+        ConfigError: a tensor or a keyword argument is invalid, or the file cannot be read.
 
     Source: Engilberge et al. (2019), section 3. The paper uses learned ranks for other metrics.
 
@@ -291,7 +291,7 @@ def soft_ndcg_loss(
         item (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Taylor et al. (2008), section 4; their slides use the gain 2^y. Lee (2022), eq. 2.7.
 

@@ -43,7 +43,7 @@ def network_ndcg_loss(
         (an item with a gain above 0), the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: the sorting is from Petersen et al. (2021 and 2022). S depends on the order in which
     items enter the network, which the papers do not specify. Here items enter in the ideal order:

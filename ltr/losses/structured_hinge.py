@@ -61,7 +61,7 @@ def svm_map_loss(
         a list is relevant, or all are, the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Yue et al. (2007), section 3.
 
@@ -135,7 +135,7 @@ def svm_ndcg_loss(
         list without a relevant item, the value and its gradient are 0.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Le and Smola (2007); Chapelle et al. (2007). The papers discuss several weights a; the
     weights used here are one of these choices, divided by their sum.

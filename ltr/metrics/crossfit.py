@@ -1,8 +1,8 @@
 """The metric of the best epoch, estimated without selection bias.
 
 The best epoch's mean on the validation lists is the largest of many noisy means, so it is too high
-on average. A crossfit chooses the epoch on one half of the validation lists, and measures its
-metric on the other half.
+on average. In a crossfit, the epoch is chosen on one half of the validation lists, and its metric
+is measured on the other half.
 """
 
 import math

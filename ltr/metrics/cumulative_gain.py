@@ -45,7 +45,7 @@ def checked_gains(scores: Scores, labels: Labels, mask: Mask, *, gain: Gain) -> 
     If ``gain`` is a table, the check of the labels waits for the GPU.
 
     Raises:
-        ConfigError: a tensor is wrong, ``gain`` is unknown, or its table lacks a label.
+        ConfigError: a tensor is invalid, ``gain`` is unknown, or its table lacks a label.
     """
     gain = check_gain(gain, list(GAINS))
     item_gains = gains(promoted_labels(scores, labels, mask), mask, gain=gain)
@@ -116,7 +116,7 @@ def dcg(
         DCG@k of each list, ``[batch]``, >= 0; 0 for a list without items.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong, or a table of gains lacks a label.
+        ConfigError: a tensor or a keyword argument is invalid, or a table of gains lacks a label.
 
     Source: Järvelin and Kekäläinen (2002); Pobrotyn and Bialobrzeski (2021), eq. 1.
 
@@ -162,7 +162,7 @@ def ndcg(
         NDCG@k of each list, ``[batch]``, from 0 to 1.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong, or a table of gains lacks a label.
+        ConfigError: a tensor or a keyword argument is invalid, or a table of gains lacks a label.
 
     Source: Järvelin and Kekäläinen (2002); Pobrotyn and Bialobrzeski (2021), eq. 2.
 
@@ -211,7 +211,7 @@ def ndcg_beta(
         NDCG_beta@k of each list, ``[batch]``, from 0 to 1.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Jin et al. (2018); Team Macrohard (n.d.), eq. 12, where k = n.
 
@@ -256,7 +256,7 @@ def mean_ndcg(
         The mean of each list, ``[batch]``, from 0 to 1.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong, or a table of gains lacks a label.
+        ConfigError: a tensor or a keyword argument is invalid, or a table of gains lacks a label.
 
     Source: MeanNDCG of the LETOR script. Under the convention ``letor4`` the values are the same.
 

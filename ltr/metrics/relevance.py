@@ -78,7 +78,7 @@ def precision(
         P@k of each list, ``[batch]``, from 0 to 1.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
     >>> precision(scores, labels, labels >= 0, k=4).tolist()  # 2 of 4
@@ -121,7 +121,7 @@ def recall(
         R@k of each list, ``[batch]``, from 0 to 1.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
     >>> recall(scores, labels, labels >= 0, k=2).tolist()  # 1 of 2
@@ -169,7 +169,7 @@ def map(
         AP@k of each list, ``[batch]``, from 0 to 1.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Buckley and Voorhees (2000); for averaged ties McSherry and Najork (2008), section 2.4.
 
@@ -229,7 +229,7 @@ def mrr(
         RR@k of each list, ``[batch]``, from 0 to 1.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong.
+        ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Voorhees (1999); for averaged ties McSherry and Najork (2008), section 2.3.
 
@@ -329,7 +329,7 @@ def err(
         ERR@k of each list, ``[batch]``, from 0 to 1.
 
     Raises:
-        ConfigError: a tensor or a keyword argument is wrong, a label is above ``levels`` - 1, or
+        ConfigError: a tensor or a keyword argument is invalid, a label is above ``levels`` - 1, or
             ``ties`` is ``"averaged"``.
 
     Source: Chapelle et al. (2009), eq. 4 and 7.

@@ -1,4 +1,4 @@
-"""Build each part of an experiment from its node of the config; check it before data are read."""
+"""Build each part of an experiment from its node in the config; check it before data are read."""
 
 import functools
 import inspect
@@ -199,7 +199,7 @@ def bind_part(node: DictConfig, name: str) -> functools.partial[Any]:
     policy at every call.
 
     Args:
-        node: the node of the config.
+        node: the node in the config.
         name: the name of the part, for error messages.
 
     Raises:
@@ -228,11 +228,11 @@ def build_part(node: DictConfig | None, name: str) -> Any:
     input, so a wrong setting raises an error before data are read.
 
     Args:
-        node: the node of the config; None: return None.
+        node: the node in the config; None: return None.
         name: ``"model"``, ``"loss"``, ``"optimizer"`` or ``"schedule"``.
 
     Raises:
-        ConfigError: a setting is wrong.
+        ConfigError: a setting is invalid.
     """
     if node is None:
         return None

@@ -243,7 +243,7 @@ def copy_weights(
 ) -> None:
     """Copy the weights of ``scorer`` to ``model``.
 
-    ``transform`` is the ``transform`` node of the config of ``model``. ``source`` is the setting
+    ``transform`` is the ``transform`` node in the config of ``model``. ``source`` is the setting
     that names the run of ``scorer``. ``ConfigError``: the models or the transforms differ.
     """
     try:

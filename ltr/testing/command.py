@@ -120,7 +120,7 @@ def check_loss(options: CheckLossOptions) -> tuple[str, bool]:
         The verdicts as text, and True if no property fails.
 
     Raises:
-        ConfigError: the loss cannot be imported, or a knob is wrong.
+        ConfigError: the loss cannot be imported, or a knob is invalid.
     """
     if options.metric is not None and options.metric not in METRICS:
         raise ConfigError(f"metric={options.metric}: choose one of {', '.join(METRICS)}")

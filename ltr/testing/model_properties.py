@@ -137,7 +137,8 @@ def the_given_ranks_mean_nothing(model: ModelSubject) -> None:
 def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> str:
     """In training mode, with NaN on padding, every parameter has a finite gradient other than 0.
 
-    The gradient of the features is 0 on padding. Layers before the model can then be trained.
+    The gradient with respect to the features is 0 on padding. Layers before the model can then be
+    trained.
     """
     features, ranks, mask = model.lists()
     built = replace(model, training=True).built()

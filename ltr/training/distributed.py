@@ -208,9 +208,9 @@ def sum_over_processes(value: Tensor) -> Tensor:
 def seed_process(number: tuple[int, int, int], *, alike: bool = False) -> None:
     """Seed PyTorch's global generators for a step if several processes train together.
 
-    ``number`` holds the seed, the epoch and the step. If ``alike``, as the optimiser needs, all
-    processes get the same seed; otherwise each gets a different one. So a resumed run draws the
-    same numbers if the number of processes is the same.
+    ``number`` holds the seed, the epoch and the step. If ``alike`` is true, as the optimiser
+    needs, all processes get the same seed; otherwise, each gets a different one. So a resumed run
+    draws the same numbers if the number of processes is the same.
     """
     if size() == 1:
         return

@@ -184,7 +184,8 @@ def progress_bar(**options: Any) -> tqdm:
     """Return a tqdm bar that disappears at its end.
 
     Without a terminal, the bar logs a line at most once a minute instead. ``quiet`` suppresses the
-    bar and the lines. ``unit="step"`` marks the bar of an epoch.
+    bar and the lines. With ``unit="step"`` (one epoch of training), the bar
+    also shows the remaining time of the run.
     """
     if not _on_terminal():
         options |= {"miniters": 1, "mininterval": 1.0}  # otherwise tqdm would skip updates

@@ -107,7 +107,7 @@ class Monitor:
         """Forget all epochs; only the time that they took is kept."""
         self.progress = Progress(wall_seconds=self.progress.wall_seconds)
         self._half_means: list[Doubles] = []  # the means of the halves for each row of the history
-        self._half_epochs = np.zeros((HALVINGS, 2), dtype=np.int64)  # the epoch each half chooses
+        self._half_epochs = np.zeros((HALVINGS, 2), dtype=np.int64)  # the best epoch on each half
         self._half_scores: dict[int, Tensor] = {}  # the validation scores in these epochs
         self._keeps_halves = True  # False: an earlier version began the run and kept no scores
 
@@ -148,8 +148,8 @@ class Monitor:
         """The estimate of ``select_on`` in the selected epoch, without the bias of the selection.
 
         The epoch is chosen on one half of the validation lists, and measured on the other half. If
-        the setting ``select`` chooses no epoch, the estimate is the value on all validation lists.
-        If there are too few lists for two halves, the estimate is None.
+        no epoch is chosen, as with ``select=last``, the estimate is the value on all validation
+        lists. If there are too few lists for two halves, the estimate is None.
         """
         if self.chooses:
             # Epoch 0 comes last, so an equally good epoch of training is preferred to it.
@@ -241,10 +241,10 @@ class Monitor:
         return is_better
 
     def _choose_on_halves(self, epoch: int) -> None:
-        """Update the epochs that the halves of the validation lists choose, and their scores.
+        """Update the best epochs on the halves of the validation lists, and their scores.
 
-        The scores of ``epoch`` are kept if a half chooses it. Scores of epochs that no half chooses
-        any more are dropped.
+        The scores of ``epoch`` are kept if it is the best epoch on a half. Scores of epochs that
+        are no longer the best on any half are dropped.
         """
         means = self._half_means
         chosen = self._half_epochs

@@ -26,7 +26,7 @@ class Settings:
     """How a run trains; ``configs/train.yaml`` explains each setting.
 
     Raises:
-        ConfigError: settings are out of range. The message is one line that names all of them.
+        ConfigError: settings are out of range; the message names all of them.
     """
 
     seed: int
@@ -83,7 +83,7 @@ class Settings:
 
     @classmethod
     def names(cls) -> list[str]:
-        """Return the names of all settings, which are keys of the config."""
+        """Return the names of all settings, which are keys in the config."""
         return [setting.name for setting in fields(cls)]
 
 

@@ -89,6 +89,16 @@ def test_help_comes_from_source_and_wraps_long_text() -> None:
     assert max(map(len, text.splitlines())) <= 120
 
 
+@pytest.mark.parametrize("command", ["train", "evaluate", "prepare_data", "compare"])
+def test_help_lists_only_choices_that_can_be_typed(command: str) -> None:
+    choices = help_of(command).partition("Choices (GROUP=CHOICE)\n\n")[2].partition("\n\n")[0]
+    groups = {name: set(files.split(", ")) for name, files in re.findall(r"(\w+): (.*)", choices)}
+    assert "conventions" not in groups
+    assert command == "prepare_data" or "letor4" in groups["convention"]
+    assert command == "compare" or "mq2008" in groups["dataset"]
+    assert "memory" not in groups.get("dataset", ())
+
+
 def test_declaration_that_is_no_literal_names_its_line(tmp_path: Path, monkeypatch) -> None:
     source = (
         "class Mine:\n"
@@ -184,6 +194,7 @@ def test_shell_completion_knows_commands_keys_and_choices() -> None:
     assert completed("ltr train model.drop") == ["model.dropout="]
     assert completed("ltr evaluate dataset=mq2008 convention=le") == ["letor4"]
     assert completed("ltr compare convention=tr") == ["trec"]
+    assert completed("ltr train dataset=mem") == []  # only a program can use dataset=memory
     assert completed("ltr nothing x") == []
     assert "complete -o nospace" in shell_completion(["install=bash"])
 

@@ -29,7 +29,8 @@ def explain_list(options: ExplainOptions) -> str:
     """Explain the list of the query ``options.qid``; write a page, and return its text.
 
     Raises:
-        ConfigError, DataError, CheckpointError: the message says in one line what to correct.
+        ConfigError, DataError, CheckpointError: an option, the checkpoint or a data file is
+            invalid; the message says what to correct.
     """
     register_resolvers()  # the run's config needs them
     explained = load_explained_list(options)
@@ -166,7 +167,7 @@ def effects_block(explained: ExplainedList, changes: Doubles) -> ReportBlock:
 def _change_texts(explained: ExplainedList, changes: Doubles, positions: Any) -> list[str]:
     """Return texts that say how each explained item's score changes without one other item.
 
-    ``positions`` has the position of that other item for each explained item.
+    ``positions`` contains the position of that other item for each explained item.
     """
     return [
         f"{row[position]:+.3g} ({explained.names[position]})"
@@ -175,7 +176,7 @@ def _change_texts(explained: ExplainedList, changes: Doubles, positions: Any) ->
 
 
 def _block(title: str, note: str, frame: pd.DataFrame) -> ReportBlock:
-    """Turn a data frame into a block; the index of the frame has the names of the rows."""
+    """Turn a data frame into a block; the index of the frame holds the row names."""
     rows = frame.reset_index().astype(str).to_numpy().tolist()
     return ReportBlock(title, note, ("", *map(str, frame.columns)), rows)
 

@@ -24,12 +24,13 @@ class ImportancesOptions:
 
       ltr importances outputs/RUN write=FOLDER
 
-    Features are numbered from 1, as in a LETOR file, and have names if the data set has names. The
-    importance of a feature is printed as its share of the total importance of all features. For
-    LightGBM and XGBoost, the importance is the gain: how much the splits on the feature lowered the
-    objective. For CatBoost, the importance is PredictionValuesChange. For AdaRank, RankBoost and
-    PRank, it is the size of the feature's weight in the model. To get the model file of the tree
-    library, type ltr export checkpoint=outputs/RUN to=native output=FOLDER (docs/how-to/export.md).
+    Features are numbered from 1, as in a LETOR file, and are also named if the data set names its
+    features. The importance of a feature is printed as its share of the total importance of all
+    features. For LightGBM and XGBoost, the importance is the gain, which is how much the splits on
+    the feature lowered the objective. For CatBoost, the importance is PredictionValuesChange. For
+    AdaRank, RankBoost and PRank, it is the size of the feature's weight in the model. To get the
+    model file of the tree library, type ltr export checkpoint=outputs/RUN to=native output=FOLDER
+    (docs/how-to/export.md).
     """
 
     run: str = option(help="a run folder, or the best.pt or last.pt in it; you may leave out run=")
@@ -38,9 +39,7 @@ class ImportancesOptions:
         at_least=0,
         help="the number of features that are printed, with the most important first; 0 = all",
     )
-    write: str | None = option(
-        None, help="a folder to which importances.csv, a table of all features, is written"
-    )
+    write: str | None = option(None, help="a folder for importances.csv, which lists all features")
 
 
 def importances(options: ImportancesOptions) -> str:
@@ -58,7 +57,8 @@ def importances(options: ImportancesOptions) -> str:
       AdaRank and RankBoost; empty if the model does not count this.
 
     Raises:
-        ConfigError, CheckpointError, OutputError: the message says in one line what to correct.
+        ConfigError, CheckpointError, OutputError: an option or the checkpoint is invalid, or the
+            file cannot be written; the message says what to correct.
     """
     register_resolvers()  # the run's config needs them
     scorer = load_model(options.run)

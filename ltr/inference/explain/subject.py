@@ -38,10 +38,11 @@ class ExplainOptions(InputOptions, ScoringOptions):
       ltr explain outputs/RUN qid=17 items=1,2,5 split=test
       ltr explain checkpoint=outputs/RUN input=new.parquet qid=17
 
-    The page shows how much each feature adds to the score of an item: the exact SHAP values of the
-    tree library, or the integrated gradients of a network. Integrated gradients need the optional
-    dependencies `explain` (docs/index.md#install). For a model that sees the whole list, the page
-    also shows how the score changes when another item is left out.
+    The page shows how much each feature adds to the score of an item. For boosted trees, these are
+    the exact SHAP values of the tree library; for networks, integrated gradients, which need the
+    optional dependencies `explain` (docs/index.md#install). Ensembles, AdaRank, RankBoost and PRank
+    have no such values. For a model that sees the whole list, the page also shows how the score
+    changes when another item is left out.
     """
 
     checkpoint: str = option(
@@ -142,7 +143,8 @@ def load_explained_list(options: ExplainOptions) -> ExplainedList:
     """Load the list that ``options`` name, and the model that ranks it.
 
     Raises:
-        ConfigError, DataError, CheckpointError: the message says in one line what to correct.
+        ConfigError, DataError, CheckpointError: an option, the checkpoint or a data file is
+            invalid; the message says what to correct.
     """
     check_split(options.split)
     scorer = open_scorer(options.checkpoint, options)

@@ -106,8 +106,8 @@ def export_model(options: ExportOptions) -> str:
         difference.
 
     Raises:
-        ConfigError, DataError, CheckpointError, OutputError: the message says in one line what to
-            correct.
+        ConfigError, DataError, CheckpointError, OutputError: an option, the checkpoint or a data
+            file is invalid, or a file cannot be written; the message says what to correct.
     """
     output = Path(options.output)
     check_split(options.split)

@@ -65,7 +65,8 @@ class CompareOptions:
     metric: str | None = option(
         None,
         help="the metric, such as ndcg@10. If the runs did not compute it, it is computed from the "
-        "scores that they stored. null = the metric that chose the epochs of the runs",
+        "scores that they stored. null = the metric by which the best epochs of the runs were "
+        "chosen (select_on)",
     )
     margin: float = option(0.005, help="differences smaller than this margin do not matter")
     alpha: float = option(
@@ -74,7 +75,9 @@ class CompareOptions:
         "1 - alpha",
     )
     baseline: str | None = option(
-        None, help="compare every system only with this one; a part of its name is enough"
+        None,
+        help="compare every system only with this one; systems are named after their settings, and "
+        "a part of the name is enough, such as loss=rmse",
     )
     published: float | None = option(
         None,
@@ -172,8 +175,8 @@ def compare(options: CompareOptions) -> str:
     """Compare runs, write the files that ``options`` name, and return the report as text.
 
     Raises:
-        ConfigError, DataError: the options or the runs are wrong; the message is one line that says
-            what to correct.
+        ConfigError, DataError: an option or a file is invalid, or the runs cannot be compared; the
+            message says what to correct.
     """
     options = _take_files_as_scores(options)
     if not options.runs and (
@@ -219,7 +222,7 @@ def compare_runs(runs: Sequence[RunFolder], options: CompareOptions) -> Findings
     """Compare ``runs`` and the files of scores in ``options``.
 
     Raises:
-        ConfigError, DataError: a setting is wrong, or the runs cannot be compared.
+        ConfigError, DataError: a setting is invalid, or the runs cannot be compared.
     """
     metric = _choose_metric(runs, options.metric)
     score_files = _score_files(options.scores)
@@ -336,7 +339,7 @@ def _blocks(
 ) -> list[ReportBlock]:
     """Return the table of the systems and, if there are pairs, the table of their differences.
 
-    ``crossfit`` has the cross-fitted metric of each system that is measured on vali.
+    ``crossfit`` contains the cross-fitted metric of each system that is measured on vali.
     """
     interval_head = f"{1 - alpha:.0%} interval"
     blocks = [_systems_block(systems, pairs, metric, interval_head, crossfit)]

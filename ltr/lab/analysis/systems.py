@@ -153,8 +153,8 @@ def system_values(
 def join_folds(folds: Mapping[Hashable, Sequence[QueryValues]]) -> SystemValues:
     """Join the queries of all folds into one array.
 
-    ``folds`` has the query ids and the values of each training run, by fold. A query is named by
-    its position and its id, because several lists of a fold may share an id.
+    ``folds`` contains the query ids and the values of each training run, by fold. A query is named
+    by its position and its id, because several lists of a fold may share an id.
     """
     queries = [
         (fold, f"{position} qid {qid}")

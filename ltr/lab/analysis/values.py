@@ -107,7 +107,7 @@ class Aligned:
         variance of the run means contains var(residual) / queries. This part is subtracted, because
         the variance over queries contains it too. The effect of a seed may differ between folds, or
         be the same in all folds. The larger of the estimates for these two cases is used, with the
-        seeds - 1 degrees of freedom of the second case.
+        ``seeds - 1`` degrees of freedom of the second case.
         """
         return [self._seed_variance(values) for values in self.values]
 

@@ -70,13 +70,13 @@ def t_p(difference: float, error: float, df: float) -> float:
 def sign_flip_p(by_query: Doubles, pairs: Ints, *, samples: int, seed: int = 0) -> Doubles:
     """Test for each pair whether its systems are exchangeable; return the two-sided p, ``[pairs]``.
 
-    With the differences d_q of a pair and random signs s_bq,
+    If d_q are the differences of a pair, and s_bq are random signs, then
 
         p = (1 + #{b: |sum_q s_bq d_q| >= |sum_q d_q|}) / (samples + 1)
 
     If at most ``EXACT_UP_TO`` differences are not 0, p is exact: all sign patterns are tried.
-    Smucker, Allan and Carterette (2007), "A comparison of statistical significance tests for
-    information retrieval evaluation", CIKM. The added 1 is from Phipson and Smyth (2010).
+    Source: Smucker, Allan and Carterette (2007), "A comparison of statistical significance tests
+    for information retrieval evaluation", CIKM. The added 1 is from Phipson and Smyth (2010).
 
     Args:
         by_query: ``[systems, queries]``, the (weighted) means over seeds.
@@ -361,14 +361,14 @@ def interval(
     The usual method, one t quantile with Satterthwaite's degrees of freedom, gives intervals that
     are too narrow if there are only two or three seeds. If ``error.covers`` is "folds", b is chosen
     to make the distance equal to that of the usual method. In this case, the variance of the
-    training is the remainder of the variance between folds after that of the queries is subtracted.
+    training is the variance between folds minus the variance of the queries.
     The two parts are not independent, as Howe's formula assumes, and its distance would be too
     short.
 
     Args:
         estimate: the mean, or the difference.
         sampling_errors: the errors of the estimate in the bootstrap samples, ``[samples]``: a
-            column of what ``bootstrap_errors`` returns, or the difference of two columns.
+            column of the result of ``bootstrap_errors``, or the difference of two columns.
         error: the variances and the degrees of freedom.
         alpha: 0.05 for a 95 % interval.
 

@@ -41,11 +41,11 @@ class AutoOptions(LaunchOptions):
       ltr auto dataset=mq2008 dataset.fold=1
 
     Any other key is passed to ltr train, for example select_on=ndcg@10 'metrics=[ndcg@10,map]'. It
-    applies to all models, except those for which the table itself sets this key. The best ensemble
-    is chosen, unless single models are better on the validation lists by more than two standard
-    errors. In that case, the best of these models is chosen. The choice does not use test lists, so
-    you need not have any. If the command is stopped, type it again: it continues without repeating
-    finished runs.
+    applies to all models, except where the table of models (table=NAME) itself sets the key. The
+    best ensemble is chosen, unless single models are better on the validation lists by more than
+    two standard errors. In that case, the best of these models is chosen. The choice does not use
+    test lists, so you need not have any. If the command is stopped, type it again to continue; it
+    does not repeat finished runs.
     """
 
     minutes: float = option(
@@ -132,8 +132,8 @@ def find_ranker(options: AutoOptions) -> Choice:
     """Train the rows of a table, choose one, and keep it in a folder; return the choice.
 
     Raises:
-        ConfigError, DataError: an option or the data are wrong (raised before anything runs, with
-            one line that says what to correct), or no row was finished in time.
+        ConfigError, DataError: an option or a file is invalid (this is raised before any training),
+            or no row was finished in time.
     """
     deadline = time.monotonic() + _MINUTE * options.minutes
     task = _define_task(options)

@@ -85,14 +85,13 @@ def auto(
             no GPU. More than one needs the optional dependencies ``sweep``.
         config: other keys of ``configs/train.yaml``, written as for ``Ranker``, for example
             ``select_on="ndcg@10"`` or ``**{"dataset.id": ["product"]}``. They apply to all models,
-            except those for which the table itself sets the same key.
+            except where the table of models itself sets the same key.
 
     Returns:
         The chosen ranker, and the table of the rows that were tried.
 
     Raises:
-        ValueError: the data or a parameter is wrong, or no row was finished in time. The message is
-            one line.
+        ValueError: the data or a parameter is invalid, or no row was finished in time.
     """
     path, categorical = _table_file(data, Path(output_dir, "data"))
     options = {

@@ -140,9 +140,8 @@ def fold_folder(folder: Path, fold: str | None, folds: int) -> Path:
 def _summarise(results: Mapping[str, dict[str, Any]]) -> list[str]:
     """Return the parts of the text to print: the members, the metrics and the cross-fitted metric.
 
-    The numbers are means over folds.
-
-    ``results`` maps each fold to the content of its ensemble's ``results.json``.
+    The numbers are means over folds. ``results`` maps each fold to the content of its ensemble's
+    ``results.json``.
     """
     import pandas as pd
 

@@ -247,7 +247,7 @@ def choose_weights(
 
 
 def _half_scores(member: EnsembleMember, vali: ItemTensors) -> SplitHalfScores | None:
-    """Return a member's scores at the epochs that halves of the validation lists choose.
+    """Return a member's scores at its best epochs on halves of the validation lists.
 
     Return None if the run has no such scores; ensembles and runs of earlier versions have none.
     """
@@ -269,7 +269,7 @@ def _half_scores(member: EnsembleMember, vali: ItemTensors) -> SplitHalfScores |
 
 
 def _selected_scores(member: EnsembleMember, vali: ItemTensors, items: int) -> SplitHalfScores:
-    """Return a member's scores with its selected weights, as if all halves had chosen them."""
+    """Return a member's scores with its selected weights, as if they were best on all halves."""
     model = ensemble_of([member.scorer], [1.0]).to(member.scorer.device)
     epochs = np.zeros((HALVINGS, 2), dtype=np.int64)
     return SplitHalfScores(epochs, {0: predict(model, vali, items=items).double()})

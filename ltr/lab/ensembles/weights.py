@@ -1,6 +1,6 @@
 """Choose the weights of an ensemble's members, and estimate its metric by cross-fitting.
 
-Cross-fitting chooses on one half of the validation lists and measures on the other half.
+In cross-fitting, weights are chosen on one half of the validation lists and measured on the other.
 """
 
 import math
@@ -29,7 +29,7 @@ Measure = Callable[[Tensor], Doubles]
 class SplitHalfScores(NamedTuple):
     """The scores of a member on the validation lists, standardised in each list."""
 
-    epochs: Ints  # [splits, 2], the epoch that each half of ``Halves`` chooses
+    epochs: Ints  # [splits, 2], the best epoch on each half of ``Halves``
     scores: Mapping[int, Tensor]  # epoch -> [items] float64
 
 
@@ -76,8 +76,8 @@ def fixed_weights(
 ) -> WeightedEnsemble:
     """Return the ensemble with the given ``weights``, and its cross-fitted metric.
 
-    Each half of the validation lists chooses an epoch of every member. The ensemble of the members
-    at these epochs is measured on the other half.
+    On each half of the validation lists, the best epoch of every member is chosen. The ensemble of
+    the members at these epochs is measured on the other half.
 
     Args:
         weights: ``equal``, or a number for each member.
@@ -97,11 +97,11 @@ def tuned_weights(
 ) -> WeightedEnsemble:
     r"""Tune weights on the validation lists, and shrink them by their split-half reliability.
 
-    On each half of five random splits, members are selected greedily with replacement, each at the
-    epoch that this half chooses. Each of ten steps adds the member that gives the mean score of all
+    On each half of five random splits, members are selected greedily with replacement, each at
+    its best epoch on this half. Each of ten steps adds the member that gives the mean score of all
     selected members the best metric. The best of the ten resulting sets counts; if several are
     equally good, the first of them counts. Let :math:`d_A` and :math:`d_B` be the weights that
-    the halves of a split select, minus equal weights. Then
+    are selected on the two halves of a split, minus equal weights. Then
 
     .. math::
 
@@ -112,10 +112,10 @@ def tuned_weights(
     members. The weights are equal weights plus the mean of :math:`d` times the reliability from
     both halves, which shrinks them towards equal weights.
 
-    For cross-fitting, each half of every split tunes its own weights in the same way, from its own
-    halves. These weights are measured on the other half, whose labels were not used to tune them.
-    If the weights tuned on all lists are equal, the result is that of ``fixed_weights`` with equal
-    weights.
+    For cross-fitting, weights are tuned on each half of every split in the same way, which divides
+    this half into halves again. These weights are measured on the other half, whose labels were not
+    used to tune them. If the weights tuned on all lists are equal, the result is that of
+    ``fixed_weights`` with equal weights.
 
     Args:
         members: the scores of the members, of which there is at least one.
@@ -150,7 +150,7 @@ def shrink_to_equal(selections: Doubles) -> Doubles:
     """Shrink the mean weights of halves towards equal weights, by their split-half reliability.
 
     Args:
-        selections: the weights that each half selects, ``[splits, 2, members]``.
+        selections: the weights selected on each half, ``[splits, 2, members]``.
 
     Returns:
         The weights, ``[members]``; see ``tuned_weights`` for the formula.
@@ -170,9 +170,9 @@ def shrink_to_equal(selections: Doubles) -> Doubles:
 def _tune_on_halves(
     members: Sequence[SplitHalfScores], measure: Measure, halves: Halves, lengths: Ints | None
 ) -> Doubles:
-    """Return the weights that each half tunes by itself, ``[splits, 2, members]``.
+    """Return the weights that are tuned on each half alone, ``[splits, 2, members]``.
 
-    To do so, the half is split in two. If it has only one list, its weights are equal.
+    For this, the half is split in two. If it has only one list, its weights are equal.
     """
     if halves.first.shape[1] < 2:
         return np.full((len(halves.first), 2, len(members)), 1 / len(members))
@@ -204,7 +204,7 @@ def select_on_halves(
 def _select_on_subsets(
     scores: Sequence[Tensor], measure: Measure, subsets: Sequence[Ints], lengths: Ints | None
 ) -> Doubles:
-    """Return the weights that each of ``subsets`` selects greedily, ``[subsets, members]``.
+    """Return the weights selected greedily on each of ``subsets``, ``[subsets, members]``.
 
     The subsets of the lists are disjoint; each has its own scores, ``[members, items]``. If
     ``lengths``, the number of items of each list, is given, all subsets are measured together.
@@ -229,7 +229,7 @@ def _split_lists(members: Sequence[SplitHalfScores], measure: Measure) -> Halves
 
 
 def _scores_of_half(members: Sequence[SplitHalfScores], split: int, side: int) -> Tensor:
-    """Return the scores of all members at the epochs that a half chooses, ``[members, items]``."""
+    """Return the scores of all members at their best epochs on a half, ``[members, items]``."""
     return torch.stack([member.scores[int(member.epochs[split, side])] for member in members])
 
 
@@ -282,7 +282,7 @@ def _measure_crossfit(
 ) -> Crossfit | None:
     """Return the cross-fitted metric of an ensemble; None if a half of the lists is empty.
 
-    ``weights`` has the weights that each half chose, ``[splits, 2, members]``.
+    ``weights`` contains the weights chosen on each half, ``[splits, 2, members]``.
     """
     if not halves.first.size:
         return None

@@ -60,8 +60,7 @@ def run_search(options: SearchOptions) -> str:
         The text to print.
 
     Raises:
-        ConfigError, DataError: an option or the data are wrong; the message is one line that says
-            what to correct.
+        ConfigError, DataError: an option or a file is invalid; the message says what to correct.
         TrainingError: no trial was trained to its end.
         Interrupted, KeyboardInterrupt: the user stopped the search; the same command continues it.
     """

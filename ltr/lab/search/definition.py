@@ -69,20 +69,20 @@ class SearchOptions:
     )
     folds: tuple[str, ...] = option(
         (),
-        help="the value of a trial is its mean over these folds: a list such as 1,2 or the word "
-        "all; [] = only the fold of the config",
+        help="the folds over which the metric of a trial is averaged: a list such as 1,2, or the "
+        "word all; [] = only the fold in the config",
     )
     seeds: tuple[str, ...] = option(
         (),
-        help="the value of a trial is its mean over these seeds, such as 1,2; [] = only the seed "
-        "of the config",
+        help="the seeds over which the metric of a trial is averaged, such as 1,2; [] = only the "
+        "seed in the config",
     )
     select_value: str | None = option(
         None,
         help="the value of a trial. best: the metric of its best epoch on the validation lists (of "
-        "the last epoch if select=last). crossfit: the metric of an epoch that one half of these "
-        "lists chooses, measured on the other half. null = crossfit if there are fewer than 2,000 "
-        "lists and select=best, otherwise best",
+        "the last epoch if select=last). crossfit: the best epoch is chosen on one half of these "
+        "lists and measured on the other half. null = crossfit if there are fewer than 2,000 lists "
+        "and select=best, otherwise best",
     )
     pruner: str = option(
         "median",
@@ -91,8 +91,8 @@ class SearchOptions:
     )
     write: str | None = option(
         None,
-        help="another file for the best settings, which are always in search/NAME/best.yaml; ltr "
-        "train experiment=FILE reads configs/experiment/FILE.yaml. null = no other file",
+        help="an extra file for the best settings (search/NAME/best.yaml is always written). If it "
+        "is configs/experiment/FILE.yaml, ltr train experiment=FILE reads it. null = no extra file",
     )
     output_dir: str = option("outputs", help="the folder to which search/NAME is written")
     storage: str | None = option(
@@ -126,7 +126,7 @@ class Search:
 
     @property
     def metric(self) -> str:
-        """The metric on vali that chooses the best epoch."""
+        """The metric on vali by which the best epoch is chosen."""
         return str(self.config.select_on)
 
     @property
@@ -172,7 +172,7 @@ def define_search(options: SearchOptions) -> Search:
     """Define the search that the options of the command describe, without reading any data.
 
     Raises:
-        ConfigError: a value, an override, a space, a fold or a seed is wrong.
+        ConfigError: a value, an override, a space, a fold or a seed is invalid.
 
     >>> from ltr.cli.compose import typed
     >>> from ltr.cli.options import parse_options

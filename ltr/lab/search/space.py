@@ -66,7 +66,7 @@ def change_space(space: Space, changes: Mapping[str, Any], model: str) -> Space:
     ``changes`` maps a key to the list that describes its new distribution; None removes the key.
 
     Raises:
-        ConfigError: a distribution is wrong, or nothing is left to search for ``model``.
+        ConfigError: a distribution is invalid, or nothing is left to search for ``model``.
     """
     for key, value in changes.items():
         space.pop(key, None)

@@ -277,7 +277,7 @@ def requeue_on_error(study: optuna.Study, trial: optuna.Trial) -> Iterator[None]
 
 
 def suggest(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
-    """Draw the settings of ``trial``; the first has the config's values that are in the space.
+    """Draw the settings of ``trial``; the first trial uses the config's values if possible.
 
     The sampler learns from the first trial too. The seed of the draws is the number of the trial,
     so a search that is continued or shared does not repeat earlier draws.

@@ -78,7 +78,7 @@ def spend_budget(table: Table, options: TableOptions, output_dir: Path) -> Found
         The results; None if no row needs a search.
 
     Raises:
-        ConfigError: an override or a space is wrong, or a search failed; the message says why.
+        ConfigError: an override or a space is invalid, or a search failed.
         DataError: the data are missing, and ``dry_run`` is not set.
     """
     searches = plan_searches(table, options, output_dir)
@@ -136,7 +136,7 @@ def plan_searches(table: Table, options: TableOptions, output_dir: Path) -> list
     searched.
 
     Raises:
-        ConfigError: an override or a space is wrong.
+        ConfigError: an override or a space is invalid.
         DataError: the data are missing, and ``dry_run`` is not set.
     """
     searches = []

@@ -38,8 +38,8 @@ class LaunchOptions:
         at_least=1,
         help="how many runs train at a time on this machine; null = one per GPU, or one per core "
         "if there is no GPU. To train more than one, install the optional dependencies `sweep` "
-        "(docs/index.md#install); without them, null = 1. To start runs with a Hydra launcher "
-        "instead, type hydra/launcher=NAME hydra.launcher.KEY=VALUE",
+        "(docs/index.md#install); without them, null means 1 run at a time. To start runs with "
+        "a Hydra launcher instead, type hydra/launcher=NAME hydra.launcher.KEY=VALUE",
     )
     launcher: tuple[str, ...] = collected("launcher")
     output_dir: str = option("outputs", help="the folder to which runs/ and tables/ are written")
@@ -48,7 +48,7 @@ class LaunchOptions:
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(LaunchOptions):
     """Make a table of results, with published numbers next to your own. A file in configs/tables
-    lists the settings of ltr train for each row. The command trains the runs that are missing.
+    lists the settings of ltr train for each row. The command starts the missing runs.
 
       ltr table table=letor4_mq2008
       ltr table table=letor4_mq2008 rows=NeuralNDCG,ListNet seeds=3

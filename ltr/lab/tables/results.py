@@ -34,7 +34,7 @@ _COLUMNS = [
 
 
 def conventions_of(table: Table, run: Run) -> dict[str, Convention]:
-    """Return the conventions that ``table`` names, with the number of grades in the run's data.
+    """Return the conventions listed in ``table``, each with the number of grades in the run's data.
 
     The name ``OWN`` stands for the run's own convention.
     """
@@ -288,8 +288,8 @@ def over_repeats(values: pd.DataFrame) -> dict[Any, dict[Any, float]]:
     """Return the mean and standard deviation of each column, by row.
 
     In the dict of a row, the keys are ``(column, "mean")`` and ``(column, "std")``. The deviation
-    is that of the seeds, each averaged over the folds; if there is only one seed, it is that of the
-    folds.
+    is taken over the seeds, after the values of each seed are averaged over the folds. If there is
+    only one seed, it is taken over the folds.
     """
     only_folds = values["seed"].nunique() == 1 and values["fold"].nunique() > 1
     repeat = "fold" if only_folds else "seed"

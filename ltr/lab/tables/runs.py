@@ -66,7 +66,7 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """Whether the run is finished with this identity, and its files are undamaged."""
+        """Whether a run with this identity is finished and its files are undamaged."""
         folder = RunFolder(self.folder)
         return folder.finished and folder.identity == self.identity and folder.damage() is None
 
@@ -143,7 +143,7 @@ def plan(
             fold, the seed and the teacher.
 
     Raises:
-        ConfigError: an override is wrong, or the teacher of a row has no run for the same fold.
+        ConfigError: an override is invalid, or the teacher of a row has no run for the same fold.
         DataError: the data are missing, and ``absent_ok`` is false.
     """
     folders = _RunFolders(output_dir / "runs")

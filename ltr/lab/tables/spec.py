@@ -104,8 +104,8 @@ class Table:
     def select_rows(self, labels: Iterable[str]) -> "Table":
         """Return the table with only the rows ``labels`` and the rows that these need.
 
-        An ensemble, for example, needs its members. The table keeps its baseline only if that is
-        one of ``labels``.
+        An ensemble, for example, needs its members. The table keeps its baseline only if the
+        baseline is one of ``labels``.
 
         Raises:
             ConfigError: a label is not that of a row.

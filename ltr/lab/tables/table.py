@@ -1,4 +1,4 @@
-"""Make a table: train the runs that are missing, then write the report."""
+"""Make a table: start the missing runs, then write the report."""
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -48,8 +48,8 @@ def make_table(options: TableOptions) -> bool:
         Whether no run failed.
 
     Raises:
-        ConfigError, DataError: an option, the table or the data are wrong, or a search failed. The
-            message is one line that says what to correct.
+        ConfigError, DataError: an option, the table or a data file is invalid, or a search failed;
+            the message says what to correct.
     """
     table = _select_rows(read_table(options.table), options)
     output_dir = options.absolute_output_dir
@@ -203,7 +203,7 @@ def collect_results(
     Args:
         table: the table.
         runs: all runs of the table.
-        failures: the reason for each run that failed, by run folder.
+        failures: why each failed run failed, by run folder.
         margin: differences below this value do not matter.
         left_out: the reason why the published numbers are left out; None if they are shown.
     """
