@@ -138,9 +138,9 @@ def test_table_blocks_refuse_a_table_without_rows_a_feature_or_unique_names() ->
 
 def test_roles_refuse_conflicts() -> None:
     for roles, expected in (
-        ({"label": "q"}, "one role"),
-        ({"features": ("x", "y")}, "one role"),
-        ({"categories": ("c", "w")}, "one role"),
+        ({"label": "q"}, "name each column only once"),
+        ({"features": ("x", "y")}, "name each column only once"),
+        ({"categories": ("c", "w")}, "name each column only once"),
         ({"category_values": 0}, "whole number"),
         ({"category_values": True}, "whole number"),
         ({"query": None}, "dataset.query"),
