@@ -219,7 +219,7 @@ def test_read_table_reads_files_anywhere(user_configs: Path, tmp_path: Path) -> 
         message = refused(partial(read_table, name), ConfigError)
         assert f"{name}.yaml" in message
         assert "letor4_mq2008.yaml" in message
-    assert "or a YAML file" in refused(lambda: read_table("gone.yaml"), ConfigError)
+    assert "or the path of a YAML file" in refused(lambda: read_table("gone.yaml"), ConfigError)
 
 
 @pytest.mark.slow

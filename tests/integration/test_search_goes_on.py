@@ -313,6 +313,6 @@ def test_run_search_continues_after_a_full_disk(small_search, tmp_path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3.dbapi2, "connect", full)
         message = refuse_search(*small_search, "trials=999")
-    assert re.search(r"search\.db: .* full: .*free some space", message)
+    assert re.search(r"search\.db: .* full: .*free some disk space", message)
     done = sum(trial.state.is_finished() for trial in study_of(*small_search).get_trials())
     assert print_search(*small_search, f"trials={done + 1}")

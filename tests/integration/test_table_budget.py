@@ -103,7 +103,7 @@ def test_row_search_accepts_only_its_own_results(arguments: list[str]) -> None:
     assert not longer.accepts(good)
     for text in ("- 1", "a: {x: {}}", "a: b", "{"):
         path.write_text(text)
-        with pytest.raises(ConfigError, match="move this file"):
+        with pytest.raises(ConfigError, match="move or restore this file"):
             read_settings(path)
 
 

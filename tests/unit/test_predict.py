@@ -138,10 +138,10 @@ def test_read_table_lists_keeps_digits_that_would_change_as_text(
 def test_read_table_lists_refuses_a_column_that_the_output_adds(tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
     path.write_text("q,rank,price\n1,1,1\n")
-    assert "query: the output would have two columns 'rank'" in refused(
+    assert "query: the output would have two columns named 'rank'" in refused(
         lambda: columns_of(path, "rank"), ConfigError
     )
-    assert "id: the output would have two columns 'rank'" in refused(
+    assert "id: the output would have two columns named 'rank'" in refused(
         lambda: columns_of(path, "q", "rank"), ConfigError
     )
 

@@ -127,7 +127,7 @@ def test_table_files_warn_once_also_from_the_cache(tmp_path, caplog) -> None:
             record.getMessage() for record in caplog.records if record.levelno > logging.INFO
         ]
         remarks = sorted(warning.partition(": ")[2][:20] for warning in warnings)
-        assert remarks == ["different numbers be", "not used as a featur"]
+        assert remarks == ["columns without a na", "different numbers be"]
         assert all(warning.startswith(f"{tmp_path}/items.csv: ") for warning in warnings)
 
 
