@@ -86,7 +86,7 @@ def test_find_columns_lists_the_most_frequent_values_of_a_category_first() -> No
     state = columns.state()
     assert Columns.from_state(state) == columns
     for wrong in ({"names": ["c", "c"]}, {"names": ["d"]}, {"categories": {"c": ["b", 1]}}):
-        with pytest.raises(ValueError, match="expected unique names"):
+        with pytest.raises(ValueError, match="expected unique column names"):
             Columns.from_state(state | wrong)
     np.testing.assert_equal(lists.features[:, 0].tolist(), [0, 3, 1, 1, 2, 2, np.nan, np.nan])
 
