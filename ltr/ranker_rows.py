@@ -179,8 +179,8 @@ def _qids_of(group: Any, count: int) -> NDArray[Any]:
             else "got a number that is not of this kind"
         )
         raise DataError(
-            "group: expected the number of rows of each query, as whole numbers >= 1 whose sum is "
-            f"{count}, the number of rows of X; {problem}"
+            "group: expected the number of rows of each query (whole numbers >= 1 that add up to "
+            f"{count}, the number of rows of X); {problem}"
         )
     return np.repeat(np.arange(len(sizes)), sizes.astype(np.int64))
 

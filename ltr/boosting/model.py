@@ -83,7 +83,7 @@ class RoundModel(nn.Module, ABC):
     title: ClassVar[str]
     makes: ClassVar[str]  # what the rounds make, such as "trees"; a column of the history counts it
     nonfinite_remedy: ClassVar[str] = (  # in messages about scores that are not finite
-        "train with transform=standardise, or look at the features and labels of these lists"
+        "train with transform=standardise, or check the features and labels"
     )
     accepts_losses: ClassVar[bool] = False  # whether it can be fitted to a loss of ltr.losses
     objective: str | None = None  # the objective that the user chose among the model's own

@@ -35,10 +35,10 @@ RESERVED: Mapping[str, str] = {
     "the data set defines which features are categories: leave this option out": ""
     "categorical_feature cat_features",
     "the gain is 2^label - 1; for another gain, boost with a loss and set gain=...": "label_gain",
-    "later rounds would change the trees of the best round, which is kept: leave this option "
-    "out": "boosting booster",
-    "the run sets this option, or has no such file: leave this option out": "verbosity verbose "
-    "verbose_eval silent "
+    "the trees of the best round are kept, but later rounds would change them: leave this "
+    "option out": "boosting booster",
+    "ltr sets this option itself, or does not use such a file: leave this option out": "verbosity "
+    "verbose verbose_eval silent "
     "logging_level metric_period deterministic force_row_wise force_col_wise device_type "
     "feature_pre_filter validate_parameters process_type updater multi_strategy tree_method "
     "base_score data valid header label_column weight_column group_column ignore_column two_round "
@@ -71,8 +71,8 @@ class BoostedTrees(RoundModel, ABC):
     makes = "trees"
     accepts_losses = True
     nonfinite_remedy = (
-        "train with a lower model.learning_rate or more regularisation (model.*), or look at the "
-        "features and labels of these lists"
+        "train with a lower model.learning_rate or more regularisation (model.*), or check the "
+        "features and labels"
     )
 
     def __init__(
@@ -140,7 +140,8 @@ class BoostedTrees(RoundModel, ABC):
         for name in sorted(set(names) - set(library_names)):
             raise ConfigError(
                 f"model.options.{name}: {self.description} has no parameter of this name "
-                "(aliases are not accepted): see its documentation"
+                "(aliases are not accepted): see the documentation of "
+                f"{self.title}"
             )
 
     def rounds(self, data: FitData) -> Iterator[Round]:
@@ -217,8 +218,8 @@ class BoostedTrees(RoundModel, ABC):
         """
         if not matches:
             raise CheckpointError(
-                f"the {noun} of the saved trees do not match their config: use the checkpoint that "
-                "ltr train wrote"
+                f"the {noun} of the saved trees do not match the config in the checkpoint: use the "
+                "checkpoint that ltr train wrote"
             )
 
     def get_extra_state(self) -> Tensor:

@@ -200,8 +200,8 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     if "name" not in config.dataset:  # tables and searches need it for the names of folders
         name = choices["dataset"]
         raise ConfigError(
-            f"dataset={name}: the config file of this data set does not set its name: add the line "
-            f"name: {name}, which is also passed to the class of the data set"
+            f"dataset={name}: the config file of this data set has no name: add the line "
+            f"'name: {name}' (the class of the data set must accept this argument)"
         )
     return config, choices
 

@@ -118,8 +118,8 @@ def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> s
     swept_keys = swept(overrides)
     if runtime_keys := swept_keys & {*keys(Kind.PLACE)}:
         raise ConfigError(
-            f"{min(runtime_keys)}: a sweep cannot vary this key, because it does not change "
-            "results: start one sweep for each value"
+            f"{min(runtime_keys)}: this key cannot vary within a sweep, because it does not "
+            "change results: start one sweep for each value"
         )
     if sweep is None:
         former_name = _sweep_name(output_dir, [*map(former_override, overrides)])
@@ -270,13 +270,13 @@ def read_overrides(path: Path) -> list[str]:
         content = yaml.safe_load(path.read_text())
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise DataError(
-            f"{path}: expected the overrides of a run, got a damaged file: start the run again"
+            f"{path}: expected the overrides of a run, got a damaged file: repeat the run"
         ) from error
     overrides = [] if content is None else content
     if not isinstance(overrides, list) or not all(isinstance(item, str) for item in overrides):
         raise DataError(
-            f"{path}: expected a list of strings, the overrides of a run, got another type: start "
-            "the run again"
+            f"{path}: expected a list of strings (the overrides of a run), got another type: "
+            "repeat the run"
         )
     return [*map(upgrade_override, overrides)]
 

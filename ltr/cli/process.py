@@ -39,8 +39,8 @@ def check_torchrun(command: str, *, several: bool) -> None:
     """
     if processes() > 1 and (command != "train" or several):
         raise ConfigError(
-            f"{command}{' -m' if several else ''}: torchrun started {processes()} processes, which "
-            "can only train a single model together; start this command without torchrun"
+            f"{command}{' -m' if several else ''}: torchrun started {processes()} processes, but "
+            "several processes can only train a single model; start this command without torchrun"
         )
 
 

@@ -144,8 +144,8 @@ def _single(key: CommandKey, arguments: Sequence[str]) -> str:
     """Return the only argument; raise ``ConfigError`` if there are several."""
     if len(arguments) > 1:
         raise ConfigError(
-            f"{arguments[1]}: expected KEY=VALUE, got a second value of {key.name}, which is "
-            f"already {arguments[0]}; see --help"
+            f"{arguments[1]}: expected KEY=VALUE, got a second value for {key.name}, which is "
+            f"already set to {arguments[0]}; see --help"
         )
     return arguments[0]
 

@@ -64,7 +64,7 @@ def unpack(
         except Exception as error:  # damaged archives raise many kinds of errors
             raise DataError(
                 f"{archive} cannot be unpacked into {folder}: {error}; if the disk is not full, "
-                "the archive is damaged; download it again"
+                "the archive is damaged: download it again"
             ) from error
 
 

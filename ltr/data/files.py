@@ -28,7 +28,7 @@ from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
-OTHER_SPLIT = "use split=vali (its metrics are too high, because the epoch was chosen on it)"
+OTHER_SPLIT = "use split=vali (metrics on vali are too high: the epoch was chosen on vali)"
 
 
 class SplitContent(NamedTuple):

@@ -311,7 +311,7 @@ def explain_row(row: bytes, rules: ParseOptions) -> tuple[str, str]:
     if not fields or not fields[0].startswith("qid:") or fields[0] == "qid:":
         return f"{_shorten(fields[0]) if fields else 'nothing'} after the label", "qid:ID"
     if len(fields) == 1:  # an item without features cannot be told from a truncated line
-        return f"nothing after {_shorten(fields[0])}", "index:value (1:0 if its features are all 0)"
+        return f"nothing after {_shorten(fields[0])}", "index:value (1:0 if all features are 0)"
     return _explain_features(fields[1:], rules) or unreadable_row
 
 

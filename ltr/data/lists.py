@@ -53,7 +53,8 @@ class Columns:
         is_unique = len(set(names)) == len(names)
         if not all_text or not is_unique or not categories.keys() <= set(names):
             raise ValueError(
-                "columns: expected unique names, and strings as values of named category columns"
+                "columns: expected unique column names, and only strings as the values of each "
+                "category column"
             )
         return cls(names, categories)
 

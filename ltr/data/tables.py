@@ -58,7 +58,7 @@ class ColumnRoles:
             if repeated:
                 raise ConfigError(
                     f"column {repeated[0]!r} is named twice in dataset.query, label, weight, "
-                    "features and categories; give each column only one role"
+                    "features and categories; name each column only once"
                 )
         limit = self.category_values
         if type(limit) is not int or not 1 <= limit < _LARGEST_CODE:
@@ -324,9 +324,10 @@ def _feature_names(source: Source, roles: ColumnRoles) -> list[str]:
     if unusable:
         shown = ", ".join(f"{name} ({_column_type(source.head[name])})" for name in unusable[:12])
         raise DataError(
-            f"{source.title}: no role for {shown}; only numbers are features by default: name each "
-            "column in 'dataset.categories=[NAME]' or, to ignore it, in 'dataset.id=[NAME]', or "
-            "name all features in 'dataset.features=[NAME]'; convert dates and lists to numbers"
+            f"{source.title}: only numbers are features by default, so it is not clear how to use "
+            f"{shown}: name each column in 'dataset.categories=[NAME]' or, to ignore it, in "
+            "'dataset.id=[NAME]', or name all features in 'dataset.features=[NAME]'; convert dates "
+            "and lists to numbers"
         )
     names = list(dict.fromkeys([*candidates, *roles.categories]))  # an id may be a feature too
     if not names:

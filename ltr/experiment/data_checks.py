@@ -16,7 +16,7 @@ from ltr.training.caveats import warn_of_fixed_metrics
 from ltr.training.settings import Settings
 
 _LARGE = 32.0  # for such a label or a larger one, the square of 2^label may overflow float32
-_LOOK = "or look at this item (dataset.max_grade=N refuses labels above N)"
+_LOOK = "or check this label (dataset.max_grade=N refuses labels above N)"
 
 
 def check_labels(

@@ -46,9 +46,9 @@ def warn_of_shared_queries(lists: Mapping[str, Lists]) -> None:
         shared = int(np.isin(hashes[later_split], hashes[split]).sum())
         if shared:
             log.warning(
-                "%s of %s queries of %s have the same items as a query of %s: all features are "
-                "equal; if they are the same queries, leave them out of one split, because the "
-                "metrics of %s would be too high",
+                "%s of %s queries of %s have the same items as a query of %s (all features are "
+                "equal); if they are the same queries, leave them out of one split; otherwise the "
+                "metrics of %s are too high",
                 f"{shared:,}", f"{len(lists[later_split]):,}", later_split, split, later_split,
             )  # fmt: skip
 

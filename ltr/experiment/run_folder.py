@@ -211,8 +211,8 @@ class RunFolder:
         if self.identity != identity:
             atomic_write(self.note, RESUMED + "\n")
             log.info(
-                "%s: its settings are no longer those of its sweep; if you repeat the sweep, this "
-                "run is trained from the start",
+                "%s: the settings of this run are no longer those of the sweep; if you repeat the "
+                "sweep, this run is trained from the start",
                 self.folder,
             )
 
@@ -350,8 +350,7 @@ class RunFolder:
         lists = self.results.get("data", {}).get(self.split)
         if lists is None:
             raise DataError(
-                f"{self.folder / RESULTS} does not record which lists were measured: train the run "
-                "again"
+                f"{self.folder / RESULTS} does not record which lists were measured: repeat the run"
             )
         return str(lists["digest"])
 
@@ -399,9 +398,9 @@ class RunFolder:
         except OSError as error:
             raise self._unlike(name, f"cannot be read ({error.strerror})") from None
 
-    def _unlike(self, name: str, fault: str = "is damaged, or of an earlier version") -> DataError:
+    def _unlike(self, name: str, fault: str = "is damaged, or from an old version") -> DataError:
         """Return the error about a file that is missing, damaged, or of an earlier version."""
-        remedy = "train the run again"
+        remedy = "repeat the run"
         if (self.folder / "last.pt").is_file():
             resume = shlex.quote(f"resume={self.folder}")
             remedy = f"type {as_started('train')} {resume} to measure the run again"

@@ -113,7 +113,7 @@ def fit_feature_transform(experiment: Experiment, train: Lists) -> FeatureTransf
     if not isinstance(transform, FeatureTransform):
         target = experiment.record.config["transform"]["_target_"]
         raise ConfigError(
-            f"transform ({target}): expected a FeatureTransform, as fit_transform and no_transform "
-            f"of ltr.data.transforms return, got {type(transform).__name__}"
+            f"transform ({target}): expected a FeatureTransform (fit_transform and no_transform of "
+            f"ltr.data.transforms return one), got {type(transform).__name__}"
         )
     return transform.keeping_missing() if experiment.is_boosted else transform

@@ -42,8 +42,8 @@ def check_teacher(teacher: str | None, loss: Any) -> None:
     if teacher is None and needs_teacher:
         name = getattr(getattr(loss, "func", loss), "__name__", "the loss")
         raise ConfigError(
-            f"loss: {name} learns the scores of another model: set teacher=RUN to the folder of "
-            "its run"
+            f"loss: {name} learns the scores of another model: set teacher=RUN to the run folder "
+            "of that model"
         )
 
 

@@ -261,8 +261,8 @@ def evaluate_scores(options: EvaluateOptions) -> str:
     both_or_none = (options.data is None) == (options.qrels is None)
     if both_or_none or options.checkpoint is not None:
         raise ConfigError(
-            f"scores={options.scores}: set either data=FILE, the LETOR file that was scored, or "
-            "qrels=FILE, the judgments for a TREC run, and leave out checkpoint"
+            f"scores={options.scores}: set either data=FILE (the LETOR file that was scored) or "
+            "qrels=FILE (the judgments for a TREC run), and leave out checkpoint"
         )
     _check_files(options)
     use_threads(options.threads)

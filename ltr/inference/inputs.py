@@ -192,7 +192,8 @@ def _feature_columns(path: Path, features: Sequence[str] | None, scorer: Scorer)
             shown = None if features is None else list(features)
             raise ConfigError(
                 f"features={shown}: the features of this model have no names; set features to the "
-                f"names of the {width} columns of {path} that hold them, in the order of training"
+                f"names of the columns of {path} that hold these {width} features, in the order "
+                "used for training"
             )
         return Columns(tuple(features or ()))
     if features is not None:

@@ -198,7 +198,7 @@ def values_of_scores(
         if table or lists.source_rows.max() >= lists.items:  # rows of a larger file
             raise ConfigError(
                 f"{run.folder}: its {run.split} lists are part of a file that also contains "
-                "training lists, and a file of scores has a score for each row of that file: train "
+                "training lists, so a file with a score for each row has too many scores: train "
                 f"with a separate file for {run.split}"
             )
         values = scores_of(scores, lists, f"the {run.split} lists of {run.folder}")
@@ -218,14 +218,14 @@ def values_of_stored_scores(run: RunFolder, metric: str, folders: Mapping[str, s
         lists = _measured_lists(run, folders)
     except LTRError as error:
         raise ConfigError(
-            f"metric={metric}: the run {run.folder} did not compute it, and its {run.split} lists "
-            f"cannot be read to compute it now ({error}): choose one of {', '.join(run.measured)}, "
-            "or set data_dir=FOLDER"
+            f"metric={metric}: the run {run.folder} did not compute this metric, and its "
+            f"{run.split} lists cannot be read to compute the metric now ({error}): choose one of "
+            f"{', '.join(run.measured)}, or set data_dir=FOLDER"
         ) from error
     if len(run.scores) != lists.items:
         raise DataError(
             f"{run.folder}: expected {lists.items:,} scores, one for each item, got "
-            f"{len(run.scores):,}: train the run again"
+            f"{len(run.scores):,}: repeat the run"
         )
     return measure_lists(lists, run.scores, metric, Convention(**run.convention[0]), run.split)
 
@@ -266,7 +266,7 @@ def _check_queries(run: RunFolder, lists: Lists, data: Path) -> None:
         table["qid"] = table["qid"].map(safe_cell)
     if ours.to_numpy().tolist() != theirs.to_numpy().tolist():
         raise DataError(
-            f"{data}: its query ids, numbers of items or empty lists differ from those of "
+            f"{data}: the query ids, the list lengths or the empty lists differ from those of "
             f"{run.folder}: use the file on which the run was "
             f"{'tested' if run.split == 'test' else 'measured'}"
         )

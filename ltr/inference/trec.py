@@ -83,9 +83,9 @@ def _items(lists: Lists, ids: pd.DataFrame) -> pd.DataFrame:
     if len(faulty):
         first = faulty[0]
         raise DataError(
-            f"query {items['qid'][first]!r}, id {items['id'][first]!r}: expected ids without "
-            "spaces, each only once in a query, as a TREC file needs: change the ids, or set "
-            "output=FILE.csv"
+            f"query {items['qid'][first]!r}, id {items['id'][first]!r}: expected ids that "
+            "have no spaces and are unique in their query, as TREC requires: change the ids, or "
+            "set output=FILE.csv"
         )
     return items
 

@@ -133,7 +133,7 @@ def _numba_works() -> bool:
         exp(0.0)
     except Exception as error:  # Numba often lags behind a new NumPy, and may fail anywhere
         log.warning(
-            "Numba fails, so losses use the plain path, which is slower on a CPU: %r", error
+            "Numba fails, so losses are computed without it, more slowly on a CPU: %r", error
         )
         return False
     return True

@@ -173,7 +173,7 @@ class Metric:
         except Exception as error:  # a module may raise anything
             raise ConfigError(
                 f"metric {self.name} cannot be imported ({_one_line(error)}): put the folder of "
-                f"its module on PYTHONPATH, or choose one of {', '.join(METRICS)}"
+                f"the module on PYTHONPATH, or choose one of {', '.join(METRICS)}"
             ) from error
         if not callable(function):
             raise ConfigError(f"metric {self.name} is not a function: write <module>.<function>")

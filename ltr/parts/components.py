@@ -208,7 +208,7 @@ def bind_part(node: DictConfig, name: str) -> functools.partial[Any]:
     lazy = _instantiate(node, name)
     if not isinstance(lazy, functools.partial):
         raise ConfigError(
-            f"{name} ({node['_target_']}): its config file has no _partial_: true; add this line"
+            f"{name} ({node['_target_']}): its config file lacks the line '_partial_: true': add it"
         )
     function = lazy.func
     settings = dict(lazy.keywords)

@@ -278,5 +278,6 @@ def check_columns(lists: Lists, columns: Columns | None) -> None:
     if changed:
         raise DataError(
             f"the categories of {', '.join(changed[:5])} differ from those on which the model was "
-            "trained: read the lists with the categories of the run, or train a new model"
+            "trained: read the lists with the columns of the model (TableFiles.with_columns), or "
+            "train a new model"
         )

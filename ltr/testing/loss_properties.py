@@ -222,9 +222,9 @@ def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
 def a_gain_is_a_scale_of_the_labels(loss: Subject) -> None:
     """Labels give the same results as their gains, passed as labels with ``gain=linear``."""
     if "gain" not in loss.knobs:
-        raise DoesNotApply("it has no knob gain")
+        raise DoesNotApply("it has no knob named gain")
     if loss.knobs.keys() & {"parts", "teacher"}:
-        raise DoesNotApply("its parts may use the labels themselves, not only their gains")
+        raise DoesNotApply("the parts of the mix may use the labels themselves, not only the gains")
     scores, labels, mask = ragged()
     linear = replace(loss.with_knobs(gain="linear"), grades=10**9)
     for gain, gains in (("exp2", labels.exp2() - 1), (_table(loss), 3**labels)):
@@ -381,7 +381,9 @@ def what_is_drawn_comes_from_the_generator(loss: Subject) -> None:
     if not loss.draws(*ragged()):
         raise DoesNotApply("it draws no random numbers")
     if "generator" not in loss.knobs:
-        raise Violation("it draws from global state: add a knob generator, for a torch.Generator")
+        raise Violation(
+            "it draws from global state: add a knob named generator for a torch.Generator"
+        )
 
     def values(seed: int) -> Tensor:
         return loss.call(*ragged(), generator=torch.Generator().manual_seed(seed))
@@ -519,7 +521,7 @@ def an_empty_list_counts_what_the_convention_says(metric: Subject) -> None:
         counts = "{:g}, and a list without items {:g}".format(
             *metric.values(scores, labels, mask)[1:]
         )
-        raise DoesNotApply(f"it has no knob empty: an empty list gives {counts}")
+        raise DoesNotApply(f"it has no knob named empty: an empty list gives {counts}")
     first = metric.values(scores, labels, mask)[:1]
     for empty in (0.0, 0.5, 1.0, "skip"):
         values = metric.with_knobs(empty=empty).values(scores, labels, mask)
@@ -556,7 +558,7 @@ def what_the_convention_says_is_read(metric: Subject) -> None:
     for name in read:
         changed = short.with_knobs(**{name: knobs[name]})
         if torch.equal(changed.values(*lists), short.values(*lists)):
-            raise Violation(f"{name}={knobs[name]} changed no value: it is ignored")
+            raise Violation(f"{name}={knobs[name]} changed no value: this knob is ignored")
 
 
 def a_score_of_nan_makes_its_list_nan_and_no_other(metric: Subject) -> None:

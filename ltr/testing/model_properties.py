@@ -102,7 +102,7 @@ def an_item_is_scored_by_its_own_features_alone(model: ModelSubject) -> str:
     change = (model.call(*first_items)[0, 0] - model.call(*inputs)[0, 0]).abs().item()
     if change > _MOVED:
         raise DoesNotApply(
-            f"it is list-aware: a score changed by {change:.3g} without the other items"
+            f"it is list-aware: a score changed by {change:.3g} when the other items were removed"
         )
     return "the model is pointwise"
 
@@ -155,9 +155,9 @@ def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> s
     for name, weight in weights.items():
         if weight.grad is None or not (weight.grad != 0).any():
             raise Violation(f"no gradient reaches {name}, of shape {list(weight.shape)}")
-        expect_finite(weight.grad, f"the gradient of {name}", "with NaN on padding")
+        expect_finite(weight.grad, f"the gradient with respect to {name}", "with NaN on padding")
     if poisoned.grad is not None and (poisoned.grad[~mask] != 0).any():
-        raise Violation("the gradient of the features on padding is not 0")
+        raise Violation("the gradient with respect to the features is not 0 on padding")
     return f"{sum(weight.numel() for weight in weights.values()):,} parameters"
 
 

@@ -249,7 +249,7 @@ class Subject(Component):
     def with_knobs(self, **knobs: Any) -> Self:
         """Return the subject with changed knobs; raise ``DoesNotApply`` if it lacks one of them."""
         for knob in knobs.keys() - self.knobs.keys():
-            raise DoesNotApply(f"it has no knob {knob}")
+            raise DoesNotApply(f"it has no knob named {knob}")
         return replace(self, function=partial(self.function, **knobs))
 
     def at_each(self, *cutoffs: int | None) -> dict[str, Self]:

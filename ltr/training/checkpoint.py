@@ -97,8 +97,8 @@ def _check_recorded(path: Path, content: bytes) -> None:
         return  # commands that need the results report damaged ones
     if recorded != sha256(content):
         raise CheckpointError(
-            f"{path} does not match {beside}: it is from another run, or from another point of "
-            "this run; copy all files of one run into this folder, or train again"
+            f"{path} does not match {beside}: they are from different runs, or from different "
+            "points of one run; copy all files of one run into this folder, or train again"
         )
 
 
@@ -169,7 +169,7 @@ def read_half_choices(entry: Mapping[str, Any]) -> tuple[Ints, dict[int, torch.T
         )
     )
     if not sound:
-        raise ValueError("halves: the epochs and the scores do not fit together")
+        raise ValueError("halves: expected the scores of exactly the epochs that are listed")
     return epochs, scores
 
 
@@ -201,8 +201,8 @@ def checkpoint_errors(path: Path) -> Iterator[None]:
         raise
     except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as e:
         raise CheckpointError(
-            f"{path} does not match its own config: the program has changed since it was written, "
-            "or ltr did not write it; use the version that wrote it, or train again"
+            f"{path} does not match its own config: ltr has changed since the file was written, or "
+            "did not write the file; use the version that wrote the file, or train again"
         ) from e
 
 

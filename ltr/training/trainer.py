@@ -320,8 +320,8 @@ class TrainingStep:
                 raise TrainingError(
                     f"epoch {epoch}, step {number}: the loss or its gradient is not finite "
                     f"(loss {loss}, gradient norm {norm}) on the lists with the query ids "
-                    f"{', '.join(qids[indices])}; the weights are those before this step: lower "
-                    "optimizer.lr, set clip=1, or check these lists"
+                    f"{', '.join(qids[indices])}; the model still has the weights from before this "
+                    "step: lower optimizer.lr, set clip=1, or check these lists"
                 )
         return rows
 

@@ -152,7 +152,7 @@ def test_texts_of_a_table_need_a_role_and_given_columns_have_one(data_of) -> Non
     table = pd.DataFrame(X, columns=list("abc")).assign(query=qid, grade=y, count=1.0)
     shown = table.assign(product=[f"p{i}" for i in range(len(X))], city="oslo")
     asked = Ranker("mlp", categories=["city"])
-    assert "no role for product" in refused(lambda: asked.fit(shown, y, qid), DataError)
+    assert "how to use product" in refused(lambda: asked.fit(shown, y, qid), DataError)
     for given in (table, X):
         said = refused(lambda given=given: asked.fit(given, y, qid), DataError)
         assert "no column 'city' (dataset.categories)" in said
@@ -351,7 +351,7 @@ def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
         ),
         "row 2: weight 0": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0] * 10),
         "'qid': the query ids have the type object": lambda: ranker.fit(X, y, [1, "1", *qid[2:]]),
-        "no role for d (datetime64": lambda: ranker.fit(
+        "how to use d (datetime64": lambda: ranker.fit(
             table.assign(d=pd.Timestamp("2026-01-01")), y, qid
         ),
         "infinite value": lambda: ranker.fit(table.assign(a=np.inf), y, qid),
@@ -361,11 +361,11 @@ def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
         "have no qid": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)], eval_qid=[qid]),
         "group= and qid=": lambda: ranker.fit(X, y, qid, group=[20]),
         "group= and qid= ": lambda: ranker.fit(table.assign(qid=qid), y, group=[20]),
-        "sum is 20, the number of rows of X; got the sum 19": lambda: ranker.fit(
+        "add up to 20, the number of rows of X); got the sum 19": lambda: ranker.fit(
             X, y, group=[9, 10]
         ),
-        "rows of X; got a number that is not": lambda: ranker.fit(X, y, group=[0, 20]),
-        ">= 1 whose sum": lambda: ranker.fit(X, y, qid, eval_set=vali, eval_group=[[9.5, 10.5]]),
+        "rows of X); got a number": lambda: ranker.fit(X, y, group=[0, 20]),
+        ">= 1 that add up": lambda: ranker.fit(X, y, qid, eval_set=vali, eval_group=[[9.5, 10.5]]),
         "qid=index.get_level_values('query')": lambda: ranker.fit(X, y, levels),
         "y=index.get_level_values('query')": lambda: ranker.fit(X, levels, qid),
     }

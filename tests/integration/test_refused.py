@@ -114,7 +114,7 @@ def test_a_transform_of_another_type_is_one_line(folder, tmp_path, monkeypatch) 
     (tmp_path / "my_transform.py").write_text("def fit(lists):\n    return {}\n")
     monkeypatch.syspath_prepend(tmp_path)
     for partial, says in (
-        ("_partial_: true", "ltr.data.transforms return, got dict"),
+        ("_partial_: true", "ltr.data.transforms return one), got dict"),
         ("", "transform (my_transform.fit)"),
     ):
         path.write_text(f"_target_: my_transform.fit\n{partial}\n")

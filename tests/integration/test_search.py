@@ -273,7 +273,7 @@ def test_run_search_dry_run_prints_the_space_and_the_first_config(small_search, 
         ("seed=1,2", "seeds=1,2 and folds=1,2 take the mean"),
         (
             "resume=outputs/x",
-            "resume=outputs/x: the same search command continues a search; leave out",
+            "resume=outputs/x: to continue a search, repeat its command; leave out",
         ),
         ("space.l2=[float,", "space.l2='[float,': expected [float,LOW,HIGH]"),
         ("space=mpl", "space=mpl: unknown space; choose one of adarank, "),

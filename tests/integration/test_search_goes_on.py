@@ -265,7 +265,7 @@ def test_open_study_refuses_a_damaged_or_unreachable_database(small_search) -> N
     content = path.read_bytes()
     for spoilt in (content[:100], content[:-5000], b"no database" * 99):
         path.write_bytes(spoilt)
-        assert re.search(r"search\.db: .*good copy.*name=NAME", refuse_search(*small_search))
+        assert re.search(r"search\.db: .*restore a backup.*name=NAME", refuse_search(*small_search))
     path.write_bytes(content)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = 'v9.9.9'")

@@ -507,7 +507,7 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
         {"scores": {epoch: some[:1].expand(45) for epoch in sound["scores"]}},
         {"scores": dict.fromkeys(sound["scores"], torch.nan * some)},
     ):  # fmt: skip
-        with pytest.raises(ValueError, match="halves: the epochs"):
+        with pytest.raises(ValueError, match="halves: expected the scores"):
             read_half_choices(sound | wrong)
     del content["halves"]  # as an earlier version wrote it
     last.resume(content)

@@ -272,7 +272,7 @@ def test_boosted_trees_refuse_a_damaged_booster_or_other_features(library) -> No
             model.load_state_dict(state)
     last = after(KINDS[library](5), tensors(make_lists([30, 25])))
     with pytest.raises(
-        CheckpointError, match=r"the features of the saved trees do not match their config"
+        CheckpointError, match=r"the features of the saved trees do not match the config"
     ):
         KINDS[library](6).restore(last.state())
 
@@ -319,7 +319,7 @@ def test_importances_refuses_models_without_any(data, tiny, tmp_path) -> None:
         (
             [untrained],
             CheckpointError,
-            r"has no trees, because the selected epoch is 0, before training: name a run",
+            r"has no trees, because the selected epoch is 0 \(before training\): name a run",
         ),
         ([untrained, "top=many"], ConfigError, "top"),
         ([untrained, "depth=2"], ConfigError, "depth"),
@@ -364,7 +364,7 @@ def mistake(*overrides: str) -> str:
             "model=lightgbm +categorical_feature=[0]",
             "the data set defines which features are categories",
         ),
-        ("model=lightgbm +deterministic=false", "the run sets this option"),
+        ("model=lightgbm +deterministic=false", "ltr sets this option"),
         ("model=lightgbm +monotone_constraints={a:1}", "LightGBM: .*; check the model.*"),
         ("model=xgboost model.learning_rate=-1", "XGBoost: "),
         ("model=xgboost +grow_plicy=depthwise", "has no parameter of this name"),
@@ -656,7 +656,7 @@ def test_boosted_trees_split_on_categories_and_missing_values(model, overrides, 
     if model == "catboost":
         loaded.model.categories = [1]
         with pytest.raises(
-            CheckpointError, match="the categories of the saved trees do not match their config"
+            CheckpointError, match="the categories of the saved trees do not match the config"
         ):
             loaded.model.restore(loaded.model.content)
 

@@ -165,7 +165,7 @@ WRONG_MODELS = [
      lambda my, x, m, r: without_its_mean(my.scored(x, m), m, my.training)),
     ("the_gradient_is_finite_and_reaches_every_parameter", "nan with NaN on padding",
      lambda my, x, m, r: real(my.last(my.inner(x).tanh()).squeeze(-1), m)),
-    ("the_gradient_is_finite_and_reaches_every_parameter", "features on padding",
+    ("the_gradient_is_finite_and_reaches_every_parameter", "with respect to the features",
      lambda my, x, m, r: my.scored(Leak.apply(x, m), m)),
     ("the_gradient_is_finite_and_reaches_every_parameter", "reaches spare.weight", Unused),
     ("lists_of_any_size_are_scored", "of a list of 1 items", lambda my, x, m, r: (
@@ -274,7 +274,7 @@ def verdicts(kind: str, arguments: str) -> tuple[str, bool]:
     ("kind", "arguments", "sound", "expected"),
     [
         ("loss", "neuralndcg k=3 tol=1e-3", True, "19 properties: 18 hold, 0 fail, 1 do not apply"),
-        ("loss", "mine.squared power=1.5", True, "it has no knob k"),
+        ("loss", "mine.squared power=1.5", True, "it has no knob named k"),
         ("loss", "mine.crashing", False, "3 lists padded to 8 items: KeyError: 'no\\nsuch thing'"),
         ("loss", "mine.binary grades=2", True, " 0 fail"),
         ("loss", "mine.risen", False, "when the order gets better: the sign is wrong"),

@@ -175,7 +175,7 @@ def test_typed_refuses_what_is_no_key_of_the_command() -> None:
         (
             "predict",
             ["outputs/a", "outputs/b"],
-            "outputs/b: expected KEY=VALUE, got a second value of checkpoint",
+            "outputs/b: expected KEY=VALUE, got a second value for checkpoint",
         ),
         ("evaluate", ["convention.emty=1"], r"did you mean convention.empty"),
     ):

@@ -205,7 +205,7 @@ def test_compare_measures_score_files_beside_runs(tiny, letor_folder, tmp_path) 
     message = refused(
         lambda: report_of(tmp_path, f"scores=[{same}]", f"data={other_data}"), DataError
     )
-    assert "other.txt: its query ids, numbers of items" in message
+    assert "other.txt: the query ids, the list lengths" in message
     assert "use the file on which the run was tested" in message
     same.write_text("1\n")
     assert "expected a score for each of the 40 rows" in refused(
@@ -304,7 +304,7 @@ def test_compare_writes_a_folder_or_one_file(tmp_path) -> None:
         ({"fold": 2, "dataset": "theirs"}, "(mine and theirs): compare runs on the same"),
         ({"convention": "empty list = 0"}, "(empty list = 1 | empty list = 0): train one of them"),
         ({"select_on": "map"}, "selected by map and ndcg@5: set metric=NAME"),
-        ({"fold": 2}, "has no run on "),
+        ({"fold": 2}, "has no run with seed "),
         ({"loss": "rmse"}, "are the same run"),
         ({"config": {"dataset": {"name": "mine", "seed": 2, "path": "all.csv"}}, "digest": "e"},
          "split from one table with several seeds"),
@@ -326,7 +326,7 @@ def test_compare_names_a_missing_or_damaged_run(tmp_path) -> None:
     assert "does not record which lists were measured" in refused(lambda: report_of(tmp_path / "s"))
     (run / "results.json").unlink()
     message = refused(lambda: report_of(tmp_path / "s"), ConfigError)
-    assert "loss=rmse with seed 2 has no run on fold 2" in message
+    assert "loss=rmse has no run with seed 2 on fold 2" in message
 
 
 @pytest.mark.slow
@@ -336,7 +336,7 @@ def test_compare_names_a_missing_or_damaged_run(tmp_path) -> None:
         ([], "expected run folders"),
         (["RUNS", "margin=a"], "margin=a"),
         (["RUNS", "samples=-1"], "samples=-1: give a whole number >= 100"),
-        (["RUNS", "metric=map"], "did not compute it, and its test lists cannot be read"),
+        (["RUNS", "metric=map"], "did not compute this metric, and its test lists cannot be read"),
         (["RUNS", "baseline=loss"], "baseline=loss: choose one of loss="),
         (["RUNS", "scores=[theirs.txt]"], "write 'scores={theirs:[FILE,FILE]}'"),  # two folds
         (["RUNS", "scores=[a/theirs.txt,b/theirs.txt]"], "two files have the same name"),

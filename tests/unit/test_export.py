@@ -337,7 +337,7 @@ def test_check_engine_refuses_models_that_an_engine_lacks() -> None:
             "its member RankBoost",
         ),
         ("ranklib", Linear(5), indicated, 0, "mean"),
-        ("vespa", tanh, fit_transform(mixed(6)), 0, "train without these columns"),
+        ("vespa", tanh, fit_transform(mixed(6)), 0, "train without category columns"),
     ):
         arguments = (engine, model, transform, missing)
         message = refused(lambda arguments=arguments: check_engine(*arguments), ConfigError)

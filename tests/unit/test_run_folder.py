@@ -137,7 +137,7 @@ def test_results_raise_one_line_for_a_missing_inner_entry(tmp_path) -> None:
         (tmp_path / RESULTS).write_text(seal(content | entry))
         name = "convention" if "convention" in entry else "digest"
         message = refused(partial(getattr, RunFolder(run.folder), name))
-        assert "results.json is damaged, or of an earlier version" in message
+        assert "results.json is damaged, or from an old version" in message
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_results_of_wrong_types_are_damaged_despite_a_right_digest(
 def test_results_raise_one_line_for_a_missing_entry(tmp_path: Path) -> None:
     results = write_run(tmp_path).results
     for action in (lambda: results["choices"], lambda: results["vali"]["map"]):
-        assert "results.json is damaged, or of an earlier version" in refused(action)
+        assert "results.json is damaged, or from an old version" in refused(action)
     assert results.get("choices") is None
     assert pickle.loads(pickle.dumps(results)) == results
 

@@ -86,7 +86,7 @@ def test_find_columns_lists_the_most_frequent_values_of_a_category_first() -> No
     state = columns.state()
     assert Columns.from_state(state) == columns
     for wrong in ({"names": ["c", "c"]}, {"names": ["d"]}, {"categories": {"c": ["b", 1]}}):
-        with pytest.raises(ValueError, match="expected unique names"):
+        with pytest.raises(ValueError, match="expected unique column names"):
             Columns.from_state(state | wrong)
     np.testing.assert_equal(lists.features[:, 0].tolist(), [0, 3, 1, 1, 2, 2, np.nan, np.nan])
 
@@ -138,9 +138,9 @@ def test_table_blocks_refuse_a_table_without_rows_a_feature_or_unique_names() ->
 
 def test_roles_refuse_conflicts() -> None:
     for roles, expected in (
-        ({"label": "q"}, "one role"),
-        ({"features": ("x", "y")}, "one role"),
-        ({"categories": ("c", "w")}, "one role"),
+        ({"label": "q"}, "name each column only once"),
+        ({"features": ("x", "y")}, "name each column only once"),
+        ({"categories": ("c", "w")}, "name each column only once"),
         ({"category_values": 0}, "whole number"),
         ({"category_values": True}, "whole number"),
         ({"query": None}, "dataset.query"),

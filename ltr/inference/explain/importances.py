@@ -91,8 +91,8 @@ def _round_model(scorer: Scorer, run: str) -> RoundModel:
         )
     if not model.fitted:
         raise CheckpointError(
-            f"{run} has no {model.makes}, because the selected epoch is 0, before training: name a "
-            "run whose selected epoch is later"
+            f"{run} has no {model.makes}, because the selected epoch is 0 (before training): name "
+            "a run whose selected epoch is later"
         )
     return model
 

@@ -144,7 +144,7 @@ def export_native(context: ExportContext) -> Exported:
     model: Any = context.scorer.model
     if model.booster is None:
         raise ConfigError(
-            "to=native: the model has no trees, because the selected epoch is 0, before training: "
+            "to=native: the model has no trees, because the selected epoch is 0 (before training): "
             "name a run whose selected epoch is later"
         )
     name = "model.cbm"

@@ -115,8 +115,8 @@ def check_parity(
             f"{title}: the exported files do not give the model's scores: in the list of qid "
             f"{lists.qids[number]}, item {item - lists.offsets[number] + 1} has the score "
             f"{model_scores[item]:.9g} in the model, but {exported_scores[item]:.9g} in the "
-            "export; nothing was written: choose another format, such as to=onnx, or report the "
-            "model's config"
+            "export; nothing was written: choose another format, such as to=onnx, or report this "
+            "as a bug, with the config of the model"
         )
     return {
         "lists": len(lists),

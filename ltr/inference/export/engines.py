@@ -73,13 +73,14 @@ def _reasons_of_model(engine: str, model: nn.Module) -> Iterator[str]:
             yield "only boosted trees have a native file: use to=onnx, or train model=lightgbm"
     elif isinstance(model, BoostedTrees) and model.categories:
         yield (
-            "the engine has no splits on categories: train without these columns, or use to=native"
+            "the engine has no splits on categories: train without category columns, or "
+            "use to=native"
         )
     elif engine in _BY_ITEM and not getattr(model, "pointwise", False):
         yield (
             "the engine scores one document at a time, but this model scores a whole list: train "
             "model=mlp or model=lightgbm to imitate this run's scores (loss=distil), or use "
-            "to=onnx and serve the file next to the engine"
+            "to=onnx and run the ONNX file in a separate service"
         )
     elif engine in _ENGINE_FORMATS and not isinstance(
         model, BoostedTrees | RankBoost | WithEmbeddings
@@ -123,7 +124,7 @@ def _reasons_of_transform(
     is_boosted = isinstance(model, BoostedTrees)
     has_splits = isinstance(model, BoostedTrees | RankBoost)
     if engine in _BY_ITEM and transform.codes.any() and not is_boosted:
-        yield "the engine has no categories: train without these columns, or use to=onnx"
+        yield "the engine has no categories: train without category columns, or use to=onnx"
     is_scaled = transform.shape.any() or (transform.sign * transform.scale != 1).any()
     if has_splits and engine != "native" and (is_scaled or transform.mean.any()):
         yield "the exported trees read features without a transform: train with transform=none"

@@ -56,8 +56,8 @@ def export_vespa(context: ExportContext) -> Exported:
     if invalid:
         raise ConfigError(
             f"{invalid[0]!r} cannot be the name of a Vespa attribute: use only letters, digits and "
-            "_ in the names of columns and train again, or use to=onnx and serve the file next to "
-            "the engine"
+            "_ in the names of columns and train again, or use to=onnx and run the ONNX file in a "
+            "separate service"
         )
     values = ", ".join(f"attribute({feature})" for feature in names)
     text = f"""# Put this into the schema of the documents, and {NAME} into files/ of the package.
@@ -193,7 +193,8 @@ def _score(folder: Path, lists: Lists) -> Reals:
         (scores,) = session.run(None, {"features": features, "mask": mask})
         if scores[~mask].any():  # NaN too
             raise ConfigError(
-                "to=onnx: expected the score 0 on padding, got another; report the model's config"
+                "to=onnx: expected the score 0 on padding, got another; report this as a bug, with "
+                "the config of the model"
             )
         out[rows[mask]] = scores[mask]
     return out

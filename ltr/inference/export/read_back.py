@@ -137,7 +137,7 @@ def _sent_value(feature: Mapping[str, Any], columns: Mapping[str, Floats], items
     if (sent < 0).any():
         raise ConfigError(
             f"the feature {feature['name']} has the value {np.nanmin(sent):g}, but Lucene accepts "
-            "no value below 0: use to=onnx, or report the model's config"
+            "no value below 0: use to=onnx, or report this as a bug, with the config of the model"
         )
     return sent
 

@@ -152,8 +152,8 @@ def export_plugin(context: ExportContext) -> Exported:
     duplicates = set(names).intersection(below_zero.values())
     if duplicates:
         raise ConfigError(
-            f"the export needs the name of the feature {min(duplicates)} for a feature that it "
-            "adds: rename the column and train again"
+            f"the export adds a feature named {min(duplicates)}, but the model already has a "
+            "feature of this name: rename the column and train again"
         )
     features = [
         _feature(

@@ -79,9 +79,11 @@ def _check_complete(cells: pd.DataFrame, runs: Sequence[RunFolder]) -> None:
         raise _different_lists(runs[0], next(run for run in runs if run.digest != runs[0].digest))
     index: Any = missing.any(axis=1).idxmax()
     system, training = index
+    fold = missing.loc[index].idxmax()
+    place = f"on {fold}" if fold else "and no fold"
     raise ConfigError(
-        f"{system} with seed {training} has no run on {missing.loc[index].idxmax() or 'all lists'},"
-        " but other systems or seeds have one: train the missing run, or leave out the others"
+        f"{system} has no run with seed {training} {place}, but other systems or seeds do: train "
+        "the missing run, or compare only folds that all of them have"
     )
 
 
@@ -99,9 +101,10 @@ def fold_names(runs: Sequence[RunFolder]) -> dict[str | None, str]:
         fold_of[run.repeat] = by_digest.setdefault(run.digest, run.repeat or "")
     tables = [run.results["protocol"].get("dataset", {}).get("path") for run in runs]
     if len(by_digest) > 1 and any(tables):
+        seeds = ", ".join(name or "no seed" for name in fold_of)
         raise ConfigError(
             f"the {runs[0].split} lists were split from one table with several seeds "
-            f"({', '.join(map(str, fold_of))}): a query in several of these splits would be "
+            f"({seeds}): a query in several of these splits would be "
             "counted more than once; compare runs with the same dataset.seed and different seeds"
         )
     return fold_of

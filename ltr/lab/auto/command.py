@@ -214,7 +214,7 @@ def _train_rows(task: _Task, minutes: float, deadline: float) -> tuple[Table, st
     if not finished.rows:
         raise ConfigError(
             f"no row was finished within {minutes:g} minutes: repeat the command with a larger "
-            "value of minutes=, which continues the training, or with fewer rows"
+            "value of minutes= (training then continues), or with fewer rows"
         )
     left_out = _describe_left_out(runs, failures, f"{minutes:g}", is_late=is_late)
     if left_out:

@@ -110,8 +110,12 @@ def _group_by_fold(runs: Sequence[RunFolder]) -> dict[str | None, list[RunFolder
     fold_of_count = {len(fold_runs): fold for fold, fold_runs in groups.items()}
     if len(fold_of_count) > 1:
         (first_count, first), (second_count, second), *_ = fold_of_count.items()
+        numbers = " and ".join(
+            f"{count} {f'for {fold}' if fold else 'without a fold'}"
+            for count, fold in [(first_count, first), (second_count, second)]
+        )
         raise ConfigError(
-            f"{first} has {first_count} runs, but {second} has {second_count}: name the same runs "
+            f"expected the same number of runs for every fold, got {numbers}: name the same runs "
             "for every fold"
         )
     return groups

@@ -231,7 +231,7 @@ def split_changes(arguments: Iterable[str]) -> tuple[tuple[str, ...], dict[str, 
             changes[key.removeprefix("space.")] = value if parsed is None else parsed.value()
         elif key == "resume":
             raise ConfigError(
-                f"{override}: the same search command continues a search; leave out resume"
+                f"{override}: to continue a search, repeat its command; leave out resume"
             )
         elif parsed is not None and parsed.is_sweep_override():
             raise ConfigError(

@@ -95,8 +95,9 @@ def open_study(search: Search) -> Iterator[optuna.Study]:
         # The value of ``storage`` may have a password.
         name = database_path(search) if search.options.storage is None else "storage"
         raise OutputError(
-            f"{name}: {message}: start the database, free some disk space, restore a good "
-            "copy or install the driver; name=NAME starts a new search"
+            f"{name}: {message}: check that the database runs, that the disk is not full and "
+            "that the driver is installed; if the database is damaged, restore a backup, or "
+            "start a new search with name=NAME"
         ) from error
 
 

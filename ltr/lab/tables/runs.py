@@ -175,8 +175,8 @@ def _teacher_of(
     teacher = runs.get((table.teachers[label], fold, seed))
     if teacher is None:
         raise ConfigError(
-            f"{label}: its teacher, the row {table.teachers[label]}, has no run for fold {fold}, "
-            f"seed {seed}: use the same data set in both rows"
+            f"{label} learns from the row {table.teachers[label]}, which has no run for fold "
+            f"{fold} and seed {seed}: use the same data set in both rows"
         )
     return teacher
 
