@@ -278,7 +278,7 @@ def test_open_study_refuses_a_damaged_or_unreachable_database(small_search) -> N
         error = refuse_search(*small_search, f"storage={storage}")
         assert message in error
         assert "secret" not in error
-        assert "start the database" in error
+        assert "check that the database runs" in error
 
 
 def test_open_study_waits_for_transactions_of_other_processes(small_search, monkeypatch) -> None:
@@ -313,6 +313,6 @@ def test_run_search_continues_after_a_full_disk(small_search, tmp_path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3.dbapi2, "connect", full)
         message = refuse_search(*small_search, "trials=999")
-    assert re.search(r"search\.db: .* full: .*free some disk space", message)
+    assert re.search(r"search\.db: .* full: .*the disk is not full", message)
     done = sum(trial.state.is_finished() for trial in study_of(*small_search).get_trials())
     assert print_search(*small_search, f"trials={done + 1}")

@@ -171,11 +171,11 @@ def test_load_model_and_resume_refuse_files_of_two_runs(tmp_path) -> None:
                 assert "copy all files of one run into this folder, or train again" in message
             if is_finished:
                 load_file = partial(load_model, mixed / name)
-                assert "another run" in refused(load_file, CheckpointError)
+                assert "from different runs" in refused(load_file, CheckpointError)
     mixed = Path(shutil.copytree(first, tmp_path / "results"))
     shutil.copy(second / RESULTS, mixed / RESULTS)
     for read in (load_model, resume):
-        assert "another run" in refused(partial(read, mixed), CheckpointError)
+        assert "from different runs" in refused(partial(read, mixed), CheckpointError)
     (mixed / RESULTS).unlink()
     resume(mixed)  # tests the run again, and writes its own results
     load_model(mixed)

@@ -253,7 +253,7 @@ def test_predict_refuses_wrong_inputs_and_outputs(
     for name, source, overrides, kind, expected in (
         ("a", "less.parquet", [], DataError, "'f3'"),
         ("a", "new.csv", ["features=[f1]"], ConfigError, "features"),
-        ("b", "new.csv", ["query=q"], ConfigError, "5 columns"),
+        ("b", "new.csv", ["query=q"], ConfigError, "hold these 5 f"),
         ("b", "new.csv", [], ConfigError, "query=COLUMN"),
         ("a", "new.csv", ["query=Q"], DataError, "the table has the columns"),
         ("a", "gone.csv", [], DataError, "gone.csv"),
